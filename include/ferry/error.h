@@ -1,0 +1,61 @@
+// Errors: what Ferry throws. Every message carries the values, the limit and the rank, and says what to do.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace ferry {
+
+enum class ErrorKind {
+  invalid_argument,  // refused before anything moved; the exchange is as it was and the call may be repeated
+  out_of_order,      // a call that the round does not allow now, such as a second dispatch_async without a wait
+  peer_missing,      // a wait passed its deadline, here or on another rank; the exchange refuses every later call
+  unsupported,       // this build or this machine cannot do it
+  io,                // a file could not be read or written
+  system,            // the operating system or a driver refused (memory, threads, devices)
+};
+
+// "invalid argument", "peer missing", ...; never null.
+const char* to_string(ErrorKind kind);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+enum class Operation : std::uint32_t { none, dispatch, combine, set_up };
+const char* to_string(Operation operation);
+
+// What a wait was for: which signal of docs/protocol.md it watched.
+enum class Phase : std::uint32_t { none, consumed, routing, message, result };
+const char* to_string(Phase phase);
+
+// What a wait saw when it gave up. `token` is -1 where the signal is not about one token.
+struct WaitRecord {
+  Operation operation = Operation::none;
+  Phase phase = Phase::none;
+  std::int32_t my_rank = -1;
+  std::int32_t missing_rank = -1;   // the culprit: the rank that did not come
+  std::int32_t reported_by = -1;    // the rank whose deadline expired; my_rank where it was this one
+  std::int32_t token = -1;
+  std::uint64_t epoch_seen = 0;
+  std::uint64_t epoch_wanted = 0;
+};
+
+// A rank did not come within the deadline. Thrown on every rank that is still there.
+class PeerMissing : public Error {
+ public:
+  PeerMissing(const WaitRecord& record, const std::string& message)
+      : Error(ErrorKind::peer_missing, message), record_(record) {}
+  const WaitRecord& record() const { return record_; }
+
+ private:
+  WaitRecord record_;
+};
+
+}  // namespace ferry

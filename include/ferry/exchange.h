@@ -1,0 +1,157 @@
+// Exchange: the buffers and options for one shape, and the calls that carry tokens to experts and back.
+//
+// A round is one dispatch and its combine. All calls are collective: the same calls in the same order on all ranks. One
+// round is open at a time; a dispatch while a round is open abandons its combine. Rounds that must overlap use two
+// exchanges. Calls on one exchange come from one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ferry/error.h"
+#include "ferry/shape.h"
+#include "ferry/stats.h"
+#include "ferry/tensor.h"
+#include "ferry/token_format.h"
+#include "ferry/world.h"
+
+namespace ferry {
+
+enum class Reduction : std::uint8_t {
+  by_rank,  // an expert rank sums its rows of a token and sends one bf16 partial; weights are given to dispatch
+  exact,    // every row travels; weights are given to combine; unreduced output is possible
+};
+const char* to_string(Reduction reduction);
+
+// All fields but `mask`, `deadline` and `workers` must be the same on all ranks; the constructor compares them.
+struct ExchangeOptions {
+  AnyFormat format = format_named("bf16");
+  Reduction reduction = Reduction::by_rank;
+  bool tiled_scales = false;         // mxfp8 only: scales in 5-D tiles instead of row-major
+  int expert_alignment = 0;          // first row of an expert: 1, 4, 8, 16, 32, 64 or 128; 0 means the format's default
+  bool fused_shared_expert = false;  // own tokens become group 0 of the rows; combine adds the shared rows
+  bool skip_a2a = false;             // tokens are replicated on all ranks: nothing is sent, combine gives a partial sum
+  int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
+  int concurrent = 1;                // exchanges that run at the same time on these ranks
+  RankMask mask;                     // ranks that take no part
+  std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait, unless a call gives its own
+  int workers = 1;                   // CPU: threads that work for this rank in a call, the caller's included
+};
+
+// What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order).
+struct DispatchInput {
+  ConstTensor tokens;                 // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
+  ConstTensor topk_ids;               // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
+  ConstTensor topk_weights;           // f32 [n, K], contiguous; by_rank only; not given: 1
+  const float* input_scale = nullptr; // nvfp4: one value, finite and > 0, the same on all ranks; null: 1
+  // by_rank: called as router_weight(context, token, k) in place of topk_weights.
+  float (*router_weight)(void* context, int token, int k) = nullptr;
+  void* router_weight_context = nullptr;
+};
+
+// Where dispatch puts the rows; the caller owns all of it. Order of rows: local expert, source rank, token, k.
+struct DispatchOutput {
+  Tensor payload;         // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
+  Tensor scales;          // in the format's layout (RowLayout::scales_shape); not given for bf16
+  Tensor row_offsets;     // u32 [groups + 1]: padded starts and the padded end
+  Tensor expert_ids;      // i32 [groups]: 0 .. groups-1
+  Tensor src_info;        // i32 [row_capacity, 2]: token index at its source and k; (-1, -1) in padding; k = K in shared rows
+  Tensor scales_offsets;  // u32 [groups]; tiled scales only
+};
+
+struct CombineInput {
+  ConstTensor rows;          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
+  ConstTensor src_info;      // as dispatch wrote it; checked against the round's routing before anything moves
+  ConstTensor topk_weights;  // exact only: f32 [n, K]; not given: 1
+  // exact only: called as router_weight(context, token, k) in place of topk_weights.
+  float (*router_weight)(void* context, int token, int k) = nullptr;
+  void* router_weight_context = nullptr;
+};
+
+struct CombineOutput {
+  Tensor tokens;  // bf16 or f32 [n, hidden]; exact only also [n, K, hidden]: unreduced, a missing k as zeros
+  // In place of the store: epilogue(context, token, column, values, count) with unrounded float32 sums; each column of
+  // a token comes once, tokens in any order, from any worker. `tokens` may then be left out.
+  void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
+  void* epilogue_context = nullptr;
+};
+
+struct CallOptions {
+  std::chrono::milliseconds deadline{0};  // of each wait in the call; 0: the exchange's
+};
+
+// Sizes of a rank's outputs, known before the exchange is made.
+struct RowLayout {
+  int groups = 0;                      // local experts, one more with a fused shared expert
+  int alignment = 1;                   // of an expert's first row
+  std::int64_t min_row_capacity = 0;   // the worst case: dispatch refuses less
+  std::int64_t payload_row_bytes = 0;
+  DType scale_dtype = DType::none;     // f32, u8 or none
+  ScaleLayout scale_layout = ScaleLayout::none;
+  int scales_per_row = 0;
+  int hidden = 0;
+
+  // Shape of the scale tensor for a row capacity; empty without scales.
+  std::vector<std::int64_t> scales_shape(std::int64_t row_capacity) const;
+  // 128-row tiles of a tiled scale tensor.
+  std::int64_t scale_tiles(std::int64_t row_capacity) const { return (row_capacity + 127) / 128 + groups; }
+};
+
+// Throws Error(invalid_argument) where shape and options do not fit.
+RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank);
+
+struct MemoryUse {
+  struct Region {
+    const char* name;
+    std::size_t bytes;
+  };
+  std::vector<Region> regions;
+  std::size_t total = 0;
+};
+
+// Symmetric memory that an exchange allocates on each rank. `staged`: some ranks are reached by puts only.
+MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged = false);
+
+class Exchange {
+ public:
+  // Collective. Compares shape, format and options of all ranks, and allocates everything that the exchange will use.
+  // `world` must outlive the exchange. Throws Error(invalid_argument) that says which value differs, or PeerMissing.
+  Exchange(World& world, const Shape& shape, const ExchangeOptions& options = {});
+  ~Exchange();
+  Exchange(Exchange&&) noexcept;
+  Exchange& operator=(Exchange&&) noexcept;
+
+  // Each call throws Error(invalid_argument) before anything moves when an argument is bad, Error(out_of_order) when the
+  // round does not allow it, and PeerMissing when a rank does not come. After PeerMissing every call throws it again.
+  void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
+  void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {});
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call = {});
+  void combine_async(const CombineInput& in, const CallOptions& call = {});
+  void combine_wait(const CombineOutput& out, const CallOptions& call = {});
+  void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call = {});
+
+  // From the next round on these ranks take no part either. A mask only grows. All survivors must agree.
+  void add_to_mask(const RankMask& mask);
+
+  const Shape& shape() const;
+  const ExchangeOptions& options() const;
+  const RowLayout& layout() const;  // of this rank
+  int rank() const;
+  std::size_t memory_bytes() const;  // symmetric memory allocated on this rank
+  Stats stats() const;               // from any thread, also during a call
+
+ private:
+  std::unique_ptr<ExchangeBackend> backend_;
+};
+
+// One call that runs the operation on all exchanges of this process, one host thread each. All are awaited; the first
+// error comes back. The spans have the same length; element i belongs to exchange i.
+void dispatch_all(std::span<Exchange* const> exchanges, std::span<const DispatchInput> in,
+                  std::span<const DispatchOutput> out, const CallOptions& call = {});
+void combine_all(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
+                 std::span<const CombineOutput> out, const CallOptions& call = {});
+
+}  // namespace ferry

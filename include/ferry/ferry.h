@@ -1,0 +1,15 @@
+// Ferry carries Mixture-of-Experts tokens to the ranks that own their experts, and back. This header includes all.
+#pragma once
+
+#include "ferry/activation.h"
+#include "ferry/error.h"
+#include "ferry/exchange.h"
+#include "ferry/shape.h"
+#include "ferry/stats.h"
+#include "ferry/tensor.h"
+#include "ferry/token_format.h"
+#include "ferry/world.h"
+
+namespace ferry {
+inline constexpr const char* kVersion = "0.1.0";
+}

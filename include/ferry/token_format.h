@@ -1,0 +1,132 @@
+// Token formats: how a token travels and how it lies in a row. docs/formats.md has every byte.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ferry/portable.h"
+#include "ferry/tensor.h"
+#include "ferry/thread_group.h"
+
+namespace ferry {
+
+// Where dispatch and the activation kernels put the scales of a row.
+enum class ScaleLayout : std::uint8_t {
+  none,        // the format has no scales
+  row_major,   // [row_capacity, scales per row]
+  transposed,  // [scales per row, row_capacity]
+  tiled,       // 5-D tiles [block, ceil(scales/4), 32, 4, 4], with scales_offsets
+};
+const char* to_string(ScaleLayout layout);
+
+// A token to encode: `hidden` contiguous elements of bf16, f16 or f32. A view.
+struct InputRow {
+  const void* data;
+  DType dtype;
+};
+
+// What a format must offer. The object is small and trivially copyable: it is passed to kernels by value.
+//   name()                  as on the command line
+//   block()                 columns that share a scale; 0 without scales
+//   scale_bytes()           bytes of one scale; 0 without scales
+//   scale_layout()          where rows keep them
+//   alignment()             default first-row alignment of an expert: 1, 4, 8, 16, 32, 64 or 128
+//   payload_bytes(hidden)   bytes of a row's codes, a multiple of 8
+//   encode(group, row, hidden, input_scale, payload, scales)  writes payload_bytes and one scale per block in column
+//                           order; all threads of the group call it; returns how many non-finite blocks (rows, without
+//                           scales) the calling thread found, each counted by one thread of the group
+//   decode(group, payload, scales, hidden, input_scale, out)  writes `hidden` float32 values
+// payload is 16-byte aligned, scales aligned to scale_bytes.
+template <class F>
+concept TokenFormat = std::is_trivially_copyable_v<F> &&
+    requires(const F& f, const SerialGroup& g, InputRow row, std::byte* out, const std::byte* in, float* values) {
+      { f.name() } -> std::convertible_to<const char*>;
+      { f.block() } -> std::same_as<int>;
+      { f.scale_bytes() } -> std::same_as<int>;
+      { f.scale_layout() } -> std::same_as<ScaleLayout>;
+      { f.alignment() } -> std::same_as<int>;
+      { f.payload_bytes(int{}) } -> std::same_as<std::size_t>;
+      { f.encode(g, row, int{}, float{}, out, out) } -> std::same_as<int>;
+      f.decode(g, in, in, int{}, float{}, values);
+    };
+
+template <class F>
+FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
+  return format.block() == 0 ? 0 : (hidden + format.block() - 1) / format.block();
+}
+// Offset of the scales in a message, and the bytes of a whole message: payload, scales, up to a multiple of 16.
+template <class F>
+FERRY_HD constexpr std::size_t message_bytes(const F& format, int hidden) {
+  const std::size_t bytes = format.payload_bytes(hidden) +
+                            static_cast<std::size_t>(scales_per_row(format, hidden)) * format.scale_bytes();
+  return (bytes + 15) / 16 * 16;
+}
+
+// A format behind function pointers: what the CPU exchange, the command line and the tests hold. Itself a TokenFormat.
+struct FormatTable {
+  const char* name;
+  int block;
+  int scale_bytes;
+  ScaleLayout scale_layout;
+  int alignment;
+  std::size_t (*payload_bytes)(int hidden);
+  int (*encode)(InputRow row, int hidden, float input_scale, std::byte* payload, std::byte* scales);
+  void (*decode)(const std::byte* payload, const std::byte* scales, int hidden, float input_scale, float* out);
+};
+
+class AnyFormat {
+ public:
+  // `table` must live as long as the program (a static).
+  constexpr explicit AnyFormat(const FormatTable& table) : table_(&table) {}
+
+  const char* name() const { return table_->name; }
+  int block() const { return table_->block; }
+  int scale_bytes() const { return table_->scale_bytes; }
+  ScaleLayout scale_layout() const { return table_->scale_layout; }
+  int alignment() const { return table_->alignment; }
+  std::size_t payload_bytes(int hidden) const { return table_->payload_bytes(hidden); }
+  int encode(const SerialGroup&, InputRow row, int hidden, float input_scale, std::byte* payload,
+             std::byte* scales) const {
+    return table_->encode(row, hidden, input_scale, payload, scales);
+  }
+  void decode(const SerialGroup&, const std::byte* payload, const std::byte* scales, int hidden, float input_scale,
+              float* out) const {
+    table_->decode(payload, scales, hidden, input_scale, out);
+  }
+  friend bool operator==(const AnyFormat& a, const AnyFormat& b) { return a.table_ == b.table_; }
+
+ private:
+  const FormatTable* table_;
+};
+static_assert(TokenFormat<AnyFormat>);
+
+namespace detail {
+template <TokenFormat F>
+inline constexpr FormatTable format_table{
+    F{}.name(), F{}.block(), F{}.scale_bytes(), F{}.scale_layout(), F{}.alignment(),
+    [](int hidden) { return F{}.payload_bytes(hidden); },
+    [](InputRow row, int hidden, float input_scale, std::byte* payload, std::byte* scales) {
+      return F{}.encode(SerialGroup{}, row, hidden, input_scale, payload, scales);
+    },
+    [](const std::byte* payload, const std::byte* scales, int hidden, float input_scale, float* out) {
+      F{}.decode(SerialGroup{}, payload, scales, hidden, input_scale, out);
+    }};
+}  // namespace detail
+
+// The erased form of a format type, also of one defined outside the library (docs/adding-a-format.md).
+template <TokenFormat F>
+constexpr AnyFormat any_format() {
+  return AnyFormat(detail::format_table<F>);
+}
+
+// The formats of the library: bf16, fp8_block128, fp8_block128_ue8m0, mxfp8, mxfp6_e2m3, mxfp6_e3m2, mxfp4, nvfp4, in
+// this order, with the fast CPU encoders of this machine.
+std::span<const AnyFormat> all_formats();
+
+// Throws Error(invalid_argument) that lists the names where there is no such format.
+AnyFormat format_named(std::string_view name);
+
+}  // namespace ferry

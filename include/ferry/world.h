@@ -1,0 +1,56 @@
+// World: the ranks that work together, and how they find each other. Used for set-up only; the hot path never calls it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ferry/shape.h"
+
+namespace ferry {
+
+struct ExchangeOptions;
+class ExchangeBackend;
+
+inline constexpr std::chrono::milliseconds kDefaultDeadline{30'000};
+
+// Which ranks take no part any more: mask[rank] is true for those. Empty: all take part.
+using RankMask = std::vector<bool>;
+inline bool is_masked(const RankMask& mask, int rank) {
+  return static_cast<std::size_t>(rank) < mask.size() && mask[static_cast<std::size_t>(rank)];
+}
+
+// One rank's end of a world. Used by one thread at a time. Collective calls come in the same order on all ranks that
+// the mask leaves in; each throws PeerMissing when a rank does not come within the deadline.
+class World {
+ public:
+  virtual ~World() = default;
+
+  virtual const char* backend() const = 0;  // "cpu", "shmem", "cuda", "nvshmem"
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Collective. `mine` has the same size on all ranks; `all` has size() times that and is filled in rank order (zeros
+  // for masked ranks).
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                          std::chrono::milliseconds deadline) = 0;
+
+  // Collective: nobody returns before all have come.
+  void barrier(const RankMask& mask = {}, std::chrono::milliseconds deadline = kDefaultDeadline);
+
+  // Collective, called by Exchange's constructor: allocates symmetric memory and makes this backend's exchange.
+  virtual std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) = 0;
+};
+
+// `ranks` ranks as threads of this process, 1 to kMaxRanksPerNode: element r is for the thread that plays rank r. The
+// elements may be used and destroyed on any thread and in any order. Throws Error(invalid_argument).
+std::vector<std::unique_ptr<World>> make_thread_worlds(int ranks);
+
+// Makes a thread world of `ranks` ranks, runs `body` once per rank on a thread of its own, waits for all and rethrows
+// the first error, that of the rank that failed first.
+void run_ranks(int ranks, const std::function<void(World&)>& body);
+
+}  // namespace ferry
