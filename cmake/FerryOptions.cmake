@@ -1,18 +1,35 @@
-# Compiler settings that every target of the tree shares.
+# Compiler settings and switches that every target of the tree shares.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release or RelWithDebInfo" FORCE)
+endif()
+
+option(FERRY_APPS "Build the command-line tool" ${PROJECT_IS_TOP_LEVEL})
+option(FERRY_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(FERRY_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(FERRY_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(FERRY_WERROR "Warnings are errors" ${PROJECT_IS_TOP_LEVEL})
+set(FERRY_TEST_SUITES unit protocol conformance cli compile_fail example package tools CACHE STRING
+    "Which tests to build and run")
+set(FERRY_CUDA AUTO CACHE STRING "AUTO: can be built where nvcc is found; ON: built by default; OFF: left out")
+set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target, as -fsanitize takes them: address,undefined or thread")
+
+find_program(FERRY_CCACHE ccache)
+if(FERRY_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${FERRY_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${FERRY_CCACHE})
 endif()
 
 add_library(ferry_warnings INTERFACE)
-# No contraction and no reassociation: sums and codecs must give the same bytes on every machine (docs/formats.md).
-target_compile_options(ferry_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -ffp-contract=off)
+# No contraction and no reassociation: sums and codecs must give the same bytes on every machine.
+target_compile_options(
+  ferry_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-ffp-contract=off>
+                           $<$<AND:$<BOOL:${FERRY_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
 
-set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target, as -fsanitize takes them: address,undefined or thread")
 if(FERRY_SANITIZE)
-  add_compile_options(-fsanitize=${FERRY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${FERRY_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   add_link_options(-fsanitize=${FERRY_SANITIZE})
 endif()

@@ -1,0 +1,13 @@
+# ferry_header_check: every header of include/ and src/ compiles alone, and twice in one file.
+file(GLOB_RECURSE FERRY_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} include/*.h src/*.h)
+list(FILTER FERRY_HEADERS EXCLUDE REGEX "^(include/ferry/cuda|src/cuda)/")
+set(header_sources)
+foreach(header ${FERRY_HEADERS})
+  string(REGEX REPLACE "^(include|src)/" "" include_path ${header})
+  string(REPLACE "/" "_" stem ${header})
+  set(source ${CMAKE_BINARY_DIR}/header_check/${stem}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@include_path@\"\n#include \"@include_path@\"\n" @ONLY)
+  list(APPEND header_sources ${source})
+endforeach()
+add_library(ferry_header_check OBJECT EXCLUDE_FROM_ALL ${header_sources})
+target_link_libraries(ferry_header_check PRIVATE ferry_inside)

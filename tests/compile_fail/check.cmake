@@ -1,0 +1,23 @@
+# One compile_fail case: `case` compiles with `compiler`; with FERRY_BREAK it fails and says what the case expects.
+set(command ${compiler} -std=c++20 -fsyntax-only -I${root}/include -I${root}/src ${case})
+file(STRINGS ${case} expectations REGEX "^// expected-error: ")
+if(NOT expectations)
+  message(FATAL_ERROR "${case}: no line starts with '// expected-error: '")
+endif()
+
+execute_process(COMMAND ${command} RESULT_VARIABLE status ERROR_VARIABLE errors)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${case}: does not compile without FERRY_BREAK:\n${errors}")
+endif()
+
+execute_process(COMMAND ${command} -DFERRY_BREAK RESULT_VARIABLE status ERROR_VARIABLE errors)
+if(status EQUAL 0)
+  message(FATAL_ERROR "${case}: compiles with FERRY_BREAK")
+endif()
+foreach(expectation ${expectations})
+  string(REPLACE "// expected-error: " "" text "${expectation}")
+  string(FIND "${errors}" "${text}" position)
+  if(position EQUAL -1)
+    message(FATAL_ERROR "${case}: the compiler does not say '${text}':\n${errors}")
+  endif()
+endforeach()
