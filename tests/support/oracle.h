@@ -1,0 +1,89 @@
+// The oracle: what a round must give, computed serially from the inputs of all ranks, with loops that can be read in
+// one go. It shares no code with the exchange but the formats' encoders.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ferry/exchange.h"
+
+namespace ferry::test {
+
+// What one rank gives to a round.
+struct RankInput {
+  int num_tokens = 0;
+  DType token_dtype = DType::bf16;
+  std::vector<std::byte> tokens;       // [num_tokens, hidden]
+  std::vector<std::int64_t> topk_ids;  // [num_tokens, top_k]
+  std::vector<float> weights;          // [num_tokens, top_k]
+};
+
+// What all ranks give.
+struct Round {
+  Shape shape;
+  ExchangeOptions options;
+  float input_scale = 1.0f;
+  std::vector<RankInput> ranks;
+};
+
+// Where a row comes from. In a padding row all three are -1; in a shared row k is top_k.
+struct RowOrigin {
+  int source = -1;
+  int token = -1;
+  int k = -1;
+};
+
+// What dispatch must leave in a rank's outputs. Bytes that it must not touch hold the poison.
+struct ExpectedRows {
+  std::vector<RowOrigin> rows;  // [row_offsets.back()]
+  std::vector<std::uint32_t> row_offsets;
+  std::vector<std::int32_t> expert_ids;
+  std::vector<std::uint32_t> scales_offsets;  // tiled scales only
+  std::vector<std::byte> payload;             // [row_capacity, bytes of a row]
+  std::vector<std::byte> scales;              // the whole tensor for row_capacity
+};
+
+bool is_padding(const RowOrigin& row);
+bool is_masked_out(const Round& round, int rank);
+int alignment_of(const ExchangeOptions& options);
+int num_groups(const Round& round, int rank);
+ScaleLayout scale_layout_of(const ExchangeOptions& options);
+
+// Tokens [begin, end) of this rank that become rows of its fused shared expert.
+struct TokenRange {
+  int begin = 0;
+  int end = 0;
+};
+TokenRange shared_tokens(const Round& round, int rank);
+
+// The worst case of a rank's rows, by the contract: R*T*min(K, L), + T with a shared expert, + groups*(alignment-1).
+std::int64_t worst_row_capacity(const Round& round, int rank);
+
+ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capacity, std::byte poison);
+
+// The experts' output by rank: [rows of the rank, hidden], already as the wire carries it (rounded to bf16).
+using ExpertOutput = std::vector<std::vector<float>>;
+
+// Rounds to bf16, ties to even. `value` is finite or infinite.
+std::uint16_t to_bf16(float value);
+float from_bf16(std::uint16_t bits);
+
+// Tokens [num_tokens, hidden] of `rank`, float32 before the last rounding, in the order of additions that each
+// reduction promises; so both are compared bit for bit.
+std::vector<float> expected_tokens(const Round& round, const std::vector<ExpectedRows>& rows,
+                                   const ExpertOutput& expert_output, int rank);
+
+// Rows [num_tokens, top_k, hidden] of `rank`, unweighted; zeros where a k has no row.
+std::vector<float> expected_unreduced(const Round& round, const std::vector<ExpectedRows>& rows,
+                                      const ExpertOutput& expert_output, int rank);
+
+// The same sums in float64, and the largest error that docs/numerics-of-combine.md allows `by_rank` in each of them.
+struct Float64Tokens {
+  std::vector<double> values;
+  std::vector<double> by_rank_bound;
+};
+Float64Tokens float64_tokens(const Round& round, const std::vector<ExpectedRows>& rows,
+                             const ExpertOutput& expert_output, int rank);
+
+}  // namespace ferry::test
