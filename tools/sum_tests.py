@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Adds up result files (JUnit XML, as ctest --output-junit writes it) and prints one closing line.
+
+usage: sum_tests.py [--require PREFIX]... RESULT.xml...
+Exit code 1 where a test failed, a file is missing or holds no test, or no test whose name starts with a required
+PREFIX passed.
+"""
+
+import argparse
+import collections
+import pathlib
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def outcome(case):
+    """passed, failed or skipped: what a test case says of itself. Anything unknown is a failure."""
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    if case.find("skipped") is not None or case.get("status") == "disabled":
+        return "skipped"
+    return "passed" if case.get("status") == "run" else "failed"
+
+
+def read(path):
+    """[(name, outcome)] of one result file. A count in its head that its cases do not bear out is an error."""
+    suite = ElementTree.parse(path).getroot()
+    cases = [(case.get("name"), outcome(case)) for case in suite.iter("testcase")]
+    if suite.get("tests") != str(len(cases)):
+        raise ValueError(f"says {suite.get('tests')} tests but lists {len(cases)}")
+    if not cases:
+        raise ValueError("holds no test")
+    return cases
+
+
+def line(count):
+    return f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped"
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--require", action="append", default=[])
+    parser.add_argument("results", nargs="*", type=pathlib.Path)
+    options = parser.parse_args(arguments)
+
+    total = collections.Counter()
+    passed_names = set()
+    faults = [] if options.results else ["no result file"]
+    for path in options.results:
+        try:
+            cases = read(path)
+        except (OSError, ValueError, ElementTree.ParseError) as error:
+            faults.append(f"{path}: {error}")
+            continue
+        count = collections.Counter(result for _, result in cases)
+        total += count
+        passed_names |= {name for name, result in cases if result == "passed"}
+        faults += [f"{path.stem}: {name} failed" for name, result in cases if result == "failed"]
+        print(f"{path.stem}: {line(count)}")
+    faults += [f"no test {prefix}* passed" for prefix in options.require
+               if not any(name.startswith(prefix) for name in passed_names)]
+    for fault in faults:
+        print(fault)
+    print(line(total))
+    return 1 if faults or total["passed"] == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
