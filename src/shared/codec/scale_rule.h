@@ -1,0 +1,81 @@
+// How a block's scale follows from its largest magnitude, and what it multiplies the columns by. docs/formats.md has
+// the rules in words.
+//
+// A rule offers: Stored, kNan (the scale of a block with a NaN or an infinity), choose(amax bits, input scale), and
+// decode(code value, stored scale, input scale). amax is finite in choose.
+#pragma once
+
+#include "shared/codec/element.h"
+
+namespace ferry::codec {
+
+template <class StoredType>
+struct BlockScale {
+  StoredType stored;
+  float multiplier;
+};
+
+// Smallest power of two e with 448 * 2^e >= amax, as byte e + 127: a mantissa above 1.75 carries into the exponent.
+FERRY_HD constexpr std::uint32_t e8m0_ceil(std::uint32_t amax) {
+  const std::uint32_t field = (amax + 0x1fffffu) >> 23;
+  return larger(field, 8u) - 8u;
+}
+
+// amax rounded to kMantissa bits, half up, and its exponent lowered by that of the largest element.
+template <int kMantissa, int kMaxExponent>
+FERRY_HD constexpr std::uint32_t e8m0_even(std::uint32_t amax) {
+  constexpr auto kLowest = static_cast<std::uint32_t>(kMaxExponent);
+  const std::uint32_t field = (amax + (1u << (22 - kMantissa))) >> 23;
+  return larger(field, kLowest) - kLowest;
+}
+
+inline constexpr std::uint32_t kSmallestAmax = __builtin_bit_cast(std::uint32_t, 1e-4f);  // of fp8_block128
+
+struct FloatScale {
+  using Stored = std::uint32_t;  // float32 bits
+  static constexpr Stored kNan = kNanBits;
+  FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
+    const float amax = float_of(larger(amax_bits, kSmallestAmax));
+    return {bits_of(divide_rounded(amax, 448.0f)), divide_rounded(448.0f, amax)};
+  }
+  FERRY_HD static float decode(float code, Stored stored, float) { return multiply_rounded(code, float_of(stored)); }
+};
+
+template <std::uint32_t kAmaxFloor>
+struct CeilScale {
+  using Stored = std::uint8_t;
+  static constexpr Stored kNan = 255;
+  FERRY_HD static constexpr BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
+    const std::uint32_t byte = e8m0_ceil(larger(amax_bits, kAmaxFloor));
+    return {static_cast<Stored>(byte), e8m0_inverse(byte)};
+  }
+  FERRY_HD static float decode(float code, Stored stored, float) { return multiply_rounded(code, e8m0_value(stored)); }
+};
+
+template <int kMantissa, int kMaxExponent>
+struct EvenScale {
+  using Stored = std::uint8_t;
+  static constexpr Stored kNan = 255;
+  FERRY_HD static constexpr BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
+    const std::uint32_t byte = e8m0_even<kMantissa, kMaxExponent>(amax_bits);
+    return {static_cast<Stored>(byte), e8m0_inverse(byte)};
+  }
+  FERRY_HD static float decode(float code, Stored stored, float) { return multiply_rounded(code, e8m0_value(stored)); }
+};
+
+// NVFP4: an E4M3 scale beside one float32 scale for the whole tensor.
+struct TwoLevelScale {
+  using Stored = std::uint8_t;
+  static constexpr Stored kNan = 0x7f;
+  FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float input_scale) {
+    const float wanted = divide_rounded(multiply_rounded(input_scale, float_of(amax_bits)), 6.0f);
+    const std::uint32_t code = E4m3::encode_magnitude(wanted);
+    const float inverse = divide_rounded(input_scale, E4m3::magnitude_value(larger(code, 1u)));
+    return {static_cast<Stored>(code), code == 0 ? 0.0f : inverse};
+  }
+  FERRY_HD static float decode(float code, Stored stored, float input_scale) {
+    return divide_rounded(multiply_rounded(code, E4m3::decode(stored)), input_scale);
+  }
+};
+
+}  // namespace ferry::codec

@@ -1,0 +1,114 @@
+// Where a row's scales lie in the scale tensor: row-major, transposed, or in tiles of 128 rows by 4 scales.
+// The only place that computes such an index. docs/formats.md shows the layouts.
+//
+// A row belongs to a group (an expert) whose first row is `first_row`; `scales_offset` is the group's entry of
+// scales_offsets. Only tiles look at these two.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/thread_group.h"
+#include "ferry/token_format.h"
+
+namespace ferry {
+
+inline constexpr int kScaleTileRows = 128;
+inline constexpr int kScaleTileColumns = 4;
+inline constexpr int kScaleTileBytesPerScale = kScaleTileRows * kScaleTileColumns;
+
+// A scale tensor. Trivially copyable: passed to kernels by value. Without scales, layout is none.
+struct ScalePlace {
+  std::byte* base = nullptr;
+  ScaleLayout layout = ScaleLayout::none;
+  int scale_bytes = 0;
+  int scales_per_row = 0;
+  std::int64_t row_capacity = 0;
+};
+
+struct ScaleRow {
+  std::int64_t row = 0;        // in the tensor
+  std::int64_t first_row = 0;  // of the row's group
+  std::uint32_t scales_offset = 0;
+};
+
+// Scales in a row of tiles: scales_per_row rounded up.
+FERRY_HD constexpr int tiled_scales_per_row(int scales_per_row) {
+  return (scales_per_row + kScaleTileColumns - 1) / kScaleTileColumns * kScaleTileColumns;
+}
+
+// Tiles of 128 rows that a group of `rows` rows takes.
+FERRY_HD constexpr std::int64_t scale_blocks(std::int64_t rows) { return (rows + kScaleTileRows - 1) / kScaleTileRows; }
+
+// A group's entry of scales_offsets; `blocks_before` is the sum of scale_blocks of the groups before it.
+FERRY_HD constexpr std::uint32_t scales_offset_of(std::int64_t blocks_before, std::int64_t first_row) {
+  return static_cast<std::uint32_t>(blocks_before - first_row / kScaleTileRows);
+}
+
+// Index, counted in scales, of scale `column` of a row. For tiles, column may reach tiled_scales_per_row.
+FERRY_HD constexpr std::int64_t scale_index(const ScalePlace& place, const ScaleRow& at, int column) {
+  if (place.layout == ScaleLayout::transposed) return column * place.row_capacity + at.row;
+  if (place.layout == ScaleLayout::row_major) return at.row * place.scales_per_row + column;
+  const std::int64_t in_group = at.row - at.first_row;
+  const auto first_block = static_cast<std::uint32_t>(at.first_row / kScaleTileRows) + at.scales_offset;
+  const std::int64_t block = first_block + in_group / kScaleTileRows;
+  const std::int64_t tiles = tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns;
+  const std::int64_t tile = block * tiles + column / kScaleTileColumns;
+  const std::int64_t line = tile * 32 + in_group % 32;
+  return (line * 4 + in_group % kScaleTileRows / 32) * kScaleTileColumns + column % kScaleTileColumns;
+}
+
+// Scales in the whole tensor, for a number of groups.
+FERRY_HD constexpr std::int64_t scale_tensor_elements(const ScalePlace& place, int groups) {
+  if (place.layout == ScaleLayout::none) return 0;
+  if (place.layout != ScaleLayout::tiled) return place.row_capacity * place.scales_per_row;
+  return (scale_blocks(place.row_capacity) + groups) * kScaleTileRows * tiled_scales_per_row(place.scales_per_row);
+}
+
+namespace detail {
+
+// A scale of any size, byte by byte only where the size is not one of the usual.
+FERRY_HD inline void put_scale(std::byte* to, const std::byte* from, int scale_bytes) {
+  if (scale_bytes == 1) {
+    *to = from == nullptr ? std::byte{0} : *from;
+  } else if (scale_bytes == 4) {
+    *reinterpret_cast<std::uint32_t*>(to) = from == nullptr ? 0u : *reinterpret_cast<const std::uint32_t*>(from);
+  } else {
+    for (int i = 0; i < scale_bytes; ++i) to[i] = from == nullptr ? std::byte{0} : from[i];
+  }
+}
+
+}  // namespace detail
+
+// Writes a row's scales, in column order at `scales`, to their place, and 0 where tiles round columns up. All threads
+// of the group call it. With scales == nullptr the row gets scale 0 everywhere.
+template <ThreadGroup G>
+FERRY_HD void store_scales(const G& group, const ScalePlace& place, const std::byte* scales, const ScaleRow& at) {
+  if (place.layout == ScaleLayout::none) return;
+  const bool tiled = place.layout == ScaleLayout::tiled;
+  const int columns = tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
+  for (int column = group.thread(); column < columns; column += group.size()) {
+    const bool exists = scales != nullptr && column < place.scales_per_row;
+    const std::byte* from = exists ? scales + static_cast<std::ptrdiff_t>(column) * place.scale_bytes : nullptr;
+    detail::put_scale(place.base + scale_index(place, at, column) * place.scale_bytes, from, place.scale_bytes);
+  }
+}
+
+// A padding row: scale 0.
+template <ThreadGroup G>
+FERRY_HD void zero_scales(const G& group, const ScalePlace& place, const ScaleRow& at) {
+  store_scales(group, place, nullptr, at);
+}
+
+// Tiles only: scale 0 for the rows of a group's last 128-row block that lie past `end_row`, one past its last row.
+// These have a place in the tensor, and none in the payload.
+template <ThreadGroup G>
+FERRY_HD void zero_scale_tail(const G& group, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+                              std::uint32_t scales_offset) {
+  if (place.layout != ScaleLayout::tiled) return;
+  const std::int64_t block_end = first_row + scale_blocks(end_row - first_row) * kScaleTileRows;
+  for (std::int64_t row = end_row; row < block_end; ++row)
+    zero_scales(group, place, ScaleRow{row, first_row, scales_offset});
+}
+
+}  // namespace ferry
