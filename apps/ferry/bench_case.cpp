@@ -1,5 +1,5 @@
 // Names and percentiles of the benchmark.
-#include "bench_case.h"
+#include "ferry/bench_case.h"
 
 #include <algorithm>
 #include <cmath>

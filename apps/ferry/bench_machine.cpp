@@ -1,5 +1,5 @@
 // Buffers, threads and facts of the machine for the benchmarks.
-#include "bench_machine.h"
+#include "ferry/bench_machine.h"
 
 #include <fmt/format.h>
 #include <sched.h>

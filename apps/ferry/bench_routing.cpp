@@ -1,5 +1,5 @@
 // Random routing by inverse cumulative weights, without the distributions of <random>: they differ between libraries.
-#include "bench_routing.h"
+#include "ferry/bench_routing.h"
 
 #include <algorithm>
 #include <cmath>
@@ -80,6 +80,8 @@ BenchBytes bytes_of(const BenchCase& bench, const Traffic& traffic) {
   return bytes;
 }
 
+namespace {
+
 BenchBytes& operator+=(BenchBytes& sum, const BenchBytes& more) {
   sum.tokens += more.tokens;
   sum.messages += more.messages;
@@ -93,6 +95,16 @@ BenchBytes& operator+=(BenchBytes& sum, const BenchBytes& more) {
 BenchBytes operator/(const BenchBytes& bytes, double divisor) {
   return {bytes.tokens / divisor,  bytes.messages / divisor, bytes.rows / divisor,
           bytes.results / divisor, bytes.partials / divisor, bytes.output / divisor};
+}
+
+}  // namespace
+
+BenchBytes mean_bytes(const BenchCase& bench, int sets) {
+  BenchBytes sum;
+  for (int rank = 0; rank < bench.shape.ranks; ++rank)
+    for (int set = 0; set < sets; ++set)
+      sum += bytes_of(bench, traffic_of(bench.shape, make_routing(bench, rank, set)));
+  return sum / sets;
 }
 
 }  // namespace ferry::app

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench_case.h"
+#include "ferry/bench_case.h"
 
 namespace ferry::app {
 
@@ -30,7 +30,8 @@ Traffic traffic_of(const Shape& shape, const Routing& routing);
 
 // Bytes of one source's tokens with this traffic.
 BenchBytes bytes_of(const BenchCase& bench, const Traffic& traffic);
-BenchBytes& operator+=(BenchBytes& sum, const BenchBytes& more);
-BenchBytes operator/(const BenchBytes& bytes, double divisor);
+
+// Of one iteration: the sum over the ranks, the mean over the input sets.
+BenchBytes mean_bytes(const BenchCase& bench, int sets);
 
 }  // namespace ferry::app

@@ -1,12 +1,12 @@
 // Streaming copies between the threads' buffers, which together are several times the last-level cache.
-#include "bench_wire.h"
+#include "ferry/bench_wire.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "bench_case.h"
-#include "bench_machine.h"
+#include "ferry/bench_case.h"
+#include "ferry/bench_machine.h"
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif

@@ -1,0 +1,232 @@
+// Options of `ferry bench`, and the sweep over all that they name.
+#include "ferry/bench_command.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "ferry/bench_exchange.h"
+#include "ferry/bench_report.h"
+#include "ferry/models.h"
+#include "ferry/progress.h"
+
+namespace ferry::app {
+namespace {
+
+const std::map<std::string, BenchOperation> kOperations = {{"pair", BenchOperation::pair},
+                                                           {"dispatch", BenchOperation::dispatch},
+                                                           {"combine", BenchOperation::combine},
+                                                           {"encode", BenchOperation::encode},
+                                                           {"decode", BenchOperation::decode}};
+const std::map<std::string, RoutingKind> kRoutings = {{"uniform", RoutingKind::uniform}, {"zipf", RoutingKind::zipf}};
+const std::map<std::string, Reduction> kReductions = {{"by_rank", Reduction::by_rank}, {"exact", Reduction::exact}};
+
+struct BenchOptions {
+  std::vector<std::string> operations = {"pair"};
+  std::vector<std::string> formats = {"bf16"};
+  std::vector<std::string> reductions = {"by_rank"};
+  std::vector<std::string> routings = {"uniform"};
+  std::vector<std::string> models;
+  std::vector<int> tokens = {1, 32, 128, 512};
+  Shape shape{2, 64, 8, 1, 7168};
+  double zipf_exponent = 1.0;
+  int workers = 1;
+  BenchEffort effort;
+  std::string backend = "auto";
+  std::string output;
+  bool json = false;
+  bool baseline = false;
+};
+
+CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const char* help,
+                      const std::vector<std::string>& allowed) {
+  return command.add_option(name, values, help)->delimiter(',')->check(CLI::IsMember(allowed))->capture_default_str();
+}
+
+template <class Value>
+std::vector<std::string> names_of(const std::map<std::string, Value>& map) {
+  std::vector<std::string> names;
+  for (const auto& entry : map) names.push_back(entry.first);
+  return names;
+}
+
+void add_shape_options(CLI::App& command, BenchOptions& options) {
+  command.add_option("--ranks", options.shape.ranks, "ranks, each a thread")
+      ->check(CLI::Range(1, kMaxRanksPerNode))
+      ->capture_default_str();
+  command.add_option("--experts", options.shape.experts, "experts over all ranks")->capture_default_str();
+  command.add_option("--top-k", options.shape.top_k, "experts of a token")->capture_default_str();
+  command.add_option("--hidden", options.shape.hidden, "columns of a token")->capture_default_str();
+  command.add_option("--tokens,-n", options.tokens, "tokens of each rank; more than one value is a sweep")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  add_list(command, "--routing", options.routings, "how tokens choose experts", names_of(kRoutings));
+  command.add_option("--zipf-exponent", options.zipf_exponent, "popularity falls as 1 / position^exponent")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  command.add_option("--seconds", options.effort.seconds, "time to measure each line for")
+      ->check(CLI::Range(0.01, 600.0))
+      ->capture_default_str();
+  command.add_option("--iterations", options.effort.iterations, "fixed number of iterations in place of --seconds")
+      ->check(CLI::Range(0, 1'000'000));
+  add_list(command, "--operation", options.operations, "what to measure; pair is a dispatch and its combine",
+           names_of(kOperations));
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const AnyFormat& format : all_formats()) names.push_back(format.name());
+  return names;
+}
+
+void add_sweep_options(CLI::App& command, BenchOptions& options) {
+  std::vector<std::string> formats = format_names();
+  formats.push_back("all");
+  std::vector<std::string> models;
+  for (const Model& model : kModels) models.emplace_back(model.name);
+  add_list(command, "--format", options.formats, "token formats, or all", formats);
+  add_list(command, "--combine", options.reductions, "how results are reduced", names_of(kReductions));
+  add_list(command, "--model", options.models, "named shapes, in place of --experts, --top-k and --hidden", models)
+      ->excludes("--experts", "--top-k", "--hidden");
+  command.add_option("--workers", options.workers, "threads that work for each rank")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command.add_option("--backend", options.backend, "which ranks to use")
+      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->capture_default_str();
+  command.add_flag("--baseline", options.baseline, "also measure the same exchange written with MPI_Alltoallv");
+  command.add_flag("--json", options.json, "print one JSON object a line");
+  command.add_option("--output", options.output, "append the JSON lines to this file");
+}
+
+struct NamedShape {
+  std::string name;
+  Shape shape;
+};
+
+std::vector<NamedShape> shapes_of(const BenchOptions& options) {
+  if (options.models.empty()) return {{"", options.shape}};
+  std::vector<NamedShape> shapes;
+  for (const std::string& name : options.models) {
+    const Model& model = *find_model(name);
+    shapes.push_back({name, {options.shape.ranks, model.experts, model.top_k, 1, model.hidden}});
+  }
+  return shapes;
+}
+
+std::vector<AnyFormat> formats_of(const BenchOptions& options) {
+  std::vector<AnyFormat> formats;
+  for (const std::string& name : options.formats) {
+    if (name == "all") return {all_formats().begin(), all_formats().end()};
+    formats.push_back(format_named(name));
+  }
+  return formats;
+}
+
+// All lines of one shape and kind; codecs know neither routing nor reduction.
+std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& named, bool codecs) {
+  std::vector<BenchCase> cases;
+  BenchCase bench;
+  bench.model = named.name;
+  bench.shape = named.shape;
+  bench.zipf_exponent = options.zipf_exponent;
+  bench.workers = options.workers;
+  bench.effort = options.effort;
+  for (const AnyFormat& format : formats_of(options))
+    for (const std::string& reduction : codecs ? std::vector{options.reductions[0]} : options.reductions)
+      for (const std::string& routing : codecs ? std::vector{options.routings[0]} : options.routings)
+        for (const int tokens : options.tokens)
+          for (const std::string& operation : options.operations) {
+            bench.operation = kOperations.at(operation);
+            if (is_codec(bench.operation) != codecs) continue;
+            bench.format = format;
+            bench.reduction = kReductions.at(reduction);
+            bench.routing = kRoutings.at(routing);
+            bench.shape.max_tokens = tokens;
+            require_valid(bench.shape);
+            cases.push_back(bench);
+          }
+  return cases;
+}
+
+// The wire is measured before and after, so that a disturbance in one of them does not lower the floor.
+BenchResult measure(const BenchCase& bench, bool baseline) {
+  if (is_codec(bench.operation)) return {bench, measure_codec(bench), {}, {}};
+  const int threads = bench.shape.ranks * bench.workers;
+  BenchResult result{bench, {}, measure_wire(threads), {}};
+  result.measured = measure_exchange(bench);
+  if (baseline) result.baseline = measure_baseline(bench);
+  const WireSpeed after = measure_wire(threads);
+  if (after.bytes_per_second > result.wire.bytes_per_second) result.wire = after;
+  return result;
+}
+
+void run_bench(const BenchOptions& options, const std::string& command) {
+  if (options.baseline) require_baseline();
+  std::vector<std::vector<BenchCase>> tables;
+  std::int64_t count = 0;
+  for (const NamedShape& named : shapes_of(options))
+    for (const bool codecs : {false, true})
+      if (std::vector<BenchCase> cases = cases_of(options, named, codecs); !cases.empty()) {
+        count += static_cast<std::int64_t>(cases.size());
+        tables.push_back(std::move(cases));
+      }
+  std::ofstream file;
+  if (!options.output.empty()) {
+    file.open(options.output, std::ios::app);
+    if (!file) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", options.output));
+  }
+  Progress progress("bench: lines", count);
+  for (const std::vector<BenchCase>& cases : tables) {
+    std::vector<BenchResult> results;
+    for (const BenchCase& bench : cases) {
+      results.push_back(measure(bench, options.baseline));
+      const std::string line = to_json(results.back(), command).dump() + "\n";
+      if (options.json) print(line);
+      if (file.is_open() && !(file << line << std::flush))
+        throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", options.output));
+      progress.advance();
+    }
+    if (!options.json) print(to_text(results) + "\n");
+  }
+}
+
+// What was typed, so that a record can be repeated.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string words;
+  for (std::string word; std::getline(file, word, '\0');) words += (words.empty() ? "" : " ") + word;
+  return words;
+}
+
+void run_worker(const BenchOptions& options) {
+  BenchCase bench;
+  bench.operation = kOperations.at(options.operations.at(0));
+  bench.shape = options.shape;
+  bench.shape.max_tokens = options.tokens.at(0);
+  bench.routing = kRoutings.at(options.routings.at(0));
+  bench.zipf_exponent = options.zipf_exponent;
+  bench.effort = options.effort;
+  require_valid(bench.shape);
+  run_mpi_worker(bench);
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* bench = app.add_subcommand("bench", "measure the exchange, the codecs, the wire and an MPI baseline");
+  add_shape_options(*bench, *options);
+  add_sweep_options(*bench, *options);
+  bench->callback([options] { run_bench(*options, command_line()); });
+  const auto worker_options = std::make_shared<BenchOptions>();
+  CLI::App* worker = app.add_subcommand("bench-mpi-worker", "a process of the baseline")->group("");
+  add_shape_options(*worker, *worker_options);
+  worker->callback([worker_options] { run_worker(*worker_options); });
+}
+
+}  // namespace ferry::app

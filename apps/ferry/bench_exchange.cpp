@@ -1,0 +1,202 @@
+// The measured loop of an exchange, one thread per rank.
+#include "ferry/bench_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "ferry/bench_machine.h"
+#include "ferry/bench_routing.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr int kFewestWarmUps = 3;
+constexpr int kMostInputSets = 64;
+
+// What one rank gives to and gets from one iteration.
+struct RankSet {
+  Routing routing;
+  BenchBuffer tokens, payload, scales, results, output;
+  std::vector<std::uint32_t> row_offsets, scales_offsets;
+  std::vector<std::int32_t> expert_ids, src_info;
+  DispatchInput dispatch_in;
+  DispatchOutput dispatch_out;
+  CombineInput combine_in;
+  CombineOutput combine_out;
+};
+
+Tensor scales_tensor(const RowLayout& layout, std::byte* memory) {
+  Tensor tensor;
+  const std::vector<std::int64_t> extents = layout.scales_shape(layout.min_row_capacity);
+  tensor.data = memory;
+  tensor.dtype = layout.scale_dtype;
+  tensor.rank = static_cast<int>(extents.size());
+  std::int64_t stride = 1;
+  for (std::size_t axis = extents.size(); axis-- > 0;) {
+    tensor.shape[axis] = extents[axis];
+    tensor.strides[axis] = stride;
+    stride *= extents[axis];
+  }
+  return tensor;
+}
+
+void make_dispatch_output(RankSet& set, const RowLayout& layout, int hidden) {
+  const std::int64_t rows = layout.min_row_capacity;
+  const auto groups = static_cast<std::size_t>(layout.groups);
+  set.payload = BenchBuffer(static_cast<std::size_t>(rows * layout.payload_row_bytes));
+  set.row_offsets.resize(groups + 1);
+  set.expert_ids.resize(groups);
+  set.src_info.resize(static_cast<std::size_t>(rows) * 2);
+  DispatchOutput& out = set.dispatch_out;
+  out.payload = layout.scale_layout == ScaleLayout::none
+                    ? Tensor(set.payload.data(), DType::bf16, {rows, hidden})
+                    : Tensor(set.payload.data(), DType::u8, {rows, layout.payload_row_bytes});
+  out.row_offsets = Tensor(set.row_offsets.data(), DType::u32, {layout.groups + 1});
+  out.expert_ids = Tensor(set.expert_ids.data(), DType::i32, {layout.groups});
+  out.src_info = Tensor(set.src_info.data(), DType::i32, {rows, 2});
+  if (layout.scale_layout == ScaleLayout::none) return;
+  const Tensor sized = scales_tensor(layout, nullptr);
+  set.scales = BenchBuffer(static_cast<std::size_t>(sized.elements()) * size_of(sized.dtype));
+  out.scales = scales_tensor(layout, set.scales.data());
+  if (layout.scale_layout != ScaleLayout::tiled) return;
+  set.scales_offsets.resize(groups);
+  out.scales_offsets = Tensor(set.scales_offsets.data(), DType::u32, {layout.groups});
+}
+
+void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int rank, int index) {
+  const std::int64_t n = bench.shape.max_tokens;
+  const int hidden = bench.shape.hidden;
+  const std::size_t token_bytes = static_cast<std::size_t>(n) * static_cast<std::size_t>(hidden) * 2;
+  set.routing = make_routing(bench, rank, index);
+  set.tokens = BenchBuffer(token_bytes);
+  fill_bf16(set.tokens.data(), token_bytes, static_cast<std::uint64_t>(rank * 1000 + index + 1));
+  set.output = BenchBuffer(token_bytes);
+  make_dispatch_output(set, layout, hidden);
+  const auto result_bytes = static_cast<std::size_t>(layout.min_row_capacity) * static_cast<std::size_t>(hidden) * 2;
+  set.results = BenchBuffer(result_bytes);
+  const ConstTensor weights(set.routing.weights.data(), DType::f32, {n, bench.shape.top_k});
+  set.dispatch_in.tokens = ConstTensor(set.tokens.data(), DType::bf16, {n, hidden});
+  set.dispatch_in.topk_ids = ConstTensor(set.routing.ids.data(), DType::i32, {n, bench.shape.top_k});
+  set.combine_in.rows = ConstTensor(set.results.data(), DType::bf16, {layout.min_row_capacity, hidden});
+  set.combine_in.src_info = set.dispatch_out.src_info;
+  (bench.reduction == Reduction::exact ? set.combine_in.topk_weights : set.dispatch_in.topk_weights) = weights;
+  set.combine_out.tokens = Tensor(set.output.data(), DType::bf16, {n, hidden});
+}
+
+struct Shared {
+  const BenchCase& bench;
+  StartLine line;
+  std::vector<std::vector<RankSet>> sets;    // [rank][set]
+  std::vector<std::vector<double>> seconds;  // [rank][iteration]
+  std::vector<double> each;                  // [rank]: seconds of a warm iteration
+  std::size_t memory_bytes = 0;
+};
+
+// One iteration on one rank; the time of what is measured. Negative: another rank failed.
+double iterate(Shared& shared, Exchange& exchange, RankSet& set) {
+  const BenchOperation operation = shared.bench.operation;
+  if (operation == BenchOperation::combine) exchange.dispatch(set.dispatch_in, set.dispatch_out);
+  if (!shared.line.wait()) return -1;
+  const auto start = std::chrono::steady_clock::now();
+  if (operation != BenchOperation::combine) exchange.dispatch(set.dispatch_in, set.dispatch_out);
+  if (operation != BenchOperation::dispatch) exchange.combine(set.combine_in, set.combine_out);
+  return seconds_since(start);
+}
+
+// The first round of each set: touches its pages and gives the results of its experts something to read.
+void first_rounds(Exchange& exchange, std::vector<RankSet>& sets, int hidden) {
+  for (RankSet& set : sets) {
+    exchange.dispatch(set.dispatch_in, set.dispatch_out);
+    fill_bf16(set.results.data(), std::size_t{set.row_offsets.back()} * static_cast<std::size_t>(hidden) * 2, 7);
+    exchange.combine(set.combine_in, set.combine_out);
+  }
+}
+
+void run_rank(Shared& shared, World& world) {
+  const BenchCase& bench = shared.bench;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  ExchangeOptions options;
+  options.format = bench.format;
+  options.reduction = bench.reduction;
+  options.workers = bench.workers;
+  Exchange exchange(world, bench.shape, options);
+  std::vector<RankSet>& sets = shared.sets[rank];
+  for (std::size_t index = 0; index < sets.size(); ++index)
+    make_set(sets[index], bench, exchange.layout(), world.rank(), static_cast<int>(index));
+  first_rounds(exchange, sets, bench.shape.hidden);
+  if (rank == 0) shared.memory_bytes = exchange.memory_bytes();
+
+  double warm = 0;
+  for (int warm_up = 0; warm_up < kFewestWarmUps; ++warm_up)
+    warm = iterate(shared, exchange, sets[static_cast<std::size_t>(warm_up) % sets.size()]);
+  shared.each[rank] = warm;
+  if (!shared.line.wait()) return;
+  const double each = *std::max_element(shared.each.begin(), shared.each.end());
+  const int iterations =
+      bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    const double seconds = iterate(shared, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
+    if (seconds < 0) return;
+    shared.seconds[rank].push_back(seconds);
+  }
+}
+
+void require_memory(const BenchCase& bench, double needed) {
+  const auto available = static_cast<double>(available_memory());
+  if (available > 0 && needed > 0.9 * available)
+    throw Error(ErrorKind::system,
+                fmt::format("the benchmark of {} needs {:.1f} GB of memory, but {:.1f} GB are available: "
+                            "choose fewer tokens or ranks",
+                            to_string(bench.shape), needed / 1e9, available / 1e9));
+}
+
+}  // namespace
+
+int input_sets_for(double bytes) {
+  const double wanted = 2.0 * static_cast<double>(this_machine().last_level_cache) / std::max(bytes, 1.0);
+  return static_cast<int>(std::clamp(std::ceil(wanted), 2.0, static_cast<double>(kMostInputSets)));
+}
+
+BenchMeasurement measure_exchange(const BenchCase& bench) {
+  require_valid(bench.shape);
+  const auto ranks = static_cast<std::size_t>(bench.shape.ranks);
+  const BenchBytes one = mean_bytes(bench, 1);
+  const double set_bytes = one.tokens + one.rows + one.results + one.output;
+  const int sets = input_sets_for(set_bytes);
+  ExchangeOptions options;
+  options.format = bench.format;
+  options.reduction = bench.reduction;
+  const auto exchange_bytes = static_cast<double>(memory_use(bench.shape, options).total) * bench.shape.ranks;
+  require_memory(bench, sets * set_bytes + exchange_bytes);
+
+  Shared shared{bench, StartLine(bench.shape.ranks), {}, {}, {}, 0};
+  shared.sets.resize(ranks);
+  for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
+  shared.seconds.resize(ranks);
+  shared.each.resize(ranks);
+  run_ranks(bench.shape.ranks, [&](World& world) {
+    try {
+      run_rank(shared, world);
+    } catch (...) {
+      shared.line.break_line();
+      throw;
+    }
+  });
+
+  BenchMeasurement measured;
+  for (std::size_t iteration = 0; iteration < shared.seconds[0].size(); ++iteration) {
+    double slowest = 0;
+    for (const auto& seconds : shared.seconds) slowest = std::max(slowest, seconds[iteration]);
+    measured.samples.seconds.push_back(slowest);
+  }
+  measured.bytes = mean_bytes(bench, sets);
+  measured.input_sets = sets;
+  measured.set_bytes = sets * set_bytes;
+  measured.memory_bytes = shared.memory_bytes;
+  return measured;
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,31 @@
+// What `ferry bench` says: a table for people, JSON lines for programs and for benchmarks/results.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ferry/bench_baseline.h"
+#include "ferry/bench_case.h"
+#include "ferry/bench_wire.h"
+#include "ferry/table.h"
+
+namespace ferry::app {
+
+struct BenchResult {
+  BenchCase bench;
+  BenchMeasurement measured;
+  WireSpeed wire;  // not for codecs
+  std::optional<BaselineMeasurement> baseline;
+
+  // Seconds that the bytes need at the speed of the wire.
+  double floor_seconds() const { return measured.bytes.moved(bench.operation) / wire.bytes_per_second; }
+};
+
+// One record, complete by itself: date, hardware, command, shape, policy, times, bytes, wire, baseline.
+Json to_json(const BenchResult& result, const std::string& command);
+
+// "ranks=2 experts=64 ...", the wire and how times are taken; then the results of one shape as a table.
+std::string to_text(const std::vector<BenchResult>& results);
+
+}  // namespace ferry::app
