@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -107,13 +106,20 @@ std::size_t meminfo_bytes(const std::string& name) {
   return value.empty() ? 0 : std::stoull(value) * 1024;
 }
 
+// The kernel's word; sysconf reports the sum over the sockets on some processors.
+std::size_t last_level_cache() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");  // "32768K"
+  std::size_t kibibytes = 0;
+  if (file >> kibibytes && kibibytes > 0) return kibibytes << 10;
+  return std::size_t{32} << 20;
+}
+
 Hardware read_machine() {
   Hardware machine;
   machine.cpu = proc_value("/proc/cpuinfo", "model name");
   if (machine.cpu.empty()) machine.cpu = "unknown CPU";
   machine.cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
-  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  machine.last_level_cache = cache > 0 ? static_cast<std::size_t>(cache) : std::size_t{32} << 20;
+  machine.last_level_cache = last_level_cache();
   machine.memory = meminfo_bytes("MemTotal");
   utsname name{};
   if (uname(&name) == 0) machine.system = fmt::format("{} {}", name.sysname, name.release);
