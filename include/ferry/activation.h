@@ -7,11 +7,11 @@
 namespace ferry {
 
 struct SwigluOptions {
-  bool interleaved = false;  // input columns g0 u0 g1 u1 ... instead of all gates, then all ups
-  bool clamped = false;      // g' = min(g, limit), u' = clamp(u, -limit, limit), (u' + 1) * g' * sigmoid(alpha * g')
-  float alpha = 1.702f;      // clamped only
-  float limit = 7.0f;        // clamped only
-  bool tiled_scales = false; // mxfp8 only, as in ExchangeOptions
+  bool interleaved = false;   // input columns g0 u0 g1 u1 ... instead of all gates, then all ups
+  bool clamped = false;       // g' = min(g, limit), u' = clamp(u, -limit, limit), (u' + 1) * g' * sigmoid(alpha * g')
+  float alpha = 1.702f;       // clamped only
+  float limit = 7.0f;         // clamped only
+  bool tiled_scales = false;  // mxfp8 only, as in ExchangeOptions
 };
 
 struct SwigluInput {

@@ -40,8 +40,8 @@ struct WaitRecord {
   Operation operation = Operation::none;
   Phase phase = Phase::none;
   std::int32_t my_rank = -1;
-  std::int32_t missing_rank = -1;   // the culprit: the rank that did not come
-  std::int32_t reported_by = -1;    // the rank whose deadline expired; my_rank where it was this one
+  std::int32_t missing_rank = -1;  // the culprit: the rank that did not come
+  std::int32_t reported_by = -1;   // the rank whose deadline expired; my_rank where it was this one
   std::int32_t token = -1;
   std::uint64_t epoch_seen = 0;
   std::uint64_t epoch_wanted = 0;

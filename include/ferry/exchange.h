@@ -38,15 +38,15 @@ struct ExchangeOptions {
   int concurrent = 1;                // exchanges that run at the same time on these ranks
   RankMask mask;                     // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait, unless a call gives its own
-  int workers = 1;                   // CPU: threads that work for this rank in a call, the caller's included
+  int workers = 1;  // CPU: threads that work for this rank in a call, the caller's included
 };
 
 // What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order).
 struct DispatchInput {
-  ConstTensor tokens;                 // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
-  ConstTensor topk_ids;               // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
-  ConstTensor topk_weights;           // f32 [n, K], contiguous; by_rank only; not given: 1
-  const float* input_scale = nullptr; // nvfp4: one value, finite and > 0, the same on all ranks; null: 1
+  ConstTensor tokens;                  // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
+  ConstTensor topk_ids;                // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
+  ConstTensor topk_weights;            // f32 [n, K], contiguous; by_rank only; not given: 1
+  const float* input_scale = nullptr;  // nvfp4: one value, finite and > 0, the same on all ranks; null: 1
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
@@ -54,11 +54,11 @@ struct DispatchInput {
 
 // Where dispatch puts the rows; the caller owns all of it. Order of rows: local expert, source rank, token, k.
 struct DispatchOutput {
-  Tensor payload;         // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
-  Tensor scales;          // in the format's layout (RowLayout::scales_shape); not given for bf16
-  Tensor row_offsets;     // u32 [groups + 1]: padded starts and the padded end
-  Tensor expert_ids;      // i32 [groups]: 0 .. groups-1
-  Tensor src_info;        // i32 [row_capacity, 2]: token index at its source and k; (-1, -1) in padding; k = K in shared rows
+  Tensor payload;      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
+  Tensor scales;       // in the format's layout (RowLayout::scales_shape); not given for bf16
+  Tensor row_offsets;  // u32 [groups + 1]: padded starts and the padded end
+  Tensor expert_ids;   // i32 [groups]: 0 .. groups-1
+  Tensor src_info;  // i32 [row_capacity, 2]: token index at its source and k; (-1, -1) in padding; k = K in shared rows
   Tensor scales_offsets;  // u32 [groups]; tiled scales only
 };
 
@@ -85,11 +85,11 @@ struct CallOptions {
 
 // Sizes of a rank's outputs, known before the exchange is made.
 struct RowLayout {
-  int groups = 0;                      // local experts, one more with a fused shared expert
-  int alignment = 1;                   // of an expert's first row
-  std::int64_t min_row_capacity = 0;   // the worst case: dispatch refuses less
+  int groups = 0;                     // local experts, one more with a fused shared expert
+  int alignment = 1;                  // of an expert's first row
+  std::int64_t min_row_capacity = 0;  // the worst case: dispatch refuses less
   std::int64_t payload_row_bytes = 0;
-  DType scale_dtype = DType::none;     // f32, u8 or none
+  DType scale_dtype = DType::none;  // f32, u8 or none
   ScaleLayout scale_layout = ScaleLayout::none;
   int scales_per_row = 0;
   int hidden = 0;
@@ -124,8 +124,9 @@ class Exchange {
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;
 
-  // Each call throws Error(invalid_argument) before anything moves when an argument is bad, Error(out_of_order) when the
-  // round does not allow it, and PeerMissing when a rank does not come. After PeerMissing every call throws it again.
+  // Each call throws Error(invalid_argument) before anything moves when an argument is bad, Error(out_of_order) when
+  // the round does not allow it, and PeerMissing when a rank does not come. After PeerMissing every call throws it
+  // again.
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {});
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call = {});

@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-inline constexpr int kMaxRanks = 2048;      // all ranks; a node holds at most kMaxRanksPerNode of them
+inline constexpr int kMaxRanks = 2048;  // all ranks; a node holds at most kMaxRanksPerNode of them
 inline constexpr int kMaxRanksPerNode = 72;
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kHiddenMultiple = 32;  // one MX block

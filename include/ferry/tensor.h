@@ -14,15 +14,20 @@ enum class DType : std::uint8_t { none, u8, i32, u32, i64, f16, bf16, f32, f64 }
 // Bytes of one element; 0 for none.
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::none: return 0;
-    case DType::u8: return 1;
+    case DType::none:
+      return 0;
+    case DType::u8:
+      return 1;
     case DType::f16:
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
     case DType::i32:
     case DType::u32:
-    case DType::f32: return 4;
+    case DType::f32:
+      return 4;
     case DType::i64:
-    case DType::f64: return 8;
+    case DType::f64:
+      return 8;
   }
   return 0;
 }
@@ -51,8 +56,8 @@ struct BasicTensor {
     }
   }
   template <class Other>
-    requires(std::is_convertible_v<Other*, Byte*> && !std::is_same_v<Other, Byte>)
-  BasicTensor(const BasicTensor<Other>& other)  // a mutable view is also a read-only one
+  requires(std::is_convertible_v<Other*, Byte*> && !std::is_same_v<Other, Byte>)
+      BasicTensor(const BasicTensor<Other>& other)  // a mutable view is also a read-only one
       : data(other.data), dtype(other.dtype), rank(other.rank), shape(other.shape), strides(other.strides) {}
 
   explicit operator bool() const { return data != nullptr; }

@@ -43,15 +43,15 @@ struct InputRow {
 template <class F>
 concept TokenFormat = std::is_trivially_copyable_v<F> &&
     requires(const F& f, const SerialGroup& g, InputRow row, std::byte* out, const std::byte* in, float* values) {
-      { f.name() } -> std::convertible_to<const char*>;
-      { f.block() } -> std::same_as<int>;
-      { f.scale_bytes() } -> std::same_as<int>;
-      { f.scale_layout() } -> std::same_as<ScaleLayout>;
-      { f.alignment() } -> std::same_as<int>;
-      { f.payload_bytes(int{}) } -> std::same_as<std::size_t>;
-      { f.encode(g, row, int{}, float{}, out, out) } -> std::same_as<int>;
-      f.decode(g, in, in, int{}, float{}, values);
-    };
+  { f.name() } -> std::convertible_to<const char*>;
+  { f.block() } -> std::same_as<int>;
+  { f.scale_bytes() } -> std::same_as<int>;
+  { f.scale_layout() } -> std::same_as<ScaleLayout>;
+  { f.alignment() } -> std::same_as<int>;
+  { f.payload_bytes(int{}) } -> std::same_as<std::size_t>;
+  { f.encode(g, row, int{}, float{}, out, out) } -> std::same_as<int>;
+  f.decode(g, in, in, int{}, float{}, values);
+};
 
 template <class F>
 FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
@@ -60,8 +60,8 @@ FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
 // Offset of the scales in a message, and the bytes of a whole message: payload, scales, up to a multiple of 16.
 template <class F>
 FERRY_HD constexpr std::size_t message_bytes(const F& format, int hidden) {
-  const std::size_t bytes = format.payload_bytes(hidden) +
-                            static_cast<std::size_t>(scales_per_row(format, hidden)) * format.scale_bytes();
+  const std::size_t bytes =
+      format.payload_bytes(hidden) + static_cast<std::size_t>(scales_per_row(format, hidden)) * format.scale_bytes();
   return (bytes + 15) / 16 * 16;
 }
 
@@ -106,7 +106,11 @@ static_assert(TokenFormat<AnyFormat>);
 namespace detail {
 template <TokenFormat F>
 inline constexpr FormatTable format_table{
-    F{}.name(), F{}.block(), F{}.scale_bytes(), F{}.scale_layout(), F{}.alignment(),
+    F{}.name(),
+    F{}.block(),
+    F{}.scale_bytes(),
+    F{}.scale_layout(),
+    F{}.alignment(),
     [](int hidden) { return F{}.payload_bytes(hidden); },
     [](InputRow row, int hidden, float input_scale, std::byte* payload, std::byte* scales) {
       return F{}.encode(SerialGroup{}, row, hidden, input_scale, payload, scales);

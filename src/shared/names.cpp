@@ -10,58 +10,86 @@ namespace ferry {
 
 const char* to_string(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::invalid_argument: return "invalid argument";
-    case ErrorKind::out_of_order: return "out of order";
-    case ErrorKind::peer_missing: return "peer missing";
-    case ErrorKind::unsupported: return "unsupported";
-    case ErrorKind::io: return "io";
-    case ErrorKind::system: return "system";
+    case ErrorKind::invalid_argument:
+      return "invalid argument";
+    case ErrorKind::out_of_order:
+      return "out of order";
+    case ErrorKind::peer_missing:
+      return "peer missing";
+    case ErrorKind::unsupported:
+      return "unsupported";
+    case ErrorKind::io:
+      return "io";
+    case ErrorKind::system:
+      return "system";
   }
   return "unknown";
 }
 
 const char* to_string(Operation operation) {
   switch (operation) {
-    case Operation::none: return "no operation";
-    case Operation::dispatch: return "dispatch";
-    case Operation::combine: return "combine";
-    case Operation::set_up: return "set-up";
+    case Operation::none:
+      return "no operation";
+    case Operation::dispatch:
+      return "dispatch";
+    case Operation::combine:
+      return "combine";
+    case Operation::set_up:
+      return "set-up";
   }
   return "unknown";
 }
 
 const char* to_string(Phase phase) {
   switch (phase) {
-    case Phase::none: return "no phase";
-    case Phase::consumed: return "waiting for the buffers of an earlier round";
-    case Phase::routing: return "waiting for the routing table";
-    case Phase::message: return "waiting for a token";
-    case Phase::result: return "waiting for an expert's result";
+    case Phase::none:
+      return "no phase";
+    case Phase::consumed:
+      return "waiting for the buffers of an earlier round";
+    case Phase::routing:
+      return "waiting for the routing table";
+    case Phase::message:
+      return "waiting for a token";
+    case Phase::result:
+      return "waiting for an expert's result";
   }
   return "unknown";
 }
 
 const char* to_string(DType dtype) {
   switch (dtype) {
-    case DType::none: return "none";
-    case DType::u8: return "u8";
-    case DType::i32: return "i32";
-    case DType::u32: return "u32";
-    case DType::i64: return "i64";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
-    case DType::f32: return "f32";
-    case DType::f64: return "f64";
+    case DType::none:
+      return "none";
+    case DType::u8:
+      return "u8";
+    case DType::i32:
+      return "i32";
+    case DType::u32:
+      return "u32";
+    case DType::i64:
+      return "i64";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::f32:
+      return "f32";
+    case DType::f64:
+      return "f64";
   }
   return "unknown";
 }
 
 const char* to_string(ScaleLayout layout) {
   switch (layout) {
-    case ScaleLayout::none: return "none";
-    case ScaleLayout::row_major: return "row_major";
-    case ScaleLayout::transposed: return "transposed";
-    case ScaleLayout::tiled: return "tiled";
+    case ScaleLayout::none:
+      return "none";
+    case ScaleLayout::row_major:
+      return "row_major";
+    case ScaleLayout::transposed:
+      return "transposed";
+    case ScaleLayout::tiled:
+      return "tiled";
   }
   return "unknown";
 }

@@ -42,14 +42,21 @@ class BlockFormat {
     const int num_blocks = (hidden + kBlock - 1) / kBlock;
     const int blocks_at_once = group.size() / Part::kLanes;
     int non_finite = 0;
+    int first = 0;
+    if constexpr (Part::kStrip > 1) {
+      const int num_strips = hidden / (Part::kStrip * kBlock);
+      for (int strip = 0; strip < num_strips; ++strip)
+        non_finite += encode_part<Part::kLanes, Part::kPerThread, Part::kStrip>(
+            group, source, strip * Part::kStrip * kBlock, Part::kStrip * kBlock, input_scale, payload, scales);
+      first = num_strips * Part::kStrip;
+    }
     // All threads of the group make the same number of turns: max_over needs every one of them.
-    for (int first = 0; first < num_blocks; first += blocks_at_once) {
+    for (; first < num_blocks; first += blocks_at_once) {
       const int index = first + group.thread() / Part::kLanes;
       const int column = index * kBlock + lane * Part::kPerThread;
       const int count = columns_of(column, hidden, Part::kPerThread);
-      const int found = encode_part<Part::kLanes, Part::kPerThread>(group, source, column, count, input_scale, payload,
-                                                                    lane == 0 && index < num_blocks ? scales : nullptr);
-      non_finite += found;
+      non_finite += encode_part<Part::kLanes, Part::kPerThread, 1>(group, source, column, count, input_scale, payload,
+                                                                   lane == 0 && index < num_blocks ? scales : nullptr);
     }
     return non_finite;
   }
@@ -58,15 +65,17 @@ class BlockFormat {
   FERRY_HD void decode(const G& group, const std::byte* payload, const std::byte* scales, int hidden, float input_scale,
                        float* out) const {
     constexpr int kPerThread = Parts<G>::kPerThread;
+    constexpr int kStrip = Parts<G>::kStrip;
     const auto* stored = reinterpret_cast<const Stored*>(scales);
-    for (int column = group.thread() * kPerThread; column < hidden; column += group.size() * kPerThread) {
-      const int count = columns_of(column, hidden, kPerThread);
-      const Stored scale = stored[column / kBlock];
-      std::uint32_t codes[kPerThread];
-      load_codes(payload + packed_bytes<Element::kBits>(column), count, codes);
-      for (int i = 0; i < kPerThread; ++i)
-        if (i < count) out[column + i] = Scale::decode(Element::decode(codes[i]), scale, input_scale);
+    int column = group.thread() * kPerThread;
+    if constexpr (kStrip > 1) {
+      for (; column <= hidden - kStrip * kBlock; column += kStrip * kBlock)
+        decode_part<kStrip, kPerThread>(payload + packed_bytes<Element::kBits>(column), kPerThread,
+                                        stored + column / kBlock, input_scale, out + column);
     }
+    for (; column < hidden; column += group.size() * kPerThread)
+      decode_part<1, kPerThread>(payload + packed_bytes<Element::kBits>(column), columns_of(column, hidden, kPerThread),
+                                 stored + column / kBlock, input_scale, out + column);
   }
 
  private:
@@ -75,6 +84,8 @@ class BlockFormat {
   struct Parts {
     static constexpr int kLanes = G::kWidth < kBlock / 8 ? G::kWidth : kBlock / 8;
     static constexpr int kPerThread = kBlock / kLanes;
+    // A thread alone takes several blocks at a time, so that a compiler can work on their scales together.
+    static constexpr int kStrip = kLanes > 1 || kBlock > 128 ? 1 : 256 / kBlock;
     static_assert(kBlock % 16 == 0 && kBlock % kLanes == 0 && kPerThread % 8 == 0,
                   "a block is shared by a power of two of threads, 8 columns or more each");
   };
@@ -84,25 +95,44 @@ class BlockFormat {
     return left < 0 ? 0 : left < most ? left : most;
   }
 
-  // One thread's part of a block. Returns 1 where it keeps the block's scale and the block is not finite.
-  template <int kLanes, int kPerThread, class G, class Source>
+  // One thread's part of kBlocks blocks. Returns how many of those whose scale it keeps are not finite.
+  template <int kLanes, int kPerThread, int kBlocks, class G, class Source>
   FERRY_HD static int encode_part(const G& group, const Source& source, int column, int count, float input_scale,
                                   std::byte* payload, std::byte* scales) {
-    std::uint32_t values[kPerThread];
-    source.template load<kPerThread>(column, count, values);
-    std::uint32_t amax = 0;
-    for (int i = 0; i < kPerThread; ++i) amax = larger(amax, values[i] & kMagnitudeMask);
-    amax = group.template max_over<kLanes>(amax);
+    std::uint32_t values[kBlocks * kPerThread];
+    source.template load<kBlocks * kPerThread>(column, count, values);
+    std::uint32_t amax[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) {
+      std::uint32_t largest = 0;
+      for (int i = 0; i < kPerThread; ++i) largest = larger(largest, values[b * kPerThread + i] & kMagnitudeMask);
+      amax[b] = group.template max_over<kLanes>(largest);
+    }
 
-    const bool finite = amax < kInfinityBits;
-    const BlockScale<Stored> scale = Scale::choose(finite ? amax : 0u, input_scale);
-    const std::uint32_t keep = finite ? ~0u : 0u;
-    std::uint32_t codes[kPerThread];
-    for (int i = 0; i < kPerThread; ++i) codes[i] = Element::encode(values[i], scale.multiplier) & keep;
+    float multiplier[kBlocks];
+    std::uint32_t keep[kBlocks];
+    Stored stored[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) {
+      const bool finite = amax[b] < kInfinityBits;
+      const BlockScale<Stored> scale = Scale::choose(finite ? amax[b] : 0u, input_scale);
+      multiplier[b] = scale.multiplier;
+      keep[b] = all_ones_if(finite);
+      stored[b] = finite ? scale.stored : Scale::kNan;
+    }
+
+    std::uint32_t codes[kBlocks * kPerThread];
+    for (int b = 0; b < kBlocks; ++b)
+      for (int i = 0; i < kPerThread; ++i)
+        codes[b * kPerThread + i] = Element::encode(values[b * kPerThread + i], multiplier[b]) & keep[b];
     store_codes(codes, count, payload + packed_bytes<Element::kBits>(column));
-    if (scales == nullptr) return 0;
-    reinterpret_cast<Stored*>(scales)[column / kBlock] = finite ? scale.stored : Scale::kNan;
-    return finite ? 0 : 1;
+
+    int non_finite = 0;
+    if (scales != nullptr) {
+      for (int b = 0; b < kBlocks; ++b) {
+        reinterpret_cast<Stored*>(scales)[column / kBlock + b] = stored[b];
+        non_finite += keep[b] == 0 ? 1 : 0;
+      }
+    }
+    return non_finite;
   }
 
   template <int kPerThread>
@@ -116,15 +146,18 @@ class BlockFormat {
     }
   }
 
-  template <int kPerThread>
-  FERRY_HD static void load_codes(const std::byte* in, int count, std::uint32_t (&codes)[kPerThread]) {
-    if constexpr (kPerThread == 8) {
-      if (count == 8) load_eight<Element::kBits>(in, codes);
-    } else if (count == kPerThread) {
-      load_many<Element::kBits>(in, kPerThread, codes);
-    } else {
-      load_many<Element::kBits>(in, count, codes);
-    }
+  // `count` columns of each of kBlocks blocks; less than kPerThread only where kBlocks is 1.
+  template <int kBlocks, int kPerThread>
+  FERRY_HD static void decode_part(const std::byte* in, int count, const Stored* scales, float input_scale,
+                                   float* out) {
+    std::uint32_t codes[kBlocks * kPerThread] = {};
+    if constexpr (kBlocks * kPerThread == 8)
+      load_eight<Element::kBits>(in, codes);
+    else
+      load_many<Element::kBits>(in, kBlocks > 1 ? kBlocks * kPerThread : count, codes);
+    for (int b = 0; b < kBlocks; ++b)
+      for (int i = 0; i < count; ++i)
+        out[b * kPerThread + i] = Scale::decode(Element::decode(codes[b * kPerThread + i]), scales[b], input_scale);
   }
 };
 

@@ -25,8 +25,9 @@ struct SmallFloat {
   FERRY_HD static constexpr float decode(std::uint32_t code) {
     const std::uint32_t magnitude = code & (kSignBit - 1u);
     const std::uint32_t sign = (code & kSignBit) << (32 - kBits);
-    const std::uint32_t bits = bits_of(magnitude_value(magnitude));
-    return float_of((kHasNan && magnitude > kMaxCode ? kNanBits : bits) | sign);
+    const std::uint32_t bits = bits_of(magnitude_value(magnitude)) | sign;
+    if constexpr (kHasNan) return float_of(bits | (all_ones_if(magnitude > kMaxCode) & kNanBits));
+    return float_of(bits);
   }
 
   // The code nearest to the float32 with these bits times multiplier >= 0, ties to even, at most the largest.
@@ -63,9 +64,9 @@ static_assert(float_of(E3m2::kMaxBits) == 28.0f && E3m2::magnitude_value(0x1f) =
 FERRY_HD constexpr std::uint32_t f16_to_float_bits(std::uint32_t half) {
   using Finite = SmallFloat<5, 10, 0x7bff, false>;
   const std::uint32_t magnitude = half & 0x7fffu;
-  const std::uint32_t finite = bits_of(Finite::magnitude_value(magnitude));
-  const std::uint32_t special = kInfinityBits | ((magnitude & 0x3ffu) << 13);
-  return (magnitude >= 0x7c00u ? special : finite) | ((half & 0x8000u) << 16);
+  const std::uint32_t bits = bits_of(Finite::magnitude_value(magnitude));
+  // Above the finite codes the mantissa is already in place: only the exponent has to become the largest.
+  return bits | (all_ones_if(magnitude > 0x7bffu) & kInfinityBits) | ((half & 0x8000u) << 16);
 }
 
 }  // namespace ferry::codec

@@ -18,6 +18,9 @@ FERRY_HD constexpr float float_of(std::uint32_t bits) { return __builtin_bit_cas
 FERRY_HD constexpr std::uint32_t larger(std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }
 FERRY_HD constexpr std::uint32_t smaller(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
 
+// A mask in place of a choice: a choice between float32 results becomes a branch, which keeps loops from vectorising.
+FERRY_HD constexpr std::uint32_t all_ones_if(bool condition) { return 0u - static_cast<std::uint32_t>(condition); }
+
 FERRY_HD inline float add_rounded(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fadd_rn(a, b);

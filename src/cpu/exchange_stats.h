@@ -1,0 +1,56 @@
+// ExchangeStats: the counters behind Exchange::stats(). Written by the rank's workers, read by anyone at any time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ferry/stats.h"
+#include "shared/order.h"
+
+namespace ferry::cpu {
+
+class ExchangeStats {
+ public:
+  using Counter = DeviceWord<std::uint64_t>;
+
+  ExchangeStats(int ranks, int local_experts, std::uint64_t row_bytes)
+      : ranks_(ranks),
+        local_experts_(local_experts),
+        row_bytes_(row_bytes),
+        received_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(local_experts)),
+        messages_(static_cast<std::size_t>(ranks)),
+        bytes_(static_cast<std::size_t>(ranks)) {}
+
+  void add_received(int source, int local, std::uint64_t rows) {
+    add(received_[static_cast<std::size_t>(source) * static_cast<std::size_t>(local_experts_) +
+                  static_cast<std::size_t>(local)],
+        rows);
+  }
+  void add_messages(int peer, std::uint64_t count) { add(messages_[static_cast<std::size_t>(peer)], count); }
+  void add_bytes(int peer, std::uint64_t count) { add(bytes_[static_cast<std::size_t>(peer)], count); }
+  void add_non_finite(std::uint64_t count) { add(non_finite_, count); }
+  void add_dropped(std::uint64_t count) { add(dropped_, count); }
+  void add_dispatch() { add(dispatches_, 1); }
+  void add_combine() { add(combines_, 1); }
+
+  // `waited_ns` is filled by the caller, from the fabric.
+  Stats read() const;
+
+ private:
+  static void add(Counter& counter, std::uint64_t count) {
+    if (count != 0) fetch_add_relaxed(counter, count);
+  }
+
+  int ranks_;
+  int local_experts_;
+  std::uint64_t row_bytes_;
+  std::vector<Counter> received_;
+  std::vector<Counter> messages_;
+  std::vector<Counter> bytes_;
+  Counter non_finite_;
+  Counter dropped_;
+  Counter dispatches_;
+  Counter combines_;
+};
+
+}  // namespace ferry::cpu

@@ -1,0 +1,317 @@
+// HostExchange: the exchange of a CPU rank, over any fabric. It checks what the caller gives, keeps the round's state,
+// and runs the phases of protocol/ on the rank's workers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cpu/exchange_stats.h"
+#include "cpu/host_group.h"
+#include "cpu/host_waits.h"
+#include "cpu/round_state.h"
+#include "cpu/worker_pool.h"
+#include "protocol/combine.h"
+#include "protocol/dispatch.h"
+#include "protocol/validate.h"
+#include "shared/exchange_backend.h"
+#include "shared/sizes.h"
+
+namespace ferry::cpu {
+
+// A fabric for CPU ranks also has `waits()`: deadline, failure record, waiting times.
+template <class F>
+concept CpuFabric = Fabric<F> && requires(F& f) {
+  { f.waits() } -> std::same_as<HostWaits&>;
+};
+
+template <CpuFabric F>
+class HostExchange final : public ExchangeBackend {
+ public:
+  // make_fabric(rank, offset of the abort words, masked): rank as the protocol sees it.
+  using MakeFabric = std::function<std::unique_ptr<F>(int, std::size_t, const std::uint8_t*)>;
+
+  HostExchange(int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+               const MakeFabric& make_fabric)
+      : rank_(rank),
+        shape_(shape),
+        options_(options),
+        layout_(row_layout(shape, options, rank)),
+        pool_(options.workers),
+        stats_(protocol_shape(shape, options, rank).ranks, layout_.groups - (options.fused_shared_expert ? 1 : 0),
+               row_bytes(layout_, options)) {
+    plan_.shape = protocol_shape(shape, options, rank);
+    plan_.map = map;
+    plan_.code = {id_bits(plan_.shape.experts)};
+    plan_.rank = options.skip_a2a ? 0 : rank;
+    plan_.id_base = options.skip_a2a ? first_expert(shape, rank) : 0;
+    plan_.exact = options.reduction == Reduction::exact;
+    plan_.shared_groups = options.fused_shared_expert ? 1 : 0;
+    plan_.alignment = layout_.alignment;
+    masked_.resize(static_cast<std::size_t>(plan_.shape.ranks));
+    plan_.masked = masked_.data();
+    next_mask_ = options.mask;
+    latch_mask();
+    const std::size_t experts = static_cast<std::size_t>(plan_.local_experts());
+    const std::size_t groups = static_cast<std::size_t>(layout_.groups);
+    start_rows_.resize(static_cast<std::size_t>(plan_.shape.ranks) * experts + 3 * groups + 1);
+    std::uint32_t* next = start_rows_.data();
+    starts_.of_source = std::exchange(next, next + static_cast<std::size_t>(plan_.shape.ranks) * experts);
+    starts_.group = std::exchange(next, next + groups + 1);
+    starts_.filled = std::exchange(next, next + groups);
+    starts_.tiles = next;
+    const std::size_t staging = std::max(map.message_bytes(), map.result_bytes());
+    staging_bytes_ = (staging + sizeof(Bytes16) - 1) / sizeof(Bytes16) * sizeof(Bytes16);
+    staging_.resize(staging_bytes_ / sizeof(Bytes16) * static_cast<std::size_t>(options.workers));
+    fabric_ = make_fabric(plan_.rank, map.aborted(0), masked_.data());
+  }
+
+  void dispatch_async(const DispatchInput& in, const CallOptions& call) override {
+    round_.require_can_dispatch(rank_, "dispatch_async");
+    begin(call);
+    send(check_input(in));
+    round_.stage = Stage::sent;
+  }
+
+  void dispatch_wait(const DispatchOutput& out, const CallOptions& call) override {
+    round_.require_stage(rank_, "dispatch_wait", Stage::sent, "a dispatch_async");
+    begin(call);
+    receive(check_dispatch_output(context(), out));
+    round_.stage = Stage::open;
+  }
+
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) override {
+    round_.require_can_dispatch(rank_, "dispatch");
+    begin(call);
+    const DispatchArgs args = check_input(in);
+    const RowsOut rows = check_dispatch_output(context(), out);
+    send(args);
+    round_.stage = Stage::sent;
+    receive(rows);
+    round_.stage = Stage::open;
+  }
+
+  void combine_async(const CombineInput& in, const CallOptions& call) override {
+    round_.require_stage(rank_, "combine_async", Stage::open, "a dispatch");
+    begin(call);
+    send_back(check_rows(in));
+    round_.stage = Stage::returning;
+  }
+
+  void combine_wait(const CombineOutput& out, const CallOptions& call) override {
+    round_.require_stage(rank_, "combine_wait", Stage::returning, "a combine_async");
+    begin(call);
+    sum(check_combine_output(context(), out, num_tokens_));
+    round_.stage = Stage::closed;
+  }
+
+  void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) override {
+    round_.require_stage(rank_, "combine", Stage::open, "a dispatch");
+    begin(call);
+    const CombineArgs args = check_rows(in);
+    const CombineOut sums = check_combine_output(context(), out, num_tokens_);
+    send_back(args);
+    round_.stage = Stage::returning;
+    sum(sums);
+    round_.stage = Stage::closed;
+  }
+
+  void add_to_mask(const RankMask& mask) override {
+    if (mask.size() > static_cast<std::size_t>(shape_.ranks) || is_masked(mask, rank_))
+      throw Error(ErrorKind::invalid_argument,
+                  "rank " + std::to_string(rank_) + ": add_to_mask: the mask has " + std::to_string(mask.size()) +
+                      " entries for " + std::to_string(shape_.ranks) + " ranks, or takes out this rank itself");
+    next_mask_.resize(static_cast<std::size_t>(shape_.ranks));
+    for (std::size_t peer = 0; peer < mask.size(); ++peer) next_mask_[peer] = next_mask_[peer] || mask[peer];
+  }
+
+  const Shape& shape() const override { return shape_; }
+  const ExchangeOptions& options() const override { return options_; }
+  const RowLayout& layout() const override { return layout_; }
+  int rank() const override { return rank_; }
+  std::size_t memory_bytes() const override { return plan_.map.total(); }
+  Stats stats() const override {
+    Stats stats = stats_.read();
+    for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats.waited_ns.push_back(fabric_->waits().waited_ns(peer));
+    return stats;
+  }
+
+ private:
+  static std::uint64_t row_bytes(const RowLayout& layout, const ExchangeOptions& options) {
+    return static_cast<std::uint64_t>(layout.payload_row_bytes) +
+           static_cast<std::uint64_t>(layout.scales_per_row) * static_cast<std::uint64_t>(options.format.scale_bytes());
+  }
+
+  CheckContext context() const { return {rank_, shape_, options_, layout_}; }
+
+  void begin(const CallOptions& call) {
+    fabric_->waits().set_deadline(call.deadline.count() > 0 ? call.deadline : options_.deadline);
+  }
+
+  // I11: the mask of a round is the one at its dispatch; it only grows.
+  void latch_mask() {
+    if (options_.skip_a2a) return;
+    for (int peer = 0; peer < shape_.ranks; ++peer)
+      if (is_masked(next_mask_, peer)) masked_[static_cast<std::size_t>(peer)] = 1;
+  }
+
+  DispatchArgs check_input(const DispatchInput& in) const {
+    DispatchArgs args = check_dispatch_input(context(), in);
+    check_topk_ids(context(), args);
+    args.input_scale = check_input_scale(context(), in.input_scale);
+    const TokenRange shared = shared_tokens(options_, rank_, args.num_tokens);
+    args.shared_begin = shared.begin;
+    args.shared_end = shared.end;
+    return args;
+  }
+
+  std::byte* staging(int worker) {
+    return reinterpret_cast<std::byte*>(staging_.data()) + static_cast<std::size_t>(worker) * staging_bytes_;
+  }
+
+  // Runs `body(block, ok)` on all workers; a false ok means that a rank is missing.
+  template <class Body>
+  void on_workers(const Body& body) {
+    std::vector<std::uint8_t> ok(static_cast<std::size_t>(pool_.workers()), 1);
+    pool_.run([&](int worker) { ok[static_cast<std::size_t>(worker)] = body(Block{worker, pool_.workers()}) ? 1 : 0; });
+    for (const std::uint8_t each : ok) require_no_one_missing(each != 0);
+  }
+
+  void require_no_one_missing(bool ok) {
+    if (ok) return;
+    const WaitRecord record = fabric_->waits().failure();
+    round_.stage = Stage::broken;
+    round_.broken_by = record;
+    for (int peer = 0; peer < plan_.shape.ranks; ++peer)  // I10
+      if (peer != plan_.rank && masked_[static_cast<std::size_t>(peer)] == 0)
+        fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), HostWaits::abort_value(record));
+    throw PeerMissing(record, describe(record));
+  }
+
+  void send(const DispatchArgs& args) {
+    latch_mask();
+    const Epoch epoch = round_.dispatched + 1;
+    require_no_one_missing(await_buffers(plan_, *fabric_, group_, epoch));
+    stats_.add_dropped(rank_entries(plan_, *fabric_, args, epoch));
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(plan_.shape.ranks));
+    publish_routing(plan_, *fabric_, group_, args.num_tokens, epoch, bytes.data());
+    for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
+    on_workers([&](Block block) {
+      std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
+      SendCounts counted{0, 0, sent.data(), sent.data() + plan_.shape.ranks};
+      send_tokens(plan_, *fabric_, group_, options_.format, args, epoch, block, staging(block.index), counted);
+      stats_.add_non_finite(counted.non_finite);
+      for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
+        stats_.add_messages(peer, counted.messages[peer]);
+        stats_.add_bytes(peer, counted.bytes[peer]);
+      }
+      return true;
+    });
+    round_.dispatched = epoch;
+    num_tokens_ = args.num_tokens;
+    shared_ = {args.shared_begin, args.shared_end};
+  }
+
+  void receive(const RowsOut& out) {
+    const Epoch epoch = round_.dispatched;
+    require_no_one_missing(await_routing(plan_, *fabric_, group_, epoch));
+    find_row_starts(plan_, *fabric_, epoch, shared_.end - shared_.begin, starts_);
+    write_row_metadata(plan_, group_, starts_, out);
+    on_workers([&](Block block) {
+      return lay_out_shared_rows(plan_, *fabric_, group_, options_.format, shared_.begin, shared_.end, epoch, block,
+                                 starts_, out) &&
+             lay_out_rows(plan_, *fabric_, group_, options_.format, epoch, block, starts_, out);
+    });
+    count_received(epoch);
+    stats_.add_dispatch();
+    give_back(epoch - 1);  // an abandoned round's
+  }
+
+  void count_received(Epoch epoch) {
+    for (int source = 0; source < plan_.shape.ranks; ++source) {
+      if (masked_[static_cast<std::size_t>(source)] != 0) continue;
+      const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric_->local(plan_.map.counts(epoch, source)));
+      for (int local = 0; local < plan_.local_experts(); ++local) stats_.add_received(source, local, counts[local]);
+    }
+  }
+
+  CombineArgs check_rows(const CombineInput& in) const {
+    CombineArgs args = check_combine_input(context(), in, num_tokens_, starts_.group[layout_.groups]);
+    args.shared_begin = shared_.begin;
+    args.shared_end = shared_.end;
+    if (in.src_info) check_src_info(static_cast<const std::int32_t*>(in.src_info.data));
+    return args;
+  }
+
+  void check_src_info(const std::int32_t* src_info) const {
+    const CheckContext checked = context();
+    for (int token = shared_.begin; token < shared_.end; ++token)
+      check_src_info_row(checked, src_info, starts_.group[0] + static_cast<std::uint32_t>(token - shared_.begin), rank_,
+                         num_tokens_, token, shape_.top_k);
+    LocalRows found;
+    for (int source = 0; source < plan_.shape.ranks; ++source) {
+      const RoutingEntry* table = table_of(plan_, *fabric_, round_.dispatched, source);
+      const int num_tokens = tokens_of(plan_, *fabric_, round_.dispatched, source);
+      for (int token = 0; token < num_tokens; ++token) {
+        find_local_rows(plan_, starts_, source, table + static_cast<std::ptrdiff_t>(token) * shape_.top_k, found);
+        for (int i = 0; i < found.count; ++i)
+          check_src_info_row(checked, src_info, found.row[i], source, num_tokens, token, found.k[i]);
+      }
+    }
+  }
+
+  void send_back(const CombineArgs& args) {
+    on_workers([&](Block block) {
+      std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
+      send_results(plan_, *fabric_, group_, round_.dispatched, block, starts_, args, staging(block.index),
+                   ResultCounts{sent.data()});
+      for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
+      return true;
+    });
+    returning_ = args;
+  }
+
+  void sum(const CombineOut& out) {
+    const Epoch epoch = round_.dispatched;
+    on_workers(
+        [&](Block block) { return receive_results(plan_, *fabric_, group_, epoch, block, starts_, returning_, out); });
+    stats_.add_combine();
+    give_back(epoch);
+  }
+
+  void give_back(Epoch epoch) {
+    if (epoch <= round_.combined) return;
+    post_consumed(plan_, *fabric_, group_, epoch);
+    round_.combined = epoch;
+  }
+
+  int rank_;
+  Shape shape_;
+  ExchangeOptions options_;
+  RowLayout layout_;
+  HostGroup group_;
+  Plan plan_;
+  std::vector<std::uint8_t> masked_;
+  RankMask next_mask_;
+  std::vector<std::uint32_t> start_rows_;
+  RowStarts starts_;
+  std::vector<Bytes16> staging_;
+  std::size_t staging_bytes_ = 0;
+  std::unique_ptr<F> fabric_;
+  WorkerPool pool_;
+  ExchangeStats stats_;
+  RoundState round_;
+  int num_tokens_ = 0;
+  TokenRange shared_{0, 0};
+  CombineArgs returning_;
+};
+
+template <CpuFabric F>
+std::unique_ptr<ExchangeBackend> make_host_exchange(int rank, const Shape& shape, const ExchangeOptions& options,
+                                                    const HeapMap& map,
+                                                    const typename HostExchange<F>::MakeFabric& make_fabric) {
+  return std::make_unique<HostExchange<F>>(rank, shape, options, map, make_fabric);
+}
+
+}  // namespace ferry::cpu

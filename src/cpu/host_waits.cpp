@@ -1,0 +1,44 @@
+#include "cpu/host_waits.h"
+
+namespace ferry::cpu {
+
+HostWaits::HostWaits(int rank, int ranks, const SignalWord* abort_words, const std::uint8_t* masked)
+    : rank_(rank),
+      ranks_(ranks),
+      abort_words_(abort_words),
+      masked_(masked),
+      waited_ns_(static_cast<std::size_t>(ranks)) {}
+
+bool HostWaits::has_abort() const {
+  if (load_relaxed(failed_) != 0) return true;  // another worker of this rank failed
+  for (int peer = 0; peer < ranks_; ++peer)
+    if (masked_[peer] == 0 && load_relaxed(abort_words_[peer]) != 0) return true;
+  return false;
+}
+
+void HostWaits::note_waited(int peer, Clock::duration time) {
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  fetch_add_relaxed(waited_ns_[static_cast<std::size_t>(peer)], static_cast<std::uint64_t>(nanoseconds));
+}
+
+// I10: a victim reports the culprit that the abort word names, not the rank that sent it.
+void HostWaits::note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted) {
+  const std::lock_guard lock(guard_);
+  if (load_relaxed(failed_) != 0) return;
+  failure_ = {site.operation, site.phase, rank_, site.peer, rank_, site.token, seen, wanted};
+  for (int peer = 0; waited == Waited::aborted && peer < ranks_; ++peer) {
+    const Epoch value = masked_[peer] != 0 ? 0 : load_acquire(abort_words_[peer]);
+    if (value == 0) continue;
+    failure_.missing_rank = static_cast<std::int32_t>(value & 0xFFFF) - 1;
+    failure_.reported_by = peer;
+    break;
+  }
+  store_release(failed_, std::uint32_t{1});
+}
+
+WaitRecord HostWaits::failure() const {
+  const std::lock_guard lock(guard_);
+  return failure_;
+}
+
+}  // namespace ferry::cpu

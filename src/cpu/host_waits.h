@@ -1,0 +1,86 @@
+// HostWaits: how a CPU rank waits, and what it remembers when a wait fails. Every CPU fabric has one; several workers
+// of a rank may wait at once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "protocol/fabric.h"
+#include "shared/order.h"
+#include "shared/wait.h"
+
+namespace ferry::cpu {
+
+using Clock = std::chrono::steady_clock;
+
+// Spins for a moment, then yields: ranks may be more than cores. Looks at the clock only where it yields.
+class HostPacer {
+ public:
+  explicit HostPacer(Clock::duration deadline) : deadline_(deadline) {}
+
+  Pace pause() {
+    if (++turns_ < kSpins) return Pace::again;
+    std::this_thread::yield();
+    const Clock::time_point now = Clock::now();
+    if (turns_ == kSpins) started_ = now;
+    return now - started_ >= deadline_ ? Pace::expired : Pace::look_for_abort;
+  }
+
+ private:
+  static constexpr std::int64_t kSpins = 64;
+  Clock::duration deadline_;
+  Clock::time_point started_{};
+  std::int64_t turns_ = 0;
+};
+
+class HostWaits {
+ public:
+  // `abort_words` is this rank's region, one word per rank; `masked` tells whose words count for nothing.
+  HostWaits(int rank, int ranks, const SignalWord* abort_words, const std::uint8_t* masked);
+
+  void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
+
+  template <class Pacer>
+  bool wait(const SignalWord& word, Epoch target, const WaitSite& site, Pacer& pacer) {
+    if (load_acquire(word) >= target) return load_relaxed(failed_) == 0;
+    const Clock::time_point start = Clock::now();
+    const Waited waited = wait_at_least(
+        word, target, [this] { return has_abort(); }, pacer);
+    note_waited(site.peer, Clock::now() - start);
+    if (waited == Waited::arrived) return true;
+    note_failure(waited, site, load_relaxed(word), target);
+    return false;
+  }
+  bool wait(const SignalWord& word, Epoch target, const WaitSite& site) {
+    HostPacer pacer(deadline_);
+    return wait(word, target, site, pacer);
+  }
+
+  // The first failure; only after a wait returned false.
+  WaitRecord failure() const;
+  // What this rank writes into its abort word at every peer.
+  static Epoch abort_value(const WaitRecord& record) {
+    return record.epoch_wanted << 16 | static_cast<Epoch>(record.missing_rank + 1);
+  }
+  std::uint64_t waited_ns(int peer) const { return load_relaxed(waited_ns_[static_cast<std::size_t>(peer)]); }
+
+ private:
+  bool has_abort() const;
+  void note_waited(int peer, Clock::duration time);
+  void note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
+
+  int rank_;
+  int ranks_;
+  const SignalWord* abort_words_;
+  const std::uint8_t* masked_;
+  std::chrono::milliseconds deadline_{30'000};
+  DeviceWord<std::uint32_t> failed_;
+  mutable std::mutex guard_;
+  WaitRecord failure_;
+  std::vector<DeviceWord<std::uint64_t>> waited_ns_;
+};
+
+}  // namespace ferry::cpu

@@ -1,0 +1,198 @@
+// ThreadWorld: ranks as threads of one process. They meet in a Hub that all of them own.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "cpu/host_exchange.h"
+#include "cpu/host_fabric.h"
+#include "ferry/error.h"
+#include "ferry/exchange.h"
+#include "ferry/world.h"
+#include "shared/contract.h"
+#include "shared/sizes.h"
+
+namespace ferry::cpu {
+namespace {
+
+// One all_gather under way.
+struct Gather {
+  std::vector<std::vector<std::byte>> part;  // [ranks]; empty: has not come
+  std::vector<bool> come;
+  int left = 0;        // ranks that took the result
+  int failed_on = -1;  // the rank that did not come
+};
+
+class Hub {
+ public:
+  explicit Hub(int ranks) : ranks_(ranks) {}
+  int ranks() const { return ranks_; }
+
+  void all_gather(std::uint64_t turn, int rank, std::span<const std::byte> mine, std::span<std::byte> all,
+                  const RankMask& mask, std::chrono::milliseconds deadline) {
+    std::unique_lock lock(guard_);
+    Gather& gather = gathers_[turn];
+    gather.part.resize(static_cast<std::size_t>(ranks_));
+    gather.come.resize(static_cast<std::size_t>(ranks_));
+    gather.part[static_cast<std::size_t>(rank)].assign(mine.begin(), mine.end());
+    gather.come[static_cast<std::size_t>(rank)] = true;
+    changed_.notify_all();
+    const auto is_over = [&] { return gather.failed_on >= 0 || missing(gather, mask) < 0; };
+    if (!changed_.wait_for(lock, deadline, is_over)) {
+      gather.failed_on = missing(gather, mask);
+      changed_.notify_all();
+    }
+    if (gather.failed_on >= 0) throw_missing(rank, gather.failed_on, turn);
+    for (int peer = 0; peer < ranks_; ++peer) {
+      const auto& part = gather.part[static_cast<std::size_t>(peer)];
+      std::byte* to = all.data() + static_cast<std::size_t>(peer) * mine.size();
+      std::fill_n(to, mine.size(), std::byte{0});
+      if (!is_masked(mask, peer)) std::copy_n(part.begin(), std::min(part.size(), mine.size()), to);
+    }
+    if (++gather.left == ranks_ - static_cast<int>(std::count(mask.begin(), mask.end(), true))) gathers_.erase(turn);
+  }
+
+  std::uint64_t add_heap(const std::shared_ptr<Heap>& heap) {
+    const std::lock_guard lock(guard_);
+    heaps_[++last_heap_] = heap;
+    return last_heap_;
+  }
+  std::shared_ptr<Heap> heap(std::uint64_t ticket) {
+    const std::lock_guard lock(guard_);
+    return heaps_[ticket].lock();
+  }
+  void forget_heap(std::uint64_t ticket) {
+    const std::lock_guard lock(guard_);
+    heaps_.erase(ticket);
+  }
+
+ private:
+  int missing(const Gather& gather, const RankMask& mask) const {
+    for (int rank = 0; rank < ranks_; ++rank)
+      if (!is_masked(mask, rank) && !gather.come[static_cast<std::size_t>(rank)]) return rank;
+    return -1;
+  }
+
+  [[noreturn]] static void throw_missing(int rank, int missing, std::uint64_t turn) {
+    WaitRecord record;
+    record.operation = Operation::set_up;
+    record.my_rank = record.reported_by = rank;
+    record.missing_rank = missing;
+    record.epoch_wanted = turn;
+    throw PeerMissing(record, fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline. Check "
+                                          "that it is alive and makes the same calls, or give a mask without it",
+                                          rank, missing, turn));
+  }
+
+  const int ranks_;
+  std::mutex guard_;
+  std::condition_variable changed_;
+  std::map<std::uint64_t, Gather> gathers_;
+  std::map<std::uint64_t, std::weak_ptr<Heap>> heaps_;
+  std::uint64_t last_heap_ = 0;
+};
+
+class ThreadWorld final : public World {
+ public:
+  ThreadWorld(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+
+  const char* backend() const override { return "cpu"; }
+  int rank() const override { return rank_; }
+  int size() const override { return hub_->ranks(); }
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    if (all.size() != mine.size() * static_cast<std::size_t>(size()))
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: all_gather: `all` has {} bytes; it must have {} x {}", rank_, all.size(),
+                              size(), mine.size()));
+    if (is_masked(mask, rank_))
+      throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
+    hub_->all_gather(++turn_, rank_, mine, all, mask, deadline);
+  }
+
+  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
+    require_valid(shape, options);
+    if (shape.ranks != size())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape.ranks, size()));
+    require_same_contract(*this, shape, options);
+    const HeapMap map = make_heap_map(shape, options, rank_, false);
+    const auto mine = std::make_shared<Heap>(map.total());
+    Heaps heaps = options.skip_a2a ? Heaps{mine} : share_heaps(mine, options);
+    return make_host_exchange<HostFabric>(
+        rank_, shape, options, map, [&](int rank, std::size_t abort_words, const std::uint8_t* masked) {
+          return std::make_unique<HostFabric>(rank, std::move(heaps), abort_words, masked);
+        });
+  }
+
+ private:
+  // Hands every rank the heaps of all: set to zero before anyone else can see them.
+  Heaps share_heaps(const std::shared_ptr<Heap>& mine, const ExchangeOptions& options) {
+    const std::uint64_t ticket = hub_->add_heap(mine);
+    std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
+    all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
+               options.deadline);
+    Heaps heaps(tickets.size());
+    for (std::size_t rank = 0; rank < tickets.size(); ++rank)
+      if (tickets[rank] != 0) heaps[rank] = hub_->heap(tickets[rank]);
+    barrier(options.mask, options.deadline);  // all hold all heaps before one may let its own go
+    hub_->forget_heap(ticket);
+    return heaps;
+  }
+
+  std::shared_ptr<Hub> hub_;
+  int rank_;
+  std::uint64_t turn_ = 0;
+};
+
+}  // namespace
+
+Heap::Heap(std::size_t bytes) : block_(std::calloc(1, bytes + HeapMap::kAlignment)), bytes_(bytes) {
+  if (block_ == nullptr)
+    throw Error(ErrorKind::system,
+                fmt::format("no memory for an exchange of {} bytes; make max_tokens smaller", bytes));
+  const auto address = reinterpret_cast<std::uintptr_t>(block_);
+  data_ = reinterpret_cast<std::byte*>((address + HeapMap::kAlignment - 1) / HeapMap::kAlignment * HeapMap::kAlignment);
+}
+Heap::~Heap() { std::free(block_); }
+
+}  // namespace ferry::cpu
+
+namespace ferry {
+
+std::vector<std::unique_ptr<World>> make_thread_worlds(int ranks) {
+  if (ranks < 1 || ranks > kMaxRanksPerNode)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("ranks is {}; a world of threads has 1 to {} ranks", ranks, kMaxRanksPerNode));
+  const auto hub = std::make_shared<cpu::Hub>(ranks);
+  std::vector<std::unique_ptr<World>> worlds;
+  for (int rank = 0; rank < ranks; ++rank) worlds.push_back(std::make_unique<cpu::ThreadWorld>(hub, rank));
+  return worlds;
+}
+
+void run_ranks(int ranks, const std::function<void(World&)>& body) {
+  const auto worlds = make_thread_worlds(ranks);
+  std::mutex guard;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (const std::unique_ptr<World>& world : worlds) {
+    threads.emplace_back([&, rank = world.get()] {
+      try {
+        body(*rank);
+      } catch (...) {
+        const std::lock_guard lock(guard);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace ferry

@@ -1,0 +1,160 @@
+// What the phases of a round share: the plan (fixed when the exchange is made), the caller's tensors as raw pointers,
+// and the small questions about a routing table that both directions ask. All plain data, so that it travels to a
+// kernel by value. The phases are in dispatch.h and combine.h; docs/protocol.md numbers the invariants that they cite.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/shape.h"
+#include "ferry/token_format.h"
+#include "protocol/fabric.h"
+#include "shared/heap_map.h"
+#include "shared/routing.h"
+#include "shared/scale_layout.h"
+
+namespace ferry {
+
+struct Plan {
+  Shape shape;  // as the protocol sees it: one rank, and its experts only, in skip_a2a mode
+  HeapMap map;
+  EntryCode code;
+  int rank = 0;     // in `shape`
+  int id_base = 0;  // skip_a2a: first expert of this rank, else 0
+  bool exact = false;
+  int shared_groups = 0;  // 1 with a fused shared expert
+  int alignment = 1;
+  const std::uint8_t* masked = nullptr;  // [ranks]: 1 for ranks that take no part; latched per round
+
+  FERRY_HD ExpertRange experts_of(int of) const { return {first_expert(shape, of), num_local_experts(shape, of)}; }
+  FERRY_HD int local_experts() const { return num_local_experts(shape, rank); }
+  FERRY_HD int groups() const { return local_experts() + shared_groups; }
+};
+
+// topk_ids as the caller gave them.
+struct TopkIds {
+  const void* data = nullptr;
+  bool wide = false;  // int64 instead of int32
+
+  FERRY_HD std::int64_t at(std::int64_t index) const {
+    return wide ? static_cast<const std::int64_t*>(data)[index] : static_cast<const std::int32_t*>(data)[index];
+  }
+};
+
+// Router weights: an array, a function, or 1.
+struct Weights {
+  const float* data = nullptr;  // [n, K]
+  float (*hook)(void* context, int token, int k) = nullptr;
+  void* context = nullptr;
+  int top_k = 0;
+
+  FERRY_HD float at(int token, int k) const {
+    if (hook != nullptr) return hook(context, token, k);
+    return data == nullptr ? 1.0f : data[static_cast<std::int64_t>(token) * top_k + k];
+  }
+};
+
+struct DispatchArgs {
+  const std::byte* tokens = nullptr;
+  DType dtype = DType::bf16;
+  std::int64_t row_bytes = 0;  // from one token to the next
+  int num_tokens = 0;
+  TopkIds ids;
+  Weights weights;
+  float input_scale = 1.0f;
+  int shared_begin = 0;  // own tokens that go to the fused shared expert's group
+  int shared_end = 0;
+};
+
+struct RowsOut {
+  std::byte* payload = nullptr;
+  std::size_t row_bytes = 0;
+  ScalePlace scales{};
+  std::uint32_t* row_offsets = nullptr;
+  std::int32_t* expert_ids = nullptr;
+  std::int32_t* src_info = nullptr;
+  std::uint32_t* scales_offsets = nullptr;
+};
+
+// Where the rows of every (source, local expert) begin: from counts alone, whatever has arrived.
+struct RowStarts {
+  std::uint32_t* of_source = nullptr;  // [ranks, local experts]: first row
+  std::uint32_t* group = nullptr;      // [groups + 1]: row_offsets
+  std::uint32_t* filled = nullptr;     // [groups]: rows of the group that are not padding
+  std::uint32_t* tiles = nullptr;      // [groups]: scales_offsets, whatever the layout
+};
+
+// A piece of a phase: block `index` of `count` takes every count-th token.
+struct Block {
+  int index;
+  int count;
+};
+
+// The expert, as the protocol counts it, that entry (token, k) of the caller's ids goes to; -1: none, not local
+// (skip_a2a) or masked. I3: every use of the caller's ids comes through here, so table and messages agree.
+FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropped = nullptr) {
+  const std::int64_t expert = id - plan.id_base;
+  if (id < 0 || expert < 0 || expert >= plan.shape.experts) return -1;
+  if (plan.masked[owner_of(plan.shape, static_cast<int>(expert))] == 0) return static_cast<int>(expert);
+  if (dropped != nullptr) *dropped = true;
+  return -1;
+}
+
+// The local rows of one token, k ascending.
+struct LocalRows {
+  int count = 0;
+  int k[kMaxTopK];
+  int local[kMaxTopK];          // local expert
+  std::uint32_t row[kMaxTopK];  // row of the output
+  float weight[kMaxTopK];
+};
+
+// I4: row = first row of (source, expert) + rank within expert; from table and counts alone.
+FERRY_HD inline void find_local_rows(const Plan& plan, const RowStarts& starts, int source, const RoutingEntry* entries,
+                                     LocalRows& found) {
+  const ExpertRange mine = plan.experts_of(plan.rank);
+  found.count = 0;
+  for (int k = 0; k < plan.shape.top_k; ++k) {
+    const int expert = plan.code.expert(entries[k].code);
+    if (!mine.contains(expert)) continue;
+    const int local = expert - mine.first;
+    const int at = found.count++;
+    found.k[at] = k;
+    found.local[at] = local;
+    found.row[at] = starts.of_source[source * mine.count + local] + plan.code.rank_within(entries[k].code);
+    found.weight[at] = entries[k].weight;
+  }
+}
+
+// The distinct ranks that a token names, ascending. From the table, so source and expert rank see the same (I9).
+struct NamedRanks {
+  int count = 0;
+  int rank[kMaxTopK];
+};
+FERRY_HD inline void find_named_ranks(const Plan& plan, const RoutingEntry* entries, NamedRanks& named) {
+  named.count = 0;
+  for (int k = 0; k < plan.shape.top_k; ++k) {
+    const int expert = plan.code.expert(entries[k].code);
+    if (expert < 0) continue;
+    const int owner = owner_of(plan.shape, expert);
+    int at = named.count;
+    while (at > 0 && named.rank[at - 1] > owner) --at;
+    if (at > 0 && named.rank[at - 1] == owner) continue;
+    for (int move = named.count; move > at; --move) named.rank[move] = named.rank[move - 1];
+    named.rank[at] = owner;
+    ++named.count;
+  }
+}
+
+template <Fabric F>
+FERRY_HD const RoutingEntry* table_of(const Plan& plan, const F& fabric, Epoch epoch, int source) {
+  return reinterpret_cast<const RoutingEntry*>(fabric.local(plan.map.table(epoch, source)));
+}
+template <Fabric F>
+FERRY_HD int tokens_of(const Plan& plan, const F& fabric, Epoch epoch, int source) {
+  if (plan.masked[source] != 0) return 0;
+  const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
+  return static_cast<int>(header->num_tokens);
+}
+
+}  // namespace ferry

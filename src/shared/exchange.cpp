@@ -1,0 +1,84 @@
+// ferry::Exchange: forwards to the backend that the world makes; and the calls over all exchanges of a process.
+#include "ferry/exchange.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "shared/exchange_backend.h"
+
+namespace ferry {
+
+const char* to_string(Reduction reduction) { return reduction == Reduction::exact ? "exact" : "by_rank"; }
+
+Exchange::Exchange(World& world, const Shape& shape, const ExchangeOptions& options)
+    : backend_(world.make_exchange(shape, options)) {}
+Exchange::~Exchange() = default;
+Exchange::Exchange(Exchange&&) noexcept = default;
+Exchange& Exchange::operator=(Exchange&&) noexcept = default;
+
+void Exchange::dispatch_async(const DispatchInput& in, const CallOptions& call) { backend_->dispatch_async(in, call); }
+void Exchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) { backend_->dispatch_wait(out, call); }
+void Exchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
+  backend_->dispatch(in, out, call);
+}
+void Exchange::combine_async(const CombineInput& in, const CallOptions& call) { backend_->combine_async(in, call); }
+void Exchange::combine_wait(const CombineOutput& out, const CallOptions& call) { backend_->combine_wait(out, call); }
+void Exchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
+  backend_->combine(in, out, call);
+}
+void Exchange::add_to_mask(const RankMask& mask) { backend_->add_to_mask(mask); }
+
+const Shape& Exchange::shape() const { return backend_->shape(); }
+const ExchangeOptions& Exchange::options() const { return backend_->options(); }
+const RowLayout& Exchange::layout() const { return backend_->layout(); }
+int Exchange::rank() const { return backend_->rank(); }
+std::size_t Exchange::memory_bytes() const { return backend_->memory_bytes(); }
+Stats Exchange::stats() const { return backend_->stats(); }
+
+namespace {
+
+// One thread per element; the first error by time comes back, since the others are usually its consequences.
+void run_all(std::size_t count, const std::function<void(std::size_t)>& body) {
+  std::exception_ptr first;
+  std::mutex guard;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        body(i);
+      } catch (...) {
+        const std::lock_guard lock(guard);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+void require_same_length(const char* call, std::size_t exchanges, std::size_t in, std::size_t out) {
+  if (exchanges == in && in == out) return;
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("{}: exchanges, in and out must have the same length (got {}, {} and {})", call, exchanges, in, out));
+}
+
+}  // namespace
+
+void dispatch_all(std::span<Exchange* const> exchanges, std::span<const DispatchInput> in,
+                  std::span<const DispatchOutput> out, const CallOptions& call) {
+  require_same_length("dispatch_all", exchanges.size(), in.size(), out.size());
+  run_all(exchanges.size(), [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], call); });
+}
+
+void combine_all(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
+                 std::span<const CombineOutput> out, const CallOptions& call) {
+  require_same_length("combine_all", exchanges.size(), in.size(), out.size());
+  run_all(exchanges.size(), [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], call); });
+}
+
+}  // namespace ferry

@@ -1,0 +1,144 @@
+// HeapMap: where everything lies in a rank's symmetric memory. One table of regions; offsets are its prefix sum, and
+// every accessor is an index into one region. The same on all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/portable.h"
+#include "ferry/shape.h"
+#include "shared/order.h"
+#include "shared/routing.h"
+
+namespace ferry {
+
+// What the size of the symmetric memory depends on.
+struct HeapShape {
+  Shape shape;              // as the protocol sees it: one rank in skip_a2a mode
+  int max_local = 0;        // most experts of a rank
+  std::size_t message = 0;  // bytes of a message
+  bool exact = false;       // a result slot for each k, not for each rank
+  bool staged = false;      // some ranks are reached by puts from send buffers
+};
+
+class HeapMap {
+ public:
+  enum Region {
+    kMessages,       // [parity][source][token] message
+    kTables,         // [parity][source][token][k] RoutingEntry
+    kCounts,         // [parity][source][local expert] u32
+    kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
+    kHeaders,        // [parity][source] RoutingHeader
+    kArrived,        // [parity][source][token] word: the message is there
+    kRouted,         // [source] word: header, table and counts are there
+    kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
+    kAborted,        // [peer] word: epoch << 16 | missing rank + 1, written by peer
+    kResults,        // [token][j or k] bf16 row
+    kResultArrived,  // [token][j or k] word: the result is there
+    kSentMessages,   // staged: [parity][token] message
+    kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact
+    kRegions
+  };
+  static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a bulk copy's 16 bytes
+
+  HeapMap() = default;
+  explicit constexpr HeapMap(const HeapShape& h) : h_(h) {
+    const auto ranks = static_cast<std::size_t>(h.shape.ranks);
+    const auto tokens = static_cast<std::size_t>(h.shape.max_tokens);
+    const auto top_k = static_cast<std::size_t>(h.shape.top_k);
+    const std::size_t bytes[kRegions] = {
+        2 * ranks * tokens * h.message,
+        2 * ranks * tokens * top_k * sizeof(RoutingEntry),
+        2 * ranks * static_cast<std::size_t>(h.max_local) * sizeof(std::uint32_t),
+        2 * static_cast<std::size_t>(h.shape.experts) * sizeof(std::uint32_t),
+        2 * ranks * sizeof(RoutingHeader),
+        2 * ranks * tokens * sizeof(SignalWord),
+        ranks * sizeof(SignalWord),
+        ranks * sizeof(SignalWord),
+        ranks * sizeof(SignalWord),
+        tokens * results_per_token() * result_bytes(),
+        tokens * results_per_token() * sizeof(SignalWord),
+        h.staged ? 2 * tokens * h.message : 0,
+        h.staged ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
+    };
+    for (int region = 0; region < kRegions; ++region)
+      begin_[region + 1] = begin_[region] + (bytes[region] + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  FERRY_HD constexpr std::size_t total() const { return begin_[kRegions]; }
+  FERRY_HD constexpr std::size_t begin(Region region) const { return begin_[region]; }
+  FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
+  static constexpr const char* region_name(Region region) {
+    constexpr const char* kNames[kRegions] = {"messages",        "routing tables", "expert counts", "sent counts",
+                                              "routing headers", "arrived words",  "routed words",  "consumed words",
+                                              "abort words",     "result slots",   "result words",  "sent messages",
+                                              "sent results"};
+    return kNames[region];
+  }
+
+  FERRY_HD constexpr std::size_t message_bytes() const { return h_.message; }
+  FERRY_HD constexpr std::size_t result_bytes() const { return static_cast<std::size_t>(h_.shape.hidden) * 2; }
+  FERRY_HD constexpr std::size_t results_per_token() const {
+    return static_cast<std::size_t>(h_.exact || h_.shape.top_k < h_.shape.ranks ? h_.shape.top_k : h_.shape.ranks);
+  }
+
+  FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
+    return begin_[kMessages] + slot(e, source, token) * h_.message;
+  }
+  FERRY_HD constexpr std::size_t table(Epoch e, int source) const {
+    return begin_[kTables] + slot(e, source, 0) * static_cast<std::size_t>(h_.shape.top_k) * sizeof(RoutingEntry);
+  }
+  FERRY_HD constexpr std::size_t counts(Epoch e, int source) const {
+    return begin_[kCounts] + line(e, source) * static_cast<std::size_t>(h_.max_local) * sizeof(std::uint32_t);
+  }
+  FERRY_HD constexpr std::size_t sent_counts(Epoch e) const {
+    return begin_[kSentCounts] + (e & 1) * static_cast<std::size_t>(h_.shape.experts) * sizeof(std::uint32_t);
+  }
+  FERRY_HD constexpr std::size_t header(Epoch e, int source) const {
+    return begin_[kHeaders] + line(e, source) * sizeof(RoutingHeader);
+  }
+  FERRY_HD constexpr std::size_t arrived(Epoch e, int source, int token) const {
+    return begin_[kArrived] + slot(e, source, token) * sizeof(SignalWord);
+  }
+  FERRY_HD constexpr std::size_t routed(int source) const { return word(kRouted, source); }
+  FERRY_HD constexpr std::size_t consumed(int peer) const { return word(kConsumed, peer); }
+  FERRY_HD constexpr std::size_t aborted(int peer) const { return word(kAborted, peer); }
+  FERRY_HD constexpr std::size_t result(int token, int index) const {
+    return begin_[kResults] + result_index(token, index) * result_bytes();
+  }
+  FERRY_HD constexpr std::size_t result_arrived(int token, int index) const {
+    return begin_[kResultArrived] + result_index(token, index) * sizeof(SignalWord);
+  }
+  FERRY_HD constexpr std::size_t sent_message(Epoch e, int token) const {
+    return begin_[kSentMessages] + slot_of_one(e, token) * h_.message;
+  }
+  FERRY_HD constexpr std::size_t sent_result(int source, int token, int k) const {
+    const std::size_t row = static_cast<std::size_t>(source) * static_cast<std::size_t>(h_.shape.max_tokens) +
+                            static_cast<std::size_t>(token);
+    const std::size_t index =
+        h_.exact ? row * static_cast<std::size_t>(h_.shape.top_k) + static_cast<std::size_t>(k) : row;
+    return begin_[kSentResults] + index * result_bytes();
+  }
+
+ private:
+  FERRY_HD constexpr std::size_t line(Epoch e, int source) const {
+    return (e & 1) * static_cast<std::size_t>(h_.shape.ranks) + static_cast<std::size_t>(source);
+  }
+  FERRY_HD constexpr std::size_t slot(Epoch e, int source, int token) const {
+    return line(e, source) * static_cast<std::size_t>(h_.shape.max_tokens) + static_cast<std::size_t>(token);
+  }
+  FERRY_HD constexpr std::size_t slot_of_one(Epoch e, int token) const {
+    return (e & 1) * static_cast<std::size_t>(h_.shape.max_tokens) + static_cast<std::size_t>(token);
+  }
+  FERRY_HD constexpr std::size_t result_index(int token, int index) const {
+    return static_cast<std::size_t>(token) * results_per_token() + static_cast<std::size_t>(index);
+  }
+  FERRY_HD constexpr std::size_t word(Region region, int index) const {
+    return begin_[region] + static_cast<std::size_t>(index) * sizeof(SignalWord);
+  }
+
+  HeapShape h_{};
+  std::size_t begin_[kRegions + 1] = {};
+};
+
+}  // namespace ferry

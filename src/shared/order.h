@@ -1,0 +1,75 @@
+// Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
+// so two accesses of one word cannot disagree about it. Nothing here is read-modify-write but fetch_add_relaxed, which
+// tickets and statistics use and the data path does not.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "ferry/portable.h"
+
+#if defined(__CUDACC__)
+#include <cuda/atomic>
+#endif
+
+namespace ferry {
+
+enum class Scope { device, system };  // who shares the word: the blocks of one rank, or several ranks
+
+template <class T, Scope S>
+struct Shared {
+  T raw{};
+};
+template <class T>
+using SystemWord = Shared<T, Scope::system>;
+template <class T>
+using DeviceWord = Shared<T, Scope::device>;
+
+using Epoch = std::uint64_t;
+using SignalWord = SystemWord<Epoch>;  // what ranks signal each other with: only ever grows, compared with >=
+
+namespace detail {
+#if defined(__CUDACC__)
+template <Scope S>
+inline constexpr cuda::thread_scope kThreadScope =
+    S == Scope::device ? cuda::thread_scope_device : cuda::thread_scope_system;
+#endif
+}  // namespace detail
+
+template <class T, Scope S>
+FERRY_HD T load_acquire(const Shared<T, S>& word) {
+#if defined(__CUDA_ARCH__)
+  return cuda::atomic_ref<T, detail::kThreadScope<S>>(const_cast<T&>(word.raw)).load(cuda::memory_order_acquire);
+#else
+  return std::atomic_ref<T>(const_cast<T&>(word.raw)).load(std::memory_order_acquire);
+#endif
+}
+
+template <class T, Scope S>
+FERRY_HD T load_relaxed(const Shared<T, S>& word) {
+#if defined(__CUDA_ARCH__)
+  return cuda::atomic_ref<T, detail::kThreadScope<S>>(const_cast<T&>(word.raw)).load(cuda::memory_order_relaxed);
+#else
+  return std::atomic_ref<T>(const_cast<T&>(word.raw)).load(std::memory_order_relaxed);
+#endif
+}
+
+template <class T, Scope S>
+FERRY_HD void store_release(Shared<T, S>& word, T value) {
+#if defined(__CUDA_ARCH__)
+  cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).store(value, cuda::memory_order_release);
+#else
+  std::atomic_ref<T>(word.raw).store(value, std::memory_order_release);
+#endif
+}
+
+template <class T, Scope S>
+FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
+#if defined(__CUDA_ARCH__)
+  return cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, cuda::memory_order_relaxed);
+#else
+  return std::atomic_ref<T>(word.raw).fetch_add(value, std::memory_order_relaxed);
+#endif
+}
+
+}  // namespace ferry

@@ -1,0 +1,49 @@
+// Routing entries: what a source tells every rank about one (token, k): the expert, and how many earlier entries of
+// this source name the same expert. With the counts of all sources that gives the row of every arrival, in any order of
+// arrival.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/portable.h"
+#include "ferry/shape.h"
+
+namespace ferry {
+
+struct RoutingEntry {
+  std::uint32_t code;  // (expert + 1) in the low bits, 0 for no expert; above it the rank within the expert
+  float weight;        // by_rank: the router weight; exact: 1
+};
+static_assert(sizeof(RoutingEntry) == 8);
+
+struct RoutingHeader {
+  std::uint32_t num_tokens;
+  std::uint32_t reserved[15];
+};
+static_assert(sizeof(RoutingHeader) == 64);
+
+struct EntryCode {
+  int bits;  // id_bits(experts)
+
+  FERRY_HD std::uint32_t pack(int expert, std::uint32_t rank_within) const {
+    return static_cast<std::uint32_t>(expert + 1) | rank_within << bits;
+  }
+  FERRY_HD int expert(std::uint32_t code) const { return static_cast<int>(code & ((1u << bits) - 1u)) - 1; }
+  FERRY_HD std::uint32_t rank_within(std::uint32_t code) const { return code >> bits; }
+};
+
+// The experts of one rank, as the protocol counts them. In skip_a2a mode the world is this rank alone and `first` is
+// subtracted from the caller's ids.
+struct ExpertRange {
+  int first;
+  int count;
+  FERRY_HD bool contains(int expert) const { return expert >= first && expert < first + count; }
+};
+
+// Rounds a row number up to the alignment of an expert's first row.
+FERRY_HD constexpr std::uint32_t align_row(std::uint32_t row, int alignment) {
+  const auto step = static_cast<std::uint32_t>(alignment);
+  return (row + step - 1) / step * step;
+}
+
+}  // namespace ferry

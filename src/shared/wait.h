@@ -1,0 +1,30 @@
+// The only loop of Ferry that spins. Every wait has a deadline and watches for an abort; how a waiter passes its time
+// (pause, yield, hand over to a test's scheduler) is the pacer's.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/portable.h"
+#include "shared/order.h"
+
+namespace ferry {
+
+enum class Waited : std::uint8_t { arrived, expired, aborted };
+
+// A pacer's answer after it let some time pass.
+enum class Pace : std::uint8_t { again, look_for_abort, expired };
+
+// Waits until word >= target. What the signaller wrote before its release is visible after `arrived`.
+// `aborted()` is asked when the pacer says so; `pacer.pause()` returns a Pace.
+template <class Aborted, class Pacer>
+FERRY_HD Waited wait_at_least(const SignalWord& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
+  while (load_acquire(word) < target) {
+    const Pace pace = pacer.pause();
+    if (pace == Pace::again) continue;
+    if (aborted()) return Waited::aborted;
+    if (pace == Pace::expired) return load_acquire(word) >= target ? Waited::arrived : Waited::expired;
+  }
+  return Waited::arrived;
+}
+
+}  // namespace ferry
