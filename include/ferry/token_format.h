@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "ferry/input_row.h"
 #include "ferry/portable.h"
 #include "ferry/tensor.h"
 #include "ferry/thread_group.h"
@@ -21,12 +22,6 @@ enum class ScaleLayout : std::uint8_t {
   tiled,       // 5-D tiles [block, ceil(scales/4), 32, 4, 4], with scales_offsets
 };
 const char* to_string(ScaleLayout layout);
-
-// A token to encode: `hidden` contiguous elements of bf16, f16 or f32. A view.
-struct InputRow {
-  const void* data;
-  DType dtype;
-};
 
 // What a format must offer. The object is small and trivially copyable: it is passed to kernels by value.
 //   name()                  as on the command line

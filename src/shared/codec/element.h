@@ -1,4 +1,4 @@
-// The small floating-point elements of the block formats: E4M3, E2M1, E2M3, E3M2, and float16 as an input.
+// The small floating-point elements of the block formats: E4M3, E2M1, E2M3, E3M2.
 // Branch-free, so that a compiler can do many at once.
 #pragma once
 
@@ -59,14 +59,5 @@ static_assert(float_of(E4m3::kMaxBits) == 448.0f && E4m3::magnitude_value(0x7e) 
 static_assert(float_of(E2m1::kMaxBits) == 6.0f && E2m1::magnitude_value(0x7) == 6.0f);
 static_assert(float_of(E2m3::kMaxBits) == 7.5f && E2m3::magnitude_value(0x1f) == 7.5f);
 static_assert(float_of(E3m2::kMaxBits) == 28.0f && E3m2::magnitude_value(0x1f) == 28.0f);
-
-// Float32 bits of a float16.
-FERRY_HD constexpr std::uint32_t f16_to_float_bits(std::uint32_t half) {
-  using Finite = SmallFloat<5, 10, 0x7bff, false>;
-  const std::uint32_t magnitude = half & 0x7fffu;
-  const std::uint32_t bits = bits_of(Finite::magnitude_value(magnitude));
-  // Above the finite codes the mantissa is already in place: only the exponent has to become the largest.
-  return bits | (all_ones_if(magnitude > 0x7bffu) & kInfinityBits) | ((half & 0x8000u) << 16);
-}
 
 }  // namespace ferry::codec

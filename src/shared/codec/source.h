@@ -6,19 +6,19 @@
 
 #include <cstddef>
 
-#include "ferry/token_format.h"
-#include "shared/codec/element.h"
+#include "ferry/input_row.h"
+#include "shared/codec/rounded.h"
 
 namespace ferry::codec {
 
 struct Bf16Input {
   using Stored = std::uint16_t;
-  FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return std::uint32_t{stored} << 16; }
+  FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return float_bits_of_bf16(stored); }
 };
 
 struct F16Input {
   using Stored = std::uint16_t;
-  FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return f16_to_float_bits(stored); }
+  FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return float_bits_of_f16(stored); }
 };
 
 struct F32Input {
