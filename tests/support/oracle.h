@@ -62,7 +62,8 @@ std::int64_t worst_row_capacity(const Round& round, int rank);
 
 ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capacity, std::byte poison);
 
-// The experts' output by rank: [rows of the rank, hidden], already as the wire carries it (rounded to bf16).
+// The experts' output by rank: [rows of the rank, hidden], as it is given to combine: bf16 values, or any float32.
+// `exact` rounds float32 rows to bf16 for the wire; `by_rank` rounds its partials, and shared rows do not travel.
 using ExpertOutput = std::vector<std::vector<float>>;
 
 // Rounds to bf16, ties to even. `value` is finite or infinite.

@@ -46,6 +46,12 @@ std::vector<std::vector<Term>> terms_of(const Round& round, const std::vector<Ex
   return terms;
 }
 
+// A routed row's value as the reduction uses it.
+float value_of(const Round& round, const Term& term, int column) {
+  const float value = term.row[column];
+  return round.options.reduction == Reduction::exact ? from_bf16(to_bf16(value)) : value;
+}
+
 float weight_of(const Round& round, int source, int token, int k) {
   const std::vector<float>& weights = round.ranks[size(source)].weights;
   return weights.empty() ? 1.0f : weights[size(token * round.shape.top_k + k)];
@@ -54,7 +60,8 @@ float weight_of(const Round& round, int source, int token, int k) {
 float exact_sum(const Round& round, const std::vector<Term>& terms, int source, int token, int column) {
   float sum = 0;
   for (int k = 0; k < round.shape.top_k; ++k)
-    if (terms[size(k)].rank >= 0) sum = sum + (weight_of(round, source, token, k) * terms[size(k)].row[column]);
+    if (terms[size(k)].rank >= 0)
+      sum = sum + (weight_of(round, source, token, k) * value_of(round, terms[size(k)], column));
   return sum;
 }
 
@@ -65,7 +72,7 @@ float by_rank_sum(const Round& round, const std::vector<Term>& terms, int source
     bool has_rows = false;
     for (int k = 0; k < round.shape.top_k; ++k)
       if (terms[size(k)].rank == rank) {
-        partial = partial + (weight_of(round, source, token, k) * terms[size(k)].row[column]);
+        partial = partial + (weight_of(round, source, token, k) * value_of(round, terms[size(k)], column));
         has_rows = true;
       }
     if (has_rows) sum = sum + from_bf16(to_bf16(partial));
@@ -97,7 +104,7 @@ std::vector<float> expected_unreduced(const Round& round, const std::vector<Expe
   for (const std::vector<Term>& terms : terms_of(round, rows, expert_output, rank))
     for (int k = 0; k < round.shape.top_k; ++k)
       for (int column = 0; column < round.shape.hidden; ++column)
-        out.push_back(terms[size(k)].rank < 0 ? 0.0f : terms[size(k)].row[column]);
+        out.push_back(terms[size(k)].rank < 0 ? 0.0f : value_of(round, terms[size(k)], column));
   return out;
 }
 
@@ -111,8 +118,10 @@ Float64Tokens float64_tokens(const Round& round, const std::vector<ExpectedRows>
       double magnitude = 0;  // A: the sum of |weight * row|, the shared row with weight 1
       for (int k = 0; k <= round.shape.top_k; ++k) {
         if (terms[size(k)].rank < 0) continue;
-        const double weight = k == round.shape.top_k ? 1.0 : weight_of(round, rank, token, k);
-        const double term = weight * static_cast<double>(terms[size(k)].row[column]);
+        const Term& at = terms[size(k)];
+        const bool shared = k == round.shape.top_k;
+        const double term = shared ? double{at.row[column]}
+                                   : double{weight_of(round, rank, token, k)} * double{value_of(round, at, column)};
         sum += term;
         magnitude += std::fabs(term);
       }

@@ -1,0 +1,22 @@
+// The files of cases: each adds its own to the list.
+#pragma once
+
+#include <vector>
+
+#include "conformance/suite.h"
+
+namespace ferry::conformance {
+
+using Cases = std::vector<Case>;
+
+void add_routing_cases(Cases& cases);    // named shapes and routings, every format
+void add_random_cases(Cases& cases);     // random configurations by seed
+void add_call_cases(Cases& cases);       // forms of the calls, rounds, order of calls
+void add_option_cases(Cases& cases);     // hooks, dtypes, strides, alignment, shared expert, skip_a2a
+void add_refusal_cases(Cases& cases);    // bad input
+void add_agreement_cases(Cases& cases);  // options that differ between ranks
+void add_fault_cases(Cases& cases);      // missing ranks, deadlines, masks
+void add_report_cases(Cases& cases);     // memory, statistics, rows that fit exactly
+void add_process_cases(Cases& cases);    // one call for all exchanges of a process
+
+}  // namespace ferry::conformance

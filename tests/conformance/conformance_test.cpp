@@ -1,0 +1,40 @@
+// One GoogleTest per case and backend. "Quick" is the subset for slow builds, "Full" the rest.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "conformance/suite.h"
+
+namespace {
+
+using ferry::conformance::Case;
+
+class Conformance : public testing::TestWithParam<Case> {};
+
+TEST_P(Conformance, OnThreads) {
+  try {
+    GetParam().run(ferry::conformance::thread_backend());
+  } catch (const ferry::conformance::Skipped& skipped) {
+    GTEST_SKIP() << skipped.what();
+  } catch (const ferry::conformance::Failure& failure) {
+    FAIL() << GetParam().what << "\n" << failure.what();
+  }
+}
+
+std::vector<Case> cases(bool quick) {
+  std::vector<Case> chosen;
+  for (const Case& each : ferry::conformance::all_cases())
+    if (each.quick == quick) chosen.push_back(each);
+  return chosen;
+}
+
+std::string test_name(const testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Quick, Conformance, testing::ValuesIn(cases(true)), test_name);
+INSTANTIATE_TEST_SUITE_P(Full, Conformance, testing::ValuesIn(cases(false)), test_name);
+
+}  // namespace

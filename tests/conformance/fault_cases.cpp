@@ -1,0 +1,203 @@
+// Ranks that do not come: every other rank names the missing one within its deadline, refuses later calls, and goes on
+// with a new exchange that masks it. A lost rank is one that returns early.
+#include <chrono>
+#include <thread>
+
+#include "conformance/cases.h"
+#include "conformance/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Shape kShape{4, 10, 3, 9, 64};
+constexpr int kLost = 2;
+constexpr milliseconds kShort{400};
+constexpr milliseconds kFarLater{15'000};  // a deadline of 400 ms has surely passed; kDefaultDeadline has not
+
+PlanSettings settings_for(const char* format, Reduction reduction, milliseconds deadline = kShort) {
+  PlanSettings settings;
+  settings.shape = kShape;
+  settings.options = options_for(format, reduction);
+  settings.options.deadline = deadline;
+  settings.seed = 5;
+  return settings;
+}
+
+void require_lost_ranks(const Backend& backend) {
+  if (!backend.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
+}
+
+// `call` must throw PeerMissing that names `missing`, long before the default deadline.
+WaitRecord expect_missing(int rank, const std::string& place, int missing, const std::function<void()>& call) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    call();
+  } catch (const PeerMissing& error) {
+    const WaitRecord& record = error.record();
+    expect_equal(rank, place + ": missing_rank", std::to_string(missing), std::to_string(record.missing_rank));
+    expect_equal(rank, place + ": my_rank", std::to_string(rank), std::to_string(record.my_rank));
+    if (std::string(error.what()).find("rank " + std::to_string(missing)) == std::string::npos)
+      throw Failure(rank, place, "a text that names rank " + std::to_string(missing), error.what());
+    if (std::chrono::steady_clock::now() - begin > kFarLater) throw Failure(rank, place, "its deadline", "far later");
+    return record;
+  }
+  throw Failure(rank, place, "PeerMissing", "no error");
+}
+
+// A broken exchange refuses every call with the same culprit.
+void expect_refused_from_now_on(Exchange& exchange, const Plan& plan, int missing) {
+  const int rank = exchange.rank();
+  RankRound again(plan, rank);
+  expect_missing(rank, "dispatch_async on a broken exchange", missing, [&] { exchange.dispatch_async(again.in); });
+  expect_missing(rank, "dispatch_wait on a broken exchange", missing, [&] { exchange.dispatch_wait(again.out); });
+  expect_missing(rank, "dispatch on a broken exchange", missing, [&] { exchange.dispatch(again.in, again.out); });
+  expect_missing(rank, "combine on a broken exchange", missing,
+                 [&] { exchange.combine(again.combine_in, again.combine_out); });
+  expect_missing(rank, "combine_wait on a broken exchange", missing, [&] { exchange.combine_wait(again.combine_out); });
+  again.check_untouched();
+}
+
+RankMask mask_of(int lost) {
+  RankMask mask(static_cast<std::size_t>(kShape.ranks));
+  mask[static_cast<std::size_t>(lost)] = true;
+  return mask;
+}
+
+PlanSettings survivors_settings(const char* format, Reduction reduction) {
+  PlanSettings settings = settings_for(format, reduction, kSuiteDeadline);
+  settings.options.mask = mask_of(kLost);
+  settings.seed = 6;
+  return settings;
+}
+
+std::uint64_t dropped_entries(const Plan& plan, int rank, int lost) {
+  std::uint64_t dropped = 0;
+  for (const std::int64_t id : plan.round.ranks[static_cast<std::size_t>(rank)].topk_ids)
+    dropped += id >= 0 && owner_of(plan.round.shape, static_cast<int>(id)) == lost ? 1 : 0;
+  return dropped;
+}
+
+enum class Leaves { before_set_up, before_dispatch, after_async, before_combine, after_a_round };
+
+// Rank kLost leaves at a point; the others name it, are refused, and do two rounds without it.
+void lose_a_rank(const Backend& backend, const char* format, Reduction reduction, Leaves leaves) {
+  require_lost_ranks(backend);
+  const Plan plan = make_plan(settings_for(format, reduction));
+  const Plan after = make_plan(survivors_settings(format, reduction));
+  on_ranks(backend, kShape.ranks, "a rank that leaves", [&](World& world) {
+    const int rank = world.rank();
+    const bool lost = rank == kLost;
+    if (leaves == Leaves::before_set_up) {
+      if (lost) return;
+      expect_missing(rank, "making an exchange", kLost, [&] { Exchange broken(world, kShape, plan.settings.options); });
+    } else {
+      Exchange exchange(world, kShape, plan.settings.options);
+      RankRound round(plan, rank);
+      if (lost && leaves == Leaves::before_dispatch) return;
+      if (leaves == Leaves::after_a_round) run_round(exchange, plan, Form::split);
+      if (lost && leaves == Leaves::after_a_round) return;
+      if (lost && leaves == Leaves::after_async) return exchange.dispatch_async(round.in);
+      if (leaves == Leaves::before_combine || leaves == Leaves::after_async) {
+        run_dispatch(exchange, round, Form::split);
+        if (lost) return;
+        round.check_rows();
+      }
+      if (leaves == Leaves::before_combine || leaves == Leaves::after_async)
+        expect_missing(rank, "combine", kLost, [&] { exchange.combine(round.combine_in, round.combine_out); });
+      else
+        expect_missing(rank, "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out); });
+      expect_refused_from_now_on(exchange, plan, kLost);
+    }
+    Exchange survivors(world, kShape, after.settings.options);
+    run_round(survivors, after, Form::split);
+    run_round(survivors, after, Form::one_call);
+    expect_equal(rank, "Stats::dropped", 2 * dropped_entries(after, rank, kLost), survivors.stats().dropped);
+  });
+}
+
+// Rank 0 waits briefly and gives up on rank kLost; rank 1, which waits long, must hear of kLost from it, and not take
+// rank 0 for the culprit.
+void name_the_culprit(const Backend& backend) {
+  require_lost_ranks(backend);
+  const Plan plan = make_plan(settings_for("bf16", Reduction::by_rank, kDefaultDeadline));
+  on_ranks(backend, kShape.ranks, "a short and a long deadline", [&](World& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, kShape, plan.settings.options);
+    run_round(exchange, plan, Form::split);
+    if (rank == kLost) return;
+    RankRound round(plan, rank);
+    const CallOptions call{rank == 0 ? kShort : kDefaultDeadline};
+    const WaitRecord record =
+        expect_missing(rank, "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out, call); });
+    expect_equal(rank, "operation", to_string(Operation::dispatch), to_string(record.operation));
+    if (rank == 0) expect_equal(rank, "reported_by", 0, static_cast<std::uint64_t>(record.reported_by));
+    if (rank == 0 && record.epoch_seen >= record.epoch_wanted)
+      throw Failure(rank, "epoch_seen", "less than " + std::to_string(record.epoch_wanted),
+                    std::to_string(record.epoch_seen));
+    expect_refused_from_now_on(exchange, plan, kLost);
+  });
+}
+
+// One exchange goes on when the survivors add the rank that left between rounds to its mask.
+void grow_the_mask(const Backend& backend, Reduction reduction) {
+  require_lost_ranks(backend);
+  const Plan plan = make_plan(settings_for("mxfp8", reduction, kSuiteDeadline));
+  const Plan after = make_plan(survivors_settings("mxfp8", reduction));
+  on_ranks(backend, kShape.ranks, "a mask that grows", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    for (int round = 0; round < 3; ++round) run_round(exchange, plan, Form::split);
+    if (world.rank() == kLost) return;
+    exchange.add_to_mask(mask_of(kLost));
+    for (int round = 0; round < 5; ++round) run_round(exchange, after, Form::split);
+    expect_equal(world.rank(), "Stats::dropped", 5 * dropped_entries(after, world.rank(), kLost),
+                 exchange.stats().dropped);
+  });
+}
+
+// A rank that is only slow is waited for.
+void wait_for_a_slow_rank(const Backend& backend) {
+  PlanSettings settings = settings_for("bf16", Reduction::by_rank, kSuiteDeadline);
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "a slow rank", [&](World& world) {
+    Exchange exchange(world, kShape, settings.options);
+    RankRound round(plan, world.rank());
+    if (world.rank() == kLost) std::this_thread::sleep_for(milliseconds(150));
+    run_dispatch(exchange, round, Form::split);
+    round.check_rows();
+    if (world.rank() == kLost) std::this_thread::sleep_for(milliseconds(150));
+    run_combine(exchange, round, Form::split);
+    round.check_tokens();
+    const Stats stats = exchange.stats();
+    if (world.rank() != kLost && stats.waited_ns[kLost] < 50'000'000)
+      throw Failure(world.rank(), "Stats::waited_ns of the slow rank", "at least 50 ms",
+                    std::to_string(stats.waited_ns[kLost]) + " ns");
+  });
+}
+
+}  // namespace
+
+void add_fault_cases(Cases& cases) {
+  const auto add = [&](const char* name, const char* what, bool quick, const char* format, Reduction reduction,
+                       Leaves leaves) {
+    cases.push_back({std::string("faults/") + name, what, quick,
+                     [=](const Backend& backend) { lose_a_rank(backend, format, reduction, leaves); }});
+  };
+  add("lost_before_set_up", "a rank never makes its exchange", true, "bf16", Reduction::by_rank, Leaves::before_set_up);
+  add("lost_before_dispatch", "a rank never dispatches", true, "mxfp8", Reduction::by_rank, Leaves::before_dispatch);
+  add("lost_after_async", "a rank leaves after dispatch_async", true, "nvfp4", Reduction::by_rank, Leaves::after_async);
+  add("lost_before_combine", "a rank never combines", true, "bf16", Reduction::by_rank, Leaves::before_combine);
+  add("lost_before_combine_exact", "a rank never combines", false, "fp8_block128", Reduction::exact,
+      Leaves::before_combine);
+  add("lost_after_a_round", "a rank leaves between rounds", true, "bf16", Reduction::exact, Leaves::after_a_round);
+  cases.push_back(
+      {"faults/culprit", "a victim names the rank that is missing, not the one that told it", true, name_the_culprit});
+  cases.push_back({"faults/growing_mask_by_rank", "an exchange goes on without a rank that left between rounds", true,
+                   [](const Backend& b) { grow_the_mask(b, Reduction::by_rank); }});
+  cases.push_back({"faults/growing_mask_exact", "an exchange goes on without a rank that left between rounds", false,
+                   [](const Backend& b) { grow_the_mask(b, Reduction::exact); }});
+  cases.push_back({"faults/slow_rank", "a rank that is only slow is waited for", true, wait_for_a_slow_rank});
+}
+
+}  // namespace ferry::conformance

@@ -1,0 +1,115 @@
+// The calls that run all exchanges of a process at once.
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "conformance/cases.h"
+#include "conformance/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+constexpr Shape kShape{4, 10, 4, 11, 64};
+
+// All exchanges of a world whose ranks are one process.
+class Process {
+ public:
+  Process(const Backend& backend, const ExchangeOptions& options) {
+    if (!backend.make_worlds) throw Skipped("the ranks of this backend are not one process");
+    if (backend.max_ranks < kShape.ranks) throw Skipped("needs 4 ranks");
+    worlds_ = backend.make_worlds(kShape.ranks);
+    owned_.resize(worlds_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < worlds_.size(); ++rank)
+      threads.emplace_back([&, rank] { owned_[rank] = std::make_unique<Exchange>(*worlds_[rank], kShape, options); });
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& exchange : owned_) exchanges.push_back(exchange.get());
+  }
+
+  std::vector<Exchange*> exchanges;
+
+ private:
+  std::vector<std::unique_ptr<World>> worlds_;
+  std::vector<std::unique_ptr<Exchange>> owned_;
+};
+
+struct Inputs {
+  explicit Inputs(const Plan& plan) {
+    for (int rank = 0; rank < kShape.ranks; ++rank) {
+      rounds.push_back(std::make_unique<RankRound>(plan, rank));
+      in.push_back(rounds.back()->in);
+      out.push_back(rounds.back()->out);
+      combine_in.push_back(rounds.back()->combine_in);
+      combine_out.push_back(rounds.back()->combine_out);
+    }
+  }
+  std::vector<std::unique_ptr<RankRound>> rounds;
+  std::vector<DispatchInput> in;
+  std::vector<DispatchOutput> out;
+  std::vector<CombineInput> combine_in;
+  std::vector<CombineOutput> combine_out;
+};
+
+Plan plan_for(Reduction reduction) {
+  PlanSettings settings;
+  settings.shape = kShape;
+  settings.options = options_for("mxfp8", reduction);
+  settings.seed = 9;
+  return make_plan(settings);
+}
+
+void all_exchanges(const Backend& backend) {
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+    const Plan plan = plan_for(reduction);
+    const Process process(backend, plan.settings.options);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const Inputs inputs(plan);
+      dispatch_all(process.exchanges, inputs.in, inputs.out);
+      for (const auto& round : inputs.rounds) round->check_rows();
+      combine_all(process.exchanges, inputs.combine_in, inputs.combine_out);
+      for (const auto& round : inputs.rounds) round->check_tokens();
+    }
+  }
+}
+
+void first_error(const Backend& backend) {
+  const Plan plan = plan_for(Reduction::by_rank);
+  const CallOptions soon{std::chrono::milliseconds(300)};
+  {
+    const Process process(backend, plan.settings.options);
+    Inputs inputs(plan);
+    inputs.in[2].topk_ids.dtype = DType::f32;
+    expect_error(-1, "dispatch_all with bad ids on rank 2", ErrorKind::invalid_argument, {"rank 2", "topk_ids", "f32"},
+                 [&] { dispatch_all(process.exchanges, inputs.in, inputs.out, soon); });
+  }
+  const Process process(backend, plan.settings.options);
+  const Inputs inputs(plan);
+  expect_error(-1, "dispatch_all with one input missing", ErrorKind::invalid_argument, {"dispatch_all", "4", "3"},
+               [&] { dispatch_all(process.exchanges, std::span(inputs.in).first(3), inputs.out, soon); });
+  expect_error(-1, "combine_all with one output missing", ErrorKind::invalid_argument, {"combine_all", "4", "3"}, [&] {
+    combine_all(process.exchanges, inputs.combine_in, std::span(inputs.combine_out).first(3), soon);
+  });
+  dispatch_all(process.exchanges, inputs.in, inputs.out);
+  for (const auto& round : inputs.rounds) round->check_rows();
+}
+
+// Worlds and exchanges may be made, used and destroyed on different threads and in any order.
+void any_thread(const Backend& backend) {
+  const Plan plan = plan_for(Reduction::exact);
+  auto process = std::make_unique<Process>(backend, plan.settings.options);
+  const Inputs inputs(plan);
+  std::thread([&] { dispatch_all(process->exchanges, inputs.in, inputs.out); }).join();
+  combine_all(process->exchanges, inputs.combine_in, inputs.combine_out);
+  for (const auto& round : inputs.rounds) round->check_tokens();
+  std::thread([&] { process.reset(); }).join();
+}
+
+}  // namespace
+
+void add_process_cases(Cases& cases) {
+  cases.push_back({"process/all_exchanges", "dispatch_all and combine_all", true, all_exchanges});
+  cases.push_back({"process/first_error", "the first error of dispatch_all comes back", true, first_error});
+  cases.push_back({"process/any_thread", "exchanges move between threads", true, any_thread});
+}
+
+}  // namespace ferry::conformance

@@ -1,0 +1,74 @@
+// Random configurations: everything that can be chosen, chosen by seed. A failure prints the settings.
+#include <algorithm>
+#include <iterator>
+
+#include "conformance/cases.h"
+#include "conformance/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+using test::Random;
+
+template <class T, std::size_t kCount>
+T pick(Random& random, const T (&choices)[kCount]) {
+  return choices[random.below(static_cast<int>(kCount))];
+}
+
+void draw_options(Random& random, PlanSettings& s) {
+  const auto formats = all_formats();
+  s.options = options_for(formats[static_cast<std::size_t>(random.below(static_cast<int>(formats.size())))].name(),
+                          random.chance(0.5) ? Reduction::exact : Reduction::by_rank);
+  const std::string format = s.options.format.name();
+  s.options.tiled_scales = format == "mxfp8" && random.chance(0.5);
+  s.options.expert_alignment = pick(random, {0, 0, 0, 1, 4, 8, 16, 32, 64, 128});
+  s.options.fused_shared_expert = random.chance(0.3);
+  s.options.workers = random.between(1, 3);
+  s.options.skip_a2a = random.chance(0.15);
+  if (s.options.skip_a2a && s.options.fused_shared_expert)
+    s.options.allreduce_world_size = s.shape.ranks + random.below(3);
+  if (format == "nvfp4") s.input_scale = pick(random, {1.0f, 37.5f, 0.25f});
+  if (!s.options.skip_a2a && s.shape.ranks > 1 && random.chance(0.1)) {
+    s.options.mask.assign(static_cast<std::size_t>(s.shape.ranks), false);
+    s.options.mask[static_cast<std::size_t>(random.below(s.shape.ranks))] = true;
+  }
+}
+
+PlanSettings draw_settings(Random& random, const Backend& backend) {
+  PlanSettings s;
+  s.shape = test::random_shape(random, std::min(backend.max_ranks, 8));
+  draw_options(random, s);
+  if (!backend.can_lose_ranks) s.options.mask.clear();
+  const auto routings = test::routing_cases();
+  s.routing = routings[static_cast<std::size_t>(random.below(static_cast<int>(routings.size())))].name;
+  s.seed = random.bits() % 1'000'000;
+  s.token_dtype = pick(random, {DType::bf16, DType::bf16, DType::f16, DType::f32});
+  s.id_dtype = pick(random, {DType::i32, DType::i64});
+  s.row_dtype = pick(random, {DType::bf16, DType::f32});
+  s.output_dtype = pick(random, {DType::bf16, DType::f32});
+  s.weights = pick(random, {WeightForm::none, WeightForm::array, WeightForm::array, WeightForm::hook});
+  s.token_gap = random.chance(0.3) ? random.between(1, 40) : 0;
+  s.row_gap = random.chance(0.3) ? random.between(1, 40) : 0;
+  s.output_gap = random.chance(0.3) ? random.between(1, 40) : 0;
+  s.spare_rows = random.chance(0.5) ? 0 : random.between(1, 300);
+  s.epilogue = random.chance(0.15);
+  s.unreduced = !s.epilogue && s.options.reduction == Reduction::exact && !s.options.fused_shared_expert &&
+                s.weights == WeightForm::none;
+  return s;
+}
+
+void run_seeds(const Backend& backend, std::uint64_t seed, int count) {
+  Random random(seed);
+  for (int i = 0; i < count; ++i)
+    run_plan(backend, draw_settings(random, backend), random.chance(0.5) ? Form::split : Form::one_call);
+}
+
+}  // namespace
+
+void add_random_cases(Cases& cases) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed)
+    cases.push_back({"random/seed_" + std::to_string(seed), "random configurations against the oracle", seed == 1,
+                     [seed](const Backend& backend) { run_seeds(backend, seed, 20); }});
+}
+
+}  // namespace ferry::conformance

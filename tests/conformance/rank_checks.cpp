@@ -1,0 +1,179 @@
+// Compares one rank's outputs with the oracle's, and runs rounds.
+#include <cmath>
+#include <cstring>
+
+#include "conformance/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+template <class T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+std::string hex(std::byte value) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  const auto bits = std::to_integer<unsigned>(value);
+  return std::string("0x") + kDigits[bits >> 4] + kDigits[bits & 15];
+}
+
+}  // namespace
+
+void expect_equal(int rank, const std::string& place, std::uint64_t expected, std::uint64_t got) {
+  if (expected != got) throw Failure(rank, place, std::to_string(expected), std::to_string(got));
+}
+
+void expect_equal(int rank, const std::string& place, const std::string& expected, const std::string& got) {
+  if (expected != got) throw Failure(rank, place, expected, got);
+}
+
+void RankRound::check_bytes(const char* name, const std::vector<std::byte>& got, std::vector<std::byte> expected,
+                            std::size_t row_bytes) const {
+  expected.resize(got.size(), kPoison);
+  if (expected == got) return;
+  std::size_t at = 0;
+  while (expected[at] == got[at]) ++at;
+  const std::string place = std::string(name) + " byte " + std::to_string(at) + " (row " +
+                            std::to_string(at / row_bytes) + ", byte " + std::to_string(at % row_bytes) +
+                            "; 0xa5 is what was there before the call)";
+  throw Failure(rank_, place, hex(expected[at]), hex(got[at]));
+}
+
+void RankRound::check_rows() const {
+  const AnyFormat& format = plan_.round.options.format;
+  const bool tiled = test::scale_layout_of(plan_.round.options) == ScaleLayout::tiled;
+  check_bytes("row_offsets", row_offsets, bytes_of(expected_.row_offsets), 4);
+  check_bytes("expert_ids", expert_ids, bytes_of(expected_.expert_ids), 4);
+  std::vector<std::int32_t> info;
+  for (const test::RowOrigin& row : expected_.rows) {
+    info.push_back(row.token);
+    info.push_back(row.k);
+  }
+  check_bytes("src_info", src_info, bytes_of(info), 8);
+  check_bytes("payload", payload, expected_.payload, format.payload_bytes(plan_.round.shape.hidden));
+  const int per_row = scales_per_row(format, plan_.round.shape.hidden);
+  if (per_row != 0) check_bytes("scales", scales, expected_.scales, size(per_row * format.scale_bytes()));
+  check_bytes("scales_offsets", scales_offsets, bytes_of(expected_.scales_offsets), 4);
+  if (tiled) expect_equal(rank_, "length of scales_offsets", expert_ids.size(), scales_offsets.size());
+}
+
+void RankRound::check_untouched() const {
+  for (const auto& [name, bytes] :
+       {std::pair{"payload", &payload}, std::pair{"scales", &scales}, std::pair{"row_offsets", &row_offsets},
+        std::pair{"expert_ids", &expert_ids}, std::pair{"src_info", &src_info},
+        std::pair{"scales_offsets", &scales_offsets}, std::pair{"combine's tokens", &output}})
+    check_bytes(name, *bytes, {}, 1);
+}
+
+void RankRound::check_tokens() const {
+  const PlanSettings& s = plan_.settings;
+  const std::vector<float> expected =
+      s.unreduced ? test::expected_unreduced(plan_.round, plan_.rows, plan_.expert_output, rank_)
+                  : test::expected_tokens(plan_.round, plan_.rows, plan_.expert_output, rank_);
+  if (s.epilogue) return check_epilogue(expected);
+  std::vector<std::byte> bytes(output.size(), kPoison);
+  std::vector<float> got;
+  const std::size_t step = s.unreduced ? size(s.shape.hidden) : size(s.shape.hidden + s.output_gap);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::size_t at = (i / size(s.shape.hidden) * step + i % size(s.shape.hidden)) * size_of(s.output_dtype);
+    if (s.output_dtype == DType::f32) {
+      std::memcpy(bytes.data() + at, &expected[i], 4);
+      std::memcpy(&got.emplace_back(), output.data() + at, 4);
+    } else {
+      const std::uint16_t bits = test::to_bf16(expected[i]);
+      std::memcpy(bytes.data() + at, &bits, 2);
+      std::uint16_t got_bits = 0;
+      std::memcpy(&got_bits, output.data() + at, 2);
+      got.push_back(test::from_bf16(got_bits));
+    }
+  }
+  check_bytes("combine's tokens", output, bytes, step * size_of(s.output_dtype));
+  if (s.options.reduction == Reduction::by_rank) check_bound(got);
+}
+
+void RankRound::check_epilogue(const std::vector<float>& expected) const {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::string place = "epilogue at token " + std::to_string(i / size(collected_.hidden)) + ", column " +
+                              std::to_string(i % size(collected_.hidden));
+    expect_equal(rank_, place + ": calls", 1, collected_.calls[i]);
+    if (std::memcmp(&expected[i], &collected_.values[i], sizeof(float)) != 0)
+      throw Failure(rank_, place, std::to_string(expected[i]), std::to_string(collected_.values[i]));
+  }
+}
+
+void RankRound::check_bound(const std::vector<float>& got) const {
+  const test::Float64Tokens exact = test::float64_tokens(plan_.round, plan_.rows, plan_.expert_output, rank_);
+  const bool rounded = plan_.settings.output_dtype == DType::bf16;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double value = static_cast<double>(got[i]);
+    // The last rounding: 2^-8 of the unrounded sum, here from the rounded one.
+    const double bound = exact.by_rank_bound[i] + (rounded ? 0x1.02p-8 * std::fabs(value) + 0x1p-134 : 0.0);
+    if (!(std::fabs(value - exact.values[i]) <= bound))
+      throw Failure(rank_, "by_rank at token " + std::to_string(i / size(plan_.round.shape.hidden)),
+                    std::to_string(exact.values[i]) + " within " + std::to_string(bound), std::to_string(value));
+  }
+}
+
+void expect_error(int rank, const std::string& place, ErrorKind kind, const std::vector<std::string>& fragments,
+                  const std::function<void()>& call) {
+  const std::string wanted = std::string("an error: ") + to_string(kind);
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.kind() != kind)
+      throw Failure(rank, place, wanted, std::string(to_string(error.kind())) + ": " + error.what());
+    for (const std::string& fragment : fragments)
+      if (std::string(error.what()).find(fragment) == std::string::npos)
+        throw Failure(rank, place, wanted + " that says \"" + fragment + "\"", error.what());
+    return;
+  }
+  throw Failure(rank, place, wanted, "no error");
+}
+
+void run_dispatch(Exchange& exchange, const RankRound& round, Form form) {
+  if (form == Form::one_call) return exchange.dispatch(round.in, round.out);
+  exchange.dispatch_async(round.in);
+  exchange.dispatch_wait(round.out);
+}
+
+void run_combine(Exchange& exchange, const RankRound& round, Form form) {
+  if (form == Form::one_call) return exchange.combine(round.combine_in, round.combine_out);
+  exchange.combine_async(round.combine_in);
+  exchange.combine_wait(round.combine_out);
+}
+
+void run_round(Exchange& exchange, const Plan& plan, Form form) {
+  RankRound round(plan, exchange.rank());
+  run_dispatch(exchange, round, form);
+  round.check_rows();
+  run_combine(exchange, round, form);
+  round.check_tokens();
+}
+
+void on_ranks(const Backend& backend, int ranks, const std::string& what, const std::function<void(World&)>& body) {
+  if (ranks > backend.max_ranks)
+    throw Skipped("needs " + std::to_string(ranks) + " ranks; the backend has " + std::to_string(backend.max_ranks));
+  try {
+    backend.run_ranks(ranks, body);
+  } catch (const Failure& failure) {
+    throw Failure(failure.rank(), failure.place() + " [" + what + "]", failure.expected(), failure.got());
+  } catch (const Error& error) {
+    throw Failure(-1, "[" + what + "]", "no error", std::string(to_string(error.kind())) + ": " + error.what());
+  }
+}
+
+void run_plan(const Backend& backend, const PlanSettings& settings, Form form) {
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, settings.shape.ranks, describe(settings), [&](World& world) {
+    if (test::is_masked_out(plan.round, world.rank())) return;
+    Exchange exchange(world, settings.shape, settings.options);
+    run_round(exchange, plan, form);
+  });
+}
+
+}  // namespace ferry::conformance

@@ -1,0 +1,165 @@
+// Builds one rank's tensors from a plan.
+#include "conformance/rank_round.h"
+
+#include <cstring>
+
+namespace ferry::conformance {
+namespace {
+
+constexpr std::size_t kGuardBytes = 64;  // behind every output; must stay poisoned
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+template <class T>
+void put(std::vector<std::byte>& bytes, std::size_t index, T value) {
+  std::memcpy(bytes.data() + index * sizeof(T), &value, sizeof(T));
+}
+
+std::vector<std::byte> poisoned(std::int64_t bytes) {
+  return std::vector<std::byte>(size(bytes) + kGuardBytes, kPoison);
+}
+
+// [rows, columns] with `gap` elements between rows.
+template <class Memory>
+auto strided(Memory* memory, DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t gap) {
+  BasicTensor<Memory> tensor(memory, dtype, {rows, columns});
+  tensor.strides[0] = columns + gap;
+  return tensor;
+}
+
+std::int64_t strided_bytes(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t gap) {
+  return rows * (columns + gap) * static_cast<std::int64_t>(size_of(dtype));
+}
+
+Tensor tensor_of(void* memory, DType dtype, const std::vector<std::int64_t>& shape) {
+  Tensor tensor(memory, dtype, {});
+  tensor.rank = static_cast<int>(shape.size());
+  std::int64_t stride = 1;
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    tensor.shape[axis] = shape[axis];
+    tensor.strides[axis] = stride;
+    stride *= shape[axis];
+  }
+  return tensor;
+}
+
+}  // namespace
+
+RankRound::RankRound(const Plan& plan, int rank)
+    : plan_(plan), rank_(rank), given_(plan.round.ranks[size(rank)]), expected_(plan.rows[size(rank)]) {
+  weight_table_ = {&given_.weights, plan.round.shape.top_k};
+  make_input();
+  make_output();
+  make_combine_input();
+  make_combine_output();
+}
+
+void RankRound::make_input() {
+  const PlanSettings& s = plan_.settings;
+  const std::size_t row_bytes = size(s.shape.hidden) * size_of(s.token_dtype);
+  const std::size_t step = row_bytes + size(s.token_gap) * size_of(s.token_dtype);
+  tokens.assign(size(given_.num_tokens) * step, kPoison);
+  for (std::size_t token = 0; token < size(given_.num_tokens); ++token)
+    std::memcpy(tokens.data() + token * step, given_.tokens.data() + token * row_bytes, row_bytes);
+  in.tokens = strided<const void>(tokens.data(), s.token_dtype, given_.num_tokens, s.shape.hidden, s.token_gap);
+
+  topk_ids.resize(given_.topk_ids.size() * size_of(s.id_dtype));
+  for (std::size_t i = 0; i < given_.topk_ids.size(); ++i) {
+    if (s.id_dtype == DType::i64)
+      put(topk_ids, i, given_.topk_ids[i]);
+    else
+      put(topk_ids, i, static_cast<std::int32_t>(given_.topk_ids[i]));
+  }
+  in.topk_ids = ConstTensor(topk_ids.data(), s.id_dtype, {given_.num_tokens, s.shape.top_k});
+
+  weights.resize(given_.weights.size() * sizeof(float));
+  for (std::size_t i = 0; i < given_.weights.size(); ++i) put(weights, i, given_.weights[i]);
+  const ConstTensor weight_tensor(weights.data(), DType::f32, {given_.num_tokens, s.shape.top_k});
+  const auto hook = [](void* context, int token, int k) {
+    const auto* table = static_cast<const WeightTable*>(context);
+    return (*table->values)[size(token * table->top_k + k)];
+  };
+  const bool at_dispatch = s.options.reduction == Reduction::by_rank;
+  if (s.weights == WeightForm::array) (at_dispatch ? in.topk_weights : combine_in.topk_weights) = weight_tensor;
+  if (s.weights == WeightForm::hook && at_dispatch) {
+    in.router_weight = hook;
+    in.router_weight_context = &weight_table_;
+  } else if (s.weights == WeightForm::hook) {
+    combine_in.router_weight = hook;
+    combine_in.router_weight_context = &weight_table_;
+  }
+  if (s.input_scale != 1.0f) in.input_scale = &s.input_scale;
+}
+
+void RankRound::make_output() {
+  const PlanSettings& s = plan_.settings;
+  const std::int64_t capacity = plan_.row_capacity[size(rank_)];
+  const RowLayout layout = row_layout(s.shape, s.options, rank_);
+  const auto payload_bytes = static_cast<std::int64_t>(s.options.format.payload_bytes(s.shape.hidden));
+  payload = poisoned(capacity * payload_bytes);
+  const bool is_bf16 = s.options.format.name() == std::string("bf16");
+  out.payload = is_bf16 ? Tensor(payload.data(), DType::bf16, {capacity, s.shape.hidden})
+                        : Tensor(payload.data(), DType::u8, {capacity, payload_bytes});
+  scales = poisoned(static_cast<std::int64_t>(expected_.scales.size()));
+  if (s.options.format.scale_bytes() != 0)
+    out.scales = tensor_of(scales.data(), s.options.format.scale_bytes() == 4 ? DType::f32 : DType::u8,
+                           layout.scales_shape(capacity));
+  const std::int64_t groups = test::num_groups(plan_.round, rank_);
+  row_offsets = poisoned((groups + 1) * 4);
+  expert_ids = poisoned(groups * 4);
+  src_info = poisoned(capacity * 8);
+  scales_offsets = poisoned(groups * 4);
+  out.row_offsets = Tensor(row_offsets.data(), DType::u32, {groups + 1});
+  out.expert_ids = Tensor(expert_ids.data(), DType::i32, {groups});
+  out.src_info = Tensor(src_info.data(), DType::i32, {capacity, 2});
+  if (test::scale_layout_of(s.options) == ScaleLayout::tiled)
+    out.scales_offsets = Tensor(scales_offsets.data(), DType::u32, {groups});
+}
+
+void RankRound::make_combine_input() {
+  const PlanSettings& s = plan_.settings;
+  const auto num_rows = static_cast<std::int64_t>(expected_.rows.size());
+  const std::vector<float>& values = plan_.expert_output[size(rank_)];
+  rows.assign(size(strided_bytes(s.row_dtype, num_rows, s.shape.hidden, s.row_gap)), kPoison);
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    for (std::int64_t column = 0; column < s.shape.hidden; ++column) {
+      const std::size_t index = size(row * (s.shape.hidden + s.row_gap) + column);
+      const float value = values[size(row * s.shape.hidden + column)];
+      if (s.row_dtype == DType::f32)
+        put(rows, index, value);
+      else
+        put(rows, index, test::to_bf16(value));
+    }
+  }
+  combine_in.rows = strided<const void>(rows.data(), s.row_dtype, num_rows, s.shape.hidden, s.row_gap);
+  combine_in.src_info = out.src_info;
+}
+
+void RankRound::make_combine_output() {
+  const PlanSettings& s = plan_.settings;
+  const std::int64_t n = given_.num_tokens;
+  if (s.epilogue) {
+    collected_.hidden = s.shape.hidden;
+    collected_.values.assign(size(n * s.shape.hidden), 0.0f);
+    collected_.calls.assign(size(n * s.shape.hidden), 0);
+    combine_out.epilogue_context = &collected_;
+    combine_out.epilogue = [](void* context, int token, int column, const float* values, int count) {
+      auto* collected = static_cast<Collected*>(context);
+      const std::size_t first = size(token) * size(collected->hidden) + size(column);
+      for (std::size_t i = 0; i < size(count); ++i) {
+        collected->values[first + i] = values[i];
+        ++collected->calls[first + i];
+      }
+    };
+    return;
+  }
+  if (s.unreduced) {
+    output = poisoned(n * s.shape.top_k * s.shape.hidden * static_cast<std::int64_t>(size_of(s.output_dtype)));
+    combine_out.tokens = Tensor(output.data(), s.output_dtype, {n, s.shape.top_k, s.shape.hidden});
+  } else {
+    output = poisoned(strided_bytes(s.output_dtype, n, s.shape.hidden, s.output_gap));
+    combine_out.tokens = strided<void>(output.data(), s.output_dtype, n, s.shape.hidden, s.output_gap);
+  }
+}
+
+}  // namespace ferry::conformance

@@ -1,0 +1,86 @@
+// RankRound: one rank's tensors for one plan, poisoned before the call and compared byte for byte after it. Cases may
+// spoil a view (a wrong dtype, a bad id) before they call.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "conformance/plan.h"
+#include "conformance/suite.h"
+
+namespace ferry::conformance {
+
+class RankRound {
+ public:
+  RankRound(const Plan& plan, int rank);
+  RankRound(const RankRound&) = delete;
+  RankRound& operator=(const RankRound&) = delete;
+
+  DispatchInput in;
+  DispatchOutput out;
+  CombineInput combine_in;
+  CombineOutput combine_out;
+
+  // Every byte of every output of dispatch, those that must stay as they were included.
+  void check_rows() const;
+  // Combine's output bit for bit; and for by_rank its distance from the float64 sum.
+  void check_tokens() const;
+  // Nothing was written at all.
+  void check_untouched() const;
+
+  // Memory behind the views, for cases that spoil it.
+  std::vector<std::byte> tokens, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids, src_info,
+      scales_offsets, output;
+
+ private:
+  // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.
+  struct Collected {
+    int hidden = 0;
+    std::vector<float> values;
+    std::vector<std::uint8_t> calls;
+  };
+  struct WeightTable {
+    const std::vector<float>* values = nullptr;
+    int top_k = 0;
+  };
+
+  void make_input();
+  void make_output();
+  void make_combine_input();
+  void make_combine_output();
+  void check_bytes(const char* name, const std::vector<std::byte>& got, std::vector<std::byte> expected,
+                   std::size_t row_bytes) const;
+  void check_epilogue(const std::vector<float>& expected) const;
+  void check_bound(const std::vector<float>& got) const;
+
+  const Plan& plan_;
+  int rank_;
+  const test::RankInput& given_;
+  const test::ExpectedRows& expected_;
+  WeightTable weight_table_;
+  Collected collected_;
+};
+
+// Throws Failure unless the two are equal.
+void expect_equal(int rank, const std::string& place, std::uint64_t expected, std::uint64_t got);
+void expect_equal(int rank, const std::string& place, const std::string& expected, const std::string& got);
+
+// Throws Failure unless `call` throws an Error of this kind whose text holds every fragment.
+void expect_error(int rank, const std::string& place, ErrorKind kind, const std::vector<std::string>& fragments,
+                  const std::function<void()>& call);
+
+enum class Form { split, one_call };  // _async and _wait, or both in one call
+
+void run_dispatch(Exchange& exchange, const RankRound& round, Form form);
+void run_combine(Exchange& exchange, const RankRound& round, Form form);
+
+// Dispatch, check, combine, check.
+void run_round(Exchange& exchange, const Plan& plan, Form form);
+
+// Runs `body` on all ranks. An error becomes a Failure that says what ran; too many ranks for the backend are Skipped.
+void on_ranks(const Backend& backend, int ranks, const std::string& what, const std::function<void(World&)>& body);
+
+// Makes an exchange on every rank and runs one round on it.
+void run_plan(const Backend& backend, const PlanSettings& settings, Form form = Form::split);
+
+}  // namespace ferry::conformance

@@ -1,0 +1,256 @@
+// Bad input: each is refused with the argument, the value and the limit, nothing is written, and the exchange works on.
+#include <cstring>
+#include <limits>
+
+#include "conformance/cases.h"
+#include "conformance/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+constexpr Shape kShape{2, 8, 3, 10, 64};
+
+PlanSettings settings_for(const char* format, Reduction reduction) {
+  PlanSettings settings;
+  settings.shape = kShape;
+  settings.options = options_for(format, reduction);
+  settings.seed = 77;
+  return settings;
+}
+
+struct Spoiled {
+  const char* what;
+  std::vector<std::string> fragments;  // that the error must hold: argument, value, limit
+  std::function<void(RankRound&)> spoil;
+};
+
+void set_id(RankRound& round, std::size_t index, std::int32_t id) {
+  std::memcpy(round.topk_ids.data() + index * sizeof id, &id, sizeof id);
+}
+
+template <class AnyTensor>
+AnyTensor column_stride_2(AnyTensor tensor) {
+  tensor.strides[1] = 2;
+  return tensor;
+}
+
+std::vector<Spoiled> spoiled_inputs() {
+  return {
+      {"an id past the last expert", {"topk_ids[1, 2]", "8", "7"}, [](RankRound& r) { set_id(r, 5, 8); }},
+      {"an id below -1", {"topk_ids[0, 0]", "-2", "-1"}, [](RankRound& r) { set_id(r, 0, -2); }},
+      {"an id twice in a token",
+       {"topk_ids[0, 1]", "distinct"},
+       [](RankRound& r) { std::memcpy(r.topk_ids.data() + 4, r.topk_ids.data(), 4); }},
+      {"more tokens than max_tokens",
+       {"tokens", "11", "max_tokens", "10"},
+       [](RankRound& r) { r.in.tokens.shape[0] = 11; }},
+      {"another hidden", {"tokens", "[10, 32]", "64"}, [](RankRound& r) { r.in.tokens.shape[1] = 32; }},
+      {"tokens of rank 1", {"tokens", "64"}, [](RankRound& r) { r.in.tokens.rank = 1; }},
+      {"columns with gaps",
+       {"tokens", "2", "stride"},
+       [](RankRound& r) { r.in.tokens = column_stride_2(r.in.tokens); }},
+      {"overlapping token rows", {"tokens", "stride", "63", "64"}, [](RankRound& r) { r.in.tokens.strides[0] = 63; }},
+      {"f64 tokens", {"tokens", "f64", "bf16"}, [](RankRound& r) { r.in.tokens.dtype = DType::f64; }},
+      {"no tokens tensor", {"tokens", "not given"}, [](RankRound& r) { r.in.tokens = {}; }},
+      {"no ids tensor", {"topk_ids", "not given"}, [](RankRound& r) { r.in.topk_ids = {}; }},
+      {"f32 ids", {"topk_ids", "f32", "i32"}, [](RankRound& r) { r.in.topk_ids.dtype = DType::f32; }},
+      {"ids of another K", {"topk_ids", "[10, 2]", "3"}, [](RankRound& r) { r.in.topk_ids.shape[1] = 2; }},
+      {"ids of fewer tokens", {"topk_ids", "[9, 3]", "10"}, [](RankRound& r) { r.in.topk_ids.shape[0] = 9; }},
+      {"ids with gaps", {"topk_ids", "contiguous"}, [](RankRound& r) { r.in.topk_ids.strides[0] = 4; }},
+      {"bf16 weights", {"topk_weights", "bf16", "f32"}, [](RankRound& r) { r.in.topk_weights.dtype = DType::bf16; }},
+      {"weights of another shape",
+       {"topk_weights", "[10, 2]", "3"},
+       [](RankRound& r) { r.in.topk_weights.shape[1] = 2; }},
+      {"weights and hook",
+       {"topk_weights", "router_weight"},
+       [](RankRound& r) { r.in.router_weight = [](void*, int, int) { return 1.0f; }; }},
+  };
+}
+
+std::vector<Spoiled> spoiled_outputs() {
+  return {
+      {"no payload", {"payload", "not given"}, [](RankRound& r) { r.out.payload = {}; }},
+      {"a payload too small", {"payload", "3", "row_capacity"}, [](RankRound& r) { r.out.payload.shape[0] = 3; }},
+      {"a payload of other rows", {"payload", "[65", "64"}, [](RankRound& r) { r.out.payload.shape[1] = 32; }},
+      {"an f32 payload", {"payload", "f32", "u8"}, [](RankRound& r) { r.out.payload.dtype = DType::f32; }},
+      {"a payload with gaps", {"payload", "contiguous"}, [](RankRound& r) { r.out.payload.strides[0] = 128; }},
+      {"no scales", {"scales", "not given"}, [](RankRound& r) { r.out.scales = {}; }},
+      {"f32 scales", {"scales", "f32", "u8"}, [](RankRound& r) { r.out.scales.dtype = DType::f32; }},
+      {"scales of another shape", {"scales", "2"}, [](RankRound& r) { r.out.scales.shape[1] = 3; }},
+      {"no row_offsets", {"row_offsets", "not given"}, [](RankRound& r) { r.out.row_offsets = {}; }},
+      {"row_offsets too short", {"row_offsets", "[4]", "5"}, [](RankRound& r) { r.out.row_offsets.shape[0] = 4; }},
+      {"i32 row_offsets", {"row_offsets", "i32", "u32"}, [](RankRound& r) { r.out.row_offsets.dtype = DType::i32; }},
+      {"no expert_ids", {"expert_ids", "not given"}, [](RankRound& r) { r.out.expert_ids = {}; }},
+      {"expert_ids too long", {"expert_ids", "[5]", "4"}, [](RankRound& r) { r.out.expert_ids.shape[0] = 5; }},
+      {"no src_info", {"src_info", "not given"}, [](RankRound& r) { r.out.src_info = {}; }},
+      {"src_info of one column", {"src_info", "2"}, [](RankRound& r) { r.out.src_info.shape[1] = 1; }},
+      {"scales_offsets without tiles",
+       {"scales_offsets", "tiled"},
+       [](RankRound& r) { r.out.scales_offsets = Tensor(r.scales_offsets.data(), DType::u32, {4}); }},
+  };
+}
+
+void set_src_info(RankRound& round, std::size_t row, std::int32_t token, std::int32_t k) {
+  const std::int32_t values[2] = {token, k};
+  std::memcpy(round.src_info.data() + row * sizeof values, values, sizeof values);
+}
+
+std::vector<Spoiled> spoiled_results() {
+  return {
+      {"a token out of range", {"src_info[0]", "10", "9"}, [](RankRound& r) { set_src_info(r, 0, 10, 0); }},
+      {"a negative token", {"src_info[0]", "-5", "9"}, [](RankRound& r) { set_src_info(r, 0, -5, 0); }},
+      {"a k out of range", {"src_info[2]", "7", "3"}, [](RankRound& r) { set_src_info(r, 2, 0, 7); }},
+      {"rows in another order",
+       {"src_info[0]", "order"},
+       [](RankRound& r) { std::swap_ranges(r.src_info.begin(), r.src_info.begin() + 8, r.src_info.begin() + 8); }},
+      {"no rows", {"rows", "not given"}, [](RankRound& r) { r.combine_in.rows = {}; }},
+      {"too few rows", {"rows", "2", "row_offsets"}, [](RankRound& r) { r.combine_in.rows.shape[0] = 2; }},
+      {"f16 rows", {"rows", "f16", "bf16"}, [](RankRound& r) { r.combine_in.rows.dtype = DType::f16; }},
+      {"rows of another hidden", {"rows", "32", "64"}, [](RankRound& r) { r.combine_in.rows.shape[1] = 32; }},
+      {"src_info too short",
+       {"src_info", "1", "row_offsets"},
+       [](RankRound& r) { r.combine_in.src_info.shape[0] = 1; }},
+      {"f16 output", {"tokens", "f16", "bf16"}, [](RankRound& r) { r.combine_out.tokens.dtype = DType::f16; }},
+      {"output of fewer tokens", {"tokens", "9", "10"}, [](RankRound& r) { r.combine_out.tokens.shape[0] = 9; }},
+      {"no output", {"tokens", "not given", "epilogue"}, [](RankRound& r) { r.combine_out.tokens = {}; }},
+  };
+}
+
+// Every rank is given the bad input, then does a whole good round on the same exchange.
+void refuse_dispatch(const Backend& backend, const std::vector<Spoiled>& all) {
+  const Plan plan = make_plan(settings_for("mxfp8", Reduction::by_rank));
+  on_ranks(backend, kShape.ranks, "refused dispatch", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    for (const Spoiled& bad : all) {
+      RankRound round(plan, world.rank());
+      bad.spoil(round);
+      expect_error(world.rank(), std::string("dispatch with ") + bad.what, ErrorKind::invalid_argument, bad.fragments,
+                   [&] { exchange.dispatch(round.in, round.out); });
+      round.check_untouched();
+      run_round(exchange, plan, Form::split);
+    }
+  });
+}
+
+// Only one rank is given the bad input; it repeats the call, and the others notice nothing.
+void refuse_one_rank(const Backend& backend) {
+  const Plan plan = make_plan(settings_for("bf16", Reduction::by_rank));
+  on_ranks(backend, kShape.ranks, "bad input on one rank", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      if (world.rank() == 1) {
+        RankRound round(plan, 1);
+        set_id(round, 4, 99);
+        expect_error(1, "dispatch_async with an id of 99", ErrorKind::invalid_argument, {"topk_ids", "99", "7"},
+                     [&] { exchange.dispatch_async(round.in); });
+      }
+      run_round(exchange, plan, Form::split);
+    }
+  });
+}
+
+void refuse_combine(const Backend& backend, Reduction reduction) {
+  const Plan plan = make_plan(settings_for("bf16", reduction));
+  on_ranks(backend, kShape.ranks, "refused combine", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    for (const Spoiled& bad : spoiled_results()) {
+      RankRound round(plan, world.rank());
+      run_dispatch(exchange, round, Form::one_call);
+      RankRound untouched(plan, world.rank());
+      const std::vector<std::byte> src_info = round.src_info;
+      const CombineInput in = round.combine_in;
+      const CombineOutput out = round.combine_out;
+      bad.spoil(round);
+      expect_error(world.rank(), std::string("combine with ") + bad.what, ErrorKind::invalid_argument, bad.fragments,
+                   [&] { exchange.combine(round.combine_in, round.combine_out); });
+      expect_equal(world.rank(), std::string("combine's tokens after ") + bad.what + " (1: untouched)", 1,
+                   round.output == untouched.output ? 1 : 0);
+      std::copy(src_info.begin(), src_info.end(), round.src_info.begin());
+      round.combine_in = in;
+      round.combine_out = out;
+      run_combine(exchange, round, Form::one_call);
+      round.check_tokens();
+    }
+  });
+}
+
+void refuse_weights_at_the_wrong_call(const Backend& backend) {
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+    const Plan plan = make_plan(settings_for("bf16", reduction));
+    on_ranks(backend, kShape.ranks, "weights at the wrong call", [&](World& world) {
+      Exchange exchange(world, kShape, plan.settings.options);
+      RankRound round(plan, world.rank());
+      const bool exact = reduction == Reduction::exact;
+      if (exact) {
+        RankRound bad(plan, world.rank());
+        bad.in.topk_weights = bad.combine_in.topk_weights;
+        expect_error(world.rank(), "dispatch with weights", ErrorKind::invalid_argument, {"topk_weights", "exact"},
+                     [&] { exchange.dispatch(bad.in, bad.out); });
+      }
+      run_dispatch(exchange, round, Form::split);
+      if (!exact) {
+        RankRound bad(plan, world.rank());
+        bad.combine_in.topk_weights = bad.in.topk_weights;
+        bad.combine_in.src_info = round.combine_in.src_info;
+        expect_error(world.rank(), "combine with weights", ErrorKind::invalid_argument, {"topk_weights", "by_rank"},
+                     [&] { exchange.combine(bad.combine_in, bad.combine_out); });
+      }
+      run_combine(exchange, round, Form::split);
+      round.check_tokens();
+    });
+  }
+}
+
+void refuse_unreduced(const Backend& backend) {
+  PlanSettings settings = settings_for("bf16", Reduction::by_rank);
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "unreduced output of by_rank", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    RankRound round(plan, world.rank());
+    run_dispatch(exchange, round, Form::split);
+    std::vector<std::byte> memory(10 * 3 * 64 * 2, kPoison);
+    CombineOutput out;
+    out.tokens = Tensor(memory.data(), DType::bf16, {10, 3, 64});
+    expect_error(world.rank(), "unreduced output", ErrorKind::invalid_argument, {"tokens", "[10, 3, 64]", "exact"},
+                 [&] { exchange.combine(round.combine_in, out); });
+    run_combine(exchange, round, Form::split);
+    round.check_tokens();
+  });
+}
+
+void refuse_input_scale(const Backend& backend) {
+  const PlanSettings settings = settings_for("nvfp4", Reduction::by_rank);
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "bad input scales", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const float scale : {0.0f, -1.0f, infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      RankRound round(plan, world.rank());
+      round.in.input_scale = &scale;
+      expect_error(world.rank(), "input_scale " + std::to_string(scale), ErrorKind::invalid_argument, {"input_scale"},
+                   [&] { exchange.dispatch(round.in, round.out); });
+      round.check_untouched();
+    }
+    run_round(exchange, plan, Form::split);
+  });
+}
+
+}  // namespace
+
+void add_refusal_cases(Cases& cases) {
+  cases.push_back({"refusals/dispatch_input", "bad tokens, ids and weights", true,
+                   [](const Backend& b) { refuse_dispatch(b, spoiled_inputs()); }});
+  cases.push_back({"refusals/dispatch_output", "bad payload, scales, row_offsets, expert_ids and src_info", true,
+                   [](const Backend& b) { refuse_dispatch(b, spoiled_outputs()); }});
+  cases.push_back({"refusals/one_rank", "bad input on one rank disturbs no other", true, refuse_one_rank});
+  cases.push_back({"refusals/combine_by_rank", "bad rows, src_info and output", true,
+                   [](const Backend& b) { refuse_combine(b, Reduction::by_rank); }});
+  cases.push_back({"refusals/combine_exact", "bad rows, src_info and output", true,
+                   [](const Backend& b) { refuse_combine(b, Reduction::exact); }});
+  cases.push_back(
+      {"refusals/weights", "weights at the call that does not take them", true, refuse_weights_at_the_wrong_call});
+  cases.push_back({"refusals/unreduced", "unreduced output needs exact", true, refuse_unreduced});
+  cases.push_back({"refusals/input_scale", "input scales that are not finite and positive", true, refuse_input_scale});
+}
+
+}  // namespace ferry::conformance

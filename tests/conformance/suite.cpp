@@ -1,0 +1,40 @@
+// The list of cases, and how a failure reads.
+#include "conformance/suite.h"
+
+#include "conformance/cases.h"
+
+namespace ferry::conformance {
+
+Failure::Failure(int rank, std::string place, std::string expected, std::string got)
+    : std::runtime_error("rank " + std::to_string(rank) + ", " + place + ": expected " + expected + ", got " + got),
+      rank_(rank),
+      place_(std::move(place)),
+      expected_(std::move(expected)),
+      got_(std::move(got)) {}
+
+Backend thread_backend() {
+  Backend backend;
+  backend.name = "cpu";
+  backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
+  backend.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };
+  return backend;
+}
+
+const std::vector<Case>& all_cases() {
+  static const Cases cases = [] {
+    Cases list;
+    add_routing_cases(list);
+    add_random_cases(list);
+    add_call_cases(list);
+    add_option_cases(list);
+    add_refusal_cases(list);
+    add_agreement_cases(list);
+    add_fault_cases(list);
+    add_report_cases(list);
+    add_process_cases(list);
+    return list;
+  }();
+  return cases;
+}
+
+}  // namespace ferry::conformance

@@ -1,0 +1,62 @@
+// The conformance suite: what every backend must do, as cases that any backend can run. It needs no test framework, so
+// `ferry verify` runs it on a user's machine. Every case computes all inputs from seeds, on every rank alike, and each
+// rank checks its own outputs; so ranks may be threads or processes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ferry/world.h"
+
+namespace ferry::conformance {
+
+struct Backend {
+  std::string name;
+  // Runs `body` once on each of `ranks` ranks and rethrows the first error.
+  std::function<void(int ranks, const std::function<void(World&)>& body)> run_ranks;
+  // All ranks' worlds where one process holds them, else not given.
+  std::function<std::vector<std::unique_ptr<World>>(int ranks)> make_worlds;
+  int max_ranks = 8;
+  bool can_lose_ranks = true;  // a rank may leave early, and the others notice and go on
+  bool host_memory = true;     // tensors are host memory, and a bad id is refused by the call that it is given to
+};
+
+// Ranks as threads of this process.
+Backend thread_backend();
+
+struct Case {
+  std::string name;  // letters, digits, '_' and '/'
+  std::string what;
+  bool quick = false;  // in the subset for slow builds such as ThreadSanitizer
+  std::function<void(const Backend&)> run;
+};
+
+const std::vector<Case>& all_cases();
+
+// Thrown by a case that the backend fails.
+class Failure : public std::runtime_error {
+ public:
+  Failure(int rank, std::string place, std::string expected, std::string got);
+
+  int rank() const { return rank_; }
+  const std::string& place() const { return place_; }
+  const std::string& expected() const { return expected_; }
+  const std::string& got() const { return got_; }
+
+ private:
+  int rank_;
+  std::string place_;
+  std::string expected_;
+  std::string got_;
+};
+
+// Thrown by a case that this backend cannot run; says why.
+class Skipped : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace ferry::conformance
