@@ -100,7 +100,7 @@ static_assert(TokenFormat<AnyFormat>);
 
 namespace detail {
 template <TokenFormat F>
-inline constexpr FormatTable format_table{
+inline constexpr FormatTable kFormatTable{
     F{}.name(),
     F{}.block(),
     F{}.scale_bytes(),
@@ -118,7 +118,7 @@ inline constexpr FormatTable format_table{
 // The erased form of a format type, also of one defined outside the library (docs/adding-a-format.md).
 template <TokenFormat F>
 constexpr AnyFormat any_format() {
-  return AnyFormat(detail::format_table<F>);
+  return AnyFormat(detail::kFormatTable<F>);
 }
 
 // The formats of the library: bf16, fp8_block128, fp8_block128_ue8m0, mxfp8, mxfp6_e2m3, mxfp6_e3m2, mxfp4, nvfp4, in

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Includes point one way: include <- shared <- protocol <- {cpu, cuda} <- {apps, python}; public headers need only std.
+
+usage: check_dependencies.py [ROOT]
+"""
+
+import posixpath
+import re
+import sys
+
+import sources
+
+# What a file of a layer may include, beside its own layer. First match names the layer of a path.
+LAYERS = [
+    ("include/ferry/cuda", {"include", "src/shared", "src/protocol", "src/cuda"}),
+    ("include", set()),
+    ("src/shared", {"include"}),
+    ("src/protocol", {"include", "src/shared"}),
+    ("src/activation", {"include", "src/shared"}),
+    ("src/cpu", {"include", "src/shared", "src/protocol", "src/activation"}),
+    ("src/cuda", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/activation"}),
+    ("apps", {"include", "src/shared", "src/protocol", "src/activation", "src/cpu", "src/cuda", "tests"}),
+    ("python", {"include", "src/shared", "src/protocol", "src/activation", "src/cpu", "src/cuda"}),
+    ("examples", {"include", "include/ferry/cuda"}),
+    ("benchmarks", None),  # anything
+    ("tests", None),
+]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+FOREIGN = re.compile(r"^(fmt/|cuda|nv|cooperative_groups|mpi|shmem|hwy/|CLI/|nlohmann/|cblas|xtensor/|Python|pybind|nanobind)")
+STANDARD = re.compile(r"^[a-z_0-9]+$")
+
+
+def layer_of(path):
+    return next((layer for layer, _ in LAYERS if path.startswith(layer + "/")), None)
+
+
+def resolve(root, includer, included):
+    """The path in the tree that the include means, or None where the file is not of the tree."""
+    folders = (posixpath.dirname(includer), "include", "src", "apps", "tests", ".")
+    candidates = (posixpath.normpath(posixpath.join(folder, included)) for folder in folders)
+    return next((path for path in candidates if (root / path).is_file()), None)
+
+
+def check_file(root, path, text):
+    layer = layer_of(path)
+    allowed = dict(LAYERS)[layer]
+    findings = []
+    # Literals are kept: an include is one. A commented-out include is not at the start of its line.
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.start(2)) + 1
+        included = match.group(2)
+        target = resolve(root, path, included)
+        target_layer = target and layer_of(target)
+        if target is None and match.group(1) == '"':
+            findings.append(f'{path}:{line}: no file of the tree is "{included}"')
+        elif target_layer and allowed is not None and target_layer != layer and target_layer not in allowed:
+            findings.append(f"{path}:{line}: {layer} must not include {target_layer} ({included})")
+        elif target is None and layer == "include" and not STANDARD.match(included):
+            findings.append(f"{path}:{line}: a public header includes only the standard library, not <{included}>")
+        elif target is None and layer in ("src/shared", "src/protocol") and FOREIGN.match(included) \
+                and not allowed_foreign(path, included):
+            findings.append(f"{path}:{line}: {layer} must not need <{included}>")
+    return findings
+
+
+def allowed_foreign(path, included):
+    """fmt and Highway in .cpp files; the device's atomics in the one file that holds every atomic."""
+    if path == "src/shared/order.h":
+        return included == "cuda/atomic"
+    return path.endswith(".cpp") and included.startswith(("fmt/", "hwy/"))
+
+
+def main():
+    root = sources.root_argument()
+    folders = ("include", "src", "apps", "python", "tests", "benchmarks", "examples")
+    files = [file for file in sources.files_under(root, folders)
+             if layer_of(file[0]) and not file[0].startswith("tests/package/")]
+    return sources.finish("dependencies", len(files),
+                          [finding for file in files for finding in check_file(root, *file)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""One screen per idea: files of at most 400 lines, functions of at most 60, __global__ bodies of at most 40.
+
+usage: check_sizes.py [ROOT]
+A function's length runs from its opening to its closing brace, both counted.
+"""
+
+import ast
+import re
+import sys
+
+import sources
+
+MAX_FILE, MAX_FUNCTION, MAX_KERNEL = 400, 60, 40
+FOLDERS = ("include", "src", "apps", "python", "tests", "benchmarks", "examples", "tools")
+NOT_A_FUNCTION = re.compile(r"^\s*(\w+\s+)*(namespace|class|struct|union|enum|extern|concept)\b(?![^{]*\)\s*(const|noexcept|override|final|\s)*$)")
+FUNCTION_HEAD = re.compile(r"(?P<name>[~\w]+|operator\s*\S+)\s*\(")
+
+
+def functions_of(text):
+    """[(name, line of its opening brace, lines, is a kernel)] of the outermost functions of C++ text."""
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", sources.blanked, sources.code_of(text), flags=re.MULTILINE)
+    found, head, stack, open_function = [], "", [], None
+    for position, character in enumerate(code):
+        if character == "{":
+            is_function = open_function is None and is_function_head(head)
+            stack.append((is_function, head))
+            if is_function:
+                open_function = (head, position)
+            elif open_function is None and not is_initialiser(head):
+                head = ""
+        elif character == "}" and stack:
+            was_function, outer_head = stack.pop()
+            if was_function:
+                function_head, start = open_function
+                first_line = code.count("\n", 0, start) + 1
+                lines = code.count("\n", start, position) + 1
+                name = FUNCTION_HEAD.search(function_head).group("name")
+                found.append((name, first_line, lines, "__global__" in function_head))
+                open_function = None
+            if open_function is None:
+                head = outer_head + "{}" if not was_function and is_initialiser(outer_head) else ""
+        elif open_function is None:
+            head = "" if character == ";" else head + character
+    return found
+
+
+def is_initialiser(head):
+    """The brace after this head holds a value (a default, or a member in a constructor's list), not a body."""
+    return bool(re.search(r"(=|return|,|\()\s*$", head)) or bool(re.search(r"\)\s*(noexcept\s*)?:[^:]?.*\w\s*$", head, re.DOTALL))
+
+
+def is_function_head(head):
+    if is_initialiser(head) or NOT_A_FUNCTION.match(head):
+        return False
+    return FUNCTION_HEAD.search(head) is not None
+
+
+def check_cxx(path, text):
+    findings = []
+    for name, line, lines, is_kernel in functions_of(text):
+        limit = MAX_KERNEL if is_kernel else MAX_FUNCTION
+        if lines > limit:
+            findings.append(f"{path}:{line}: {name} has {lines} lines (limit {limit})")
+    return findings
+
+
+def check_python(path, text):
+    return [f"{path}:{node.lineno}: {node.name} has {node.end_lineno - node.lineno + 1} lines (limit {MAX_FUNCTION})"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > MAX_FUNCTION]
+
+
+def check_file(path, text):
+    lines = text.count("\n")
+    findings = [f"{path}: {lines} lines (limit {MAX_FILE})"] if lines > MAX_FILE else []
+    if path.endswith(sources.CXX_SUFFIXES):
+        findings += check_cxx(path, text)
+    elif path.endswith(".py"):
+        findings += check_python(path, text)
+    return findings
+
+
+def main():
+    files = sources.files_under(sources.root_argument(), FOLDERS, sources.CXX_SUFFIXES + (".py", ".sh", ".cmake"))
+    return sources.finish("sizes", len(files), [finding for file in files for finding in check_file(*file)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

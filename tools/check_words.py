@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Words that belong to one file each: atomics, spinning and asm; and what a library must not do at all.
+
+usage: check_words.py [ROOT]
+"""
+
+import re
+import sys
+
+import sources
+
+# The inside of parentheses, three deep; and a loop whose whole work is its condition (not the end of a do loop).
+INSIDE = r"[^()]*(?:\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[^()]*)*"
+EMPTY_LOOP = rf"(?<!\}} )\bwhile\s*\({INSIDE}\)\s*;"
+
+# (what, pattern, folders it is looked for in, files where it may stand)
+RULES = [
+    ("atomic access", re.compile(r"\batomic(_\w+)?\b|\bmemory_order\w*|\b__(atomic|sync)_\w+|\bvolatile\b|\b__threadfence\w*"
+                                 r"|\batomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*|\b(atomic_)?thread_fence\b"),
+     ("include", "src", "apps", "python"), re.compile(r"src/shared/order\.h")),
+    ("spinning", re.compile(r"\byield\b|\bsleep_(for|until)\b|\b_mm_pause\b|\b__nanosleep\b|\b(u|nano)?sleep\s*\("
+                            rf"|\bwhile\s*\([^;{{}}]*\bload_(acquire|relaxed)\b|{EMPTY_LOOP}"
+                            r"|\bfor\s*\(\s*;\s*;\s*\)[^}]*\bload_(acquire|relaxed)\b"),
+     ("include", "src", "apps", "python"), re.compile(r"src/shared/wait\.h|src/(cpu|cuda)/\w*waits\.(h|cuh)")),
+    ("asm", re.compile(r"\b(asm|__asm|__asm__)\b"),
+     ("include", "src", "apps", "python", "tests", "benchmarks", "examples"), re.compile(r"src/cuda/ptx\w*\.cuh")),
+    ("ending the program", re.compile(r"\bstd::(abort|exit|quick_exit|_Exit|terminate)\b|(?<![\w.>:])(abort|exit|_exit)\s*\("),
+     ("include", "src"), None),
+    ("printing", re.compile(r"\bstd::(cout|cerr|clog)\b|\b(std::)?(f|v)?printf\s*\(|\b(std::)?(f?puts|perror)\s*\("
+                            r"|\bfmt::print\b"),
+     ("include", "src"), None),
+]
+INCLUDES = re.compile(r'^\s*#\s*include\s*[<"](atomic|cuda/atomic)[>"]', re.MULTILINE)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def check_file(path, text):
+    code = sources.code_of(text)
+    findings = []
+    for what, pattern, folders, allowed in RULES:
+        if path.split("/")[0] not in folders or (allowed and allowed.fullmatch(path)):
+            continue
+        # Where a name of our own happens to be a word of the rule inside an #include, the include is not the use.
+        body = re.sub(r"^\s*#\s*include[^\n]*", "", code, flags=re.MULTILINE)
+        for match in pattern.finditer(body):
+            where = f" (only {allowed.pattern})" if allowed else " (not in the library)"
+            findings.append(f"{path}:{line_of(body, match.start())}: {what}: {match.group().split(chr(10))[0]}{where}")
+    if path != "src/shared/order.h" and not path.startswith("tests/"):
+        findings += [f"{path}:{line_of(text, match.start())}: includes <{match.group(1)}> (only src/shared/order.h)"
+                     for match in INCLUDES.finditer(text)]
+    return findings
+
+
+def main():
+    files = sources.files_under(sources.root_argument(),
+                                ("include", "src", "apps", "python", "tests", "benchmarks", "examples"))
+    return sources.finish("words", len(files), [finding for file in files for finding in check_file(*file)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Tests of the checks in this folder: each passes a good tree and fails each way in which a tree can be bad."""
+
+import contextlib
+import io
+import pathlib
+import tempfile
+import unittest
+
+import check_dependencies
+import check_invariants
+import check_sizes
+import check_words
+import sources
+import sum_tests
+
+
+def words(path, text):
+    return check_words.check_file(path, text)
+
+
+class Sources(unittest.TestCase):
+    def test_code_keeps_lines_and_drops_comments_and_literals(self):
+        text = 'int a; // atomic\n/* asm\n asm */ f("asm \\" {", \'{\', R"x(asm " {)x", 1\'000);\n'
+        code = sources.code_of(text)
+        self.assertEqual(code.count("\n"), text.count("\n"))
+        self.assertNotIn("asm", code)
+        self.assertNotIn("atomic", code)
+        self.assertNotIn("{", code)
+        self.assertIn("1'000", code)
+
+    def test_comments_come_with_their_lines(self):
+        self.assertEqual(sources.comments_of('f("// no");\n// I7\n'), [(2, "// I7")])
+
+    def test_a_check_that_met_nothing_fails(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(sources.finish("x", 0, []), 1)
+            self.assertEqual(sources.finish("x", 1, ["bad"]), 1)
+            self.assertEqual(sources.finish("x", 1, []), 0)
+
+
+class Words(unittest.TestCase):
+    def test_atomics_belong_to_order(self):
+        for text in ("std::atomic<int> a;", "std::atomic_ref<int> a(b);", "atomicAdd(p, 1);", "volatile int a;",
+                     "x.load(std::memory_order_acquire);", "__atomic_load_n(p, 0);", "__threadfence();",
+                     "#include <atomic>\n"):
+            self.assertTrue(words("src/cpu/a.cpp", text), text)
+            self.assertTrue(words("include/ferry/a.h", text), text)
+            self.assertEqual(words("src/shared/order.h", text), [], text)
+            self.assertEqual(words("tests/support/a.h", text), [], text)
+        self.assertEqual(words("src/cpu/a.cpp", "// atomic\nint atomicity;"), [])
+
+    def test_spinning_belongs_to_wait(self):
+        for text in ("std::this_thread::yield();", "sched_yield(); std::this_thread::sleep_for(x);", "while (!done());",
+                     "while (load_acquire(word) < target) {}", "while (busy(a(b(c)))) ;",
+                     "for (;;) { if (load_relaxed(w)) break; }"):
+            self.assertTrue(words("src/protocol/a.h", text), text)
+            self.assertEqual(words("src/shared/wait.h", text), [], text)
+        for text in ("while (a) b();", "do { a(); } while (b());", "while (!text.empty() && f(g(x))) text.pop_back();"):
+            self.assertEqual(words("src/protocol/a.h", text), [], text)
+
+    def test_asm_belongs_to_ptx(self):
+        text = 'asm volatile("x");'
+        self.assertTrue(words("src/cuda/kernel.cuh", text))
+        self.assertTrue(words("tests/gpu/a.cu", text))
+        self.assertFalse([finding for finding in words("src/cuda/ptx_copy.cuh", 'asm("x");')])
+
+    def test_the_library_neither_ends_nor_prints(self):
+        for text in ("std::abort();", "exit(1);", 'std::printf("x");', "std::cout << 1;", 'fmt::print("x");'):
+            self.assertTrue(words("src/cpu/a.cpp", text), text)
+            self.assertEqual(words("apps/ferry/a.cpp", text), [], text)
+        self.assertEqual(words("src/cpu/a.cpp", "world.abort(1); snprintf(a, b);"), [])
+
+
+class Dependencies(unittest.TestCase):
+    def findings(self, path, text):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name in ("include/ferry/a.h", "src/shared/a.h", "src/protocol/a.h", "src/cpu/a.h", "src/cuda/a.cuh",
+                         "apps/ferry/a.h", "tests/support/a.h", path):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).touch()
+            return check_dependencies.check_file(root, path, text)
+
+    def test_includes_point_one_way(self):
+        for path, included in (("include/ferry/b.h", "shared/a.h"), ("src/shared/b.h", "protocol/a.h"),
+                               ("src/protocol/b.h", "cpu/a.h"), ("src/cpu/b.h", "cuda/a.cuh"),
+                               ("src/cuda/b.cuh", "cpu/a.h"), ("src/cpu/b.cpp", "apps/ferry/a.h"),
+                               ("src/shared/b.h", "../cpu/a.h"), ("src/cpu/b.cpp", "support/a.h")):
+            self.assertTrue(self.findings(path, f'#include "{included}"\n'), (path, included))
+        for path, included in (("src/shared/b.h", "ferry/a.h"), ("src/protocol/b.h", "shared/a.h"),
+                               ("src/cpu/b.h", "protocol/a.h"), ("src/cuda/b.cuh", "shared/a.h"),
+                               ("apps/ferry/b.cpp", "cpu/a.h"), ("tests/unit/b.cpp", "cuda/a.cuh")):
+            self.assertEqual(self.findings(path, f'#include "{included}"\n'), [], (path, included))
+
+    def test_public_headers_need_only_std(self):
+        for included in ("fmt/format.h", "cuda_runtime.h", "mpi.h", "shmem.h", "hwy/highway.h", "cuda/atomic"):
+            self.assertTrue(self.findings("include/ferry/b.h", f"#include <{included}>\n"), included)
+        self.assertEqual(self.findings("include/ferry/b.h", "#include <vector>\n"), [])
+
+    def test_shared_headers_need_no_library(self):
+        self.assertTrue(self.findings("src/shared/b.h", "#include <fmt/format.h>\n"))
+        self.assertTrue(self.findings("src/protocol/b.h", "#include <cuda_runtime.h>\n"))
+        self.assertEqual(self.findings("src/shared/b.cpp", "#include <fmt/format.h>\n"), [])
+
+    def test_an_unknown_file_is_an_error(self):
+        self.assertTrue(self.findings("src/cpu/b.cpp", '#include "cpu/none.h"\n'))
+
+
+class Sizes(unittest.TestCase):
+    def body(self, lines):
+        return "{\n" + "  a();\n" * (lines - 2) + "}\n"
+
+    def test_functions_have_a_limit(self):
+        heads = ("void f() ", "namespace n {\nclass C {\n int g() const ", "TEST(A, B) ", "template <class T>\nauto f(T a) -> int ",
+                 "C::C(int a) : a_(a), b_{1} ", "struct S { int a = 1; std::vector<int> b{1}; void g() ")
+        for head in heads:
+            self.assertEqual(check_sizes.check_cxx("a.h", head + self.body(60)), [], head)
+            self.assertEqual(len(check_sizes.check_cxx("a.h", head + self.body(61))), 1, head)
+
+    def test_kernels_have_a_lower_one(self):
+        head = "template <class F>\n__global__ void __launch_bounds__(128) k(P p) "
+        self.assertEqual(check_sizes.check_cxx("a.cu", head + self.body(40)), [])
+        self.assertEqual(len(check_sizes.check_cxx("a.cu", head + self.body(41))), 1)
+
+    def test_what_is_no_function_has_none(self):
+        for head in ("struct S ", "namespace n ", "enum class E ", "constexpr int kTable[] = ", "class A : public B "):
+            self.assertEqual(check_sizes.check_cxx("a.h", head + "{\n" + "  a,\n" * 100 + "};\n"), [], head)
+
+    def test_braces_in_literals_do_not_count(self):
+        text = 'void f() {\n  g("{", \'{\');\n}\nvoid h() ' + self.body(61)
+        self.assertEqual([finding.split(":")[2] for finding in check_sizes.check_cxx("a.h", text)], [" h has 61 lines (limit 60)"])
+
+    def test_files_have_a_limit(self):
+        self.assertEqual(check_sizes.check_file("a.h", "\n" * 400), [])
+        self.assertEqual(len(check_sizes.check_file("a.h", "\n" * 401)), 1)
+        self.assertEqual(len(check_sizes.check_file("a.py", "def f():\n" + "  a()\n" * 61)), 1)
+
+
+class Invariants(unittest.TestCase):
+    LINE = "I7: a word grows | established by publish | relied on by await_all | edge: release -> acquire | test: Suite.Name\n"
+    CODE = ("src/protocol/a.h", "void publish(int a) {}  // I7\nvoid await_all() {}\n")
+    TESTS = ("tests/protocol/a.cpp", "TYPED_TEST(Suite, Name) {}\n")
+
+    def findings(self, document=LINE, code=(CODE,), tests=(TESTS,)):
+        return check_invariants.check(document, code, tests)[1]
+
+    def test_a_whole_one_passes(self):
+        self.assertEqual(self.findings(), [])
+
+    def test_each_part_is_needed(self):
+        for part in ("established by publish | ", "relied on by await_all | ", "edge: release -> acquire | ", " | test: Suite.Name"):
+            self.assertTrue(self.findings(document=self.LINE.replace(part, "")), part)
+        self.assertTrue(self.findings(document=self.LINE.replace("a word grows", "")))
+        self.assertTrue(self.findings(document=self.LINE * 2))
+
+    def test_both_sides_need_code_that_cites_it(self):
+        self.assertTrue(self.findings(code=[("src/protocol/a.h", "void publish(int a) {}  // I7\n")]))
+        self.assertTrue(self.findings(code=[("src/protocol/a.h", "void await_all() {}  // I7\n")]))
+        self.assertTrue(self.findings(code=[(self.CODE[0], self.CODE[1].replace("// I7", ""))]))
+        self.assertTrue(self.findings(code=[(self.CODE[0], '// I7 publish() await_all()\n')]))
+        self.assertTrue(self.findings(code=[("include/ferry/a.h", self.CODE[1])]))
+
+    def test_its_test_must_exist(self):
+        self.assertTrue(self.findings(tests=[("tests/protocol/a.cpp", "// TEST(Suite, Name)\n")]))
+        self.assertTrue(self.findings(document=self.LINE.replace("Suite.Name", "Suite.Name, Suite.Other")))
+
+    def test_code_cites_no_other(self):
+        self.assertTrue(self.findings(code=[self.CODE, ("src/cpu/b.h", "// I8\n")]))
+        self.assertTrue(self.findings(tests=[self.TESTS, ("tests/unit/b.cpp", "// see I8\n")]))
+
+    def test_no_document_is_no_pass(self):
+        count, _ = check_invariants.check("", [], [])
+        self.assertEqual(count, 0)
+
+
+class SumTests(unittest.TestCase):
+    GOOD = '<testsuite tests="3"><testcase name="unit/a" status="run"/><testcase name="unit/b" status="disabled"/>' \
+           '<testcase name="cli/c" status="notrun"><skipped/></testcase></testsuite>'
+
+    def run_on(self, *texts, require=()):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = []
+            for index, text in enumerate(texts):
+                paths.append(str(pathlib.Path(folder) / f"{index}.xml"))
+                if text is not None:
+                    pathlib.Path(paths[-1]).write_text(text, encoding="utf-8")
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                code = sum_tests.main([part for prefix in require for part in ("--require", prefix)] + paths)
+            return code, output.getvalue().splitlines()[-1]
+
+    def test_results_add_up(self):
+        self.assertEqual(self.run_on(self.GOOD, self.GOOD, require=["unit/"]), (0, "2 passed, 0 failed, 4 skipped"))
+
+    def test_a_failure_fails(self):
+        bad = self.GOOD.replace('status="run"/>', 'status="fail"><failure message=""/></testcase>')
+        self.assertEqual(self.run_on(self.GOOD, bad), (1, "1 passed, 1 failed, 4 skipped"))
+        odd = self.GOOD.replace('status="run"', 'status="lost"')
+        self.assertEqual(self.run_on(odd), (1, "0 passed, 1 failed, 2 skipped"))
+
+    def test_no_result_fails(self):
+        for texts in ((), (None,), ("",), ('<testsuite tests="0"></testsuite>',), (self.GOOD, None),
+                      (self.GOOD.replace('tests="3"', 'tests="4"'),)):
+            self.assertEqual(self.run_on(*texts)[0], 1, texts)
+
+    def test_a_suite_that_vanished_fails(self):
+        self.assertEqual(self.run_on(self.GOOD, require=["protocol/"])[0], 1)
+        self.assertEqual(self.run_on(self.GOOD, require=["cli/"])[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
