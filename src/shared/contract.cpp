@@ -4,16 +4,18 @@
 
 #include <array>
 #include <cstring>
+#include <string>
 #include <vector>
 
 namespace ferry {
 namespace {
 
 constexpr const char* kNames[] = {"shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
-                                  "shape.hidden", "reduction (1=exact)", "tiled_scales",         "expert_alignment",
+                                  "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
                                   "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
                                   "format.block", "format.scale_bytes",  "format.payload_bytes"};
 constexpr std::size_t kFields = std::size(kNames);
+constexpr std::size_t kReduction = 5;
 
 struct Contract {
   std::array<std::int64_t, kFields> value;
@@ -41,6 +43,10 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
   return contract;
 }
 
+std::string text_of(std::size_t field, std::int64_t value) {
+  return field == kReduction ? to_string(value != 0 ? Reduction::exact : Reduction::by_rank) : std::to_string(value);
+}
+
 }  // namespace
 
 void require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options) {
@@ -62,7 +68,8 @@ void require_same_contract(World& world, const Shape& shape, const ExchangeOptio
       if (other.value[field] != reference.value[field])
         throw Error(ErrorKind::invalid_argument,
                     fmt::format("rank {}: the ranks of an exchange differ: {} is {} on rank {} and {} on rank {}",
-                                world.rank(), kNames[field], reference.value[field], first, other.value[field], rank));
+                                world.rank(), kNames[field], text_of(field, reference.value[field]), first,
+                                text_of(field, other.value[field]), rank));
   }
 }
 
