@@ -66,9 +66,9 @@ void run_seeds(const Backend& backend, std::uint64_t seed, int count) {
 }  // namespace
 
 void add_random_cases(Cases& cases) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed)
+  for (std::uint64_t seed = 1; seed <= 12; ++seed)
     cases.push_back({"random/seed_" + std::to_string(seed), "random configurations against the oracle", seed == 1,
-                     [seed](const Backend& backend) { run_seeds(backend, seed, 20); }});
+                     [seed](const Backend& backend) { run_seeds(backend, seed, 60); }});
 }
 
 }  // namespace ferry::conformance
