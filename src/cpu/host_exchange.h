@@ -10,7 +10,7 @@
 #include "cpu/exchange_stats.h"
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
-#include "cpu/round_state.h"
+#include "protocol/round_state.h"
 #include "cpu/worker_pool.h"
 #include "protocol/combine.h"
 #include "protocol/dispatch.h"

@@ -114,22 +114,20 @@ FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& fo
   for (int token = block.index; token < in.num_tokens; token += block.count) {
     find_destinations(plan, in, token, to);
     if (to.count == 0) continue;
-    std::byte* message = staged ? fabric.local(plan.map.sent_message(epoch, token)) : staging;
+    std::byte* message = staged ? fabric.local(plan.map.sent_message(epoch, token)) : staging_for(fabric, g, staging);
     const InputRow row{in.tokens + token * in.row_bytes, in.dtype};
-    counted.non_finite += static_cast<std::uint64_t>(
-        format.encode(g, row, plan.shape.hidden, in.input_scale, message, message + payload_bytes));
+    const int found = format.encode(g, row, plan.shape.hidden, in.input_scale, message, message + payload_bytes);
+    counted.non_finite += static_cast<std::uint64_t>(found);
     g.sync();
-    for (int i = 0; i < to.count; ++i) {
-      const int peer = to.rank[(i + plan.rank + token) % to.count];  // spreads the load over the links
-      fabric.put_then_signal(g, peer, plan.map.message(epoch, plan.rank, token), message, plan.map.message_bytes(),
-                             plan.map.arrived(epoch, plan.rank, token), epoch);
-      if (g.thread() == 0) {
-        counted.messages[peer] += 1;
-        counted.bytes[peer] += plan.map.message_bytes();
-      }
+    put_then_signal_each(fabric, g, to.rank, to.count, plan.rank + token, plan.map.message(epoch, plan.rank, token),
+                         message, plan.map.message_bytes(), plan.map.arrived(epoch, plan.rank, token), epoch);
+    for (int i = g.thread(); i < to.count; i += g.size()) {
+      counted.messages[to.rank[i]] += 1;
+      counted.bytes[to.rank[i]] += plan.map.message_bytes();
     }
     g.sync();
   }
+  finish_puts(fabric, g);
 }
 
 // Relies on I2: after true, header, table and counts of every source may be read.

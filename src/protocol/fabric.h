@@ -45,4 +45,34 @@ concept Fabric = requires(F& f, const F& c, const SerialGroup& g, std::size_t of
   { f.wait_at_least(g, offset, Epoch{}, site) } -> std::same_as<bool>;
 };
 
+// What a fabric may do better than one call at a time. Each helper falls back on the calls above.
+
+// Where the next message or result is made. A fabric with buffers of its own (`next_staging`) keeps several on their
+// way.
+template <Fabric F, class G>
+FERRY_HD std::byte* staging_for(F& fabric, const G& g, std::byte* given) {
+  if constexpr (requires { fabric.next_staging(g); })
+    return fabric.next_staging(g);
+  else
+    return given;
+}
+
+// put_then_signal to each of `peers`, beginning with any.
+template <Fabric F, class G>
+FERRY_HD void put_then_signal_each(F& fabric, const G& g, const int* peers, int count, int start, std::size_t offset,
+                                   const void* source, std::size_t bytes, std::size_t word, Epoch value) {
+  if constexpr (requires { fabric.put_then_signal_each(g, peers, count, offset, source, bytes, word, value); }) {
+    fabric.put_then_signal_each(g, peers, count, offset, source, bytes, word, value);
+  } else {
+    for (int i = 0; i < count; ++i)
+      fabric.put_then_signal(g, peers[(i + start) % count], offset, source, bytes, word, value);
+  }
+}
+
+// All that this group put is on its way, and its signals will follow without further calls.
+template <Fabric F, class G>
+FERRY_HD void finish_puts(F& fabric, const G& g) {
+  if constexpr (requires { fabric.finish_puts(g); }) fabric.finish_puts(g);
+}
+
 }  // namespace ferry

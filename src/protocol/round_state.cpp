@@ -1,8 +1,8 @@
-#include "cpu/round_state.h"
+#include "protocol/round_state.h"
 
 #include <fmt/format.h>
 
-namespace ferry::cpu {
+namespace ferry {
 namespace {
 
 void require_not_broken(const RoundState& state) {
@@ -43,4 +43,4 @@ void RoundState::require_stage(int rank, const char* call, Stage wanted, const c
                 fmt::format("rank {}: {}: it must follow {} of the same round", rank, call, before));
 }
 
-}  // namespace ferry::cpu
+}  // namespace ferry

@@ -7,7 +7,7 @@
 #include "protocol/dispatch.h"
 #include "shared/order.h"
 
-namespace ferry::cpu {
+namespace ferry {
 
 enum class Stage : std::uint8_t {
   closed,     // no round is open
@@ -31,4 +31,4 @@ struct RoundState {
 // One sentence: who waited for whom, in which phase, and what to do.
 std::string describe(const WaitRecord& record);
 
-}  // namespace ferry::cpu
+}  // namespace ferry
