@@ -15,15 +15,15 @@ struct SwigluOptions {
 };
 
 struct SwigluInput {
-  ConstTensor rows;            // bf16, f16 or f32 [row_capacity, 2 * inter], contiguous
-  ConstTensor row_offsets;     // u32 [groups + 1], as dispatch wrote it; rows past its last value are not touched
-  ConstTensor scales_offsets;  // u32 [groups]; tiled scales only
-  ConstTensor input_scales;    // nvfp4: f32 [groups], one per group, each finite and > 0; not given: 1
+  ConstTensor rows{};            // bf16, f16 or f32 [row_capacity, 2 * inter], contiguous
+  ConstTensor row_offsets{};     // u32 [groups + 1], as dispatch wrote it; rows past its last value are not touched
+  ConstTensor scales_offsets{};  // u32 [groups]; tiled scales only
+  ConstTensor input_scales{};    // nvfp4: f32 [groups], one per group, each finite and > 0; not given: 1
 };
 
 struct SwigluOutput {
-  Tensor payload;  // u8 [row_capacity, payload bytes of `inter` columns], or bf16 [row_capacity, inter]
-  Tensor scales;   // in the format's layout for `inter` columns, as a dispatch would write it; not given for bf16
+  Tensor payload{};  // u8 [row_capacity, payload bytes of `inter` columns], or bf16 [row_capacity, inter]
+  Tensor scales{};   // in the format's layout for `inter` columns, as a dispatch would write it; not given for bf16
 };
 
 // Activates the rows that row_offsets says exist, into `format`. inter is a multiple of 32. CPU memory.

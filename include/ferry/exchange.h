@@ -36,16 +36,16 @@ struct ExchangeOptions {
   bool skip_a2a = false;             // tokens are replicated on all ranks: nothing is sent, combine gives a partial sum
   int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
   int concurrent = 1;                // exchanges that run at the same time on these ranks
-  RankMask mask;                     // ranks that take no part
+  RankMask mask{};                   // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait, unless a call gives its own
   int workers = 1;  // CPU: threads that work for this rank in a call, the caller's included
 };
 
 // What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order).
 struct DispatchInput {
-  ConstTensor tokens;                  // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
-  ConstTensor topk_ids;                // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
-  ConstTensor topk_weights;            // f32 [n, K], contiguous; by_rank only; not given: 1
+  ConstTensor tokens{};                // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
+  ConstTensor topk_ids{};              // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
+  ConstTensor topk_weights{};          // f32 [n, K], contiguous; by_rank only; not given: 1
   const float* input_scale = nullptr;  // nvfp4: one value, finite and > 0, the same on all ranks; null: 1
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
@@ -54,25 +54,25 @@ struct DispatchInput {
 
 // Where dispatch puts the rows; the caller owns all of it. Order of rows: local expert, source rank, token, k.
 struct DispatchOutput {
-  Tensor payload;      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
-  Tensor scales;       // in the format's layout (RowLayout::scales_shape); not given for bf16
-  Tensor row_offsets;  // u32 [groups + 1]: padded starts and the padded end
-  Tensor expert_ids;   // i32 [groups]: 0 .. groups-1
-  Tensor src_info;  // i32 [row_capacity, 2]: token index at its source and k; (-1, -1) in padding; k = K in shared rows
-  Tensor scales_offsets;  // u32 [groups]; tiled scales only
+  Tensor payload{};      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
+  Tensor scales{};       // in the format's layout (RowLayout::scales_shape); not given for bf16
+  Tensor row_offsets{};  // u32 [groups + 1]: padded starts and the padded end
+  Tensor expert_ids{};   // i32 [groups]: 0 .. groups-1
+  Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows
+  Tensor scales_offsets{};  // u32 [groups]; tiled scales only
 };
 
 struct CombineInput {
-  ConstTensor rows;          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
-  ConstTensor src_info;      // as dispatch wrote it; checked against the round's routing before anything moves
-  ConstTensor topk_weights;  // exact only: f32 [n, K]; not given: 1
+  ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
+  ConstTensor src_info{};      // as dispatch wrote it; checked against the round's routing before anything moves
+  ConstTensor topk_weights{};  // exact only: f32 [n, K]; not given: 1
   // exact only: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
 };
 
 struct CombineOutput {
-  Tensor tokens;  // bf16 or f32 [n, hidden]; exact only also [n, K, hidden]: unreduced, a missing k as zeros
+  Tensor tokens{};  // bf16 or f32 [n, hidden]; exact only also [n, K, hidden]: unreduced, a missing k as zeros
   // In place of the store: epilogue(context, token, column, values, count) with unrounded float32 sums; each column of
   // a token comes once, tokens in any order, from any worker. `tokens` may then be left out.
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
