@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
+
+#include "ferry/error.h"
 
 namespace ferry {
 
@@ -45,8 +48,11 @@ struct BasicTensor {
   std::array<std::int64_t, kMaxTensorRank> strides{};
 
   BasicTensor() = default;
-  BasicTensor(Byte* memory, DType type, std::initializer_list<std::int64_t> extents)
+  BasicTensor(Byte* memory, DType type, std::span<const std::int64_t> extents)
       : data(memory), dtype(type), rank(static_cast<int>(extents.size())) {
+    if (rank > kMaxTensorRank)
+      throw Error(ErrorKind::invalid_argument,
+                  "a tensor of " + std::to_string(rank) + " axes; the limit is " + std::to_string(kMaxTensorRank));
     int axis = 0;
     for (const std::int64_t extent : extents) shape[axis++] = extent;
     std::int64_t stride = 1;
@@ -55,6 +61,8 @@ struct BasicTensor {
       stride *= shape[axis];
     }
   }
+  BasicTensor(Byte* memory, DType type, std::initializer_list<std::int64_t> extents)
+      : BasicTensor(memory, type, std::span(extents.begin(), extents.size())) {}
   template <class Other>
   requires(std::is_convertible_v<Other*, Byte*> && !std::is_same_v<Other, Byte>)
       BasicTensor(const BasicTensor<Other>& other)  // a mutable view is also a read-only one
