@@ -1,4 +1,4 @@
-# The CUDA parts: ferry_cuda_compile builds every .cu of src/ for sm_90a, warnings as errors, no GPU needed.
+# The CUDA parts: ferry_cuda_compile builds every .cu and .cuh of src/ for sm_90a, warnings as errors, no GPU needed.
 if(FERRY_CUDA STREQUAL "OFF")
   message(STATUS "CUDA: left out (FERRY_CUDA=OFF)")
   return()
@@ -23,6 +23,15 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
 endif()
 enable_language(CUDA)
 message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, target ferry_cuda_compile")
+# Each device header compiles alone, too.
+file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} src/*.cuh include/*.cuh)
+foreach(header ${device_headers})
+  string(REGEX REPLACE "^(include|src)/" "" include_path ${header})
+  string(REPLACE "/" "_" stem ${header})
+  set(source ${CMAKE_BINARY_DIR}/header_check/${stem}.cu)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include \"@include_path@\"\n#include \"@include_path@\"\n" @ONLY)
+  list(APPEND FERRY_CUDA_SOURCES ${source})
+endforeach()
 add_library(ferry_cuda_compile OBJECT ${FERRY_CUDA_SOURCES})
 target_include_directories(ferry_cuda_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_compile_features(ferry_cuda_compile PRIVATE cuda_std_20)
