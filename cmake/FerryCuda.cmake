@@ -34,9 +34,8 @@ foreach(header ${device_headers})
 endforeach()
 add_library(ferry_cuda_compile OBJECT ${FERRY_CUDA_SOURCES})
 target_include_directories(ferry_cuda_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
-target_compile_features(ferry_cuda_compile PRIVATE cuda_std_20)
-# --fmad=false: the same bytes as the CPU, which never contracts.
-target_compile_options(ferry_cuda_compile PRIVATE --fmad=false --expt-relaxed-constexpr -Werror=all-warnings)
+# -std as an option: CMake 3.25 does not know it of nvcc 13. --fmad=false: the same bytes as the CPU, which never contracts.
+target_compile_options(ferry_cuda_compile PRIVATE -std=c++20 --fmad=false --expt-relaxed-constexpr -Werror=all-warnings)
 if(NOT FERRY_CUDA STREQUAL "ON")
   set_target_properties(ferry_cuda_compile PROPERTIES EXCLUDE_FROM_ALL ON)
 endif()
