@@ -22,6 +22,10 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()
 enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
 message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, target ferry_cuda_compile")
 # Each device header compiles alone, too.
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} src/*.cuh include/*.cuh)
@@ -34,8 +38,8 @@ foreach(header ${device_headers})
 endforeach()
 add_library(ferry_cuda_compile OBJECT ${FERRY_CUDA_SOURCES})
 target_include_directories(ferry_cuda_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
-# -std as an option: CMake 3.25 does not know it of nvcc 13. --fmad=false: the same bytes as the CPU, which never contracts.
-target_compile_options(ferry_cuda_compile PRIVATE -std=c++20 --fmad=false --expt-relaxed-constexpr -Werror=all-warnings)
+# --fmad=false: the same bytes as the CPU, which never contracts.
+target_compile_options(ferry_cuda_compile PRIVATE --fmad=false --expt-relaxed-constexpr -Werror=all-warnings)
 if(NOT FERRY_CUDA STREQUAL "ON")
   set_target_properties(ferry_cuda_compile PROPERTIES EXCLUDE_FROM_ALL ON)
 endif()
