@@ -9,6 +9,7 @@ import unittest
 
 import check_dependencies
 import check_invariants
+import check_readme
 import check_sizes
 import check_words
 import sources
@@ -172,6 +173,18 @@ class Invariants(unittest.TestCase):
     def test_no_document_is_no_pass(self):
         count, _ = check_invariants.check("", [], [])
         self.assertEqual(count, 0)
+
+
+class Readme(unittest.TestCase):
+    PROGRAM = "// What it shows.\n\nint main() {}\n"
+
+    def test_the_block_is_the_program(self):
+        self.assertEqual(check_readme.check("# x\n```cpp\nint main() {}\n```\n", self.PROGRAM), (1, []))
+        self.assertEqual(check_readme.check("```sh\nls\n```\n```cpp\n" + self.PROGRAM + "```\n", self.PROGRAM), (1, []))
+
+    def test_a_block_that_differs_fails(self):
+        self.assertTrue(check_readme.check("```cpp\nint main(){}\n```\n", self.PROGRAM)[1])
+        self.assertEqual(check_readme.check("no block\n", self.PROGRAM)[0], 0)
 
 
 class SumTests(unittest.TestCase):
