@@ -10,10 +10,10 @@
 #include "cpu/exchange_stats.h"
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
-#include "protocol/round_state.h"
 #include "cpu/worker_pool.h"
 #include "protocol/combine.h"
 #include "protocol/dispatch.h"
+#include "protocol/round_state.h"
 #include "protocol/validate.h"
 #include "shared/exchange_backend.h"
 #include "shared/sizes.h"
@@ -38,6 +38,7 @@ class HostExchange final : public ExchangeBackend {
         shape_(shape),
         options_(options),
         layout_(row_layout(shape, options, rank)),
+        scratch_(static_cast<std::size_t>(options.workers)),
         pool_(options.workers),
         stats_(protocol_shape(shape, options, rank).ranks, layout_.groups - (options.fused_shared_expert ? 1 : 0),
                row_bytes(layout_, options)) {
@@ -170,7 +171,9 @@ class HostExchange final : public ExchangeBackend {
     return reinterpret_cast<std::byte*>(staging_.data()) + static_cast<std::size_t>(worker) * staging_bytes_;
   }
 
-  // Runs `body(block, ok)` on all workers; a false ok means that a rank is missing.
+  TokenScratch& scratch_of(Block block) { return scratch_[static_cast<std::size_t>(block.index)]; }
+
+  // Runs body(block) on all workers; false means that a rank is missing.
   template <class Body>
   void on_workers(const Body& body) {
     std::vector<std::uint8_t> ok(static_cast<std::size_t>(pool_.workers()), 1);
@@ -200,7 +203,8 @@ class HostExchange final : public ExchangeBackend {
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, 0, sent.data(), sent.data() + plan_.shape.ranks};
-      send_tokens(plan_, *fabric_, group_, options_.format, args, epoch, block, staging(block.index), counted);
+      send_tokens(plan_, *fabric_, group_, options_.format, args, epoch, block, staging(block.index), scratch_of(block),
+                  counted);
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
         stats_.add_messages(peer, counted.messages[peer]);
@@ -220,8 +224,8 @@ class HostExchange final : public ExchangeBackend {
     write_row_metadata(plan_, group_, starts_, out);
     on_workers([&](Block block) {
       return lay_out_shared_rows(plan_, *fabric_, group_, options_.format, shared_.begin, shared_.end, epoch, block,
-                                 starts_, out) &&
-             lay_out_rows(plan_, *fabric_, group_, options_.format, epoch, block, starts_, out);
+                                 starts_, out, scratch_of(block)) &&
+             lay_out_rows(plan_, *fabric_, group_, options_.format, epoch, block, starts_, out, scratch_of(block));
     });
     count_received(epoch);
     stats_.add_dispatch();
@@ -254,7 +258,8 @@ class HostExchange final : public ExchangeBackend {
       const RoutingEntry* table = table_of(plan_, *fabric_, round_.dispatched, source);
       const int num_tokens = tokens_of(plan_, *fabric_, round_.dispatched, source);
       for (int token = 0; token < num_tokens; ++token) {
-        find_local_rows(plan_, starts_, source, table + static_cast<std::ptrdiff_t>(token) * shape_.top_k, found);
+        find_local_rows(group_, plan_, starts_, source, table + static_cast<std::ptrdiff_t>(token) * shape_.top_k,
+                        found);
         for (int i = 0; i < found.count; ++i)
           check_src_info_row(checked, src_info, found.row[i], source, num_tokens, token, found.k[i]);
       }
@@ -265,7 +270,7 @@ class HostExchange final : public ExchangeBackend {
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
       send_results(plan_, *fabric_, group_, round_.dispatched, block, starts_, args, staging(block.index),
-                   ResultCounts{sent.data()});
+                   scratch_of(block), ResultCounts{sent.data()});
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
@@ -274,8 +279,9 @@ class HostExchange final : public ExchangeBackend {
 
   void sum(const CombineOut& out) {
     const Epoch epoch = round_.dispatched;
-    on_workers(
-        [&](Block block) { return receive_results(plan_, *fabric_, group_, epoch, block, starts_, returning_, out); });
+    on_workers([&](Block block) {
+      return receive_results(plan_, *fabric_, group_, epoch, block, starts_, returning_, out, scratch_of(block));
+    });
     stats_.add_combine();
     give_back(epoch);
   }
@@ -296,6 +302,7 @@ class HostExchange final : public ExchangeBackend {
   RankMask next_mask_;
   std::vector<std::uint32_t> start_rows_;
   RowStarts starts_;
+  std::vector<TokenScratch> scratch_;  // [workers]
   std::vector<Bytes16> staging_;
   std::size_t staging_bytes_ = 0;
   std::unique_ptr<F> fabric_;

@@ -1,70 +1,111 @@
-// Sums of rows in pieces that stay in registers. The loops have a fixed trip count, so the compiler vectorises them,
-// once for each instruction set; the machine's is chosen at load time. No contraction: -ffp-contract=off for the whole
-// tree.
+// Sums of rows in vectors of a fixed width, which the compiler splits for smaller machines; copies past the cache.
+// No contraction: -ffp-contract=off for the whole tree, so every machine gives the same bytes.
 #include "cpu/host_group.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "cpu/codec/simd.h"
 
 namespace ferry::cpu {
 namespace {
 
-constexpr int kColumns = 32;  // divides every hidden (ferry::kHiddenMultiple)
+constexpr int kLanes = 16;
+constexpr int kAhead = 256;  // columns from a load to its prefetch: the rows of a token lie far apart
+using Halves = std::uint16_t __attribute__((vector_size(kLanes * 2)));
+using Words = std::uint32_t __attribute__((vector_size(kLanes * 4)));
+using Floats = float __attribute__((vector_size(kLanes * 4)));
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(__SANITIZE_ADDRESS__)
-#define FERRY_EACH_TARGET __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FERRY_EACH_TARGET
-#endif
-
-FERRY_EACH_TARGET void add_bf16(const std::uint16_t* row, float weight, float* sum) {
-  for (int c = 0; c < kColumns; ++c) {
-    const std::uint32_t bits = static_cast<std::uint32_t>(row[c]) << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    sum[c] = sum[c] + weight * value;
-  }
+// The one rounding at the end, as float_to_bf16 does it.
+inline Halves round_to_bf16(Words bits) {
+  const Words nearest = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  const Words quiet = (bits >> 16) | 0x40u;
+  const Words is_nan = (Words)((bits & 0x7FFFFFFFu) > 0x7F800000u);
+  return __builtin_convertvector((nearest & ~is_nan) | (quiet & is_nan), Halves);
 }
 
-FERRY_EACH_TARGET void sum_bf16_to_bf16(const SumRow* rows, int count, int hidden, std::uint16_t* out) {
-  for (int column = 0; column < hidden; column += kColumns) {
-    float sum[kColumns] = {};
+// bf16 rows to a bf16 sum: all of by_rank. The sums of kParts * kLanes columns stay in registers.
+struct SumBf16 {
+  template <int kParts>
+  static void columns(const SumRow* rows, int count, int column, std::uint16_t* out) {
+    Floats sum[kParts] = {};
     for (int i = 0; i < count; ++i) {
       const auto* row = reinterpret_cast<const std::uint16_t*>(rows[i].data) + column;
       const float weight = rows[i].weight;
-      for (int c = 0; c < kColumns; ++c)
-        sum[c] = sum[c] + weight * std::bit_cast<float>(static_cast<std::uint32_t>(row[c]) << 16);
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        if (part % 2 == 0) __builtin_prefetch(row + kAhead + part * kLanes);
+        Halves halves;
+        std::memcpy(&halves, row + part * kLanes, sizeof halves);
+        sum[part] = sum[part] + weight * (Floats)(__builtin_convertvector(halves, Words) << 16);
+      }
     }
-    for (int c = 0; c < kColumns; ++c) {
-      const auto bits = std::bit_cast<std::uint32_t>(sum[c]);
-      const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-      const std::uint32_t nan = (bits >> 16) | 0x40u;
-      out[column + c] = static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) {
+      const Halves rounded = round_to_bf16((Words)sum[part]);
+      std::memcpy(out + column + part * kLanes, &rounded, sizeof rounded);
     }
   }
-}
 
-FERRY_EACH_TARGET void add_f32(const float* row, float weight, float* sum) {
-  for (int c = 0; c < kColumns; ++c) sum[c] = sum[c] + weight * row[c];
+  static void run(const SumRow* rows, int count, int hidden, std::uint16_t* out) {
+    int column = 0;
+    for (; column + 4 * kLanes <= hidden; column += 4 * kLanes) columns<4>(rows, count, column, out);
+    for (; column < hidden; column += 2 * kLanes) columns<2>(rows, count, column, out);  // kHiddenMultiple is 32
+  }
+  using Signature = void(const SumRow*, int, int, std::uint16_t*);
+};
+static_assert(kHiddenMultiple % (2 * kLanes) == 0);
+
+// sum += weight * row, for all other kinds of rows and sinks.
+struct AddRow {
+  static void run(const SumRow& row, int column, int count, float* sum) {
+    if (row.wide) {
+      const float* values = reinterpret_cast<const float*>(row.data) + column;
+      for (int c = 0; c < count; ++c) sum[c] = sum[c] + row.weight * values[c];
+    } else {
+      const auto* values = reinterpret_cast<const std::uint16_t*>(row.data) + column;
+      for (int c = 0; c < count; ++c) sum[c] = sum[c] + row.weight * bf16_to_float(values[c]);
+    }
+  }
+  using Signature = void(const SumRow&, int, int, float*);
+};
+
+template <class Operation>
+const auto kBest = AtLevel<Operation, typename Operation::Signature>::at(best_simd_level());
+
+#if defined(__SSE2__)
+// Both 16-byte aligned; `bytes` a multiple of 64.
+void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += 64) {
+    const auto* source = reinterpret_cast<const __m128i*>(from + at);
+    auto* target = reinterpret_cast<__m128i*>(to + at);
+    const __m128i a = _mm_load_si128(source);
+    const __m128i b = _mm_load_si128(source + 1);
+    const __m128i c = _mm_load_si128(source + 2);
+    const __m128i d = _mm_load_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
+  }
 }
+#endif
 
 }  // namespace
 
 void sum_rows(const HostGroup&, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   const bool all_bf16 = std::none_of(rows, rows + count, [](const SumRow& row) { return row.wide; });
   if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16)
-    return sum_bf16_to_bf16(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
+    return kBest<SumBf16>(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
+  constexpr int kColumns = 512;
   for (int column = 0; column < hidden; column += kColumns) {
+    const int columns = std::min(kColumns, hidden - column);
     float sum[kColumns] = {};
-    for (int i = 0; i < count; ++i) {
-      if (rows[i].wide)
-        add_f32(reinterpret_cast<const float*>(rows[i].data) + column, rows[i].weight, sum);
-      else
-        add_bf16(reinterpret_cast<const std::uint16_t*>(rows[i].data) + column, rows[i].weight, sum);
-    }
-    sink.store(column, sum, kColumns);
+    for (int i = 0; i < count; ++i) kBest<AddRow>(rows[i], column, columns, sum);
+    sink.store(column, sum, columns);
   }
 }
 
@@ -73,6 +114,30 @@ void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* t
     std::memcpy(to, row.data, static_cast<std::size_t>(hidden) * sizeof(std::uint16_t));
   else
     ferry::convert_row(static_cast<const SerialGroup&>(g), row, hidden, to, dtype);
+}
+
+// A plain store first reads the line that it overwrites. In pieces, so that the message stays in the first cache.
+void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
+                  const std::byte* from, std::size_t bytes) {
+  std::size_t done = 0;
+#if defined(__SSE2__)
+  constexpr std::size_t kPiece = 1024;
+  const bool aligned = ((reinterpret_cast<std::uintptr_t>(rows) | row_bytes) & 15) == 0;
+  const std::size_t wide = g.past_cache && aligned ? bytes / 64 * 64 : 0;
+  for (; done < wide; done += std::min(kPiece, wide - done))
+    for (int i = 0; i < count; ++i)
+      stream(rows + row[i] * row_bytes + done, from + done, std::min(kPiece, wide - done));
+#endif
+  if (done == bytes) return;
+  for (int i = 0; i < count; ++i) std::memcpy(rows + row[i] * row_bytes + done, from + done, bytes - done);
+}
+
+void finish_rows(const HostGroup& g) {
+#if defined(__SSE2__)
+  if (g.past_cache) _mm_sfence();
+#else
+  static_cast<void>(g);
+#endif
 }
 
 }  // namespace ferry::cpu

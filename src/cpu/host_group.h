@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "ferry/thread_group.h"
 #include "shared/copy.h"
@@ -12,11 +13,20 @@ namespace ferry::cpu {
 struct HostGroup : SerialGroup {
   constexpr HostGroup() = default;
   constexpr HostGroup(const SerialGroup&) {}  // a fabric's calls take either
+
+  // Rows go to memory past the cache: for more of them than the cache keeps. Then finish_rows() must follow the last.
+  bool past_cache = false;
 };
 static_assert(ThreadGroup<HostGroup>);
 
 // The same bytes as ferry::sum_rows, vectorised for this machine.
 void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink);
 void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype);
+
+void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
+                  const std::byte* from, std::size_t bytes);
+
+// Whoever sees a later release of this thread sees its rows: stores past the cache are not ordered by a release alone.
+void finish_rows(const HostGroup& g);
 
 }  // namespace ferry::cpu

@@ -41,11 +41,14 @@ struct ResultCounts {
   std::uint64_t* bytes = nullptr;  // [ranks]
 };
 
-// Where a result for slot `offset` of `peer` is made: at the peer itself where it can be stored to, else in `staged`.
-template <Fabric F>
-FERRY_HD std::byte* result_target(F& fabric, int peer, std::size_t offset, std::byte* staged) {
-  std::byte* direct = fabric.peer_pointer(peer, offset);
-  return direct != nullptr ? direct : staged;
+// Where a result for slot `offset` of `peer` is made: at the peer itself where it can be stored to, else in the send
+// buffer, or where the fabric or the caller has room.
+template <ThreadGroup G, Fabric F>
+FERRY_HD std::byte* result_target(const Plan& plan, F& fabric, const G& g, int peer, std::size_t offset,
+                                  std::size_t send_buffer, std::byte* staging) {
+  if (std::byte* direct = fabric.peer_pointer(peer, offset)) return direct;
+  if (plan.map.region_bytes(HeapMap::kSentResults) != 0) return fabric.local(send_buffer);
+  return staging_for(fabric, g, staging);
 }
 
 // I7: a result is whole in its slot before `result_arrived` says so, whichever way it went.
@@ -54,6 +57,7 @@ FERRY_HD void deliver_result(const Plan& plan, F& fabric, const G& g, Epoch epoc
                              const std::byte* made_at, const ResultCounts& counted) {
   const std::size_t offset = plan.map.result(token, index);
   const std::size_t word = plan.map.result_arrived(token, index);
+  g.sync();
   if (fabric.peer_pointer(source, offset) == made_at)
     fabric.signal_after_puts(g, source, word, epoch);
   else
@@ -61,42 +65,29 @@ FERRY_HD void deliver_result(const Plan& plan, F& fabric, const G& g, Epoch epoc
   if (g.thread() == 0) counted.bytes[source] += plan.map.result_bytes();
 }
 
-// I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names.
-FERRY_HD inline int partial_index(const Plan& plan, const RoutingEntry* entries) {
-  NamedRanks named;
-  find_named_ranks(plan, entries, named);
-  int index = 0;
-  while (index < named.count && named.rank[index] < plan.rank) ++index;
-  return index;
-}
-
 template <ThreadGroup G, Fabric F>
 FERRY_HD void send_partial(const Plan& plan, F& fabric, const G& g, Epoch epoch, const CombineArgs& in, int source,
-                           int token, const RoutingEntry* entries, const LocalRows& found, std::byte* staging,
+                           int token, const RoutingEntry* entries, TokenScratch& scratch, std::byte* staging,
                            const ResultCounts& counted) {
-  const int index = partial_index(plan, entries);
-  const bool staged = plan.map.region_bytes(HeapMap::kSentResults) != 0;
-  std::byte* to = result_target(fabric, source, plan.map.result(token, index),
-                                staged ? fabric.local(plan.map.sent_result(source, token, 0)) : staging);
-  SumRow rows[kMaxTopK];
-  for (int i = 0; i < found.count; ++i) rows[i] = in.row(found.row[i], found.weight[i]);
-  RowSink sink;
-  sink.data = to;
-  sum_rows(g, rows, found.count, plan.shape.hidden, sink);
+  const LocalRows& found = scratch.found;
+  for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
   g.sync();
-  deliver_result(plan, fabric, g, epoch, source, token, index, to, counted);
+  const int index = partial_index(g, plan, entries);
+  RowSink sink;
+  sink.data = result_target(plan, fabric, g, source, plan.map.result(token, index),
+                            plan.map.sent_result(source, token, 0), staging);
+  sum_rows(g, scratch.rows, found.count, plan.shape.hidden, sink);
+  deliver_result(plan, fabric, g, epoch, source, token, index, sink.data, counted);
 }
 
 template <ThreadGroup G, Fabric F>
 FERRY_HD void send_each_row(const Plan& plan, F& fabric, const G& g, Epoch epoch, const CombineArgs& in, int source,
                             int token, const LocalRows& found, std::byte* staging, const ResultCounts& counted) {
-  const bool staged = plan.map.region_bytes(HeapMap::kSentResults) != 0;
   for (int i = 0; i < found.count; ++i) {
     const int k = found.k[i];
-    std::byte* to = result_target(fabric, source, plan.map.result(token, k),
-                                  staged ? fabric.local(plan.map.sent_result(source, token, k)) : staging);
+    std::byte* to = result_target(plan, fabric, g, source, plan.map.result(token, k),
+                                  plan.map.sent_result(source, token, k), staging);
     convert_row(g, in.row(found.row[i], 1.0f), plan.shape.hidden, to, DType::bf16);
-    g.sync();
     deliver_result(plan, fabric, g, epoch, source, token, k, to, counted);
   }
 }
@@ -106,85 +97,80 @@ FERRY_HD void send_each_row(const Plan& plan, F& fabric, const G& g, Epoch epoch
 // address.
 template <ThreadGroup G, Fabric F>
 FERRY_HD void send_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, Block block, const RowStarts& starts,
-                           const CombineArgs& in, std::byte* staging, const ResultCounts& counted) {
-  LocalRows found;
+                           const CombineArgs& in, std::byte* staging, TokenScratch& scratch,
+                           const ResultCounts& counted) {
+  const LocalRows& found = scratch.found;
   for (int step = 1; step <= plan.shape.ranks; ++step) {
     const int source = (plan.rank + step) % plan.shape.ranks;  // own tokens last: the others travel meanwhile
     const RoutingEntry* table = table_of(plan, fabric, epoch, source);
     const int num_tokens = tokens_of(plan, fabric, epoch, source);
     for (int token = block.index; token < num_tokens; token += block.count) {
       const RoutingEntry* entries = table + static_cast<std::size_t>(token) * plan.shape.top_k;
-      find_local_rows(plan, starts, source, entries, found);
-      if (found.count == 0) continue;
-      if (plan.exact)
+      find_local_rows(g, plan, starts, source, entries, scratch.found);
+      if (found.count != 0 && plan.exact)
         send_each_row(plan, fabric, g, epoch, in, source, token, found, staging, counted);
-      else
-        send_partial(plan, fabric, g, epoch, in, source, token, entries, found, staging, counted);
+      else if (found.count != 0)
+        send_partial(plan, fabric, g, epoch, in, source, token, entries, scratch, staging, counted);
+      g.sync();
     }
   }
+  finish_puts(fabric, g);
 }
 
-// What one token's sum is made of: the slots that its own table says will come, in order, and the shared row last.
-struct TokenResults {
-  int count = 0;
-  int index[kMaxTopK];  // slot
-  int rank[kMaxTopK];   // who writes it
-  int k[kMaxTopK];      // exact only
-};
-
-FERRY_HD inline void find_results(const Plan& plan, const RoutingEntry* entries, TokenResults& results) {
-  results.count = 0;
-  if (plan.exact) {
-    for (int k = 0; k < plan.shape.top_k; ++k) {
+// The slots that a token's own table says will come, in the order of the sum: k ascending, or ranks ascending (I9).
+template <ThreadGroup G>
+FERRY_HD void find_results(const G& g, const Plan& plan, const RoutingEntry* entries, TokenResults& results,
+                           NamedRanks& named) {
+  if (g.thread() == 0) {
+    int count = 0;
+    if (!plan.exact) list_named_ranks(plan, entries, named);
+    for (int j = 0; !plan.exact && j < named.count; ++j, ++count) {
+      results.index[count] = j;
+      results.rank[count] = named.rank[j];
+    }
+    for (int k = 0; plan.exact && k < plan.shape.top_k; ++k) {
       const int expert = plan.code.expert(entries[k].code);
       if (expert < 0) continue;
-      const int at = results.count++;
-      results.index[at] = k;
-      results.k[at] = k;
-      results.rank[at] = owner_of(plan.shape, expert);
+      results.index[count] = k;
+      results.k[count] = k;
+      results.rank[count++] = owner_of(plan.shape, expert);
     }
-    return;
+    results.count = count;
   }
-  NamedRanks named;
-  find_named_ranks(plan, entries, named);
-  results.count = named.count;
-  for (int j = 0; j < named.count; ++j) {
-    results.index[j] = j;
-    results.k[j] = 0;
-    results.rank[j] = named.rank[j];
-  }
+  g.sync();
 }
 
 // Relies on I7. False: a rank did not come.
 template <ThreadGroup G, Fabric F>
 FERRY_HD bool await_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, int token,
                             const TokenResults& results) {
-  for (int i = 0; i < results.count; ++i) {
-    if (!fabric.wait_at_least(g, plan.map.result_arrived(token, results.index[i]), epoch,
-                              {Operation::combine, Phase::result, results.rank[i], token}))
-      return false;
-  }
-  return true;
+  const auto word = [&](int i) { return plan.map.result_arrived(token, results.index[i]); };
+  const auto site = [&](int i) { return WaitSite{Operation::combine, Phase::result, results.rank[i], token}; };
+  return wait_for_each(fabric, g, results.count, word, epoch, site);
 }
 
 template <ThreadGroup G, Fabric F>
 FERRY_HD void sum_token(const Plan& plan, F& fabric, const G& g, const RowStarts& starts, const CombineArgs& in,
-                        const CombineOut& out, int token, const TokenResults& results) {
-  SumRow rows[kMaxTopK + 1];
-  int count = 0;
-  for (int i = 0; i < results.count; ++i) {
+                        const CombineOut& out, int token, TokenScratch& scratch) {
+  const TokenResults& results = scratch.results;
+  for (int i = g.thread(); i < results.count; i += g.size()) {
     const float weight = plan.exact ? in.weights.at(token, results.k[i]) : 1.0f;
-    rows[count++] = {fabric.local(plan.map.result(token, results.index[i])), weight, false};
+    scratch.rows[i] = {fabric.local(plan.map.result(token, results.index[i])), weight, false};
   }
-  if (token >= in.shared_begin && token < in.shared_end)
-    rows[count++] = in.row(starts.group[0] + static_cast<std::uint32_t>(token - in.shared_begin), 1.0f);
+  int count = results.count;
+  if (token >= in.shared_begin && token < in.shared_end) {
+    if (g.thread() == 0)
+      scratch.rows[count] = in.row(starts.group[0] + static_cast<std::uint32_t>(token - in.shared_begin), 1.0f);
+    ++count;
+  }
+  g.sync();
   RowSink sink;
   sink.data = out.tokens + token * out.token_bytes;
   sink.dtype = out.dtype;
   sink.epilogue = out.epilogue;
   sink.context = out.context;
   sink.token = token;
-  sum_rows(g, rows, count, plan.shape.hidden, sink);
+  sum_rows(g, scratch.rows, count, plan.shape.hidden, sink);
 }
 
 template <ThreadGroup G, Fabric F>
@@ -207,17 +193,18 @@ FERRY_HD void copy_unreduced(const Plan& plan, F& fabric, const G& g, const Comb
 // last.
 template <ThreadGroup G, Fabric F>
 FERRY_HD bool receive_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, Block block,
-                              const RowStarts& starts, const CombineArgs& in, const CombineOut& out) {
+                              const RowStarts& starts, const CombineArgs& in, const CombineOut& out,
+                              TokenScratch& scratch) {
   const RoutingEntry* table = table_of(plan, fabric, epoch, plan.rank);
   const int num_tokens = tokens_of(plan, fabric, epoch, plan.rank);
-  TokenResults results;
   for (int token = block.index; token < num_tokens; token += block.count) {
-    find_results(plan, table + static_cast<std::size_t>(token) * plan.shape.top_k, results);
-    if (!await_results(plan, fabric, g, epoch, token, results)) return false;
+    find_results(g, plan, table + static_cast<std::size_t>(token) * plan.shape.top_k, scratch.results, scratch.named);
+    if (!await_results(plan, fabric, g, epoch, token, scratch.results)) return false;
     if (out.unreduced)
-      copy_unreduced(plan, fabric, g, out, token, results);
+      copy_unreduced(plan, fabric, g, out, token, scratch.results);
     else
-      sum_token(plan, fabric, g, starts, in, out, token, results);
+      sum_token(plan, fabric, g, starts, in, out, token, scratch);
+    g.sync();
   }
   return true;
 }

@@ -30,12 +30,9 @@ struct SendCounts {
 template <ThreadGroup G, Fabric F>
 FERRY_HD bool await_buffers(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
   if (epoch < kFirstEpoch + 2) return true;
-  for (int peer = 0; peer < plan.shape.ranks; ++peer) {
-    if (plan.masked[peer] != 0) continue;
-    if (!fabric.wait_at_least(g, plan.map.consumed(peer), epoch - 2, {Operation::dispatch, Phase::consumed, peer, -1}))
-      return false;
-  }
-  return true;
+  const auto word = [&](int peer) { return plan.map.consumed(peer); };
+  const auto site = [&](int peer) { return WaitSite{Operation::dispatch, Phase::consumed, peer, -1}; };
+  return wait_for_each(fabric, g, plan.shape.ranks, word, epoch - 2, site, plan.masked);
 }
 
 // I3: ranks each (token, k) within its expert and writes this source's own table, which it keeps for combine.
@@ -89,35 +86,43 @@ FERRY_HD void publish_routing(const Plan& plan, F& fabric, const G& g, int num_t
 
 // The ranks that a token goes to, from the caller's ids: the sending blocks do not wait for the ranking one. With a
 // fused shared expert the own rank gets every token of its share.
-FERRY_HD inline void find_destinations(const Plan& plan, const DispatchArgs& in, int token, NamedRanks& to) {
-  to.count = 0;
-  const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;
-  if (shared) to.rank[to.count++] = plan.rank;
-  for (int k = 0; k < plan.shape.top_k; ++k) {
-    const int expert = routed_expert(plan, in.ids.at(static_cast<std::int64_t>(token) * plan.shape.top_k + k));
-    if (expert < 0) continue;
-    const int owner = owner_of(plan.shape, expert);
-    bool seen = false;
-    for (int i = 0; i < to.count; ++i) seen = seen || to.rank[i] == owner;
-    if (!seen) to.rank[to.count++] = owner;
+template <ThreadGroup G>
+FERRY_HD void find_destinations(const G& g, const Plan& plan, const DispatchArgs& in, int token, NamedRanks& to) {
+  if (g.thread() == 0) {
+    int count = 0;
+    const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;
+    if (shared) to.rank[count++] = plan.rank;
+    for (int k = 0; k < plan.shape.top_k; ++k) {
+      const int expert = routed_expert(plan, in.ids.at(static_cast<std::int64_t>(token) * plan.shape.top_k + k));
+      if (expert < 0) continue;
+      const int owner = owner_of(plan.shape, expert);
+      bool seen = false;
+      for (int i = 0; i < count; ++i) seen = seen || to.rank[i] == owner;
+      if (!seen) to.rank[count++] = owner;
+    }
+    to.count = count;
   }
+  g.sync();
 }
 
 // I5: a message is whole in its slot before `arrived` says so. One message per (token, rank), encoded once into
 // `staging` (or, where some rank is reached by puts only, into the send buffer, which I1 keeps until it was read).
 template <ThreadGroup G, Fabric F, TokenFormat Fmt>
 FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& format, const DispatchArgs& in,
-                          Epoch epoch, Block block, std::byte* staging, SendCounts& counted) {
+                          Epoch epoch, Block block, std::byte* staging, TokenScratch& scratch, SendCounts& counted) {
   const std::size_t payload_bytes = format.payload_bytes(plan.shape.hidden);
   const bool staged = plan.map.region_bytes(HeapMap::kSentMessages) != 0;
-  NamedRanks to;
+  NamedRanks& to = scratch.named;
   for (int token = block.index; token < in.num_tokens; token += block.count) {
-    find_destinations(plan, in, token, to);
-    if (to.count == 0) continue;
+    find_destinations(g, plan, in, token, to);
+    if (to.count == 0) {
+      g.sync();
+      continue;
+    }
     std::byte* message = staged ? fabric.local(plan.map.sent_message(epoch, token)) : staging_for(fabric, g, staging);
     const InputRow row{in.tokens + token * in.row_bytes, in.dtype};
     const int found = format.encode(g, row, plan.shape.hidden, in.input_scale, message, message + payload_bytes);
-    counted.non_finite += static_cast<std::uint64_t>(found);
+    counted.non_finite += static_cast<std::uint64_t>(format.block() == 0 ? once_in(g, found) : found);
     g.sync();
     put_then_signal_each(fabric, g, to.rank, to.count, plan.rank + token, plan.map.message(epoch, plan.rank, token),
                          message, plan.map.message_bytes(), plan.map.arrived(epoch, plan.rank, token), epoch);
@@ -133,12 +138,9 @@ FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& fo
 // Relies on I2: after true, header, table and counts of every source may be read.
 template <ThreadGroup G, Fabric F>
 FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
-  for (int source = 0; source < plan.shape.ranks; ++source) {
-    if (plan.masked[source] != 0) continue;
-    if (!fabric.wait_at_least(g, plan.map.routed(source), epoch, {Operation::dispatch, Phase::routing, source, -1}))
-      return false;
-  }
-  return true;
+  const auto word = [&](int source) { return plan.map.routed(source); };
+  const auto site = [&](int source) { return WaitSite{Operation::dispatch, Phase::routing, source, -1}; };
+  return wait_for_each(fabric, g, plan.shape.ranks, word, epoch, site, plan.masked);
 }
 
 // I4: every row start follows from the R * L counts: group by group, and in a group source by source.
@@ -192,30 +194,41 @@ FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const RowStarts& 
   }
 }
 
+// A message to all its rows: read once.
 template <ThreadGroup G, TokenFormat Fmt>
-FERRY_HD void write_row(const Plan& plan, const G& g, const Fmt& format, const std::byte* message, const RowsOut& out,
-                        const RowStarts& starts, int group, std::uint32_t row, int token, int k) {
+FERRY_HD void write_rows(const Plan& plan, const G& g, const Fmt& format, const std::byte* message, const RowsOut& out,
+                         const RowStarts& starts, const LocalRows& to, int token) {
   const std::size_t payload_bytes = format.payload_bytes(plan.shape.hidden);
-  copy_row(g, out.payload + static_cast<std::size_t>(row) * out.row_bytes, message, payload_bytes);
-  store_scales(g, out.scales, message + payload_bytes, ScaleRow{row, starts.group[group], starts.tiles[group]});
-  if (g.thread() == 0) {
-    out.src_info[2 * static_cast<std::size_t>(row)] = token;
-    out.src_info[2 * static_cast<std::size_t>(row) + 1] = k;
+  copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, payload_bytes);
+  for (int i = 0; i < to.count; ++i) {
+    const int group = to.local[i] + plan.shared_groups;
+    store_scales(g, out.scales, message + payload_bytes, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
+  }
+  for (int i = g.thread(); i < to.count; i += g.size()) {
+    out.src_info[2 * static_cast<std::size_t>(to.row[i])] = token;
+    out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
   }
 }
 
 // The rows of the fused shared expert: own messages, in token order. Relies on I5 for this rank's own slots.
 template <ThreadGroup G, Fabric F, TokenFormat Fmt>
 FERRY_HD bool lay_out_shared_rows(const Plan& plan, F& fabric, const G& g, const Fmt& format, int shared_begin,
-                                  int shared_end, Epoch epoch, Block block, const RowStarts& starts,
-                                  const RowsOut& out) {
+                                  int shared_end, Epoch epoch, Block block, const RowStarts& starts, const RowsOut& out,
+                                  TokenScratch& scratch) {
+  LocalRows& to = scratch.found;
   for (int token = shared_begin + block.index; token < shared_end; token += block.count) {
     if (!fabric.wait_at_least(g, plan.map.arrived(epoch, plan.rank, token), epoch,
                               {Operation::dispatch, Phase::message, plan.rank, token}))
       return false;
-    const std::byte* message = fabric.local(plan.map.message(epoch, plan.rank, token));
-    write_row(plan, g, format, message, out, starts, 0,
-              starts.group[0] + static_cast<std::uint32_t>(token - shared_begin), token, plan.shape.top_k);
+    if (g.thread() == 0) {
+      to.count = 1;
+      to.k[0] = plan.shape.top_k;
+      to.local[0] = -plan.shared_groups;  // group 0
+      to.row[0] = starts.group[0] + static_cast<std::uint32_t>(token - shared_begin);
+    }
+    g.sync();
+    write_rows(plan, g, format, fabric.local(plan.map.message(epoch, plan.rank, token)), out, starts, to, token);
+    g.sync();
   }
   return true;
 }
@@ -223,22 +236,21 @@ FERRY_HD bool lay_out_shared_rows(const Plan& plan, F& fabric, const G& g, const
 // Relies on I5: waits only for the token in hand, reads each message once, and writes it to each of its rows.
 template <ThreadGroup G, Fabric F, TokenFormat Fmt>
 FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& format, Epoch epoch, Block block,
-                           const RowStarts& starts, const RowsOut& out) {
-  LocalRows found;
+                           const RowStarts& starts, const RowsOut& out, TokenScratch& scratch) {
+  LocalRows& found = scratch.found;
   for (int step = 0; step < plan.shape.ranks; ++step) {
     const int source = (plan.rank + step) % plan.shape.ranks;  // its own first: those are there
     const RoutingEntry* table = table_of(plan, fabric, epoch, source);
     const int num_tokens = tokens_of(plan, fabric, epoch, source);
     for (int token = block.index; token < num_tokens; token += block.count) {
-      find_local_rows(plan, starts, source, table + static_cast<std::size_t>(token) * plan.shape.top_k, found);
-      if (found.count == 0) continue;
-      if (!fabric.wait_at_least(g, plan.map.arrived(epoch, source, token), epoch,
-                                {Operation::dispatch, Phase::message, source, token}))
-        return false;
-      const std::byte* message = fabric.local(plan.map.message(epoch, source, token));
-      for (int i = 0; i < found.count; ++i)
-        write_row(plan, g, format, message, out, starts, found.local[i] + plan.shared_groups, found.row[i], token,
-                  found.k[i]);
+      find_local_rows(g, plan, starts, source, table + static_cast<std::size_t>(token) * plan.shape.top_k, found);
+      if (found.count != 0) {
+        if (!fabric.wait_at_least(g, plan.map.arrived(epoch, source, token), epoch,
+                                  {Operation::dispatch, Phase::message, source, token}))
+          return false;
+        write_rows(plan, g, format, fabric.local(plan.map.message(epoch, source, token)), out, starts, found, token);
+      }
+      g.sync();
     }
   }
   return true;

@@ -69,6 +69,19 @@ FERRY_HD void put_then_signal_each(F& fabric, const G& g, const int* peers, int 
   }
 }
 
+// Waits for word(i) >= target for each i that is not skipped; a fabric of many threads waits for all at once.
+template <Fabric F, class G, class WordOf, class SiteOf>
+FERRY_HD bool wait_for_each(F& fabric, const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
+                            const std::uint8_t* skipped = nullptr) {
+  if constexpr (requires { fabric.wait_for_each(g, count, word, target, site, skipped); }) {
+    return fabric.wait_for_each(g, count, word, target, site, skipped);
+  } else {
+    for (int i = 0; i < count; ++i)
+      if ((skipped == nullptr || skipped[i] == 0) && !fabric.wait_at_least(g, word(i), target, site(i))) return false;
+    return true;
+  }
+}
+
 // All that this group put is on its way, and its signals will follow without further calls.
 template <Fabric F, class G>
 FERRY_HD void finish_puts(F& fabric, const G& g) {

@@ -11,6 +11,7 @@
 #include "protocol/fabric.h"
 #include "shared/heap_map.h"
 #include "shared/routing.h"
+#include "shared/row_sum.h"
 #include "shared/scale_layout.h"
 
 namespace ferry {
@@ -109,29 +110,53 @@ struct LocalRows {
   float weight[kMaxTopK];
 };
 
-// I4: row = first row of (source, expert) + rank within expert; from table and counts alone.
-FERRY_HD inline void find_local_rows(const Plan& plan, const RowStarts& starts, int source, const RoutingEntry* entries,
-                                     LocalRows& found) {
-  const ExpertRange mine = plan.experts_of(plan.rank);
-  found.count = 0;
-  for (int k = 0; k < plan.shape.top_k; ++k) {
-    const int expert = plan.code.expert(entries[k].code);
-    if (!mine.contains(expert)) continue;
-    const int local = expert - mine.first;
-    const int at = found.count++;
-    found.k[at] = k;
-    found.local[at] = local;
-    found.row[at] = starts.of_source[source * mine.count + local] + plan.code.rank_within(entries[k].code);
-    found.weight[at] = entries[k].weight;
-  }
-}
-
-// The distinct ranks that a token names, ascending. From the table, so source and expert rank see the same (I9).
+// The distinct ranks that a token names, ascending where they come from a table.
 struct NamedRanks {
   int count = 0;
-  int rank[kMaxTopK];
+  int rank[kMaxTopK + 1];  // the own rank besides, for a fused shared expert
 };
-FERRY_HD inline void find_named_ranks(const Plan& plan, const RoutingEntry* entries, NamedRanks& named) {
+
+// What one token's sum is made of: the slots that its own table says will come, in order.
+struct TokenResults {
+  int count = 0;
+  int index[kMaxTopK];  // slot
+  int rank[kMaxTopK];   // who writes it
+  int k[kMaxTopK];      // exact only
+};
+
+// Room for one token's questions, shared by the group. A backend's group type may answer them with all its threads: the
+// calls are unqualified, so an overload beside that type wins (cuda/token_scratch.cuh). Every find_* ends with a sync.
+struct TokenScratch {
+  NamedRanks named;
+  LocalRows found;
+  TokenResults results;
+  SumRow rows[kMaxTopK + 1];
+};
+
+// I4: row = first row of (source, expert) + rank within expert; from table and counts alone.
+template <ThreadGroup G>
+FERRY_HD void find_local_rows(const G& g, const Plan& plan, const RowStarts& starts, int source,
+                              const RoutingEntry* entries, LocalRows& found) {
+  if (g.thread() == 0) {
+    const ExpertRange mine = plan.experts_of(plan.rank);
+    int count = 0;
+    for (int k = 0; k < plan.shape.top_k; ++k) {
+      const int expert = plan.code.expert(entries[k].code);
+      if (!mine.contains(expert)) continue;
+      const int local = expert - mine.first;
+      found.k[count] = k;
+      found.local[count] = local;
+      found.row[count] = starts.of_source[source * mine.count + local] + plan.code.rank_within(entries[k].code);
+      found.weight[count] = entries[k].weight;
+      ++count;
+    }
+    found.count = count;
+  }
+  g.sync();
+}
+
+// From the table, so source and expert rank see the same (I9). By one thread.
+FERRY_HD inline void list_named_ranks(const Plan& plan, const RoutingEntry* entries, NamedRanks& named) {
   named.count = 0;
   for (int k = 0; k < plan.shape.top_k; ++k) {
     const int expert = plan.code.expert(entries[k].code);
@@ -144,6 +169,16 @@ FERRY_HD inline void find_named_ranks(const Plan& plan, const RoutingEntry* entr
     named.rank[at] = owner;
     ++named.count;
   }
+}
+
+// I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names.
+template <ThreadGroup G>
+FERRY_HD int partial_index(const G&, const Plan& plan, const RoutingEntry* entries) {
+  NamedRanks named;
+  list_named_ranks(plan, entries, named);
+  int index = 0;
+  while (index < named.count && named.rank[index] < plan.rank) ++index;
+  return index;
 }
 
 template <Fabric F>

@@ -31,10 +31,18 @@ FERRY_HD void copy_bytes(const G& g, std::byte* to, const std::byte* from, std::
 #endif
 }
 
-// A row of the grouped-matmul input: written once and not read again soon by this rank.
+// One message to several rows of the grouped-matmul input.
 template <ThreadGroup G>
-FERRY_HD void copy_row(const G& g, std::byte* to, const std::byte* from, std::size_t bytes) {
-  copy_bytes(g, to, from, bytes);
+FERRY_HD void copy_to_rows(const G& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
+                           const std::byte* from, std::size_t bytes) {
+  for (int i = 0; i < count; ++i) copy_bytes(g, rows + static_cast<std::size_t>(row[i]) * row_bytes, from, bytes);
+}
+
+// 1 in one thread where any thread of the group found something, else 0.
+template <ThreadGroup G>
+FERRY_HD int once_in(const G&, int found) {
+  static_assert(G::kWidth == 1, "a group of several threads brings its own");
+  return found;
 }
 
 template <ThreadGroup G>

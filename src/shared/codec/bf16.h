@@ -1,6 +1,8 @@
 // Bf16: columns as they are, or rounded to bf16 where they come wider. No scales; NaN and infinity pass through.
 #pragma once
 
+#include <type_traits>
+
 #include "ferry/token_format.h"
 #include "shared/codec/source.h"
 
@@ -30,7 +32,7 @@ class Bf16 {
       std::uint32_t bits[kPart<G>];
       source.template load<kPart<G>>(column, kPart<G>, bits);
       for (int i = 0; i < kPart<G>; ++i) largest = codec::larger(largest, bits[i] & codec::kMagnitudeMask);
-      store(bits, reinterpret_cast<std::uint16_t*>(payload) + column);
+      store<Source>(bits, reinterpret_cast<std::uint16_t*>(payload) + column);
     }
     const bool counts = group.thread() % G::kWidth == 0;
     return group.template max_over<G::kWidth>(largest) >= codec::kInfinityBits && counts ? 1 : 0;
@@ -49,17 +51,23 @@ class Bf16 {
   template <class G>
   static constexpr int kPart = G::kWidth == 1 ? 32 : 8;
 
-  template <int kCount>
+  // A row that is bf16 already keeps every bit, those of its NaNs too.
+  template <class Source>
+  FERRY_HD static std::uint32_t to_bf16(std::uint32_t bits) {
+    return std::is_same_v<Source, codec::RowSource<codec::Bf16Input>> ? bits >> 16 : codec::bf16_of(bits);
+  }
+
+  template <class Source, int kCount>
   FERRY_HD static void store(const std::uint32_t (&bits)[kCount], std::uint16_t* out) {
     if constexpr (kCount == 8) {
       struct alignas(16) Vector {
         std::uint32_t words[4];
       } vector;
       for (int i = 0; i < 4; ++i)
-        vector.words[i] = codec::bf16_of(bits[2 * i]) | (codec::bf16_of(bits[2 * i + 1]) << 16);
+        vector.words[i] = to_bf16<Source>(bits[2 * i]) | (to_bf16<Source>(bits[2 * i + 1]) << 16);
       *reinterpret_cast<Vector*>(out) = vector;
     } else {
-      for (int i = 0; i < kCount; ++i) out[i] = static_cast<std::uint16_t>(codec::bf16_of(bits[i]));
+      for (int i = 0; i < kCount; ++i) out[i] = static_cast<std::uint16_t>(to_bf16<Source>(bits[i]));
     }
   }
 };
