@@ -1,0 +1,197 @@
+// `ferry info`: what this machine has, what each backend would use, and the memory a shape needs on every rank.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "ferry/commands.h"
+#include "ferry/ferry.h"
+#include "ferry/memory.h"
+#include "ferry/models.h"
+#include "ferry/options.h"
+#include "ferry/table.h"
+
+namespace ferry::app {
+namespace {
+
+struct InfoCommand {
+  std::string backend = "auto";
+  std::string model;
+  int ranks = 0;
+  int experts = 0;
+  int top_k = 0;
+  int tokens = 0;
+  int hidden = 0;
+  int alignment = 0;
+  std::string format = "bf16";
+  std::string combine = "by_rank";
+  bool shared = false;
+  bool tiled = false;
+  bool json = false;
+
+  void run() const;
+  bool asks_for_shape() const {
+    return !model.empty() || ranks != 0 || experts != 0 || top_k != 0 || tokens != 0 || hidden != 0;
+  }
+  Shape shape() const;
+  ExchangeOptions options() const;
+};
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+std::string simd() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") != 0)
+    return __builtin_cpu_supports("avx512bf16") != 0 ? "AVX-512 with bf16" : "AVX-512";
+  if (__builtin_cpu_supports("avx2") != 0) return "AVX2";
+  return "SSE2";
+#elif defined(__aarch64__)
+  return "NEON";
+#else
+  return "none known";
+#endif
+}
+
+Json devices() {
+  return {{"kind", "cpu"},
+          {"name", cpu_name()},
+          {"cores", std::max(1u, std::thread::hardware_concurrency())},
+          {"simd", simd()},
+          {"memory_bytes", total_memory()},
+          {"memory_available_bytes", memory_left()}};
+}
+
+Table backend_table() {
+  Table table({{"backend", "backend", true}, {"works", "here", true}, {"use", "what it would use", true}});
+  for (const Backend& known : backends()) {
+    const std::string use = known.why_missing != nullptr
+                                ? std::string("this build does not have it: ") + known.why_missing
+                                : fmt::format("ranks are {}, 1 to {}, one node; links are shared memory",
+                                              known.ranks_are, kMaxRanksPerNode);
+    table.add_row({text_cell(known.name), yes_no_cell(known.why_missing == nullptr, "yes", "no"), text_cell(use)});
+  }
+  return table;
+}
+
+Shape InfoCommand::shape() const {
+  Shape wanted{ranks == 0 ? 4 : ranks, experts, top_k, tokens == 0 ? 128 : tokens, hidden};
+  if (!model.empty()) {
+    const Model* known = find_model(model);
+    if (known == nullptr) {
+      std::string names;
+      for (const Model& each : kModels) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
+      throw Error(ErrorKind::invalid_argument, fmt::format("--model {}: must be one of {}", model, names));
+    }
+    if (wanted.experts == 0) wanted.experts = known->experts;
+    if (wanted.top_k == 0) wanted.top_k = known->top_k;
+    if (wanted.hidden == 0) wanted.hidden = known->hidden;
+  } else if (experts == 0 || top_k == 0 || hidden == 0) {
+    throw Error(ErrorKind::invalid_argument, "a shape needs --model, or --experts, --top-k and --hidden");
+  }
+  require_valid(wanted);
+  return wanted;
+}
+
+ExchangeOptions InfoCommand::options() const {
+  ExchangeOptions wanted;
+  wanted.format = format_named(format);
+  wanted.reduction = reduction_named(combine);
+  wanted.fused_shared_expert = shared;
+  wanted.tiled_scales = tiled;
+  wanted.expert_alignment = alignment;
+  return wanted;
+}
+
+Table region_table(const MemoryUse& use) {
+  Table table({{"region", "exchange memory, each rank", true}, {"bytes", "size"}});
+  for (const MemoryUse::Region& region : use.regions)
+    if (region.bytes != 0) table.add_row({text_cell(region.name), bytes_cell(region.bytes)});
+  table.add_row({text_cell("total"), bytes_cell(use.total)});
+  return table;
+}
+
+// Ranks with the same number of experts have the same sizes: one line for each of the two kinds.
+Table output_table(const Shape& shape, const ExchangeOptions& options) {
+  Table table({{"ranks", "outputs of dispatch, ranks", true},
+               {"experts", "experts"},
+               {"row_capacity", "row capacity"},
+               {"payload_bytes", "payload"},
+               {"scale_bytes", "scales"},
+               {"src_info_bytes", "src_info"}});
+  const int larger = shape.experts % shape.ranks;
+  for (const auto& [first, last] : {std::pair{0, larger - 1}, std::pair{larger, shape.ranks - 1}}) {
+    if (first > last) continue;
+    const RowLayout layout = row_layout(shape, options, first);
+    std::uint64_t scales = size_of(layout.scale_dtype);
+    for (const std::int64_t extent : layout.scales_shape(layout.min_row_capacity))
+      scales *= static_cast<std::uint64_t>(extent);
+    const auto rows = static_cast<std::uint64_t>(layout.min_row_capacity);
+    table.add_row({text_cell(first == last ? std::to_string(first) : fmt::format("{} to {}", first, last)),
+                   count_cell(num_local_experts(shape, first)), count_cell(layout.min_row_capacity),
+                   bytes_cell(rows * static_cast<std::uint64_t>(layout.payload_row_bytes)), bytes_cell(scales),
+                   bytes_cell(8 * rows)});
+  }
+  return table;
+}
+
+void InfoCommand::run() const {
+  choose_backend(backend);
+  const Json device = devices();
+  Json report = {{"version", kVersion}, {"devices", Json::array({device})}, {"backends", backend_table().json()}};
+  std::string text = fmt::format("ferry {}\n\n{}, {} cores, {}, {} of memory ({} available)\n\n", kVersion,
+                                 device["name"].get<std::string>(), device["cores"].get<unsigned>(), simd(),
+                                 human_bytes(device["memory_bytes"]), human_bytes(device["memory_available_bytes"]));
+  text += backend_table().text();
+  if (asks_for_shape()) {
+    const Shape wanted = shape();
+    require_ranks(choose_backend(backend), wanted.ranks, 1);
+    const ExchangeOptions with = options();
+    const MemoryUse use = memory_use(wanted, with);
+    const Table outputs = output_table(wanted, with);
+    report["shape"] = {{"ranks", wanted.ranks},   {"experts", wanted.experts},
+                       {"top_k", wanted.top_k},   {"tokens", wanted.max_tokens},
+                       {"hidden", wanted.hidden}, {"format", format},
+                       {"combine", combine},      {"message_bytes", message_bytes(with.format, wanted.hidden)}};
+    report["exchange_memory_bytes"] = use.total;
+    report["exchange_memory"] = region_table(use).json();
+    report["outputs"] = outputs.json();
+    text += fmt::format(
+        "\n{}, {}, {}; a message is {}\n\n{}\n{}\nThe caller owns the outputs. A row capacity is the worst case; the "
+        "system gives memory to rows that are written.\n",
+        to_string(wanted), format, combine, human_bytes(message_bytes(with.format, wanted.hidden)),
+        region_table(use).text(), outputs.text());
+  }
+  json ? print(report) : print(text);
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app) {
+  const auto command = std::make_shared<InfoCommand>();
+  CLI::App& info = *app.add_subcommand("info", "Show devices, backends, and the memory that a shape needs");
+  add_backend_option(info, command->backend);
+  info.add_option("--model", command->model, "Shape of a named model, such as deepseek-v3");
+  info.add_option("--ranks", command->ranks, "Ranks (4 where a shape is asked for)");
+  info.add_option("--experts", command->experts, "Experts over all ranks");
+  info.add_option("--top-k", command->top_k, "Experts of a token");
+  info.add_option("--tokens", command->tokens, "Most tokens of a rank in a round (128 where a shape is asked for)");
+  info.add_option("--hidden", command->hidden, "Columns of a token");
+  info.add_option("--alignment", command->alignment, "First row of an expert; 0: the format's default")
+      ->capture_default_str();
+  add_format_option(info, command->format);
+  add_combine_option(info, command->combine);
+  info.add_flag("--shared-expert", command->shared, "With a fused shared expert");
+  info.add_flag("--tiled-scales", command->tiled, "mxfp8 scales in tiles");
+  add_json_flag(info, command->json);
+  info.callback([command] { command->run(); });
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,257 @@
+// The ranks of a layer: each is a thread that dispatches its tokens, runs its experts and combines, round after round.
+#include "ferry/layer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "ferry/rank_buffers.h"
+
+namespace ferry::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// All ranks enter a call together, so this is only ever the time of the call itself, on a machine of any speed.
+constexpr std::chrono::minutes kCallDeadline{5};
+
+// Where the ranks meet between the phases of a round. A rank that fails leaves, and the others learn of it here and
+// not by a deadline.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : barrier_(ranks) {}
+  bool all_well() {
+    barrier_.arrive_and_wait();
+    return !failed_.load();
+  }
+  void fail() {
+    failed_.store(true);
+    barrier_.arrive_and_drop();
+  }
+
+ private:
+  std::barrier<> barrier_;
+  std::atomic<bool> failed_{false};
+};
+
+// The seconds of each round's phases on its slowest rank.
+class Timing {
+ public:
+  explicit Timing(std::int64_t rounds) : seconds_(static_cast<std::size_t>(rounds) * kPhases) {}
+  enum Phase { kDispatch, kExperts, kCombine, kPhases };
+  void add(std::int64_t round, Phase phase, Clock::time_point start) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const std::lock_guard lock(guard_);
+    double& slowest = seconds_[static_cast<std::size_t>(round) * kPhases + phase];
+    slowest = std::max(slowest, seconds);
+  }
+  double total(Phase phase) const {
+    double sum = 0;
+    for (std::size_t i = phase; i < seconds_.size(); i += kPhases) sum += seconds_[i];
+    return sum;
+  }
+
+ private:
+  std::mutex guard_;
+  std::vector<double> seconds_;
+};
+
+// Everything that the ranks of one run share.
+struct Team {
+  const Layer& layer;
+  const LayerOptions& options;
+  const LayerPlan& plan;
+  float* output;
+  const std::function<void(std::int64_t)>& progress;
+  const RowsObserver& observer;
+  Meeting meeting;
+  Timing timing;
+  std::mutex guard;
+  LayerReport report;
+};
+
+class RankRun {
+ public:
+  RankRun(Team& team, World& world)
+      : team_(team),
+        rank_(world.rank()),
+        mine_(tokens_of_rank(team.layer.tokens, team.options.ranks, rank_)),
+        exchange_(world, team.plan.shape, team.plan.exchange),
+        buffers_(exchange_.layout(), team.plan.shape),
+        runner_(team.layer.hidden, team.layer.largest_inter()) {}
+
+  void run() {
+    for (std::int64_t round = 0; round < team_.plan.rounds; ++round)
+      if (!run_round(round)) return;
+    const Stats stats = exchange_.stats();
+    const std::lock_guard lock(team_.guard);
+    for (int peer = 0; peer < team_.options.ranks; ++peer) {
+      if (peer == rank_) continue;
+      team_.report.messages += stats.messages_sent[static_cast<std::size_t>(peer)];
+      team_.report.wire_bytes += stats.bytes_sent[static_cast<std::size_t>(peer)];
+    }
+    team_.report.non_finite_blocks += stats.non_finite_blocks;
+    team_.report.rows += rows_done_;
+  }
+
+ private:
+  bool run_round(std::int64_t round) {
+    const std::int64_t most = team_.plan.shape.max_tokens;
+    const std::int64_t done = std::min(round * most, mine_.count);
+    const TokenSpan tokens{mine_.begin + done, std::min(most, mine_.count - done)};
+    to_bf16(team_.layer.x + tokens.begin * team_.layer.hidden, buffers_.tokens(),
+            static_cast<std::size_t>(tokens.count) * static_cast<std::size_t>(team_.layer.hidden));
+    if (!team_.meeting.all_well()) return false;
+    Clock::time_point start = Clock::now();
+    exchange_.dispatch(dispatch_input(tokens), buffers_.dispatch_output());
+    team_.timing.add(round, Timing::kDispatch, start);
+    start = Clock::now();
+    for (int group = 0; group < exchange_.layout().groups; ++group) run_group(group);
+    team_.timing.add(round, Timing::kExperts, start);
+    if (!team_.meeting.all_well()) return false;
+    start = Clock::now();
+    combine(tokens);
+    team_.timing.add(round, Timing::kCombine, start);
+    if (team_.observer) team_.observer(rank_, buffers_.rows());
+    return true;
+  }
+
+  // A view of `count` lines of one of the layer's [tokens, columns] arrays.
+  static ConstTensor lines(const void* data, DType dtype, const TokenSpan& tokens, int columns) {
+    const auto skipped = static_cast<std::size_t>(tokens.begin) * static_cast<std::size_t>(columns) * size_of(dtype);
+    return {static_cast<const std::byte*>(data) + skipped, dtype, {tokens.count, columns}};
+  }
+
+  DispatchInput dispatch_input(const TokenSpan& tokens) const {
+    DispatchInput in;
+    in.tokens = ConstTensor(buffers_.tokens(), DType::bf16, {tokens.count, team_.layer.hidden});
+    in.topk_ids = lines(team_.layer.ids.data, team_.layer.ids.dtype, tokens, team_.layer.top_k);
+    if (team_.options.reduction == Reduction::by_rank)
+      in.topk_weights = lines(team_.layer.weights, DType::f32, tokens, team_.layer.top_k);
+    in.input_scale = &team_.options.input_scale;
+    return in;
+  }
+
+  void run_group(int group) {
+    const bool is_shared = team_.layer.shared_inter != 0 && group == 0;
+    const int expert = first_expert(team_.plan.shape, rank_) + group - (team_.layer.shared_inter != 0 ? 1 : 0);
+    const ExpertWeights weights = is_shared ? team_.layer.shared_expert() : team_.layer.expert(expert);
+    const TokenSpan rows = buffers_.rows_of_group(group);
+    for (std::int64_t done = 0; done < rows.count; done += ExpertRunner::kMostRows) {
+      const TokenSpan some{rows.begin + done, std::min(ExpertRunner::kMostRows, rows.count - done)};
+      buffers_.decode(team_.options.format, team_.options.input_scale, group, some);
+      runner_.run(weights, buffers_.decoded(), some.count, buffers_.expert_rows() + some.begin * team_.layer.hidden);
+      rows_done_ += static_cast<std::uint64_t>(some.count);
+      if (team_.progress) team_.progress(some.count);
+    }
+  }
+
+  void combine(const TokenSpan& tokens) {
+    CombineInput in;
+    in.rows = ConstTensor(buffers_.expert_rows(), DType::bf16, {buffers_.row_capacity(), team_.layer.hidden});
+    in.src_info = buffers_.dispatch_output().src_info;
+    if (team_.options.reduction == Reduction::exact)
+      in.topk_weights = lines(team_.layer.weights, DType::f32, tokens, team_.layer.top_k);
+    CombineOutput out;
+    out.tokens =
+        Tensor(team_.output + tokens.begin * team_.layer.hidden, DType::f32, {tokens.count, team_.layer.hidden});
+    exchange_.combine(in, out);
+  }
+
+  Team& team_;
+  const int rank_;
+  const TokenSpan mine_;
+  Exchange exchange_;
+  RankBuffers buffers_;
+  ExpertRunner runner_;
+  std::uint64_t rows_done_ = 0;
+};
+
+// Ranks that share the cores run one-threaded products; a rank alone may use all of them.
+int product_threads(int ranks) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return std::max(1, cores / ranks);
+}
+
+}  // namespace
+
+std::int64_t Layer::id(std::int64_t token, int k) const {
+  const std::int64_t index = token * top_k + k;
+  return ids.dtype == DType::i32 ? static_cast<const std::int32_t*>(ids.data)[index]
+                                 : static_cast<const std::int64_t*>(ids.data)[index];
+}
+
+ExpertWeights Layer::expert(int index) const {
+  const std::int64_t half = static_cast<std::int64_t>(inter) * hidden;
+  return {gate_up + 2 * half * index, down + half * index, inter};
+}
+
+TokenSpan tokens_of_rank(std::int64_t tokens, int ranks, int rank) {
+  const std::int64_t more = tokens % ranks;
+  return {rank * (tokens / ranks) + std::min<std::int64_t>(rank, more), tokens / ranks + (rank < more ? 1 : 0)};
+}
+
+LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
+  const std::int64_t most = std::max<std::int64_t>(1, tokens_of_rank(layer.tokens, options.ranks, 0).count);
+  LayerPlan plan;
+  plan.rounds = options.one_round ? 1 : (most + kMostTokensPerRound - 1) / kMostTokensPerRound;
+  const std::int64_t per_round = (most + plan.rounds - 1) / plan.rounds;  // rounds of like size
+  if (per_round > std::int64_t{1} << 30)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} tokens for a rank in one round: must be at most {}", per_round, 1 << 30));
+  plan.shape = {options.ranks, layer.experts, layer.top_k, static_cast<int>(per_round), layer.hidden};
+  require_valid(plan.shape);
+  plan.exchange.format = options.format;
+  plan.exchange.reduction = options.reduction;
+  plan.exchange.fused_shared_expert = layer.shared_inter != 0;
+  plan.exchange.deadline = kCallDeadline;
+  row_layout(plan.shape, plan.exchange, 0);
+  return plan;
+}
+
+std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan) {
+  const auto ranks = static_cast<std::uint64_t>(plan.shape.ranks);
+  const auto hidden = static_cast<std::uint64_t>(layer.hidden);
+  const std::uint64_t tokens = ranks * static_cast<std::uint64_t>(plan.shape.max_tokens);
+  // Every (token, k) is one row on one rank, however the tokens are routed; padding adds to each group.
+  const RowLayout rows = row_layout(plan.shape, plan.exchange, 0);
+  const std::uint64_t padding =
+      ranks * static_cast<std::uint64_t>(rows.groups) * static_cast<std::uint64_t>(rows.alignment - 1);
+  const std::uint64_t most_rows =
+      tokens * static_cast<std::uint64_t>(layer.top_k + (layer.shared_inter != 0 ? 1 : 0)) + padding;
+  const std::uint64_t row_bytes = message_bytes(plan.exchange.format, layer.hidden) + hidden * sizeof(Bf16) + 8;
+  return {{"buffers of the exchange", ranks * memory_use(plan.shape, plan.exchange).total},
+          {"rows of the experts", most_rows * row_bytes},
+          {"tokens of a round", tokens * hidden * sizeof(Bf16)},
+          {"scratch of the experts", ranks * (ExpertRunner::bytes(layer.hidden, layer.largest_inter()) +
+                                              RankBuffers::decoded_bytes(layer.hidden))}};
+}
+
+LayerReport run_layer(const Layer& layer, const LayerOptions& options, float* output,
+                      const std::function<void(std::int64_t)>& progress, const RowsObserver& observer) {
+  const LayerPlan plan = plan_layer(layer, options);
+  Team team{layer, options, plan, output, progress, observer, Meeting(options.ranks), Timing(plan.rounds), {}, {}};
+  set_product_threads(product_threads(options.ranks));
+  run_ranks(options.ranks, [&](World& world) {
+    try {
+      RankRun(team, world).run();
+    } catch (...) {
+      team.meeting.fail();
+      throw;
+    }
+  });
+  team.report.rounds = plan.rounds;
+  team.report.dispatch_seconds = team.timing.total(Timing::kDispatch);
+  team.report.expert_seconds = team.timing.total(Timing::kExperts);
+  team.report.combine_seconds = team.timing.total(Timing::kCombine);
+  team.report.message_bytes = message_bytes(options.format, layer.hidden);
+  team.report.dispatch_bytes = team.report.messages * team.report.message_bytes;
+  return team.report;
+}
+
+}  // namespace ferry::app

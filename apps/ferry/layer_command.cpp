@@ -1,0 +1,171 @@
+// `ferry layer`: an MoE layer on the user's tensors, from .npy files to a .npy file.
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "ferry/commands.h"
+#include "ferry/dump.h"
+#include "ferry/layer_inputs.h"
+#include "ferry/options.h"
+#include "ferry/oracle.h"
+#include "ferry/progress.h"
+#include "ferry/table.h"
+
+namespace ferry::app {
+namespace {
+
+struct LayerCommand {
+  std::string backend = "auto";
+  int ranks = 0;
+  int nodes = 1;
+  std::string format = "bf16";
+  std::string combine = "by_rank";
+  float input_scale = 1.0f;
+  LayerPaths paths;
+  std::string output;
+  std::string dump;
+  bool check = false;
+  bool json = false;
+
+  void run() const;
+  void print_report(const LayerReport& report, const Layer& layer, const std::optional<CheckResult>& checked) const;
+};
+
+CheckResult run_check(const Layer& layer, const LayerOptions& options, const float* output) {
+  Progress progress("check: tokens", layer.tokens);
+  return check_layer(layer, options, output, OracleTokens::as_sent,
+                     [&](std::int64_t tokens) { progress.advance(tokens); });
+}
+
+void require_passed(const CheckResult& checked, const std::string& output) {
+  if (checked.ok) return;
+  throw CommandFailed(fmt::format(
+      "--check: the error is {:.3g} times its bound at token {}, column {} (largest error {:.6g}); {} is not written",
+      checked.worst_share, checked.worst_token, checked.worst_column, checked.max_error, output));
+}
+
+void LayerCommand::run() const {
+  require_ranks(choose_backend(backend), ranks, nodes);
+  require_input_scale(input_scale);
+  const LayerOptions options{ranks, format_named(format), reduction_named(combine), input_scale, !dump.empty()};
+  const LayerInputs inputs(paths);
+  const Layer& layer = inputs.layer();
+  const LayerPlan plan = plan_layer(layer, options);
+  const std::size_t output_bytes =
+      static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden) * sizeof(float);
+  std::vector<MemoryNeed> needs = inputs.memory();
+  for (MemoryNeed& need : layer_memory(layer, plan)) needs.push_back(std::move(need));
+  needs.push_back({"--output " + output, output_bytes});
+  if (check) needs.push_back(check_memory(layer));
+  require_memory(needs, memory_left());
+  const std::int64_t entries = inputs.check_ids();
+  NpyWriter output_file("--output", output);
+  const auto dumped = dump.empty() ? nullptr : std::make_unique<Dump>(dump, ranks);
+
+  const Pages values(output_bytes);
+  LayerReport report;
+  {
+    Progress progress("layer: rows", entries + (layer.shared_inter != 0 ? layer.tokens : 0));
+    const auto advance = [&](std::int64_t rows) { progress.advance(rows); };
+    const auto observe = [&](int rank, const RankRows& rows) { dumped->write(rank, rows); };
+    report = run_layer(layer, options, values.as<float>(), advance, dumped ? RowsObserver(observe) : RowsObserver());
+  }
+  std::optional<CheckResult> checked;
+  if (check) {
+    checked = run_check(layer, options, values.as<float>());
+    require_passed(*checked, output);
+  }
+  output_file.begin(DType::f32, {layer.tokens, layer.hidden});
+  output_file.write(values.data(), output_bytes);
+  if (dumped) dumped->commit();
+  output_file.commit();
+  print_report(report, layer, checked);
+}
+
+void LayerCommand::print_report(const LayerReport& report, const Layer& layer,
+                                const std::optional<CheckResult>& checked) const {
+  Json json_report = {
+      {"tokens", layer.tokens},
+      {"hidden", layer.hidden},
+      {"experts", layer.experts},
+      {"top_k", layer.top_k},
+      {"ranks", ranks},
+      {"format", format},
+      {"combine", combine},
+      {"rounds", report.rounds},
+      {"rows", report.rows},
+      {"message_bytes", report.message_bytes},
+      {"messages", report.messages},
+      {"dispatch_bytes", report.dispatch_bytes},
+      {"wire_bytes", report.wire_bytes},
+      {"non_finite_blocks", report.non_finite_blocks},
+      {"dispatch_seconds", report.dispatch_seconds},
+      {"expert_seconds", report.expert_seconds},
+      {"combine_seconds", report.combine_seconds},
+      {"output", output},
+  };
+  if (checked)
+    json_report["check"] = {{"ok", checked->ok},
+                            {"max_error", checked->max_error},
+                            {"bound_there", checked->bound_there},
+                            {"worst_share_of_bound", checked->worst_share},
+                            {"rms_error", checked->rms_error},
+                            {"rms_value", checked->rms_value}};
+  if (json) return print(json_report);
+
+  Table table({{"quantity", "quantity", true}, {"value", "value", true}});
+  const auto row = [&](const char* name, const std::string& value) {
+    table.add_row({text_cell(name), text_cell(value)});
+  };
+  row("layer", fmt::format("{} tokens x {}, top-{} of {} experts{}", layer.tokens, layer.hidden, layer.top_k,
+                           layer.experts, layer.shared_inter != 0 ? " and a shared one" : ""));
+  row("exchange", fmt::format("{} ranks, {}, {}, {} round{}", ranks, format, combine, report.rounds,
+                              report.rounds == 1 ? "" : "s"));
+  row("wire",
+      fmt::format("{} messages of {}: {}; with routing and results {}",
+                  count_cell(static_cast<std::int64_t>(report.messages)).text, human_bytes(report.message_bytes),
+                  human_bytes(report.dispatch_bytes), human_bytes(report.wire_bytes)));
+  row("time", fmt::format("dispatch {}, experts {}, combine {}", human_seconds(report.dispatch_seconds),
+                          human_seconds(report.expert_seconds), human_seconds(report.combine_seconds)));
+  if (report.non_finite_blocks != 0)
+    row("non-finite", fmt::format("{} blocks of the tokens hold a NaN or an infinity", report.non_finite_blocks));
+  if (checked)
+    row("check",
+        fmt::format(
+            "ok: largest error {:.3g} (its bound {:.3g}), at most {:.1f} % of the bound anywhere; RMS {:.3g} of {:.3g}",
+            checked->max_error, checked->bound_there, 100 * checked->worst_share, checked->rms_error,
+            checked->rms_value));
+  row("output", output);
+  print(table.text());
+}
+
+}  // namespace
+
+void add_layer_command(CLI::App& app) {
+  const auto command = std::make_shared<LayerCommand>();
+  CLI::App& layer = *app.add_subcommand("layer", "Run an MoE layer on your tensors (.npy files)");
+  add_backend_option(layer, command->backend);
+  layer.add_option("--ranks", command->ranks, "Ranks that the tokens and the experts are split over")->required();
+  layer.add_option("--nodes", command->nodes, "Nodes that the ranks are split over")->capture_default_str();
+  add_format_option(layer, command->format);
+  add_combine_option(layer, command->combine);
+  layer.add_option("--input-scale", command->input_scale, "Scale of the tokens, for nvfp4")->capture_default_str();
+  layer.add_option("--tokens", command->paths.tokens, "float32 [tokens, hidden]")->required();
+  layer.add_option("--topk-ids", command->paths.ids, "int32 or int64 [tokens, K]; -1: no expert")->required();
+  layer.add_option("--topk-weights", command->paths.weights, "float32 [tokens, K]")->required();
+  layer.add_option("--gate-up", command->paths.gate_up, "float32 [experts, 2*inter, hidden]: gate rows, then up rows")
+      ->required();
+  layer.add_option("--down", command->paths.down, "float32 [experts, hidden, inter]")->required();
+  layer.add_option("--shared-gate-up", command->paths.shared_gate_up,
+                   "float32 [2*inter, hidden]: an expert for all tokens");
+  layer.add_option("--shared-down", command->paths.shared_down, "float32 [hidden, inter]");
+  layer.add_option("--output", command->output, "float32 [tokens, hidden]; appears when complete")->required();
+  layer.add_option("--dump", command->dump, "Write each rank's dispatched rows to DIR/rank<r>/; one round")
+      ->type_name("DIR");
+  layer.add_flag("--check", command->check, "Compare with a dense float64 oracle; fail beyond the derived bound");
+  add_json_flag(layer, command->json);
+  layer.callback([command] { command->run(); });
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,56 @@
+// `ferry`: parses the command line, runs one subcommand, and turns what it throws into one line and an exit code.
+#include <algorithm>
+#include <cstdio>
+#include <new>
+
+#include "ferry/bench_command.h"
+#include "ferry/commands.h"
+#include "ferry/error.h"
+#include "ferry/ferry.h"
+
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kBadUse = 2;
+
+int report(std::string message, int code) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  std::fprintf(stderr, "ferry: %s\n", message.c_str());
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Carries Mixture-of-Experts tokens to the ranks that own their experts, and back.", "ferry");
+  app.set_version_flag("--version", std::string("ferry ") + ferry::kVersion);
+  app.require_subcommand(1);
+  app.footer("Exit code: 0 done, 1 failed, 2 bad use. `ferry COMMAND --help` explains a command.");
+  ferry::app::add_demo_command(app);
+  ferry::app::add_layer_command(app);
+  ferry::app::add_codec_command(app);
+  ferry::app::add_bench_command(app);
+  ferry::app::add_verify_command(app);
+  ferry::app::add_info_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked_for_help) {
+    return app.exit(asked_for_help);
+  } catch (const CLI::ParseError& error) {
+    return report(std::string(error.what()) + " (see --help)", kBadUse);
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return report("cannot write to standard output", kFailure);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const ferry::Error& error) {
+    return report(error.what(), error.kind() == ferry::ErrorKind::invalid_argument ? kBadUse : kFailure);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kFailure);
+  } catch (const std::exception& error) {
+    return report(error.what(), kFailure);
+  }
+}

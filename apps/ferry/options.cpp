@@ -1,0 +1,80 @@
+// The shared options: their texts, and the refusals of values that cannot work.
+#include "ferry/options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace ferry::app {
+
+const std::vector<Backend>& backends() {
+  static const std::vector<Backend> list = {
+      {"cpu", "threads of this process", nullptr},
+      {"shmem", "processes under oshrun", "it was built without OpenSHMEM"},
+      {"cuda", "GPUs of this host", "it was built without CUDA"},
+      {"nvshmem", "GPUs of many hosts", "it was built without NVSHMEM"},
+  };
+  return list;
+}
+
+void add_backend_option(CLI::App& command, std::string& backend) {
+  std::vector<std::string> names = {"auto"};
+  for (const Backend& known : backends()) names.emplace_back(known.name);
+  command.add_option("--backend", backend, "What the ranks are: auto takes the best one found")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
+}
+
+void add_json_flag(CLI::App& command, bool& json) { command.add_flag("--json", json, "Print JSON instead of a table"); }
+
+void add_format_option(CLI::App& command, std::string& format) {
+  std::string names;
+  for (const AnyFormat& known : all_formats()) names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name());
+  command.add_option("--format", format, "Token format: " + names)->capture_default_str();
+}
+
+void add_combine_option(CLI::App& command, std::string& combine) {
+  command
+      .add_option("--combine", combine,
+                  "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does")
+      ->check(CLI::IsMember({"exact", "by_rank"}))
+      ->capture_default_str();
+}
+
+const Backend& choose_backend(const std::string& name) {
+  for (const Backend& backend : backends()) {
+    if (name != "auto" && name != backend.name) continue;
+    if (backend.why_missing == nullptr) return backend;
+    if (name != "auto")
+      throw Error(
+          ErrorKind::unsupported,
+          fmt::format("--backend {}: this build does not have it, {}; --backend cpu works", name, backend.why_missing));
+  }
+  throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", name));
+}
+
+Reduction reduction_named(const std::string& name) {
+  if (name == "exact") return Reduction::exact;
+  if (name == "by_rank") return Reduction::by_rank;
+  throw Error(ErrorKind::invalid_argument, fmt::format("--combine {}: must be exact or by_rank", name));
+}
+
+void require_in_range(const char* option, std::int64_t value, std::int64_t low, std::int64_t high) {
+  if (value < low || value > high)
+    throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {} to {}", option, value, low, high));
+}
+
+void require_ranks(const Backend& backend, int ranks, int nodes) {
+  require_in_range("--ranks", ranks, 1, kMaxRanksPerNode);
+  if (nodes != 1)
+    throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: backend {} has 1 node, its ranks are {}", nodes,
+                                                         backend.name, backend.ranks_are));
+}
+
+void require_input_scale(float input_scale) {
+  if (!std::isfinite(input_scale) || input_scale <= 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--input-scale {}: must be finite and greater than 0", input_scale));
+}
+
+}  // namespace ferry::app
