@@ -13,13 +13,13 @@ constexpr int kLost = 2;
 constexpr ferry::Shape kShape{.ranks = 4, .experts = 4, .top_k = 2, .max_tokens = 1, .hidden = kHidden};
 
 // One token, to expert 0 and to the lost rank's; each expert adds 1. What comes home in column 0.
-float run_round(ferry::Exchange& exchange) {
+float run_round(ferry::Exchange& exchange, const ferry::CallOptions& call = {}) {
   RankMemory memory(exchange);
   const std::vector<float> token(kHidden, 5.0f);
   const std::vector<std::int32_t> ids = {0, kLost};
   exchange.dispatch(
       {.tokens = {token.data(), ferry::DType::f32, {1, kHidden}}, .topk_ids = {ids.data(), ferry::DType::i32, {1, 2}}},
-      memory.arrivals());
+      memory.arrivals(), call);
   memory.run_experts([](int, const std::vector<float>& row, float* result) {
     for (std::size_t column = 0; column < row.size(); ++column) result[column] = row[column] + 1;
   });
@@ -29,13 +29,13 @@ float run_round(ferry::Exchange& exchange) {
 }
 
 bool run_rank(ferry::World& world) {
-  ferry::Exchange whole(world, kShape, {.deadline = std::chrono::milliseconds(200)});
+  ferry::Exchange whole(world, kShape);
   if (run_round(whole) != 12) return false;  // two experts, 6 each
   if (world.rank() == kLost) return true;    // goes away without a word
 
   int missing = -1;
   try {
-    run_round(whole);
+    run_round(whole, {.deadline = std::chrono::milliseconds(400)});
   } catch (const ferry::PeerMissing& error) {
     missing = error.record().missing_rank;
     if (world.rank() == 0) std::printf("%s\n", error.what());

@@ -43,20 +43,28 @@ class RankMemory {
     return in;
   }
 
-  // Calls expert(group, values, result) for each arrived row: its values, and where its `hidden` results go. Padding
-  // rows are left out. For formats that keep a row's scales side by side, and for bf16.
-  template <class Expert>
-  void run_experts(const Expert& expert) {
+  // Calls work(group, row) for each row that a token arrived in; padding rows are left out.
+  template <class Work>
+  void for_each_row(const Work& work) const {
+    for (int group = 0; group < layout_.groups; ++group)
+      for (std::uint32_t row = row_offsets_[size(group)]; row < row_offsets_[size(group) + 1]; ++row)
+        if (src_info_[2 * row] >= 0) work(group, row);
+  }
+
+  // The values of an arrived row. For bf16 and for formats that keep the scales of a row side by side.
+  std::vector<float> values(std::uint32_t row) const {
     std::vector<float> values(size(layout_.hidden));
     const std::size_t scale_bytes = size(layout_.scales_per_row) * ferry::size_of(layout_.scale_dtype);
-    for (int group = 0; group < layout_.groups; ++group) {
-      for (std::size_t row = row_offsets_[size(group)]; row < row_offsets_[size(group) + 1]; ++row) {
-        if (src_info_[2 * row] < 0) continue;
-        format_.decode(ferry::SerialGroup{}, payload_.data() + row * size(layout_.payload_row_bytes),
-                       scales_.data() + row * scale_bytes, layout_.hidden, 1.0f, values.data());
-        expert(group, values, results_.data() + row * size(layout_.hidden));
-      }
-    }
+    format_.decode(ferry::SerialGroup{}, payload_.data() + row * size(layout_.payload_row_bytes),
+                   scales_.data() + row * scale_bytes, layout_.hidden, 1.0f, values.data());
+    return values;
+  }
+  float* result(std::uint32_t row) { return results_.data() + row * size(layout_.hidden); }
+
+  // Calls expert(group, values, result) for each of those rows: its values, and where its `hidden` results go.
+  template <class Expert>
+  void run_experts(const Expert& expert) {
+    for_each_row([&](int group, std::uint32_t row) { expert(group, values(row), result(row)); });
   }
 
  private:
