@@ -139,6 +139,9 @@ class HostExchange final : public ExchangeBackend {
   }
 
  private:
+  // Rows of one call from which on they go past the cache: about what a core has to itself.
+  static constexpr std::size_t kBytesPastCache = std::size_t{4} << 20;
+
   static std::uint64_t row_bytes(const RowLayout& layout, const ExchangeOptions& options) {
     return static_cast<std::uint64_t>(layout.payload_row_bytes) +
            static_cast<std::uint64_t>(layout.scales_per_row) * static_cast<std::uint64_t>(options.format.scale_bytes());
@@ -222,10 +225,15 @@ class HostExchange final : public ExchangeBackend {
     require_no_one_missing(await_routing(plan_, *fabric_, group_, epoch));
     find_row_starts(plan_, *fabric_, epoch, shared_.end - shared_.begin, starts_);
     write_row_metadata(plan_, group_, starts_, out);
+    HostGroup group = group_;
+    group.past_cache = starts_.group[layout_.groups] * out.row_bytes >= kBytesPastCache;
     on_workers([&](Block block) {
-      return lay_out_shared_rows(plan_, *fabric_, group_, options_.format, shared_.begin, shared_.end, epoch, block,
-                                 starts_, out, scratch_of(block)) &&
-             lay_out_rows(plan_, *fabric_, group_, options_.format, epoch, block, starts_, out, scratch_of(block));
+      const bool ok =
+          lay_out_shared_rows(plan_, *fabric_, group, options_.format, shared_.begin, shared_.end, epoch, block,
+                              starts_, out, scratch_of(block)) &&
+          lay_out_rows(plan_, *fabric_, group, options_.format, epoch, block, starts_, out, scratch_of(block));
+      finish_rows(group);
+      return ok;
     });
     count_received(epoch);
     stats_.add_dispatch();

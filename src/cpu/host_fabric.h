@@ -20,12 +20,11 @@ class Heap {
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  void* block_;
-  std::byte* data_;
+  void* memory_;
   std::size_t bytes_;
 };
 

@@ -9,6 +9,7 @@
 #endif
 
 #include "cpu/codec/simd.h"
+#include "ferry/shape.h"
 
 namespace ferry::cpu {
 namespace {
@@ -18,14 +19,6 @@ constexpr int kAhead = 256;  // columns from a load to its prefetch: the rows of
 using Halves = std::uint16_t __attribute__((vector_size(kLanes * 2)));
 using Words = std::uint32_t __attribute__((vector_size(kLanes * 4)));
 using Floats = float __attribute__((vector_size(kLanes * 4)));
-
-// The one rounding at the end, as float_to_bf16 does it.
-inline Halves round_to_bf16(Words bits) {
-  const Words nearest = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-  const Words quiet = (bits >> 16) | 0x40u;
-  const Words is_nan = (Words)((bits & 0x7FFFFFFFu) > 0x7F800000u);
-  return __builtin_convertvector((nearest & ~is_nan) | (quiet & is_nan), Halves);
-}
 
 // bf16 rows to a bf16 sum: all of by_rank. The sums of kParts * kLanes columns stay in registers.
 struct SumBf16 {
@@ -45,7 +38,11 @@ struct SumBf16 {
     }
 #pragma GCC unroll 4
     for (int part = 0; part < kParts; ++part) {
-      const Halves rounded = round_to_bf16((Words)sum[part]);
+      const Words bits = (Words)sum[part];  // one rounding at the end, as float_to_bf16 does it
+      const Words nearest = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+      const Words quiet = (bits >> 16) | 0x40u;
+      const Words is_nan = (Words)((bits & 0x7FFFFFFFu) > 0x7F800000u);
+      const Halves rounded = __builtin_convertvector((nearest & ~is_nan) | (quiet & is_nan), Halves);
       std::memcpy(out + column + part * kLanes, &rounded, sizeof rounded);
     }
   }
@@ -74,7 +71,10 @@ struct AddRow {
 };
 
 template <class Operation>
-const auto kBest = AtLevel<Operation, typename Operation::Signature>::at(best_simd_level());
+auto best() {
+  static const auto function = AtLevel<Operation, typename Operation::Signature>::at(best_simd_level());
+  return function;
+}
 
 #if defined(__SSE2__)
 // Both 16-byte aligned; `bytes` a multiple of 64.
@@ -99,12 +99,13 @@ void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
 void sum_rows(const HostGroup&, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   const bool all_bf16 = std::none_of(rows, rows + count, [](const SumRow& row) { return row.wide; });
   if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16)
-    return kBest<SumBf16>(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
+    return best<SumBf16>()(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
   constexpr int kColumns = 512;
+  const auto add = best<AddRow>();
   for (int column = 0; column < hidden; column += kColumns) {
     const int columns = std::min(kColumns, hidden - column);
     float sum[kColumns] = {};
-    for (int i = 0; i < count; ++i) kBest<AddRow>(rows[i], column, columns, sum);
+    for (int i = 0; i < count; ++i) add(rows[i], column, columns, sum);
     sink.store(column, sum, columns);
   }
 }

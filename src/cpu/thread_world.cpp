@@ -1,5 +1,6 @@
 // ThreadWorld: ranks as threads of one process. They meet in a Hub that all of them own.
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -153,14 +154,15 @@ class ThreadWorld final : public World {
 
 }  // namespace
 
-Heap::Heap(std::size_t bytes) : block_(std::calloc(1, bytes + HeapMap::kAlignment)), bytes_(bytes) {
-  if (block_ == nullptr)
+// Fresh pages are zero. Huge ones where the system has them: the slots are many and large.
+Heap::Heap(std::size_t bytes)
+    : memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)), bytes_(bytes) {
+  if (memory_ == MAP_FAILED)
     throw Error(ErrorKind::system,
                 fmt::format("no memory for an exchange of {} bytes; make max_tokens smaller", bytes));
-  const auto address = reinterpret_cast<std::uintptr_t>(block_);
-  data_ = reinterpret_cast<std::byte*>((address + HeapMap::kAlignment - 1) / HeapMap::kAlignment * HeapMap::kAlignment);
+  madvise(memory_, bytes, MADV_HUGEPAGE);  // refused where there are none, and that is fine
 }
-Heap::~Heap() { std::free(block_); }
+Heap::~Heap() { munmap(memory_, bytes_); }
 
 }  // namespace ferry::cpu
 
