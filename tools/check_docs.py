@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""What the pages say exists: links, files, headings, commands, options, and the names of the library.
+
+usage: check_docs.py ROOT [--ferry BINARY | --without-commands]
+  links      a relative link of a .md file leads to a file, and to a heading of it where it names one
+  files      a file of the tree that a code span names is there
+  commands   `ferry COMMAND --option` is a command and an option that BINARY knows; `./dev COMMAND` is in `./dev help`
+  names      in docs/coming-from-max.md a name outside the first column of a table is in include/ferry, or in the
+             files of src/ that its line names
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+import sources
+
+NAMES_PAGE = "docs/coming-from-max.md"
+SKIPPED_FOLDERS = ("build", ".venv", ".git", "node_modules")
+FENCE = re.compile(r"^(```|~~~)")
+SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
+FILE = re.compile(r"(?:include|src|apps|tests|docs|examples|tools|benchmarks|cmake|python)/[\w./-]*[\w/-]")
+FERRY = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?ferry +([a-z]+)\b([^;&|#]*)")
+DEV = re.compile(r"\./dev +([a-z]+)")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+NAME = re.compile(r"[A-Za-z_]\w*(?:::\w+)*")
+
+
+class Page:
+    """A markdown file: its lines outside fenced blocks, and the lines inside, joined where they end in a backslash."""
+
+    def __init__(self, path, text):
+        self.path, self.prose, self.code = path, [], []
+        fenced = continued = False
+        for number, line in enumerate(text.splitlines(), 1):
+            if FENCE.match(line.lstrip()):
+                fenced = not fenced
+            elif not fenced:
+                self.prose.append((number, line))
+            elif continued:
+                self.code[-1] = (self.code[-1][0], self.code[-1][1].rstrip("\\") + line)
+            else:
+                self.code.append((number, line))
+            continued = fenced and line.endswith("\\")
+
+    def headings(self):
+        """The anchors of the page, as the usual renderers make them."""
+        titles = [match.group(1) for _, line in self.prose if (match := HEADING.match(line))]
+        return {re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", title).lower()).replace(" ", "-") for title in titles}
+
+    def spans(self):
+        return [(number, span) for number, line in self.prose for span in SPAN.findall(line)]
+
+
+def check_links(page, pages, root):
+    findings = []
+    for number, line in page.prose:
+        for match in LINK.finditer(SPAN.sub("``", line)):
+            target = match.group(1) or match.group(2)
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            where = (pathlib.PurePosixPath(page.path).parent / file) if file else pathlib.PurePosixPath(page.path)
+            resolved = (root / where).resolve()
+            if not resolved.exists() or not resolved.is_relative_to(root):
+                findings.append(f"{page.path}:{number}: link to {target}: no such file")
+                continue
+            leads_to = pages.get(resolved.relative_to(root).as_posix())
+            if anchor and leads_to and anchor not in leads_to.headings():
+                findings.append(f"{page.path}:{number}: link to {target}: no such heading")
+    return findings
+
+
+def check_files(page, root):
+    return [f"{page.path}:{number}: no file {span}" for number, span in page.spans()
+            if FILE.fullmatch(span) and not (root / span).exists()]
+
+
+def commands_of(page):
+    """[(line, command line)] of code blocks and code spans."""
+    return page.code + page.spans()
+
+
+def check_commands(page, help_of, dev_commands):
+    """help_of(command): its help text, or None where there is no such command."""
+    findings = []
+    for number, text in commands_of(page):
+        for match in FERRY.finditer(text):
+            command, rest = match.groups()
+            known = help_of(command)
+            if known is None:
+                findings.append(f"{page.path}:{number}: ferry has no command {command}")
+                continue
+            options = set(OPTION.findall(known))
+            findings += [f"{page.path}:{number}: ferry {command} has no option {option}"
+                         for option in OPTION.findall(rest) if option not in options]
+        findings += [f"{page.path}:{number}: ./dev has no command {command}" for command in DEV.findall(text)
+                     if command not in dev_commands]
+    return findings
+
+
+def body_of(code, name):
+    """What is inside the braces of a struct, class or enum of that name; None without one."""
+    head = re.search(rf"\b(?:struct|class|enum|concept)\s+{name}\b[^;{{]*{{", code)
+    if not head:
+        return None
+    depth, end = 1, head.end()
+    while depth and end < len(code):
+        depth += {"{": 1, "}": -1}.get(code[end], 0)
+        end += 1
+    return code[head.end():end]
+
+
+def has_name(text, name):
+    """Whether the C++ text has the name; in A::B, whether the type A has B."""
+    outer, _, inner = name.removeprefix("ferry::").rpartition("::")
+    where = body_of(sources.code_of(text), outer) if outer else text
+    return where is not None and re.search(rf"\b{inner}\b", where) is not None
+
+
+def check_names(page, root):
+    public = "\n".join(text for _, text in sources.files_under(root, ("include/ferry",)))
+    findings = []
+    for number, line in page.prose:
+        told = line.split("|", 2)[2] if line.startswith("|") else line  # the first column has the other system's names
+        spans = SPAN.findall(told)
+        inside = [root / span for span in spans if FILE.fullmatch(span) and span.startswith("src/")]
+        text = "\n".join([public] + [path.read_text(encoding="utf-8") for path in inside if path.is_file()])
+        findings += [f"{page.path}:{number}: include/ferry has no {span}" for span in spans
+                     if NAME.fullmatch(span) and not has_name(text, span)]
+    return findings
+
+
+def pages_under(root):
+    return {path.relative_to(root).as_posix(): Page(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+            for path in sorted(root.rglob("*.md")) if not set(path.relative_to(root).parts) & set(SKIPPED_FOLDERS)}
+
+
+def output_of(*command):
+    """What the command prints; None where it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+def check(root, binary):
+    """(pages, findings); without a binary the commands are left out."""
+    pages = pages_under(root)
+    findings = []
+    texts = {}
+    if binary:
+        dev_commands = set(re.findall(r"^  ([a-z]+)\b", output_of(str(root / "dev"), "help") or "", re.MULTILINE))
+
+    def help_of(command):
+        if command not in texts:
+            texts[command] = output_of(binary, command, "--help")
+        return texts[command]
+
+    for page in pages.values():
+        findings += check_links(page, pages, root) + check_files(page, root)
+        if binary:
+            findings += check_commands(page, help_of, dev_commands)
+    if NAMES_PAGE in pages:
+        findings += check_names(pages[NAMES_PAGE], root)
+    return pages, findings
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", type=pathlib.Path)
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--ferry", help="the binary that knows its commands")
+    how.add_argument("--without-commands", action="store_true")
+    asked = parser.parse_args()
+    pages, findings = check(asked.root.resolve(), asked.ferry)
+    return sources.finish("docs", len(pages), findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Tests of check_docs: a good tree passes, and each thing that a page can get wrong is found."""
+
+import pathlib
+import tempfile
+import unittest
+
+import check_docs
+
+HEADER = """namespace ferry {
+struct Shape { int ranks = 0; };  // bf16
+class Exchange { public: void dispatch(int in); };
+int first_expert(const Shape& shape);
+}
+"""
+HELP = {"demo": "--out-dir TEXT  where\n--json", "bench": "--format TEXT"}
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name).resolve()
+        self.write("include/ferry/shape.h", HEADER)
+        self.write("src/protocol/dispatch.h", "void send_tokens();")
+        self.write("docs/a.md", "# One title: `x` and *y*\n")
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def findings(self, path, text):
+        self.write(path, text)
+        return check_docs.check(self.root, None)[1]
+
+    def commands(self, text):
+        return check_docs.check_commands(check_docs.Page("README.md", text), HELP.get, {"demo", "test"})
+
+
+class Links(Tree):
+    def test_good_links_pass(self):
+        self.assertEqual(self.findings("README.md", "[a](docs/a.md) [b](docs/a.md#one-title-x-and-y) [c](https://x.org/y)"
+                                                    " ![d](docs/a.md) [e `]` f](docs)\n"), [])
+        self.assertEqual(self.findings("docs/b.md", "[up](../README.md) [same](#here)\n# Here\n"), [])
+
+    def test_broken_links_are_found(self):
+        for text in ("[a](docs/none.md)", "![a](docs/none.svg)", "[a](/docs/a.md)", "[a](../a.md)", "[a](#nowhere)",
+                     "[a](docs/a.md#two)", '<img src="docs/none.svg">'):
+            self.assertEqual(len(self.findings("README.md", text + "\n")), 1, text)
+
+    def test_what_is_code_is_no_link(self):
+        self.assertEqual(self.findings("README.md", "```\n[a](none.md)\n```\n`[a](none.md)`\n"), [])
+
+
+class Files(Tree):
+    def test_a_file_that_a_span_names_is_there(self):
+        self.assertEqual(self.findings("README.md", "`docs/a.md` `src/protocol/` `build/release/ferry` `src/*.h`\n"), [])
+        self.assertEqual(len(self.findings("README.md", "`docs/none.md`\n")), 1)
+
+
+class Commands(Tree):
+    def test_good_commands_pass(self):
+        self.assertEqual(self.commands("`ferry demo --json`, `./dev test`\n```sh\nbuild/release/ferry bench \\\n"
+                                       "  --format bf16 && ./dev demo --out-dir x\n```\n"), [])
+
+    def test_unknown_ones_are_found(self):
+        for text in ("`ferry sail`", "`ferry demo --no-such`", "`./dev sail`", "```\nferry demo \\\n  --format x\n```",
+                     "```\nx; ../ferry sail\n```"):
+            self.assertEqual(len(self.commands(text + "\n")), 1, text)
+
+    def test_an_option_belongs_to_its_own_command(self):
+        self.assertEqual(self.commands("`ferry demo --json | other --thing`, `ferry demo; x --thing`\n"), [])
+
+
+class Names(Tree):
+    def test_names_of_the_library_pass(self):
+        self.assertEqual(self.findings(check_docs.NAMES_PAGE,
+                                       "`Exchange::dispatch` of a `ferry::Shape`, `bf16`, `[n, K]`, `R * T`\n"
+                                       "| `ep_init` | `first_expert` |\n"
+                                       "| `other` | `send_tokens` in `src/protocol/dispatch.h` |\n"), [])
+
+    def test_names_that_are_not_there_are_found(self):
+        for text in ("`Exchange::sail`", "`Ship::dispatch`", "`Shape::dispatch`", "| `Exchange` | `ep_init` |",
+                     "`send_tokens`", "`shape_`", "| `x` | `sail` in `src/protocol/dispatch.h` |"):
+            self.assertEqual(len(self.findings(check_docs.NAMES_PAGE, text + "\n")), 1, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
