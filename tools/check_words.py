@@ -15,10 +15,10 @@ EMPTY_LOOP = rf"(?<!\}} )\bwhile\s*\({INSIDE}\)\s*;"
 
 # (what, pattern, folders it is looked for in, files where it may stand)
 RULES = [
-    ("atomic access", re.compile(r"\batomic(_\w+)?\b|\bmemory_order\w*|\b__(atomic|sync)_\w+|\bvolatile\b|\b__threadfence\w*"
+    ("atomic access", re.compile(r"\batomic(_\w+)?\b|\bmemory_order\w*|\b__(atomic|sync)_\w+|(?<!asm )\bvolatile\b|\b__threadfence\w*"
                                  r"|\batomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*|\b(atomic_)?thread_fence\b"),
      ("include", "src", "apps", "python"), re.compile(r"src/shared/order\.h")),
-    ("spinning", re.compile(r"\byield\b|\bsleep_(for|until)\b|\b_mm_pause\b|\b__nanosleep\b|\b(u|nano)?sleep\s*\("
+    ("spinning", re.compile(r"\b(sched_)?yield\b|\bsleep_(for|until)\b|\b_mm_pause\b|\b__nanosleep\b|\b(u|nano)?sleep\s*\("
                             rf"|\bwhile\s*\([^;{{}}]*\bload_(acquire|relaxed)\b|{EMPTY_LOOP}"
                             r"|\bfor\s*\(\s*;\s*;\s*\)[^}]*\bload_(acquire|relaxed)\b"),
      ("include", "src", "apps", "python"), re.compile(r"src/shared/wait\.h|src/(cpu|cuda)/\w*waits\.(h|cuh)")),

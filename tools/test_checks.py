@@ -86,12 +86,13 @@ class Dependencies(unittest.TestCase):
     def test_includes_point_one_way(self):
         for path, included in (("include/ferry/b.h", "shared/a.h"), ("src/shared/b.h", "protocol/a.h"),
                                ("src/protocol/b.h", "cpu/a.h"), ("src/cpu/b.h", "cuda/a.cuh"),
-                               ("src/cuda/b.cuh", "cpu/a.h"), ("src/cpu/b.cpp", "apps/ferry/a.h"),
+                               ("src/cuda/b.cuh", "cpu/a.h"), ("src/activation/b.h", "cpu/a.h"),
+                               ("src/activation/b.cpp", "cuda/a.cuh"), ("src/activation/b.cu", "cpu/a.h"), ("src/cpu/b.cpp", "apps/ferry/a.h"),
                                ("src/shared/b.h", "../cpu/a.h"), ("src/cpu/b.cpp", "support/a.h")):
             self.assertTrue(self.findings(path, f'#include "{included}"\n'), (path, included))
         for path, included in (("src/shared/b.h", "ferry/a.h"), ("src/protocol/b.h", "shared/a.h"),
                                ("src/cpu/b.h", "protocol/a.h"), ("src/cuda/b.cuh", "shared/a.h"),
-                               ("apps/ferry/b.cpp", "cpu/a.h"), ("tests/unit/b.cpp", "cuda/a.cuh")):
+                               ("apps/ferry/b.cpp", "cpu/a.h"), ("src/activation/b.cpp", "cpu/a.h"), ("tests/unit/b.cpp", "cuda/a.cuh")):
             self.assertEqual(self.findings(path, f'#include "{included}"\n'), [], (path, included))
 
     def test_public_headers_need_only_std(self):

@@ -2,7 +2,6 @@
 #include "ferry/bench_machine.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
 
@@ -14,9 +13,13 @@
 #include <thread>
 #include <utility>
 
+#include "cpu/host_waits.h"
 #include "ferry/error.h"
 
 namespace ferry::app {
+
+// A benchmark's thread that fails breaks the line, so this only bounds a wait for one that hangs.
+constexpr std::chrono::minutes kLongestWait{10};
 
 BenchBuffer::BenchBuffer(std::size_t bytes) : bytes_(std::max<std::size_t>(bytes, 64)) {
   void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,17 +55,16 @@ void fill_bf16(std::byte* memory, std::size_t bytes, std::uint64_t seed) {
 }
 
 bool StartLine::wait() {
-  const int generation = generation_.load();
-  if (arrived_.fetch_add(1) + 1 == threads_) {
-    arrived_.store(0);
-    generation_.fetch_add(1);
-    return !broken_.load();
+  const Epoch next = load_acquire(generation_) + 1;
+  if (fetch_add_ordered(arrived_, 1) + 1 == threads_) {
+    store_release(arrived_, 0);
+    store_release(generation_, next);
+  } else {
+    cpu::HostPacer pacer(kLongestWait);
+    const auto broken = [this] { return load_acquire(broken_) != 0; };
+    if (wait_at_least(generation_, next, broken, pacer) != Waited::arrived) return false;
   }
-  for (int spins = 0; generation_.load(std::memory_order_acquire) == generation; ++spins) {
-    if (broken_.load(std::memory_order_relaxed)) return false;
-    if (spins > 200) sched_yield();
-  }
-  return !broken_.load();
+  return load_acquire(broken_) == 0;
 }
 
 void run_threads(int threads, const std::function<void(int thread)>& body) {

@@ -1,12 +1,13 @@
 // What the benchmarks need of the machine: large buffers, a clock, a start line for threads, its name and cache size.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "shared/order.h"
 
 namespace ferry::app {
 
@@ -40,13 +41,13 @@ class StartLine {
  public:
   explicit StartLine(int threads) : threads_(threads) {}
   bool wait();  // false: broken
-  void break_line() { broken_.store(true); }
+  void break_line() { store_release(broken_, 1); }
 
  private:
   const int threads_;
-  std::atomic<int> arrived_{0};
-  std::atomic<int> generation_{0};
-  std::atomic<bool> broken_{false};
+  DeviceWord<int> arrived_;
+  DeviceWord<int> broken_;
+  SignalWord generation_;
 };
 
 // Runs `body` on `threads` threads, this one not among them, and rethrows the first error.

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <mutex>
 #include <thread>
 
 #include "ferry/rank_buffers.h"
+#include "shared/order.h"
 
 namespace ferry::app {
 namespace {
@@ -27,16 +27,16 @@ class Meeting {
   explicit Meeting(int ranks) : barrier_(ranks) {}
   bool all_well() {
     barrier_.arrive_and_wait();
-    return !failed_.load();
+    return load_acquire(failed_) == 0;
   }
   void fail() {
-    failed_.store(true);
+    store_release(failed_, 1);
     barrier_.arrive_and_drop();
   }
 
  private:
   std::barrier<> barrier_;
-  std::atomic<bool> failed_{false};
+  DeviceWord<int> failed_;
 };
 
 // The seconds of each round's phases on its slowest rank.
