@@ -1,5 +1,5 @@
-// Embeddings are sums of hashed features: the word, its letters in threes, and its neighbours; so words that look alike
-// or stand alike get like vectors, and the router sends them to like experts.
+// Embeddings are sums of hashed features: the word, its letters in threes, its neighbours, and the words of the sentences
+// around it; so tokens that look alike or stand alike get like vectors, and the router sends them to like experts.
 #include "ferry/demo_model.h"
 
 #include <algorithm>
@@ -118,9 +118,14 @@ void DemoModel::embed() {
   for (const std::string& word : words_)
     if (!vectors.contains(word)) vectors[word] = word_vector(word);
   const std::vector<double> gains = column_gains();
+  std::vector<double> context(kHidden, 0.0);  // fades over about kMemory words
+  constexpr double kMemory = 40;
   x_.resize(words_.size() * kHidden);
   for (std::size_t token = 0; token < words_.size(); ++token) {
     std::vector<double> sum = vectors[words_[token]];
+    for (double& value : context) value *= 1.0 - 1.0 / kMemory;
+    if (words_[token].size() > 3) add(context, sum, 1.0 / std::sqrt(kMemory));
+    add(sum, context, 1.0);
     if (token > 0) add(sum, vectors[words_[token - 1]], 0.35);
     if (token + 1 < words_.size()) add(sum, vectors[words_[token + 1]], 0.2);
     for (std::size_t column = 0; column < kHidden; ++column)

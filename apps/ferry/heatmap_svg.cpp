@@ -85,7 +85,7 @@ class Drawing {
  private:
   int line_top(int line) const { return kTop + line * kCellHeight + line / per_group_ * kGroupGap; }
   double opacity(int value) const {
-    return value == 0 ? 0.0 : 0.06 + 0.94 * std::sqrt(static_cast<double>(value) / largest_);
+    return value == 0 ? 0.0 : 0.05 + 0.95 * value / largest_;
   }
 
   std::string draw_line(int line) const {

@@ -1,0 +1,116 @@
+"""What the tests of the command line share: running `ferry`, inputs of a layer, and the layer in numpy."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import numpy as np
+
+BINARY = os.environ["FERRY_BINARY"]
+DATA = pathlib.Path(os.environ["FERRY_TEST_DATA"])
+FORMATS = ["bf16", "fp8_block128", "fp8_block128_ue8m0", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4"]
+REDUCTIONS = ["exact", "by_rank"]
+
+
+def ferry(*arguments, **options):
+    """Runs the tool and returns the finished process, output as text."""
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+
+
+def to_bf16_bits(x):
+    """float32 to bf16, nearest even; finite values only."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16_bits(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def bf16(x):
+    """The nearest bf16 values, as float32."""
+    return from_bf16_bits(to_bf16_bits(x))
+
+
+def make_layer(tokens=61, hidden=64, experts=10, top_k=3, inter=48, seed=1, missing=0.1, shared_inter=0):
+    """Arrays of a layer as `ferry layer` takes them. Some ids are -1."""
+    rng = np.random.default_rng(seed)
+    ids = np.stack([rng.permutation(experts)[:top_k] for _ in range(tokens)]) if tokens else np.zeros((0, top_k))
+    ids = ids.astype(np.int32)
+    ids[rng.random(ids.shape) < missing] = -1
+    normal = lambda *shape: rng.standard_normal(shape, dtype=np.float32)
+    arrays = {
+        "tokens": normal(tokens, hidden),
+        "topk-ids": ids,
+        "topk-weights": rng.random((tokens, top_k), dtype=np.float32),
+        "gate-up": normal(experts, 2 * inter, hidden) / np.float32(np.sqrt(hidden)),
+        "down": normal(experts, hidden, inter) / np.float32(np.sqrt(inter)),
+    }
+    if shared_inter:
+        arrays["shared-gate-up"] = normal(2 * shared_inter, hidden) / np.float32(np.sqrt(hidden))
+        arrays["shared-down"] = normal(hidden, shared_inter) / np.float32(np.sqrt(shared_inter))
+    return arrays
+
+
+def expert(x, gate_up, down):
+    gate_up, down = bf16(gate_up).astype(np.float64), bf16(down).astype(np.float64)
+    inter = down.shape[1]
+    gate, up = x @ gate_up[:inter].T, x @ gate_up[inter:].T
+    return (gate / (1 + np.exp(-gate)) * up) @ down.T
+
+
+def dense_layer(arrays):
+    """The layer in float64, token by token: nothing of Ferry in it."""
+    x = bf16(arrays["tokens"]).astype(np.float64)
+    y = np.zeros_like(x)
+    for token, ids in enumerate(arrays["topk-ids"]):
+        for k, e in enumerate(ids):
+            if e >= 0:
+                y[token] += arrays["topk-weights"][token, k] * expert(x[token], arrays["gate-up"][e], arrays["down"][e])
+    if "shared-down" in arrays:
+        y += expert(x, arrays["shared-gate-up"], arrays["shared-down"])
+    return y
+
+
+def split(count, parts):
+    """Sizes: the first count % parts have one more."""
+    return [count // parts + (part < count % parts) for part in range(parts)]
+
+
+class FerryTestCase(unittest.TestCase):
+    """A folder of its own for each test, and the checks that all commands share."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ferry-cli-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def save(self, arrays):
+        """Saves arrays as <name>.npy and returns the options that name them."""
+        options = []
+        for name, array in arrays.items():
+            np.save(self.folder / f"{name}.npy", array)
+            options += [f"--{name}", self.folder / f"{name}.npy"]
+        return options
+
+    def layer(self, arrays, *options, ranks=2):
+        return ferry("layer", "--ranks", ranks, *self.save(arrays), "--output", self.folder / "y.npy", *options)
+
+    def assert_done(self, process):
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertEqual(process.stderr, "")
+
+    def assert_refused(self, process, code, *words):
+        """One line on stderr with all the words, the exit code, and nothing on stdout."""
+        self.assertEqual(process.returncode, code, process.stderr)
+        self.assertEqual(process.stdout, "")
+        self.assertTrue(process.stderr.startswith("ferry: "), process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+        for word in words:
+            self.assertIn(str(word), process.stderr)
+
+    def assert_no_output(self, name="y.npy"):
+        """Neither the output nor a part of it is there."""
+        left = [path.name for path in self.folder.iterdir() if name in path.name]
+        self.assertEqual(left, [])
