@@ -9,6 +9,7 @@ namespace ferry::conformance {
 
 using Cases = std::vector<Case>;
 
+void add_world_cases(Cases& cases);      // all_gather and barrier
 void add_routing_cases(Cases& cases);    // named shapes and routings, every format
 void add_random_cases(Cases& cases);     // random configurations by seed
 void add_call_cases(Cases& cases);       // forms of the calls, rounds, order of calls
@@ -16,6 +17,7 @@ void add_option_cases(Cases& cases);     // hooks, dtypes, strides, alignment, s
 void add_refusal_cases(Cases& cases);    // bad input
 void add_agreement_cases(Cases& cases);  // options that differ between ranks
 void add_fault_cases(Cases& cases);      // missing ranks, deadlines, masks
+void add_stress_cases(Cases& cases);     // many rounds with pauses
 void add_report_cases(Cases& cases);     // memory, statistics, rows that fit exactly
 void add_process_cases(Cases& cases);    // one call for all exchanges of a process
 

@@ -156,6 +156,53 @@ void grow_the_mask(const Backend& backend, Reduction reduction) {
   });
 }
 
+// A rank that comes after the others have given up on it is told so, and does not hang.
+void tell_the_late_rank(const Backend& backend) {
+  require_lost_ranks(backend);
+  const Plan plan = make_plan(settings_for("bf16", Reduction::by_rank, kDefaultDeadline));
+  on_ranks(backend, kShape.ranks, "a rank that comes too late", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    run_round(exchange, plan, Form::split);
+    RankRound round(plan, world.rank());
+    if (world.rank() == kLost) {
+      std::this_thread::sleep_for(4 * kShort);
+      expect_missing(kLost, "the late rank's round", kLost, [&] {
+        exchange.dispatch(round.in, round.out);  // may succeed: the others had sent their tokens
+        exchange.combine(round.combine_in, round.combine_out);
+      });
+    } else {
+      expect_missing(world.rank(), "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out, {kShort}); });
+    }
+    expect_refused_from_now_on(exchange, plan, kLost);
+  });
+}
+
+// Two ranks leave: each error names one of them, and the others go on without both.
+void lose_two_ranks(const Backend& backend) {
+  require_lost_ranks(backend);
+  const Plan plan = make_plan(settings_for("mxfp4", Reduction::by_rank));
+  PlanSettings settings = survivors_settings("mxfp4", Reduction::by_rank);
+  settings.options.mask[0] = true;
+  const Plan after = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "two ranks that leave", [&](World& world) {
+    const int rank = world.rank();
+    {
+      Exchange exchange(world, kShape, plan.settings.options);
+      if (rank == kLost || rank == 0) return;
+      RankRound round(plan, rank);
+      expect_error(rank, "dispatch", ErrorKind::peer_missing, {}, [&] { exchange.dispatch(round.in, round.out); });
+      try {
+        exchange.dispatch(round.in, round.out);
+      } catch (const PeerMissing& error) {
+        const int missing = error.record().missing_rank;
+        if (missing != 0 && missing != kLost) throw Failure(rank, "missing_rank", "0 or 2", std::to_string(missing));
+      }
+    }
+    Exchange survivors(world, kShape, settings.options);
+    for (int round = 0; round < 3; ++round) run_round(survivors, after, Form::one_call);
+  });
+}
+
 // A rank that is only slow is waited for.
 void wait_for_a_slow_rank(const Backend& backend) {
   PlanSettings settings = settings_for("bf16", Reduction::by_rank, kSuiteDeadline);
@@ -197,6 +244,9 @@ void add_fault_cases(Cases& cases) {
                    [](const Backend& b) { grow_the_mask(b, Reduction::by_rank); }});
   cases.push_back({"faults/growing_mask_exact", "an exchange goes on without a rank that left between rounds", false,
                    [](const Backend& b) { grow_the_mask(b, Reduction::exact); }});
+  cases.push_back(
+      {"faults/late_rank", "a rank that comes too late is told that it was given up", true, tell_the_late_rank});
+  cases.push_back({"faults/two_lost", "two ranks leave at once", true, lose_two_ranks});
   cases.push_back({"faults/slow_rank", "a rank that is only slow is waited for", true, wait_for_a_slow_rank});
 }
 

@@ -1,6 +1,7 @@
 // Compares one rank's outputs with the oracle's, and runs rounds.
 #include <cmath>
 #include <cstring>
+#include <exception>
 
 #include "conformance/rank_round.h"
 
@@ -150,8 +151,14 @@ void run_combine(Exchange& exchange, const RankRound& round, Form form) {
 void run_round(Exchange& exchange, const Plan& plan, Form form) {
   RankRound round(plan, exchange.rank());
   run_dispatch(exchange, round, form);
-  round.check_rows();
+  std::exception_ptr failed;  // thrown after combine, which the other ranks wait for
+  try {
+    round.check_rows();
+  } catch (const Failure&) {
+    failed = std::current_exception();
+  }
   run_combine(exchange, round, form);
+  if (failed) std::rethrow_exception(failed);
   round.check_tokens();
 }
 

@@ -61,6 +61,9 @@ std::vector<Spoiled> spoiled_inputs() {
       {"weights of another shape",
        {"topk_weights", "[10, 2]", "3"},
        [](RankRound& r) { r.in.topk_weights.shape[1] = 2; }},
+      {"tokens at an odd address",
+       {"tokens", "address", "multiple of 2"},
+       [](RankRound& r) { r.in.tokens.data = r.tokens.data() + 1; }},
       {"weights and hook",
        {"topk_weights", "router_weight"},
        [](RankRound& r) { r.in.router_weight = [](void*, int, int) { return 1.0f; }; }},
@@ -74,6 +77,9 @@ std::vector<Spoiled> spoiled_outputs() {
       {"a payload of other rows", {"payload", "[65", "64"}, [](RankRound& r) { r.out.payload.shape[1] = 32; }},
       {"an f32 payload", {"payload", "f32", "u8"}, [](RankRound& r) { r.out.payload.dtype = DType::f32; }},
       {"a payload with gaps", {"payload", "contiguous"}, [](RankRound& r) { r.out.payload.strides[0] = 128; }},
+      {"a payload off 16 bytes",
+       {"payload", "address", "16"},
+       [](RankRound& r) { r.out.payload.data = r.payload.data() + 8; }},
       {"no scales", {"scales", "not given"}, [](RankRound& r) { r.out.scales = {}; }},
       {"f32 scales", {"scales", "f32", "u8"}, [](RankRound& r) { r.out.scales.dtype = DType::f32; }},
       {"scales of another shape", {"scales", "2"}, [](RankRound& r) { r.out.scales.shape[1] = 3; }},
@@ -174,6 +180,51 @@ void refuse_combine(const Backend& backend, Reduction reduction) {
   });
 }
 
+// The waits refuse bad outputs too, and may then be called again with good ones.
+void refuse_waits(const Backend& backend) {
+  const Plan plan = make_plan(settings_for("mxfp8", Reduction::exact));
+  on_ranks(backend, kShape.ranks, "refused waits", [&](World& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, kShape, plan.settings.options);
+    RankRound round(plan, rank);
+    exchange.dispatch_async(round.in);
+    for (const Spoiled& bad : spoiled_outputs()) {
+      RankRound spoiled(plan, rank);
+      bad.spoil(spoiled);
+      expect_error(rank, std::string("dispatch_wait with ") + bad.what, ErrorKind::invalid_argument, bad.fragments,
+                   [&] { exchange.dispatch_wait(spoiled.out); });
+      spoiled.check_untouched();
+    }
+    exchange.dispatch_wait(round.out);
+    round.check_rows();
+    exchange.combine_async(round.combine_in);
+    CombineOutput bad = round.combine_out;
+    bad.tokens.shape[0] -= 1;
+    expect_error(rank, "combine_wait with a token too few", ErrorKind::invalid_argument, {"tokens", "9", "10"},
+                 [&] { exchange.combine_wait(bad); });
+    exchange.combine_wait(round.combine_out);
+    round.check_tokens();
+  });
+}
+
+// Int64 ids are not cut down to 32 bits before they are checked.
+void refuse_wide_ids(const Backend& backend) {
+  PlanSettings settings = settings_for("bf16", Reduction::by_rank);
+  settings.id_dtype = DType::i64;
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "int64 ids out of range", [&](World& world) {
+    Exchange exchange(world, kShape, plan.settings.options);
+    for (const std::int64_t id : {std::int64_t{1} << 32, -(std::int64_t{1} << 32), (std::int64_t{1} << 32) - 1}) {
+      RankRound round(plan, world.rank());
+      std::memcpy(round.topk_ids.data() + 8, &id, sizeof id);
+      expect_error(world.rank(), "id " + std::to_string(id), ErrorKind::invalid_argument,
+                   {"topk_ids[0, 1]", std::to_string(id), "7"}, [&] { exchange.dispatch(round.in, round.out); });
+      round.check_untouched();
+    }
+    run_round(exchange, plan, Form::split);
+  });
+}
+
 void refuse_weights_at_the_wrong_call(const Backend& backend) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
     const Plan plan = make_plan(settings_for("bf16", reduction));
@@ -247,6 +298,8 @@ void add_refusal_cases(Cases& cases) {
                    [](const Backend& b) { refuse_combine(b, Reduction::by_rank); }});
   cases.push_back({"refusals/combine_exact", "bad rows, src_info and output", true,
                    [](const Backend& b) { refuse_combine(b, Reduction::exact); }});
+  cases.push_back({"refusals/waits", "bad outputs of dispatch_wait and combine_wait", true, refuse_waits});
+  cases.push_back({"refusals/int64_ids", "ids beyond 32 bits", true, refuse_wide_ids});
   cases.push_back(
       {"refusals/weights", "weights at the call that does not take them", true, refuse_weights_at_the_wrong_call});
   cases.push_back({"refusals/unreduced", "unreduced output needs exact", true, refuse_unreduced});

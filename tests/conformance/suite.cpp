@@ -15,6 +15,7 @@ Failure::Failure(int rank, std::string place, std::string expected, std::string 
 Backend thread_backend() {
   Backend backend;
   backend.name = "cpu";
+  backend.max_ranks = kMaxRanksPerNode;
   backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
   backend.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };
   return backend;
@@ -23,6 +24,7 @@ Backend thread_backend() {
 const std::vector<Case>& all_cases() {
   static const Cases cases = [] {
     Cases list;
+    add_world_cases(list);
     add_routing_cases(list);
     add_random_cases(list);
     add_call_cases(list);
@@ -30,6 +32,7 @@ const std::vector<Case>& all_cases() {
     add_refusal_cases(list);
     add_agreement_cases(list);
     add_fault_cases(list);
+    add_stress_cases(list);
     add_report_cases(list);
     add_process_cases(list);
     return list;

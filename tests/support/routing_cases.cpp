@@ -152,12 +152,20 @@ constexpr RoutingCase kRoutings[] = {
 
 constexpr ShapeCase kShapes[] = {
     // ranks, experts, top_k, max_tokens, hidden
-    {"smallest", {1, 1, 1, 1, 32}},         {"one_rank", {1, 8, 2, 16, 64}},
-    {"top_1", {2, 8, 1, 33, 32}},           {"top_22", {4, 64, 22, 9, 32}},
-    {"top_32", {3, 40, 32, 7, 32}},         {"all_experts", {4, 6, 6, 12, 96}},
-    {"uneven_experts", {3, 7, 3, 17, 160}}, {"expert_per_rank", {5, 5, 2, 10, 32}},
-    {"eight_ranks", {8, 32, 8, 24, 64}},    {"thousand_experts", {2, 1000, 8, 32, 32}},
-    {"long_experts", {2, 4, 2, 300, 32}},   {"hidden_2880", {2, 8, 4, 16, 2880}},
+    {"smallest", {1, 1, 1, 1, 32}},
+    {"one_rank", {1, 8, 2, 16, 64}},
+    {"top_1", {2, 8, 1, 33, 32}},
+    {"top_22", {4, 64, 22, 9, 32}},
+    {"top_32", {3, 40, 32, 7, 32}},
+    {"all_experts", {4, 6, 6, 12, 96}},
+    {"uneven_experts", {3, 7, 3, 17, 160}},
+    {"expert_per_rank", {5, 5, 2, 10, 32}},
+    {"eight_ranks", {8, 32, 8, 24, 64}},
+    {"thirty_two_ranks", {32, 40, 32, 3, 32}},
+    {"seventy_two_ranks", {72, 75, 4, 3, 32}},
+    {"thousand_experts", {2, 1000, 8, 32, 32}},
+    {"long_experts", {2, 4, 2, 300, 32}},
+    {"hidden_2880", {2, 8, 4, 16, 2880}},
     {"hidden_7168", {4, 16, 8, 6, 7168}},
 };
 
