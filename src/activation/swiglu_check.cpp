@@ -103,7 +103,7 @@ void check_input_scales(const AnyFormat& format, const ConstTensor& scales, Swig
 
 void check_payload(const AnyFormat& format, const Tensor& payload, std::int64_t row_capacity, SwigluWork& work) {
   work.payload_row_bytes = format.payload_bytes(work.inter);
-  const bool as_bf16 = payload.dtype == DType::bf16 && std::string_view(format.name()) == "bf16";
+  const bool as_bf16 = payload.dtype != DType::u8 && std::string_view(format.name()) == "bf16";
   if (as_bf16)
     require_tensor("payload", payload, wanted(DType::bf16, {row_capacity, work.inter}));
   else
