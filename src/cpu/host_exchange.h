@@ -197,6 +197,10 @@ class HostExchange final : public ExchangeBackend {
 
   void send(const DispatchArgs& args) {
     latch_mask();
+    if (round_.stage == Stage::returning)  // I8: combine_async was called, combine_wait will not be
+      on_workers([&](Block block) {
+        return drain_results(plan_, *fabric_, group_, round_.dispatched, block, scratch_of(block));
+      });
     const Epoch epoch = round_.dispatched + 1;
     require_no_one_missing(await_buffers(plan_, *fabric_, group_, epoch));
     stats_.add_dropped(rank_entries(plan_, *fabric_, args, epoch));

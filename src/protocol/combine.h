@@ -1,6 +1,7 @@
 // Combine: the phases that carry the experts' output rows home and sum them there.
 //
 //   send_results   (all blocks)  -> receive_results (all blocks) -> post_consumed (the last; protocol/dispatch.h)
+//   drain_results  (all blocks)  in place of receive_results, where a dispatch gives up a round after send_results
 //
 // by_rank: the partial sum of expert rank d for token t lands in slot [t][j] of the source, j = how many smaller ranks
 // t names. exact: row (t, k) lands in slot [t][k]. These slots need no second copy (I8).
@@ -204,6 +205,31 @@ FERRY_HD bool receive_results(const Plan& plan, F& fabric, const G& g, Epoch epo
       copy_unreduced(plan, fabric, g, out, token, scratch.results);
     else
       sum_token(plan, fabric, g, starts, in, out, token, scratch);
+    g.sync();
+  }
+  return true;
+}
+
+// I8: for a round that is given up although its results are on their way. After true all have landed, so none can land
+// in a slot of the next round, where another rank may write. A rank that the mask takes out by now is not waited for.
+template <ThreadGroup G, Fabric F>
+FERRY_HD bool drain_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, Block block, TokenScratch& scratch) {
+  TokenResults& results = scratch.results;
+  const RoutingEntry* table = table_of(plan, fabric, epoch, plan.rank);
+  const int num_tokens = tokens_of(plan, fabric, epoch, plan.rank);
+  for (int token = block.index; token < num_tokens; token += block.count) {
+    find_results(g, plan, table + static_cast<std::size_t>(token) * plan.shape.top_k, results, scratch.named);
+    if (g.thread() == 0) {
+      int kept = 0;
+      for (int i = 0; i < results.count; ++i) {
+        if (plan.masked[results.rank[i]] != 0) continue;
+        results.index[kept] = results.index[i];
+        results.rank[kept++] = results.rank[i];
+      }
+      results.count = kept;
+    }
+    g.sync();
+    if (!await_results(plan, fabric, g, epoch, token, results)) return false;
     g.sync();
   }
   return true;

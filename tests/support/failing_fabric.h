@@ -1,0 +1,92 @@
+// FailingFabric: a rank that stops at a chosen fabric call, over any other fabric. From then on nothing that it does
+// reaches anyone: the call throws RankStopped, and the test's thread returns as a killed process would. A
+// put_then_signal is two calls, so a rank can stop between a put and its signal.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "support/fake_fabric.h"
+
+namespace ferry::test {
+
+class RankStopped : public std::runtime_error {
+ public:
+  RankStopped() : std::runtime_error("this rank has stopped, as the test asked") {}
+};
+
+// When a rank stops; shared by all its exchanges.
+class StopPlan {
+ public:
+  // The rank stops at its call number `calls` from now, 0 being the next.
+  void stop_after(std::int64_t calls) { left_ = calls; }
+  std::int64_t calls() const { return calls_; }
+  bool has_stopped() const { return stopped_; }
+
+  // Counts a call. True: the rank stops here.
+  bool count() {
+    ++calls_;
+    if (left_ >= 0 && left_-- == 0) stopped_ = true;
+    return stopped_;
+  }
+
+ private:
+  std::atomic<std::int64_t> left_{-1};
+  std::atomic<std::int64_t> calls_{0};
+  std::atomic<bool> stopped_{false};
+};
+
+template <class Inner>
+class FailingFabric {
+ public:
+  using Net = typename Inner::Net;
+
+  FailingFabric(std::shared_ptr<Net> net, FabricPlace place, std::shared_ptr<StopPlan> plan)
+      : inner_(std::move(net), std::move(place)), plan_(std::move(plan)) {}
+
+  int rank() const { return inner_.rank(); }
+  int size() const { return inner_.size(); }
+  std::byte* local(std::size_t offset) const { return inner_.local(offset); }
+  std::byte* peer_pointer(int peer, std::size_t offset) const { return inner_.peer_pointer(peer, offset); }
+  cpu::HostWaits& waits() { return inner_.waits(); }
+  const cpu::HostWaits& waits() const { return inner_.waits(); }
+
+  void put(const SerialGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+    stop_or_go_on();
+    inner_.put(g, peer, offset, source, bytes);
+  }
+  void put_then_signal(const SerialGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
+                       std::size_t word, Epoch value) {
+    stop_or_go_on();
+    if (plan_->count()) {
+      inner_.put(g, peer, offset, source, bytes);
+      throw RankStopped();
+    }
+    inner_.put_then_signal(g, peer, offset, source, bytes, word, value);
+  }
+  void signal_after_puts(const SerialGroup& g, int peer, std::size_t word, Epoch value) {
+    stop_or_go_on();
+    inner_.signal_after_puts(g, peer, word, value);
+  }
+  // Does not throw: an exchange that gives up tells the others, and they must not hear it from a rank that is gone.
+  void signal_without_order(const SerialGroup& g, int peer, std::size_t word, Epoch value) {
+    if (!plan_->count()) inner_.signal_without_order(g, peer, word, value);
+  }
+  bool wait_at_least(const SerialGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
+    stop_or_go_on();
+    return inner_.wait_at_least(g, word, target, site);
+  }
+
+ private:
+  void stop_or_go_on() {
+    if (plan_->count()) throw RankStopped();
+  }
+
+  Inner inner_;
+  std::shared_ptr<StopPlan> plan_;
+};
+
+}  // namespace ferry::test
