@@ -24,7 +24,7 @@ SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FILE = re.compile(r"(?:include|src|apps|tests|docs|examples|tools|benchmarks|cmake|python)/[\w./-]*[\w/-]")
-FERRY = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?ferry +([a-z]+)\b([^;&|#]*)")
+FERRY = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?ferry +([a-z]+(?: +[a-z]+\b(?=\s|$))?)([^;&|#]*)")
 DEV = re.compile(r"\./dev +([a-z]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 NAME = re.compile(r"[A-Za-z_]\w*(?:::\w+)*")
@@ -86,7 +86,7 @@ def commands_of(page):
 
 
 def check_commands(page, help_of, dev_commands):
-    """help_of(command): its help text, or None where there is no such command."""
+    """help_of("codec encode"): the help text of a command; None where there is no such command."""
     findings = []
     for number, text in commands_of(page):
         for match in FERRY.finditer(text):
@@ -156,7 +156,9 @@ def check(root, binary):
 
     def help_of(command):
         if command not in texts:
-            texts[command] = output_of(binary, command, "--help")
+            *parents, last = command.split()
+            text = output_of(binary, *parents, last, "--help")
+            texts[command] = None if text == output_of(binary, *parents, "--help") else text  # it skips unknown words
         return texts[command]
 
     for page in pages.values():

@@ -13,7 +13,7 @@ class Exchange { public: void dispatch(int in); };
 int first_expert(const Shape& shape);
 }
 """
-HELP = {"demo": "--out-dir TEXT  where\n--json", "bench": "--format TEXT"}
+HELP = {"demo": "--out-dir TEXT  where\n--json", "bench": "--format TEXT", "codec encode": "--in TEXT"}
 
 
 class Tree(unittest.TestCase):
@@ -61,10 +61,10 @@ class Files(Tree):
 class Commands(Tree):
     def test_good_commands_pass(self):
         self.assertEqual(self.commands("`ferry demo --json`, `./dev test`\n```sh\nbuild/release/ferry bench \\\n"
-                                       "  --format bf16 && ./dev demo --out-dir x\n```\n"), [])
+                                       "  --format bf16 && ./dev demo --out-dir x\nferry codec encode --in x.npy\n```\n"), [])
 
     def test_unknown_ones_are_found(self):
-        for text in ("`ferry sail`", "`ferry demo --no-such`", "`./dev sail`", "```\nferry demo \\\n  --format x\n```",
+        for text in ("`ferry sail`", "`ferry codec encode --out x`", "`ferry codec sail`", "`ferry demo --no-such`", "`./dev sail`", "```\nferry demo \\\n  --format x\n```",
                      "```\nx; ../ferry sail\n```"):
             self.assertEqual(len(self.commands(text + "\n")), 1, text)
 
