@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import check_docs
+import run_readme
 
 HEADER = """namespace ferry {
 struct Shape { int ranks = 0; };  // bf16
@@ -83,6 +84,24 @@ class Names(Tree):
         for text in ("`Exchange::sail`", "`Ship::dispatch`", "`Shape::dispatch`", "| `Exchange` | `ep_init` |",
                      "`send_tokens`", "`shape_`", "| `x` | `sail` in `src/protocol/dispatch.h` |"):
             self.assertEqual(len(self.findings(check_docs.NAMES_PAGE, text + "\n")), 1, text)
+
+
+class Readme(Tree):
+    README = "# A\n```sh\nno\n```\n## The `x` command\ntext\n```sh\n{}\n```\n## B\n```sh\nno\n```\n"
+
+    def run_commands(self, commands):
+        found = run_readme.commands_of(self.README.format(commands), "The `x` command")
+        return run_readme.run(found, self.root, self.root / "tool", self.root / "work")
+
+    def test_every_command_must_work(self):
+        self.write("tool", "#!/bin/sh\ntest $1 = a")
+        (self.root / "tool").chmod(0o755)
+        self.write("examples/x", "")
+        self.assertEqual(self.run_commands("export PATH=$PWD/build/release:$PATH\nferry a && ls examples/x"), 0)
+        self.assertNotEqual(self.run_commands("build/release/ferry b\ntrue"), 0)
+
+    def test_a_missing_section_has_no_commands(self):
+        self.assertIsNone(run_readme.commands_of(self.README, "C"))
 
 
 if __name__ == "__main__":
