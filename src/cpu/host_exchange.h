@@ -139,8 +139,13 @@ class HostExchange final : public ExchangeBackend {
   }
 
  private:
-  // Rows of one call from which on they go past the cache: about what a core has to itself.
+  // What one call writes goes past the cache from this size on: more than a core's share of it.
   static constexpr std::size_t kBytesPastCache = std::size_t{4} << 20;
+  HostGroup group_for(std::size_t bytes) const {
+    HostGroup group;
+    group.past_cache = bytes >= kBytesPastCache;
+    return group;
+  }
 
   static std::uint64_t row_bytes(const RowLayout& layout, const ExchangeOptions& options) {
     return static_cast<std::uint64_t>(layout.payload_row_bytes) +
@@ -207,10 +212,12 @@ class HostExchange final : public ExchangeBackend {
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(plan_.shape.ranks));
     publish_routing(plan_, *fabric_, group_, args.num_tokens, epoch, bytes.data());
     for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
+    const std::size_t copies = static_cast<std::size_t>(std::min(plan_.shape.ranks, plan_.shape.top_k));
+    const HostGroup group = group_for(static_cast<std::size_t>(args.num_tokens) * copies * plan_.map.message_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, 0, sent.data(), sent.data() + plan_.shape.ranks};
-      send_tokens(plan_, *fabric_, group_, options_.format, args, epoch, block, staging(block.index), scratch_of(block),
+      send_tokens(plan_, *fabric_, group, options_.format, args, epoch, block, staging(block.index), scratch_of(block),
                   counted);
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
@@ -229,14 +236,13 @@ class HostExchange final : public ExchangeBackend {
     require_no_one_missing(await_routing(plan_, *fabric_, group_, epoch));
     find_row_starts(plan_, *fabric_, epoch, shared_.end - shared_.begin, starts_);
     write_row_metadata(plan_, group_, starts_, out);
-    HostGroup group = group_;
-    group.past_cache = starts_.group[layout_.groups] * out.row_bytes >= kBytesPastCache;
+    const HostGroup group = group_for(starts_.group[layout_.groups] * out.row_bytes);
     on_workers([&](Block block) {
       const bool ok =
           lay_out_shared_rows(plan_, *fabric_, group, options_.format, shared_.begin, shared_.end, epoch, block,
                               starts_, out, scratch_of(block)) &&
           lay_out_rows(plan_, *fabric_, group, options_.format, epoch, block, starts_, out, scratch_of(block));
-      finish_rows(group);
+      finish_stores(group);
       return ok;
     });
     count_received(epoch);
@@ -279,9 +285,10 @@ class HostExchange final : public ExchangeBackend {
   }
 
   void send_back(const CombineArgs& args) {
+    const HostGroup group = group_for(starts_.group[layout_.groups] * plan_.map.result_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
-      send_results(plan_, *fabric_, group_, round_.dispatched, block, starts_, args, staging(block.index),
+      send_results(plan_, *fabric_, group, round_.dispatched, block, starts_, args, staging(block.index),
                    scratch_of(block), ResultCounts{sent.data()});
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;

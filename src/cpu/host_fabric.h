@@ -46,9 +46,9 @@ class HostFabric {
     return heaps_[static_cast<std::size_t>(peer)]->data() + offset;
   }
 
-  void put(const HostGroup&, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+  void put(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     std::byte* to = peer_pointer(peer, offset);
-    if (bytes != 0 && to != source) std::memcpy(to, source, bytes);
+    if (bytes != 0 && to != source) copy_message(g, to, static_cast<const std::byte*>(source), bytes);
   }
   void put_then_signal(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
                        std::size_t word, Epoch value) {
@@ -56,7 +56,8 @@ class HostFabric {
     signal_after_puts(g, peer, word, value);
   }
   // I5, I7: the release orders every store of this thread before the word.
-  void signal_after_puts(const HostGroup&, int peer, std::size_t word, Epoch value) {
+  void signal_after_puts(const HostGroup& g, int peer, std::size_t word, Epoch value) {
+    finish_stores(g);
     store_release(*reinterpret_cast<SignalWord*>(peer_pointer(peer, word)), value);
   }
   void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {

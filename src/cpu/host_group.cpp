@@ -20,7 +20,31 @@ using Halves = std::uint16_t __attribute__((vector_size(kLanes * 2)));
 using Words = std::uint32_t __attribute__((vector_size(kLanes * 4)));
 using Floats = float __attribute__((vector_size(kLanes * 4)));
 
+// Stores past the cache. A plain store first reads the line that it overwrites.
+#if defined(__SSE2__)
+constexpr bool kCanStream = true;
+inline void stream16(void* to, const void* from) {
+  __m128i value;
+  std::memcpy(&value, from, sizeof value);
+  _mm_stream_si128(static_cast<__m128i*>(to), value);
+}
+#else
+constexpr bool kCanStream = false;
+inline void stream16(void* to, const void* from) { std::memcpy(to, from, 16); }
+#endif
+
+bool can_stream(const HostGroup& g, const void* to) {
+  return kCanStream && g.past_cache && (reinterpret_cast<std::uintptr_t>(to) & 15) == 0;
+}
+
+// `to` is 16-byte aligned; `bytes` a multiple of 64.
+void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += 64)
+    for (std::size_t part = 0; part < 64; part += 16) stream16(to + at + part, from + at + part);
+}
+
 // bf16 rows to a bf16 sum: all of by_rank. The sums of kParts * kLanes columns stay in registers.
+template <bool kStream>
 struct SumBf16 {
   template <int kParts>
   static void columns(const SumRow* rows, int count, int column, std::uint16_t* out) {
@@ -43,7 +67,13 @@ struct SumBf16 {
       const Words quiet = (bits >> 16) | 0x40u;
       const Words is_nan = (Words)((bits & 0x7FFFFFFFu) > 0x7F800000u);
       const Halves rounded = __builtin_convertvector((nearest & ~is_nan) | (quiet & is_nan), Halves);
-      std::memcpy(out + column + part * kLanes, &rounded, sizeof rounded);
+      std::uint16_t* to = out + column + part * kLanes;
+      if constexpr (kStream) {
+        stream16(to, &rounded);
+        stream16(to + kLanes / 2, reinterpret_cast<const std::byte*>(&rounded) + 16);
+      } else {
+        std::memcpy(to, &rounded, sizeof rounded);
+      }
     }
   }
 
@@ -76,30 +106,14 @@ auto best() {
   return function;
 }
 
-#if defined(__SSE2__)
-// Both 16-byte aligned; `bytes` a multiple of 64.
-void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += 64) {
-    const auto* source = reinterpret_cast<const __m128i*>(from + at);
-    auto* target = reinterpret_cast<__m128i*>(to + at);
-    const __m128i a = _mm_load_si128(source);
-    const __m128i b = _mm_load_si128(source + 1);
-    const __m128i c = _mm_load_si128(source + 2);
-    const __m128i d = _mm_load_si128(source + 3);
-    _mm_stream_si128(target, a);
-    _mm_stream_si128(target + 1, b);
-    _mm_stream_si128(target + 2, c);
-    _mm_stream_si128(target + 3, d);
-  }
-}
-#endif
-
 }  // namespace
 
-void sum_rows(const HostGroup&, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   const bool all_bf16 = std::none_of(rows, rows + count, [](const SumRow& row) { return row.wide; });
-  if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16)
-    return best<SumBf16>()(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
+  if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16) {
+    const auto sum = can_stream(g, sink.data) ? best<SumBf16<true>>() : best<SumBf16<false>>();
+    return sum(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
+  }
   constexpr int kColumns = 512;
   const auto add = best<AddRow>();
   for (int column = 0; column < hidden; column += kColumns) {
@@ -112,28 +126,27 @@ void sum_rows(const HostGroup&, const SumRow* rows, int count, int hidden, const
 
 void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) {
   if (!row.wide && dtype == DType::bf16)
-    std::memcpy(to, row.data, static_cast<std::size_t>(hidden) * sizeof(std::uint16_t));
+    copy_message(g, to, row.data, static_cast<std::size_t>(hidden) * sizeof(std::uint16_t));
   else
     ferry::convert_row(static_cast<const SerialGroup&>(g), row, hidden, to, dtype);
 }
 
-// A plain store first reads the line that it overwrites. In pieces, so that the message stays in the first cache.
-void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
-                  const std::byte* from, std::size_t bytes) {
-  std::size_t done = 0;
-#if defined(__SSE2__)
-  constexpr std::size_t kPiece = 1024;
-  const bool aligned = ((reinterpret_cast<std::uintptr_t>(rows) | row_bytes) & 15) == 0;
-  const std::size_t wide = g.past_cache && aligned ? bytes / 64 * 64 : 0;
-  for (; done < wide; done += std::min(kPiece, wide - done))
-    for (int i = 0; i < count; ++i)
-      stream(rows + row[i] * row_bytes + done, from + done, std::min(kPiece, wide - done));
-#endif
-  if (done == bytes) return;
-  for (int i = 0; i < count; ++i) std::memcpy(rows + row[i] * row_bytes + done, from + done, bytes - done);
+void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std::size_t bytes) {
+  const std::size_t streamed = can_stream(g, to) ? bytes / 64 * 64 : 0;
+  stream(to, from, streamed);
+  if (bytes != streamed) std::memcpy(to + streamed, from + streamed, bytes - streamed);
 }
 
-void finish_rows(const HostGroup& g) {
+// In pieces, so that the message stays in the first cache.
+void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
+                  const std::byte* from, std::size_t bytes) {
+  constexpr std::size_t kPiece = 1024;
+  for (std::size_t done = 0; done < bytes; done += kPiece)
+    for (int i = 0; i < count; ++i)
+      copy_message(g, rows + row[i] * row_bytes + done, from + done, std::min(kPiece, bytes - done));
+}
+
+void finish_stores(const HostGroup& g) {
 #if defined(__SSE2__)
   if (g.past_cache) _mm_sfence();
 #else

@@ -14,7 +14,8 @@ struct HostGroup : SerialGroup {
   constexpr HostGroup() = default;
   constexpr HostGroup(const SerialGroup&) {}  // a fabric's calls take either
 
-  // Rows go to memory past the cache: for more of them than the cache keeps. Then finish_rows() must follow the last.
+  // Rows, messages and sums go to memory past the cache: for more of them than it keeps. Then finish_stores() must come
+  // between them and the release that publishes them.
   bool past_cache = false;
 };
 static_assert(ThreadGroup<HostGroup>);
@@ -23,10 +24,11 @@ static_assert(ThreadGroup<HostGroup>);
 void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink);
 void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype);
 
+void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std::size_t bytes);
 void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
                   const std::byte* from, std::size_t bytes);
 
-// Whoever sees a later release of this thread sees its rows: stores past the cache are not ordered by a release alone.
-void finish_rows(const HostGroup& g);
+// Stores past the cache are not ordered by a release alone; this orders them.
+void finish_stores(const HostGroup& g);
 
 }  // namespace ferry::cpu
