@@ -24,7 +24,7 @@ std::string describe(const WaitRecord& r) {
     text = fmt::format("rank {}: rank {} is missing, as rank {} reports; this rank's {} was {}", r.my_rank,
                        r.missing_rank, r.reported_by, to_string(r.operation), to_string(r.phase));
   if (r.token >= 0) text += fmt::format(" {}", r.token);
-  return text + fmt::format(" (epoch {} seen, {} wanted). Make a new exchange with a mask without the missing rank.",
+  return text + fmt::format(" (epoch {} seen, {} wanted). Make a new exchange whose mask names the missing rank.",
                             r.epoch_seen, r.epoch_wanted);
 }
 
