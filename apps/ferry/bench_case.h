@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ferry/bench_wire.h"
 #include "ferry/exchange.h"
 
 namespace ferry::app {
@@ -67,6 +68,7 @@ struct BenchMeasurement {
   int input_sets = 0;            // inputs and outputs that the iterations take in turn
   double set_bytes = 0;          // of all input sets and ranks together
   std::size_t memory_bytes = 0;  // symmetric memory of the exchange on each rank
+  WireSpeed wire;                // measured between the iterations; not for codecs
 };
 
 }  // namespace ferry::app

@@ -153,15 +153,10 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   return cases;
 }
 
-// The wire is measured before and after, so that a disturbance in one of them does not lower the floor.
 BenchResult measure(const BenchCase& bench, bool baseline) {
-  if (is_codec(bench.operation)) return {bench, measure_codec(bench), {}, {}};
-  const int threads = bench.shape.ranks * bench.workers;
-  BenchResult result{bench, {}, measure_wire(threads), {}};
-  result.measured = measure_exchange(bench);
+  if (is_codec(bench.operation)) return {bench, measure_codec(bench), {}};
+  BenchResult result{bench, measure_exchange(bench), {}};
   if (baseline) result.baseline = measure_baseline(bench);
-  const WireSpeed after = measure_wire(threads);
-  if (after.bytes_per_second > result.wire.bytes_per_second) result.wire = after;
   return result;
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kFewestWarmUps = 3;
 constexpr int kMostInputSets = 64;
+constexpr int kWireRepetitions = 16;
 
 // What one rank gives to and gets from one iteration.
 struct RankSet {
@@ -86,12 +87,15 @@ void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int
   set.combine_out.tokens = Tensor(set.output.data(), DType::bf16, {n, hidden});
 }
 
+// What the ranks' threads share. Each writes only its own elements.
 struct Shared {
   const BenchCase& bench;
+  const Wire wire;
   StartLine line;
-  std::vector<std::vector<RankSet>> sets;    // [rank][set]
-  std::vector<std::vector<double>> seconds;  // [rank][iteration]
-  std::vector<double> each;                  // [rank]: seconds of a warm iteration
+  std::vector<std::vector<RankSet>> sets;         // [rank][set]
+  std::vector<std::vector<double>> seconds;       // [rank][iteration]
+  std::vector<std::vector<double>> wire_seconds;  // [rank][repetition]
+  std::vector<double> each;                       // [rank]: seconds of a warm iteration
   std::size_t memory_bytes = 0;
 };
 
@@ -104,6 +108,15 @@ double iterate(Shared& shared, Exchange& exchange, RankSet& set) {
   if (operation != BenchOperation::combine) exchange.dispatch(set.dispatch_in, set.dispatch_out);
   if (operation != BenchOperation::dispatch) exchange.combine(set.combine_in, set.combine_out);
   return seconds_since(start);
+}
+
+// Between the iterations, so that a disturbance of the machine meets the wire and the exchange alike.
+bool measure_wire(Shared& shared, std::size_t rank) {
+  if (!shared.line.wait()) return false;
+  const auto start = std::chrono::steady_clock::now();
+  shared.wire.copy(static_cast<int>(rank));
+  shared.wire_seconds[rank].push_back(seconds_since(start));
+  return true;
 }
 
 // The first round of each set: touches its pages and gives the results of its experts something to read.
@@ -137,11 +150,22 @@ void run_rank(Shared& shared, World& world) {
   const double each = *std::max_element(shared.each.begin(), shared.each.end());
   const int iterations =
       bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
+  const int between_wire = std::max(iterations / kWireRepetitions, 1);
   for (int iteration = 0; iteration < iterations; ++iteration) {
+    if (iteration % between_wire == 0 && !measure_wire(shared, rank)) return;
     const double seconds = iterate(shared, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
     if (seconds < 0) return;
     shared.seconds[rank].push_back(seconds);
   }
+}
+
+// By time of measurement, the largest of the ranks'.
+std::vector<double> slowest_of(const std::vector<std::vector<double>>& seconds) {
+  std::vector<double> slowest = seconds[0];
+  for (const std::vector<double>& of_rank : seconds)
+    for (std::size_t index = 0; index < slowest.size(); ++index)
+      slowest[index] = std::max(slowest[index], of_rank[index]);
+  return slowest;
 }
 
 void require_memory(const BenchCase& bench, double needed) {
@@ -172,10 +196,11 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   const auto exchange_bytes = static_cast<double>(memory_use(bench.shape, options).total) * bench.shape.ranks;
   require_memory(bench, sets * set_bytes + exchange_bytes);
 
-  Shared shared{bench, StartLine(bench.shape.ranks), {}, {}, {}, 0};
+  Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, 0};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
   shared.seconds.resize(ranks);
+  shared.wire_seconds.resize(ranks);
   shared.each.resize(ranks);
   run_ranks(bench.shape.ranks, [&](World& world) {
     try {
@@ -187,11 +212,8 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   });
 
   BenchMeasurement measured;
-  for (std::size_t iteration = 0; iteration < shared.seconds[0].size(); ++iteration) {
-    double slowest = 0;
-    for (const auto& seconds : shared.seconds) slowest = std::max(slowest, seconds[iteration]);
-    measured.samples.seconds.push_back(slowest);
-  }
+  measured.samples.seconds = slowest_of(shared.seconds);
+  measured.wire = shared.wire.speed(slowest_of(shared.wire_seconds));
   measured.bytes = mean_bytes(bench, sets);
   measured.input_sets = sets;
   measured.set_bytes = sets * set_bytes;

@@ -91,7 +91,7 @@ std::vector<Cell> exchange_cells(const BenchResult& result, bool with_baseline) 
       number_cell(samples.at(0.9) * kMicro, 1),
       number_cell(samples.at(0.99) * kMicro, 1),
       bytes_cell(static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation))),
-      number_cell(result.wire.bytes_per_second * 1e-9, 1),
+      number_cell(result.measured.wire.bytes_per_second * 1e-9, 1),
       number_cell(result.floor_seconds() * kMicro, 1),
       number_cell(samples.at(0.5) / result.floor_seconds(), 2)};
   if (!with_baseline) return cells;
@@ -166,10 +166,11 @@ Json to_json(const BenchResult& result, const std::string& command) {
     return json;
   }
   json["memory_bytes_per_rank"] = measured.memory_bytes;
-  json["wire"] = {{"gb_per_s", rounded(result.wire.bytes_per_second * 1e-9, 100)},
+  json["wire"] = {{"gb_per_s", rounded(measured.wire.bytes_per_second * 1e-9, 100)},
                   {"counts", "bytes read and bytes written"},
-                  {"method", result.wire.method},
-                  {"threads", result.wire.threads}};
+                  {"method", measured.wire.method},
+                  {"threads", measured.wire.threads},
+                  {"repetitions", measured.wire.repetitions}};
   json["floor_us"] = micros(result.floor_seconds());
   json["ratio_to_floor"] = rounded(measured.samples.at(0.5) / result.floor_seconds(), 1000);
   if (!result.baseline) return json;

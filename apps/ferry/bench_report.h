@@ -7,7 +7,6 @@
 
 #include "ferry/bench_baseline.h"
 #include "ferry/bench_case.h"
-#include "ferry/bench_wire.h"
 #include "ferry/table.h"
 
 namespace ferry::app {
@@ -15,11 +14,10 @@ namespace ferry::app {
 struct BenchResult {
   BenchCase bench;
   BenchMeasurement measured;
-  WireSpeed wire;  // not for codecs
   std::optional<BaselineMeasurement> baseline;
 
   // Seconds that the bytes need at the speed of the wire.
-  double floor_seconds() const { return measured.bytes.moved(bench.operation) / wire.bytes_per_second; }
+  double floor_seconds() const { return measured.bytes.moved(bench.operation) / measured.wire.bytes_per_second; }
 };
 
 // One record, complete by itself: date, hardware, command, shape, policy, times, bytes, wire, baseline.

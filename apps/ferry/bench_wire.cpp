@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 
 #include "ferry/bench_case.h"
-#include "ferry/bench_machine.h"
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -15,9 +15,7 @@ namespace ferry::app {
 namespace {
 
 constexpr std::size_t kPiece = 16 << 10;  // about a token
-constexpr int kRepetitions = 9;
-
-using Copy = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
+constexpr int kTries = 5;
 
 void copy_whole(std::byte* to, const std::byte* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
@@ -45,7 +43,7 @@ void copy_past_the_cache(std::byte* to, const std::byte* from, std::size_t bytes
 
 struct Method {
   const char* name;
-  Copy copy;
+  void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);
 };
 constexpr Method kMethods[] = {
     {"memcpy", copy_whole},
@@ -55,48 +53,63 @@ constexpr Method kMethods[] = {
 #endif
 };
 
-double median_seconds(Copy copy, const std::vector<BenchBuffer>& from, const std::vector<BenchBuffer>& to) {
-  const auto threads = static_cast<int>(from.size());
-  StartLine line(threads);
-  std::vector<std::vector<double>> taken(from.size(), std::vector<double>(kRepetitions));
-  run_threads(threads, [&](int thread) {
-    const auto mine = static_cast<std::size_t>(thread);
-    const BenchBuffer& peer = to[(mine + 1) % to.size()];
-    for (int repetition = -1; repetition < kRepetitions; ++repetition) {  // the first one warms up
+}  // namespace
+
+Wire::Wire(int ranks, int workers) : ranks_(ranks), workers_(workers) {
+  const int threads = ranks * workers;
+  const std::size_t share = 4 * this_machine().last_level_cache / static_cast<std::size_t>(threads);
+  bytes_ = std::max<std::size_t>(share / kPiece * kPiece, std::size_t{8} << 20);
+  for (int thread = 0; thread < threads; ++thread) {
+    from_.emplace_back(bytes_);
+    to_.emplace_back(bytes_);
+    fill_bf16(from_.back().data(), bytes_, static_cast<std::uint64_t>(thread) + 1);
+    std::memset(to_.back().data(), 1, bytes_);
+  }
+  double best = 0;
+  for (const Method& method : kMethods) {
+    const double seconds = median_seconds(method.copy);
+    if (copy_ != nullptr && seconds >= best) continue;
+    best = seconds;
+    copy_ = method.copy;
+    method_ = method.name;
+  }
+}
+
+void Wire::copy_by(Copy way, int thread) const {
+  const auto mine = static_cast<std::size_t>(thread);
+  const std::size_t peer = (mine + static_cast<std::size_t>(workers_)) % to_.size();
+  way(to_[peer].data(), from_[mine].data(), bytes_);
+}
+
+void Wire::copy(int rank) const {
+  if (workers_ == 1) return copy_by(copy_, rank);
+  run_threads(workers_, [&](int worker) { copy_by(copy_, rank * workers_ + worker); });
+}
+
+double Wire::median_seconds(Copy way) const {
+  StartLine line(ranks_ * workers_);
+  BenchSamples slowest;
+  slowest.seconds.resize(kTries);
+  std::mutex guard;
+  run_threads(ranks_ * workers_, [&](int thread) {
+    for (int attempt = -1; attempt < kTries; ++attempt) {  // the first one warms up
       line.wait();
       const auto start = std::chrono::steady_clock::now();
-      copy(peer.data(), from[mine].data(), peer.bytes());
-      if (repetition >= 0) taken[mine][static_cast<std::size_t>(repetition)] = seconds_since(start);
+      copy_by(way, thread);
+      const double seconds = seconds_since(start);
+      const std::lock_guard lock(guard);
+      if (attempt < 0) continue;
+      double& slowest_seconds = slowest.seconds[static_cast<std::size_t>(attempt)];
+      slowest_seconds = std::max(slowest_seconds, seconds);
     }
   });
-  BenchSamples slowest;
-  for (std::size_t repetition = 0; repetition < kRepetitions; ++repetition) {
-    double seconds = 0;
-    for (const auto& times : taken) seconds = std::max(seconds, times[repetition]);
-    slowest.seconds.push_back(seconds);
-  }
   return slowest.at(0.5);
 }
 
-}  // namespace
-
-WireSpeed measure_wire(int threads) {
-  const std::size_t share = 4 * this_machine().last_level_cache / static_cast<std::size_t>(threads);
-  const std::size_t bytes = std::max<std::size_t>(share / kPiece * kPiece, std::size_t{8} << 20);
-  std::vector<BenchBuffer> from;
-  std::vector<BenchBuffer> to;
-  for (int thread = 0; thread < threads; ++thread) {
-    from.emplace_back(bytes);
-    to.emplace_back(bytes);
-    fill_bf16(from.back().data(), bytes, static_cast<std::uint64_t>(thread) + 1);
-    std::memset(to.back().data(), 1, bytes);
-  }
-  WireSpeed best{0, "", threads};
-  for (const Method& method : kMethods) {
-    const double speed = 2.0 * static_cast<double>(bytes) * threads / median_seconds(method.copy, from, to);
-    if (speed > best.bytes_per_second) best = {speed, method.name, threads};
-  }
-  return best;
+WireSpeed Wire::speed(const std::vector<double>& seconds) const {
+  const int threads = ranks_ * workers_;
+  const double moved = 2.0 * static_cast<double>(bytes_) * threads;
+  return {moved / BenchSamples{seconds}.at(0.5), method_, threads, static_cast<int>(seconds.size())};
 }
 
 }  // namespace ferry::app
