@@ -2,6 +2,7 @@
 // of a rank may wait at once.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include "protocol/fabric.h"
 #include "shared/order.h"
+#include "shared/sizes.h"
 #include "shared/wait.h"
 
 namespace ferry::cpu {
@@ -41,7 +43,7 @@ class HostWaits {
   // `abort_words` is this rank's region, one word per rank; `masked` tells whose words count for nothing.
   HostWaits(int rank, int ranks, const SignalWord* abort_words, const std::uint8_t* masked);
 
-  void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
+  void set_deadline(std::chrono::milliseconds deadline) { deadline_ = std::min(deadline, kMaxDeadline); }
 
   template <class Pacer>
   bool wait(const SignalWord& word, Epoch target, const WaitSite& site, Pacer& pacer) {

@@ -36,7 +36,8 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
                     o.allreduce_world_size, shape.ranks));
   if (o.concurrent < 1) refuse(fmt::format("concurrent is {}; it must be at least 1", o.concurrent));
   if (o.workers < 1 || o.workers > 1024) refuse(fmt::format("workers is {}; it must be 1 to 1024", o.workers));
-  if (o.deadline.count() < 1) refuse(fmt::format("deadline is {} ms; it must be at least 1", o.deadline.count()));
+  if (o.deadline.count() < 1 || o.deadline > kMaxDeadline)
+    refuse(fmt::format("deadline is {} ms; it must be 1 to {}", o.deadline.count(), kMaxDeadline.count()));
   if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
     refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));
   if (row_layout(shape, o, 0).min_row_capacity > INT32_MAX)

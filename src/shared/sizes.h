@@ -6,6 +6,9 @@
 
 namespace ferry {
 
+// Longer deadlines overflow some clocks.
+inline constexpr std::chrono::milliseconds kMaxDeadline{std::chrono::hours(24)};
+
 // Throws Error(invalid_argument) where shape and options do not fit each other.
 void require_valid(const Shape& shape, const ExchangeOptions& options);
 

@@ -59,6 +59,9 @@ std::vector<Impossible> impossible_settings() {
       {"a deadline of nothing",
        {"deadline", "0"},
        [](Setting& s) { s.options.deadline = std::chrono::milliseconds(0); }},
+      {"a deadline beyond a day",
+       {"deadline", "86400001", "86400000"},
+       [](Setting& s) { s.options.deadline = std::chrono::milliseconds(86'400'001); }},
       {"a mask for more ranks", {"mask", "4", "3"}, [](Setting& s) { s.options.mask.assign(4, false); }},
   };
 }
