@@ -19,10 +19,19 @@ class Process {
     if (backend.max_ranks < kShape.ranks) throw Skipped("needs 4 ranks");
     worlds_ = backend.make_worlds(kShape.ranks);
     owned_.resize(worlds_.size());
+    std::vector<std::exception_ptr> errors(worlds_.size());
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < worlds_.size(); ++rank)
-      threads.emplace_back([&, rank] { owned_[rank] = std::make_unique<Exchange>(*worlds_[rank], kShape, options); });
+      threads.emplace_back([&, rank] {
+        try {
+          owned_[rank] = std::make_unique<Exchange>(*worlds_[rank], kShape, options);
+        } catch (...) {
+          errors[rank] = std::current_exception();
+        }
+      });
     for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
     for (const auto& exchange : owned_) exchanges.push_back(exchange.get());
   }
 
