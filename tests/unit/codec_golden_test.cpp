@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct GoldenCase {
   const char* format;
   const char* files;
   float input_scale;
+
+  friend std::ostream& operator<<(std::ostream& out, const GoldenCase& one) { return out << one.files; }
 };
 
 constexpr GoldenCase kCases[] = {

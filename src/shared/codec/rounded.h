@@ -51,10 +51,8 @@ FERRY_HD constexpr float e8m0_value(std::uint32_t byte) {
   return float_of(byte == 255 ? kNanBits : bits);
 }
 
-// 2^(127 - byte) for byte 0 .. 254.
-FERRY_HD constexpr float e8m0_inverse(std::uint32_t byte) {
-  return float_of(byte == 254 ? 0x00400000u : (254 - byte) << 23);
-}
+// 2^(127 - byte) for byte 0 .. 253, which is as high as the rules of scale_rule.h go.
+FERRY_HD constexpr float e8m0_inverse(std::uint32_t byte) { return float_of((254 - byte) << 23); }
 
 // Nearest bf16, ties to even; a NaN stays a NaN.
 FERRY_HD constexpr std::uint32_t bf16_of(std::uint32_t bits) {
