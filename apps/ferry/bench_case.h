@@ -55,7 +55,7 @@ struct BenchBytes {
   }
 };
 
-// One time per iteration: that of the slowest rank.
+// One time per iteration: from the first rank's begin to the last one's end.
 struct BenchSamples {
   std::vector<double> seconds;
 

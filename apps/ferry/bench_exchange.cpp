@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "ferry/bench_machine.h"
 #include "ferry/bench_routing.h"
@@ -13,7 +14,7 @@
 namespace ferry::app {
 namespace {
 
-constexpr int kFewestWarmUps = 3;
+constexpr std::size_t kWarmUps = 3;
 constexpr int kMostInputSets = 64;
 constexpr int kWireRepetitions = 16;
 
@@ -92,30 +93,30 @@ struct Shared {
   const BenchCase& bench;
   const Wire wire;
   StartLine line;
-  std::vector<std::vector<RankSet>> sets;         // [rank][set]
-  std::vector<std::vector<double>> seconds;       // [rank][iteration]
-  std::vector<std::vector<double>> wire_seconds;  // [rank][repetition]
-  std::vector<double> each;                       // [rank]: seconds of a warm iteration
+  std::vector<std::vector<RankSet>> sets;     // [rank][set]
+  std::vector<std::vector<Span>> spans;       // [rank][iteration]
+  std::vector<std::vector<Span>> wire_spans;  // [rank][repetition]
+  std::vector<double> each;                   // [rank]: seconds of a warm iteration
   std::size_t memory_bytes = 0;
 };
 
-// One iteration on one rank; the time of what is measured. Negative: another rank failed.
-double iterate(Shared& shared, Exchange& exchange, RankSet& set) {
+// One iteration on one rank: the time of what is measured. None: another rank failed.
+std::optional<Span> iterate(Shared& shared, Exchange& exchange, RankSet& set) {
   const BenchOperation operation = shared.bench.operation;
   if (operation == BenchOperation::combine) exchange.dispatch(set.dispatch_in, set.dispatch_out);
-  if (!shared.line.wait()) return -1;
-  const auto start = std::chrono::steady_clock::now();
+  if (!shared.line.wait()) return std::nullopt;
+  const double begin = now_seconds();
   if (operation != BenchOperation::combine) exchange.dispatch(set.dispatch_in, set.dispatch_out);
   if (operation != BenchOperation::dispatch) exchange.combine(set.combine_in, set.combine_out);
-  return seconds_since(start);
+  return Span{begin, now_seconds()};
 }
 
 // Between the iterations, so that a disturbance of the machine meets the wire and the exchange alike.
 bool measure_wire(Shared& shared, std::size_t rank) {
   if (!shared.line.wait()) return false;
-  const auto start = std::chrono::steady_clock::now();
+  const double begin = now_seconds();
   shared.wire.copy(static_cast<int>(rank));
-  shared.wire_seconds[rank].push_back(seconds_since(start));
+  shared.wire_spans[rank].push_back({begin, now_seconds()});
   return true;
 }
 
@@ -142,10 +143,11 @@ void run_rank(Shared& shared, World& world) {
   first_rounds(exchange, sets, bench.shape.hidden);
   if (rank == 0) shared.memory_bytes = exchange.memory_bytes();
 
-  double warm = 0;
-  for (int warm_up = 0; warm_up < kFewestWarmUps; ++warm_up)
-    warm = iterate(shared, exchange, sets[static_cast<std::size_t>(warm_up) % sets.size()]);
-  shared.each[rank] = warm;
+  for (std::size_t warm_up = 0; warm_up < kWarmUps; ++warm_up) {
+    const auto span = iterate(shared, exchange, sets[warm_up % sets.size()]);
+    if (!span) return;
+    shared.each[rank] = span->end - span->begin;
+  }
   if (!shared.line.wait()) return;
   const double each = *std::max_element(shared.each.begin(), shared.each.end());
   const int iterations =
@@ -153,19 +155,10 @@ void run_rank(Shared& shared, World& world) {
   const int between_wire = std::max(iterations / kWireRepetitions, 1);
   for (int iteration = 0; iteration < iterations; ++iteration) {
     if (iteration % between_wire == 0 && !measure_wire(shared, rank)) return;
-    const double seconds = iterate(shared, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
-    if (seconds < 0) return;
-    shared.seconds[rank].push_back(seconds);
+    const auto span = iterate(shared, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
+    if (!span) return;
+    shared.spans[rank].push_back(*span);
   }
-}
-
-// By time of measurement, the largest of the ranks'.
-std::vector<double> slowest_of(const std::vector<std::vector<double>>& seconds) {
-  std::vector<double> slowest = seconds[0];
-  for (const std::vector<double>& of_rank : seconds)
-    for (std::size_t index = 0; index < slowest.size(); ++index)
-      slowest[index] = std::max(slowest[index], of_rank[index]);
-  return slowest;
 }
 
 void require_memory(const BenchCase& bench, double needed) {
@@ -199,8 +192,8 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, 0};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
-  shared.seconds.resize(ranks);
-  shared.wire_seconds.resize(ranks);
+  shared.spans.resize(ranks);
+  shared.wire_spans.resize(ranks);
   shared.each.resize(ranks);
   run_ranks(bench.shape.ranks, [&](World& world) {
     try {
@@ -212,8 +205,8 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   });
 
   BenchMeasurement measured;
-  measured.samples.seconds = slowest_of(shared.seconds);
-  measured.wire = shared.wire.speed(slowest_of(shared.wire_seconds));
+  measured.samples.seconds = seconds_of(shared.spans);
+  measured.wire = shared.wire.speed(seconds_of(shared.wire_spans));
   measured.bytes = mean_bytes(bench, sets);
   measured.input_sets = sets;
   measured.set_bytes = sets * set_bytes;

@@ -84,6 +84,17 @@ void run_threads(int threads, const std::function<void(int thread)>& body) {
   if (first) std::rethrow_exception(first);
 }
 
+std::vector<double> seconds_of(const std::vector<std::vector<Span>>& spans) {
+  std::vector<double> seconds;
+  for (std::size_t index = 0; index < spans[0].size(); ++index) {
+    Span whole = spans[0][index];
+    for (const std::vector<Span>& of_rank : spans)
+      whole = {std::min(whole.begin, of_rank[index].begin), std::max(whole.end, of_rank[index].end)};
+    seconds.push_back(whole.end - whole.begin);
+  }
+  return seconds;
+}
+
 int iterations_within(double seconds, double seconds_each) {
   const double fitting = seconds / std::max(seconds_each, 1e-7);
   return static_cast<int>(std::clamp(fitting, static_cast<double>(kFewestIterations), 100'000.0));

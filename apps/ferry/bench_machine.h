@@ -57,6 +57,18 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// When one rank began and ended. The clock is the same for all threads and processes of a host.
+struct Span {
+  double begin;
+  double end;
+};
+inline double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// By time of measurement: from the first rank's begin to the last one's end. `spans` is [rank][measurement].
+std::vector<double> seconds_of(const std::vector<std::vector<Span>>& spans);
+
 // Iterations that fit the wanted time, at least `kFewestIterations`.
 inline constexpr int kFewestIterations = 11;
 int iterations_within(double seconds, double seconds_each);

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -162,29 +163,35 @@ std::size_t rows_arriving(const BenchCase& bench, int rank, int set) {
   return rows;
 }
 
-double iterate(const BenchCase& bench, AllToAll& exchange, const ProcessSet& set) {
+Span iterate(const BenchCase& bench, AllToAll& exchange, const ProcessSet& set) {
   if (bench.operation == BenchOperation::combine) exchange.dispatch(set);
   MPI_Barrier(MPI_COMM_WORLD);
-  const auto start = std::chrono::steady_clock::now();
+  const double begin = now_seconds();
   if (bench.operation != BenchOperation::combine) exchange.dispatch(set);
   if (bench.operation != BenchOperation::dispatch) exchange.combine(set);
-  return seconds_since(start);
+  return {begin, now_seconds()};
 }
 
 std::vector<double> measure(const BenchCase& bench, AllToAll& exchange, const std::vector<ProcessSet>& sets) {
   double each = 0;
   for (std::size_t warm_up = 0; warm_up < sets.size() + 3; ++warm_up) {
     exchange.dispatch(sets[warm_up % sets.size()]);
-    each = iterate(bench, exchange, sets[warm_up % sets.size()]);
+    const Span span = iterate(bench, exchange, sets[warm_up % sets.size()]);
+    each = span.end - span.begin;
   }
   MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   const int iterations =
       bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
-  std::vector<double> seconds;
-  for (int iteration = 0; iteration < iterations; ++iteration)
-    seconds.push_back(iterate(bench, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]));
-  MPI_Allreduce(MPI_IN_PLACE, seconds.data(), iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  return seconds;
+  std::vector<double> begin, end;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    const Span span = iterate(bench, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
+    begin.push_back(span.begin);
+    end.push_back(span.end);
+  }
+  MPI_Allreduce(MPI_IN_PLACE, begin.data(), iterations, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, end.data(), iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  std::transform(end.begin(), end.end(), begin.begin(), end.begin(), std::minus<>());
+  return end;
 }
 
 void run_process(const BenchCase& bench, int rank) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 
 #include "ferry/bench_case.h"
 #if defined(__SSE2__)
@@ -87,23 +86,18 @@ void Wire::copy(int rank) const {
 }
 
 double Wire::median_seconds(Copy way) const {
-  StartLine line(ranks_ * workers_);
-  BenchSamples slowest;
-  slowest.seconds.resize(kTries);
-  std::mutex guard;
-  run_threads(ranks_ * workers_, [&](int thread) {
+  const int threads = ranks_ * workers_;
+  StartLine line(threads);
+  std::vector<std::vector<Span>> spans(static_cast<std::size_t>(threads));
+  run_threads(threads, [&](int thread) {
     for (int attempt = -1; attempt < kTries; ++attempt) {  // the first one warms up
       line.wait();
-      const auto start = std::chrono::steady_clock::now();
+      const double begin = now_seconds();
       copy_by(way, thread);
-      const double seconds = seconds_since(start);
-      const std::lock_guard lock(guard);
-      if (attempt < 0) continue;
-      double& slowest_seconds = slowest.seconds[static_cast<std::size_t>(attempt)];
-      slowest_seconds = std::max(slowest_seconds, seconds);
+      if (attempt >= 0) spans[static_cast<std::size_t>(thread)].push_back({begin, now_seconds()});
     }
   });
-  return slowest.at(0.5);
+  return BenchSamples{seconds_of(spans)}.at(0.5);
 }
 
 WireSpeed Wire::speed(const std::vector<double>& seconds) const {
