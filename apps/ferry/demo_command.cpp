@@ -120,7 +120,7 @@ HeatMap routing_map(const DemoModel& model, const std::string& source) {
   map.x_title = fmt::format("position in the text (token number; a column is {} tokens)", window);
   map.cell_meaning = "tokens that a column sends to an expert";
   map.total_title = "tokens in all";
-  map.label_title = "words it gets most often";
+  map.label_title = "words it gets more than others do";
   for (std::int64_t column = 0; column < windows; ++column)
     map.x_ticks.push_back(column % 8 == 0 ? std::to_string(column * window) : "");
   for (int rank = 0; rank < kRanks; ++rank) map.groups.push_back(fmt::format("rank {}", rank));

@@ -1,5 +1,6 @@
-// Embeddings are sums of hashed features: the word, its letters in threes, its neighbours, and the words of the sentences
-// around it; so tokens that look alike or stand alike get like vectors, and the router sends them to like experts.
+// Embeddings are sums of hashed features: the word, its letters in threes, its neighbours, and the words of the
+// sentences around it; so tokens that look alike or stand alike get like vectors, and the router sends them to like
+// experts.
 #include "ferry/demo_model.h"
 
 #include <algorithm>
@@ -182,9 +183,10 @@ void DemoModel::make_experts() {
 }
 
 std::vector<std::string> DemoModel::words_of_expert(int expert, int count) const {
+  constexpr std::size_t kTellingLetters = 4;
   std::map<std::string, double> all, here;
   for (std::size_t token = 0; token < words_.size(); ++token) {
-    if (std::isalpha(static_cast<unsigned char>(words_[token][0])) == 0) continue;
+    if (words_[token].size() < kTellingLetters) continue;
     all[words_[token]] += 1;
     for (std::size_t k = 0; k < kTopK; ++k)
       if (ids_[token * kTopK + k] == expert) here[words_[token]] += 1;

@@ -30,6 +30,9 @@ int run(int argc, char** argv) {
   ferry::app::add_bench_command(app);
   ferry::app::add_verify_command(app);
   ferry::app::add_info_command(app);
+  const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
+    return report(std::string(argv[1]) + " is not a command (see --help)", kBadUse);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked_for_help) {

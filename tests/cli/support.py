@@ -9,6 +9,7 @@ import numpy as np
 
 BINARY = os.environ["FERRY_BINARY"]
 DATA = pathlib.Path(os.environ["FERRY_TEST_DATA"])
+SANITIZED = os.environ.get("FERRY_SANITIZED") == "1"
 FORMATS = ["bf16", "fp8_block128", "fp8_block128_ue8m0", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4"]
 REDUCTIONS = ["exact", "by_rank"]
 

@@ -1,0 +1,118 @@
+"""`ferry layer --dump`: rows, offsets, scales and payload of every rank, against the routing done again in numpy."""
+import json
+import unittest
+
+import numpy as np
+
+from support import DATA, FORMATS, REDUCTIONS, FerryTestCase, bf16, ferry, make_layer, split
+
+
+def owners(experts, ranks):
+    """The rank of every expert: the first experts % ranks ranks own one more."""
+    return np.repeat(np.arange(ranks), split(experts, ranks))
+
+
+def route(ids, experts, ranks, alignment, shared):
+    """For each rank: padded row offsets, and the (source, token, k) of each row, None for padding."""
+    top_k = ids.shape[1]
+    sizes = split(len(ids), ranks)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    owner = owners(experts, ranks)
+    result = []
+    for rank in range(ranks):
+        groups = [[(rank, t, top_k) for t in range(sizes[rank])]] if shared else []
+        for e in np.flatnonzero(owner == rank):
+            groups.append([(s, t, k) for s in range(ranks) for t in range(sizes[s]) for k in range(top_k)
+                           if ids[starts[s] + t, k] == e])
+        rows, offsets = [], []
+        for group in groups:
+            offsets.append(len(rows))
+            rows += group
+            rows += [None] * (-len(rows) % alignment)
+        result.append((offsets + [len(rows)], rows))
+    return result, starts
+
+
+class DumpTestCase(FerryTestCase):
+    def load(self, rank, name):
+        return np.load(self.folder / "dump" / f"rank{rank}" / f"{name}.npy")
+
+    def row_scales(self, rank, format_name, scales, row, first_row, group, count):
+        """The scales of a row in column order, wherever the layout puts them."""
+        if format_name == "fp8_block128":
+            return scales[:, row]
+        if format_name != "nvfp4":
+            return scales[row]
+        offset = int(self.load(rank, "scales_offsets")[group])
+        j = row - first_row
+        block = (first_row // 128 + offset + j // 128) & 0xFFFFFFFF
+        return np.array([scales[block, c // 4, j % 32, j % 128 // 32, c % 4] for c in range(count)])
+
+    def check(self, format_name, reduction, ranks, hidden=160, shared=False, tokens=75):
+        arrays = make_layer(tokens=tokens, hidden=hidden, experts=11, top_k=3, inter=8, shared_inter=8 if shared else 0)
+        done = self.layer(arrays, "--format", format_name, "--combine", reduction, "--dump", self.folder / "dump", ranks=ranks)
+        self.assert_done(done)
+        # The same tokens through `ferry codec`, one after the other: what each row must hold.
+        np.save(self.folder / "bf16.npy", bf16(arrays["tokens"]))
+        self.assert_done(ferry("codec", "encode", "--format", format_name, "--in", self.folder / "bf16.npy",
+                               "--payload", self.folder / "p.npy", "--scales", self.folder / "s.npy"))
+        payloads, token_scales = np.load(self.folder / "p.npy"), np.load(self.folder / "s.npy")
+        alignment = 4 if format_name == "fp8_block128" else 1
+        expected, starts = route(arrays["topk-ids"], 11, ranks, alignment, shared)
+        for rank, (offsets, rows) in enumerate(expected):
+            np.testing.assert_array_equal(self.load(rank, "row_offsets"), np.array(offsets, np.uint32))
+            np.testing.assert_array_equal(self.load(rank, "expert_ids"), np.arange(len(offsets) - 1, dtype=np.int32))
+            info, payload, scales = (self.load(rank, name) for name in ("src_info", "payload", "scales"))
+            self.assertEqual(info.dtype, np.int32)
+            self.assertEqual(payload.dtype, np.uint8)
+            self.assertEqual(payload.shape, (offsets[-1], payloads.shape[1]))
+            for index, row in enumerate(rows):
+                group = max(g for g in range(len(offsets) - 1) if offsets[g] <= index)
+                found = None
+                if format_name != "bf16":
+                    found = self.row_scales(rank, format_name, scales, index, offsets[group], group, token_scales.shape[1])
+                if row is None:
+                    self.assertEqual(info[index].tolist(), [-1, -1])
+                    self.assertFalse(payload[index].any())
+                    self.assertFalse(found.any())
+                    continue
+                source, token, k = row
+                self.assertEqual(info[index].tolist(), [token, k])
+                np.testing.assert_array_equal(payload[index], payloads[starts[source] + token])
+                if found is not None:
+                    np.testing.assert_array_equal(found, token_scales[starts[source] + token])
+
+    def test_formats(self):
+        for format_name in FORMATS:
+            for reduction in REDUCTIONS:
+                with self.subTest(format=format_name, reduction=reduction):
+                    self.check(format_name, reduction, 3)
+
+    def test_ranks(self):
+        for ranks in (1, 4, 8):
+            with self.subTest(ranks=ranks):
+                self.check("fp8_block128", "by_rank", ranks)
+
+    def test_shared_expert(self):
+        for format_name in ("bf16", "fp8_block128", "nvfp4"):
+            with self.subTest(format=format_name):
+                self.check(format_name, "by_rank", 4, shared=True)
+
+    def test_many_tiles(self):
+        self.check("nvfp4", "exact", 1, hidden=96, tokens=900)
+
+    def test_dump_replaces_an_earlier_one(self):
+        self.check("bf16", "exact", 3)
+        self.check("mxfp8", "exact", 3)
+
+    def test_larger_dump_is_not_mixed_in(self):
+        arrays = make_layer()
+        self.assert_done(self.layer(arrays, "--dump", self.folder / "dump", ranks=4))
+        (self.folder / "y.npy").unlink()
+        process = self.layer(arrays, "--dump", self.folder / "dump", ranks=3)
+        self.assert_refused(process, 2, "--dump", "rank3", "0 to 2")
+        self.assert_no_output()
+
+
+if __name__ == "__main__":
+    unittest.main()
