@@ -107,16 +107,16 @@ TEST(Formats, HaveTheLayoutsOfTheTable) {
     const char* name;
     int block, scale_bytes, alignment;
     ScaleLayout layout;
-    std::size_t payload_of_2880;
+    std::size_t payload_of_2880, message_of_7168;
   };
-  const Wanted wanted[] = {{"bf16", 0, 0, 1, ScaleLayout::none, 5760},
-                           {"fp8_block128", 128, 4, 4, ScaleLayout::transposed, 2880},
-                           {"fp8_block128_ue8m0", 128, 1, 1, ScaleLayout::row_major, 2880},
-                           {"mxfp8", 32, 1, 1, ScaleLayout::row_major, 2880},
-                           {"mxfp6_e2m3", 32, 1, 1, ScaleLayout::row_major, 2160},
-                           {"mxfp6_e3m2", 32, 1, 1, ScaleLayout::row_major, 2160},
-                           {"mxfp4", 32, 1, 1, ScaleLayout::row_major, 1440},
-                           {"nvfp4", 16, 1, 1, ScaleLayout::tiled, 1440}};
+  const Wanted wanted[] = {{"bf16", 0, 0, 1, ScaleLayout::none, 5760, 14336},
+                           {"fp8_block128", 128, 4, 4, ScaleLayout::transposed, 2880, 7392},
+                           {"fp8_block128_ue8m0", 128, 1, 1, ScaleLayout::row_major, 2880, 7232},
+                           {"mxfp8", 32, 1, 1, ScaleLayout::row_major, 2880, 7392},
+                           {"mxfp6_e2m3", 32, 1, 1, ScaleLayout::row_major, 2160, 5600},
+                           {"mxfp6_e3m2", 32, 1, 1, ScaleLayout::row_major, 2160, 5600},
+                           {"mxfp4", 32, 1, 1, ScaleLayout::row_major, 1440, 3808},
+                           {"nvfp4", 16, 1, 1, ScaleLayout::tiled, 1440, 4032}};
   for (const Wanted& want : wanted) {
     const AnyFormat format = format_named(want.name);
     EXPECT_EQ(format.block(), want.block) << want.name;
@@ -124,6 +124,7 @@ TEST(Formats, HaveTheLayoutsOfTheTable) {
     EXPECT_EQ(format.alignment(), want.alignment) << want.name;
     EXPECT_EQ(format.scale_layout(), want.layout) << want.name;
     EXPECT_EQ(format.payload_bytes(2880), want.payload_of_2880) << want.name;
+    EXPECT_EQ(message_bytes(format, 7168), want.message_of_7168) << want.name;
   }
 }
 
