@@ -24,7 +24,8 @@ struct Stats {
   std::uint64_t combines = 0;
 
   const ExpertTraffic& from(int source, int local_expert) const {
-    return received[static_cast<std::size_t>(source) * local_experts + local_expert];
+    return received[static_cast<std::size_t>(source) * static_cast<std::size_t>(local_experts) +
+                    static_cast<std::size_t>(local_expert)];
   }
 };
 
