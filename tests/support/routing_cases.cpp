@@ -24,15 +24,14 @@ using Ids = std::span<std::int64_t>;
 using TokenFiller = std::function<void(int rank, int token, Ids ids)>;
 
 Routing fill(const Shape& shape, const std::function<int(int rank)>& num_tokens, const TokenFiller& fill_token) {
+  const auto top_k = static_cast<std::size_t>(shape.top_k);
   Routing routing(static_cast<std::size_t>(shape.ranks));
   for (int rank = 0; rank < shape.ranks; ++rank) {
     RankRouting& mine = routing[static_cast<std::size_t>(rank)];
     mine.num_tokens = num_tokens(rank);
-    mine.topk_ids.assign(static_cast<std::size_t>(mine.num_tokens * shape.top_k), -1);
+    mine.topk_ids.assign(static_cast<std::size_t>(mine.num_tokens) * top_k, -1);
     for (int token = 0; token < mine.num_tokens; ++token)
-      fill_token(rank, token,
-                 Ids(mine.topk_ids)
-                     .subspan(static_cast<std::size_t>(token * shape.top_k), static_cast<std::size_t>(shape.top_k)));
+      fill_token(rank, token, Ids(mine.topk_ids).subspan(static_cast<std::size_t>(token) * top_k, top_k));
   }
   return routing;
 }
