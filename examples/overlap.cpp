@@ -17,7 +17,8 @@ struct Half {
       : exchange(world, kShape, {.concurrent = 2}), memory(exchange), tokens(kHalf * kHidden), sums(kHalf * kHidden) {
     for (int token = 0; token < kHalf; ++token) {
       for (int column = 0; column < kHidden; ++column)
-        tokens[static_cast<std::size_t>(token) * kHidden + static_cast<std::size_t>(column)] = static_cast<float>(10 * index + token);
+        tokens[static_cast<std::size_t>(token) * kHidden + static_cast<std::size_t>(column)] =
+            static_cast<float>(10 * index + token);
       ids.push_back((world.rank() + token) % 8);
       ids.push_back((world.rank() + token + 4) % 8);
     }

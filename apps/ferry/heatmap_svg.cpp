@@ -84,9 +84,7 @@ class Drawing {
 
  private:
   int line_top(int line) const { return kTop + line * kCellHeight + line / per_group_ * kGroupGap; }
-  double opacity(int value) const {
-    return value == 0 ? 0.0 : 0.05 + 0.95 * value / largest_;
-  }
+  double opacity(int value) const { return value == 0 ? 0.0 : 0.05 + 0.95 * value / largest_; }
 
   std::string draw_line(int line) const {
     const auto index = static_cast<std::size_t>(line);
