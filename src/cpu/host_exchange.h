@@ -189,14 +189,35 @@ class HostExchange final : public ExchangeBackend {
     for (const std::uint8_t each : ok) require_no_one_missing(each != 0);
   }
 
+  // I10
+  void tell_peers() {
+    for (int peer = 0; peer < plan_.shape.ranks; ++peer)
+      if (peer != plan_.rank && masked_[static_cast<std::size_t>(peer)] == 0)
+        fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), fabric_->waits().abort_value());
+  }
+
+  // An error after something has been sent (a user's encoder threw): the round cannot be called again, as the others
+  // may have read a part of it. So it ends the exchange on all ranks, and theirs name this one.
+  template <class Body>
+  void end_exchange_on_error(Operation operation, Epoch epoch, const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      fabric_->waits().give_up(operation, epoch);
+      tell_peers();
+      round_.stage = Stage::broken;
+      round_.broken_by = fabric_->waits().failure();
+      throw;
+    }
+  }
+
   void require_no_one_missing(bool ok) {
     if (ok) return;
-    const WaitRecord record = fabric_->waits().failure();
+    tell_peers();
+    WaitRecord record = fabric_->waits().failure();
+    record.missing_rank = fabric_->waits().find_culprit();
     round_.stage = Stage::broken;
     round_.broken_by = record;
-    for (int peer = 0; peer < plan_.shape.ranks; ++peer)  // I10
-      if (peer != plan_.rank && masked_[static_cast<std::size_t>(peer)] == 0)
-        fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), HostWaits::abort_value(record));
     throw PeerMissing(record, describe(record));
   }
 
@@ -209,6 +230,13 @@ class HostExchange final : public ExchangeBackend {
     const Epoch epoch = round_.dispatched + 1;
     require_no_one_missing(await_buffers(plan_, *fabric_, group_, epoch));
     stats_.add_dropped(rank_entries(plan_, *fabric_, args, epoch));
+    end_exchange_on_error(Operation::dispatch, epoch, [&] { send_all(args, epoch); });
+    round_.dispatched = epoch;
+    num_tokens_ = args.num_tokens;
+    shared_ = {args.shared_begin, args.shared_end};
+  }
+
+  void send_all(const DispatchArgs& args, Epoch epoch) {
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(plan_.shape.ranks));
     publish_routing(plan_, *fabric_, group_, args.num_tokens, epoch, bytes.data());
     for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
@@ -226,9 +254,6 @@ class HostExchange final : public ExchangeBackend {
       }
       return true;
     });
-    round_.dispatched = epoch;
-    num_tokens_ = args.num_tokens;
-    shared_ = {args.shared_begin, args.shared_end};
   }
 
   void receive(const RowsOut& out) {
@@ -285,6 +310,11 @@ class HostExchange final : public ExchangeBackend {
   }
 
   void send_back(const CombineArgs& args) {
+    end_exchange_on_error(Operation::combine, round_.dispatched, [&] { send_all_back(args); });
+    returning_ = args;
+  }
+
+  void send_all_back(const CombineArgs& args) {
     const HostGroup group = group_for(starts_.group[layout_.groups] * plan_.map.result_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
@@ -293,7 +323,6 @@ class HostExchange final : public ExchangeBackend {
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
-    returning_ = args;
   }
 
   void sum(const CombineOut& out) {

@@ -1,14 +1,27 @@
 #include "cpu/worker_pool.h"
 
+#include <string>
+#include <system_error>
 #include <utility>
+
+#include "ferry/error.h"
 
 namespace ferry::cpu {
 
 WorkerPool::WorkerPool(int workers) {
-  for (int worker = 1; worker < workers; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  threads_.reserve(static_cast<std::size_t>(workers));
+  try {
+    for (int worker = 1; worker < workers; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw Error(ErrorKind::system, "workers is " + std::to_string(workers) + "; the system refused thread " +
+                                       std::to_string(threads_.size() + 1) + ": " + error.what());
+  }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { stop(); }
+
+void WorkerPool::stop() {
   {
     const std::lock_guard lock(guard_);
     stopping_ = true;

@@ -13,6 +13,7 @@ namespace ferry::cpu {
 
 class WorkerPool {
  public:
+  // Throws Error(system) where the system has no more threads.
   explicit WorkerPool(int workers);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -26,6 +27,7 @@ class WorkerPool {
  private:
   void work(int worker);
   void call(int worker);
+  void stop();
 
   std::vector<std::thread> threads_;
   std::mutex guard_;

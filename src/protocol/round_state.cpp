@@ -14,6 +14,11 @@ void require_not_broken(const RoundState& state) {
 
 std::string describe(const WaitRecord& r) {
   std::string text;
+  if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
+    return fmt::format(
+        "rank {}: this rank failed in {} of epoch {} after a part of it had been sent; the exchange is "
+        "over on all ranks. Make a new one.",
+        r.my_rank, to_string(r.operation), r.epoch_wanted);
   if (r.reported_by == r.my_rank)
     text = fmt::format("rank {}: rank {} is missing: {} passed its deadline {}", r.my_rank, r.missing_rank,
                        to_string(r.operation), to_string(r.phase));

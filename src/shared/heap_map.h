@@ -32,7 +32,7 @@ class HeapMap {
     kArrived,        // [parity][source][token] word: the message is there
     kRouted,         // [source] word: header, table and counts are there
     kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
-    kAborted,        // [peer] word: epoch << 16 | missing rank + 1, written by peer
+    kAborted,        // [peer] word: epoch << 16 | rank that peer waited for in vain + 1
     kResults,        // [token][j or k] bf16 row
     kResultArrived,  // [token][j or k] word: the result is there
     kSentMessages,   // staged: [parity][token] message

@@ -21,8 +21,10 @@ FERRY_HD Waited wait_at_least(const SignalWord& word, Epoch target, const Aborte
   while (load_acquire(word) < target) {
     const Pace pace = pacer.pause();
     if (pace == Pace::again) continue;
-    if (aborted()) return Waited::aborted;
-    if (pace == Pace::expired) return load_acquire(word) >= target ? Waited::arrived : Waited::expired;
+    const bool is_aborted = aborted();
+    if (!is_aborted && pace != Pace::expired) continue;
+    if (load_acquire(word) >= target) return Waited::arrived;
+    return is_aborted ? Waited::aborted : Waited::expired;
   }
   return Waited::arrived;
 }

@@ -227,11 +227,8 @@ TYPED_TEST(FabricContract, WaitEndsWhenAPeerAborts) {
                        EXPECT_EQ(fabric.waits().failure().reported_by, 1);
                      },
                      [&](auto& fabric) {
-                       WaitRecord record;
-                       record.epoch_wanted = 5;
-                       record.missing_rank = 2;
-                       fabric.signal_without_order(this->group_, 0, kAbortWords + sizeof(SignalWord),
-                                                   cpu::HostWaits::abort_value(record));
+                       constexpr Epoch kGaveUpOnRank2 = Epoch{5} << 16 | 3;
+                       fabric.signal_without_order(this->group_, 0, kAbortWords + sizeof(SignalWord), kGaveUpOnRank2);
                      }});
 }
 
