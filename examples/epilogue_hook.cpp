@@ -16,9 +16,8 @@ struct Router {
   std::vector<float> scores;  // [token, k]
 
   static float weight(void* context, int token, int k) {
-    const auto& scores = static_cast<const Router*>(context)->scores;
-    const auto at = static_cast<std::size_t>(2 * token);
-    return scores[at + static_cast<std::size_t>(k)] / (scores[at] + scores[at + 1]);
+    const float* scores = static_cast<const Router*>(context)->scores.data() + 2 * token;
+    return scores[k] / (scores[0] + scores[1]);
   }
 };
 
@@ -26,8 +25,8 @@ struct Residual {
   std::vector<float> values;  // [token, hidden]
 
   static void add(void* context, int token, int column, const float* sums, int count) {
-    auto& values = static_cast<Residual*>(context)->values;
-    for (int i = 0; i < count; ++i) values[static_cast<std::size_t>(token * kHidden + column + i)] += sums[i];
+    float* values = static_cast<Residual*>(context)->values.data() + token * kHidden + column;
+    for (int i = 0; i < count; ++i) values[i] += sums[i];
   }
 };
 
@@ -57,8 +56,8 @@ bool run_rank(ferry::World& world) {
   bool right = true;
   for (int token = 0; token < kTokens; ++token) {
     const float sum = 0.75f * static_cast<float>(token) + 0.25f * static_cast<float>(token + 2);
-    for (int column = 0; column < kHidden; ++column)
-      right = right && residual.values[static_cast<std::size_t>(token * kHidden + column)] == 1000.0f + sum;
+    const float* values = residual.values.data() + token * kHidden;
+    for (int column = 0; column < kHidden; ++column) right = right && values[column] == 1000.0f + sum;
   }
   return right;
 }

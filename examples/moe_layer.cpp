@@ -83,14 +83,15 @@ bool run_rank(ferry::World& world) {
 
   double error = 0, energy = 0;
   for (int token = 0; token < kTokens; ++token) {
-    const auto at = tokens.begin() + token * kHidden;
+    const float* x = tokens.data() + token * kHidden;
+    const float* y = output.data() + token * kHidden;
     std::vector<double> expected(kHidden);
     for (int k = 0; k < 3; ++k) {
-      const auto y = dense_expert(ids[static_cast<std::size_t>(3 * token + k)], {at, at + kHidden});
-      for (std::size_t i = 0; i < kHidden; ++i) expected[i] += 0.4f * y[i];
+      const std::vector<double> of_expert = dense_expert(*(ids.data() + 3 * token + k), {x, x + kHidden});
+      for (std::size_t i = 0; i < kHidden; ++i) expected[i] += 0.4f * of_expert[i];
     }
     for (std::size_t i = 0; i < kHidden; ++i) {
-      const double difference = output[static_cast<std::size_t>(token * kHidden) + i] - expected[i];
+      const double difference = y[i] - expected[i];
       error += difference * difference;
       energy += expected[i] * expected[i];
     }
