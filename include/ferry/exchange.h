@@ -81,6 +81,8 @@ struct CombineOutput {
 
 struct CallOptions {
   std::chrono::milliseconds deadline{0};  // of each wait in the call; 0: the exchange's
+  void* stream = nullptr;                 // GPU: the cudaStream_t that the call goes to; null: the default stream
+  int max_blocks = 0;                     // GPU: most blocks of a kernel, which leaves the rest to compute; 0: no limit
 };
 
 // Sizes of a rank's outputs, known before the exchange is made.

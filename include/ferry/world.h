@@ -49,8 +49,11 @@ class World {
 // elements may be used and destroyed on any thread and in any order. Throws Error(invalid_argument).
 std::vector<std::unique_ptr<World>> make_thread_worlds(int ranks);
 
-// Makes a thread world of `ranks` ranks, runs `body` once per rank on a thread of its own, waits for all and rethrows
-// the first error, that of the rank that failed first.
+// Runs `body` once per world on a thread of its own, waits for all and rethrows the first error, that of the rank that
+// failed first.
+void run_worlds(std::span<const std::unique_ptr<World>> worlds, const std::function<void(World&)>& body);
+
+// As run_worlds, on a thread world of `ranks` ranks.
 void run_ranks(int ranks, const std::function<void(World&)>& body);
 
 }  // namespace ferry

@@ -260,7 +260,7 @@ class HostExchange final : public ExchangeBackend {
     const Epoch epoch = round_.dispatched;
     require_no_one_missing(await_routing(plan_, *fabric_, group_, epoch));
     find_row_starts(plan_, *fabric_, epoch, shared_.end - shared_.begin, starts_);
-    write_row_metadata(plan_, group_, starts_, out);
+    write_row_metadata(plan_, group_, Block{0, 1}, starts_, out);
     const HostGroup group = group_for(starts_.group[layout_.groups] * out.row_bytes);
     on_workers([&](Block block) {
       const bool ok =

@@ -86,7 +86,7 @@ class Hub {
     record.missing_rank = missing;
     record.epoch_wanted = turn;
     throw PeerMissing(record, fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline. Check "
-                                          "that it is alive and makes the same calls, or give a mask without it",
+                                          "that it is alive and makes the same calls, or give a mask that names it",
                                           rank, missing, turn));
   }
 
@@ -178,23 +178,6 @@ std::vector<std::unique_ptr<World>> make_thread_worlds(int ranks) {
   return worlds;
 }
 
-void run_ranks(int ranks, const std::function<void(World&)>& body) {
-  const auto worlds = make_thread_worlds(ranks);
-  std::mutex guard;
-  std::exception_ptr first;
-  std::vector<std::thread> threads;
-  for (const std::unique_ptr<World>& world : worlds) {
-    threads.emplace_back([&, rank = world.get()] {
-      try {
-        body(*rank);
-      } catch (...) {
-        const std::lock_guard lock(guard);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
-}
+void run_ranks(int ranks, const std::function<void(World&)>& body) { run_worlds(make_thread_worlds(ranks), body); }
 
 }  // namespace ferry

@@ -1,12 +1,9 @@
-// BlockGroup: all threads of a CUDA block as one ThreadGroup, with its own versions of the hot helpers of the protocol:
-// a token's rows found by a warp at once, and sums by 16-byte vectors.
+// BlockGroup: all threads of a CUDA block as one ThreadGroup.
 #pragma once
 
 #include <cstdint>
 
 #include "ferry/thread_group.h"
-#include "protocol/round.h"
-#include "shared/row_sum.h"
 
 namespace ferry::cuda {
 
@@ -29,58 +26,5 @@ struct BlockGroup {
   }
 };
 static_assert(ThreadGroup<BlockGroup>);
-
-// Eight columns of a row, one or two 16-byte loads.
-__device__ inline void load_eight(const SumRow& row, int column, float (&values)[8]) {
-  if (row.wide) {
-    const auto* from = reinterpret_cast<const float4*>(reinterpret_cast<const float*>(row.data) + column);
-    const float4 low = from[0];
-    const float4 high = from[1];
-    values[0] = low.x, values[1] = low.y, values[2] = low.z, values[3] = low.w;
-    values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
-    return;
-  }
-  const uint4 packed = *reinterpret_cast<const uint4*>(reinterpret_cast<const std::uint16_t*>(row.data) + column);
-  const std::uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
-  for (int i = 0; i < 4; ++i) {
-    values[2 * i] = __uint_as_float(words[i] << 16);
-    values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000u);
-  }
-}
-
-__device__ inline void store_eight(const RowSink& sink, int column, const float (&sum)[8]) {
-  if (sink.epilogue != nullptr) return sink.epilogue(sink.context, sink.token, column, sum, 8);
-  if (sink.dtype == DType::f32) {
-    auto* to = reinterpret_cast<float4*>(reinterpret_cast<float*>(sink.data) + column);
-    to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
-    to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
-    return;
-  }
-  std::uint32_t words[4];
-  for (int i = 0; i < 4; ++i)
-    words[i] = static_cast<std::uint32_t>(float_to_bf16(sum[2 * i])) |
-               static_cast<std::uint32_t>(float_to_bf16(sum[2 * i + 1])) << 16;
-  *reinterpret_cast<uint4*>(reinterpret_cast<std::uint16_t*>(sink.data) + column) =
-      make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-// As ferry::sum_rows: the same operations in the same order. Rows are loaded four at a time before they are added.
-__device__ inline void sum_rows(const BlockGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  constexpr int kAhead = 4;
-  for (int column = g.thread() * 8; column < hidden; column += g.size() * 8) {
-    float sum[8] = {};
-    for (int first = 0; first < count; first += kAhead) {
-      float values[kAhead][8];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        if (first + i < count) load_eight(rows[first + i], column, values[i]);
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        if (first + i < count)
-          for (int c = 0; c < 8; ++c) sum[c] = __fadd_rn(sum[c], __fmul_rn(rows[first + i].weight, values[i][c]));
-    }
-    store_eight(sink, column, sum);
-  }
-}
 
 }  // namespace ferry::cuda

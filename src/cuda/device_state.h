@@ -1,19 +1,21 @@
-// What an exchange keeps on its device besides the symmetric memory, and the record through which a kernel tells the host
-// that something went wrong.
+// What an exchange keeps on its device besides the symmetric memory, and the record through which a kernel tells the
+// host that something went wrong.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ferry/error.h"
+#include "ferry/shape.h"
 #include "shared/order.h"
 
 namespace ferry::cuda {
 
-// In host memory that the device can write. `failed` and `bad_ids` are set last.
+// In host memory that the device can write. `failed` and `has_bad_id` are set last.
 struct HostRecord {
   WaitRecord wait;
   SystemWord<std::uint32_t> failed;
-  SystemWord<std::uint32_t> bad_ids;  // how many
+  SystemWord<std::uint32_t> has_bad_id;
   std::int32_t bad_token;
   std::int32_t bad_k;
   std::int64_t bad_id;
@@ -29,7 +31,21 @@ struct DeviceState {
   DeviceWord<std::uint64_t> dropped;
   DeviceWord<std::uint64_t> dispatches;
   DeviceWord<std::uint64_t> combines;
-  DeviceWord<std::uint32_t> num_tokens;  // of the open round
+  DeviceWord<std::uint32_t> bad_ids;  // of the round that is being ranked
+};
+
+// What a PeerFabric needs, by value in a kernel's parameter.
+struct PeerLinks {
+  int rank = 0;
+  int size = 0;
+  std::byte* heap[kMaxRanksPerNode] = {};
+  const std::uint8_t* masked = nullptr;
+  std::size_t abort_words = 0;
+  std::size_t my_abort_word = 0;
+  std::uint64_t deadline_ns = 0;
+  DeviceState* state = nullptr;
+  HostRecord* record = nullptr;
+  DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]
 };
 
 }  // namespace ferry::cuda

@@ -1,84 +1,203 @@
-// PeerFabric: GPUs that map each other's memory. A put is a copy by the group's threads, a signal a release store by
-// one of them. Plain data: a kernel takes it by value.
+// PeerFabric: ranks whose memory a kernel can store to (one host, NVLink). Messages are made in a ring of buffers in
+// shared memory and leave by bulk copies, several on their way at once; each peer is one thread's, which waits for its
+// copies and then signals. Waiting is one thread's too.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/block_group.cuh"
+#include "cuda/device_state.h"
+#include "cuda/ptx.cuh"
 #include "protocol/fabric.h"
 #include "shared/copy.h"
 #include "shared/wait.h"
 
 namespace ferry::cuda {
 
-// Lets a deadline in clock cycles pass. Looks for an abort at every turn: that is one load.
-class CyclePacer {
+// Looks at the clock and for an abort only now and then: a waiter's loads are what arrivals compete with.
+class DevicePacer {
  public:
-  __device__ explicit CyclePacer(long long cycles) { end_ = clock64() + cycles; }
-  __device__ Pace pause() const { return clock64() >= end_ ? Pace::expired : Pace::look_for_abort; }
+  __device__ explicit DevicePacer(std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {}
+  __device__ Pace pause() {
+    if (++turns_ % kLookEvery != 0) return Pace::again;
+    const std::uint64_t now = ptx::global_nanoseconds();
+    if (turns_ == kLookEvery) started_ = now;
+    return now - started_ >= deadline_ns_ ? Pace::expired : Pace::look_for_abort;
+  }
+  __device__ std::uint64_t waited_ns() const { return turns_ < kLookEvery ? 0 : ptx::global_nanoseconds() - started_; }
 
  private:
-  long long end_;
+  static constexpr std::uint32_t kLookEvery = 64;
+  std::uint64_t deadline_ns_;
+  std::uint64_t started_ = 0;
+  std::uint32_t turns_ = 0;
 };
 
-struct PeerFabric {
-  static constexpr int kMaxPeers = 72;
+class PeerFabric {
+ public:
+  using Group = BlockGroup;
+  static constexpr int kRing = 4;  // messages on their way from one block
 
-  int my_rank;
-  int num_ranks;
-  std::byte* heap[kMaxPeers];         // by rank, as this device sees it
-  const SignalWord* abort_words;      // [num_ranks] of this rank
-  SystemWord<std::uint32_t>* failed;  // host memory: set when a wait failed
-  long long deadline_cycles;
+  // `ring`: kRing buffers of `buffer_bytes` in shared memory, 16-byte aligned.
+  __device__ PeerFabric(const PeerLinks& links, std::byte* ring, std::size_t buffer_bytes)
+      : links_(links), ring_(ring), buffer_bytes_(buffer_bytes) {}
 
-  __device__ int rank() const { return my_rank; }
-  __device__ int size() const { return num_ranks; }
-  __device__ std::byte* local(std::size_t offset) const { return heap[my_rank] + offset; }
-  __device__ std::byte* peer_pointer(int peer, std::size_t offset) const { return heap[peer] + offset; }
+  __device__ int rank() const { return links_.rank; }
+  __device__ int size() const { return links_.size; }
+  __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
+  // Others are reached from the ring, which keeps several results on their way.
+  __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
+    return peer == links_.rank ? local(offset) : nullptr;
+  }
 
-  template <ThreadGroup G>
-  __device__ void put(const G& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
-    std::byte* to = peer_pointer(peer, offset);
+  __device__ void put(const BlockGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+    std::byte* to = links_.heap[peer] + offset;
     if (to != source) copy_bytes(g, to, static_cast<const std::byte*>(source), bytes);
   }
-  template <ThreadGroup G>
-  __device__ void put_then_signal(const G& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
-                                  std::size_t word, Epoch value) {
-    put(g, peer, offset, source, bytes);
-    signal_after_puts(g, peer, word, value);
-  }
-  // I5, I7: the group's stores happen before its barrier, that before the release.
-  template <ThreadGroup G>
-  __device__ void signal_after_puts(const G& g, int peer, std::size_t word, Epoch value) {
+  // I2, I7: the stores of all threads come before the release of one.
+  __device__ void signal_after_puts(const BlockGroup& g, int peer, std::size_t word, Epoch value) {
     g.sync();
-    if (g.thread() == 0) store_release(*reinterpret_cast<SignalWord*>(peer_pointer(peer, word)), value);
+    if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
-  template <ThreadGroup G>
-  __device__ void signal_without_order(const G& g, int peer, std::size_t word, Epoch value) {
-    if (g.thread() == 0) store_release(*reinterpret_cast<SignalWord*>(peer_pointer(peer, word)), value);
+  __device__ void signal_without_order(const BlockGroup& g, int peer, std::size_t word, Epoch value) {
+    if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
-  template <ThreadGroup G>
-  __device__ bool wait_at_least(const G& g, std::size_t word, Epoch target, const WaitSite&) {
-    std::uint32_t lost = 0;
-    if (g.thread() == 0) {
-      CyclePacer pacer(deadline_cycles);
-      const auto aborted = [this] { return has_abort(); };
-      const Waited waited = ferry::wait_at_least(*reinterpret_cast<SignalWord*>(local(word)), target, aborted, pacer);
-      if (waited != Waited::arrived) store_release(*failed, std::uint32_t{1});
-      lost = load_relaxed(*failed);
-    }
-    lost = g.template max_over<G::kWidth>(lost);
-    g.sync();
-    return lost == 0;
+  __device__ void put_then_signal(const BlockGroup& g, int peer, std::size_t offset, const void* source,
+                                  std::size_t bytes, std::size_t word, Epoch value) {
+    put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
   }
 
- private:
-  __device__ bool has_abort() const {
-    for (int peer = 0; peer < num_ranks; ++peer)
-      if (load_relaxed(abort_words[peer]) != 0) return true;
-    return load_relaxed(*failed) != 0;
+  // The buffer that is free next: waits until what it held has left, and signals for it.
+  __device__ std::byte* next_staging(const BlockGroup& g) {
+    if (used_ >= kRing) settle<kRing - 1>();
+    g.sync();
+    return ring_ + (used_ % kRing) * buffer_bytes_;
   }
+
+  // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion.
+  __device__ void put_then_signal_each(const BlockGroup& g, const int* peers, int count, std::size_t offset,
+                                       const void* source, std::size_t bytes, std::size_t word, Epoch value);
+
+  // Every message has left and is signalled. Also what an aborting block does before it exits.
+  __device__ void finish_puts(const BlockGroup& g) {
+    settle<0>();
+    g.sync();
+  }
+
+  __device__ bool wait_at_least(const BlockGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
+    return g.all(g.thread() != 0 || wait_alone(word, target, site));
+  }
+  // Each thread waits for one; more than the block has come in turns.
+  template <class WordOf, class SiteOf>
+  __device__ bool wait_for_each(const BlockGroup& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
+                                const std::uint8_t* skipped) {
+    bool ok = true;
+    for (int i = g.thread(); i < count && ok; i += g.size())
+      ok = (skipped != nullptr && skipped[i] != 0) || wait_alone(word(i), target, site(i));
+    return g.all(ok);
+  }
+  // For one thread; the others learn the answer by a barrier of their own.
+  __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site);
+
+ private:
+  __device__ SignalWord& word_at(int peer, std::size_t word) const {
+    return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
+  }
+  // I12: signals for all messages but the newest kPending, once their copies are complete.
+  template <int kPending>
+  __device__ void settle() {
+    if (static_cast<int>(threadIdx.x) >= kMaxRanksPerNode) return;
+    ptx::bulk_wait<kPending>();
+    for (; settled_ + kPending < used_; ++settled_) {
+      SignalWord*& word = pending_word_[settled_ % kRing];
+      if (word != nullptr) store_release(*word, pending_value_);
+      word = nullptr;
+    }
+  }
+  __device__ bool has_abort() const;
+  __device__ void fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
+
+  const PeerLinks& links_;
+  std::byte* ring_;
+  std::size_t buffer_bytes_;
+  std::uint32_t used_ = 0;
+  std::uint32_t settled_ = 0;
+  SignalWord* pending_word_[kRing] = {};
+  Epoch pending_value_ = 0;
 };
+
+__device__ inline void PeerFabric::put_then_signal_each(const BlockGroup& g, const int* peers, int count,
+                                                        std::size_t offset, const void* source, std::size_t bytes,
+                                                        std::size_t word, Epoch value) {
+#if __CUDA_ARCH__ >= 900
+  ptx::fence_shared_for_bulk();
+  g.sync();
+  if (g.thread() < kMaxRanksPerNode) {
+    if (g.thread() < count) {
+      const int peer = peers[g.thread()];
+      ptx::bulk_store(links_.heap[peer] + offset, static_cast<const std::byte*>(source), bytes);
+      pending_word_[used_ % kRing] = &word_at(peer, word);
+      pending_value_ = value;
+    }
+    ptx::bulk_commit();
+  }
+  ++used_;
+#else
+  for (int i = 0; i < count; ++i) put(g, peers[i], offset, source, bytes);
+  g.sync();
+  if (g.thread() < count) store_release(word_at(peers[g.thread()], word), value);
+#endif
+}
+
+__device__ inline bool PeerFabric::wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
+  const SignalWord& watched = *reinterpret_cast<const SignalWord*>(local(word));
+  if (load_acquire(watched) >= target) return true;
+  DevicePacer pacer(links_.deadline_ns);
+  const Waited waited = ferry::wait_at_least(
+      watched, target, [this] { return has_abort(); }, pacer);
+  const std::uint64_t passed = pacer.waited_ns();
+  if (passed != 0) fetch_add_relaxed(links_.waited_ns[site.peer], passed);
+  if (waited == Waited::arrived) return true;
+  fail(waited, site, load_relaxed(watched), target);
+  return false;
+}
+
+__device__ inline bool PeerFabric::has_abort() const {
+  if (load_relaxed(links_.state->failed) != 0) return true;
+  const auto* words = reinterpret_cast<const SignalWord*>(local(links_.abort_words));
+  for (int peer = 0; peer < links_.size; ++peer)
+    if (links_.masked[peer] == 0 && load_relaxed(words[peer]) != 0) return true;
+  return false;
+}
+
 static_assert(Fabric<PeerFabric>);
+
+// I10: the first to fail writes the record and tells every peer the culprit, which a victim takes from the abort word.
+__device__ inline void PeerFabric::fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted) {
+  if (fetch_add_ordered(links_.state->failed, 1u) != 0) return;
+  WaitRecord record;
+  record.operation = site.operation;
+  record.phase = site.phase;
+  record.my_rank = links_.rank;
+  record.missing_rank = site.peer;
+  record.reported_by = links_.rank;
+  record.token = site.token;
+  record.epoch_seen = seen;
+  record.epoch_wanted = wanted;
+  const auto* words = reinterpret_cast<const SignalWord*>(local(links_.abort_words));
+  for (int peer = 0; waited == Waited::aborted && peer < links_.size; ++peer) {
+    const Epoch value = links_.masked[peer] != 0 ? 0 : load_acquire(words[peer]);
+    if (value == 0) continue;
+    record.missing_rank = static_cast<std::int32_t>(value & 0xFFFF) - 1;
+    record.reported_by = peer;
+    break;
+  }
+  links_.record->wait = record;
+  store_release(links_.record->failed, 1u);
+  const Epoch value = wanted << 16 | static_cast<Epoch>(record.missing_rank + 1);
+  for (int peer = 0; peer < links_.size; ++peer)
+    if (peer != links_.rank && links_.masked[peer] == 0) store_release(word_at(peer, links_.my_abort_word), value);
+}
 
 }  // namespace ferry::cuda

@@ -121,7 +121,7 @@ FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& fo
     }
     std::byte* message = staged ? fabric.local(plan.map.sent_message(epoch, token)) : staging_for(fabric, g, staging);
     const InputRow row{in.tokens + token * in.row_bytes, in.dtype};
-    const int found = format.encode(g, row, plan.shape.hidden, in.input_scale, message, message + payload_bytes);
+    const int found = format.encode(g, row, plan.shape.hidden, in.scale(), message, message + payload_bytes);
     counted.non_finite += static_cast<std::uint64_t>(format.block() == 0 ? once_in(g, found) : found);
     g.sync();
     put_then_signal_each(fabric, g, to.rank, to.count, plan.rank + token, plan.map.message(epoch, plan.rank, token),
@@ -168,16 +168,18 @@ void find_row_starts(const Plan& plan, const F& fabric, Epoch epoch, int shared_
 }
 
 // row_offsets, expert_ids, scales_offsets, and what marks the padding rows of every group: src_info (-1, -1), scale 0.
+// Blocks share the groups.
 template <ThreadGroup G>
-FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const RowStarts& starts, const RowsOut& out) {
+FERRY_HD void write_row_metadata(const Plan& plan, const G& g, Block block, const RowStarts& starts,
+                                 const RowsOut& out) {
   const int groups = plan.groups();
-  for (int group = g.thread(); group <= groups; group += g.size()) {
+  for (int group = g.thread(); block.index == 0 && group <= groups; group += g.size()) {
     out.row_offsets[group] = starts.group[group];
     if (group == groups) break;
     out.expert_ids[group] = group;
     if (out.scales_offsets != nullptr) out.scales_offsets[group] = starts.tiles[group];
   }
-  for (int group = 0; group < groups; ++group) {
+  for (int group = block.index; group < groups; group += block.count) {
     const std::uint32_t first = starts.group[group];
     const std::uint32_t filled_end = first + starts.filled[group];
     for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread()); row < starts.group[group + 1];

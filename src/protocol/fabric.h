@@ -31,9 +31,22 @@ struct WaitSite {
   int token;  // -1: not about one token
 };
 
+namespace detail {
+// Which threads a fabric's calls take: F::Group, else one thread.
 template <class F>
-concept Fabric = requires(F& f, const F& c, const SerialGroup& g, std::size_t offset, const void* source,
-                          WaitSite site) {
+struct GroupOf {
+  using type = SerialGroup;
+};
+template <class F>
+requires requires { typename F::Group; }
+struct GroupOf<F> {
+  using type = typename F::Group;
+};
+}  // namespace detail
+
+template <class F>
+concept Fabric = requires(F& f, const F& c, const typename detail::GroupOf<F>::type& g, std::size_t offset,
+                          const void* source, WaitSite site) {
   { c.rank() } -> std::same_as<int>;
   { c.size() } -> std::same_as<int>;
   { c.local(offset) } -> std::same_as<std::byte*>;

@@ -63,8 +63,11 @@ struct DispatchArgs {
   TopkIds ids;
   Weights weights;
   float input_scale = 1.0f;
-  int shared_begin = 0;  // own tokens that go to the fused shared expert's group
+  const float* input_scale_at = nullptr;  // device memory: read by the kernel in place of input_scale
+  int shared_begin = 0;                   // own tokens that go to the fused shared expert's group
   int shared_end = 0;
+
+  FERRY_HD float scale() const { return input_scale_at == nullptr ? input_scale : *input_scale_at; }
 };
 
 struct RowsOut {

@@ -31,15 +31,15 @@ using SignalWord = SystemWord<Epoch>;  // what ranks signal each other with: onl
 namespace detail {
 #if defined(__CUDACC__)
 template <Scope S>
-inline constexpr cuda::thread_scope kThreadScope =
-    S == Scope::device ? cuda::thread_scope_device : cuda::thread_scope_system;
+inline constexpr ::cuda::thread_scope kThreadScope =
+    S == Scope::device ? ::cuda::thread_scope_device : ::cuda::thread_scope_system;
 #endif
 }  // namespace detail
 
 template <class T, Scope S>
 FERRY_HD T load_acquire(const Shared<T, S>& word) {
 #if defined(__CUDA_ARCH__)
-  return cuda::atomic_ref<T, detail::kThreadScope<S>>(const_cast<T&>(word.raw)).load(cuda::memory_order_acquire);
+  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(const_cast<T&>(word.raw)).load(::cuda::memory_order_acquire);
 #else
   return std::atomic_ref<T>(const_cast<T&>(word.raw)).load(std::memory_order_acquire);
 #endif
@@ -48,7 +48,7 @@ FERRY_HD T load_acquire(const Shared<T, S>& word) {
 template <class T, Scope S>
 FERRY_HD T load_relaxed(const Shared<T, S>& word) {
 #if defined(__CUDA_ARCH__)
-  return cuda::atomic_ref<T, detail::kThreadScope<S>>(const_cast<T&>(word.raw)).load(cuda::memory_order_relaxed);
+  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(const_cast<T&>(word.raw)).load(::cuda::memory_order_relaxed);
 #else
   return std::atomic_ref<T>(const_cast<T&>(word.raw)).load(std::memory_order_relaxed);
 #endif
@@ -57,7 +57,7 @@ FERRY_HD T load_relaxed(const Shared<T, S>& word) {
 template <class T, Scope S>
 FERRY_HD void store_release(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).store(value, cuda::memory_order_release);
+  ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).store(value, ::cuda::memory_order_release);
 #else
   std::atomic_ref<T>(word.raw).store(value, std::memory_order_release);
 #endif
@@ -66,7 +66,7 @@ FERRY_HD void store_release(Shared<T, S>& word, T value) {
 template <class T, Scope S>
 FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  return cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, cuda::memory_order_relaxed);
+  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_relaxed);
 #else
   return std::atomic_ref<T>(word.raw).fetch_add(value, std::memory_order_relaxed);
 #endif
@@ -76,7 +76,7 @@ FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 template <class T, Scope S>
 FERRY_HD T fetch_add_ordered(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  return cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, cuda::memory_order_acq_rel);
+  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_acq_rel);
 #else
   return std::atomic_ref<T>(word.raw).fetch_add(value, std::memory_order_acq_rel);
 #endif

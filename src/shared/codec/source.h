@@ -36,6 +36,9 @@ struct RowSource {
     const Stored* from = data + column;
     if (count == kCount) {
       load_full(from, bits);
+    } else if constexpr (kCount ==
+                         8) {  // so count is 0; ptxas 13.0 loads past the row where this is left to the loop below
+      for (int i = 0; i < kCount; ++i) bits[i] = 0u;
     } else {
       for (int i = 0; i < kCount; ++i) bits[i] = i < count ? Input::float_bits(from[i]) : 0u;
     }

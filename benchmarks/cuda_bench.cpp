@@ -1,0 +1,196 @@
+// Times dispatch, and the chained dispatch-combine pair, on the GPUs of this machine: captured in a graph, replayed
+// back to back, the slowest rank's time per round. Prints one JSON line per number of tokens. Never checks results.
+//
+//   cuda_bench RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N [N ...]      MAX_BLOCKS 0: no limit
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ferry/cuda/cuda_world.h"
+#include "ferry/ferry.h"
+
+namespace {
+
+using namespace ferry;
+
+void check(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  std::fprintf(stderr, "cuda_bench: %s\n", cudaGetErrorString(status));
+  std::exit(1);
+}
+
+template <class T>
+T* device_array(std::size_t count, const std::vector<T>& values = {}) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, std::max<std::size_t>(count * sizeof(T), 256)));
+  check(cudaMemset(memory, 0, std::max<std::size_t>(count * sizeof(T), 256)));
+  if (!values.empty()) check(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return static_cast<T*>(memory);
+}
+
+struct Settings {
+  Shape shape;
+  AnyFormat format = format_named("bf16");
+  int max_blocks = 0;
+};
+
+// A rank's tensors on its device; freed with the process.
+struct RankTensors {
+  DispatchInput in;
+  DispatchOutput out;
+  CombineInput rows;
+  CombineOutput sums;
+};
+
+RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int rank, int n) {
+  const Shape& s = settings.shape;
+  std::mt19937 random(static_cast<unsigned>(rank) * 7919u + 1u);
+  std::vector<std::uint16_t> tokens(static_cast<std::size_t>(n) * static_cast<std::size_t>(s.hidden));
+  for (std::uint16_t& value : tokens)
+    value = static_cast<std::uint16_t>(0x3E00u + random() % 0x300u + (random() % 2u) * 0x8000u);
+  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> experts(static_cast<std::size_t>(s.experts));
+  std::iota(experts.begin(), experts.end(), 0);
+  for (int token = 0; token < n; ++token) {
+    for (int k = 0; k < s.top_k; ++k)
+      std::swap(experts[static_cast<std::size_t>(k)],
+                experts[static_cast<std::size_t>(k) + random() % (experts.size() - static_cast<std::size_t>(k))]);
+    ids.insert(ids.end(), experts.begin(), experts.begin() + s.top_k);
+  }
+  const std::int64_t capacity = layout.min_row_capacity;
+  RankTensors made;
+  made.in.tokens = {device_array(tokens.size(), tokens), DType::bf16, {n, s.hidden}};
+  made.in.topk_ids = {device_array(ids.size(), ids), DType::i32, {n, s.top_k}};
+  made.in.topk_weights = {device_array(ids.size(), std::vector<float>(ids.size(), 0.125f)), DType::f32, {n, s.top_k}};
+  made.out.payload = {device_array<std::uint8_t>(static_cast<std::size_t>(capacity * layout.payload_row_bytes)),
+                      DType::u8,
+                      {capacity, layout.payload_row_bytes}};
+  made.out.row_offsets = {
+      device_array<std::uint32_t>(static_cast<std::size_t>(layout.groups) + 1), DType::u32, {layout.groups + 1}};
+  made.out.expert_ids = {
+      device_array<std::int32_t>(static_cast<std::size_t>(layout.groups)), DType::i32, {layout.groups}};
+  made.out.src_info = {device_array<std::int32_t>(static_cast<std::size_t>(2 * capacity)), DType::i32, {capacity, 2}};
+  const std::vector<std::int64_t> scales = layout.scales_shape(capacity);
+  if (scales.size() == 2)
+    made.out.scales = {
+        device_array<std::uint8_t>(static_cast<std::size_t>(scales[0] * scales[1]) * size_of(layout.scale_dtype)),
+        layout.scale_dtype,
+        {scales[0], scales[1]}};
+  if (scales.size() == 5) {
+    made.out.scales = {device_array<std::uint8_t>(static_cast<std::size_t>(scales[0] * scales[1]) * 512),
+                       layout.scale_dtype,
+                       {scales[0], scales[1], 32, 4, 4}};
+    made.out.scales_offsets = {
+        device_array<std::uint32_t>(static_cast<std::size_t>(layout.groups)), DType::u32, {layout.groups}};
+  }
+  made.rows.rows = {
+      device_array<std::uint16_t>(static_cast<std::size_t>(capacity) * static_cast<std::size_t>(s.hidden)),
+      DType::bf16,
+      {capacity, s.hidden}};
+  made.sums.tokens = {device_array<std::uint16_t>(tokens.size()), DType::bf16, {n, s.hidden}};
+  return made;
+}
+
+constexpr int kChain = 10;
+constexpr int kReplays = 21;
+
+// Microseconds per round of `enqueue`, kChain of them in a graph: one value per replay.
+std::vector<float> time_chain(World& world, cudaStream_t stream, const std::function<void()>& enqueue) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < kChain; ++i) enqueue();
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&exec, graph, 0));
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  check(cudaEventCreate(&begin));
+  check(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int replay = -3; replay < kReplays; ++replay) {
+    world.barrier();
+    check(cudaEventRecord(begin, stream));
+    check(cudaGraphLaunch(exec, stream));
+    check(cudaEventRecord(end, stream));
+    check(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (replay >= 0) times.push_back(milliseconds * 1000.0f / kChain);
+  }
+  check(cudaGraphExecDestroy(exec));
+  check(cudaGraphDestroy(graph));
+  return times;
+}
+
+// The median over replays of the slowest rank's time.
+float slowest_median(World& world, const std::vector<float>& mine) {
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), {}, kDefaultDeadline);
+  std::vector<float> slowest(mine.size());
+  for (std::size_t i = 0; i < all.size(); ++i) slowest[i % mine.size()] = std::max(slowest[i % mine.size()], all[i]);
+  std::sort(slowest.begin(), slowest.end());
+  return slowest[slowest.size() / 2];
+}
+
+void run_rank(World& world, const Settings& settings, int n) {
+  const int rank = world.rank();
+  check(cudaSetDevice(rank));
+  ExchangeOptions options;
+  options.format = settings.format;
+  Shape shape = settings.shape;
+  shape.max_tokens = std::max(n, 1);
+  Exchange exchange(world, shape, options);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  RankTensors tensors = make_tensors(settings, exchange.layout(), rank, n);
+  CallOptions call;
+  call.stream = stream;
+  call.max_blocks = settings.max_blocks;
+  const auto dispatch = [&] { exchange.dispatch(tensors.in, tensors.out, call); };
+  const auto pair = [&] {
+    dispatch();
+    exchange.combine(tensors.rows, tensors.sums, call);
+  };
+  const float dispatch_us = slowest_median(world, time_chain(world, stream, dispatch));
+  const float pair_us = slowest_median(world, time_chain(world, stream, pair));
+  if (rank == 0) {
+    std::printf(
+        "{\"n\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, \"format\": \"%s\", "
+        "\"max_blocks\": %d, "
+        "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f}\n",
+        n, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(), settings.max_blocks,
+        dispatch_us, pair_us, pair_us - dispatch_us);
+    std::fflush(stdout);
+  }
+  world.barrier();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 8) {
+    std::fprintf(stderr, "usage: %s RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N [N ...]\n", argv[0]);
+    return 2;
+  }
+  try {
+    Settings settings;
+    settings.shape = {std::atoi(argv[1]), std::atoi(argv[4]), std::atoi(argv[3]), 1, std::atoi(argv[2])};
+    settings.format = format_named(argv[5]);
+    settings.max_blocks = std::atoi(argv[6]);
+    for (int arg = 7; arg < argc; ++arg)
+      run_cuda_ranks(settings.shape.ranks, false,
+                     [&](World& world) { run_rank(world, settings, std::atoi(argv[arg])); });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cuda_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

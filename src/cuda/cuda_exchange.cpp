@@ -1,0 +1,380 @@
+#include "cuda/cuda_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ferry::cuda {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(ErrorKind kind, int rank, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(kind, fmt::format("rank {}: {}", rank, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+}  // namespace
+
+CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+                           DeviceHeaps heaps)
+    : device_(device),
+      rank_(rank),
+      shape_(shape),
+      options_(options),
+      layout_(row_layout(shape, options, rank)),
+      heaps_(std::move(heaps)),
+      record_memory_(sizeof(HostRecord)),
+      record_(static_cast<HostRecord*>(record_memory_.data())),
+      launcher_(find_dispatch_launcher(options.format.name())) {
+  const DeviceScope scope(device);
+  if (launcher_ == nullptr)
+    refuse(ErrorKind::unsupported, rank, "no GPU kernel for the format {}; give one of all_formats()",
+           options.format.name());
+  plan_.shape = protocol_shape(shape, options, rank);
+  plan_.map = map;
+  plan_.code = {id_bits(plan_.shape.experts)};
+  plan_.rank = options.skip_a2a ? 0 : rank;
+  plan_.id_base = options.skip_a2a ? first_expert(shape, rank) : 0;
+  plan_.exact = options.reduction == Reduction::exact;
+  plan_.shared_groups = options.fused_shared_expert ? 1 : 0;
+  plan_.alignment = layout_.alignment;
+  plan_memory(map);
+  prepare_kernels();
+  next_mask_ = options.mask;
+  latch_mask(nullptr);
+  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+CudaExchange::~CudaExchange() {
+  int before = 0;
+  cudaGetDevice(&before);
+  cudaSetDevice(device_);
+  cudaDeviceSynchronize();  // this rank's kernels write to others' memory, which heaps_ keeps
+  cudaSetDevice(before);
+}
+
+void CudaExchange::plan_memory(const HeapMap& map) {
+  const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
+  const auto experts = static_cast<std::size_t>(plan_.local_experts());
+  const auto groups = static_cast<std::size_t>(layout_.groups);
+  std::size_t bytes = 0;
+  const auto take = [&bytes](std::size_t wanted) {
+    const std::size_t at = bytes;
+    bytes += (wanted + 127) / 128 * 128;
+    return at;
+  };
+  const std::size_t state = take(sizeof(DeviceState));
+  const std::size_t masked = take(ranks);
+  const std::size_t counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
+  const std::size_t rows = take((ranks * experts + 3 * groups + 1) * sizeof(std::uint32_t));
+  memory_ = std::make_unique<DeviceMemory>(bytes);
+
+  masked_.resize(ranks);
+  plan_.masked = memory_->as<std::uint8_t>(masked);
+  stats_.messages = memory_->as<DeviceWord<std::uint64_t>>(counters);
+  stats_.bytes = stats_.messages + ranks;
+  waited_ns_ = stats_.bytes + ranks;
+  stats_.received = waited_ns_ + ranks;
+  starts_.of_source = memory_->as<std::uint32_t>(rows);
+  starts_.group = starts_.of_source + ranks * experts;
+  starts_.filled = starts_.group + groups + 1;
+  starts_.tiles = starts_.filled + groups;
+
+  links_.rank = plan_.rank;
+  links_.size = plan_.shape.ranks;
+  for (std::size_t peer = 0; peer < heaps_.size(); ++peer)
+    links_.heap[peer] = heaps_[peer] == nullptr ? nullptr : heaps_[peer]->data();
+  links_.masked = plan_.masked;
+  links_.abort_words = map.aborted(0);
+  links_.my_abort_word = map.aborted(plan_.rank);
+  links_.state = memory_->as<DeviceState>(state);
+  links_.record = record_;
+  links_.waited_ns = waited_ns_;
+
+  DeviceState initial;
+  initial.dispatched.raw = initial.combined.raw = kFirstEpoch - 1;
+  cuda_check(cudaMemcpy(links_.state, &initial, sizeof initial, cudaMemcpyHostToDevice), "cudaMemcpy");
+}
+
+void CudaExchange::prepare_kernels() {
+  int most_shared = 0;
+  cuda_check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_),
+             "cudaDeviceGetAttribute");
+  cuda_check(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_),
+             "cudaDeviceGetAttribute");
+  const int threads = threads_for(shape_.hidden);
+  ranking_warps_ = ranking_warps(plan_, threads);
+  const std::size_t needed = std::max(dispatch_shared_bytes(plan_, ranking_warps_), combine_shared_bytes(plan_));
+  if (needed > static_cast<std::size_t>(most_shared))
+    refuse(ErrorKind::unsupported, rank_,
+           "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
+           to_string(shape_), needed, device_, most_shared);
+  dispatch_blocks_per_multiprocessor_ = launcher_->prepare(threads, dispatch_shared_bytes(plan_, ranking_warps_));
+  combine_blocks_per_multiprocessor_ = prepare_combine(threads, combine_shared_bytes(plan_));
+}
+
+Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
+  Resident resident{multiprocessors_, blocks_per_multiprocessor, 0};
+  resident.most_blocks = multiprocessors_ * blocks_per_multiprocessor / options_.concurrent;
+  if (call.max_blocks > 0) resident.most_blocks = std::min(resident.most_blocks, call.max_blocks);
+  if (resident.most_blocks < 3)
+    refuse(ErrorKind::invalid_argument, rank_, "max_blocks or concurrent leaves {} blocks; a kernel needs 3 or more",
+           resident.most_blocks);
+  return resident;
+}
+
+void CudaExchange::throw_if_reported() {
+  if (load_acquire(record_->failed) != 0) {
+    round_.stage = Stage::broken;
+    round_.broken_by = record_->wait;
+    throw PeerMissing(round_.broken_by, describe(round_.broken_by));
+  }
+  if (load_acquire(record_->has_bad_id) != 0) {
+    store_release(record_->has_bad_id, 0u);
+    refuse(ErrorKind::invalid_argument, rank_,
+           "topk_ids[{}, {}] of an earlier dispatch is {}; it must be -1 (no expert) or 0 to {}, and distinct in a "
+           "token. It "
+           "counted as -1",
+           record_->bad_token, record_->bad_k, record_->bad_id, shape_.experts - 1);
+  }
+}
+
+void CudaExchange::begin(const CallOptions& call) {
+  throw_if_reported();
+  const auto deadline = call.deadline.count() > 0 ? call.deadline : options_.deadline;
+  links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
+  require_own_stream(static_cast<cudaStream_t>(call.stream));
+}
+
+void CudaExchange::require_own_stream(cudaStream_t stream) const {
+  if (stream == nullptr) return;
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
+  if (capturing != cudaStreamCaptureStatusNone) return;  // a captured stream does not tell its device
+  int device = device_;
+  cuda_check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
+  if (device != device_)
+    refuse(ErrorKind::invalid_argument, rank_, "stream is of device {}; this exchange runs on device {}", device,
+           device_);
+}
+
+// I11: the mask of a round is the one at its dispatch; it only grows.
+void CudaExchange::latch_mask(cudaStream_t stream) {
+  bool changed = false;
+  for (int peer = 0; !options_.skip_a2a && peer < shape_.ranks; ++peer) {
+    std::uint8_t& masked = masked_[static_cast<std::size_t>(peer)];
+    if (masked != 0 || !is_masked(next_mask_, peer)) continue;
+    masked = 1;
+    changed = true;
+  }
+  if (changed)
+    cuda_check(cudaMemcpyAsync(const_cast<std::uint8_t*>(plan_.masked), masked_.data(), masked_.size(),
+                               cudaMemcpyHostToDevice, stream),
+               "cudaMemcpyAsync");
+}
+
+void CudaExchange::add_to_mask(const RankMask& mask) {
+  if (mask.size() > static_cast<std::size_t>(shape_.ranks) || is_masked(mask, rank_))
+    refuse(ErrorKind::invalid_argument, rank_,
+           "add_to_mask: the mask has {} entries for {} ranks, or takes out this rank itself", mask.size(),
+           shape_.ranks);
+  next_mask_.resize(static_cast<std::size_t>(shape_.ranks));
+  for (std::size_t peer = 0; peer < mask.size(); ++peer) next_mask_[peer] = next_mask_[peer] || mask[peer];
+}
+
+void CudaExchange::require_on_device(const char* name, const void* pointer) const {
+  if (pointer == nullptr) return;
+  cudaPointerAttributes attributes{};
+  cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
+    refuse(ErrorKind::invalid_argument, rank_, "{} is host memory; it must be memory of device {}", name, device_);
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device_)
+    refuse(ErrorKind::invalid_argument, rank_, "{} is memory of device {}; this exchange runs on device {}", name,
+           attributes.device, device_);
+}
+
+void CudaExchange::require_inputs(const DispatchInput& in) const {
+  if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens.data);
+  if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids.data);
+  if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights.data);
+  require_on_device("input_scale", in.input_scale);
+}
+
+void CudaExchange::require_outputs(const DispatchOutput& out) const {
+  require_on_device("payload", out.payload.data);
+  require_on_device("scales", out.scales.data);
+  require_on_device("row_offsets", out.row_offsets.data);
+  require_on_device("expert_ids", out.expert_ids.data);
+  require_on_device("src_info", out.src_info.data);
+  require_on_device("scales_offsets", out.scales_offsets.data);
+}
+
+DispatchArgs CudaExchange::check_input(const DispatchInput& in) {
+  DispatchArgs args = check_dispatch_input(context(), in);
+  require_inputs(in);
+  const auto address = reinterpret_cast<std::uintptr_t>(args.tokens);
+  if (args.num_tokens > 0 && (address % 16 != 0 || args.row_bytes % 16 != 0))
+    refuse(ErrorKind::invalid_argument, rank_,
+           "tokens starts at {:#x} with {} bytes from row to row; both must be multiples of 16", address,
+           args.row_bytes);
+  args.input_scale_at = in.input_scale;
+  const TokenRange shared = shared_tokens(options_, rank_, args.num_tokens);
+  args.shared_begin = shared.begin;
+  args.shared_end = shared.end;
+  return args;
+}
+
+CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
+  CombineArgs args = check_combine_input(context(), in, num_tokens_, 0);
+  if (in.rows.elements() != 0) require_on_device("rows", in.rows.data);
+  require_on_device("topk_weights", in.topk_weights.data);
+  if (in.rows.elements() != 0 && (reinterpret_cast<std::uintptr_t>(args.rows) % 16 != 0 || args.row_bytes % 16 != 0))
+    refuse(ErrorKind::invalid_argument, rank_,
+           "rows starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(args.rows),
+           args.row_bytes);
+  args.shared_begin = shared_.begin;
+  args.shared_end = shared_.end;
+  return args;
+}
+
+CombineOut CudaExchange::check_sums(const CombineOutput& out) const {
+  const CombineOut sums = check_combine_output(context(), out, num_tokens_);
+  if (num_tokens_ == 0) return sums;
+  require_on_device("tokens", sums.tokens);
+  if (reinterpret_cast<std::uintptr_t>(sums.tokens) % 16 != 0 || sums.token_bytes % 16 != 0)
+    refuse(ErrorKind::invalid_argument, rank_,
+           "tokens starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(sums.tokens),
+           sums.token_bytes);
+  return sums;
+}
+
+void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call) {
+  DispatchParams params;
+  params.plan = plan_;
+  params.links = links_;
+  params.sends = in != nullptr;
+  params.receives = out != nullptr;
+  if (in != nullptr) params.in = *in;
+  params.in.shared_begin = shared_.begin;
+  params.in.shared_end = shared_.end;
+  if (out != nullptr) params.out = *out;
+  params.starts = starts_;
+  params.ranking = {record_, links_.state, ranking_warps_};
+  params.stats = stats_;
+  params.num_experts = shape_.experts;
+  const LaunchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), shape_.hidden,
+                                              num_tokens_, params.sends, params.receives);
+  params.roles = {policy.senders};
+  launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_warps_),
+                    static_cast<cudaStream_t>(call.stream));
+}
+
+void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {
+  CombineParams params;
+  params.plan = plan_;
+  params.links = links_;
+  params.sends = in != nullptr;
+  params.receives = out != nullptr;
+  params.in = in != nullptr ? *in : returning_;
+  if (out != nullptr) params.out = *out;
+  params.starts = starts_;
+  params.stats = stats_;
+  const LaunchPolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), shape_.hidden);
+  launch_combine(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
+}
+
+void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
+  const DeviceScope scope(device_);
+  round_.require_can_dispatch(rank_, "dispatch_async");
+  begin(call);
+  const DispatchArgs args = check_input(in);
+  latch_mask(static_cast<cudaStream_t>(call.stream));
+  num_tokens_ = args.num_tokens;
+  shared_ = {args.shared_begin, args.shared_end};
+  run_dispatch(&args, nullptr, call);
+  round_.stage = Stage::sent;
+}
+
+void CudaExchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_);
+  round_.require_stage(rank_, "dispatch_wait", Stage::sent, "a dispatch_async");
+  begin(call);
+  const RowsOut rows = check_dispatch_output(context(), out);
+  require_outputs(out);
+  run_dispatch(nullptr, &rows, call);
+  round_.stage = Stage::open;
+}
+
+void CudaExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_);
+  round_.require_can_dispatch(rank_, "dispatch");
+  begin(call);
+  const DispatchArgs args = check_input(in);
+  const RowsOut rows = check_dispatch_output(context(), out);
+  require_outputs(out);
+  latch_mask(static_cast<cudaStream_t>(call.stream));
+  num_tokens_ = args.num_tokens;
+  shared_ = {args.shared_begin, args.shared_end};
+  run_dispatch(&args, &rows, call);
+  round_.stage = Stage::open;
+}
+
+void CudaExchange::combine_async(const CombineInput& in, const CallOptions& call) {
+  const DeviceScope scope(device_);
+  round_.require_stage(rank_, "combine_async", Stage::open, "a dispatch");
+  begin(call);
+  returning_ = check_rows(in);
+  run_combine(&returning_, nullptr, call);
+  round_.stage = Stage::returning;
+}
+
+void CudaExchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_);
+  round_.require_stage(rank_, "combine_wait", Stage::returning, "a combine_async");
+  begin(call);
+  const CombineOut sums = check_sums(out);
+  run_combine(nullptr, &sums, call);
+  round_.stage = Stage::closed;
+}
+
+void CudaExchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_);
+  round_.require_stage(rank_, "combine", Stage::open, "a dispatch");
+  begin(call);
+  returning_ = check_rows(in);
+  const CombineOut sums = check_sums(out);
+  run_combine(&returning_, &sums, call);
+  round_.stage = Stage::closed;
+}
+
+Stats CudaExchange::stats() const {
+  const DeviceScope scope(device_);
+  const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
+  const auto experts = static_cast<std::size_t>(plan_.local_experts());
+  cudaStream_t stream = nullptr;  // beside a running kernel, not behind it
+  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  std::vector<std::uint64_t> words(3 * ranks + ranks * experts);
+  DeviceState state;
+  cudaMemcpyAsync(words.data(), stats_.messages, words.size() * sizeof words[0], cudaMemcpyDeviceToHost, stream);
+  cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream);
+  const cudaError_t status = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  cuda_check(status, "cudaStreamSynchronize");
+
+  Stats stats;
+  stats.ranks = plan_.shape.ranks;
+  stats.local_experts = plan_.local_experts();
+  const auto at = [&](std::size_t index) { return words.begin() + static_cast<std::ptrdiff_t>(index); };
+  stats.messages_sent.assign(at(0), at(ranks));
+  stats.bytes_sent.assign(at(ranks), at(2 * ranks));
+  stats.waited_ns.assign(at(2 * ranks), at(3 * ranks));
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(layout_.payload_row_bytes) +
+                                  static_cast<std::uint64_t>(layout_.scales_per_row) * size_of(layout_.scale_dtype);
+  for (std::size_t i = 3 * ranks; i < words.size(); ++i) stats.received.push_back({words[i], words[i] * row_bytes});
+  stats.non_finite_blocks = state.non_finite.raw;
+  stats.dropped = state.dropped.raw;
+  stats.dispatches = state.dispatches.raw;
+  stats.combines = state.combines.raw;
+  return stats;
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,90 @@
+// CudaExchange: the exchange of a GPU rank whose peers' memory it maps. It checks what the caller gives, keeps the
+// round's state, and enqueues one kernel per call.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda/device_memory.h"
+#include "cuda/launch.h"
+#include "protocol/round_state.h"
+#include "protocol/validate.h"
+#include "shared/exchange_backend.h"
+#include "shared/sizes.h"
+
+namespace ferry::cuda {
+
+// All ranks' symmetric memory, in rank order; null for masked ranks.
+using DeviceHeaps = std::vector<std::shared_ptr<DeviceMemory>>;
+
+class CudaExchange final : public ExchangeBackend {
+ public:
+  CudaExchange(int device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+               DeviceHeaps heaps);
+  ~CudaExchange() override;
+
+  void dispatch_async(const DispatchInput& in, const CallOptions& call) override;
+  void dispatch_wait(const DispatchOutput& out, const CallOptions& call) override;
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) override;
+  void combine_async(const CombineInput& in, const CallOptions& call) override;
+  void combine_wait(const CombineOutput& out, const CallOptions& call) override;
+  void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) override;
+  void add_to_mask(const RankMask& mask) override;
+
+  const Shape& shape() const override { return shape_; }
+  const ExchangeOptions& options() const override { return options_; }
+  const RowLayout& layout() const override { return layout_; }
+  int rank() const override { return rank_; }
+  std::size_t memory_bytes() const override { return plan_.map.total(); }
+  Stats stats() const override;
+
+  // Throws what a kernel has reported: PeerMissing, or once, a bad id.
+  void throw_if_reported();
+  int device() const { return device_; }
+  const RoundState& round() const { return round_; }
+
+ private:
+  void plan_memory(const HeapMap& map);
+  void prepare_kernels();
+  CheckContext context() const { return {rank_, shape_, options_, layout_}; }
+  void begin(const CallOptions& call);
+  void require_own_stream(cudaStream_t stream) const;
+  void latch_mask(cudaStream_t stream);
+  void require_on_device(const char* name, const void* pointer) const;
+  void require_inputs(const DispatchInput& in) const;
+  void require_outputs(const DispatchOutput& out) const;
+  DispatchArgs check_input(const DispatchInput& in);
+  CombineArgs check_rows(const CombineInput& in) const;
+  CombineOut check_sums(const CombineOutput& out) const;
+  void run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call);
+  void run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call);
+  Resident resident(int blocks_per_multiprocessor, const CallOptions& call) const;
+
+  int device_;
+  int rank_;
+  Shape shape_;
+  ExchangeOptions options_;
+  RowLayout layout_;
+  Plan plan_;
+  DeviceHeaps heaps_;
+  PeerLinks links_;
+  RowStarts starts_;
+  StatsWords stats_;
+  DeviceWord<std::uint64_t>* waited_ns_ = nullptr;
+  std::unique_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
+  PinnedMemory record_memory_;
+  HostRecord* record_ = nullptr;
+  const DispatchLauncher* launcher_ = nullptr;
+  int multiprocessors_ = 0;
+  int dispatch_blocks_per_multiprocessor_ = 0;
+  int combine_blocks_per_multiprocessor_ = 0;
+  int ranking_warps_ = 1;
+  RankMask next_mask_;
+  std::vector<std::uint8_t> masked_;
+  RoundState round_;
+  int num_tokens_ = 0;
+  TokenRange shared_{0, 0};
+  CombineArgs returning_;
+};
+
+}  // namespace ferry::cuda

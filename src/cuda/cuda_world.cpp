@@ -1,0 +1,158 @@
+// CudaWorld: one rank per GPU of this process. Ranks meet as those of a thread world do; only the memory differs.
+#include "ferry/cuda/cuda_world.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "cuda/staged_exchange.h"
+#include "shared/contract.h"
+
+namespace ferry::cuda {
+namespace {
+
+// Hands device memory from rank to rank, with its ownership.
+class HeapExchange {
+ public:
+  std::uint64_t add(const std::shared_ptr<DeviceMemory>& heap) {
+    const std::lock_guard lock(guard_);
+    heaps_[++last_] = heap;
+    return last_;
+  }
+  std::shared_ptr<DeviceMemory> take(std::uint64_t ticket) {
+    const std::lock_guard lock(guard_);
+    return heaps_[ticket].lock();
+  }
+  void forget(std::uint64_t ticket) {
+    const std::lock_guard lock(guard_);
+    heaps_.erase(ticket);
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<std::uint64_t, std::weak_ptr<DeviceMemory>> heaps_;
+  std::uint64_t last_ = 0;
+};
+
+class CudaWorld final : public World {
+ public:
+  CudaWorld(std::unique_ptr<World> meeting, int device, bool staged, std::shared_ptr<HeapExchange> heaps)
+      : meeting_(std::move(meeting)), device_(device), staged_(staged), heaps_(std::move(heaps)) {}
+
+  const char* backend() const override { return "cuda"; }
+  int rank() const override { return meeting_->rank(); }
+  int size() const override { return meeting_->size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    meeting_->all_gather(mine, all, mask, deadline);
+  }
+
+  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
+    const DeviceScope scope(device_);
+    require_valid(shape, options);
+    if (shape.ranks != size())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
+    require_same_contract(*this, shape, options);
+    const HeapMap map = make_heap_map(shape, options, rank(), false);
+    const auto mine = std::make_shared<DeviceMemory>(map.total());
+    DeviceHeaps heaps = options.skip_a2a ? DeviceHeaps{mine} : share(mine, options);
+    auto exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map, std::move(heaps));
+    barrier(options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
+    if (!staged_) return exchange;
+    return std::make_unique<StagedExchange>(std::move(exchange));
+  }
+
+ private:
+  DeviceHeaps share(const std::shared_ptr<DeviceMemory>& mine, const ExchangeOptions& options) {
+    const std::uint64_t ticket = heaps_->add(mine);
+    std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
+    all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
+               options.deadline);
+    DeviceHeaps heaps(tickets.size());
+    for (std::size_t rank = 0; rank < tickets.size(); ++rank)
+      if (tickets[rank] != 0) heaps[rank] = heaps_->take(tickets[rank]);
+    barrier(options.mask, options.deadline);  // all hold all before one may let its own go
+    heaps_->forget(ticket);
+    return heaps;
+  }
+
+  std::unique_ptr<World> meeting_;
+  int device_;
+  bool staged_;
+  std::shared_ptr<HeapExchange> heaps_;
+};
+
+void enable_peer_access(int device, int peer) {
+  int can = 0;
+  cuda_check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
+  if (can == 0)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("device {} cannot reach the memory of device {}; ranks of one world must all "
+                            "reach each other (NVLink or PCIe peer access)",
+                            device, peer));
+  const DeviceScope scope(device);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled)
+    cudaGetLastError();
+  else
+    cuda_check(status, "cudaDeviceEnablePeerAccess");
+}
+
+std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bool staged) {
+  const int available = num_cuda_devices();
+  std::set<int> seen;
+  for (const int device : devices) {
+    if (device < 0 || device >= available)
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("device {} does not exist; this process sees {}", device, available));
+    if (!seen.insert(device).second)
+      throw Error(ErrorKind::invalid_argument, fmt::format("device {} comes twice; a device is one rank", device));
+  }
+  for (const int device : devices)
+    for (const int peer : devices)
+      if (device != peer) enable_peer_access(device, peer);
+  const auto heaps = std::make_shared<HeapExchange>();
+  std::vector<std::unique_ptr<World>> worlds;
+  std::vector<std::unique_ptr<World>> meeting = make_thread_worlds(static_cast<int>(devices.size()));
+  for (std::size_t rank = 0; rank < devices.size(); ++rank)
+    worlds.push_back(std::make_unique<CudaWorld>(std::move(meeting[rank]), devices[rank], staged, heaps));
+  return worlds;
+}
+
+}  // namespace
+}  // namespace ferry::cuda
+
+namespace ferry {
+
+int num_cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+std::vector<std::unique_ptr<World>> make_cuda_worlds(std::span<const int> devices) {
+  return cuda::make_worlds(devices, false);
+}
+std::vector<std::unique_ptr<World>> make_staged_cuda_worlds(std::span<const int> devices) {
+  return cuda::make_worlds(devices, true);
+}
+
+void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body) {
+  const int available = num_cuda_devices();
+  if (ranks < 1 || ranks > available)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("ranks is {}; this process sees {} GPUs, and a GPU is one rank", ranks, available));
+  std::vector<int> devices;
+  for (int device = 0; device < ranks; ++device) devices.push_back(device);
+  const auto worlds = cuda::make_worlds(devices, staged);
+  run_worlds(worlds, body);
+}
+
+}  // namespace ferry

@@ -1,0 +1,8 @@
+#include "cuda/launch.cuh"
+#include "shared/codec/formats.h"
+
+namespace ferry::cuda {
+
+DispatchLauncher bf16_launcher() { return dispatch_launcher<Bf16>(); }
+
+}  // namespace ferry::cuda

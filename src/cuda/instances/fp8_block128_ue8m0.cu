@@ -1,0 +1,8 @@
+#include "cuda/launch.cuh"
+#include "shared/codec/formats.h"
+
+namespace ferry::cuda {
+
+DispatchLauncher fp8_block128_ue8m0_launcher() { return dispatch_launcher<Fp8Block128Ue8m0>(); }
+
+}  // namespace ferry::cuda

@@ -1,0 +1,8 @@
+#include "cuda/launch.cuh"
+#include "shared/codec/formats.h"
+
+namespace ferry::cuda {
+
+DispatchLauncher mxfp6_e3m2_launcher() { return dispatch_launcher<Mxfp6E3m2>(); }
+
+}  // namespace ferry::cuda

@@ -1,0 +1,8 @@
+#include "cuda/launch.cuh"
+#include "shared/codec/formats.h"
+
+namespace ferry::cuda {
+
+DispatchLauncher mxfp8_launcher() { return dispatch_launcher<Mxfp8>(); }
+
+}  // namespace ferry::cuda

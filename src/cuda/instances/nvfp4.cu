@@ -1,0 +1,8 @@
+#include "cuda/launch.cuh"
+#include "shared/codec/formats.h"
+
+namespace ferry::cuda {
+
+DispatchLauncher nvfp4_launcher() { return dispatch_launcher<Nvfp4>(); }
+
+}  // namespace ferry::cuda

@@ -1,0 +1,63 @@
+// The table of dispatch launchers, the combine kernel, and how much shared memory a block needs.
+#include "cuda/launch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "cuda/combine_kernel.cuh"
+#include "cuda/launch.cuh"
+
+namespace ferry::cuda {
+
+void cuda_check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // an error that is thrown is not found again by the next check
+  throw Error(ErrorKind::system,
+              std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
+}
+
+const DispatchLauncher* find_dispatch_launcher(const char* format) {
+  static const std::array<DispatchLauncher, 8> kLaunchers = {
+      bf16_launcher(),  fp8_block128_launcher(), fp8_block128_ue8m0_launcher(),
+      mxfp8_launcher(), mxfp6_e2m3_launcher(),   mxfp6_e3m2_launcher(),
+      mxfp4_launcher(), nvfp4_launcher()};
+  for (const DispatchLauncher& launcher : kLaunchers)
+    if (std::strcmp(launcher.format, format) == 0) return &launcher;
+  return nullptr;
+}
+
+int prepare_combine(int threads, std::size_t shared_bytes) {
+  return prepare_kernel(&combine_kernel, threads, shared_bytes);
+}
+
+void launch_combine(const CombineParams& params, const LaunchPolicy& policy, std::size_t shared_bytes,
+                    cudaStream_t stream) {
+  combine_kernel<<<static_cast<unsigned>(policy.blocks), static_cast<unsigned>(policy.threads), shared_bytes, stream>>>(
+      params);
+  cuda_check(cudaGetLastError(), "launch of the combine kernel");
+}
+
+int ranking_warps(const Plan& plan, int threads) {
+  constexpr std::size_t kCounterBytes = 32 * 1024;
+  const std::size_t per_warp = static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+  return std::clamp(static_cast<int>(kCounterBytes / per_warp), 1, threads / 32);
+}
+
+std::size_t dispatch_shared_bytes(const Plan& plan, int warps) {
+  const std::size_t ring = PeerFabric::kRing * plan.map.message_bytes();
+  const std::size_t counters =
+      static_cast<std::size_t>(warps) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+  const std::size_t starts =
+      (static_cast<std::size_t>(plan.shape.ranks) * static_cast<std::size_t>(plan.local_experts()) +
+       3 * static_cast<std::size_t>(plan.groups()) + 1) *
+      sizeof(std::uint32_t);
+  return kDispatchSharedBytes + std::max({ring, counters, starts});
+}
+
+std::size_t combine_shared_bytes(const Plan& plan) {
+  return kCombineSharedBytes + PeerFabric::kRing * plan.map.result_bytes();
+}
+
+}  // namespace ferry::cuda

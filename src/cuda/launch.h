@@ -1,0 +1,38 @@
+// Launchers of the kernels: plain functions, so that only instances/ is built by nvcc with kernels inside. One entry
+// per token format, made ahead of time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "cuda/kernel_params.h"
+#include "cuda/tuning.h"
+
+namespace ferry::cuda {
+
+struct DispatchLauncher {
+  const char* format;
+  // Loads the kernel on the current device, raises its shared memory limit, returns its blocks per multiprocessor.
+  int (*prepare)(int threads, std::size_t shared_bytes);
+  void (*launch)(const DispatchParams& params, const LaunchPolicy& policy, std::size_t shared_bytes,
+                 cudaStream_t stream);
+};
+
+// Null where this build has no kernel for the format.
+const DispatchLauncher* find_dispatch_launcher(const char* format);
+
+int prepare_combine(int threads, std::size_t shared_bytes);
+void launch_combine(const CombineParams& params, const LaunchPolicy& policy, std::size_t shared_bytes,
+                    cudaStream_t stream);
+
+// Shared memory of a block: a fixed part, and the largest of what its roles need.
+std::size_t dispatch_shared_bytes(const Plan& plan, int ranking_warps);
+std::size_t combine_shared_bytes(const Plan& plan);
+// How many warps can rank with counters of their own.
+int ranking_warps(const Plan& plan, int threads);
+
+// Throws Error(system) with the call and CUDA's words where `status` is an error.
+void cuda_check(cudaError_t status, const char* call);
+
+}  // namespace ferry::cuda

@@ -1,0 +1,82 @@
+// Ranking by one block: how many earlier entries of this source name the same expert, without an atomic reservation.
+// Each warp has a run of consecutive entries; counts per warp and expert, then their sums over the warps before, then
+// ranks. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of range, or twice in a token) count as -1.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/block_group.cuh"
+#include "cuda/kernel_params.h"
+#include "cuda/token_scratch.cuh"
+#include "protocol/dispatch.h"
+
+namespace ferry::cuda {
+
+__device__ inline void report_bad_id(const RankingArgs& ranking, int token, int k, std::int64_t id) {
+  if (fetch_add_relaxed(ranking.state->bad_ids, 1u) != 0) return;
+  ranking.record->bad_token = token;
+  ranking.record->bad_k = k;
+  ranking.record->bad_id = id;
+  store_release(ranking.record->has_bad_id, 1u);
+}
+
+// The expert of an entry, or -1. I3: the first pass reports what is wrong with the id.
+__device__ inline int checked_expert(const Plan& plan, const DispatchArgs& in, std::int64_t index, int num_experts,
+                                     const RankingArgs& ranking, bool report, bool* dropped) {
+  const int k = static_cast<int>(index % plan.shape.top_k);
+  const std::int64_t id = in.ids.at(index);
+  bool bad = id < -1 || id >= num_experts;
+  for (int earlier = 1; id >= 0 && earlier <= k; ++earlier) bad = bad || in.ids.at(index - earlier) == id;
+  if (bad && report) report_bad_id(ranking, static_cast<int>(index / plan.shape.top_k), k, id);
+  return bad ? -1 : routed_expert(plan, id, dropped);
+}
+
+// counters: [warps, experts] in shared memory. counts: [experts] in this rank's memory.
+__device__ inline void rank_entries(const BlockGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
+                                    RoutingEntry* table, std::uint32_t* counts, std::uint32_t* counters,
+                                    const RankingArgs& ranking) {
+  const int experts = plan.shape.experts;
+  const int warp = g.thread() / 32;
+  const int lane = lane_of(g);
+  const int entries = in.num_tokens * plan.shape.top_k;
+  const int turns = (entries + 32 * ranking.warps - 1) / (32 * ranking.warps);
+  for (int i = g.thread(); i < ranking.warps * experts; i += g.size()) counters[i] = 0;
+  if (g.thread() == 0) store_release(ranking.state->bad_ids, 0u);
+  g.sync();
+
+  std::uint64_t num_dropped = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    std::uint32_t* mine = counters + warp * experts;
+    for (int turn = 0; turn < turns && warp < ranking.warps; ++turn) {
+      const int index = (warp * turns + turn) * 32 + lane;
+      bool dropped = false;
+      const int expert =
+          index < entries ? checked_expert(plan, in, index, num_experts, ranking, pass == 0, &dropped) : -1;
+      num_dropped += pass == 0 && dropped ? 1 : 0;
+      const unsigned same = __match_any_sync(kAllLanes, expert);
+      const std::uint32_t before = expert < 0 ? 0 : mine[expert];
+      __syncwarp();
+      if (expert >= 0 && (same & lanes_below(lane)) == 0)
+        mine[expert] = before + static_cast<std::uint32_t>(__popc(same));
+      __syncwarp();
+      if (pass == 0 || index >= entries) continue;
+      const std::uint32_t rank = before + static_cast<std::uint32_t>(__popc(same & lanes_below(lane)));
+      table[index].code = expert < 0 ? 0 : plan.code.pack(expert, rank);
+      table[index].weight = expert < 0 ? 0.0f : in.weights.at(index / plan.shape.top_k, index % plan.shape.top_k);
+    }
+    g.sync();
+    for (int expert = g.thread(); pass == 0 && expert < experts; expert += g.size()) {
+      std::uint32_t sum = 0;
+      for (int w = 0; w < ranking.warps; ++w) {
+        const std::uint32_t count = counters[w * experts + expert];
+        counters[w * experts + expert] = sum;
+        sum += count;
+      }
+      counts[expert] = sum;
+    }
+    g.sync();
+  }
+  if (num_dropped != 0) fetch_add_relaxed(ranking.state->dropped, num_dropped);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,217 @@
+#include "cuda/staged_exchange.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace ferry::cuda {
+namespace {
+
+std::size_t bytes_of(const ConstTensor& tensor) {
+  return static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype);
+}
+
+// Bytes of an innermost run, and the runs of a tensor whose rows may have any stride.
+struct Runs {
+  std::size_t count;
+  std::size_t bytes;
+  std::size_t pitch;
+};
+Runs runs_of(const ConstTensor& tensor) {
+  if (tensor.is_contiguous() || tensor.rank < 2) return {1, bytes_of(tensor), bytes_of(tensor)};
+  const auto rows = static_cast<std::size_t>(tensor.shape[0]);
+  return {rows, bytes_of(tensor) / rows, static_cast<std::size_t>(tensor.strides[0]) * size_of(tensor.dtype)};
+}
+
+ConstTensor contiguous_view(const ConstTensor& tensor) {
+  ConstTensor view = tensor;
+  std::int64_t stride = 1;
+  for (int axis = tensor.rank - 1; axis >= 0; --axis) {
+    view.strides[static_cast<std::size_t>(axis)] = stride;
+    stride *= tensor.shape[static_cast<std::size_t>(axis)];
+  }
+  return view;
+}
+
+}  // namespace
+
+StagedExchange::Mirror StagedExchange::mirror(const ConstTensor& host, bool copy_in) const {
+  Mirror made;
+  const ConstTensor view = contiguous_view(host);
+  const std::size_t bytes = bytes_of(host);
+  made.memory = std::make_unique<DeviceMemory>(bytes + 256);
+  std::memcpy(static_cast<void*>(&made.tensor), &view, sizeof made.tensor);
+  made.tensor.data = made.memory->data();
+  if (copy_in && bytes != 0) {
+    const Runs runs = runs_of(host);
+    cuda_check(cudaMemcpy2D(made.tensor.data, runs.bytes, host.data, runs.pitch, runs.bytes, runs.count,
+                            cudaMemcpyHostToDevice),
+               "cudaMemcpy2D");
+  }
+  return made;
+}
+
+void StagedExchange::copy_back(const Mirror& from, const Tensor& host) const {
+  if (!host || bytes_of(host) == 0) return;
+  const Runs runs = runs_of(host);
+  cuda_check(
+      cudaMemcpy2D(host.data, runs.pitch, from.tensor.data, runs.bytes, runs.bytes, runs.count, cudaMemcpyDeviceToHost),
+      "cudaMemcpy2D");
+}
+
+void StagedExchange::finish() {
+  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  device_->throw_if_reported();
+}
+
+DispatchInput StagedExchange::stage_in(const DispatchInput& in) {
+  const CheckContext checked = context();
+  const DispatchArgs args = check_dispatch_input(checked, in);
+  check_topk_ids(checked, args);
+  const float scale = check_input_scale(checked, in.input_scale);
+  inputs_.clear();
+  DispatchInput staged = in;
+  inputs_.push_back(mirror(in.tokens, true));
+  staged.tokens = inputs_.back().tensor;
+  inputs_.push_back(mirror(in.topk_ids, true));
+  staged.topk_ids = inputs_.back().tensor;
+  num_tokens_ = args.num_tokens;
+  if (in.topk_weights || in.router_weight != nullptr) {
+    weights_.clear();
+    for (int token = 0; token < num_tokens_; ++token)
+      for (int k = 0; k < shape().top_k; ++k) weights_.push_back(args.weights.at(token, k));
+    inputs_.push_back(mirror(ConstTensor(weights_.data(), DType::f32, {num_tokens_, shape().top_k}), true));
+    staged.topk_weights = inputs_.back().tensor;
+    staged.router_weight = nullptr;
+  }
+  if (in.input_scale != nullptr) {
+    inputs_.push_back(mirror(ConstTensor(&scale, DType::f32, {1}), true));
+    staged.input_scale = static_cast<const float*>(inputs_.back().tensor.data);
+  }
+  return staged;
+}
+
+DispatchOutput StagedExchange::stage_out(const DispatchOutput& out) {
+  check_dispatch_output(context(), out);
+  outputs_.clear();
+  DispatchOutput staged = out;
+  for (Tensor DispatchOutput::*member :
+       {&DispatchOutput::payload, &DispatchOutput::scales, &DispatchOutput::row_offsets, &DispatchOutput::expert_ids,
+        &DispatchOutput::src_info, &DispatchOutput::scales_offsets}) {
+    outputs_.push_back(out.*member ? mirror(out.*member, true) : Mirror{});  // what is not written stays as it was
+    (staged.*member).data = outputs_.back().tensor.data;
+  }
+  return staged;
+}
+
+void StagedExchange::bring_rows(const DispatchOutput& out) {
+  std::size_t next = 0;
+  for (Tensor DispatchOutput::*member :
+       {&DispatchOutput::payload, &DispatchOutput::scales, &DispatchOutput::row_offsets, &DispatchOutput::expert_ids,
+        &DispatchOutput::src_info, &DispatchOutput::scales_offsets})
+    copy_back(outputs_[next++], out.*member);
+  num_rows_ = static_cast<const std::uint32_t*>(out.row_offsets.data)[layout().groups];
+  const auto* info = static_cast<const std::int32_t*>(out.src_info.data);
+  src_info_.assign(info, info + 2 * static_cast<std::size_t>(num_rows_));
+}
+
+void StagedExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
+  const DeviceScope scope(device_->device());
+  device_->round().require_can_dispatch(rank(), "dispatch_async");
+  device_->dispatch_async(stage_in(in), call);
+  finish();
+}
+
+void StagedExchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_->device());
+  device_->round().require_stage(rank(), "dispatch_wait", Stage::sent, "a dispatch_async");
+  device_->dispatch_wait(stage_out(out), call);
+  finish();
+  bring_rows(out);
+}
+
+void StagedExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_->device());
+  device_->round().require_can_dispatch(rank(), "dispatch");
+  const DispatchInput staged_in = stage_in(in);
+  device_->dispatch(staged_in, stage_out(out), call);
+  finish();
+  bring_rows(out);
+}
+
+void StagedExchange::check_src_info(const CombineInput& in) const {
+  if (!in.src_info) return;
+  const auto* given = static_cast<const std::int32_t*>(in.src_info.data);
+  for (std::uint32_t row = 0; row < num_rows_; ++row) {
+    const std::int32_t token = src_info_[2 * static_cast<std::size_t>(row)];
+    if (token >= 0)
+      check_src_info_row(context(), given, row, -1, shape().max_tokens, token,
+                         src_info_[2 * static_cast<std::size_t>(row) + 1]);
+  }
+}
+
+CombineInput StagedExchange::stage_rows(const CombineInput& in) {
+  const CombineArgs args = check_combine_input(context(), in, num_tokens_, num_rows_);
+  check_src_info(in);
+  inputs_.clear();
+  CombineInput staged = in;
+  staged.src_info = {};
+  inputs_.push_back(mirror(in.rows, true));
+  staged.rows = inputs_.back().tensor;
+  if (in.topk_weights || in.router_weight != nullptr) {
+    weights_.clear();
+    for (int token = 0; token < num_tokens_; ++token)
+      for (int k = 0; k < shape().top_k; ++k) weights_.push_back(args.weights.at(token, k));
+    inputs_.push_back(mirror(ConstTensor(weights_.data(), DType::f32, {num_tokens_, shape().top_k}), true));
+    staged.topk_weights = inputs_.back().tensor;
+    staged.router_weight = nullptr;
+  }
+  return staged;
+}
+
+CombineOutput StagedExchange::stage_sums(const CombineOutput& out) {
+  check_combine_output(context(), out, num_tokens_);
+  outputs_.clear();
+  CombineOutput staged;
+  if (out.epilogue != nullptr)
+    outputs_.push_back(mirror(ConstTensor(nullptr, DType::f32, {num_tokens_, shape().hidden}), false));
+  else
+    outputs_.push_back(mirror(out.tokens, false));
+  staged.tokens = outputs_.back().tensor;
+  return staged;
+}
+
+void StagedExchange::bring_sums(const CombineOutput& out) {
+  if (out.epilogue == nullptr) return copy_back(outputs_.front(), out.tokens);
+  std::vector<float> sums(static_cast<std::size_t>(num_tokens_) * static_cast<std::size_t>(shape().hidden));
+  copy_back(outputs_.front(), Tensor(sums.data(), DType::f32, {num_tokens_, shape().hidden}));
+  for (int token = 0; token < num_tokens_; ++token)
+    out.epilogue(out.epilogue_context, token, 0, sums.data() + static_cast<std::ptrdiff_t>(token) * shape().hidden,
+                 shape().hidden);
+}
+
+void StagedExchange::combine_async(const CombineInput& in, const CallOptions& call) {
+  const DeviceScope scope(device_->device());
+  device_->round().require_stage(rank(), "combine_async", Stage::open, "a dispatch");
+  device_->combine_async(stage_rows(in), call);
+  finish();
+}
+
+void StagedExchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_->device());
+  device_->round().require_stage(rank(), "combine_wait", Stage::returning, "a combine_async");
+  device_->combine_wait(stage_sums(out), call);
+  finish();
+  bring_sums(out);
+}
+
+void StagedExchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
+  const DeviceScope scope(device_->device());
+  device_->round().require_stage(rank(), "combine", Stage::open, "a dispatch");
+  const CombineInput staged_in = stage_rows(in);
+  device_->combine(staged_in, stage_sums(out), call);
+  finish();
+  bring_sums(out);
+}
+
+}  // namespace ferry::cuda

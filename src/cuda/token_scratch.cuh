@@ -1,0 +1,100 @@
+// A token's questions answered by the first warp at once: lane k asks about entry k (top_k is at most 32). The same
+// answers as the generic functions of protocol/round.h, dispatch.h and combine.h.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/block_group.cuh"
+#include "protocol/dispatch.h"
+#include "protocol/round.h"
+
+namespace ferry::cuda {
+
+static_assert(kMaxTopK <= 32, "a warp holds the entries of a token");
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+__device__ inline int lane_of(const BlockGroup& g) { return g.thread() % 32; }
+__device__ inline unsigned lanes_below(int lane) { return (1u << lane) - 1u; }
+
+__device__ inline void find_local_rows(const BlockGroup& g, const Plan& plan, const RowStarts& starts, int source,
+                                       const RoutingEntry* entries, LocalRows& found) {
+  if (g.thread() < 32) {
+    const int k = g.thread();
+    const RoutingEntry entry = k < plan.shape.top_k ? entries[k] : RoutingEntry{0, 0.0f};
+    const ExpertRange mine = plan.experts_of(plan.rank);
+    const int expert = plan.code.expert(entry.code);
+    const bool is_local = mine.contains(expert);
+    const unsigned local_lanes = __ballot_sync(kAllLanes, is_local);
+    if (is_local) {
+      const int at = __popc(local_lanes & lanes_below(k));
+      const int local = expert - mine.first;
+      found.k[at] = k;
+      found.local[at] = local;
+      found.row[at] = starts.of_source[source * mine.count + local] + plan.code.rank_within(entry.code);
+      found.weight[at] = entry.weight;
+    }
+    if (k == 0) found.count = __popc(local_lanes);
+  }
+  g.sync();
+}
+
+// The lanes that name a rank first: one per distinct rank. `owner` is -1 where a lane names none.
+__device__ inline unsigned first_namers(int lane, int owner) {
+  const unsigned same = __match_any_sync(kAllLanes, owner);
+  return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
+}
+
+__device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entries, int lane) {
+  const int expert = lane < plan.shape.top_k ? plan.code.expert(entries[lane].code) : -1;
+  return expert < 0 ? -1 : owner_of(plan.shape, expert);
+}
+
+// I9. Every warp finds it for itself.
+__device__ inline int partial_index(const BlockGroup& g, const Plan& plan, const RoutingEntry* entries) {
+  const int lane = lane_of(g);
+  const int owner = owner_in_lane(plan, entries, lane);
+  const unsigned namers = first_namers(lane, owner);
+  return __popc(__ballot_sync(kAllLanes, (namers >> lane & 1u) != 0 && owner < plan.rank));
+}
+
+__device__ inline void find_destinations(const BlockGroup& g, const Plan& plan, const DispatchArgs& in, int token,
+                                         NamedRanks& to) {
+  if (g.thread() < 32) {
+    const int k = g.thread();
+    const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;
+    const std::int64_t entry = static_cast<std::int64_t>(token) * plan.shape.top_k + k;
+    const int expert = k < plan.shape.top_k ? routed_expert(plan, in.ids.at(entry)) : -1;
+    const int named = expert < 0 ? -1 : owner_of(plan.shape, expert);
+    const int owner = shared && named == plan.rank ? -1 : named;  // the own rank comes first, once
+    const unsigned namers = first_namers(k, owner);
+    const int before = shared ? 1 : 0;
+    if ((namers >> k & 1u) != 0) to.rank[before + __popc(namers & lanes_below(k))] = owner;
+    if (k == 0 && shared) to.rank[0] = plan.rank;
+    if (k == 0) to.count = before + __popc(namers);
+  }
+  g.sync();
+}
+
+__device__ inline void find_results(const BlockGroup& g, const Plan& plan, const RoutingEntry* entries,
+                                    TokenResults& results, NamedRanks&) {
+  if (g.thread() < 32) {
+    const int lane = g.thread();
+    const int owner = owner_in_lane(plan, entries, lane);
+    const unsigned namers = plan.exact ? __ballot_sync(kAllLanes, owner >= 0) : first_namers(lane, owner);
+    if ((namers >> lane & 1u) != 0) {
+      int at = __popc(namers & lanes_below(lane));
+      if (!plan.exact) {  // ascending by rank
+        at = 0;
+        for (unsigned rest = namers; rest != 0; rest &= rest - 1)
+          at += __shfl_sync(namers, owner, __ffs(static_cast<int>(rest)) - 1) < owner ? 1 : 0;
+      }
+      results.index[at] = plan.exact ? lane : at;
+      results.k[at] = lane;
+      results.rank[at] = owner;
+    }
+    if (lane == 0) results.count = __popc(namers);
+  }
+  g.sync();
+}
+
+}  // namespace ferry::cuda

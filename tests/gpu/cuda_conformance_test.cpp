@@ -1,0 +1,43 @@
+// The conformance suite on the GPUs of this machine: the same cases, inputs and expected bytes as on the CPU, through
+// worlds that copy the cases' host memory to the devices and back. Skipped, with the reason, where there is no GPU.
+#include <gtest/gtest.h>
+
+#include "conformance/suite.h"
+#include "ferry/cuda/cuda_world.h"
+
+namespace ferry::test {
+namespace {
+
+conformance::Backend cuda_backend() {
+  conformance::Backend backend;
+  backend.name = "cuda";
+  backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) { run_cuda_ranks(ranks, true, body); };
+  backend.make_worlds = [](int ranks) {
+    std::vector<int> devices;
+    for (int device = 0; device < ranks; ++device) devices.push_back(device);
+    return make_staged_cuda_worlds(devices);
+  };
+  backend.max_ranks = num_cuda_devices();
+  return backend;
+}
+
+class OnGpus : public testing::TestWithParam<conformance::Case> {};
+
+TEST_P(OnGpus, Conforms) {
+  if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
+  try {
+    GetParam().run(cuda_backend());
+  } catch (const conformance::Skipped& reason) {
+    GTEST_SKIP() << reason.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, OnGpus, testing::ValuesIn(conformance::all_cases()),
+                         [](const auto& each) {
+                           std::string name = each.param.name;
+                           for (char& c : name) c = c == '/' ? '_' : c;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace ferry::test
