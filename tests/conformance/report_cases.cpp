@@ -35,7 +35,7 @@ double memory_by_formula(const Shape& s, const ExchangeOptions& options, bool st
   const double ranks = options.skip_a2a ? 1 : s.ranks;
   const double tokens = s.max_tokens;
   const double top_k = s.top_k;
-  const double local = (s.experts + s.ranks - 1) / s.ranks;
+  const double local = std::ceil(static_cast<double>(s.experts) / s.ranks);
   const double row = 2.0 * s.hidden;
   const auto message = static_cast<double>(message_size(options.format.name(), static_cast<std::size_t>(s.hidden)));
   const double slots = exact ? top_k : std::min(ranks, top_k);
@@ -124,8 +124,8 @@ std::set<int> named_ranks(const Plan& plan, int source, int token) {
   const Shape& shape = plan.round.shape;
   std::set<int> named;
   for (int k = 0; k < shape.top_k; ++k) {
-    const std::int64_t id =
-        plan.round.ranks[static_cast<std::size_t>(source)].topk_ids[static_cast<std::size_t>(token * shape.top_k + k)];
+    const std::int64_t at = std::int64_t{token} * shape.top_k + k;
+    const std::int64_t id = plan.round.ranks[static_cast<std::size_t>(source)].topk_ids[static_cast<std::size_t>(at)];
     if (id >= 0) named.insert(owner_of(shape, static_cast<int>(id)));
   }
   return named;
@@ -136,7 +136,7 @@ Traffic traffic_of(const Plan& plan, int rank) {
   const int local = num_local_experts(shape, rank);
   Traffic traffic{std::vector<std::uint64_t>(static_cast<std::size_t>(shape.ranks)),
                   std::vector<std::uint64_t>(static_cast<std::size_t>(shape.ranks)),
-                  std::vector<std::uint64_t>(static_cast<std::size_t>(shape.ranks * local))};
+                  std::vector<std::uint64_t>(static_cast<std::size_t>(shape.ranks) * static_cast<std::size_t>(local))};
   for (int source = 0; source < shape.ranks; ++source) {
     for (int token = 0; token < plan.round.ranks[static_cast<std::size_t>(source)].num_tokens; ++token) {
       std::set<int> named = named_ranks(plan, source, token);
