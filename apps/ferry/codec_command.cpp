@@ -75,6 +75,9 @@ void CodecCommand::encode() const {
   require_input_scale(input_scale);
   const AnyFormat named = format_named(format);
   require_scales_path(named, scales);
+  if (payload == scales)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--payload and --scales are both {}: give two files", payload));
   const NpyFile file("--in", in);
   file.require_dtype({DType::f32, DType::f16});
   file.require_shape({-1, -1}, "[rows, hidden]");

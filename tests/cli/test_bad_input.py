@@ -1,5 +1,5 @@
-"""What `ferry layer` refuses: each with its exit code, one line that names the argument, the value and the limit, and no
-output file."""
+"""What `ferry layer` refuses: each with its exit code, one line that names the argument, the value and the limit, and
+no output file."""
 import io
 import os
 import resource
@@ -64,11 +64,12 @@ class DtypesTestCase(RefusalTestCase):
     def test_float64(self):
         for name in ("tokens", "topk-weights", "gate-up", "down"):
             with self.subTest(name=name):
-                self.refused(self.changed(name, make_layer()[name].astype(np.float64)), BAD_USE, f"--{name}", "float64", "float32")
+                arrays = self.changed(name, make_layer()[name].astype(np.float64))
+                self.refused(arrays, BAD_USE, f"--{name}", "float64", "float32")
 
     def test_float_ids(self):
-        self.refused(self.changed("topk-ids", make_layer()["topk-ids"].astype(np.float32)), BAD_USE, "--topk-ids", "float32",
-                     "int32 or int64")
+        arrays = self.changed("topk-ids", make_layer()["topk-ids"].astype(np.float32))
+        self.refused(arrays, BAD_USE, "--topk-ids", "float32", "int32 or int64")
 
     def test_other_dtypes(self):
         for dtype in (np.int16, np.uint64, np.bool_, np.complex64, np.float16):
@@ -77,10 +78,12 @@ class DtypesTestCase(RefusalTestCase):
                              np.dtype(dtype).name)
 
     def test_big_endian(self):
-        self.refused(self.changed("tokens", make_layer()["tokens"].astype(">f4")), FAILURE, "--tokens", ">f4", "big-endian")
+        arrays = self.changed("tokens", make_layer()["tokens"].astype(">f4"))
+        self.refused(arrays, FAILURE, "--tokens", ">f4", "big-endian")
 
     def test_fortran_order(self):
-        self.refused(self.changed("tokens", np.asfortranarray(make_layer()["tokens"])), FAILURE, "--tokens", "Fortran", "C order")
+        arrays = self.changed("tokens", np.asfortranarray(make_layer()["tokens"]))
+        self.refused(arrays, FAILURE, "--tokens", "Fortran", "C order")
 
     def test_records_and_objects(self):
         self.refused(self.changed("tokens", np.zeros(3, [("a", "<f4")])), FAILURE, "--tokens", "records")
@@ -152,8 +155,8 @@ class FilesTestCase(RefusalTestCase):
 
     def test_damaged_header(self):
         whole = self.content()
-        for old, new in ((b"'descr'", b"'dexcr'"), (b"False", b"Falsy"), (b"(61, 64)", b"(61, -4)"), (b"(61, 64)", b"(61; 64)"),
-                         (b"'shape'", b"'descr'"), (b", }", b", ]"), (b"'<f4'", b"'<f4\"")):
+        for old, new in ((b"'descr'", b"'dexcr'"), (b"False", b"Falsy"), (b"(61, 64)", b"(61, -4)"),
+                         (b"(61, 64)", b"(61; 64)"), (b"'shape'", b"'descr'"), (b", }", b", ]"), (b"'<f4'", b"'<f4\"")):
             with self.subTest(new=new):
                 self.assertIn(old, whole)
                 self.assert_refused(self.with_file("tokens", whole.replace(old, new)), FAILURE, "--tokens", "damaged")
@@ -182,11 +185,10 @@ class FilesTestCase(RefusalTestCase):
     def test_missing_and_not_a_file(self):
         options = self.save(make_layer())
         (self.folder / "tokens.npy").unlink()
-        self.assert_refused(ferry("layer", "--ranks", 2, *options, "--output", self.folder / "y.npy"), FAILURE, "--tokens",
-                            "No such file")
+        run = lambda: ferry("layer", "--ranks", 2, *options, "--output", self.folder / "y.npy")
+        self.assert_refused(run(), FAILURE, "--tokens", "No such file")
         (self.folder / "tokens.npy").mkdir()
-        self.assert_refused(ferry("layer", "--ranks", 2, *options, "--output", self.folder / "y.npy"), FAILURE, "--tokens",
-                            "not a regular file")
+        self.assert_refused(run(), FAILURE, "--tokens", "not a regular file")
         self.assert_no_output()
 
 
@@ -229,8 +231,9 @@ class OutputTestCase(RefusalTestCase):
 
     def test_dump_folder(self):
         (self.folder / "file").write_text("")
-        self.assert_refused(self.to(self.folder / "y.npy", "--dump", self.folder / "file"), FAILURE, "--dump", "not a directory")
-        self.assert_refused(self.to(self.folder / "y.npy", "--dump", self.folder / "a" / "b"), FAILURE, "--dump", "cannot be made")
+        dump_to = lambda folder: self.to(self.folder / "y.npy", "--dump", folder)
+        self.assert_refused(dump_to(self.folder / "file"), FAILURE, "--dump", "not a directory")
+        self.assert_refused(dump_to(self.folder / "a" / "b"), FAILURE, "--dump", "cannot be made")
         self.assert_no_output()
 
     def test_earlier_output_survives_a_failure(self):
@@ -248,7 +251,8 @@ class OptionsTestCase(RefusalTestCase):
                 self.refused(make_layer(), BAD_USE, f"--ranks {ranks}", "1 to 72", ranks=ranks)
 
     def test_more_ranks_than_experts(self):
-        self.refused(make_layer(experts=10), BAD_USE, "ranks=11", "experts=10", "experts must be at least ranks", ranks=11)
+        words = ("ranks=11", "experts=10", "experts must be at least ranks")
+        self.refused(make_layer(experts=10), BAD_USE, *words, ranks=11)
 
     def test_nodes(self):
         for nodes in (0, 2):
@@ -277,7 +281,8 @@ class OptionsTestCase(RefusalTestCase):
         arrays["tokens"] = np.zeros((2_200_000, 32), np.float32)
         arrays["topk-ids"] = np.full((2_200_000, 2), -1, np.int32)
         arrays["topk-weights"] = np.zeros((2_200_000, 2), np.float32)
-        self.refused(arrays, BAD_USE, "max_tokens=2200000", "top_k=2", options=("--dump", self.folder / "dump"), ranks=1)
+        one_round = ("--dump", self.folder / "dump")
+        self.refused(arrays, BAD_USE, "max_tokens=2200000", "top_k=2", options=one_round, ranks=1)
 
     def test_missing_options(self):
         process = ferry("layer", "--ranks", 2)

@@ -126,8 +126,15 @@ class CodecRefusalTestCase(CodecTestCase):
 
     def test_scales_are_needed(self):
         np.save(self.folder / "x.npy", np.ones((2, 32), np.float32))
-        process = ferry("codec", "encode", "--format", "mxfp8", "--in", self.folder / "x.npy", "--payload", self.folder / "p.npy")
+        process = ferry("codec", "encode", "--format", "mxfp8", "--in", self.folder / "x.npy", "--payload",
+                        self.folder / "p.npy")
         self.refused(process, 2, "--scales", "mxfp8")
+
+    def test_one_file_for_both(self):
+        np.save(self.folder / "x.npy", np.ones((2, 32), np.float32))
+        process = ferry("codec", "encode", "--format", "mxfp8", "--in", self.folder / "x.npy", "--payload",
+                        self.folder / "p.npy", "--scales", self.folder / "p.npy")
+        self.refused(process, 2, "--payload", "--scales", "p.npy", "two files")
 
     def test_payload_of_another_width(self):
         np.save(self.folder / "p.npy", np.zeros((2, 33), np.uint8))

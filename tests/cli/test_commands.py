@@ -43,14 +43,15 @@ class InfoTestCase(FerryTestCase):
         ranks, experts, top_k, tokens, hidden = 4, 64, 8, 512, 7168
         for combine, results in (("by_rank", min(ranks, top_k)), ("exact", top_k)):
             with self.subTest(combine=combine):
-                report = self.info("--ranks", ranks, "--experts", experts, "--top-k", top_k, "--tokens", tokens, "--hidden",
-                                   hidden, "--format", "fp8_block128", "--combine", combine)
+                report = self.info("--ranks", ranks, "--experts", experts, "--top-k", top_k, "--tokens", tokens,
+                                   "--hidden", hidden, "--format", "fp8_block128", "--combine", combine)
                 message = report["shape"]["message_bytes"]
                 self.assertEqual(message, 7168 + 56 * 4)
                 formula = (2 * ranks * tokens * (message + 8 * top_k) + results * tokens * 2 * hidden +
                            ranks * (16 * tokens + 8 * (experts // ranks) + 256) + 8 * tokens * results)
                 self.assertAlmostEqual(report["exchange_memory_bytes"] / formula, 1, delta=0.05)
-                self.assertEqual(sum(r["bytes"] for r in report["exchange_memory"][:-1]), report["exchange_memory_bytes"])
+                regions = report["exchange_memory"][:-1]
+                self.assertEqual(sum(region["bytes"] for region in regions), report["exchange_memory_bytes"])
 
     def test_outputs_of_uneven_experts(self):
         report = self.info("--ranks", 4, "--experts", 10, "--top-k", 3, "--tokens", 16, "--hidden", 64)
@@ -65,7 +66,7 @@ class InfoTestCase(FerryTestCase):
         self.assert_refused(ferry("info", "--model", "gpt-1"), 2, "--model gpt-1", "deepseek-v3")
         self.assert_refused(ferry("info", "--ranks", 4), 2, "--experts", "--top-k", "--hidden")
         self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--ranks", 9), 2, "ranks=9", "experts=8")
-        self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--hidden", 100), 2, "hidden=100", "multiple of 32")
+        self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--hidden", 100), 2, "hidden=100", "of 32")
         self.assert_refused(ferry("info", "--backend", "cuda2"), 2, "--backend", "cuda2")
 
     def test_text(self):
@@ -100,8 +101,9 @@ class DemoTestCase(FerryTestCase):
 
     def test_refusals(self):
         (self.folder / "short.txt").write_text("too short")
-        self.assert_refused(ferry("demo", "--text", self.folder / "short.txt", "--svg", self.folder / "map.svg"), 2, "--text", "2", "64")
-        self.assert_refused(ferry("demo", "--text", self.folder / "none.txt", "--svg", self.folder / "map.svg"), 1, "none.txt")
+        demo = lambda text: ferry("demo", "--text", self.folder / text, "--svg", self.folder / "map.svg")
+        self.assert_refused(demo("short.txt"), 2, "--text", "2", "64")
+        self.assert_refused(demo("none.txt"), 1, "none.txt", "cannot be read")
         self.assert_refused(ferry("demo", "--svg", self.folder / "no" / "map.svg"), 1, "--svg", "does not exist")
         self.assert_no_output("map.svg")
 

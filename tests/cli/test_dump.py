@@ -1,10 +1,9 @@
 """`ferry layer --dump`: rows, offsets, scales and payload of every rank, against the routing done again in numpy."""
-import json
 import unittest
 
 import numpy as np
 
-from support import DATA, FORMATS, REDUCTIONS, FerryTestCase, bf16, ferry, make_layer, split
+from support import FORMATS, REDUCTIONS, FerryTestCase, bf16, ferry, make_layer, split
 
 
 def owners(experts, ranks):
@@ -50,7 +49,8 @@ class DumpTestCase(FerryTestCase):
 
     def check(self, format_name, reduction, ranks, hidden=160, shared=False, tokens=75):
         arrays = make_layer(tokens=tokens, hidden=hidden, experts=11, top_k=3, inter=8, shared_inter=8 if shared else 0)
-        done = self.layer(arrays, "--format", format_name, "--combine", reduction, "--dump", self.folder / "dump", ranks=ranks)
+        done = self.layer(arrays, "--format", format_name, "--combine", reduction, "--dump", self.folder / "dump",
+                          ranks=ranks)
         self.assert_done(done)
         # The same tokens through `ferry codec`, one after the other: what each row must hold.
         np.save(self.folder / "bf16.npy", bf16(arrays["tokens"]))
@@ -70,7 +70,8 @@ class DumpTestCase(FerryTestCase):
                 group = max(g for g in range(len(offsets) - 1) if offsets[g] <= index)
                 found = None
                 if format_name != "bf16":
-                    found = self.row_scales(rank, format_name, scales, index, offsets[group], group, token_scales.shape[1])
+                    found = self.row_scales(rank, format_name, scales, index, offsets[group], group,
+                                            token_scales.shape[1])
                 if row is None:
                     self.assertEqual(info[index].tolist(), [-1, -1])
                     self.assertFalse(payload[index].any())
