@@ -18,7 +18,6 @@ import sys
 import sources
 
 NAMES_PAGE = "docs/coming-from-max.md"
-SKIPPED_FOLDERS = ("build", ".venv", ".git", "node_modules")
 FENCE = re.compile(r"^(```|~~~)")
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
@@ -135,9 +134,13 @@ def check_names(page, root):
     return findings
 
 
+def is_left_out(path):
+    return path.parts[0] == "build" or any(part.startswith(".") for part in path.parts)
+
+
 def pages_under(root):
     return {path.relative_to(root).as_posix(): Page(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
-            for path in sorted(root.rglob("*.md")) if not set(path.relative_to(root).parts) & set(SKIPPED_FOLDERS)}
+            for path in sorted(root.rglob("*.md")) if not is_left_out(path.relative_to(root))}
 
 
 def output_of(*command):

@@ -49,6 +49,10 @@ class Links(Tree):
                      "[a](docs/a.md#two)", '<img src="docs/none.svg">'):
             self.assertEqual(len(self.findings("README.md", text + "\n")), 1, text)
 
+    def test_what_others_wrote_is_left_out(self):
+        for path in ("build/release/a.md", ".venv/a.md"):
+            self.assertEqual(self.findings(path, "[a](none.md)\n"), [])
+
     def test_what_is_code_is_no_link(self):
         self.assertEqual(self.findings("README.md", "```\n[a](none.md)\n```\n`[a](none.md)`\n"), [])
 
