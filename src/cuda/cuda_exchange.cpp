@@ -101,15 +101,14 @@ void CudaExchange::prepare_kernels() {
              "cudaDeviceGetAttribute");
   cuda_check(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_),
              "cudaDeviceGetAttribute");
-  const int threads = threads_for(shape_.hidden);
-  ranking_warps_ = ranking_warps(plan_, threads);
+  ranking_warps_ = ranking_warps(plan_, kThreads);
   const std::size_t needed = std::max(dispatch_shared_bytes(plan_, ranking_warps_), combine_shared_bytes(plan_));
   if (needed > static_cast<std::size_t>(most_shared))
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, device_, most_shared);
-  dispatch_blocks_per_multiprocessor_ = launcher_->prepare(threads, dispatch_shared_bytes(plan_, ranking_warps_));
-  combine_blocks_per_multiprocessor_ = prepare_combine(threads, combine_shared_bytes(plan_));
+  dispatch_blocks_per_multiprocessor_ = launcher_->prepare(kThreads, dispatch_shared_bytes(plan_, ranking_warps_));
+  combine_blocks_per_multiprocessor_ = prepare_combine(kThreads, combine_shared_bytes(plan_));
 }
 
 Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
@@ -261,9 +260,10 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.ranking = {record_, links_.state, ranking_warps_};
   params.stats = stats_;
   params.num_experts = shape_.experts;
-  const LaunchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), shape_.hidden,
-                                              num_tokens_, params.sends, params.receives);
+  const LaunchPolicy policy =
+      dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), num_tokens_, params.sends, params.receives);
   params.roles = {policy.senders};
+  params.team_threads = kTeamThreads;
   launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_warps_),
                     static_cast<cudaStream_t>(call.stream));
 }
@@ -278,7 +278,8 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   if (out != nullptr) params.out = *out;
   params.starts = starts_;
   params.stats = stats_;
-  const LaunchPolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), shape_.hidden);
+  params.team_threads = kTeamThreads;
+  const LaunchPolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call));
   launch_combine(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }
 

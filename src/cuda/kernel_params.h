@@ -38,6 +38,7 @@ struct DispatchParams {
   RankingArgs ranking;
   StatsWords stats;
   Roles roles;
+  int team_threads = 128;
   int num_experts = 0;  // that ids may name
 };
 
@@ -50,6 +51,7 @@ struct CombineParams {
   CombineOut out;
   RowStarts starts;
   StatsWords stats;
+  int team_threads = 128;
 };
 
 }  // namespace ferry::cuda

@@ -46,7 +46,7 @@ int ranking_warps(const Plan& plan, int threads) {
 }
 
 std::size_t dispatch_shared_bytes(const Plan& plan, int warps) {
-  const std::size_t ring = PeerFabric::kRing * plan.map.message_bytes();
+  const std::size_t ring = kMostTeams * PeerFabric::kRing * plan.map.message_bytes();
   const std::size_t counters =
       static_cast<std::size_t>(warps) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
   const std::size_t starts =
@@ -57,7 +57,7 @@ std::size_t dispatch_shared_bytes(const Plan& plan, int warps) {
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {
-  return kCombineSharedBytes + PeerFabric::kRing * plan.map.result_bytes();
+  return kCombineSharedBytes + kMostTeams * PeerFabric::kRing * plan.map.result_bytes();
 }
 
 }  // namespace ferry::cuda

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/block_group.cuh"
 #include "cuda/device_state.h"
 #include "cuda/ptx.cuh"
+#include "cuda/team_group.cuh"
 #include "protocol/fabric.h"
 #include "shared/copy.h"
 #include "shared/wait.h"
@@ -36,8 +36,8 @@ class DevicePacer {
 
 class PeerFabric {
  public:
-  using Group = BlockGroup;
-  static constexpr int kRing = 4;  // messages on their way from one block
+  using Group = TeamGroup;
+  static constexpr int kRing = 2;  // messages on their way from one team
 
   // `ring`: kRing buffers of `buffer_bytes` in shared memory, 16-byte aligned.
   __device__ PeerFabric(const PeerLinks& links, std::byte* ring, std::size_t buffer_bytes)
@@ -51,46 +51,53 @@ class PeerFabric {
     return peer == links_.rank ? local(offset) : nullptr;
   }
 
-  __device__ void put(const BlockGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+  __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     std::byte* to = links_.heap[peer] + offset;
     if (to != source) copy_bytes(g, to, static_cast<const std::byte*>(source), bytes);
   }
   // I2, I7: the stores of all threads come before the release of one.
-  __device__ void signal_after_puts(const BlockGroup& g, int peer, std::size_t word, Epoch value) {
+  __device__ void signal_after_puts(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
     g.sync();
     if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
-  __device__ void signal_without_order(const BlockGroup& g, int peer, std::size_t word, Epoch value) {
+  // Each peer's release is a thread's of its own.
+  __device__ void signal_each_after_puts(const TeamGroup& g, int ranks, std::size_t word, Epoch value,
+                                         const std::uint8_t* skipped) {
+    g.sync();
+    for (int peer = g.thread(); peer < ranks; peer += g.size())
+      if (skipped[peer] == 0) store_release(word_at(peer, word), value);
+  }
+  __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
-  __device__ void put_then_signal(const BlockGroup& g, int peer, std::size_t offset, const void* source,
+  __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
                                   std::size_t bytes, std::size_t word, Epoch value) {
     put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
   }
 
   // The buffer that is free next: waits until what it held has left, and signals for it.
-  __device__ std::byte* next_staging(const BlockGroup& g) {
-    if (used_ >= kRing) settle<kRing - 1>();
+  __device__ std::byte* next_staging(const TeamGroup& g) {
+    if (used_ >= kRing) settle<kRing - 1>(g);
     g.sync();
     return ring_ + (used_ % kRing) * buffer_bytes_;
   }
 
   // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion.
-  __device__ void put_then_signal_each(const BlockGroup& g, const int* peers, int count, std::size_t offset,
+  __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
                                        const void* source, std::size_t bytes, std::size_t word, Epoch value);
 
   // Every message has left and is signalled. Also what an aborting block does before it exits.
-  __device__ void finish_puts(const BlockGroup& g) {
-    settle<0>();
+  __device__ void finish_puts(const TeamGroup& g) {
+    settle<0>(g);
     g.sync();
   }
 
-  __device__ bool wait_at_least(const BlockGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
+  __device__ bool wait_at_least(const TeamGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
     return g.all(g.thread() != 0 || wait_alone(word, target, site));
   }
   // Each thread waits for one; more than the block has come in turns.
   template <class WordOf, class SiteOf>
-  __device__ bool wait_for_each(const BlockGroup& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
+  __device__ bool wait_for_each(const TeamGroup& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
                                 const std::uint8_t* skipped) {
     bool ok = true;
     for (int i = g.thread(); i < count && ok; i += g.size())
@@ -106,8 +113,8 @@ class PeerFabric {
   }
   // I12: signals for all messages but the newest kPending, once their copies are complete.
   template <int kPending>
-  __device__ void settle() {
-    if (static_cast<int>(threadIdx.x) >= kMaxRanksPerNode) return;
+  __device__ void settle(const TeamGroup& g) {
+    if (g.thread() >= kMaxRanksPerNode) return;
     ptx::bulk_wait<kPending>();
     for (; settled_ + kPending < used_; ++settled_) {
       SignalWord*& word = pending_word_[settled_ % kRing];
@@ -127,7 +134,7 @@ class PeerFabric {
   Epoch pending_value_ = 0;
 };
 
-__device__ inline void PeerFabric::put_then_signal_each(const BlockGroup& g, const int* peers, int count,
+__device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,
                                                         std::size_t offset, const void* source, std::size_t bytes,
                                                         std::size_t word, Epoch value) {
 #if __CUDA_ARCH__ >= 900

@@ -1,4 +1,5 @@
-// Every line of assembly of Ferry: the clock of the device, and bulk copies between shared and global memory.
+// Every line of assembly of Ferry: the clock of the device, barriers of a part of a block, and bulk copies from shared
+// to global memory.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,21 @@ __device__ inline std::uint64_t global_nanoseconds() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
+
+// Barriers of `threads` threads of a block, by number: 0 to 15, each for one team at a time.
+__device__ inline void team_sync(int barrier, int threads) {
+  asm volatile("barrier.cta.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
+}
+// The same, and whether `value` is true in all (any) of the threads.
+__device__ inline bool team_all(int barrier, int threads, bool value) {
+  int result;
+  asm volatile("{.reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.and.pred q, %1, %2, p; selp.u32 %0, 1, 0, q;}"
+               : "=r"(result)
+               : "r"(barrier), "r"(threads), "r"(value ? 1 : 0)
+               : "memory");
+  return result != 0;
+}
+__device__ inline bool team_any(int barrier, int threads, bool value) { return !team_all(barrier, threads, !value); }
 
 // I12: what this thread wrote to shared memory is seen by bulk copies issued after a barrier.
 __device__ inline void fence_shared_for_bulk() {

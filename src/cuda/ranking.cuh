@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "cuda/block_group.cuh"
 #include "cuda/kernel_params.h"
+#include "cuda/team_group.cuh"
 #include "cuda/token_scratch.cuh"
 #include "protocol/dispatch.h"
 
@@ -32,22 +32,24 @@ __device__ inline int checked_expert(const Plan& plan, const DispatchArgs& in, s
 }
 
 // counters: [warps, experts] in shared memory. counts: [experts] in this rank's memory.
-__device__ inline void rank_entries(const BlockGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
+__device__ inline void rank_entries(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
                                     RoutingEntry* table, std::uint32_t* counts, std::uint32_t* counters,
                                     const RankingArgs& ranking) {
   const int experts = plan.shape.experts;
   const int warp = g.thread() / 32;
   const int lane = lane_of(g);
   const int entries = in.num_tokens * plan.shape.top_k;
-  const int turns = (entries + 32 * ranking.warps - 1) / (32 * ranking.warps);
-  for (int i = g.thread(); i < ranking.warps * experts; i += g.size()) counters[i] = 0;
+  const int most_warps = ranking.warps < g.size() / 32 ? ranking.warps : g.size() / 32;
+  const int warps = entries < 32 * most_warps ? (entries + 31) / 32 : most_warps;
+  const int turns = warps == 0 ? 0 : (entries + 32 * warps - 1) / (32 * warps);
+  for (int i = g.thread(); i < warps * experts; i += g.size()) counters[i] = 0;
   if (g.thread() == 0) store_release(ranking.state->bad_ids, 0u);
   g.sync();
 
   std::uint64_t num_dropped = 0;
   for (int pass = 0; pass < 2; ++pass) {
     std::uint32_t* mine = counters + warp * experts;
-    for (int turn = 0; turn < turns && warp < ranking.warps; ++turn) {
+    for (int turn = 0; turn < turns && warp < warps; ++turn) {
       const int index = (warp * turns + turn) * 32 + lane;
       bool dropped = false;
       const int expert =
@@ -67,7 +69,7 @@ __device__ inline void rank_entries(const BlockGroup& g, const Plan& plan, const
     g.sync();
     for (int expert = g.thread(); pass == 0 && expert < experts; expert += g.size()) {
       std::uint32_t sum = 0;
-      for (int w = 0; w < ranking.warps; ++w) {
+      for (int w = 0; w < warps; ++w) {
         const std::uint32_t count = counters[w * experts + expert];
         counters[w * experts + expert] = sum;
         sum += count;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/block_group.cuh"
+#include "cuda/team_group.cuh"
 #include "cuda/token_scratch.cuh"
 #include "protocol/dispatch.h"
 
@@ -22,7 +22,7 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value, std::uint32_t& t
 }
 
 template <Fabric F>
-__device__ void find_row_starts(const BlockGroup& g, const Plan& plan, const F& fabric, Epoch epoch, int shared_rows,
+__device__ void find_row_starts(const TeamGroup& g, const Plan& plan, const F& fabric, Epoch epoch, int shared_rows,
                                 const RowStarts& starts) {
   const int experts = plan.local_experts();
   const int groups = plan.groups();
@@ -63,7 +63,7 @@ __device__ void find_row_starts(const BlockGroup& g, const Plan& plan, const F& 
 }
 
 // To device memory, where combine finds them.
-__device__ inline void keep_row_starts(const BlockGroup& g, const Plan& plan, const RowStarts& from,
+__device__ inline void keep_row_starts(const TeamGroup& g, const Plan& plan, const RowStarts& from,
                                        const RowStarts& to) {
   const int groups = plan.groups();
   for (int i = g.thread(); i < plan.shape.ranks * plan.local_experts(); i += g.size())

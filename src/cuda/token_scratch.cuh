@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cuda/block_group.cuh"
+#include "cuda/team_group.cuh"
 #include "protocol/dispatch.h"
 #include "protocol/round.h"
 
@@ -13,10 +13,16 @@ namespace ferry::cuda {
 static_assert(kMaxTopK <= 32, "a warp holds the entries of a token");
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-__device__ inline int lane_of(const BlockGroup& g) { return g.thread() % 32; }
+__device__ inline int lane_of(const TeamGroup& g) { return g.thread() % 32; }
 __device__ inline unsigned lanes_below(int lane) { return (1u << lane) - 1u; }
 
-__device__ inline void find_local_rows(const BlockGroup& g, const Plan& plan, const RowStarts& starts, int source,
+// The lanes that name a rank first: one per distinct rank. `owner` is -1 where a lane names none.
+__device__ inline unsigned first_namers(int lane, int owner) {
+  const unsigned same = __match_any_sync(kAllLanes, owner);
+  return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
+}
+
+__device__ inline void find_local_rows(const TeamGroup& g, const Plan& plan, const RowStarts& starts, int source,
                                        const RoutingEntry* entries, LocalRows& found) {
   if (g.thread() < 32) {
     const int k = g.thread();
@@ -33,15 +39,15 @@ __device__ inline void find_local_rows(const BlockGroup& g, const Plan& plan, co
       found.row[at] = starts.of_source[source * mine.count + local] + plan.code.rank_within(entry.code);
       found.weight[at] = entry.weight;
     }
-    if (k == 0) found.count = __popc(local_lanes);
+    const unsigned namers = first_namers(k, expert < 0 ? -1 : owner_of(plan.shape, expert));
+    const bool smaller = (namers >> k & 1u) != 0 && expert < mine.first;
+    const int partial_index = __popc(__ballot_sync(kAllLanes, smaller));
+    if (k == 0) {
+      found.count = __popc(local_lanes);
+      found.partial_index = partial_index;
+    }
   }
   g.sync();
-}
-
-// The lanes that name a rank first: one per distinct rank. `owner` is -1 where a lane names none.
-__device__ inline unsigned first_namers(int lane, int owner) {
-  const unsigned same = __match_any_sync(kAllLanes, owner);
-  return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
 }
 
 __device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entries, int lane) {
@@ -49,15 +55,12 @@ __device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entrie
   return expert < 0 ? -1 : owner_of(plan.shape, expert);
 }
 
-// I9. Every warp finds it for itself.
-__device__ inline int partial_index(const BlockGroup& g, const Plan& plan, const RoutingEntry* entries) {
-  const int lane = lane_of(g);
-  const int owner = owner_in_lane(plan, entries, lane);
-  const unsigned namers = first_namers(lane, owner);
-  return __popc(__ballot_sync(kAllLanes, (namers >> lane & 1u) != 0 && owner < plan.rank));
+// I9: found along with the rows.
+__device__ inline int partial_index(const TeamGroup&, const Plan&, const RoutingEntry*, const LocalRows& found) {
+  return found.partial_index;
 }
 
-__device__ inline void find_destinations(const BlockGroup& g, const Plan& plan, const DispatchArgs& in, int token,
+__device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int token,
                                          NamedRanks& to) {
   if (g.thread() < 32) {
     const int k = g.thread();
@@ -75,7 +78,7 @@ __device__ inline void find_destinations(const BlockGroup& g, const Plan& plan, 
   g.sync();
 }
 
-__device__ inline void find_results(const BlockGroup& g, const Plan& plan, const RoutingEntry* entries,
+__device__ inline void find_results(const TeamGroup& g, const Plan& plan, const RoutingEntry* entries,
                                     TokenResults& results, NamedRanks&) {
   if (g.thread() < 32) {
     const int lane = g.thread();

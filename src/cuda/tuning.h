@@ -20,22 +20,15 @@ struct Resident {
   int most_blocks = 0;  // from the caller's max_blocks and the exchange's `concurrent`
 };
 
-// A thread takes 8 columns at a time: as few turns as 512 threads allow, and no idle warp in the last one.
-constexpr int threads_for(int hidden) {
-  const int vectors = (hidden + 7) / 8;
-  const int turns = (vectors + 511) / 512;
-  const int threads = ((vectors + turns - 1) / turns + 31) / 32 * 32;
-  return std::clamp(threads, 128, 512);
-}
+inline constexpr int kThreads = 512;      // of a block
+inline constexpr int kTeamThreads = 128;  // of a team, which works on one token at a time
 
-inline constexpr int kMostSenders = 66;  // more senders than this crowd the links; see docs/tuning.md
+inline constexpr int kMostSenders = 66;  // blocks; more of them crowd the links
 
-constexpr LaunchPolicy dispatch_policy(const Resident& resident, int hidden, int num_tokens, bool sends,
-                                       bool receives) {
-  const int most =
-      std::min(resident.multiprocessors * std::min(resident.blocks_per_multiprocessor, 3), resident.most_blocks);
+constexpr LaunchPolicy dispatch_policy(const Resident& resident, int num_tokens, bool sends, bool receives) {
+  const int most = std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks);
   LaunchPolicy policy;
-  policy.threads = threads_for(hidden);
+  policy.threads = kThreads;
   if (!sends) {
     policy.blocks = std::max(1, most);
     return policy;
@@ -47,11 +40,11 @@ constexpr LaunchPolicy dispatch_policy(const Resident& resident, int hidden, int
   return policy;
 }
 
-constexpr LaunchPolicy combine_policy(const Resident& resident, int hidden) {
+constexpr LaunchPolicy combine_policy(const Resident& resident) {
   LaunchPolicy policy;
-  policy.threads = threads_for(hidden);
-  policy.blocks = std::max(
-      1, std::min(resident.multiprocessors * std::min(resident.blocks_per_multiprocessor, 2), resident.most_blocks));
+  policy.threads = kThreads;
+  policy.blocks =
+      std::max(1, std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
   return policy;
 }
 

@@ -73,7 +73,7 @@ FERRY_HD void send_partial(const Plan& plan, F& fabric, const G& g, Epoch epoch,
   const LocalRows& found = scratch.found;
   for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
   g.sync();
-  const int index = partial_index(g, plan, entries);
+  const int index = partial_index(g, plan, entries, found);
   RowSink sink;
   sink.data = result_target(plan, fabric, g, source, plan.map.result(token, index),
                             plan.map.sent_result(source, token, 0), staging);

@@ -80,8 +80,8 @@ FERRY_HD void publish_routing(const Plan& plan, F& fabric, const G& g, int num_t
       fabric.put(g, peer, header, fabric.local(header), sizeof(RoutingHeader));
       if (g.thread() == 0) bytes_sent[peer] += table_bytes + sizeof(RoutingHeader) + count_bytes;
     }
-    fabric.signal_after_puts(g, peer, plan.map.routed(plan.rank), epoch);
   }
+  signal_each_after_puts(fabric, g, plan.shape.ranks, plan.map.routed(plan.rank), epoch, plan.masked);
 }
 
 // The ranks that a token goes to, from the caller's ids: the sending blocks do not wait for the ranking one. With a
@@ -261,10 +261,7 @@ FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& f
 // I6: tells every peer that this rank has read all of `epoch`, so that epoch + 2 may be written.
 template <ThreadGroup G, Fabric F>
 FERRY_HD void post_consumed(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
-  for (int peer = 0; peer < plan.shape.ranks; ++peer) {
-    if (plan.masked[peer] != 0) continue;
-    fabric.signal_after_puts(g, peer, plan.map.consumed(plan.rank), epoch);
-  }
+  signal_each_after_puts(fabric, g, plan.shape.ranks, plan.map.consumed(plan.rank), epoch, plan.masked);
 }
 
 }  // namespace ferry

@@ -82,6 +82,18 @@ FERRY_HD void put_then_signal_each(F& fabric, const G& g, const int* peers, int 
   }
 }
 
+// signal_after_puts to each rank that is not skipped.
+template <Fabric F, class G>
+FERRY_HD void signal_each_after_puts(F& fabric, const G& g, int ranks, std::size_t word, Epoch value,
+                                     const std::uint8_t* skipped) {
+  if constexpr (requires { fabric.signal_each_after_puts(g, ranks, word, value, skipped); }) {
+    fabric.signal_each_after_puts(g, ranks, word, value, skipped);
+  } else {
+    for (int peer = 0; peer < ranks; ++peer)
+      if (skipped[peer] == 0) fabric.signal_after_puts(g, peer, word, value);
+  }
+}
+
 // Waits for word(i) >= target for each i that is not skipped; a fabric of many threads waits for all at once.
 template <Fabric F, class G, class WordOf, class SiteOf>
 FERRY_HD bool wait_for_each(F& fabric, const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,

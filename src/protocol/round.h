@@ -107,6 +107,7 @@ FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropp
 // The local rows of one token, k ascending.
 struct LocalRows {
   int count = 0;
+  int partial_index = 0;  // by_rank, where a group finds it along with the rows (partial_index)
   int k[kMaxTopK];
   int local[kMaxTopK];          // local expert
   std::uint32_t row[kMaxTopK];  // row of the output
@@ -176,7 +177,7 @@ FERRY_HD inline void list_named_ranks(const Plan& plan, const RoutingEntry* entr
 
 // I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names.
 template <ThreadGroup G>
-FERRY_HD int partial_index(const G&, const Plan& plan, const RoutingEntry* entries) {
+FERRY_HD int partial_index(const G&, const Plan& plan, const RoutingEntry* entries, const LocalRows&) {
   NamedRanks named;
   list_named_ranks(plan, entries, named);
   int index = 0;
