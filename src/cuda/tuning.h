@@ -1,5 +1,4 @@
-// How many blocks and threads a kernel gets, and which roles its blocks play. Plain values that print and compare;
-// docs/tuning.md says what chose each constant.
+// How many blocks and threads a kernel gets, and which roles its blocks play. Plain values that compare.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +22,7 @@ struct Resident {
 inline constexpr int kThreads = 512;      // of a block
 inline constexpr int kTeamThreads = 128;  // of a team, which works on one token at a time
 
-inline constexpr int kMostSenders = 66;  // blocks; more of them crowd the links
+inline constexpr int kMostSenders = 66;  // blocks: half an H200's multiprocessors; more of them crowd the links
 
 constexpr LaunchPolicy dispatch_policy(const Resident& resident, int num_tokens, bool sends, bool receives) {
   const int most = std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks);
