@@ -146,6 +146,28 @@ void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, co
       copy_message(g, rows + row[i] * row_bytes + done, from + done, std::min(kPiece, bytes - done));
 }
 
+void store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales, const ScaleRow& at) {
+  const bool tiled = place.layout == ScaleLayout::tiled;
+  if (!tiled && place.layout != ScaleLayout::row_major)
+    return ferry::store_scales(static_cast<const SerialGroup&>(g), place, scales, at);
+  const auto scale_bytes = static_cast<std::size_t>(place.scale_bytes);
+  std::byte* to = place.base + static_cast<std::size_t>(scale_index(place, at, 0)) * scale_bytes;
+  const std::size_t bytes = static_cast<std::size_t>(place.scales_per_row) * scale_bytes;
+  if (!tiled) return scales == nullptr ? fill_zero(g, to, bytes) : copy_bytes(g, to, scales, bytes);
+  const std::size_t together = kScaleTileColumns * scale_bytes;
+  const std::size_t whole = scales == nullptr ? 0 : bytes / together * together;
+  const std::size_t end = (bytes + together - 1) / together * together;
+  for (std::size_t done = 0; done < end; done += together, to += kScaleTileRows * together) {
+    const std::size_t left = done < whole ? together : scales == nullptr ? 0 : bytes - done;
+    if (left == 4) {
+      std::memcpy(to, scales + done, 4);  // one store: the usual case
+      continue;
+    }
+    if (left != 0) std::memcpy(to, scales + done, left);
+    std::memset(to + left, 0, together - left);
+  }
+}
+
 void finish_stores(const HostGroup& g) {
 #if defined(__SSE2__)
   if (g.past_cache) _mm_sfence();

@@ -7,6 +7,7 @@
 #include "ferry/thread_group.h"
 #include "shared/copy.h"
 #include "shared/row_sum.h"
+#include "shared/scale_layout.h"
 
 namespace ferry::cpu {
 
@@ -27,6 +28,9 @@ void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* t
 void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std::size_t bytes);
 void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
                   const std::byte* from, std::size_t bytes);
+
+// The same bytes as ferry::store_scales, in runs that lie together.
+void store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales, const ScaleRow& at);
 
 // Stores past the cache are not ordered by a release alone; this orders them.
 void finish_stores(const HostGroup& g);
