@@ -23,7 +23,9 @@ int run(int argc, char** argv) {
   CLI::App app("Carries Mixture-of-Experts tokens to the ranks that own their experts, and back.", "ferry");
   app.set_version_flag("--version", std::string("ferry ") + ferry::kVersion);
   app.require_subcommand(1);
-  app.footer("Exit code: 0 done, 1 failed, 2 bad use. `ferry COMMAND --help` explains a command.");
+  app.footer(
+      "Exit code: 0 done; 2 bad use: options, or arrays that do not fit; 1 failed: files, memory, checks.\n"
+      "`ferry COMMAND --help` explains a command.");
   ferry::app::add_demo_command(app);
   ferry::app::add_layer_command(app);
   ferry::app::add_codec_command(app);

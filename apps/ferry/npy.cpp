@@ -52,7 +52,8 @@ const char* descr_of(DType dtype) {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-NpyFile::NpyFile(std::string argument, std::filesystem::path path) : name_(std::move(argument) + " " + path.string()) {
+NpyFile::NpyFile(const std::string& argument, const std::filesystem::path& path)
+    : name_(argument + " " + path.string()) {
   const File file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.descriptor < 0)
     throw Error(ErrorKind::io, fmt::format("{}: cannot be opened: {}", name_, std::strerror(errno)));
@@ -60,8 +61,8 @@ NpyFile::NpyFile(std::string argument, std::filesystem::path path) : name_(std::
   const char* start = static_cast<const char*>(mapping_);
   try {
     header_ = parse_npy_header({start, file_bytes_});
-  } catch (const std::invalid_argument& error) {
-    throw Error(ErrorKind::io, fmt::format("{}: {}", name_, error.what()));
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", name_, error.what()));
   }
   if (header_.fortran_order)
     throw Error(
@@ -71,7 +72,8 @@ NpyFile::NpyFile(std::string argument, std::filesystem::path path) : name_(std::
   std::uint64_t bytes = size_of(header_.dtype);
   for (const std::int64_t extent : header_.shape)
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
-      throw Error(ErrorKind::io, fmt::format("{}: shape {} is too large", name_, shape_text(header_.shape)));
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("{}: shape {} is too large", name_, shape_text(header_.shape)));
   const std::size_t held = file_bytes_ - header_.data_offset;
   if (held != bytes)
     throw Error(ErrorKind::io, fmt::format("{}: it is {}: shape {} of {} takes {} bytes, the file holds {}", name_,

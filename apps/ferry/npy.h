@@ -23,14 +23,16 @@ struct NpyHeader {
   std::size_t data_offset = 0;
 };
 
-// Reads the header at the start of a file. Throws std::invalid_argument with the reason where it is not one.
+// Reads the header at the start of a file. Throws Error(io) where it is damaged or none, and Error(invalid_argument)
+// where the array is big-endian or holds no numbers; the caller adds the name of the file.
 NpyHeader parse_npy_header(std::string_view file);
 
 class NpyFile {
  public:
   // `argument` is the option that gave the path. Checks the header and that the file holds exactly the data it
-  // announces. Throws Error(io) where the file cannot be read as an array.
-  NpyFile(std::string argument, std::filesystem::path path);
+  // announces. Throws Error(io) where the file cannot be read as an array, and Error(invalid_argument) where the array
+  // is of a kind that no command takes.
+  NpyFile(const std::string& argument, const std::filesystem::path& path);
   ~NpyFile();
   NpyFile(NpyFile&& other) noexcept;
   NpyFile& operator=(NpyFile&&) = delete;

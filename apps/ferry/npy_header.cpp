@@ -3,8 +3,8 @@
 
 #include <array>
 #include <cctype>
-#include <stdexcept>
 
+#include "ferry/error.h"
 #include "ferry/npy.h"
 
 namespace ferry::app {
@@ -24,6 +24,11 @@ constexpr std::array kDtypes = {
     KnownDtype{"u8", "uint64", DType::none},    KnownDtype{"b1", "bool", DType::none},
     KnownDtype{"c8", "complex64", DType::none}, KnownDtype{"c16", "complex128", DType::none},
 };
+
+// Not a .npy file, or not a whole one.
+[[noreturn]] void damaged(const std::string& why) { throw Error(ErrorKind::io, why); }
+// A .npy file, of an array that no command takes.
+[[noreturn]] void unsuitable(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 // Reads the dictionary {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } in any order and spacing.
 class HeaderReader {
@@ -57,9 +62,7 @@ class HeaderReader {
   }
 
  private:
-  [[noreturn]] static void bad(const std::string& why) {
-    throw std::invalid_argument("its npy header is damaged: " + why);
-  }
+  [[noreturn]] static void bad(const std::string& why) { damaged("its npy header is damaged: " + why); }
 
   void skip_space() {
     while (!text_.empty() && std::isspace(static_cast<unsigned char>(text_.front())) != 0) text_.remove_prefix(1);
@@ -91,10 +94,9 @@ class HeaderReader {
     bad("'fortran_order' is neither True nor False");
   }
   void descr(NpyHeader& header) {
-    if (peek('[')) throw std::invalid_argument("it holds records, not numbers");
+    if (peek('[')) unsuitable("it holds records, not numbers");
     const std::string value = quoted();
-    if (value.starts_with('>'))
-      throw std::invalid_argument(fmt::format("its dtype '{}' is big-endian; save it little-endian", value));
+    if (value.starts_with('>')) unsuitable(fmt::format("its dtype '{}' is big-endian; save it little-endian", value));
     const std::string_view type = std::string_view(value).substr(value.find_first_not_of("<|=") == 1 ? 1 : 0);
     header.dtype_name = value;
     for (const KnownDtype& known : kDtypes) {
@@ -102,7 +104,7 @@ class HeaderReader {
       header.dtype = known.dtype;
       header.dtype_name = known.name;
     }
-    if (type == "O") throw std::invalid_argument("it holds Python objects, not numbers");
+    if (type == "O") unsuitable("it holds Python objects, not numbers");
   }
   void shape(NpyHeader& header) {
     take('(');
@@ -135,19 +137,18 @@ std::size_t little_endian(std::string_view bytes) {
 NpyHeader parse_npy_header(std::string_view file) {
   constexpr std::string_view kMagic = "\x93NUMPY";
   constexpr std::size_t kVersionEnd = 8;
-  if (file.starts_with("PK"))
-    throw std::invalid_argument("it is a .npz archive, not a .npy file; save one array with numpy.save");
+  if (file.starts_with("PK")) damaged("it is a .npz archive, not a .npy file; save one array with numpy.save");
   if (!file.starts_with(kMagic.substr(0, std::min(kMagic.size(), file.size()))) || file.empty())
-    throw std::invalid_argument(file.empty() ? "it is empty" : "it is not a .npy file");
-  if (file.size() < kVersionEnd) throw std::invalid_argument("it is truncated inside its npy header");
-  const int major = file[6];
-  if (major < 1 || major > 3) throw std::invalid_argument(fmt::format("its npy version is {}, must be 1 to 3", major));
+    damaged(file.empty() ? "it is empty" : "it is not a .npy file");
+  if (file.size() < kVersionEnd) damaged("it is truncated inside its npy header");
+  const int major = static_cast<unsigned char>(file[6]);
+  if (major < 1 || major > 3) damaged(fmt::format("its npy version is {}, must be 1 to 3", major));
   const std::size_t length_bytes = major == 1 ? 2 : 4;
-  if (file.size() < kVersionEnd + length_bytes) throw std::invalid_argument("it is truncated inside its npy header");
+  if (file.size() < kVersionEnd + length_bytes) damaged("it is truncated inside its npy header");
   const std::size_t length = little_endian(file.substr(kVersionEnd, length_bytes));
   NpyHeader header;
   header.data_offset = kVersionEnd + length_bytes + length;
-  if (file.size() < header.data_offset) throw std::invalid_argument("it is truncated inside its npy header");
+  if (file.size() < header.data_offset) damaged("it is truncated inside its npy header");
   HeaderReader(file.substr(kVersionEnd + length_bytes, length)).read(header);
   return header;
 }
