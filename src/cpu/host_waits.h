@@ -52,7 +52,7 @@ class HostWaits {
     const Waited waited = wait_at_least(
         word, target, [this] { return has_abort(); }, pacer);
     note_waited(site.peer, Clock::now() - start);
-    if (waited == Waited::arrived) return true;
+    if (waited == Waited::arrived) return load_relaxed(failed_) == 0;
     note_failure(waited, site, load_relaxed(word), target);
     return false;
   }

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "support/fake_fabric.h"
 
@@ -18,13 +20,28 @@ class RankStopped : public std::runtime_error {
   RankStopped() : std::runtime_error("this rank has stopped, as the test asked") {}
 };
 
-// When a rank stops; shared by all its exchanges.
+// When a rank stops, and what it has signalled; shared by all its exchanges.
 class StopPlan {
  public:
   // The rank stops at its call number `calls` from now, 0 being the next.
   void stop_after(std::int64_t calls) { left_ = calls; }
   std::int64_t calls() const { return calls_; }
   bool has_stopped() const { return stopped_; }
+
+  // A signal that the rank has sent, in the order of the calls of its one worker.
+  struct Signal {
+    int peer;
+    std::size_t word;
+    Epoch value;
+  };
+  void note(const Signal& signal) {
+    const std::lock_guard lock(guard_);
+    signals_.push_back(signal);
+  }
+  std::vector<Signal> signals() const {
+    const std::lock_guard lock(guard_);
+    return signals_;
+  }
 
   // Counts a call. True: the rank stops here.
   bool count() {
@@ -37,6 +54,8 @@ class StopPlan {
   std::atomic<std::int64_t> left_{-1};
   std::atomic<std::int64_t> calls_{0};
   std::atomic<bool> stopped_{false};
+  mutable std::mutex guard_;
+  std::vector<Signal> signals_;
 };
 
 template <class Inner>
@@ -65,10 +84,12 @@ class FailingFabric {
       inner_.put(g, peer, offset, source, bytes);
       throw RankStopped();
     }
+    plan_->note({peer, word, value});
     inner_.put_then_signal(g, peer, offset, source, bytes, word, value);
   }
   void signal_after_puts(const SerialGroup& g, int peer, std::size_t word, Epoch value) {
     stop_or_go_on();
+    plan_->note({peer, word, value});
     inner_.signal_after_puts(g, peer, word, value);
   }
   // Does not throw: an exchange that gives up tells the others, and they must not hear it from a rank that is gone.

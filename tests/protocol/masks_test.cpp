@@ -1,0 +1,97 @@
+// Masks: latched by a dispatch, and applied where a token's home is.
+#include <gtest/gtest.h>
+
+#include "protocol/session.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::Plan;
+using conformance::PlanSettings;
+using conformance::RankRound;
+
+constexpr Shape kShape{3, 6, 3, 5, 32};
+
+PlanSettings settings_of(Reduction reduction, std::uint64_t seed) {
+  PlanSettings settings;
+  settings.shape = kShape;
+  settings.options = conformance::options_for("bf16", reduction);
+  settings.seed = seed;
+  return settings;
+}
+
+RankMask without(int rank) {
+  RankMask mask(static_cast<std::size_t>(kShape.ranks));
+  mask[static_cast<std::size_t>(rank)] = true;
+  return mask;
+}
+
+// I11: a mask given while a round is open leaves that round as it is: rank 2 still takes part in its combine.
+TEST(Masks, TakeEffectAtTheNextDispatch) {
+  for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped_late}) {
+    for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+      const Plan all = make_plan(settings_of(reduction, 41));
+      PlanSettings masked = settings_of(reduction, 42);
+      masked.options.mask = without(2);
+      const Plan survivors = make_plan(masked);
+      run_fake_ranks(kind, kShape.ranks, 43, [&](FakeWorld& world) {
+        Exchange exchange(world, kShape, all.settings.options);
+        RankRound round(all, world.rank());
+        exchange.dispatch(round.in, round.out);
+        round.check_rows();
+        if (world.rank() != 2) exchange.add_to_mask(without(2));
+        exchange.combine(round.combine_in, round.combine_out);
+        round.check_tokens();
+        if (world.rank() == 2) return;
+        for (int i = 0; i < 4; ++i) conformance::run_round(exchange, survivors, conformance::Form::one_call);
+      });
+    }
+  }
+}
+
+// The plan as it is when ranks 0 and 2 have lost each other: what one sends to the other is dropped at its home.
+Plan without_entries_between_0_and_2(const Plan& given) {
+  Plan plan = given;
+  for (const int source : {0, 2}) {
+    for (std::int64_t& id : plan.round.ranks[static_cast<std::size_t>(source)].topk_ids)
+      if (id >= 0 && owner_of(kShape, static_cast<int>(id)) == 2 - source) id = -1;
+  }
+  for (std::size_t rank = 0; rank < plan.rows.size(); ++rank) {
+    plan.rows[rank] = expected_rows(plan.round, static_cast<int>(rank), plan.row_capacity[rank], conformance::kPoison);
+    Random random(7 + rank);
+    plan.expert_output[rank].clear();
+    for (std::size_t i = 0; i < plan.rows[rank].rows.size() * static_cast<std::size_t>(kShape.hidden); ++i)
+      plan.expert_output[rank].push_back(from_bf16(to_bf16(static_cast<float>(random.unit() - 0.5))));
+  }
+  return plan;
+}
+
+// I9, I11: the mask is in the source's table, so the expert ranks of a token need not know it. Rank 1 masks nobody, and
+// still numbers the slots of rank 0's tokens as rank 0 does.
+TEST(Masks, NeedNotBeKnownToTheExpertRanks) {
+  for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering_nodes, FakeKind::stepped_late}) {
+    for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+      const Plan given = make_plan(settings_of(reduction, 51));
+      const Plan expected = without_entries_between_0_and_2(given);
+      run_fake_ranks(kind, kShape.ranks, 52, [&](FakeWorld& world) {
+        const int rank = world.rank();
+        Exchange exchange(world, kShape, given.settings.options);
+        if (rank != 1) exchange.add_to_mask(without(2 - rank));
+        for (int i = 0; i < 4; ++i) {
+          RankRound round(expected, rank);
+          const RankRound as_given(given, rank);
+          round.in.topk_ids = as_given.in.topk_ids;
+          exchange.dispatch(round.in, round.out);
+          // Expected rows leave out a whole masked rank; here only 0 and 2 have lost each other, and neither laid out a
+          // row of the other, since those entries are gone.
+          round.check_rows();
+          exchange.combine(round.combine_in, round.combine_out);
+          round.check_tokens();
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry::test

@@ -1,0 +1,55 @@
+// The contract that all ranks of an exchange compare when it is made: each field that differs is named with both
+// values.
+#include "shared/contract.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace ferry {
+namespace {
+
+struct Made {
+  Shape shape{3, 8, 2, 5, 64};
+  ExchangeOptions options;
+};
+
+void expect_refused_everywhere(const char* names, const std::function<void(Made&)>& spoil) {
+  run_ranks(3, [&](World& world) {
+    Made mine;
+    if (world.rank() == 1) spoil(mine);
+    try {
+      require_same_contract(world, mine.shape, mine.options);
+      ADD_FAILURE() << "rank " << world.rank() << " agreed on " << names;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find(names), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("on rank 1"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Contract, AgreesWhereAllIsTheSame) {
+  run_ranks(3, [](World& world) {
+    Made mine;
+    mine.options.workers = 1 + world.rank();  // a rank's own affair
+    EXPECT_NO_THROW(require_same_contract(world, mine.shape, mine.options));
+  });
+}
+
+TEST(Contract, NamesWhatDiffers) {
+  expect_refused_everywhere("shape.experts", [](Made& m) { m.shape.experts = 9; });
+  expect_refused_everywhere("shape.top_k", [](Made& m) { m.shape.top_k = 3; });
+  expect_refused_everywhere("shape.max_tokens", [](Made& m) { m.shape.max_tokens = 6; });
+  expect_refused_everywhere("shape.hidden", [](Made& m) { m.shape.hidden = 96; });
+  expect_refused_everywhere("reduction", [](Made& m) { m.options.reduction = Reduction::exact; });
+  expect_refused_everywhere("format", [](Made& m) { m.options.format = format_named("mxfp4"); });
+  expect_refused_everywhere("expert_alignment", [](Made& m) { m.options.expert_alignment = 32; });
+  expect_refused_everywhere("skip_a2a", [](Made& m) { m.options.skip_a2a = true; });
+  expect_refused_everywhere("fused_shared_expert", [](Made& m) { m.options.fused_shared_expert = true; });
+  expect_refused_everywhere("concurrent", [](Made& m) { m.options.concurrent = 2; });
+}
+
+}  // namespace
+}  // namespace ferry

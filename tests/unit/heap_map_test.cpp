@@ -1,0 +1,114 @@
+// HeapMap: regions that neither overlap nor leave the memory, copies by parity, and the size that the design promises.
+#include "shared/heap_map.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "support/routing_cases.h"
+
+namespace ferry {
+namespace {
+
+HeapShape heap_shape(const Shape& shape, bool exact, bool staged) {
+  return {shape, max_local_experts(shape), 16 * 5, exact, staged};
+}
+
+struct Piece {
+  std::size_t begin;
+  std::size_t bytes;
+  HeapMap::Region region;
+};
+
+// Every piece of memory that an accessor can name.
+std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
+  std::vector<Piece> pieces;
+  const auto top_k = static_cast<std::size_t>(h.shape.top_k);
+  for (const Epoch e : {Epoch{6}, Epoch{7}}) {
+    for (int source = 0; source < h.shape.ranks; ++source) {
+      pieces.push_back({map.counts(e, source), static_cast<std::size_t>(h.max_local) * 4, HeapMap::kCounts});
+      pieces.push_back({map.header(e, source), sizeof(RoutingHeader), HeapMap::kHeaders});
+      pieces.push_back(
+          {map.table(e, source), static_cast<std::size_t>(h.shape.max_tokens) * top_k * 8, HeapMap::kTables});
+      for (int token = 0; token < h.shape.max_tokens; ++token) {
+        pieces.push_back({map.message(e, source, token), h.message, HeapMap::kMessages});
+        pieces.push_back({map.arrived(e, source, token), 8, HeapMap::kArrived});
+      }
+    }
+    pieces.push_back({map.sent_counts(e), static_cast<std::size_t>(h.shape.experts) * 4, HeapMap::kSentCounts});
+    for (int token = 0; h.staged && token < h.shape.max_tokens; ++token)
+      pieces.push_back({map.sent_message(e, token), h.message, HeapMap::kSentMessages});
+  }
+  for (int rank = 0; rank < h.shape.ranks; ++rank) {
+    pieces.push_back({map.routed(rank), 8, HeapMap::kRouted});
+    pieces.push_back({map.consumed(rank), 8, HeapMap::kConsumed});
+    pieces.push_back({map.aborted(rank), 8, HeapMap::kAborted});
+    for (int token = 0; h.staged && token < h.shape.max_tokens; ++token)
+      for (int k = 0; k < (h.exact ? h.shape.top_k : 1); ++k)
+        pieces.push_back({map.sent_result(rank, token, k), map.result_bytes(), HeapMap::kSentResults});
+  }
+  for (int token = 0; token < h.shape.max_tokens; ++token) {
+    for (std::size_t index = 0; index < map.results_per_token(); ++index) {
+      const int slot = static_cast<int>(index);
+      pieces.push_back({map.result(token, slot), map.result_bytes(), HeapMap::kResults});
+      pieces.push_back({map.result_arrived(token, slot), 8, HeapMap::kResultArrived});
+    }
+  }
+  return pieces;
+}
+
+TEST(HeapMap, PiecesLieInTheirRegionsAndNeverOverlap) {
+  test::Random random(1);
+  for (int i = 0; i < 60; ++i) {
+    const HeapShape h = heap_shape(test::random_shape(random, 6), random.chance(0.5), random.chance(0.5));
+    const HeapMap map(h);
+    std::vector<Piece> pieces = all_pieces(map, h);
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::size_t end = 0;
+    for (const Piece& piece : pieces) {
+      ASSERT_GE(piece.begin, end) << to_string(h.shape);
+      end = piece.begin + piece.bytes;
+      ASSERT_GE(piece.begin, map.begin(piece.region));
+      ASSERT_LE(end, map.begin(piece.region) + map.region_bytes(piece.region));
+    }
+    EXPECT_LE(end, map.total());
+  }
+}
+
+TEST(HeapMap, RegionsAndMessagesAreAligned) {
+  const HeapMap map(heap_shape({3, 7, 3, 17, 160}, false, true));
+  for (int region = 0; region < HeapMap::kRegions; ++region)
+    EXPECT_EQ(map.begin(static_cast<HeapMap::Region>(region)) % HeapMap::kAlignment, 0u);
+  EXPECT_EQ(map.message(3, 2, 5) % 16, 0u);
+  EXPECT_EQ(map.arrived(3, 2, 5) % alignof(SignalWord), 0u);
+}
+
+TEST(HeapMap, EpochsTwoApartShareTheirMemoryAndNeighboursDoNot) {
+  const HeapMap map(heap_shape({2, 4, 2, 3, 32}, false, true));
+  EXPECT_EQ(map.message(4, 1, 2), map.message(6, 1, 2));
+  EXPECT_NE(map.message(4, 1, 2), map.message(5, 1, 2));
+  EXPECT_EQ(map.sent_message(4, 2), map.sent_message(6, 2));
+  EXPECT_NE(map.sent_message(4, 2), map.sent_message(5, 2));
+}
+
+// 2*R*T*(message + 8*K) + min(R,K)*T*2*hidden, or K*T*2*hidden; staged: + 2*T*message + R*T*2*hidden, or *K; words and
+// counts R*(16*T + 8*L + 256) + 8*T*min(R,K). To within 5 percent.
+TEST(HeapMap, TotalIsWhatTheDesignPromises) {
+  for (const Shape& shape : {Shape{8, 256, 8, 128, 7168}, Shape{4, 64, 8, 512, 2880}, Shape{2, 8, 4, 64, 4096}}) {
+    for (const bool exact : {false, true}) {
+      for (const bool staged : {false, true}) {
+        const HeapShape h{shape, max_local_experts(shape), static_cast<std::size_t>(shape.hidden), exact, staged};
+        const double r = shape.ranks, t = shape.max_tokens, k = shape.top_k, row = 2.0 * shape.hidden;
+        const double message = static_cast<double>(h.message), results = exact ? k : std::min(r, k);
+        double promised = 2 * r * t * (message + 8 * k) + results * t * row;
+        promised += r * (16 * t + 8.0 * h.max_local + 256) + 8 * t * results;
+        if (staged) promised += 2 * t * message + r * t * row * (exact ? k : 1);
+        EXPECT_NEAR(static_cast<double>(HeapMap(h).total()) / promised, 1.0, 0.05) << to_string(shape);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,96 @@
+// Sizes: what is refused before anything is allocated, rows and their capacity, shares of a shared expert.
+#include "shared/sizes.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace ferry {
+namespace {
+
+constexpr Shape kShape{4, 10, 3, 9, 64};
+
+void expect_refused(const char* names, const std::function<void(ExchangeOptions&)>& spoil,
+                    const Shape& shape = kShape) {
+  ExchangeOptions options;
+  spoil(options);
+  try {
+    require_valid(shape, options);
+    ADD_FAILURE() << "not refused: " << names;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find(names), std::string::npos) << error.what();
+  }
+}
+
+TEST(Sizes, RefusesOptionsThatDoNotFit) {
+  EXPECT_NO_THROW(require_valid(kShape, ExchangeOptions{}));
+  expect_refused("tiled_scales", [](ExchangeOptions& o) { o.tiled_scales = true; });
+  for (const int alignment : {-1, 2, 3, 6, 256})
+    expect_refused("expert_alignment", [=](ExchangeOptions& o) { o.expert_alignment = alignment; });
+  expect_refused("allreduce_world_size", [](ExchangeOptions& o) { o.allreduce_world_size = 0; });
+  expect_refused("allreduce_world_size", [](ExchangeOptions& o) { o.allreduce_world_size = 2; });
+  expect_refused("concurrent", [](ExchangeOptions& o) { o.concurrent = 0; });
+  expect_refused("workers", [](ExchangeOptions& o) { o.workers = 0; });
+  expect_refused("workers", [](ExchangeOptions& o) { o.workers = 100'000; });
+  expect_refused("deadline", [](ExchangeOptions& o) { o.deadline = std::chrono::milliseconds(0); });
+  expect_refused("mask", [](ExchangeOptions& o) { o.mask.resize(5); });
+  expect_refused("rows", [](ExchangeOptions&) {}, {127, 127, 1, (1 << 25) - 1, 64});
+}
+
+TEST(Sizes, RowCapacityIsTheWorstCase) {
+  ExchangeOptions options;
+  options.expert_alignment = 8;
+  RowLayout layout = row_layout(kShape, options, 0);  // 3 of 10 experts
+  EXPECT_EQ(layout.groups, 3);
+  EXPECT_EQ(layout.min_row_capacity, 4 * 9 * 3 + 3 * 7);
+  EXPECT_EQ(row_layout(kShape, options, 3).min_row_capacity, 4 * 9 * 2 + 2 * 7);  // 2 of 10
+  options.fused_shared_expert = true;
+  layout = row_layout(kShape, options, 3);
+  EXPECT_EQ(layout.groups, 3);
+  EXPECT_EQ(layout.min_row_capacity, 4 * 9 * 2 + 9 + 3 * 7);
+}
+
+TEST(Sizes, SkipA2aIsAWorldOfOneRank) {
+  ExchangeOptions options;
+  options.skip_a2a = true;
+  const Shape seen = protocol_shape(kShape, options, 3);
+  EXPECT_EQ(seen.ranks, 1);
+  EXPECT_EQ(seen.experts, 2);
+  EXPECT_EQ(row_layout(kShape, options, 3).min_row_capacity, 9 * 2);
+}
+
+TEST(Sizes, SharesOfASharedExpertCoverEveryTokenOnce) {
+  for (const int world : {1, 3, 4, 7}) {
+    for (const int n : {0, 1, 6, 9}) {
+      ExchangeOptions options;
+      options.fused_shared_expert = true;
+      options.skip_a2a = true;
+      options.allreduce_world_size = world;
+      int next = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const TokenRange share = shared_tokens(options, rank, n);
+        EXPECT_EQ(share.begin, next);
+        EXPECT_GE(share.end, share.begin);
+        next = share.end;
+      }
+      EXPECT_EQ(next, n);
+    }
+  }
+}
+
+TEST(Sizes, MemoryUseListsWhatIsAllocated) {
+  ExchangeOptions options;
+  options.format = format_named("fp8_block128");
+  for (const bool staged : {false, true}) {
+    const MemoryUse use = memory_use(kShape, options, staged);
+    std::size_t sum = 0;
+    for (const MemoryUse::Region& region : use.regions) sum += region.bytes;
+    EXPECT_EQ(sum, use.total);
+    EXPECT_EQ(use.total, make_heap_map(kShape, options, 0, staged).total());
+  }
+}
+
+}  // namespace
+}  // namespace ferry
