@@ -73,7 +73,7 @@ Table backend_table() {
   Table table({{"backend", "backend", true}, {"works", "here", true}, {"use", "what it would use", true}});
   for (const Backend& known : backends()) {
     const std::string use = known.why_missing != nullptr
-                                ? std::string("this build does not have it: ") + known.why_missing
+                                ? known.why_missing
                                 : fmt::format("ranks are {}, 1 to {}, one node; links are shared memory",
                                               known.ranks_are, kMaxRanksPerNode);
     table.add_row({text_cell(known.name), yes_no_cell(known.why_missing == nullptr, "yes", "no"), text_cell(use)});

@@ -10,9 +10,9 @@ namespace ferry::app {
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> list = {
       {"cpu", "threads of this process", nullptr},
-      {"shmem", "processes under oshrun", "it was built without OpenSHMEM"},
-      {"cuda", "GPUs of this host", "it was built without CUDA"},
-      {"nvshmem", "GPUs of many hosts", "it was built without NVSHMEM"},
+      {"shmem", "processes under oshrun", "this build of the tool has no OpenSHMEM ranks"},
+      {"cuda", "GPUs of this host", "this build of the tool has no GPU ranks"},
+      {"nvshmem", "GPUs of many hosts", "this build of the tool has no NVSHMEM ranks"},
   };
   return list;
 }
@@ -46,9 +46,8 @@ const Backend& choose_backend(const std::string& name) {
     if (name != "auto" && name != backend.name) continue;
     if (backend.why_missing == nullptr) return backend;
     if (name != "auto")
-      throw Error(
-          ErrorKind::unsupported,
-          fmt::format("--backend {}: this build does not have it, {}; --backend cpu works", name, backend.why_missing));
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("--backend {}: {}; --backend cpu works", name, backend.why_missing));
   }
   throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", name));
 }
