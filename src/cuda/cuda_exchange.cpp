@@ -257,13 +257,13 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.in.shared_end = shared_.end;
   if (out != nullptr) params.out = *out;
   params.starts = starts_;
-  params.ranking = {record_, links_.state, ranking_warps_};
+  params.ranking = {record_, links_.state, ranking_cache(plan_, ranking_warps_), ranking_warps_};
   params.stats = stats_;
   params.num_experts = shape_.experts;
-  const LaunchPolicy policy =
-      dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), num_tokens_, params.sends, params.receives);
+  const LaunchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), num_tokens_,
+                                              most_destinations(), params.sends, params.receives);
   params.roles = {policy.senders};
-  params.team_threads = kTeamThreads;
+  params.team_threads = policy.team_threads;
   launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_warps_),
                     static_cast<cudaStream_t>(call.stream));
 }
@@ -278,8 +278,9 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   if (out != nullptr) params.out = *out;
   params.starts = starts_;
   params.stats = stats_;
-  params.team_threads = kTeamThreads;
-  const LaunchPolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call));
+  const LaunchPolicy policy =
+      combine_policy(resident(combine_blocks_per_multiprocessor_, call), num_tokens_, most_destinations());
+  params.team_threads = policy.team_threads;
   launch_combine(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }
 

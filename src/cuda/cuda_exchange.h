@@ -2,6 +2,7 @@
 // round's state, and enqueues one kernel per call.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -58,6 +59,7 @@ class CudaExchange final : public ExchangeBackend {
   CombineOut check_sums(const CombineOutput& out) const;
   void run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call);
   void run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call);
+  int most_destinations() const { return std::min(plan_.shape.ranks, plan_.shape.top_k); }
   Resident resident(int blocks_per_multiprocessor, const CallOptions& call) const;
 
   int device_;

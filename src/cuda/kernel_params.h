@@ -12,7 +12,8 @@ namespace ferry::cuda {
 struct RankingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
-  int warps = 1;  // how many warps' counts fit in shared memory
+  int cached = 0;  // entries whose expert the first pass keeps in shared memory for the second
+  int warps = 1;   // how many warps' counts fit in shared memory
 };
 
 // Counters behind Exchange::stats(): [ranks], and [ranks, local experts] for `received`.

@@ -56,6 +56,14 @@ std::size_t dispatch_shared_bytes(const Plan& plan, int warps) {
   return kDispatchSharedBytes + std::max({ring, counters, starts});
 }
 
+int ranking_cache(const Plan& plan, int warps) {
+  if (plan.shape.experts >= 65535) return 0;  // an expert is kept in 16 bits
+  const std::size_t counters =
+      static_cast<std::size_t>(warps) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+  return static_cast<int>((dispatch_shared_bytes(plan, warps) - kDispatchSharedBytes - counters) /
+                          sizeof(std::uint16_t));
+}
+
 std::size_t combine_shared_bytes(const Plan& plan) {
   return kCombineSharedBytes + kMostTeams * PeerFabric::kRing * plan.map.result_bytes();
 }

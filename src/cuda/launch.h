@@ -29,6 +29,8 @@ void launch_combine(const CombineParams& params, const LaunchPolicy& policy, std
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
 std::size_t dispatch_shared_bytes(const Plan& plan, int ranking_warps);
 std::size_t combine_shared_bytes(const Plan& plan);
+// Entries that the ranking block can keep in shared memory between its two passes.
+int ranking_cache(const Plan& plan, int ranking_warps);
 // How many warps can rank with counters of their own.
 int ranking_warps(const Plan& plan, int threads);
 

@@ -34,10 +34,13 @@ class DevicePacer {
   std::uint32_t turns_ = 0;
 };
 
+inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and the own one
+
 class PeerFabric {
  public:
   using Group = TeamGroup;
-  static constexpr int kRing = 2;  // messages on their way from one team
+  static constexpr int kRing = 1;     // buffers of a team: free again when the copy engine has read them
+  static constexpr int kPending = 3;  // messages of a team that have left and are not signalled yet
 
   // `ring`: kRing buffers of `buffer_bytes` in shared memory, 16-byte aligned.
   __device__ PeerFabric(const PeerLinks& links, std::byte* ring, std::size_t buffer_bytes)
@@ -75,9 +78,10 @@ class PeerFabric {
     put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
   }
 
-  // The buffer that is free next: waits until what it held has left, and signals for it.
+  // The buffer that is free next: waits until what it held was read, and signals for what has arrived.
   __device__ std::byte* next_staging(const TeamGroup& g) {
-    if (used_ >= kRing) settle<kRing - 1>(g);
+    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<kRing - 1>();
+    settle<kPending>(g);
     g.sync();
     return ring_ + (used_ % kRing) * buffer_bytes_;
   }
@@ -111,13 +115,13 @@ class PeerFabric {
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
   }
-  // I12: signals for all messages but the newest kPending, once their copies are complete.
-  template <int kPending>
+  // I12: signals for all messages but the newest ones, once their copies are complete.
+  template <int kNewest>
   __device__ void settle(const TeamGroup& g) {
-    if (g.thread() >= kMaxRanksPerNode) return;
-    ptx::bulk_wait<kPending>();
-    for (; settled_ + kPending < used_; ++settled_) {
-      SignalWord*& word = pending_word_[settled_ % kRing];
+    if (g.thread() >= kMostDestinations) return;
+    ptx::bulk_wait<kNewest>();
+    for (; settled_ + kNewest < used_; ++settled_) {
+      SignalWord*& word = pending_word_[settled_ % (kPending + 1)];
       if (word != nullptr) store_release(*word, pending_value_);
       word = nullptr;
     }
@@ -130,7 +134,7 @@ class PeerFabric {
   std::size_t buffer_bytes_;
   std::uint32_t used_ = 0;
   std::uint32_t settled_ = 0;
-  SignalWord* pending_word_[kRing] = {};
+  SignalWord* pending_word_[kPending + 1] = {};
   Epoch pending_value_ = 0;
 };
 
@@ -140,11 +144,11 @@ __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, cons
 #if __CUDA_ARCH__ >= 900
   ptx::fence_shared_for_bulk();
   g.sync();
-  if (g.thread() < kMaxRanksPerNode) {
+  if (g.thread() < kMostDestinations) {
     if (g.thread() < count) {
       const int peer = peers[g.thread()];
       ptx::bulk_store(links_.heap[peer] + offset, static_cast<const std::byte*>(source), bytes);
-      pending_word_[used_ % kRing] = &word_at(peer, word);
+      pending_word_[used_ % (kPending + 1)] = &word_at(peer, word);
       pending_value_ = value;
     }
     ptx::bulk_commit();

@@ -62,4 +62,12 @@ __device__ inline void bulk_wait() {
 #endif
 }
 
+// I12: of at most kPending of this thread's groups has shared memory still to be read.
+template <int kPending>
+__device__ inline void bulk_wait_read() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(kPending) : "memory");
+#endif
+}
+
 }  // namespace ferry::ptx

@@ -21,13 +21,15 @@ __device__ inline void report_bad_id(const RankingArgs& ranking, int token, int 
 }
 
 // The expert of an entry, or -1. I3: the first pass reports what is wrong with the id.
-__device__ inline int checked_expert(const Plan& plan, const DispatchArgs& in, std::int64_t index, int num_experts,
+__device__ inline int checked_expert(const Plan& plan, const DispatchArgs& in, int index, int num_experts,
                                      const RankingArgs& ranking, bool report, bool* dropped) {
-  const int k = static_cast<int>(index % plan.shape.top_k);
+  const int token = index / plan.shape.top_k;
+  const int k = index - token * plan.shape.top_k;
   const std::int64_t id = in.ids.at(index);
   bool bad = id < -1 || id >= num_experts;
-  for (int earlier = 1; id >= 0 && earlier <= k; ++earlier) bad = bad || in.ids.at(index - earlier) == id;
-  if (bad && report) report_bad_id(ranking, static_cast<int>(index / plan.shape.top_k), k, id);
+#pragma unroll 4
+  for (int earlier = 1; earlier <= k; ++earlier) bad = bad || (id >= 0 && in.ids.at(index - earlier) == id);
+  if (bad && report) report_bad_id(ranking, token, k, id);
   return bad ? -1 : routed_expert(plan, id, dropped);
 }
 
@@ -46,14 +48,19 @@ __device__ inline void rank_entries(const TeamGroup& g, const Plan& plan, const 
   if (g.thread() == 0) store_release(ranking.state->bad_ids, 0u);
   g.sync();
 
+  auto* cache = reinterpret_cast<std::uint16_t*>(counters + ranking.warps * experts);  // expert + 1
   std::uint64_t num_dropped = 0;
   for (int pass = 0; pass < 2; ++pass) {
     std::uint32_t* mine = counters + warp * experts;
     for (int turn = 0; turn < turns && warp < warps; ++turn) {
       const int index = (warp * turns + turn) * 32 + lane;
       bool dropped = false;
-      const int expert =
-          index < entries ? checked_expert(plan, in, index, num_experts, ranking, pass == 0, &dropped) : -1;
+      int expert = -1;
+      if (pass == 1 && index < ranking.cached)
+        expert = index < entries ? cache[index] - 1 : -1;
+      else if (index < entries)
+        expert = checked_expert(plan, in, index, num_experts, ranking, pass == 0, &dropped);
+      if (pass == 0 && index < ranking.cached) cache[index] = static_cast<std::uint16_t>(expert + 1);
       num_dropped += pass == 0 && dropped ? 1 : 0;
       const unsigned same = __match_any_sync(kAllLanes, expert);
       const std::uint32_t before = expert < 0 ? 0 : mine[expert];

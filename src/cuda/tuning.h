@@ -8,6 +8,7 @@ namespace ferry::cuda {
 struct LaunchPolicy {
   int blocks = 0;
   int threads = 0;
+  int team_threads = 0;
   int senders = 0;  // dispatch: blocks that send; the first block ranks, the rest lay arrivals out
   friend constexpr bool operator==(const LaunchPolicy&, const LaunchPolicy&) = default;
 };
@@ -19,15 +20,23 @@ struct Resident {
   int most_blocks = 0;  // from the caller's max_blocks and the exchange's `concurrent`
 };
 
-inline constexpr int kThreads = 512;      // of a block
-inline constexpr int kTeamThreads = 128;  // of a team, which works on one token at a time
+inline constexpr int kThreads = 512;  // of a block
+
+// Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
+// follow each other; many tokens get small ones, so that more of them are under way.
+constexpr int team_threads_for(int blocks, int tokens) {
+  if (tokens <= blocks) return kThreads;
+  return tokens <= 2 * blocks ? kThreads / 2 : kThreads / 4;
+}
 
 inline constexpr int kMostSenders = 66;  // blocks: half an H200's multiprocessors; more of them crowd the links
 
-constexpr LaunchPolicy dispatch_policy(const Resident& resident, int num_tokens, bool sends, bool receives) {
+constexpr LaunchPolicy dispatch_policy(const Resident& resident, int num_tokens, int most_destinations, bool sends,
+                                       bool receives) {
   const int most = std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks);
   LaunchPolicy policy;
   policy.threads = kThreads;
+  policy.team_threads = team_threads_for(most, num_tokens * most_destinations);
   if (!sends) {
     policy.blocks = std::max(1, most);
     return policy;
@@ -39,11 +48,12 @@ constexpr LaunchPolicy dispatch_policy(const Resident& resident, int num_tokens,
   return policy;
 }
 
-constexpr LaunchPolicy combine_policy(const Resident& resident) {
+constexpr LaunchPolicy combine_policy(const Resident& resident, int num_tokens, int most_destinations) {
   LaunchPolicy policy;
   policy.threads = kThreads;
   policy.blocks =
       std::max(1, std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
+  policy.team_threads = team_threads_for(policy.blocks, num_tokens * most_destinations);
   return policy;
 }
 

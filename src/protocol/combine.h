@@ -101,11 +101,12 @@ FERRY_HD void send_results(const Plan& plan, F& fabric, const G& g, Epoch epoch,
                            const CombineArgs& in, std::byte* staging, TokenScratch& scratch,
                            const ResultCounts& counted) {
   const LocalRows& found = scratch.found;
+  std::int64_t before = 0;
   for (int step = 1; step <= plan.shape.ranks; ++step) {
     const int source = (plan.rank + step) % plan.shape.ranks;  // own tokens last: the others travel meanwhile
     const RoutingEntry* table = table_of(plan, fabric, epoch, source);
     const int num_tokens = tokens_of(plan, fabric, epoch, source);
-    for (int token = block.index; token < num_tokens; token += block.count) {
+    for (int token = block.first_after(before); token < num_tokens; token += block.count) {
       const RoutingEntry* entries = table + static_cast<std::size_t>(token) * plan.shape.top_k;
       find_local_rows(g, plan, starts, source, entries, scratch.found);
       if (found.count != 0 && plan.exact)
@@ -114,6 +115,7 @@ FERRY_HD void send_results(const Plan& plan, F& fabric, const G& g, Epoch epoch,
         send_partial(plan, fabric, g, epoch, in, source, token, entries, scratch, staging, counted);
       g.sync();
     }
+    before += num_tokens;
   }
   finish_puts(fabric, g);
 }

@@ -240,11 +240,12 @@ template <ThreadGroup G, Fabric F, TokenFormat Fmt>
 FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& format, Epoch epoch, Block block,
                            const RowStarts& starts, const RowsOut& out, TokenScratch& scratch) {
   LocalRows& found = scratch.found;
+  std::int64_t before = 0;
   for (int step = 0; step < plan.shape.ranks; ++step) {
     const int source = (plan.rank + step) % plan.shape.ranks;  // its own first: those are there
     const RoutingEntry* table = table_of(plan, fabric, epoch, source);
     const int num_tokens = tokens_of(plan, fabric, epoch, source);
-    for (int token = block.index; token < num_tokens; token += block.count) {
+    for (int token = block.first_after(before); token < num_tokens; token += block.count) {
       find_local_rows(g, plan, starts, source, table + static_cast<std::size_t>(token) * plan.shape.top_k, found);
       if (found.count != 0) {
         if (!fabric.wait_at_least(g, plan.map.arrived(epoch, source, token), epoch,
@@ -254,6 +255,7 @@ FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& f
       }
       g.sync();
     }
+    before += num_tokens;
   }
   return true;
 }

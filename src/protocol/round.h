@@ -92,6 +92,12 @@ struct RowStarts {
 struct Block {
   int index;
   int count;
+
+  // The first token of this block where `before` tokens of other sources were dealt out already: few tokens of many
+  // sources then go to as many blocks.
+  FERRY_HD int first_after(std::int64_t before) const {
+    return static_cast<int>((index - before % count + count) % count);
+  }
 };
 
 // The expert, as the protocol counts it, that entry (token, k) of the caller's ids goes to; -1: none, not local
