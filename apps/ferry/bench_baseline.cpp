@@ -18,8 +18,6 @@
 
 #include "ferry/bench_machine.h"
 
-extern char** environ;
-
 namespace ferry::app {
 namespace {
 

@@ -74,7 +74,8 @@ void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int
   const std::size_t token_bytes = static_cast<std::size_t>(n) * static_cast<std::size_t>(hidden) * 2;
   set.routing = make_routing(bench, rank, index);
   set.tokens = BenchBuffer(token_bytes);
-  fill_bf16(set.tokens.data(), token_bytes, static_cast<std::uint64_t>(rank * 1000 + index + 1));
+  fill_bf16(set.tokens.data(), token_bytes,
+            static_cast<std::uint64_t>(rank) * 1000 + static_cast<std::uint64_t>(index) + 1);
   set.output = BenchBuffer(token_bytes);
   make_dispatch_output(set, layout, hidden);
   const auto result_bytes = static_cast<std::size_t>(layout.min_row_capacity) * static_cast<std::size_t>(hidden) * 2;

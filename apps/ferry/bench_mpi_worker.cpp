@@ -207,7 +207,8 @@ void run_process(const BenchCase& bench, int rank) {
     most_rows = std::max(most_rows, rows);
     sets.push_back({make_routing(bench, rank, index), BenchBuffer(token_bytes), BenchBuffer(row_bytes),
                     BenchBuffer(row_bytes), BenchBuffer(token_bytes)});
-    fill_bf16(sets.back().tokens.data(), token_bytes, static_cast<std::uint64_t>(rank * 1000 + index + 1));
+    fill_bf16(sets.back().tokens.data(), token_bytes,
+              static_cast<std::uint64_t>(rank) * 1000 + static_cast<std::uint64_t>(index) + 1);
     fill_bf16(sets.back().results.data(), row_bytes, 7);
   }
   AllToAll exchange(bench, rank, most_rows);
