@@ -197,8 +197,8 @@ class HostExchange final : public ExchangeBackend {
         fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), fabric_->waits().abort_value());
   }
 
-  // An error after something has been sent (a user's encoder threw): the round cannot be called again, as the others
-  // may have read a part of it. So it ends the exchange on all ranks, and theirs name this one.
+  // I17: an error after something has been sent (a user's encoder threw): the round cannot be called again, as the
+  // others may have read a part of it. So it ends the exchange on all ranks, and theirs name this one.
   template <class Body>
   void end_exchange_on_error(Operation operation, Epoch epoch, const Body& body) {
     try {

@@ -13,7 +13,7 @@
 
 namespace ferry::cpu {
 
-// A rank's symmetric memory, zeroed. It lives until the last rank that could write to it is gone.
+// A rank's symmetric memory, zeroed. It lives until the last rank that could write to it is gone (I16).
 class Heap {
  public:
   explicit Heap(std::size_t bytes);

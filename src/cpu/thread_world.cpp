@@ -133,7 +133,7 @@ class ThreadWorld final : public World {
   }
 
  private:
-  // Hands every rank the heaps of all: set to zero before anyone else can see them.
+  // Hands every rank the heaps of all: set to zero before anyone else can see them (I13), and kept by all (I16).
   Heaps share_heaps(const std::shared_ptr<Heap>& mine, const ExchangeOptions& options) {
     const std::uint64_t ticket = hub_->add_heap(mine);
     std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));

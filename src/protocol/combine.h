@@ -42,8 +42,8 @@ struct ResultCounts {
   std::uint64_t* bytes = nullptr;  // [ranks]
 };
 
-// Where a result for slot `offset` of `peer` is made: at the peer itself where it can be stored to, else in the send
-// buffer, or where the fabric or the caller has room.
+// I15: where a result for slot `offset` of `peer` is made: at the peer itself where it can be stored to, else in the
+// send buffer, or where the fabric or the caller has room.
 template <ThreadGroup G, Fabric F>
 FERRY_HD std::byte* result_target(const Plan& plan, F& fabric, const G& g, int peer, std::size_t offset,
                                   std::size_t send_buffer, std::byte* staging) {
@@ -94,8 +94,8 @@ FERRY_HD void send_each_row(const Plan& plan, F& fabric, const G& g, Epoch epoch
 }
 
 // I8: a result slot is written for e + 1 only after its rank published e + 1 (await_routing saw that), which follows
-// its combine e. Rows come from the tables that I1 keeps, not from the caller's src_info, so none is ever used as an
-// address.
+// its combine e. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so none is ever used as
+// an address.
 template <ThreadGroup G, Fabric F>
 FERRY_HD void send_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, Block block, const RowStarts& starts,
                            const CombineArgs& in, std::byte* staging, TokenScratch& scratch,

@@ -16,7 +16,7 @@
 
 namespace ferry {
 
-inline constexpr Epoch kFirstEpoch = 2;  // words start at 0, so nothing of epoch 2 has arrived before it is sent
+inline constexpr Epoch kFirstEpoch = 2;  // I13: words start at 0, so nothing of epoch 2 has arrived before it is sent
 
 // What a phase counted; added up by the backend.
 struct SendCounts {
@@ -106,7 +106,7 @@ FERRY_HD void find_destinations(const G& g, const Plan& plan, const DispatchArgs
 }
 
 // I5: a message is whole in its slot before `arrived` says so. One message per (token, rank), encoded once into
-// `staging` (or, where some rank is reached by puts only, into the send buffer, which I1 keeps until it was read).
+// `staging` (or, where some rank is reached by puts only, into the send buffer, which I1 keeps until it was read: I15).
 template <ThreadGroup G, Fabric F, TokenFormat Fmt>
 FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& format, const DispatchArgs& in,
                           Epoch epoch, Block block, std::byte* staging, TokenScratch& scratch, SendCounts& counted) {

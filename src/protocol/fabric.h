@@ -2,12 +2,14 @@
 // the wire. Offsets are into the symmetric memory (shared/heap_map.h), the same on all ranks.
 //
 //   C1  put: the bytes are seen at the peer late and in any order. The source may be read until the receiver has shown,
-//       by a `consumed` word or a newer epoch, that it has them.
+//       by a `consumed` word or a newer epoch, that it has them (I15).
 //   C2  signal_after_puts: the word is seen only after every earlier put, and every store through peer_pointer, of the
 //       same group to that peer.
 //   C3  put_then_signal: the word is seen only after this put; it promises nothing about other puts.
 //   C4  signal_without_order: the word is seen some time; it promises nothing about puts.
 //   C5  peer_pointer: where a peer's memory can be stored to directly, else null. For this rank itself never null.
+//   Where
+//       there is one, a put has read its source when it returns.
 //   C6  wait_at_least: the only way to wait, on a word of this rank's memory. What the signal follows is visible after
 //       true. False: the deadline passed or a rank aborted; every later wait of this exchange is false too.
 //   C7  Signals to one word, and the puts that put_then_signal binds to them, take effect in the order of the calls.

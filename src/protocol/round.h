@@ -101,7 +101,8 @@ struct Block {
 };
 
 // The expert, as the protocol counts it, that entry (token, k) of the caller's ids goes to; -1: none, not local
-// (skip_a2a) or masked. I3: every use of the caller's ids comes through here, so table and messages agree.
+// (skip_a2a) or masked (I11: in the source's table alone). I3: every use of the caller's ids comes through here, so
+// table and messages agree.
 FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropped = nullptr) {
   const std::int64_t expert = id - plan.id_base;
   if (id < 0 || expert < 0 || expert >= plan.shape.experts) return -1;

@@ -1,4 +1,4 @@
-// One refusal per argument, in the order of the arguments.
+// One refusal per argument, in the order of the arguments. Nothing has moved yet (I17).
 #include "protocol/validate.h"
 
 #include <fmt/format.h>
@@ -254,6 +254,7 @@ CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out,
   return result;
 }
 
+// I18
 void check_src_info_row(const CheckContext& c, const std::int32_t* src_info, std::uint32_t row, int source,
                         int source_tokens, int token, int k) {
   const std::int32_t given_token = src_info[2 * static_cast<std::size_t>(row)];

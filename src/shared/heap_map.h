@@ -121,6 +121,7 @@ class HeapMap {
   }
 
  private:
+  // I14: the index of a word or a slot names its only writer.
   FERRY_HD constexpr std::size_t line(Epoch e, int source) const {
     return (e & 1) * static_cast<std::size_t>(h_.shape.ranks) + static_cast<std::size_t>(source);
   }

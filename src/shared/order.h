@@ -1,6 +1,6 @@
 // Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
-// so two accesses of one word cannot disagree about it. Nothing here is read-modify-write but fetch_add_relaxed, which
-// tickets and statistics use and the data path does not.
+// so two accesses of one word cannot disagree about it. Nothing here is read-modify-write but the two fetch_adds, which
+// tickets and statistics use and the data path does not (I14).
 #pragma once
 
 #include <atomic>

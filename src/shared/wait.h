@@ -14,7 +14,8 @@ enum class Waited : std::uint8_t { arrived, expired, aborted };
 // A pacer's answer after it let some time pass.
 enum class Pace : std::uint8_t { again, look_for_abort, expired };
 
-// Waits until word >= target. What the signaller wrote before its release is visible after `arrived`.
+// Waits until word >= target (I13). What the signaller wrote before its release is visible after `arrived`; else the
+// deadline passed or someone gave up (I10).
 // `aborted()` is asked when the pacer says so; `pacer.pause()` returns a Pace.
 template <class Aborted, class Pacer>
 FERRY_HD Waited wait_at_least(const SignalWord& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
