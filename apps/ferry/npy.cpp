@@ -66,14 +66,13 @@ NpyFile::NpyFile(const std::string& argument, const std::filesystem::path& path)
   }
   if (header_.fortran_order)
     throw Error(
-        ErrorKind::io,
+        ErrorKind::invalid_argument,
         fmt::format("{}: it is in Fortran order; save it in C order, as numpy.ascontiguousarray gives it", name_));
   if (header_.dtype == DType::none) return;  // require_dtype refuses it by name
   std::uint64_t bytes = size_of(header_.dtype);
   for (const std::int64_t extent : header_.shape)
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("{}: shape {} is too large", name_, shape_text(header_.shape)));
+      throw Error(ErrorKind::io, fmt::format("{}: shape {} is too large", name_, shape_text(header_.shape)));
   const std::size_t held = file_bytes_ - header_.data_offset;
   if (held != bytes)
     throw Error(ErrorKind::io, fmt::format("{}: it is {}: shape {} of {} takes {} bytes, the file holds {}", name_,
