@@ -1,0 +1,109 @@
+"""`ferry bench`: the bytes it counts, the records it writes, and what it refuses. Nothing here looks at a time."""
+import json
+import unittest
+
+from support import FerryTestCase, ferry
+
+FEW = ["--iterations", 3, "--json"]
+
+
+def encoded_bytes(format_name, hidden):
+    """Payload and scales of a row, as docs/formats.md has them."""
+    return {"bf16": 2 * hidden, "mxfp4": hidden // 2 + hidden // 32, "fp8_block128": hidden + 4 * -(-hidden // 128)}[
+        format_name]
+
+
+class BenchTestCase(FerryTestCase):
+    def records(self, *arguments):
+        done = ferry("bench", *arguments, *FEW)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_bytes_where_every_token_names_every_expert(self):
+        ranks, experts, hidden, n = 3, 7, 160, 5
+        row = 2 * hidden
+        for format_name in ("bf16", "mxfp4", "fp8_block128"):
+            for reduction in ("by_rank", "exact"):
+                with self.subTest(format=format_name, reduction=reduction):
+                    (record,) = self.records("--ranks", ranks, "--experts", experts, "--top-k", experts, "--hidden",
+                                             hidden, "--tokens", n, "--format", format_name, "--combine", reduction)
+                    encoded = encoded_bytes(format_name, hidden)
+                    sent = ranks * n * ranks
+                    rows = ranks * n * experts
+                    expected = {
+                        "tokens": ranks * n * row,
+                        "messages": sent * (-(-encoded // 16) * 16),
+                        "rows": rows * encoded,
+                        "results": rows * row,
+                        "partials": (rows if reduction == "exact" else sent) * row,
+                        "output": ranks * n * row,
+                    }
+                    expected["moved"] = sum(expected.values()) + expected["messages"] + expected["partials"]
+                    self.assertEqual(record["bytes"], expected)
+
+    def test_operations_share_the_bytes(self):
+        moved = {record["operation"]: record["bytes"]["moved"] for record in self.records(
+            "--operation", "dispatch,combine,pair", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 3,
+            "--tokens", 9)}
+        self.assertEqual(moved["dispatch"] + moved["combine"], moved["pair"])
+
+    def test_record_is_complete(self):
+        (record,) = self.records("--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4,
+                                 "--routing", "zipf")
+        for key in ("date", "version", "hardware", "command", "backend", "shape", "policy", "time_us", "wire"):
+            self.assertIn(key, record)
+        self.assertEqual(record["time_us"]["iterations"], 3)
+        self.assertEqual(record["policy"]["routing"], "zipf")
+        self.assertIn("bench --ranks 2", record["command"])
+        info = ferry("info", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4, "--json")
+        regions = {region["region"]: region["bytes"] for region in json.loads(info.stdout)["exchange_memory"]}
+        self.assertEqual(record["memory_bytes_per_rank"], regions["total"])
+
+    def test_models_and_codecs(self):
+        (record,) = self.records("--model", "gpt-oss-20b", "--tokens", 1)
+        self.assertEqual(record["shape"], {"ranks": 2, "experts": 32, "top_k": 4, "hidden": 2880, "tokens": 1,
+                                           "model": "gpt-oss-20b"})
+        (record,) = self.records("--operation", "encode", "--format", "mxfp4", "--hidden", 96, "--tokens", 2)
+        self.assertEqual(record["bytes"], {"bf16": 2 * 2 * 96, "encoded": 2 * encoded_bytes("mxfp4", 96)})
+
+    def test_output_is_appended(self):
+        path = self.folder / "lines.jsonl"
+        for _ in range(2):
+            self.records("--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", "2,3", "--output", path)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual([line["shape"]["tokens"] for line in lines], [2, 3, 2, 3])
+
+    def test_baseline(self):
+        done = ferry("bench", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4, "--baseline",
+                     *FEW)
+        if done.returncode == 0:
+            record = json.loads(done.stdout)
+            self.assertEqual(record["baseline"]["processes"], 2)
+            self.assertEqual(record["baseline"]["time_us"]["iterations"], 3)
+        else:
+            self.assert_refused(done, 1, "--baseline needs", "install")
+
+    def test_baseline_without_mpirun(self):
+        done = ferry("bench", "--baseline", "--tokens", 1, env={"PATH": str(self.folder)})
+        self.assert_refused(done, 1, "--baseline needs", "openmpi-bin")
+
+
+class RefusalTestCase(FerryTestCase):
+    def test_bad_use(self):
+        for arguments, words in (
+            (["--tokens", 0], ["--tokens"]),
+            (["--top-k", 65], ["top_k", "65"]),
+            (["--hidden", 100], ["hidden", "100"]),
+            (["--ranks", 9, "--experts", 8], ["experts", "ranks=9"]),
+            (["--format", "fp5"], ["--format", "fp5"]),
+            (["--operation", "guess"], ["--operation", "guess"]),
+            (["--model", "deepseek-v9"], ["--model", "deepseek-v9"]),
+            (["--model", "kimi-k2", "--experts", 8], ["--model", "--experts"]),
+            (["--output", self.folder / "none" / "x.jsonl"], ["--output", "none"]),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_refused(ferry("bench", *arguments), 2, *words)
+
+
+if __name__ == "__main__":
+    unittest.main()
