@@ -2,8 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 
 #include "conformance/suite.h"
+
+namespace ferry::conformance {
+void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
+}  // namespace ferry::conformance
 
 namespace {
 
