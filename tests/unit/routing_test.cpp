@@ -138,7 +138,7 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
       for (int j = 0; j < named.count; ++j) {
         Plan at_expert_rank = source.plan;
         at_expert_rank.rank = named.rank[j];
-        ASSERT_EQ(partial_index(SerialGroup{}, at_expert_rank, entries), j);
+        ASSERT_EQ(partial_index(SerialGroup{}, at_expert_rank, entries, LocalRows{}), j);
       }
     }
   }
