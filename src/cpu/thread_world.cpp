@@ -44,7 +44,7 @@ class Hub {
     gather.come[static_cast<std::size_t>(rank)] = true;
     changed_.notify_all();
     const auto is_over = [&] { return gather.failed_on >= 0 || missing(gather, mask) < 0; };
-    if (!changed_.wait_for(lock, deadline, is_over)) {
+    if (!changed_.wait_for(lock, std::min(deadline, kMaxDeadline), is_over)) {
       gather.failed_on = missing(gather, mask);
       changed_.notify_all();
     }
