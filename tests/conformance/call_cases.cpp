@@ -1,5 +1,6 @@
 // Cases over the calls: their two forms, many rounds on one exchange, two exchanges at once, rounds that are abandoned,
 // and calls that come in the wrong order.
+#include <stdexcept>
 #include <thread>
 
 #include "conformance/cases.h"
@@ -133,6 +134,46 @@ void wrong_order(const Backend& backend) {
   });
 }
 
+// `call` must let out what a hook threw.
+void expect_thrown(int rank, const char* place, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::range_error&) {
+    return;
+  }
+  throw Failure(rank, place, "what the hook threw", "nothing");
+}
+
+// What a hook throws reaches its caller; the call may then be repeated, and the other ranks notice nothing.
+void throwing_hooks(const Backend& backend, int workers) {
+  if (!backend.hooks_may_throw) throw Skipped("hooks of this backend do not run on the host");
+  PlanSettings settings = settings_for("mxfp8", Reduction::by_rank, 8, "uniform");
+  settings.options.workers = workers;
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "hooks that throw", [&](World& world) {
+    Exchange exchange(world, kShape, settings.options);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      RankRound round(plan, world.rank());
+      if (world.rank() == 1) {
+        DispatchInput bad = round.in;
+        bad.topk_weights = {};
+        bad.router_weight = [](void*, int, int) -> float { throw std::range_error("no weight"); };
+        expect_thrown(1, "dispatch_async", [&] { exchange.dispatch_async(bad); });
+      }
+      run_dispatch(exchange, round, Form::split);
+      round.check_rows();
+      exchange.combine_async(round.combine_in);
+      if (world.rank() == 1) {
+        CombineOutput bad;
+        bad.epilogue = [](void*, int, int, const float*, int) { throw std::range_error("no epilogue"); };
+        expect_thrown(1, "combine_wait", [&] { exchange.combine_wait(bad); });
+      }
+      exchange.combine_wait(round.combine_out);
+      round.check_tokens();
+    }
+  });
+}
+
 void forms(const Backend& backend) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact})
     for (const Form form : {Form::split, Form::one_call}) run_plan(backend, settings_for("mxfp8", reduction, 3), form);
@@ -156,6 +197,11 @@ void add_call_cases(Cases& cases) {
   cases.push_back({"calls/inputs_are_free", "nothing of the input is read after dispatch_async", true,
                    inputs_are_free_after_async});
   cases.push_back({"calls/wrong_order", "calls that the round does not allow are refused", true, wrong_order});
+  cases.push_back({"calls/throwing_hooks", "what a hook throws reaches the caller, and the exchange goes on", true,
+                   [](const Backend& b) {
+                     throwing_hooks(b, 1);
+                     throwing_hooks(b, 3);
+                   }});
 }
 
 }  // namespace ferry::conformance

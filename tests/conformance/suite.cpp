@@ -16,6 +16,7 @@ Backend thread_backend() {
   Backend backend;
   backend.name = "cpu";
   backend.max_ranks = kMaxRanksPerNode;
+  backend.hooks_may_throw = true;
   backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
   backend.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };
   return backend;

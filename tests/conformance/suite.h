@@ -20,8 +20,8 @@ struct Backend {
   // All ranks' worlds where one process holds them, else not given.
   std::function<std::vector<std::unique_ptr<World>>(int ranks)> make_worlds;
   int max_ranks = 8;
-  bool can_lose_ranks = true;  // a rank may leave early, and the others notice and go on
-  bool host_memory = true;     // tensors are host memory, and a bad id is refused by the call that it is given to
+  bool can_lose_ranks = true;    // a rank may leave early, and the others notice and go on
+  bool hooks_may_throw = false;  // hooks run on the host, and what they throw reaches the caller
 };
 
 // Ranks as threads of this process.

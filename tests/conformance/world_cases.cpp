@@ -33,6 +33,8 @@ void gather(const Backend& backend) {
   on_ranks(backend, kRanks, "all_gather", [](World& world) {
     expect_equal(world.rank(), "size", kRanks, static_cast<std::uint64_t>(world.size()));
     for (std::uint64_t turn = 0; turn < 50; ++turn) gather_and_check(world, turn * 1000, {});
+    if (world.rank() == kAway) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    world.barrier({}, std::chrono::milliseconds::max());
   });
 }
 
