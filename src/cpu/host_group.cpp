@@ -168,6 +168,17 @@ void store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* 
   }
 }
 
+void zero_scale_tail(const HostGroup& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+                     std::uint32_t scales_offset) {
+  const std::int64_t in_last_block = (end_row - first_row) % kScaleTileRows;
+  if (place.layout != ScaleLayout::tiled || in_last_block == 0) return;
+  const auto scale_bytes = static_cast<std::size_t>(place.scale_bytes);
+  const ScaleRow start{end_row - in_last_block, first_row, scales_offset};
+  const auto scales =
+      static_cast<std::size_t>(kScaleTileRows) * static_cast<std::size_t>(tiled_scales_per_row(place.scales_per_row));
+  fill_zero(g, place.base + static_cast<std::size_t>(scale_index(place, start, 0)) * scale_bytes, scales * scale_bytes);
+}
+
 void finish_stores(const HostGroup& g) {
 #if defined(__SSE2__)
   if (g.past_cache) _mm_sfence();

@@ -32,6 +32,10 @@ void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, co
 // The same bytes as ferry::store_scales, in runs that lie together.
 void store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales, const ScaleRow& at);
 
+// As ferry::zero_scale_tail, but zeroes the whole last block of 128 rows at once: it must come before the group's rows.
+void zero_scale_tail(const HostGroup& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+                     std::uint32_t scales_offset);
+
 // Stores past the cache are not ordered by a release alone; this orders them.
 void finish_stores(const HostGroup& g);
 
