@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <ostream>
 
 namespace ferry::cuda {
 
@@ -11,6 +12,10 @@ struct LaunchPolicy {
   int team_threads = 0;
   int senders = 0;  // dispatch: blocks that send; the first block ranks, the rest lay arrivals out
   friend constexpr bool operator==(const LaunchPolicy&, const LaunchPolicy&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const LaunchPolicy& p) {
+    return out << p.blocks << " blocks of " << p.threads << " threads in teams of " << p.team_threads << ", "
+               << p.senders << " of them sending";
+  }
 };
 
 // What a kernel can have at once on a device.
