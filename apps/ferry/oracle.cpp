@@ -168,12 +168,14 @@ class Oracle {
     const double x_norm = norm(&rows_in_[area(i, layer_.hidden)], layer_.hidden);
     const double* gate = &products_[area(i, 2 * inter)];
     const double* up = gate + inter;
+    const double* const gate_norms = gate_up_.norms.data();
+    const double* const up_norms = gate_norms + inter;
     double* const out = &activated_[area(i, inter)];
     const double sums = step_roundings(layer_.hidden) * kF32 * x_norm;
     double bounds = 0, values = 0;
     for (int j = 0; j < inter; ++j) {
-      const double gate_bound = sums * gate_up_.norms[static_cast<std::size_t>(j)] + kTiny;
-      const double up_bound = sums * gate_up_.norms[static_cast<std::size_t>(j + inter)] + kTiny;
+      const double gate_bound = sums * gate_norms[j] + kTiny;
+      const double up_bound = sums * up_norms[j] + kTiny;
       const double silu = gate[j] / (1.0 + std::exp(-gate[j]));
       out[j] = silu * up[j];
       double bound = 1.1 * gate_bound * (std::abs(up[j]) + up_bound) + std::abs(silu) * up_bound;
