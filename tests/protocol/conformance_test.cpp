@@ -45,9 +45,16 @@ std::vector<Case> quick_cases() {
   return quick;
 }
 
+std::vector<FakeKind> late_kinds() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return {FakeKind::reordering};
+#else
+  return {FakeKind::reordering, FakeKind::reordering_nodes};
+#endif
+}
+
 INSTANTIATE_TEST_SUITE_P(Quick, OverLateFabrics,
-                         testing::Combine(testing::Values(FakeKind::reordering, FakeKind::reordering_nodes),
-                                          testing::ValuesIn(quick_cases())),
+                         testing::Combine(testing::ValuesIn(late_kinds()), testing::ValuesIn(quick_cases())),
                          [](const auto& each) {
                            std::string name =
                                std::string(name_of(std::get<0>(each.param))) + "_" + std::get<1>(each.param).name;
