@@ -139,7 +139,7 @@ void CudaExchange::throw_if_reported() {
 
 void CudaExchange::begin(const CallOptions& call) {
   throw_if_reported();
-  const auto deadline = call.deadline.count() > 0 ? call.deadline : options_.deadline;
+  const auto deadline = std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline);
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
   require_own_stream(static_cast<cudaStream_t>(call.stream));
 }
