@@ -10,11 +10,12 @@ using conformance::RankRound;
 
 std::string Session::description() const {
   std::string text;
-  for (const SessionRound& round : rounds)
-    text += (text.empty() ? "" : "\n") + conformance::describe(round.plan.settings) +
-            (round.fate == Fate::combined    ? ""
-             : round.fate == Fate::abandoned ? " abandoned"
-                                             : " abandoned returning");
+  for (const SessionRound& round : rounds) {
+    if (!text.empty()) text += '\n';
+    text += conformance::describe(round.plan.settings);
+    if (round.fate == Fate::combined) continue;
+    text += round.fate == Fate::abandoned ? " abandoned" : " abandoned returning";
+  }
   return text;
 }
 
