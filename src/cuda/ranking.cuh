@@ -20,17 +20,107 @@ __device__ inline void report_bad_id(const RankingArgs& ranking, int token, int 
   store_release(ranking.record->has_bad_id, 1u);
 }
 
-// The expert of an entry, or -1. I3: the first pass reports what is wrong with the id.
-__device__ inline int checked_expert(const Plan& plan, const DispatchArgs& in, int index, int num_experts,
-                                     const RankingArgs& ranking, bool report, bool* dropped) {
-  const int token = index / plan.shape.top_k;
-  const int k = index - token * plan.shape.top_k;
-  const std::int64_t id = in.ids.at(index);
-  bool bad = id < -1 || id >= num_experts;
-#pragma unroll 4
-  for (int earlier = 1; earlier <= k; ++earlier) bad = bad || (id >= 0 && in.ids.at(index - earlier) == id);
-  if (bad && report) report_bad_id(ranking, token, k, id);
-  return bad ? -1 : routed_expert(plan, id, dropped);
+// How the entries are dealt out: a turn of a warp is as many whole tokens as fit its lanes, a warp has consecutive
+// turns. What an entry needs of its token is then in the warp's own registers, and no turn divides.
+struct RankingLanes {
+  int top_k;
+  int tokens;        // of a turn
+  int used;          // lanes that hold an entry
+  int token;         // of this lane, within the turn
+  int k;             // of this lane
+  unsigned earlier;  // the lanes of this lane's token before it
+
+  __device__ RankingLanes(int entries_per_token, int lane)
+      : top_k(entries_per_token),
+        tokens(32 / entries_per_token),
+        used(tokens * entries_per_token),
+        token(lane / entries_per_token),
+        k(lane % entries_per_token),
+        earlier(lanes_below(lane) & ~lanes_below(lane - k)) {}
+  __device__ int index(int turn, int lane) const { return turn * used + lane; }
+};
+
+// What a lane has of a turn.
+struct RankedEntry {
+  int expert = -1;
+  unsigned same = 0;  // the lanes with the same expert
+  bool dropped = false;
+};
+
+// I3: the expert of an entry; a bad id (out of range, or twice in a token) counts as -1 and is reported once.
+__device__ inline RankedEntry route_entry(const Plan& plan, const RankingLanes& lanes, int lane, int turn, bool exists,
+                                          std::int64_t id, int num_experts, const RankingArgs& ranking, bool report) {
+  RankedEntry entry;
+  const int named = exists && id >= 0 && id < num_experts ? static_cast<int>(id) : -1;
+  const unsigned same = __match_any_sync(kAllLanes, named);
+  const bool bad = exists && (id < -1 || id >= num_experts || (named >= 0 && (same & lanes.earlier) != 0));
+  if (bad && report) report_bad_id(ranking, turn * lanes.tokens + lanes.token, lanes.k, id);
+  if (named >= 0 && !bad) entry.expert = routed_expert(plan, named, &entry.dropped);
+  entry.same = same & __ballot_sync(kAllLanes, entry.expert >= 0);
+  return entry;
+}
+
+// Counts `entry` in this warp's counters; returns how many of its expert came before this turn.
+__device__ inline std::uint32_t count_entry(const RankedEntry& entry, int lane, std::uint32_t* mine) {
+  const std::uint32_t before = entry.expert < 0 ? 0 : mine[entry.expert];
+  __syncwarp();
+  if (entry.expert >= 0 && (entry.same & lanes_below(lane)) == 0)
+    mine[entry.expert] = before + static_cast<std::uint32_t>(__popc(entry.same));
+  __syncwarp();
+  return before;
+}
+
+// Counters become the entries of the warps before; their sum goes to `counts`.
+__device__ inline void sum_over_warps(const TeamGroup& g, int experts, int warps, std::uint32_t* counters,
+                                      std::uint32_t* counts) {
+  g.sync();
+  for (int expert = g.thread(); expert < experts; expert += g.size()) {
+    std::uint32_t sum = 0;
+    for (int w = 0; w < warps; ++w) {
+      const std::uint32_t count = counters[w * experts + expert];
+      counters[w * experts + expert] = sum;
+      sum += count;
+    }
+    counts[expert] = sum;
+  }
+  g.sync();
+}
+
+struct Turns {
+  int first;
+  int end;
+};
+
+// The second pass: an entry's rank is what its warp and the ones before counted so far.
+__device__ inline void write_table(const Plan& plan, const DispatchArgs& in, const RankingLanes& lanes, Turns run,
+                                   int num_experts, RoutingEntry* table, std::uint32_t* mine,
+                                   const std::uint16_t* cache, const RankingArgs& ranking) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int entries = in.num_tokens * plan.shape.top_k;
+  const auto exists = [&](int turn) {
+    return lane < lanes.used && turn < run.end && lanes.index(turn, lane) < entries;
+  };
+  const auto weight_at = [&](int turn) {
+    return exists(turn) ? in.weights.at(turn * lanes.tokens + lanes.token, lanes.k) : 0.0f;
+  };
+  float next = weight_at(run.first);
+  for (int turn = run.first; turn < run.end; ++turn) {
+    const float weight = next;
+    next = weight_at(turn + 1);
+    const int index = lanes.index(turn, lane);
+    RankedEntry entry;
+    if (turn * lanes.used + lanes.used <= ranking.cached) {
+      entry.expert = exists(turn) ? cache[index] - 1 : -1;
+      entry.same = __match_any_sync(kAllLanes, entry.expert);
+    } else {
+      const std::int64_t id = exists(turn) ? in.ids.at(index) : -1;
+      entry = route_entry(plan, lanes, lane, turn, exists(turn), id, num_experts, ranking, false);
+    }
+    const std::uint32_t rank =
+        count_entry(entry, lane, mine) + static_cast<std::uint32_t>(__popc(entry.same & lanes_below(lane)));
+    if (!exists(turn)) continue;
+    table[index] = entry.expert < 0 ? RoutingEntry{0, 0.0f} : RoutingEntry{plan.code.pack(entry.expert, rank), weight};
+  }
 }
 
 // counters: [warps, experts] in shared memory. counts: [experts] in this rank's memory.
@@ -40,52 +130,35 @@ __device__ inline void rank_entries(const TeamGroup& g, const Plan& plan, const 
   const int experts = plan.shape.experts;
   const int warp = g.thread() / 32;
   const int lane = lane_of(g);
-  const int entries = in.num_tokens * plan.shape.top_k;
-  const int most_warps = ranking.warps < g.size() / 32 ? ranking.warps : g.size() / 32;
-  const int warps = entries < 32 * most_warps ? (entries + 31) / 32 : most_warps;
-  const int turns = warps == 0 ? 0 : (entries + 32 * warps - 1) / (32 * warps);
+  const RankingLanes lanes(plan.shape.top_k, lane);
+  const int all_turns = (in.num_tokens + lanes.tokens - 1) / lanes.tokens;
+  const int warps = min(min(ranking.warps, g.size() / 32), all_turns);
+  const int turns = warps == 0 ? 0 : (all_turns + warps - 1) / warps;
+  const int first = warp < warps ? warp * turns : 0;
+  const int end = warp < warps ? min(first + turns, all_turns) : 0;
   for (int i = g.thread(); i < warps * experts; i += g.size()) counters[i] = 0;
   if (g.thread() == 0) store_release(ranking.state->bad_ids, 0u);
   g.sync();
 
+  const int entries = in.num_tokens * plan.shape.top_k;
+  const auto exists = [&](int turn) { return lane < lanes.used && turn < end && lanes.index(turn, lane) < entries; };
+  const auto id_at = [&](int turn) { return exists(turn) ? in.ids.at(lanes.index(turn, lane)) : -1; };
   auto* cache = reinterpret_cast<std::uint16_t*>(counters + ranking.warps * experts);  // expert + 1
+  std::uint32_t* mine = counters + warp * experts;
   std::uint64_t num_dropped = 0;
-  for (int pass = 0; pass < 2; ++pass) {
-    std::uint32_t* mine = counters + warp * experts;
-    for (int turn = 0; turn < turns && warp < warps; ++turn) {
-      const int index = (warp * turns + turn) * 32 + lane;
-      bool dropped = false;
-      int expert = -1;
-      if (pass == 1 && index < ranking.cached)
-        expert = index < entries ? cache[index] - 1 : -1;
-      else if (index < entries)
-        expert = checked_expert(plan, in, index, num_experts, ranking, pass == 0, &dropped);
-      if (pass == 0 && index < ranking.cached) cache[index] = static_cast<std::uint16_t>(expert + 1);
-      num_dropped += pass == 0 && dropped ? 1 : 0;
-      const unsigned same = __match_any_sync(kAllLanes, expert);
-      const std::uint32_t before = expert < 0 ? 0 : mine[expert];
-      __syncwarp();
-      if (expert >= 0 && (same & lanes_below(lane)) == 0)
-        mine[expert] = before + static_cast<std::uint32_t>(__popc(same));
-      __syncwarp();
-      if (pass == 0 || index >= entries) continue;
-      const std::uint32_t rank = before + static_cast<std::uint32_t>(__popc(same & lanes_below(lane)));
-      table[index].code = expert < 0 ? 0 : plan.code.pack(expert, rank);
-      table[index].weight = expert < 0 ? 0.0f : in.weights.at(index / plan.shape.top_k, index % plan.shape.top_k);
-    }
-    g.sync();
-    for (int expert = g.thread(); pass == 0 && expert < experts; expert += g.size()) {
-      std::uint32_t sum = 0;
-      for (int w = 0; w < warps; ++w) {
-        const std::uint32_t count = counters[w * experts + expert];
-        counters[w * experts + expert] = sum;
-        sum += count;
-      }
-      counts[expert] = sum;
-    }
-    g.sync();
+  std::int64_t next = id_at(first);
+  for (int turn = first; turn < end; ++turn) {
+    const std::int64_t id = next;
+    next = id_at(turn + 1);  // on its way while this turn is counted
+    const RankedEntry entry = route_entry(plan, lanes, lane, turn, exists(turn), id, num_experts, ranking, true);
+    num_dropped += entry.dropped ? 1 : 0;
+    count_entry(entry, lane, mine);
+    const int index = lanes.index(turn, lane);
+    if (lane < lanes.used && index < ranking.cached) cache[index] = static_cast<std::uint16_t>(entry.expert + 1);
   }
   if (num_dropped != 0) fetch_add_relaxed(ranking.state->dropped, num_dropped);
+  sum_over_warps(g, experts, warps, counters, counts);
+  write_table(plan, in, lanes, {first, end}, num_experts, table, mine, cache, ranking);
 }
 
 }  // namespace ferry::cuda
