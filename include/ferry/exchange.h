@@ -62,9 +62,11 @@ struct DispatchOutput {
   Tensor scales_offsets{};  // u32 [groups]; tiled scales only
 };
 
+// What combine sends back. combine_async has read all of it when it returns, but for two things that are read until
+// combine_wait returns: `rows` with a fused shared expert, and the weights of `exact`.
 struct CombineInput {
   ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
-  ConstTensor src_info{};      // as dispatch wrote it; checked against the round's routing before anything moves
+  ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
   ConstTensor topk_weights{};  // exact only: f32 [n, K]; not given: 1
   // exact only: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
