@@ -30,7 +30,7 @@ void HostWaits::note_failure(Waited waited, const WaitSite& site, Epoch seen, Ep
   for (int peer = 0; waited == Waited::aborted && peer < ranks_; ++peer) {
     const Epoch value = masked_[peer] != 0 ? 0 : load_acquire(abort_words_[peer]);
     if (!ends_waits(value)) continue;
-    failure_.missing_rank = rank_in(value);
+    failure_.missing_rank = rank_waited_for(value);
     failure_.reported_by = peer;
     break;
   }
@@ -51,29 +51,19 @@ WaitRecord HostWaits::failure() const {
 
 Epoch HostWaits::abort_value() const {
   const std::lock_guard lock(guard_);
-  const Epoch told = failure_.reported_by == rank_ ? 0 : kTold;
-  return failure_.epoch_wanted << 16 | told | static_cast<Epoch>(waited_for_ + 1);
+  return abort_word(failure_.epoch_wanted, failure_.reported_by != rank_, waited_for_);
 }
 
 // I10
 int HostWaits::find_culprit() const {
   using std::chrono::milliseconds;
-  const int named = failure().missing_rank;
   HostPacer moment(std::clamp(deadline_ / 2, milliseconds(50), milliseconds(500)));
-  std::vector<bool> seen(static_cast<std::size_t>(ranks_));
-  int suspect = named;
-  while (!seen[static_cast<std::size_t>(suspect)]) {
-    seen[static_cast<std::size_t>(suspect)] = true;
-    int next = waited_for_;
-    if (suspect != rank_) {
-      const SignalWord& word = abort_words_[suspect];
-      const auto never = [] { return false; };
-      if (wait_at_least(word, 1, never, moment) != Waited::arrived) return suspect;
-      next = rank_in(load_acquire(word));
-    }
-    suspect = next;
-  }
-  return named;  // they wait for each other: the first to give up is believed
+  return follow_abort_words(failure().missing_rank, rank_, waited_for_, ranks_, [&](int suspect) {
+    const auto never = [] { return false; };
+    return wait_at_least(abort_words_[suspect], 1, never, moment) == Waited::arrived
+               ? load_acquire(abort_words_[suspect])
+               : Epoch{0};
+  });
 }
 
 }  // namespace ferry::cpu

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "protocol/fabric.h"
+#include "shared/abort_word.h"
 #include "shared/order.h"
 #include "shared/sizes.h"
 #include "shared/wait.h"
@@ -69,18 +70,11 @@ class HostWaits {
   // What this rank writes into its abort word at every peer, before it asks for the culprit: whom it waited for, and
   // whether its own deadline passed or another rank's word ended the wait.
   Epoch abort_value() const;
-  // The rank that the failure goes back to. Several ranks wait for each other when one is missing, and any of them may
-  // be the first whose deadline passes. So this follows the abort words from the rank that the first named to the rank
-  // that it waits for, and on, to one that says nothing. Gives the others a moment to say theirs.
+  // The rank that the failure goes back to (follow_abort_words). Gives the others a moment to say theirs.
   int find_culprit() const;
   std::uint64_t waited_ns(int peer) const { return load_relaxed(waited_ns_[static_cast<std::size_t>(peer)]); }
 
  private:
-  // An abort word is epoch << 16 | told << 15 | rank waited for + 1. A word of a rank that was only told ends no wait.
-  static constexpr Epoch kTold = Epoch{1} << 15;
-  static bool ends_waits(Epoch word) { return word != 0 && (word & kTold) == 0; }
-  static int rank_in(Epoch word) { return static_cast<int>(word & (kTold - 1)) - 1; }
-
   bool has_abort() const;
   void note_waited(int peer, Clock::duration time);
   void note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);

@@ -4,15 +4,10 @@
 
 #include <algorithm>
 
+#include "cuda/abort_waits.h"
+#include "cuda/refuse.h"
+
 namespace ferry::cuda {
-namespace {
-
-template <class... Args>
-[[noreturn]] void refuse(ErrorKind kind, int rank, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(kind, fmt::format("rank {}: {}", rank, fmt::format(format, std::forward<Args>(args)...)));
-}
-
-}  // namespace
 
 CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
                            DeviceHeaps heaps)
@@ -37,6 +32,7 @@ CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const Excha
   plan_.exact = options.reduction == Reduction::exact;
   plan_.shared_groups = options.fused_shared_expert ? 1 : 0;
   plan_.alignment = layout_.alignment;
+  stream_probe_.create();
   plan_memory(map);
   prepare_kernels();
   next_mask_ = options.mask;
@@ -81,8 +77,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
 
   links_.rank = plan_.rank;
   links_.size = plan_.shape.ranks;
-  for (std::size_t peer = 0; peer < heaps_.size(); ++peer)
-    links_.heap[peer] = heaps_[peer] == nullptr ? nullptr : heaps_[peer]->data();
+  for (std::size_t peer = 0; peer < heaps_.size(); ++peer) links_.heap[peer] = heaps_[peer].get();
   links_.masked = plan_.masked;
   links_.abort_words = map.aborted(0);
   links_.my_abort_word = map.aborted(plan_.rank);
@@ -125,6 +120,7 @@ void CudaExchange::throw_if_reported() {
   if (load_acquire(record_->failed) != 0) {
     round_.stage = Stage::broken;
     round_.broken_by = record_->wait;
+    round_.broken_by.missing_rank = find_culprit();
     throw PeerMissing(round_.broken_by, describe(round_.broken_by));
   }
   if (load_acquire(record_->has_bad_id) != 0) {
@@ -137,23 +133,17 @@ void CudaExchange::throw_if_reported() {
   }
 }
 
-void CudaExchange::begin(const CallOptions& call) {
-  throw_if_reported();
-  const auto deadline = std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline);
-  links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
-  require_own_stream(static_cast<cudaStream_t>(call.stream));
-}
-
-void CudaExchange::require_own_stream(cudaStream_t stream) const {
-  if (stream == nullptr) return;
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
-  if (capturing != cudaStreamCaptureStatusNone) return;  // a captured stream does not tell its device
-  int device = device_;
-  cuda_check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
-  if (device != device_)
-    refuse(ErrorKind::invalid_argument, rank_, "stream is of device {}; this exchange runs on device {}", device,
-           device_);
+// I10
+int CudaExchange::find_culprit() const {
+  using std::chrono::milliseconds;
+  const WaitRecord& failure = record_->wait;
+  const auto deadline = milliseconds(links_.deadline_ns / 1'000'000);
+  const auto* words = reinterpret_cast<const SignalWord*>(links_.heap[plan_.rank] + links_.abort_words);
+  AbortWaits waits(words, plan_.shape.ranks, std::clamp(deadline / 2, milliseconds(50), milliseconds(500)));
+  const Epoch own = waits.word_now(plan_.rank);  // what this rank told the others
+  const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
+  return follow_abort_words(failure.missing_rank, plan_.rank, waited_for, plan_.shape.ranks,
+                            [&](int suspect) { return waits.word_of(suspect); });
 }
 
 // I11: the mask of a round is the one at its dispatch; it only grows.
@@ -178,72 +168,6 @@ void CudaExchange::add_to_mask(const RankMask& mask) {
            shape_.ranks);
   next_mask_.resize(static_cast<std::size_t>(shape_.ranks));
   for (std::size_t peer = 0; peer < mask.size(); ++peer) next_mask_[peer] = next_mask_[peer] || mask[peer];
-}
-
-void CudaExchange::require_on_device(const char* name, const void* pointer) const {
-  if (pointer == nullptr) return;
-  cudaPointerAttributes attributes{};
-  cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
-  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
-    refuse(ErrorKind::invalid_argument, rank_, "{} is host memory; it must be memory of device {}", name, device_);
-  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device_)
-    refuse(ErrorKind::invalid_argument, rank_, "{} is memory of device {}; this exchange runs on device {}", name,
-           attributes.device, device_);
-}
-
-void CudaExchange::require_inputs(const DispatchInput& in) const {
-  if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens.data);
-  if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids.data);
-  if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights.data);
-  require_on_device("input_scale", in.input_scale);
-}
-
-void CudaExchange::require_outputs(const DispatchOutput& out) const {
-  require_on_device("payload", out.payload.data);
-  require_on_device("scales", out.scales.data);
-  require_on_device("row_offsets", out.row_offsets.data);
-  require_on_device("expert_ids", out.expert_ids.data);
-  require_on_device("src_info", out.src_info.data);
-  require_on_device("scales_offsets", out.scales_offsets.data);
-}
-
-DispatchArgs CudaExchange::check_input(const DispatchInput& in) {
-  DispatchArgs args = check_dispatch_input(context(), in);
-  require_inputs(in);
-  const auto address = reinterpret_cast<std::uintptr_t>(args.tokens);
-  if (args.num_tokens > 0 && (address % 16 != 0 || args.row_bytes % 16 != 0))
-    refuse(ErrorKind::invalid_argument, rank_,
-           "tokens starts at {:#x} with {} bytes from row to row; both must be multiples of 16", address,
-           args.row_bytes);
-  args.input_scale_at = in.input_scale;
-  const TokenRange shared = shared_tokens(options_, rank_, args.num_tokens);
-  args.shared_begin = shared.begin;
-  args.shared_end = shared.end;
-  return args;
-}
-
-CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
-  CombineArgs args = check_combine_input(context(), in, num_tokens_, 0);
-  if (in.rows.elements() != 0) require_on_device("rows", in.rows.data);
-  require_on_device("topk_weights", in.topk_weights.data);
-  if (in.rows.elements() != 0 && (reinterpret_cast<std::uintptr_t>(args.rows) % 16 != 0 || args.row_bytes % 16 != 0))
-    refuse(ErrorKind::invalid_argument, rank_,
-           "rows starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(args.rows),
-           args.row_bytes);
-  args.shared_begin = shared_.begin;
-  args.shared_end = shared_.end;
-  return args;
-}
-
-CombineOut CudaExchange::check_sums(const CombineOutput& out) const {
-  const CombineOut sums = check_combine_output(context(), out, num_tokens_);
-  if (num_tokens_ == 0) return sums;
-  require_on_device("tokens", sums.tokens);
-  if (reinterpret_cast<std::uintptr_t>(sums.tokens) % 16 != 0 || sums.token_bytes % 16 != 0)
-    refuse(ErrorKind::invalid_argument, rank_,
-           "tokens starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(sums.tokens),
-           sums.token_bytes);
-  return sums;
 }
 
 void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call) {

@@ -15,8 +15,9 @@
 
 namespace ferry::cuda {
 
-// All ranks' symmetric memory, in rank order; null for masked ranks.
-using DeviceHeaps = std::vector<std::shared_ptr<DeviceMemory>>;
+// All ranks' symmetric memory as this rank's device reaches it, in rank order; null for masked ranks. I16: every rank
+// holds the memory of all, whoever allocated it.
+using DeviceHeaps = std::vector<std::shared_ptr<std::byte>>;
 
 class CudaExchange final : public ExchangeBackend {
  public:
@@ -50,6 +51,7 @@ class CudaExchange final : public ExchangeBackend {
   CheckContext context() const { return {rank_, shape_, options_, layout_}; }
   void begin(const CallOptions& call);
   void require_own_stream(cudaStream_t stream) const;
+  int find_culprit() const;
   void latch_mask(cudaStream_t stream);
   void require_on_device(const char* name, const void* pointer) const;
   void require_inputs(const DispatchInput& in) const;
@@ -77,6 +79,7 @@ class CudaExchange final : public ExchangeBackend {
   PinnedMemory record_memory_;
   HostRecord* record_ = nullptr;
   const DispatchLauncher* launcher_ = nullptr;
+  DeviceEvent stream_probe_;
   int multiprocessors_ = 0;
   int dispatch_blocks_per_multiprocessor_ = 0;
   int combine_blocks_per_multiprocessor_ = 0;

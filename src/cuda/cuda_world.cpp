@@ -37,6 +37,8 @@ class HeapExchange {
   std::uint64_t last_ = 0;
 };
 
+std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory) { return {memory, memory->data()}; }
+
 class CudaWorld final : public World {
  public:
   CudaWorld(std::unique_ptr<World> meeting, int device, bool staged, std::shared_ptr<HeapExchange> heaps)
@@ -59,7 +61,7 @@ class CudaWorld final : public World {
     require_same_contract(*this, shape, options);
     const HeapMap map = make_heap_map(shape, options, rank(), false);
     const auto mine = std::make_shared<DeviceMemory>(map.total());
-    DeviceHeaps heaps = options.skip_a2a ? DeviceHeaps{mine} : share(mine, options);
+    DeviceHeaps heaps = options.skip_a2a ? DeviceHeaps{bytes_of(mine)} : share(mine, options);
     auto exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map, std::move(heaps));
     barrier(options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
     if (!staged_) return exchange;
@@ -74,7 +76,7 @@ class CudaWorld final : public World {
                options.deadline);
     DeviceHeaps heaps(tickets.size());
     for (std::size_t rank = 0; rank < tickets.size(); ++rank)
-      if (tickets[rank] != 0) heaps[rank] = heaps_->take(tickets[rank]);
+      if (tickets[rank] != 0) heaps[rank] = bytes_of(heaps_->take(tickets[rank]));
     barrier(options.mask, options.deadline);  // all hold all before one may let its own go
     heaps_->forget(ticket);
     return heaps;

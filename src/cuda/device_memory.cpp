@@ -41,4 +41,11 @@ PinnedMemory::PinnedMemory(std::size_t bytes) {
 }
 PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
 
+void DeviceEvent::create() {
+  cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+DeviceEvent::~DeviceEvent() {
+  if (event_ != nullptr) cudaEventDestroy(event_);
+}
+
 }  // namespace ferry::cuda

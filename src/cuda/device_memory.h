@@ -53,4 +53,18 @@ class PinnedMemory {
   void* data_ = nullptr;
 };
 
+// An event of the current device, without a time.
+class DeviceEvent {
+ public:
+  void create();
+  ~DeviceEvent();
+  DeviceEvent() = default;
+  DeviceEvent(const DeviceEvent&) = delete;
+  DeviceEvent& operator=(const DeviceEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 }  // namespace ferry::cuda

@@ -1,0 +1,113 @@
+// What CudaExchange refuses before anything is enqueued: memory and streams that are not of its device, addresses that
+// its copies cannot take, and everything that protocol/validate.h checks on any backend.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda/cuda_exchange.h"
+#include "cuda/refuse.h"
+
+namespace ferry::cuda {
+
+void CudaExchange::begin(const CallOptions& call) {
+  throw_if_reported();
+  if (call.deadline.count() < 0)
+    refuse(ErrorKind::invalid_argument, rank_, "deadline is {} ms; it must be 0 (the exchange's) or more",
+           call.deadline.count());
+  if (call.max_blocks < 0)
+    refuse(ErrorKind::invalid_argument, rank_, "max_blocks is {}; it must be 0 (no limit) or more", call.max_blocks);
+  const auto deadline = std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline);
+  links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
+  require_own_stream(static_cast<cudaStream_t>(call.stream));
+}
+
+void CudaExchange::require_own_stream(cudaStream_t stream) const {
+  if (stream == nullptr) return;
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
+  if (capturing != cudaStreamCaptureStatusNone) {
+    // A captured stream does not tell its device. An event adds no node to the graph, and must be of the same device.
+    const cudaError_t status = cudaEventRecord(stream_probe_.get(), stream);
+    if (status != cudaErrorInvalidResourceHandle) return cuda_check(status, "cudaEventRecord");
+    cudaGetLastError();
+    refuse(ErrorKind::invalid_argument, rank_, "the captured stream is not of device {}, which this exchange runs on",
+           device_);
+  }
+  int device = device_;
+  cuda_check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
+  if (device != device_)
+    refuse(ErrorKind::invalid_argument, rank_, "stream is of device {}; this exchange runs on device {}", device,
+           device_);
+}
+
+void CudaExchange::require_on_device(const char* name, const void* pointer) const {
+  if (pointer == nullptr) return;
+  cudaPointerAttributes attributes{};
+  cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
+    refuse(ErrorKind::invalid_argument, rank_, "{} is host memory; it must be memory of device {}", name, device_);
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device_)
+    refuse(ErrorKind::invalid_argument, rank_, "{} is memory of device {}; this exchange runs on device {}", name,
+           attributes.device, device_);
+}
+
+void CudaExchange::require_inputs(const DispatchInput& in) const {
+  if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens.data);
+  if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids.data);
+  if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights.data);
+  require_on_device("input_scale", in.input_scale);
+  const auto scale = reinterpret_cast<std::uintptr_t>(in.input_scale);
+  if (scale % sizeof(float) != 0)
+    refuse(ErrorKind::invalid_argument, rank_, "input_scale is at {:#x}; its address must be a multiple of {}", scale,
+           sizeof(float));
+}
+
+void CudaExchange::require_outputs(const DispatchOutput& out) const {
+  require_on_device("payload", out.payload.data);
+  require_on_device("scales", out.scales.data);
+  require_on_device("row_offsets", out.row_offsets.data);
+  require_on_device("expert_ids", out.expert_ids.data);
+  require_on_device("src_info", out.src_info.data);
+  require_on_device("scales_offsets", out.scales_offsets.data);
+}
+
+DispatchArgs CudaExchange::check_input(const DispatchInput& in) {
+  DispatchArgs args = check_dispatch_input(context(), in);
+  require_inputs(in);
+  const auto address = reinterpret_cast<std::uintptr_t>(args.tokens);
+  if (args.num_tokens > 0 && (address % 16 != 0 || args.row_bytes % 16 != 0))
+    refuse(ErrorKind::invalid_argument, rank_,
+           "tokens starts at {:#x} with {} bytes from row to row; both must be multiples of 16", address,
+           args.row_bytes);
+  args.input_scale_at = in.input_scale;
+  const TokenRange shared = shared_tokens(options_, rank_, args.num_tokens);
+  args.shared_begin = shared.begin;
+  args.shared_end = shared.end;
+  return args;
+}
+
+CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
+  CombineArgs args = check_combine_input(context(), in, num_tokens_, 0);
+  if (in.rows.elements() != 0) require_on_device("rows", in.rows.data);
+  require_on_device("topk_weights", in.topk_weights.data);
+  if (in.rows.elements() != 0 && (reinterpret_cast<std::uintptr_t>(args.rows) % 16 != 0 || args.row_bytes % 16 != 0))
+    refuse(ErrorKind::invalid_argument, rank_,
+           "rows starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(args.rows),
+           args.row_bytes);
+  args.shared_begin = shared_.begin;
+  args.shared_end = shared_.end;
+  return args;
+}
+
+CombineOut CudaExchange::check_sums(const CombineOutput& out) const {
+  const CombineOut sums = check_combine_output(context(), out, num_tokens_);
+  if (num_tokens_ == 0) return sums;
+  require_on_device("tokens", sums.tokens);
+  if (reinterpret_cast<std::uintptr_t>(sums.tokens) % 16 != 0 || sums.token_bytes % 16 != 0)
+    refuse(ErrorKind::invalid_argument, rank_,
+           "tokens starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(sums.tokens),
+           sums.token_bytes);
+  return sums;
+}
+
+}  // namespace ferry::cuda
