@@ -21,7 +21,7 @@ LAYERS = [
     ("src/activation", {"include", "src/shared"}),
     ("src/cpu", {"include", "src/shared", "src/protocol"}),
     ("src/cuda", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/activation"}),
-    ("apps", {"include", "src/shared", "src/protocol", "src/activation", "src/cpu", "src/cuda", "tests"}),
+    ("apps", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/activation", "src/cpu", "src/cuda", "tests"}),
     ("python", {"include", "src/shared", "src/protocol", "src/activation", "src/cpu", "src/cuda"}),
     ("examples", {"include", "include/ferry/cuda"}),
     ("benchmarks", None),  # anything

@@ -60,7 +60,7 @@ void measure_errors(FormatResult& result, const std::vector<float>& output, cons
   result.max_error /= std::sqrt(values / static_cast<double>(output.size()));
 }
 
-std::vector<FormatResult> run_formats(const Layer& layer) {
+std::vector<FormatResult> run_formats(const Ranks& ranks, const Layer& layer) {
   const std::span<const AnyFormat> formats = all_formats();
   Progress progress("demo: formats", static_cast<std::int64_t>(formats.size()));
   const std::vector<double> exact = oracle_values(layer, {.ranks = kRanks}, OracleTokens::as_given);
@@ -68,7 +68,7 @@ std::vector<FormatResult> run_formats(const Layer& layer) {
   std::vector<FormatResult> results;
   for (const AnyFormat& format : formats) {
     const LayerOptions options{.ranks = kRanks, .format = format};
-    FormatResult result{format, run_layer(layer, options, output.data()), {}};
+    FormatResult result{format, run_layer(ranks, layer, options, output.data()), {}};
     result.check = check_layer(layer, options, output.data(), OracleTokens::as_sent);
     measure_errors(result, output, exact);
     results.push_back(result);
@@ -136,12 +136,14 @@ HeatMap routing_map(const DemoModel& model, const std::string& source) {
 }
 
 void DemoCommand::run() const {
-  choose_backend(backend);
+  const Backend& chosen = choose_backend(backend, kRanks);
+  require_ranks(chosen, kRanks, 1);
+  const Ranks ranks = chosen.make(kRanks);
   const DemoModel model(text.empty() ? std::string(kDemoText) : read_text(text));
   const Layer& layer = model.layer();
   require_in_range("--text: words", layer.tokens, kFewestTokens, kMostTokens);
   PendingFile picture("--svg", svg);
-  const std::vector<FormatResult> results = run_formats(layer);
+  const std::vector<FormatResult> results = run_formats(ranks, layer);
   const std::string drawing = heat_map_svg(routing_map(model, text.empty() ? "Moby-Dick, chapter 1" : text));
   picture.write(drawing.data(), drawing.size());
   picture.commit();
@@ -152,15 +154,16 @@ void DemoCommand::run() const {
                {"hidden", layer.hidden},
                {"experts", layer.experts},
                {"top_k", layer.top_k},
+               {"backend", chosen.name},
                {"ranks", kRanks},
                {"messages", results.front().report.messages},
                {"formats", table.json()},
                {"svg", svg}});
   } else {
     print(fmt::format(
-        "{} tokens of {}, {} columns each, top-{} of {} experts on {} ranks ({} messages between ranks)\n\n{}\n",
+        "{} tokens of {}, {} columns each, top-{} of {} experts on {} ranks ({}{} messages between ranks)\n\n{}\n",
         layer.tokens, text.empty() ? "Moby-Dick, chapter 1" : text, layer.hidden, layer.top_k, layer.experts, kRanks,
-        results.front().report.messages, table.text()));
+        ranks.on_gpus() ? "GPUs; " : "", results.front().report.messages, table.text()));
     print(fmt::format(
         "Errors are against the dense layer in float64 on unencoded tokens, over the RMS of its output: what the "
         "format costs.\n"

@@ -8,6 +8,7 @@
 
 #include "ferry/commands.h"
 #include "ferry/ferry.h"
+#include "ferry/gpu.h"
 #include "ferry/memory.h"
 #include "ferry/models.h"
 #include "ferry/options.h"
@@ -60,7 +61,7 @@ std::string simd() {
 #endif
 }
 
-Json devices() {
+Json cpu_device() {
   return {{"kind", "cpu"},
           {"name", cpu_name()},
           {"cores", std::max(1u, std::thread::hardware_concurrency())},
@@ -69,14 +70,42 @@ Json devices() {
           {"memory_available_bytes", memory_left()}};
 }
 
+Json gpu_device(const GpuInfo& gpu) {
+  return {{"kind", "gpu"},
+          {"name", gpu.name},
+          {"multiprocessors", gpu.multiprocessors},
+          {"memory_bytes", gpu.memory_bytes},
+          {"memory_available_bytes", gpu.memory_available_bytes},
+          {"l2_bytes", gpu.l2_bytes},
+          {"reaches", gpu.reaches}};
+}
+
+std::string device_text(const Json& cpu, const std::vector<GpuInfo>& gpus) {
+  std::string text = fmt::format("{}, {} cores, {}, {} of memory ({} available)\n", cpu["name"].get<std::string>(),
+                                 cpu["cores"].get<unsigned>(), simd(), human_bytes(cpu["memory_bytes"]),
+                                 human_bytes(cpu["memory_available_bytes"]));
+  for (std::size_t device = 0; device < gpus.size(); ++device)
+    text +=
+        fmt::format("GPU {}: {}, {} multiprocessors, {} of memory ({} available), reaches GPUs {}\n", device,
+                    gpus[device].name, gpus[device].multiprocessors, human_bytes(gpus[device].memory_bytes),
+                    human_bytes(gpus[device].memory_available_bytes),
+                    gpus[device].reaches.empty() ? "none" : fmt::format("{}", fmt::join(gpus[device].reaches, ", ")));
+  return text;
+}
+
+std::string use_of(const Backend& known) {
+  if (std::string why = known.why_missing(); !why.empty()) return why;
+  if (known.name == std::string("cuda"))
+    return fmt::format("ranks are {}, 1 to {}, one node; links are loads and stores of peer memory; CUDA {}",
+                       known.ranks_are, known.most_ranks(), cuda_versions());
+  return fmt::format("ranks are {}, 1 to {}, one node; links are shared memory", known.ranks_are, known.most_ranks());
+}
+
 Table backend_table() {
   Table table({{"backend", "backend", true}, {"works", "here", true}, {"use", "what it would use", true}});
   for (const Backend& known : backends()) {
-    const std::string use = known.why_missing != nullptr
-                                ? known.why_missing
-                                : fmt::format("ranks are {}, 1 to {}, one node; links are shared memory",
-                                              known.ranks_are, kMaxRanksPerNode);
-    table.add_row({text_cell(known.name), yes_no_cell(known.why_missing == nullptr, "yes", "no"), text_cell(use)});
+    table.add_row(
+        {text_cell(known.name), yes_no_cell(known.why_missing().empty(), "yes", "no"), text_cell(use_of(known))});
   }
   return table;
 }
@@ -144,15 +173,15 @@ Table output_table(const Shape& shape, const ExchangeOptions& options) {
 
 void InfoCommand::run() const {
   choose_backend(backend);
-  const Json device = devices();
-  Json report = {{"version", kVersion}, {"devices", Json::array({device})}, {"backends", backend_table().json()}};
-  std::string text = fmt::format("ferry {}\n\n{}, {} cores, {}, {} of memory ({} available)\n\n", kVersion,
-                                 device["name"].get<std::string>(), device["cores"].get<unsigned>(), simd(),
-                                 human_bytes(device["memory_bytes"]), human_bytes(device["memory_available_bytes"]));
-  text += backend_table().text();
+  Json devices = Json::array({cpu_device()});
+  const std::vector<GpuInfo> gpus = gpu_infos();
+  for (const GpuInfo& gpu : gpus) devices.push_back(gpu_device(gpu));
+  const Table table = backend_table();
+  Json report = {{"version", kVersion}, {"devices", devices}, {"backends", table.json()}};
+  std::string text = fmt::format("ferry {}\n\n{}\n{}", kVersion, device_text(devices[0], gpus), table.text());
   if (asks_for_shape()) {
     const Shape wanted = shape();
-    require_ranks(choose_backend(backend), wanted.ranks, 1);
+    require_ranks(choose_backend(backend, wanted.ranks), wanted.ranks, 1);
     const ExchangeOptions with = options();
     const MemoryUse use = memory_use(wanted, with);
     const Table outputs = output_table(wanted, with);
@@ -164,8 +193,9 @@ void InfoCommand::run() const {
     report["exchange_memory"] = region_table(use).json();
     report["outputs"] = outputs.json();
     text += fmt::format(
-        "\n{}, {}, {}; a message is {}\n\n{}\n{}\nThe caller owns the outputs. A row capacity is the worst case; the "
-        "system gives memory to rows that are written.\n",
+        "\n{}, {}, {}; a message is {}\n\n{}\n{}\nThe caller owns the outputs. A row capacity is the worst case; on "
+        "the "
+        "CPU the system gives memory only to rows that are written.\n",
         to_string(wanted), format, combine, human_bytes(message_bytes(with.format, wanted.hidden)),
         region_table(use).text(), outputs.text());
   }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ferry/gpu.h"
 #include "ferry/rank_buffers.h"
 #include "shared/order.h"
 
@@ -63,6 +64,7 @@ class Timing {
 
 // Everything that the ranks of one run share.
 struct Team {
+  const Ranks& ranks;
   const Layer& layer;
   const LayerOptions& options;
   const LayerPlan& plan;
@@ -83,6 +85,7 @@ class RankRun {
         mine_(tokens_of_rank(team.layer.tokens, team.options.ranks, rank_)),
         exchange_(world, team.plan.shape, team.plan.exchange),
         buffers_(exchange_.layout(), team.plan.shape),
+        calls_(make_calls(team, world, exchange_.layout())),
         runner_(team.layer.hidden, team.layer.largest_inter()) {}
 
   void run() {
@@ -97,26 +100,36 @@ class RankRun {
     }
     team_.report.non_finite_blocks += stats.non_finite_blocks;
     team_.report.rows += rows_done_;
+    calls_->finish(exchange_);
   }
 
  private:
+  static std::unique_ptr<RankCalls> make_calls(const Team& team, const World& world, const RowLayout& layout) {
+    if (!team.ranks.on_gpus()) return std::make_unique<HostCalls>();
+    return make_gpu_calls(team.ranks.device_of(world), team.plan.shape, layout);
+  }
+
   bool run_round(std::int64_t round) {
     const std::int64_t most = team_.plan.shape.max_tokens;
     const std::int64_t done = std::min(round * most, mine_.count);
     const TokenSpan tokens{mine_.begin + done, std::min(most, mine_.count - done)};
     to_bf16(team_.layer.x + tokens.begin * team_.layer.hidden, buffers_.tokens(),
             static_cast<std::size_t>(tokens.count) * static_cast<std::size_t>(team_.layer.hidden));
+    calls_->give(dispatch_input(tokens), buffers_.dispatch_output());
     if (!team_.meeting.all_well()) return false;
     Clock::time_point start = Clock::now();
-    exchange_.dispatch(dispatch_input(tokens), buffers_.dispatch_output());
+    calls_->dispatch(exchange_);
     team_.timing.add(round, Timing::kDispatch, start);
+    calls_->take_rows();
     start = Clock::now();
     for (int group = 0; group < exchange_.layout().groups; ++group) run_group(group);
     team_.timing.add(round, Timing::kExperts, start);
+    give_results(tokens);
     if (!team_.meeting.all_well()) return false;
     start = Clock::now();
-    combine(tokens);
+    calls_->combine(exchange_);
     team_.timing.add(round, Timing::kCombine, start);
+    calls_->take_sums();
     if (team_.observer) team_.observer(rank_, buffers_.rows());
     return true;
   }
@@ -151,7 +164,7 @@ class RankRun {
     }
   }
 
-  void combine(const TokenSpan& tokens) {
+  void give_results(const TokenSpan& tokens) {
     CombineInput in;
     in.rows = ConstTensor(buffers_.expert_rows(), DType::bf16, {buffers_.row_capacity(), team_.layer.hidden});
     in.src_info = buffers_.dispatch_output().src_info;
@@ -160,7 +173,7 @@ class RankRun {
     CombineOutput out;
     out.tokens =
         Tensor(team_.output + tokens.begin * team_.layer.hidden, DType::f32, {tokens.count, team_.layer.hidden});
-    exchange_.combine(in, out);
+    calls_->give(in, out, buffers_.num_rows());
   }
 
   Team& team_;
@@ -168,6 +181,7 @@ class RankRun {
   const TokenSpan mine_;
   Exchange exchange_;
   RankBuffers buffers_;
+  std::unique_ptr<RankCalls> calls_;
   ExpertRunner runner_;
   std::uint64_t rows_done_ = 0;
 };
@@ -214,7 +228,7 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
   return plan;
 }
 
-std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan) {
+std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, bool on_gpus) {
   const auto ranks = static_cast<std::uint64_t>(plan.shape.ranks);
   const auto hidden = static_cast<std::uint64_t>(layer.hidden);
   const std::uint64_t tokens = ranks * static_cast<std::uint64_t>(plan.shape.max_tokens);
@@ -225,19 +239,20 @@ std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan) 
   const std::uint64_t most_rows =
       tokens * static_cast<std::uint64_t>(layer.top_k + (layer.shared_inter != 0 ? 1 : 0)) + padding;
   const std::uint64_t row_bytes = message_bytes(plan.exchange.format, layer.hidden) + hidden * sizeof(Bf16) + 8;
-  return {{"buffers of the exchange", ranks * memory_use(plan.shape, plan.exchange).total},
+  return {{"buffers of the exchange", on_gpus ? 0 : ranks * memory_use(plan.shape, plan.exchange).total},
           {"rows of the experts", most_rows * row_bytes},
           {"tokens of a round", tokens * hidden * sizeof(Bf16)},
           {"scratch of the experts", ranks * (ExpertRunner::bytes(layer.hidden, layer.largest_inter()) +
                                               RankBuffers::decoded_bytes(layer.hidden))}};
 }
 
-LayerReport run_layer(const Layer& layer, const LayerOptions& options, float* output,
+LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
                       const std::function<void(std::int64_t)>& progress, const RowsObserver& observer) {
   const LayerPlan plan = plan_layer(layer, options);
-  Team team{layer, options, plan, output, progress, observer, Meeting(options.ranks), Timing(plan.rounds), {}, {}};
+  Team team{ranks, layer, options, plan, output, progress, observer, Meeting(ranks.here()), Timing(plan.rounds),
+            {},    {}};
   set_product_threads(product_threads(options.ranks));
-  run_ranks(options.ranks, [&](World& world) {
+  ranks.run([&](World& world) {
     try {
       RankRun(team, world).run();
     } catch (...) {

@@ -8,6 +8,7 @@
 
 #include "ferry/exchange.h"
 #include "ferry/experts.h"
+#include "ferry/ranks.h"
 
 namespace ferry::app {
 
@@ -59,8 +60,8 @@ struct LayerPlan {
 // Throws Error(invalid_argument) where layer and options cannot work together.
 LayerPlan plan_layer(const Layer& layer, const LayerOptions& options);
 
-// Memory that run_layer will use, beside the arrays of the layer and the output.
-std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan);
+// Host memory that run_layer will use, beside the arrays of the layer and the output.
+std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, bool on_gpus);
 
 // The output of one rank's dispatch, as it is when the experts are done with it.
 struct RankRows {
@@ -78,7 +79,7 @@ using RowsObserver = std::function<void(int rank, const RankRows& rows)>;
 
 struct LayerReport {
   std::int64_t rounds = 0;
-  double dispatch_seconds = 0;  // each round counts with its slowest rank
+  double dispatch_seconds = 0;  // each round counts with its slowest rank; without copies between host and GPU
   double expert_seconds = 0;
   double combine_seconds = 0;
   std::uint64_t message_bytes = 0;      // of one token on the wire
@@ -89,8 +90,9 @@ struct LayerReport {
   std::uint64_t non_finite_blocks = 0;  // in the tokens
 };
 
-// output: float32 [tokens, hidden]. `progress` is called with rows done, from any thread.
-LayerReport run_layer(const Layer& layer, const LayerOptions& options, float* output,
+// output: float32 [tokens, hidden]. `progress` is called with rows done, from any thread. The experts run on the host
+// whatever the ranks are, so all backends give the same bytes.
+LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
                       const std::function<void(std::int64_t)>& progress = {}, const RowsObserver& observer = {});
 
 }  // namespace ferry::app

@@ -29,7 +29,8 @@ struct LayerCommand {
   bool json = false;
 
   void run() const;
-  void print_report(const LayerReport& report, const Layer& layer, const std::optional<CheckResult>& checked) const;
+  void print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,
+                    const std::optional<CheckResult>& checked) const;
 };
 
 CheckResult run_check(const Layer& layer, const LayerOptions& options, const float* output) {
@@ -46,16 +47,18 @@ void require_passed(const CheckResult& checked, const std::string& output) {
 }
 
 void LayerCommand::run() const {
-  require_ranks(choose_backend(backend), ranks, nodes);
+  const Backend& chosen = choose_backend(backend, ranks);
+  require_ranks(chosen, ranks, nodes);
   require_input_scale(input_scale);
   const LayerOptions options{ranks, format_named(format), reduction_named(combine), input_scale, !dump.empty()};
   const LayerInputs inputs(paths);
   const Layer& layer = inputs.layer();
   const LayerPlan plan = plan_layer(layer, options);
+  const Ranks chosen_ranks = chosen.make(ranks);
   const std::size_t output_bytes =
       static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden) * sizeof(float);
   std::vector<MemoryNeed> needs = inputs.memory();
-  for (MemoryNeed& need : layer_memory(layer, plan)) needs.push_back(std::move(need));
+  for (MemoryNeed& need : layer_memory(layer, plan, chosen_ranks.on_gpus())) needs.push_back(std::move(need));
   needs.push_back({"--output " + output, output_bytes});
   if (check) needs.push_back(check_memory(layer));
   require_memory(needs, memory_left());
@@ -69,7 +72,8 @@ void LayerCommand::run() const {
     Progress progress("layer: rows", entries + (layer.shared_inter != 0 ? layer.tokens : 0));
     const auto advance = [&](std::int64_t rows) { progress.advance(rows); };
     const auto observe = [&](int rank, const RankRows& rows) { dumped->write(rank, rows); };
-    report = run_layer(layer, options, values.as<float>(), advance, dumped ? RowsObserver(observe) : RowsObserver());
+    report = run_layer(chosen_ranks, layer, options, values.as<float>(), advance,
+                       dumped ? RowsObserver(observe) : RowsObserver());
   }
   std::optional<CheckResult> checked;
   if (check) {
@@ -80,16 +84,17 @@ void LayerCommand::run() const {
   output_file.write(values.data(), output_bytes);
   if (dumped) dumped->commit();
   output_file.commit();
-  print_report(report, layer, checked);
+  print_report(chosen, report, layer, checked);
 }
 
-void LayerCommand::print_report(const LayerReport& report, const Layer& layer,
+void LayerCommand::print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,
                                 const std::optional<CheckResult>& checked) const {
   Json json_report = {
       {"tokens", layer.tokens},
       {"hidden", layer.hidden},
       {"experts", layer.experts},
       {"top_k", layer.top_k},
+      {"backend", chosen.name},
       {"ranks", ranks},
       {"format", format},
       {"combine", combine},
@@ -120,8 +125,8 @@ void LayerCommand::print_report(const LayerReport& report, const Layer& layer,
   };
   row("layer", fmt::format("{} tokens x {}, top-{} of {} experts{}", layer.tokens, layer.hidden, layer.top_k,
                            layer.experts, layer.shared_inter != 0 ? " and a shared one" : ""));
-  row("exchange", fmt::format("{} ranks, {}, {}, {} round{}", ranks, format, combine, report.rounds,
-                              report.rounds == 1 ? "" : "s"));
+  row("exchange", fmt::format("{} ranks ({}), {}, {}, {} round{}", ranks, chosen.ranks_are, format, combine,
+                              report.rounds, report.rounds == 1 ? "" : "s"));
   row("wire",
       fmt::format("{} messages of {}: {}; with routing and results {}",
                   count_cell(static_cast<std::int64_t>(report.messages)).text, human_bytes(report.message_bytes),

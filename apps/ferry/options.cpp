@@ -7,20 +7,10 @@
 
 namespace ferry::app {
 
-const std::vector<Backend>& backends() {
-  static const std::vector<Backend> list = {
-      {"cpu", "threads of this process", nullptr},
-      {"shmem", "processes under oshrun", "this build of the tool has no OpenSHMEM ranks"},
-      {"cuda", "GPUs of this host", "this build of the tool has no GPU ranks"},
-      {"nvshmem", "GPUs of many hosts", "this build of the tool has no NVSHMEM ranks"},
-  };
-  return list;
-}
-
 void add_backend_option(CLI::App& command, std::string& backend) {
   std::vector<std::string> names = {"auto"};
   for (const Backend& known : backends()) names.emplace_back(known.name);
-  command.add_option("--backend", backend, "What the ranks are: auto takes the best one found")
+  command.add_option("--backend", backend, "What the ranks are: auto takes GPUs where there are enough, else threads")
       ->check(CLI::IsMember(names))
       ->capture_default_str();
 }
@@ -41,17 +31,6 @@ void add_combine_option(CLI::App& command, std::string& combine) {
       ->capture_default_str();
 }
 
-const Backend& choose_backend(const std::string& name) {
-  for (const Backend& backend : backends()) {
-    if (name != "auto" && name != backend.name) continue;
-    if (backend.why_missing == nullptr) return backend;
-    if (name != "auto")
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("--backend {}: {}; --backend cpu works", name, backend.why_missing));
-  }
-  throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", name));
-}
-
 Reduction reduction_named(const std::string& name) {
   if (name == "exact") return Reduction::exact;
   if (name == "by_rank") return Reduction::by_rank;
@@ -61,13 +40,6 @@ Reduction reduction_named(const std::string& name) {
 void require_in_range(const char* option, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high)
     throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {} to {}", option, value, low, high));
-}
-
-void require_ranks(const Backend& backend, int ranks, int nodes) {
-  require_in_range("--ranks", ranks, 1, kMaxRanksPerNode);
-  if (nodes != 1)
-    throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: backend {} has 1 node, its ranks are {}", nodes,
-                                                         backend.name, backend.ranks_are));
 }
 
 void require_input_scale(float input_scale) {

@@ -19,6 +19,7 @@ class RankBuffers {
   std::int64_t row_capacity() const { return layout_.min_row_capacity; }
   DispatchOutput dispatch_output();
   RankRows rows();
+  std::int64_t num_rows() const { return row_offsets_.back(); }  // after a dispatch, padding included
 
   // Rows of a group after a dispatch, without the padding behind them.
   TokenSpan rows_of_group(int group) const;

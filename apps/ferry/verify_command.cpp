@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <memory>
+#include <numeric>
 
 #include "ferry/commands.h"
+#include "ferry/gpu.h"
 #include "ferry/options.h"
 #include "ferry/progress.h"
 #include "ferry/table.h"
@@ -33,6 +35,39 @@ struct Outcome {
   std::string detail;
   double seconds;
 };
+
+// GPU worlds whose calls take host memory, which is where the cases have theirs.
+conformance::Backend gpu_backend() {
+  const auto make = [](int ranks) {
+    std::vector<int> devices(static_cast<std::size_t>(ranks));
+    std::iota(devices.begin(), devices.end(), 0);
+    return make_gpu_worlds(devices, true);
+  };
+  conformance::Backend backend;
+  backend.name = "cuda";
+  backend.max_ranks = num_gpus();
+  backend.run_ranks = [make](int ranks, const std::function<void(World&)>& body) { run_worlds(make(ranks), body); };
+  backend.make_worlds = [make](int ranks) {
+    if (ranks < 1 || ranks > num_gpus()) throw conformance::Skipped("a world of GPUs is made from a list of them");
+    return make(ranks);
+  };
+  return backend;
+}
+
+struct Suite {
+  const Backend* known;
+  conformance::Backend run;
+};
+
+// The backend that was named; of `auto`, every one that works here.
+std::vector<Suite> suites_of(const std::string& name) {
+  std::vector<Suite> suites;
+  for (const Backend& known : backends()) {
+    if (name == "auto" ? !known.why_missing().empty() : &known != &choose_backend(name)) continue;
+    suites.push_back({&known, known.name == std::string("cuda") ? gpu_backend() : conformance::thread_backend()});
+  }
+  return suites;
+}
 
 Outcome run_case(const conformance::Case& wanted, const conformance::Backend& backend) {
   const auto start = std::chrono::steady_clock::now();
@@ -64,46 +99,60 @@ void list_cases(const VerifyCommand& command) {
   command.json ? print(table.json()) : print(table.text());
 }
 
+struct Counts {
+  int ok = 0, skipped = 0, failed = 0;
+};
+
+Counts run_suite(const Suite& suite, const std::vector<const conformance::Case*>& cases, Table& table) {
+  Counts counts;
+  Progress progress(fmt::format("verify {}: cases", suite.known->name), static_cast<std::int64_t>(cases.size()));
+  for (const conformance::Case* next : cases) {
+    const Outcome outcome = run_case(*next, suite.run);
+    const std::string result = outcome.result;
+    counts.ok += result == "ok";
+    counts.skipped += result == "skipped";
+    counts.failed += result == "FAILED";
+    table.add_row({text_cell(suite.known->name), text_cell(next->name), text_cell(result),
+                   number_cell(outcome.seconds, 2), text_cell(outcome.detail)});
+    progress.advance();
+  }
+  return counts;
+}
+
 void VerifyCommand::run() const {
   if (list) return list_cases(*this);
-  const conformance::Backend found = conformance::thread_backend();
-  const Backend& chosen = choose_backend(backend);
+  const std::vector<Suite> suites = suites_of(backend);
   const std::vector<const conformance::Case*> cases = wanted_cases(*this);
   Table table({{"backend", "backend", true},
                {"case", "case", true},
                {"result", "result", true},
                {"seconds", "seconds"},
                {"detail", "what it shows", true}});
-  int ok = 0, skipped = 0, failed = 0;
-  {
-    Progress progress("verify: cases", static_cast<std::int64_t>(cases.size()));
-    for (const conformance::Case* next : cases) {
-      const Outcome outcome = run_case(*next, found);
-      const std::string result = outcome.result;
-      ok += result == "ok";
-      skipped += result == "skipped";
-      failed += result == "FAILED";
-      table.add_row({text_cell(chosen.name), text_cell(next->name), text_cell(result), number_cell(outcome.seconds, 2),
-                     text_cell(outcome.detail)});
-      progress.advance();
-    }
+  Counts all;
+  std::string summary, failing;
+  for (const Suite& suite : suites) {
+    const Counts counts = run_suite(suite, cases, table);
+    all = {all.ok + counts.ok, all.skipped + counts.skipped, all.failed + counts.failed};
+    summary += fmt::format("Backend {} ({}): {} ok, {} skipped, {} failed.\n", suite.known->name,
+                           suite.known->ranks_are, counts.ok, counts.skipped, counts.failed);
+    if (counts.failed != 0) failing += fmt::format("{}{}", failing.empty() ? "" : ", ", suite.known->name);
   }
   Json missing = Json::object();
-  std::string lacking;
   for (const Backend& known : backends()) {
-    if (known.why_missing == nullptr) continue;
-    missing[known.name] = known.why_missing;
-    lacking += fmt::format("{}{}", lacking.empty() ? "" : ", ", known.name);
+    const std::string why = known.why_missing();
+    if (why.empty()) continue;
+    missing[known.name] = why;
+    summary += fmt::format("Backend {} is not here: {}.\n", known.name, why);
   }
   if (json)
-    print(Json{
-        {"ok", ok}, {"skipped", skipped}, {"failed", failed}, {"cases", table.json()}, {"not_in_this_build", missing}});
+    print(Json{{"ok", all.ok},
+               {"skipped", all.skipped},
+               {"failed", all.failed},
+               {"cases", table.json()},
+               {"not_here", missing}});
   else
-    print(table.text() + fmt::format("\nBackend {} ({}): {} ok, {} skipped, {} failed. Not in this build: {}.\n",
-                                     chosen.name, chosen.ranks_are, ok, skipped, failed, lacking));
-  if (failed != 0)
-    throw CommandFailed(
-        fmt::format("{} of {} conformance cases failed on backend {}", failed, cases.size(), chosen.name));
+    print(table.text() + "\n" + summary);
+  if (all.failed != 0) throw CommandFailed(fmt::format("{} conformance cases failed on {}", all.failed, failing));
 }
 
 #else

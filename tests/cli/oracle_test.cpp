@@ -66,7 +66,7 @@ class OracleTest : public testing::TestWithParam<OracleCase> {
   }
   std::vector<float> run(const Layer& layer) const {
     std::vector<float> output(std::size_t{kTokens} * kHidden);
-    run_layer(layer, options(), output.data());
+    run_layer(choose_backend("cpu").make(options().ranks), layer, options(), output.data());
     return output;
   }
   CheckResult check(const Layer& layer, const std::vector<float>& output) const {
@@ -149,7 +149,7 @@ TEST(OracleBound, HoldsWhereAllRoundingsAgree) {
   for (auto* values : {&arrays.x, &arrays.gate_up, &arrays.down}) std::fill(values->begin(), values->end(), 0.1f);
   const LayerOptions options{.ranks = 2};
   std::vector<float> output(std::size_t{kTokens} * kHidden);
-  run_layer(arrays.layer(), options, output.data());
+  run_layer(choose_backend("cpu").make(options.ranks), arrays.layer(), options, output.data());
   const CheckResult result = check_layer(arrays.layer(), options, output.data(), OracleTokens::as_sent);
   EXPECT_TRUE(result.ok) << result.worst_share;
 }
@@ -158,7 +158,7 @@ TEST(OracleTokensAsGiven, ShowWhatTheFormatCosts) {
   const Arrays arrays(5);
   const LayerOptions options{.ranks = 2, .format = format_named("mxfp4")};
   std::vector<float> output(std::size_t{kTokens} * kHidden);
-  run_layer(arrays.layer(), options, output.data());
+  run_layer(choose_backend("cpu").make(options.ranks), arrays.layer(), options, output.data());
   const CheckResult sent = check_layer(arrays.layer(), options, output.data(), OracleTokens::as_sent);
   const CheckResult given = check_layer(arrays.layer(), options, output.data(), OracleTokens::as_given);
   EXPECT_TRUE(sent.ok);

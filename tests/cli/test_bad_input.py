@@ -225,7 +225,8 @@ class OutputTestCase(RefusalTestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
         options = self.save(make_layer())
-        process = ferry("layer", "--ranks", 2, *options, "--output", self.folder / "y.npy", preexec_fn=limit)
+        process = ferry("layer", "--ranks", 2, "--backend", "cpu", *options, "--output", self.folder / "y.npy",
+                        preexec_fn=limit)
         self.assert_refused(process, FAILURE, "--output", "cannot be written")
         self.assert_no_output()
 
@@ -314,7 +315,8 @@ class MemoryTestCase(RefusalTestCase):
         self.sparse("gate-up", (10, 2 * 2**19, 64))
         self.sparse("down", (10, 64, 2**19))
         limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
-        process = ferry("layer", "--ranks", 2, *options, "--output", self.folder / "y.npy", preexec_fn=limit)
+        process = ferry("layer", "--ranks", 2, "--backend", "cpu", *options, "--output", self.folder / "y.npy",
+                        preexec_fn=limit)
         self.assert_refused(process, FAILURE, "--gate-up", "2.68 GB", "available")
         self.assert_no_output()
 

@@ -1,0 +1,58 @@
+// The ranks of a command: which of them this process plays, where each one's tensors lie, and how they run.
+//
+// Ranks of one process (threads, GPUs) are all here. Of a job of processes, each plays one rank, and the process with
+// rank 0 reads and writes the files.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ferry/world.h"
+
+namespace ferry::app {
+
+inline constexpr int kHostMemory = -1;  // in place of a device: the rank's tensors are in host memory
+
+class Ranks {
+ public:
+  // `mine` are this process's ends of one world, `devices` the GPU of each, or kHostMemory.
+  Ranks(std::vector<std::unique_ptr<World>> mine, std::vector<int> devices)
+      : mine_(std::move(mine)), devices_(std::move(devices)) {}
+
+  const char* backend() const { return mine_.front()->backend(); }
+  int size() const { return mine_.front()->size(); }           // of the whole world
+  int here() const { return static_cast<int>(mine_.size()); }  // played by this process
+  bool has_first() const { return mine_.front()->rank() == 0; }
+  bool on_gpus() const { return devices_.front() != kHostMemory; }
+  int device_of(const World& world) const {
+    return devices_[static_cast<std::size_t>(world.rank() - mine_.front()->rank())];
+  }
+
+  // Runs `body` for each rank of this process on a thread of its own and rethrows the first error.
+  void run(const std::function<void(World&)>& body) const { run_worlds(mine_, body); }
+
+ private:
+  std::vector<std::unique_ptr<World>> mine_;  // consecutive ranks
+  std::vector<int> devices_;
+};
+
+// What --backend names. The functions look at this machine, and may be slow the first time.
+struct Backend {
+  const char* name;
+  const char* ranks_are;
+  std::string (*why_missing)();  // empty where it works here, else what to do about it
+  int (*most_ranks)();           // that it can have here
+  Ranks (*make)(int ranks);
+};
+const std::vector<Backend>& backends();
+
+// The backend that `name` stands for; auto is the GPUs where they are enough for `ranks`, else the CPU. Throws
+// Error(unsupported) where this build or this machine lacks it.
+const Backend& choose_backend(const std::string& name, int ranks = 1);
+
+// Throws Error(invalid_argument) unless the ranks fit the backend and the nodes fit both.
+void require_ranks(const Backend& backend, int ranks, int nodes);
+
+}  // namespace ferry::app

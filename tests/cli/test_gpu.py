@@ -1,0 +1,101 @@
+"""`--backend cuda`: the files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU."""
+import json
+import unittest
+
+from support import FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer
+
+
+def cuda_backend():
+    """(most ranks, why there are none) of the backend cuda."""
+    report = json.loads(ferry("info", "--json").stdout)
+    (backend,) = [backend for backend in report["backends"] if backend["backend"] == "cuda"]
+    gpus = [device for device in report["devices"] if device["kind"] == "gpu"]
+    return (len(gpus), "") if backend["works"] else (0, backend["use"])
+
+
+GPUS, WHY_NONE = cuda_backend()
+
+
+@unittest.skipIf(GPUS == 0, WHY_NONE)
+class SameFilesTestCase(FerryTestCase):
+    def files_of(self, backend, options, ranks):
+        done = ferry("layer", "--backend", backend, "--ranks", ranks, *options, "--output",
+                     self.folder / f"{backend}.npy", "--dump", self.folder / backend, "--json")
+        self.assert_done(done)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["backend"], backend)
+        dumped = {path.relative_to(self.folder / backend).as_posix(): path.read_bytes()
+                  for path in (self.folder / backend).rglob("*.npy")}
+        counts = {name: report[name] for name in ("rows", "messages", "dispatch_bytes", "wire_bytes",
+                                                  "non_finite_blocks")}
+        return (self.folder / f"{backend}.npy").read_bytes(), dumped, counts
+
+    def check(self, *options, **arrays):
+        inputs = self.save(make_layer(**arrays))
+        for ranks in {1, 2, 3, 4} & set(range(1, GPUS + 1)):
+            with self.subTest(options=options, ranks=ranks, **arrays):
+                self.assertEqual(self.files_of("cuda", [*inputs, *options], ranks),
+                                 self.files_of("cpu", [*inputs, *options], ranks))
+
+    def test_formats_and_reductions(self):
+        for format_name in FORMATS:
+            for reduction in REDUCTIONS:
+                self.check("--format", format_name, "--combine", reduction, tokens=75, hidden=160)
+
+    def test_shared_expert(self):
+        for format_name in FORMATS:
+            self.check("--format", format_name, tokens=53, shared_inter=40)
+
+    def test_few_tokens(self):
+        for tokens in (0, 1, 3):
+            self.check(tokens=tokens)
+
+    def test_input_scale(self):
+        self.check("--format", "nvfp4", "--input-scale", "37.5")
+
+    def test_larger_layer(self):
+        self.check("--format", "fp8_block128", tokens=1500, hidden=2880, experts=32, top_k=4, inter=8)
+
+    def test_rounds(self):
+        arrays = self.save(make_layer(tokens=4096 * GPUS + 9, hidden=32, experts=8, top_k=2, inter=8))
+        outputs = []
+        for backend in ("cuda", "cpu"):
+            self.assert_done(ferry("layer", "--backend", backend, "--ranks", GPUS, *arrays, "--output",
+                                   self.folder / "y.npy", "--check"))
+            outputs.append((self.folder / "y.npy").read_bytes())
+        self.assertEqual(*outputs)
+
+
+@unittest.skipIf(GPUS == 0, WHY_NONE)
+class CommandsTestCase(FerryTestCase):
+    def test_verify(self):
+        report = json.loads(ferry("verify", "--backend", "cuda", "--quick", "--json", "--case", "reports/").stdout)
+        self.assertGreater(report["ok"], 0)
+        self.assertEqual(report["failed"], 0)
+
+    def test_too_many_ranks(self):
+        arrays = self.save(make_layer())
+        done = ferry("layer", "--backend", "cuda", "--ranks", GPUS + 1, *arrays, "--output", self.folder / "y.npy")
+        self.assert_refused(done, 2, f"--ranks {GPUS + 1}", f"1 to {GPUS}", "GPUs")
+
+    @unittest.skipIf(GPUS < 4, f"the demo has 4 ranks, and {GPUS} GPUs were found")
+    def test_demo(self):
+        done = ferry("demo", "--backend", "cuda", "--json", "--svg", self.folder / "map.svg")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(all(line["ok"] for line in json.loads(done.stdout)["formats"]))
+
+
+@unittest.skipIf(GPUS != 0, "there are GPUs")
+class NoGpuTestCase(FerryTestCase):
+    def test_refusal_says_what_is_missing(self):
+        arrays = self.save(make_layer())
+        for arguments in (["demo"], ["info"], ["verify"], ["layer", "--ranks", 2, *arrays, "--output",
+                                                           self.folder / "y.npy"]):
+            with self.subTest(arguments=arguments[0]):
+                self.assert_refused(ferry(*arguments, "--backend", "cuda"), 1, "--backend cuda", WHY_NONE,
+                                    "--backend cpu works")
+        self.assert_no_output()
+
+
+if __name__ == "__main__":
+    unittest.main()
