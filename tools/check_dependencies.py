@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Includes point one way: include <- shared <- protocol <- {cpu, cuda} <- {apps, python}; public headers need only std.
 
+Net stands beside protocol: how processes find each other, which any world of processes may use.
+
 Activation stands beside protocol: its headers need shared only, its .cpp files use cpu and its .cu files cuda.
 
 usage: check_dependencies.py [ROOT]
@@ -18,11 +20,12 @@ LAYERS = [
     ("include", set()),
     ("src/shared", {"include"}),
     ("src/protocol", {"include", "src/shared"}),
+    ("src/net", {"include", "src/shared"}),
     ("src/activation", {"include", "src/shared"}),
-    ("src/cpu", {"include", "src/shared", "src/protocol"}),
-    ("src/cuda", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/activation"}),
-    ("apps", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/activation", "src/cpu", "src/cuda", "tests"}),
-    ("python", {"include", "src/shared", "src/protocol", "src/activation", "src/cpu", "src/cuda"}),
+    ("src/cpu", {"include", "src/shared", "src/protocol", "src/net"}),
+    ("src/cuda", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/net", "src/activation"}),
+    ("apps", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/net", "src/activation", "src/cpu", "src/cuda", "tests"}),
+    ("python", {"include", "src/shared", "src/protocol", "src/net", "src/activation", "src/cpu", "src/cuda"}),
     ("examples", {"include", "include/ferry/cuda"}),
     ("benchmarks", None),  # anything
     ("tests", None),

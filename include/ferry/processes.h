@@ -1,0 +1,27 @@
+// Where a process stands among those that make a world together, one process per rank. No MPI is needed: they meet at
+// an address. What the caller leaves out is read from the launcher's environment.
+#pragma once
+
+#include <string>
+
+namespace ferry {
+
+struct ProcessPlace {
+  std::string address;  // "host:port" at which rank 0 listens; every process is given the same
+  int rank = -1;        // 0 .. size-1
+  int size = 0;         // processes of the world
+  int local_rank = -1;  // among the processes of this host
+  std::string job;      // any text of at most 63 characters; processes whose texts differ never meet
+};
+
+// Fills in what `given` leaves out. Looked for, in this order:
+//   rank, size, local rank   RANK, WORLD_SIZE, LOCAL_RANK (torchrun); OMPI_COMM_WORLD_RANK, .._SIZE, .._LOCAL_RANK
+//                            (Open MPI); PMI_RANK, PMI_SIZE, MPI_LOCALRANKID (MPICH, Intel MPI); SLURM_PROCID,
+//                            SLURM_NTASKS, SLURM_LOCALID (srun)
+//   address                  FERRY_ADDRESS; MASTER_ADDR and the port after MASTER_PORT, which torch's own store takes;
+//                            the first node of SLURM_STEP_NODELIST; 127.0.0.1 where Open MPI says that all processes
+//                            are on this host. The last two take a port from the job's number.
+// Throws Error(invalid_argument) that says what is missing, or which variable is no number.
+ProcessPlace place_of_process(const ProcessPlace& given = {});
+
+}  // namespace ferry

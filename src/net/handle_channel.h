@@ -1,0 +1,42 @@
+// Hands open files from process to process on one host: a handle of memory travels as a file descriptor, which means
+// nothing as a number elsewhere. Unix datagram sockets with names that only the job knows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ferry/world.h"
+#include "net/socket.h"
+
+namespace ferry::net {
+
+class HandleChannel {
+ public:
+  // `token`: the same on all ranks of the job (Meeting::token).
+  HandleChannel(int rank, int size, std::uint64_t token);
+
+  // Sends `mine` to every rank that the mask leaves in and returns theirs by rank, the own one empty. Collective, after
+  // a barrier: every channel exists. `turn` keeps calls apart and is the same on all ranks. Throws PeerMissing that
+  // names the first rank whose handle did not come, Error(system) where one cannot be sent.
+  std::vector<Descriptor> all_to_all(const Descriptor& mine, std::uint64_t turn, const RankMask& mask,
+                                     std::chrono::milliseconds deadline);
+
+ private:
+  struct Note;
+  void send_to(int peer, const Descriptor& handle, const Note& note, const Deadline& deadline) const;
+  bool receive_one(std::uint64_t turn, std::vector<Descriptor>& handles);
+
+  int rank_;
+  int size_;
+  std::uint64_t token_;
+  Descriptor socket_;
+  struct Early {
+    std::uint64_t turn;
+    int rank;
+    Descriptor handle;
+  };
+  std::vector<Early> early_;  // of calls that others have begun
+};
+
+}  // namespace ferry::net

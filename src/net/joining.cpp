@@ -1,0 +1,303 @@
+#include "net/joining.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "net/missing.h"
+
+namespace ferry::net {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x3152454652594a4eULL;
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kNameBytes = 64;
+constexpr std::size_t kMostStrangers = 64;  // connections that have not said who they are
+
+// The first words of whoever connects.
+struct Hello {
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::uint32_t port = 0;   // where this process listens for the ranks above it
+  std::uint64_t token = 0;  // of the job, once it is known; 0 towards rank 0
+  char name[kNameBytes] = {};
+};
+
+enum class Verdict : std::uint32_t { welcome, other_version, other_size, rank_taken, other_job, missing };
+
+// Rank 0's first answer. `value` says what it has: its version, its size, or the rank that did not come.
+struct Answer {
+  std::uint64_t magic = kMagic;
+  Verdict verdict = Verdict::welcome;
+  std::int32_t value = 0;
+  std::uint64_t token = 0;
+};
+
+// Where a rank can be reached, as rank 0 sees it.
+struct Contact {
+  char host[56] = {};
+  std::uint32_t port = 0;
+  std::uint32_t unused = 0;
+};
+
+template <class T>
+bool send_one(const Descriptor& socket, const T& value, const Deadline& deadline) {
+  return send_all(socket, std::as_bytes(std::span(&value, 1)), deadline);
+}
+template <class T>
+bool receive_one(const Descriptor& socket, T& value, const Deadline& deadline) {
+  return receive_all(socket, std::as_writable_bytes(std::span(&value, 1)), deadline);
+}
+
+Hello hello_of(const Job& job, std::uint16_t port, std::uint64_t token) {
+  Hello hello;
+  hello.rank = job.rank;
+  hello.size = job.size;
+  hello.port = port;
+  hello.token = token;
+  std::strncpy(hello.name, job.name.c_str(), kNameBytes - 1);
+  return hello;
+}
+
+std::string text_of(const char (&name)[kNameBytes]) { return {name, strnlen(name, kNameBytes)}; }
+
+// Takes connections until every expected rank has said its Hello. Who says something else is left alone, and nobody is
+// waited for alone: a stranger that says nothing holds up no one.
+class Reception {
+ public:
+  struct Caller {
+    Descriptor socket;
+    Hello hello;
+  };
+
+  Reception(const Listener& listener, const Deadline& deadline) : listener_(listener), deadline_(deadline) {}
+
+  // `receive(caller)` is called for everyone who said a whole Hello; it says whether all have come.
+  template <class Receive>
+  bool run(const Receive& receive) {
+    for (;;) {
+      wait();
+      for (Descriptor socket = accept_waiting(listener_); socket; socket = accept_waiting(listener_)) {
+        if (waiting_.size() == kMostStrangers) waiting_.erase(waiting_.begin());
+        waiting_.push_back({std::move(socket), {}, 0});
+      }
+      for (std::size_t i = 0; i < waiting_.size();) {
+        const State state = hear(waiting_[i]);
+        if (state == State::more) {
+          ++i;
+          continue;
+        }
+        Caller caller{std::move(waiting_[i].socket), waiting_[i].hello};
+        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+        if (state == State::whole && receive(std::move(caller))) return true;
+      }
+      if (deadline_.has_passed()) return false;
+    }
+  }
+
+ private:
+  enum class State { more, whole, stranger };
+  struct Waiting {
+    Descriptor socket;
+    Hello hello;
+    std::size_t got = 0;
+  };
+
+  void wait() {
+    std::vector<pollfd> watched{{listener_.socket.get(), POLLIN, 0}};
+    for (const Waiting& each : waiting_) watched.push_back({each.socket.get(), POLLIN, 0});
+    poll(watched.data(), watched.size(), deadline_.milliseconds_left());
+  }
+
+  static State hear(Waiting& from) {
+    auto* bytes = reinterpret_cast<std::byte*>(&from.hello);
+    const ssize_t got = recv(from.socket.get(), bytes + from.got, sizeof(Hello) - from.got, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return State::more;
+    if (got <= 0) return State::stranger;
+    const std::size_t checked = std::min(sizeof(kMagic), from.got + static_cast<std::size_t>(got));
+    from.got += static_cast<std::size_t>(got);
+    if (std::memcmp(bytes, &kMagic, checked) != 0) return State::stranger;
+    return from.got == sizeof(Hello) ? State::whole : State::more;
+  }
+
+  const Listener& listener_;
+  const Deadline& deadline_;
+  std::vector<Waiting> waiting_;
+};
+
+// ---- rank 0
+
+// What rank 0 answers to a Hello, and why.
+Answer judge(const Job& job, const Hello& hello, const Mesh& mesh, std::string& refused) {
+  Answer answer;
+  if (hello.version != kVersion) {
+    answer.verdict = Verdict::other_version;
+    answer.value = static_cast<std::int32_t>(kVersion);
+    refused = fmt::format("a process speaks version {} of the bootstrap, this one {}", hello.version, kVersion);
+  } else if (text_of(hello.name) != job.name) {
+    answer.verdict = Verdict::other_job;
+    refused = fmt::format("a process of the job \"{}\" came, this one is of \"{}\"", text_of(hello.name), job.name);
+  } else if (hello.size != job.size || hello.rank < 1 || hello.rank >= job.size) {
+    answer.verdict = Verdict::other_size;
+    answer.value = job.size;
+    refused = fmt::format("a process says that it is rank {} of {}, this one is rank 0 of {}", hello.rank, hello.size,
+                          job.size);
+  } else if (mesh.peers[static_cast<std::size_t>(hello.rank)]) {
+    answer.verdict = Verdict::rank_taken;
+    answer.value = hello.rank;
+    refused = fmt::format("a second process says that it is rank {}", hello.rank);
+  }
+  return answer;
+}
+
+Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
+  const Listener listener = listen_on(job.address);
+  Mesh mesh;
+  mesh.peers.resize(static_cast<std::size_t>(job.size));
+  mesh.token = random_number();
+  std::vector<Contact> contacts(mesh.peers.size());
+  int come = 1;
+  std::string refused;
+  Reception reception(listener, deadline);
+  const bool all = job.size == 1 || reception.run([&](Reception::Caller caller) {
+    const Answer answer = judge(job, caller.hello, mesh, refused);
+    if (answer.verdict != Verdict::welcome) {
+      send_one(caller.socket, answer, deadline);
+      return false;
+    }
+    Contact& contact = contacts[static_cast<std::size_t>(caller.hello.rank)];
+    std::strncpy(contact.host, peer_host(caller.socket).c_str(), sizeof contact.host - 1);
+    contact.port = caller.hello.port;
+    mesh.peers[static_cast<std::size_t>(caller.hello.rank)] = std::move(caller.socket);
+    return ++come == job.size;
+  });
+  Answer answer;
+  answer.token = mesh.token;
+  for (int rank = job.size - 1; !all && rank > 0; --rank)
+    if (!mesh.peers[static_cast<std::size_t>(rank)]) answer = {kMagic, Verdict::missing, rank, 0};
+  const Deadline goodbye(std::chrono::milliseconds(1000));
+  for (const Descriptor& peer : mesh.peers) {
+    if (!peer) continue;
+    send_one(peer, answer, goodbye);
+    if (all) send_all(peer, std::as_bytes(std::span(contacts)), deadline);
+  }
+  if (!all)
+    throw_missing(job.rank, answer.value, job.rank, 0,
+                  fmt::format("rank 0: rank {} did not come to {} within {} ms, nor {} others. Start it with the same "
+                              "address and {} ranks{}{}",
+                              answer.value, to_string(job.address), deadline.given().count(), job.size - come - 1,
+                              job.size, refused.empty() ? "" : ". Refused: ", refused));
+  return mesh;
+}
+
+// ---- the others
+
+[[noreturn]] void throw_refused(const Job& job, const Answer& answer) {
+  const std::string at = to_string(job.address);
+  switch (answer.verdict) {
+    case Verdict::missing:
+      throw_missing(job.rank, answer.value, 0, 0,
+                    fmt::format("rank {}: rank {} did not come to {}, as rank 0 reports. Check that it was started",
+                                job.rank, answer.value, at));
+    case Verdict::other_size:
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: this process was given {} ranks; rank 0 at {} was given {}. Start all with the "
+                              "same number",
+                              job.rank, job.size, at, answer.value));
+    case Verdict::rank_taken:
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: another process with this rank has come to {} already. Give each process a "
+                              "rank of its own, 0 to {}",
+                              job.rank, at, job.size - 1));
+    default:
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("rank {}: the process at {} has another version of the bootstrap ({}; this one {}). Build "
+                      "all from one version",
+                      job.rank, at, answer.value, kVersion));
+  }
+}
+
+// The connection to rank 0, once it has answered well. Comes again where nobody listens yet, or another job does.
+Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, Answer& answer) {
+  std::string why = "no answer";
+  while (!deadline.has_passed()) {
+    Descriptor socket = connect_once(job.address, deadline, why);
+    if (socket && send_one(socket, hello_of(job, port, 0), deadline) && receive_one(socket, answer, deadline) &&
+        answer.magic == kMagic) {
+      if (answer.verdict == Verdict::welcome) return socket;
+      if (answer.verdict != Verdict::other_job) throw_refused(job, answer);
+      why = "another job listens there";
+    } else if (socket) {
+      why = "what listens there does not answer as Ferry does";
+    }
+    pause(std::chrono::milliseconds(deadline.milliseconds_left(20)));
+  }
+  throw_missing(
+      job.rank, 0, job.rank, 0,
+      fmt::format("rank {}: rank 0 was not met at {} within {} ms ({}). Check the address, and that rank 0 was "
+                  "started",
+                  job.rank, to_string(job.address), deadline.given().count(), why));
+}
+
+// Rank 0 sees the ranks of its own host under names that mean another host elsewhere.
+HostPort reach(const Contact& contact, const Descriptor& rank_0) {
+  const std::string host(contact.host, strnlen(contact.host, sizeof contact.host));
+  return {is_loopback(host) ? peer_host(rank_0) : host, static_cast<std::uint16_t>(contact.port)};
+}
+
+Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
+  const Listener listener = listen_on({job.address.host, 0});
+  Mesh mesh;
+  mesh.peers.resize(static_cast<std::size_t>(job.size));
+  Answer answer;
+  std::vector<Contact> contacts(mesh.peers.size());
+  Descriptor rank_0 = greet(job, listener.port, deadline, answer);
+  mesh.token = answer.token;
+  if (!receive_all(rank_0, std::as_writable_bytes(std::span(contacts)), deadline))
+    throw_missing(job.rank, 0, job.rank, 0, fmt::format("rank {}: rank 0 ended while the ranks were met", job.rank));
+  for (int rank = 1; rank < job.rank; ++rank) {
+    std::string why;
+    const HostPort there = reach(contacts[static_cast<std::size_t>(rank)], rank_0);
+    Descriptor socket = connect_once(there, deadline, why);
+    if (!socket || !send_one(socket, hello_of(job, 0, mesh.token), deadline))
+      throw_missing(job.rank, rank, job.rank, 0,
+                    fmt::format("rank {}: rank {} cannot be reached at {} ({}). Every process must reach every other",
+                                job.rank, rank, to_string(there), why));
+    mesh.peers[static_cast<std::size_t>(rank)] = std::move(socket);
+  }
+  int missing = job.size - 1 - job.rank;
+  Reception reception(listener, deadline);
+  const bool all = missing == 0 || reception.run([&](Reception::Caller caller) {
+    const int rank = caller.hello.rank;
+    if (caller.hello.token != mesh.token || rank <= job.rank || rank >= job.size) return false;
+    Descriptor& place = mesh.peers[static_cast<std::size_t>(rank)];
+    if (place) return false;
+    place = std::move(caller.socket);
+    return --missing == 0;
+  });
+  for (int rank = job.rank + 1; !all && rank < job.size; ++rank)
+    if (!mesh.peers[static_cast<std::size_t>(rank)])
+      throw_missing(
+          job.rank, rank, job.rank, 0,
+          fmt::format("rank {}: rank {} did not connect within {} ms", job.rank, rank, deadline.given().count()));
+  mesh.peers[0] = std::move(rank_0);
+  return mesh;
+}
+
+}  // namespace
+
+Mesh join(const Job& job, const Deadline& deadline) {
+  if (job.name.size() >= kNameBytes)
+    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the job's name has {} characters; the limit is {}",
+                                                         job.rank, job.name.size(), kNameBytes - 1));
+  return job.rank == 0 ? receive_all_ranks(job, deadline) : meet_all_ranks(job, deadline);
+}
+
+}  // namespace ferry::net

@@ -1,0 +1,210 @@
+#include "net/meeting.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "net/missing.h"
+#include "shared/sizes.h"
+
+namespace ferry::net {
+namespace {
+
+constexpr std::uint32_t kFrameMagic = 0x46525259;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a part
+
+bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+Meeting::Meeting(const Job& job, std::chrono::milliseconds deadline) : rank_(job.rank) {
+  if (job.size < 1 || job.size > kMaxRanks || job.rank < 0 || job.rank >= job.size)
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("rank {} of {} ranks: there are 1 to {} ranks, numbered from 0", job.rank, job.size, kMaxRanks));
+  const Deadline until(std::min(deadline, kMaxDeadline));
+  Mesh mesh = join(job, until);
+  token_ = mesh.token;
+  links_.resize(mesh.peers.size());
+  for (std::size_t rank = 0; rank < links_.size(); ++rank) links_[rank].socket = std::move(mesh.peers[rank]);
+  const std::byte here{1};  // nobody leaves before all are connected to all
+  std::vector<std::byte> all(links_.size());
+  all_gather(std::span(&here, 1), all, {}, std::chrono::milliseconds(std::max(1, until.milliseconds_left())));
+}
+
+void Meeting::queue(Link& link, Kind kind, std::span<const std::byte> bytes) {
+  const Header header{kFrameMagic, kind, turn_, bytes.size()};
+  const auto head = std::as_bytes(std::span(&header, 1));
+  link.out.insert(link.out.end(), head.begin(), head.end());
+  link.out.insert(link.out.end(), bytes.begin(), bytes.end());
+}
+
+// As much as goes without waiting.
+void Meeting::flush(Link& link) {
+  std::size_t sent = 0;
+  while (link.socket && sent < link.out.size()) {
+    const ssize_t step = send(link.socket.get(), link.out.data() + sent, link.out.size() - sent, MSG_NOSIGNAL);
+    if (step > 0)
+      sent += static_cast<std::size_t>(step);
+    else if (is_transient(errno))
+      break;
+    else
+      sent = link.out.size();  // nobody reads it any more; what the other end had sent may still be read
+  }
+  link.out.erase(link.out.begin(), link.out.begin() + static_cast<std::ptrdiff_t>(sent));
+}
+
+void Meeting::receive(int rank) {
+  Link& from = link(rank);
+  std::byte chunk[65536];
+  while (from.socket) {
+    const ssize_t got = recv(from.socket.get(), chunk, sizeof chunk, 0);
+    if (got > 0) {
+      from.in.insert(from.in.end(), chunk, chunk + got);
+      continue;
+    }
+    if (got < 0 && is_transient(errno)) break;
+    from.socket.reset();  // its process ended, or left the world
+  }
+  take_frames(rank);
+}
+
+void Meeting::take_frames(int rank) {
+  Link& from = link(rank);
+  std::size_t at = 0;
+  Header header{};
+  while (from.in.size() - at >= sizeof header) {
+    std::memcpy(&header, from.in.data() + at, sizeof header);
+    if (header.magic != kFrameMagic || header.bytes > kMostBytes) {
+      from.socket.reset();
+      from.in.clear();
+      return;
+    }
+    const auto bytes = static_cast<std::size_t>(header.bytes);
+    if (from.in.size() - at - sizeof header < bytes) break;
+    const std::byte* body = from.in.data() + at + sizeof header;
+    at += sizeof header + bytes;
+    if (header.turn < turn_) continue;  // of a call that has failed here
+    if (header.kind == Kind::part) {
+      from.parts[header.turn].assign(body, body + bytes);
+    } else if (bytes == sizeof(std::int32_t)) {
+      std::int32_t missing = -1;
+      std::memcpy(&missing, body, sizeof missing);
+      failures_.emplace(header.turn, Failure{missing, rank});
+    }
+  }
+  from.in.erase(from.in.begin(), from.in.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+// -1 where all parts of this turn are there, or, with `only_ended`, where all others may still come.
+int Meeting::first_missing(const RankMask& mask, bool only_ended) const {
+  for (int peer = 0; peer < size(); ++peer) {
+    const Link& link = links_[static_cast<std::size_t>(peer)];
+    if (peer == rank_ || is_masked(mask, peer) || link.parts.contains(turn_)) continue;
+    if (!only_ended || !link.socket) return peer;
+  }
+  return -1;
+}
+
+bool Meeting::is_done(const RankMask& mask) const {
+  if (first_missing(mask, false) >= 0) return false;
+  for (int peer = 0; peer < size(); ++peer)
+    if (!is_masked(mask, peer) && !links_[static_cast<std::size_t>(peer)].out.empty()) return false;
+  return true;
+}
+
+void Meeting::wait(const RankMask& mask, const Deadline& deadline) {
+  std::vector<pollfd> watched;
+  std::vector<int> ranks;
+  for (int peer = 0; peer < size(); ++peer) {
+    const Link& each = link(peer);
+    if (!each.socket || is_masked(mask, peer)) continue;
+    watched.push_back({each.socket.get(), static_cast<short>(POLLIN | (each.out.empty() ? 0 : POLLOUT)), 0});
+    ranks.push_back(peer);
+  }
+  poll(watched.data(), watched.size(), deadline.milliseconds_left());
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    if (watched[i].revents == 0) continue;
+    if ((watched[i].revents & POLLOUT) != 0) flush(link(ranks[i]));
+    if ((watched[i].revents & ~POLLOUT) != 0) receive(ranks[i]);
+  }
+}
+
+void Meeting::fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline) {
+  const std::int32_t missing = failure.missing;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ || is_masked(mask, peer) || failure.reported_by != rank_) continue;
+    queue(link(peer), Kind::failed, std::as_bytes(std::span(&missing, 1)));
+    flush(link(peer));
+  }
+  const bool ended = failure.reported_by == rank_ && !links_[static_cast<std::size_t>(missing)].socket;
+  const std::string advice = "Check that it is alive and makes the same calls, or give a mask that names it";
+  std::string what;
+  if (missing == rank_)
+    what = fmt::format(
+        "rank {}: rank {} gave up on this rank in set-up call {}, to which it came too late. Make the "
+        "same calls on all ranks, or give a longer deadline",
+        rank_, failure.reported_by, turn_);
+  else if (ended)
+    what = fmt::format("rank {}: rank {} ended before set-up call {}. {}", rank_, missing, turn_, advice);
+  else if (failure.reported_by != rank_)
+    what = fmt::format("rank {}: rank {} did not come to set-up call {}, as rank {} reports. {}", rank_, missing, turn_,
+                       failure.reported_by, advice);
+  else
+    what = fmt::format("rank {}: rank {} did not come to set-up call {} within {} ms. {}", rank_, missing, turn_,
+                       deadline.count(), advice);
+  throw_missing(rank_, missing, failure.reported_by, turn_, what);
+}
+
+void Meeting::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                         std::chrono::milliseconds deadline) {
+  if (all.size() != mine.size() * links_.size())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: all_gather: `all` has {} bytes; it must have {} x {}", rank_, all.size(), size(),
+                            mine.size()));
+  if (is_masked(mask, rank_))
+    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
+  ++turn_;
+  const Deadline until(std::min(deadline, kMaxDeadline));
+  failures_.erase(failures_.begin(), failures_.lower_bound(turn_));
+  for (int peer = 0; peer < size(); ++peer) {
+    Link& each = link(peer);
+    each.parts.erase(each.parts.begin(), each.parts.lower_bound(turn_));
+    if (peer == rank_ || is_masked(mask, peer)) continue;
+    queue(each, Kind::part, mine);
+    flush(each);
+  }
+  for (int peer = 0; peer < size(); ++peer)
+    if (!is_masked(mask, peer)) receive(peer);
+  for (;;) {
+    // Before the parts: those of a call that the others gave up may be there all the same.
+    const auto told = failures_.find(turn_);
+    if (told != failures_.end() && !is_masked(mask, told->second.reported_by)) fail(mask, told->second, deadline);
+    if (is_done(mask)) break;
+    const int ended = first_missing(mask, true);
+    if (ended >= 0) fail(mask, {ended, rank_}, deadline);
+    if (until.has_passed()) {
+      const int missing = first_missing(mask, false);
+      if (missing >= 0) fail(mask, {missing, rank_}, deadline);
+      break;  // all have come; one of them is slow to read, and the system goes on sending to it
+    }
+    wait(mask, until);
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    std::byte* to = all.data() + static_cast<std::size_t>(peer) * mine.size();
+    std::fill_n(to, mine.size(), std::byte{0});
+    if (is_masked(mask, peer)) continue;
+    const std::span<const std::byte> part = peer == rank_ ? mine : std::span<const std::byte>(link(peer).parts[turn_]);
+    if (part.size() != mine.size())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: all_gather: rank {} gave {} bytes and this rank {}; all must give the same",
+                              rank_, peer, part.size(), mine.size()));
+    std::copy_n(part.begin(), part.size(), to);
+  }
+}
+
+}  // namespace ferry::net

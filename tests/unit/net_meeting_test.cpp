@@ -1,0 +1,285 @@
+// Processes that meet by TCP, here as threads: all_gather, missing ranks, strangers, and what is refused.
+#include "net/meeting.h"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "ferry/error.h"
+
+namespace ferry::net {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr milliseconds kLong{20'000};
+constexpr milliseconds kShort{300};
+
+HostPort free_address() { return {"127.0.0.1", listen_on({"127.0.0.1", 0}).port}; }
+
+Job job(const HostPort& address, int rank, int size, const std::string& name) {
+  Job made;
+  made.address = address;
+  made.rank = rank;
+  made.size = size;
+  made.name = name;
+  return made;
+}
+
+// Runs body(rank) on a thread for each rank; an error is that rank's answer.
+std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& body) {
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const Error& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+std::vector<int> gather(Meeting& meeting, int value, const RankMask& mask = {}, milliseconds deadline = kLong) {
+  std::vector<int> all(static_cast<std::size_t>(meeting.size()), -1);
+  meeting.all_gather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+  return all;
+}
+
+int missing_in(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const PeerMissing& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(error.record().missing_rank)));
+    return error.record().missing_rank;
+  }
+  return -1;
+}
+
+TEST(Meeting, GathersFromAllRanksAgainAndAgain) {
+  for (const int ranks : {1, 2, 5, 9}) {
+    const HostPort address = free_address();
+    const auto errors = on_ranks(ranks, [&](int rank) {
+      Meeting meeting(job(address, rank, ranks, "job"), kLong);
+      EXPECT_EQ(meeting.rank(), rank);
+      EXPECT_EQ(meeting.size(), ranks);
+      for (int turn = 0; turn < 50; ++turn) {
+        const std::vector<int> all = gather(meeting, 100 * turn + rank);
+        for (int peer = 0; peer < ranks; ++peer) EXPECT_EQ(all[static_cast<std::size_t>(peer)], 100 * turn + peer);
+      }
+    });
+    EXPECT_THAT(errors, testing::Each("")) << ranks;
+  }
+}
+
+TEST(Meeting, CarriesPartsThatNoSocketHoldsAtOnce) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  const HostPort address = free_address();
+  const auto errors = on_ranks(3, [&](int rank) {
+    Meeting meeting(job(address, rank, 3, ""), kLong);
+    const std::vector<std::byte> mine(kBytes, static_cast<std::byte>(rank + 1));
+    std::vector<std::byte> all(3 * kBytes);
+    meeting.all_gather(mine, all, {}, kLong);
+    for (std::size_t i = 0; i < all.size(); i += 4099) ASSERT_EQ(all[i], static_cast<std::byte>(i / kBytes + 1));
+  });
+  EXPECT_THAT(errors, testing::Each(""));
+}
+
+TEST(Meeting, GivesAllRanksOneToken) {
+  const HostPort address = free_address();
+  std::vector<std::uint64_t> tokens(3);
+  on_ranks(
+      3, [&](int rank) { tokens[static_cast<std::size_t>(rank)] = Meeting(job(address, rank, 3, ""), kLong).token(); });
+  EXPECT_NE(tokens[0], 0u);
+  EXPECT_THAT(tokens, testing::Each(tokens[0]));
+}
+
+TEST(Meeting, NamesTheRankThatNeverStarts) {
+  const HostPort address = free_address();
+  for (const int missing : {0, 2}) {
+    std::vector<int> named(4, -1);
+    on_ranks(4, [&](int rank) {
+      if (rank == missing) return;
+      named[static_cast<std::size_t>(rank)] =
+          missing_in([&] { Meeting(job(address, rank, 4, ""), rank == 0 || missing == 0 ? kShort : kLong); });
+    });
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(named[static_cast<std::size_t>(rank)], rank == missing ? -1 : missing) << "rank " << rank;
+  }
+}
+
+TEST(Meeting, NamesTheRankThatDoesNotCome) {
+  const HostPort address = free_address();
+  std::vector<int> named(4, -1);
+  on_ranks(4, [&](int rank) {
+    Meeting meeting(job(address, rank, 4, ""), kLong);
+    // Rank 3 gives up early; the others, which would wait long, hear of rank 1 from it.
+    if (rank != 1)
+      named[static_cast<std::size_t>(rank)] =
+          missing_in([&] { gather(meeting, rank, {}, rank == 3 ? kShort : kLong); });
+    if (rank == 1) {
+      pause(4 * kShort);
+      EXPECT_EQ(missing_in([&] { gather(meeting, rank); }), 1) << "it comes too late and is told so";
+    }
+    const std::vector<int> all = gather(meeting, 7 + rank);
+    EXPECT_THAT(all, testing::ElementsAre(7, 8, 9, 10)) << "the next call works";
+  });
+  EXPECT_THAT(named, testing::ElementsAre(1, -1, 1, 1));
+}
+
+TEST(Meeting, MissesARankThatEndedWithoutWaiting) {
+  const HostPort address = free_address();
+  for (const int ends : {0, 2}) {
+    std::vector<int> named(3, -1);
+    const auto errors = on_ranks(3, [&](int rank) {
+      auto meeting = std::make_unique<Meeting>(job(address, rank, 3, ""), kLong);
+      gather(*meeting, rank);
+      if (rank == ends) return;
+      named[static_cast<std::size_t>(rank)] = missing_in([&] { gather(*meeting, rank, {}, std::chrono::hours(1)); });
+      RankMask mask(3);
+      mask[static_cast<std::size_t>(ends)] = true;
+      std::vector<int> expected{1, 2, 3};
+      expected[static_cast<std::size_t>(ends)] = 0;
+      EXPECT_EQ(gather(*meeting, rank + 1, mask), expected);
+    });
+    EXPECT_THAT(errors, testing::Each(""));
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(named[static_cast<std::size_t>(rank)], rank == ends ? -1 : ends);
+  }
+}
+
+TEST(Meeting, LetsTheLastCallOfARankThatEndsStand) {
+  const HostPort address = free_address();
+  const auto errors = on_ranks(4, [&](int rank) {
+    Meeting meeting(job(address, rank, 4, ""), kLong);
+    if (rank == 2) pause(milliseconds(50));
+    EXPECT_THAT(gather(meeting, rank), testing::ElementsAre(0, 1, 2, 3));
+  });
+  EXPECT_THAT(errors, testing::Each(""));
+}
+
+TEST(Meeting, RefusesAnotherNumberOfRanksWithBothValues) {
+  const HostPort address = free_address();
+  const auto errors = on_ranks(3, [&](int rank) {
+    if (rank == 2)
+      Meeting(job(address, 1, 5, ""), kLong);
+    else
+      Meeting(job(address, rank, 3, ""), rank == 0 ? milliseconds(1000) : kLong);
+  });
+  EXPECT_THAT(errors[2], testing::AllOf(HasSubstr("5"), HasSubstr("3")));
+  EXPECT_THAT(errors[0], testing::AllOf(HasSubstr("rank 2 did not come"), HasSubstr("rank 1 of 5"))) << "and why";
+  EXPECT_THAT(errors[1], HasSubstr("rank 2 did not come"));
+}
+
+TEST(Meeting, RefusesARankThatIsThereAlready) {
+  const HostPort address = free_address();
+  std::thread rank_2;
+  std::string refused;
+  // Threads 1 and 2 both say that they are rank 1. When one of them is refused, rank 2 starts, which all wait for.
+  const auto errors = on_ranks(3, [&](int thread) {
+    try {
+      Meeting meeting(job(address, thread == 0 ? 0 : 1, 3, ""), kLong);
+      EXPECT_THAT(gather(meeting, meeting.rank()), testing::ElementsAre(0, 1, 2));
+    } catch (const Error& error) {
+      refused = error.what();
+      rank_2 = std::thread([&] {
+        Meeting meeting(job(address, 2, 3, ""), kLong);
+        EXPECT_THAT(gather(meeting, 2), testing::ElementsAre(0, 1, 2));
+      });
+    }
+  });
+  rank_2.join();
+  EXPECT_THAT(refused, testing::AllOf(HasSubstr("rank 1"), HasSubstr("already")));
+}
+
+TEST(Meeting, WaitsForItsOwnJobWhileAnotherListens) {
+  const HostPort address = free_address();
+  std::string named;
+  std::thread other([&] {
+    try {
+      Meeting(job(address, 0, 2, "yesterday"), milliseconds(1000));
+    } catch (const PeerMissing& error) {
+      named = error.what();
+    }
+  });
+  const auto errors = on_ranks(2, [&](int rank) {
+    if (rank == 0) other.join();  // its port is free again
+    Meeting meeting(job(address, rank, 2, "today"), kLong);
+    EXPECT_THAT(gather(meeting, rank), testing::ElementsAre(0, 1));
+  });
+  EXPECT_THAT(errors, testing::Each(""));
+  EXPECT_THAT(named, testing::AllOf(HasSubstr("today"), HasSubstr("yesterday")));
+}
+
+TEST(Meeting, LeavesStrangersAlone) {
+  const HostPort address = free_address();
+  std::vector<Descriptor> strangers;
+  std::thread rank_0([&] {
+    Meeting meeting(job(address, 0, 2, ""), kLong);
+    EXPECT_THAT(gather(meeting, 0), testing::ElementsAre(0, 1));
+  });
+  const Deadline deadline(kLong);
+  const char* words[] = {"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "", "NJ", "\x16\x03\x01"};
+  std::string why;
+  while (strangers.empty()) {
+    Descriptor first = connect_once(address, deadline, why);
+    if (first) strangers.push_back(std::move(first));
+  }
+  for (int i = 0; i < 100; ++i) {  // more than are kept waiting, some silent, some gone at once
+    Descriptor stranger = connect_once(address, deadline, why);
+    if (!stranger) continue;
+    const char* word = words[i % 4];
+    send_all(stranger, std::as_bytes(std::span(word, std::strlen(word))), deadline);
+    if (i % 3 != 0) strangers.push_back(std::move(stranger));
+  }
+  Meeting meeting(job(address, 1, 2, ""), kLong);
+  EXPECT_THAT(gather(meeting, 1), testing::ElementsAre(0, 1));
+  rank_0.join();
+}
+
+TEST(Meeting, RefusesPartsOfOtherSizes) {
+  const HostPort address = free_address();
+  const auto errors = on_ranks(2, [&](int rank) {
+    Meeting meeting(job(address, rank, 2, ""), kLong);
+    const std::vector<std::byte> mine(rank == 0 ? 4 : 12);
+    std::vector<std::byte> all(2 * mine.size());
+    meeting.all_gather(mine, all, {}, kLong);
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, testing::AllOf(HasSubstr("4"), HasSubstr("12")));
+}
+
+std::string refusal(const Job& job) {
+  try {
+    const Meeting meeting(job, kShort);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Meeting, RefusesWhatCannotBe) {
+  EXPECT_THAT(refusal(job(HostPort{"127.0.0.1", 1}, 2, 2, "")), HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(refusal(job(HostPort{"127.0.0.1", 1}, 0, 0, "")), HasSubstr("0 ranks"));
+  EXPECT_THAT(refusal(job(HostPort{"127.0.0.1", 1}, 0, 2, std::string(64, 'j'))), HasSubstr("64"));
+  const Listener taken = listen_on({"127.0.0.1", 0});
+  EXPECT_THAT(refusal(job(HostPort{"127.0.0.1", taken.port}, 0, 2, "")), HasSubstr(std::to_string(taken.port)));
+}
+
+TEST(ParseAddress, TakesHostAndPort) {
+  EXPECT_EQ(parse_address("node1:29500").host, "node1");
+  EXPECT_EQ(parse_address("node1:29500").port, 29500);
+  EXPECT_EQ(parse_address("[fd00::2]:7").host, "fd00::2");
+  EXPECT_EQ(to_string(parse_address("[fd00::2]:7")), "[fd00::2]:7");
+  for (const char* bad : {"", "node1", ":5", "node1:", "node1:0", "node1:65536", "node1:5x", "fd00::2:7", "a:-1"})
+    EXPECT_THROW(parse_address(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace ferry::net
