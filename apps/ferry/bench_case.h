@@ -33,7 +33,8 @@ struct BenchCase {
   Reduction reduction = Reduction::by_rank;
   RoutingKind routing = RoutingKind::uniform;
   double zipf_exponent = 1.0;
-  int workers = 1;
+  int workers = 1;     // CPU ranks
+  int max_blocks = 0;  // GPU ranks; 0: no limit
   BenchEffort effort;
 };
 

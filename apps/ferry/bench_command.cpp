@@ -7,11 +7,14 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "ferry/bench_exchange.h"
+#include "ferry/bench_gpu.h"
 #include "ferry/bench_report.h"
 #include "ferry/models.h"
 #include "ferry/progress.h"
+#include "ferry/ranks.h"
 
 namespace ferry::app {
 namespace {
@@ -34,6 +37,7 @@ struct BenchOptions {
   Shape shape{2, 64, 8, 1, 7168};
   double zipf_exponent = 1.0;
   int workers = 1;
+  int max_blocks = 0;
   BenchEffort effort;
   std::string backend = "auto";
   std::string output;
@@ -54,7 +58,7 @@ std::vector<std::string> names_of(const std::map<std::string, Value>& map) {
 }
 
 void add_shape_options(CLI::App& command, BenchOptions& options) {
-  command.add_option("--ranks", options.shape.ranks, "ranks, each a thread")
+  command.add_option("--ranks,--gpus", options.shape.ranks, "ranks, each a thread or a GPU")
       ->check(CLI::Range(1, kMaxRanksPerNode))
       ->capture_default_str();
   command.add_option("--experts", options.shape.experts, "experts over all ranks")->capture_default_str();
@@ -92,13 +96,17 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
   add_list(command, "--combine", options.reductions, "how results are reduced", names_of(kReductions));
   add_list(command, "--model", options.models, "named shapes, in place of --experts, --top-k and --hidden", models)
       ->excludes("--experts", "--top-k", "--hidden");
-  command.add_option("--workers", options.workers, "threads that work for each rank")
+  command.add_option("--workers", options.workers, "CPU: threads that work for each rank")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  command.add_option("--backend", options.backend, "which ranks to use")
-      ->check(CLI::IsMember({"auto", "cpu"}))
+  command.add_option("--max-blocks", options.max_blocks, "GPUs: most blocks of a kernel; 0: no limit")
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  command.add_flag("--baseline", options.baseline, "also measure the same exchange written with MPI_Alltoallv");
+  command.add_option("--backend", options.backend, "which ranks to use: auto takes GPUs where there are enough")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_flag("--baseline", options.baseline,
+                   "also measure what one would use instead: the exchange written with MPI_Alltoallv, or on GPUs NCCL");
   command.add_flag("--json", options.json, "print one JSON object a line");
   command.add_option("--output", options.output, "append the JSON lines to this file");
 }
@@ -135,6 +143,7 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   bench.shape = named.shape;
   bench.zipf_exponent = options.zipf_exponent;
   bench.workers = options.workers;
+  bench.max_blocks = options.max_blocks;
   bench.effort = options.effort;
   for (const AnyFormat& format : formats_of(options))
     for (const std::string& reduction : codecs ? std::vector{options.reductions[0]} : options.reductions)
@@ -153,40 +162,104 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   return cases;
 }
 
-BenchResult measure(const BenchCase& bench, bool baseline) {
-  if (is_codec(bench.operation)) return {bench, measure_codec(bench), {}};
-  BenchResult result{bench, measure_exchange(bench), {}};
-  if (baseline) result.baseline = measure_baseline(bench);
-  return result;
+// Measures one line after the other, and says the results of a table.
+class Measurer {
+ public:
+  virtual ~Measurer() = default;
+  virtual Json measure(const BenchCase& bench) = 0;
+  virtual std::string table() = 0;  // of the lines since the last table
+};
+
+class CpuMeasurer final : public Measurer {
+ public:
+  CpuMeasurer(bool baseline, std::string command) : baseline_(baseline), command_(std::move(command)) {
+    if (baseline_) require_baseline();
+  }
+  Json measure(const BenchCase& bench) override {
+    if (is_codec(bench.operation))
+      results_.push_back({bench, measure_codec(bench), {}});
+    else
+      results_.push_back({bench, measure_exchange(bench), {}});
+    if (baseline_ && !is_codec(bench.operation)) results_.back().baseline = measure_baseline(bench);
+    return to_json(results_.back(), command_);
+  }
+  std::string table() override { return to_text(std::exchange(results_, {})); }
+
+ private:
+  bool baseline_;
+  std::string command_;
+  std::vector<BenchResult> results_;
+};
+
+class GpuMeasurer final : public Measurer {
+ public:
+  GpuMeasurer(int ranks, bool baseline, std::string command)
+      : baseline_(baseline), command_(std::move(command)), bench_(make_gpu_bench(ranks, baseline)) {}
+  Json measure(const BenchCase& bench) override {
+    if (results_.empty() || !differ_in_operation_only(bench, results_.back().bench))
+      results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_)});
+    else  // operations are measured together
+      results_.push_back({bench, &bench_->speeds(), results_.back().measured});
+    return to_json(results_.back(), bench_->hardware(), command_);
+  }
+  std::string table() override { return to_text(std::exchange(results_, {}), bench_->hardware()); }
+
+ private:
+  static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
+    return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.routing == b.routing;
+  }
+  bool baseline_;
+  std::string command_;
+  std::unique_ptr<GpuBench> bench_;
+  std::vector<GpuResult> results_;
+};
+
+// Tables of lines: one for each shape, and one for its codecs.
+std::vector<std::vector<BenchCase>> tables_of(const BenchOptions& options) {
+  std::vector<std::vector<BenchCase>> tables;
+  for (const NamedShape& named : shapes_of(options))
+    for (const bool codecs : {false, true})
+      if (std::vector<BenchCase> cases = cases_of(options, named, codecs); !cases.empty())
+        tables.push_back(std::move(cases));
+  return tables;
+}
+
+bool runs_on_gpus(const BenchOptions& options) {
+  const Backend& chosen = choose_backend(options.backend, options.shape.ranks);
+  require_ranks(chosen, options.shape.ranks, 1);
+  const bool gpus = chosen.name == std::string("cuda");
+  if (gpus && options.workers != 1)
+    throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
+  if (!gpus && options.max_blocks != 0)
+    throw Error(ErrorKind::invalid_argument, "--max-blocks: is for GPUs; add --backend cuda, or leave it out");
+  return gpus;
 }
 
 void run_bench(const BenchOptions& options, const std::string& command) {
-  if (options.baseline) require_baseline();
-  std::vector<std::vector<BenchCase>> tables;
+  const std::vector<std::vector<BenchCase>> tables = tables_of(options);
   std::int64_t count = 0;
-  for (const NamedShape& named : shapes_of(options))
-    for (const bool codecs : {false, true})
-      if (std::vector<BenchCase> cases = cases_of(options, named, codecs); !cases.empty()) {
-        count += static_cast<std::int64_t>(cases.size());
-        tables.push_back(std::move(cases));
-      }
+  for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
   std::ofstream file;
   if (!options.output.empty()) {
     file.open(options.output, std::ios::app);
     if (!file) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", options.output));
   }
+  const bool gpus = runs_on_gpus(options);
+  CpuMeasurer cpu(options.baseline && !gpus, command);
+  std::unique_ptr<GpuMeasurer> gpu;  // measures the machine first, so only where a line needs it
   Progress progress("bench: lines", count);
   for (const std::vector<BenchCase>& cases : tables) {
-    std::vector<BenchResult> results;
+    const bool on_gpu = gpus && !is_codec(cases.front().operation);
+    if (on_gpu && gpu == nullptr) gpu = std::make_unique<GpuMeasurer>(options.shape.ranks, options.baseline, command);
+    Measurer& measurer = on_gpu ? static_cast<Measurer&>(*gpu) : cpu;
     for (const BenchCase& bench : cases) {
-      results.push_back(measure(bench, options.baseline));
-      const std::string line = to_json(results.back(), command).dump() + "\n";
+      const std::string line = measurer.measure(bench).dump() + "\n";
       if (options.json) print(line);
       if (file.is_open() && !(file << line << std::flush))
         throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", options.output));
       progress.advance();
     }
-    if (!options.json) print(to_text(results) + "\n");
+    if (!options.json) print(measurer.table() + "\n");
   }
 }
 
@@ -214,7 +287,7 @@ void run_worker(const BenchOptions& options) {
 
 void add_bench_command(CLI::App& app) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* bench = app.add_subcommand("bench", "measure the exchange, the codecs, the wire and an MPI baseline");
+  CLI::App* bench = app.add_subcommand("bench", "measure the exchange, the codecs, the wire and a baseline");
   add_shape_options(*bench, *options);
   add_sweep_options(*bench, *options);
   bench->callback([options] { run_bench(*options, command_line()); });

@@ -1,4 +1,4 @@
-// What the commands need of GPUs, without a CUDA header. cuda/ has it where CUDA was found; no_cuda.cpp says what is
+// What the commands need of GPUs, without a CUDA header. gpu/ has it where CUDA was found; no_cuda.cpp says what is
 // missing in builds without.
 #pragma once
 

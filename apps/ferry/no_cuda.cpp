@@ -1,4 +1,5 @@
 // GPUs in a build without CUDA: none, and the reason.
+#include "ferry/bench_gpu.h"
 #include "ferry/gpu.h"
 
 namespace ferry::app {
@@ -17,6 +18,7 @@ std::string cuda_versions() { return {}; }
 std::vector<std::unique_ptr<World>> make_gpu_worlds(const std::vector<int>&, bool) {
   throw Error(ErrorKind::unsupported, kWhy);
 }
+std::unique_ptr<GpuBench> make_gpu_bench(int, bool) { throw Error(ErrorKind::unsupported, kWhy); }
 std::unique_ptr<RankCalls> make_gpu_calls(int, const Shape&, const RowLayout&) {
   throw Error(ErrorKind::unsupported, kWhy);
 }

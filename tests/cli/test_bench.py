@@ -5,7 +5,7 @@ import unittest
 
 from support import FerryTestCase, ferry
 
-FEW = ["--iterations", 3, "--json"]
+FEW = ["--backend", "cpu", "--iterations", 3, "--json"]
 
 
 def encoded_bytes(format_name, hidden):
@@ -85,7 +85,7 @@ class BenchTestCase(FerryTestCase):
             self.assert_refused(done, 1, "--baseline needs", "install")
 
     def test_baseline_without_mpirun(self):
-        done = ferry("bench", "--baseline", "--tokens", 1, env={"PATH": str(self.folder)})
+        done = ferry("bench", "--backend", "cpu", "--baseline", "--tokens", 1, env={"PATH": str(self.folder)})
         self.assert_refused(done, 1, "--baseline needs", "openmpi-bin")
 
 
@@ -101,6 +101,8 @@ class RefusalTestCase(FerryTestCase):
             (["--model", "deepseek-v9"], ["--model", "deepseek-v9"]),
             (["--model", "kimi-k2", "--experts", 8], ["--model", "--experts"]),
             (["--output", self.folder / "none" / "x.jsonl"], ["--output", "none"]),
+            (["--backend", "cpu", "--max-blocks", 24], ["--max-blocks", "GPUs"]),
+            (["--backend", "cpu", "--ranks", 73, "--experts", 73], ["--ranks", "72"]),
         ):
             with self.subTest(arguments=arguments):
                 self.assert_refused(ferry("bench", *arguments), 2, *words)

@@ -85,11 +85,42 @@ class CommandsTestCase(FerryTestCase):
         self.assertTrue(all(line["ok"] for line in json.loads(done.stdout)["formats"]))
 
 
+@unittest.skipIf(GPUS < 2, WHY_NONE or "one GPU was found; a wire takes two")
+class BenchTestCase(FerryTestCase):
+    """What a record holds. Nothing here looks at a time."""
+
+    def records(self, *arguments):
+        done = ferry("bench", "--backend", "cuda", "--iterations", 3, "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_records_are_complete(self):
+        records = self.records("--ranks", 2, "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", "1,40",
+                               "--operation", "dispatch,combine,pair", "--format", "fp8_block128,nvfp4")
+        self.assertEqual(len(records), 12)
+        for record in records:
+            for key in ("time_us", "bytes", "wire", "floor_us", "bound_us", "ratio_to_bound", "policy", "hardware"):
+                self.assertIn(key, record)
+            self.assertEqual(record["backend"], "cuda")
+            self.assertEqual(len(record["wire"]["points"]), 5)
+
+    def test_options(self):
+        for options in (["--combine", "exact"], ["--routing", "zipf"], ["--max-blocks", 24]):
+            with self.subTest(options=options):
+                (record,) = self.records("--gpus", 2, "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", 9,
+                                         *options)
+                self.assertEqual(record["shape"]["ranks"], 2)
+
+    def test_workers_are_refused(self):
+        done = ferry("bench", "--backend", "cuda", "--ranks", 2, "--workers", 2)
+        self.assert_refused(done, 2, "--workers", "CPU")
+
+
 @unittest.skipIf(GPUS != 0, "there are GPUs")
 class NoGpuTestCase(FerryTestCase):
     def test_refusal_says_what_is_missing(self):
         arrays = self.save(make_layer())
-        for arguments in (["demo"], ["info"], ["verify"], ["layer", "--ranks", 2, *arrays, "--output",
+        for arguments in (["demo"], ["info"], ["verify"], ["bench"], ["layer", "--ranks", 2, *arrays, "--output",
                                                            self.folder / "y.npy"]):
             with self.subTest(arguments=arguments[0]):
                 self.assert_refused(ferry(*arguments, "--backend", "cuda"), 1, "--backend cuda", WHY_NONE,

@@ -1,0 +1,171 @@
+// Records and tables of GPU measurements.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ferry/bench_gpu.h"
+#include "ferry/ferry.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr double kMicro = 1e6;
+
+double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
+double micros(double seconds) { return rounded(seconds * kMicro, 100); }
+
+Json times_json(const BenchSamples& samples) {
+  return {{"min", micros(samples.at(0))},
+          {"median", micros(samples.at(0.5))},
+          {"p90", micros(samples.at(0.9))},
+          {"p99", micros(samples.at(0.99))},
+          {"iterations", samples.seconds.size()}};
+}
+
+Json bytes_json(const GpuResult& result) {
+  const auto phase = [](const PhaseBytes& bytes) {
+    return Json{{"wire", std::llround(bytes.wire)}, {"device", std::llround(bytes.device)}};
+  };
+  Json json = {{"of", "the busiest rank"}};
+  if (result.bench.operation != BenchOperation::combine) json["dispatch"] = phase(result.measured.bytes.dispatch);
+  if (result.bench.operation != BenchOperation::dispatch) json["combine"] = phase(result.measured.bytes.combine);
+  return json;
+}
+
+Json policy_json(const GpuResult& result) {
+  const BenchCase& bench = result.bench;
+  Json policy = {{"input_sets", result.measured.input_sets},
+                 {"input_set_bytes", std::llround(result.measured.set_bytes)},
+                 {"combine", to_string(bench.reduction)},
+                 {"routing", to_string(bench.routing)}};
+  if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
+  policy["max_blocks"] = bench.max_blocks;
+  policy["rounds_in_graph"] =
+      bench.operation == BenchOperation::dispatch ? result.measured.dispatch_chain : result.measured.pair_chain;
+  if (bench.operation == BenchOperation::combine) policy["taken_as"] = "pair less median dispatch";
+  return policy;
+}
+
+Json wire_json(const GpuSpeeds& speeds) {
+  Json points = Json::array();
+  for (const GpuSpeeds::Point& point : speeds.wire)
+    points.push_back({{"bytes", std::llround(point.bytes)},
+                      {"us", micros(point.seconds)},
+                      {"gb_per_s", rounded(point.bytes / point.seconds * 1e-9, 10)},
+                      {"blocks", point.blocks}});
+  return {{"gb_per_s", rounded(speeds.wire_bytes_per_second * 1e-9, 10)},
+          {"latency_us", micros(speeds.wire_latency)},
+          {"counts", "bytes out of a rank, all ranks to all others at once"},
+          {"method", "bulk copies from shared memory"},
+          {"points", points},
+          {"copy_gb_per_s", rounded(speeds.copy_bytes_per_second * 1e-9, 10)}};
+}
+
+// What of NCCL stands beside the operation.
+double baseline_seconds(const GpuResult& result) {
+  const NcclTimes& nccl = *result.measured.baseline;
+  if (result.bench.operation == BenchOperation::dispatch) return nccl.all_gather;
+  if (result.bench.operation == BenchOperation::combine) return nccl.reduce_scatter;
+  return nccl.all_gather + nccl.reduce_scatter;
+}
+
+std::vector<Column> columns(bool with_baseline) {
+  std::vector<Column> columns = {{"operation", "operation", true},
+                                 {"format", "format", true},
+                                 {"combine", "combine", true},
+                                 {"routing", "routing", true},
+                                 {"tokens", "n"},
+                                 {"min", "min us"},
+                                 {"median", "median us"},
+                                 {"p99", "p99 us"},
+                                 {"wire", "wire bytes"},
+                                 {"floor", "floor us"},
+                                 {"ratio", "x floor"},
+                                 {"bound", "bound us"},
+                                 {"bound_ratio", "x bound"}};
+  if (with_baseline) columns.insert(columns.end(), {{"nccl", "NCCL us"}, {"nccl_ratio", "x NCCL"}});
+  return columns;
+}
+
+std::vector<Cell> cells_of(const GpuResult& result, bool with_baseline) {
+  const BenchSamples samples = result.measured.samples(result.bench.operation);
+  const GpuBytes& bytes = result.measured.bytes;
+  double wire = 0;
+  if (result.bench.operation != BenchOperation::combine) wire += bytes.dispatch.wire;
+  if (result.bench.operation != BenchOperation::dispatch) wire += bytes.combine.wire;
+  std::vector<Cell> cells = {text_cell(to_string(result.bench.operation)),
+                             text_cell(result.bench.format.name()),
+                             text_cell(to_string(result.bench.reduction)),
+                             text_cell(to_string(result.bench.routing)),
+                             count_cell(result.bench.shape.max_tokens),
+                             number_cell(samples.at(0) * kMicro, 1),
+                             number_cell(samples.at(0.5) * kMicro, 1),
+                             number_cell(samples.at(0.99) * kMicro, 1),
+                             bytes_cell(static_cast<std::uint64_t>(wire)),
+                             number_cell(result.floor_seconds() * kMicro, 1),
+                             number_cell(samples.at(0.5) / result.floor_seconds(), 2),
+                             number_cell(result.bound_seconds() * kMicro, 1),
+                             number_cell(samples.at(0.5) / result.bound_seconds(), 2)};
+  if (!with_baseline) return cells;
+  cells.push_back(number_cell(baseline_seconds(result) * kMicro, 1));
+  cells.push_back(number_cell(samples.at(0.5) / baseline_seconds(result), 2));
+  return cells;
+}
+
+}  // namespace
+
+Json to_json(const GpuResult& result, const std::string& hardware, const std::string& command) {
+  const BenchCase& bench = result.bench;
+  const BenchSamples samples = result.measured.samples(bench.operation);
+  Json shape = {{"ranks", bench.shape.ranks},
+                {"experts", bench.shape.experts},
+                {"top_k", bench.shape.top_k},
+                {"hidden", bench.shape.hidden},
+                {"tokens", bench.shape.max_tokens}};
+  if (!bench.model.empty()) shape["model"] = bench.model;
+  Json json = {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+               {"version", kVersion},
+               {"hardware", {{"gpus", hardware}}},
+               {"command", command},
+               {"backend", "cuda"},
+               {"operation", to_string(bench.operation)},
+               {"format", bench.format.name()},
+               {"shape", shape},
+               {"policy", policy_json(result)},
+               {"time_us", times_json(samples)},
+               {"bytes", bytes_json(result)},
+               {"memory_bytes_per_rank", result.measured.memory_bytes},
+               {"wire", wire_json(*result.speeds)},
+               {"floor_us", micros(result.floor_seconds())},
+               {"ratio_to_floor", rounded(samples.at(0.5) / result.floor_seconds(), 1000)},
+               {"bound_us", micros(result.bound_seconds())},
+               {"ratio_to_bound", rounded(samples.at(0.5) / result.bound_seconds(), 1000)}};
+  if (!result.measured.baseline) return json;
+  const NcclTimes& nccl = *result.measured.baseline;
+  json["baseline"] = {{"name", "NCCL, bf16"},
+                      {"library", nccl.library},
+                      {"all_gather_us", micros(nccl.all_gather)},
+                      {"reduce_scatter_us", micros(nccl.reduce_scatter)},
+                      {"all_to_all_us", micros(nccl.all_to_all)},
+                      {"time_us", {{"median", micros(baseline_seconds(result))}}}};
+  json["ratio_to_baseline"] = rounded(samples.at(0.5) / baseline_seconds(result), 1000);
+  return json;
+}
+
+std::string to_text(const std::vector<GpuResult>& results, const std::string& hardware) {
+  const bool with_baseline = results.front().measured.baseline.has_value();
+  Table table(columns(with_baseline));
+  for (const GpuResult& result : results) table.add_row(cells_of(result, with_baseline));
+  const BenchCase& bench = results.front().bench;
+  const GpuSpeeds& speeds = *results.front().speeds;
+  return fmt::format(
+      "{}ranks={} experts={} top_k={} hidden={}{}, {}\nwire {:.1f} GB/s + {:.1f} us, copies in device memory {:.0f} "
+      "GB/s\n{}",
+      bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.shape.experts, bench.shape.top_k,
+      bench.shape.hidden, bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks), hardware,
+      speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.copy_bytes_per_second * 1e-9,
+      table.text());
+}
+
+}  // namespace ferry::app

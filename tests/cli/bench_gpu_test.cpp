@@ -1,0 +1,83 @@
+// The bytes, the floor and the line through the wire's points of GPU measurements: arithmetic, so tested without a GPU.
+#include "ferry/bench_gpu.h"
+
+#include <gtest/gtest.h>
+
+#include "ferry/bench_routing.h"
+
+namespace ferry::app {
+namespace {
+
+// Every token names every expert, so each rank gets every token once and all its rows.
+BenchCase everything() {
+  BenchCase bench;
+  bench.shape = {4, 8, 8, 10, 256};
+  bench.format = format_named("fp8_block128");
+  return bench;
+}
+
+constexpr double kMessage = 256 + 2 * 4 + 8;  // payload, two scales, up to 16 bytes
+constexpr double kRouting = 3 * (10 * 8 * 8 + 64) + 4 * 6;
+
+TEST(GpuBytes, WhereEveryTokenNamesEveryExpert) {
+  const GpuBytes bytes = gpu_bytes(everything(), 3);
+  EXPECT_DOUBLE_EQ(bytes.dispatch.wire, 3 * 10 * (kMessage + 8) + kRouting);
+  EXPECT_DOUBLE_EQ(bytes.dispatch.device, 10 * 512 + 2 * 40 * kMessage + 80 * (256 + 8));
+  EXPECT_DOUBLE_EQ(bytes.combine.wire, 3 * 10 * (512 + 8));
+  EXPECT_DOUBLE_EQ(bytes.combine.device, 80 * 512 + 2 * 40 * 512 + 10 * 512);
+}
+
+TEST(GpuBytes, OfExactAreThoseOfRows) {
+  BenchCase bench = everything();
+  bench.reduction = Reduction::exact;
+  const GpuBytes bytes = gpu_bytes(bench, 1);
+  EXPECT_DOUBLE_EQ(bytes.combine.wire, 3 * 2 * 10 * (512 + 8));
+  EXPECT_DOUBLE_EQ(bytes.combine.device, 80 * 512 + 2 * 80 * 512 + 10 * 512);
+}
+
+TEST(GpuBytes, AreThoseOfTheBusiestRank) {
+  BenchCase bench = everything();
+  bench.shape.top_k = 1;
+  bench.shape.max_tokens = 400;
+  bench.routing = RoutingKind::zipf;
+  bench.zipf_exponent = 10;  // nearly every token names one expert, whose rank gets them from three others
+  const GpuBytes bytes = gpu_bytes(bench, 1);
+  EXPECT_GT(bytes.dispatch.wire, 2.9 * 400 * (kMessage + 8));
+  EXPECT_LT(bytes.dispatch.wire, 3.1 * 400 * (kMessage + 8 + 8));
+}
+
+TEST(FitLine, FindsRateAndLatency) {
+  GpuSpeeds speeds;
+  for (const double bytes : {1e5, 1e6, 1e7, 1e8}) speeds.wire.push_back({bytes, 3e-6 + bytes / 350e9, 32});
+  fit_line(speeds);
+  EXPECT_NEAR(speeds.wire_bytes_per_second, 350e9, 1e3);
+  EXPECT_NEAR(speeds.wire_latency, 3e-6, 1e-12);
+}
+
+TEST(GpuResult, FloorAndBoundTakeTheSlowerOfWireAndMemory) {
+  GpuSpeeds speeds;
+  speeds.wire_bytes_per_second = 100e9;
+  speeds.wire_latency = 3e-6;
+  speeds.copy_bytes_per_second = 1000e9;
+  GpuResult result{everything(), &speeds, {}};
+  result.measured.bytes = {{1e6, 5e6}, {1e6, 20e6}};  // dispatch: 10 us of wire; combine: 20 us of memory
+  result.bench.operation = BenchOperation::dispatch;
+  EXPECT_DOUBLE_EQ(result.floor_seconds(), 13e-6);
+  EXPECT_DOUBLE_EQ(result.bound_seconds(), 6.5e-6 + 11e-6);
+  result.bench.operation = BenchOperation::combine;
+  EXPECT_DOUBLE_EQ(result.floor_seconds(), 23e-6);
+  EXPECT_DOUBLE_EQ(result.bound_seconds(), 6.5e-6 + 22e-6);
+  result.bench.operation = BenchOperation::pair;
+  EXPECT_DOUBLE_EQ(result.floor_seconds(), 36e-6);
+}
+
+TEST(GpuMeasurement, CombineIsThePairLessTheMedianDispatch) {
+  GpuMeasurement measured;
+  measured.dispatch.seconds = {2, 1, 3};
+  measured.pair.seconds = {5, 7, 4};
+  EXPECT_EQ(measured.samples(BenchOperation::combine).seconds, (std::vector<double>{3, 5, 2}));
+  EXPECT_EQ(measured.samples(BenchOperation::pair).seconds, measured.pair.seconds);
+}
+
+}  // namespace
+}  // namespace ferry::app
