@@ -8,8 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "cuda/staged_exchange.h"
-#include "shared/contract.h"
+#include "cuda/gpu_world.h"
 
 namespace ferry::cuda {
 namespace {
@@ -37,14 +36,15 @@ class HeapExchange {
   std::uint64_t last_ = 0;
 };
 
-std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory) { return {memory, memory->data()}; }
+std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory) {
+  return memory == nullptr ? nullptr : std::shared_ptr<std::byte>(memory, memory->data());
+}
 
-class CudaWorld final : public World {
+class CudaWorld final : public GpuWorld {
  public:
   CudaWorld(std::unique_ptr<World> meeting, int device, bool staged, std::shared_ptr<HeapExchange> heaps)
-      : meeting_(std::move(meeting)), device_(device), staged_(staged), heaps_(std::move(heaps)) {}
+      : GpuWorld(device, staged), meeting_(std::move(meeting)), heaps_(std::move(heaps)) {}
 
-  const char* backend() const override { return "cuda"; }
   int rank() const override { return meeting_->rank(); }
   int size() const override { return meeting_->size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
@@ -52,24 +52,10 @@ class CudaWorld final : public World {
     meeting_->all_gather(mine, all, mask, deadline);
   }
 
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
-    const DeviceScope scope(device_);
-    require_valid(shape, options);
-    if (shape.ranks != size())
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
-    require_same_contract(*this, shape, options);
-    const HeapMap map = make_heap_map(shape, options, rank(), false);
-    const auto mine = std::make_shared<DeviceMemory>(map.total());
-    DeviceHeaps heaps = options.skip_a2a ? DeviceHeaps{bytes_of(mine)} : share(mine, options);
-    auto exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map, std::move(heaps));
-    barrier(options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
-    if (!staged_) return exchange;
-    return std::make_unique<StagedExchange>(std::move(exchange));
-  }
-
  private:
-  DeviceHeaps share(const std::shared_ptr<DeviceMemory>& mine, const ExchangeOptions& options) {
+  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    std::shared_ptr<DeviceMemory> mine;
+    together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, options.deadline);
     const std::uint64_t ticket = heaps_->add(mine);
     std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
     all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
@@ -83,8 +69,6 @@ class CudaWorld final : public World {
   }
 
   std::unique_ptr<World> meeting_;
-  int device_;
-  bool staged_;
   std::shared_ptr<HeapExchange> heaps_;
 };
 

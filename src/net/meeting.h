@@ -23,6 +23,7 @@ class Meeting {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(links_.size()); }
   std::uint64_t token() const { return token_; }  // the same on all ranks of this job, and hard to guess
+  std::uint64_t turn() const { return turn_; }    // calls so far: the same on all ranks
 
   // World::all_gather. A rank that gives up tells the others whom it missed, so that all name the same one.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,

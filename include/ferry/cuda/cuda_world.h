@@ -1,11 +1,13 @@
-// Worlds of GPUs that reach each other's memory (one host, NVLink).
+// Worlds of GPUs that reach each other's memory (one host, NVLink): one process for all, or one for each.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "ferry/processes.h"
 #include "ferry/world.h"
 
 namespace ferry {
@@ -25,6 +27,22 @@ std::vector<std::unique_ptr<World>> make_cuda_worlds(std::span<const int> device
 // The same worlds for callers with host memory: every call copies its tensors to the device, runs, waits and copies the
 // results back. For tests and tools; not for speed.
 std::vector<std::unique_ptr<World>> make_staged_cuda_worlds(std::span<const int> devices);
+
+struct CudaProcessOptions {
+  ProcessPlace place{};  // what is left out comes from the launcher's environment
+  int device = -1;       // of this process; -1: its only one, or that of its local rank
+  std::chrono::milliseconds deadline = kDefaultDeadline;  // for all processes to come
+  bool staged = false;                                    // calls take host memory, as of make_staged_cuda_worlds
+};
+
+// One rank per process, each with a GPU of the same host; this process's end of the world. Collective over the
+// processes. Each rank's memory is allocated once per exchange and mapped by all others; it stays until the last of
+// them lets it go, also where its own process has ended. A process that ends is missing at once in set-up, and at the
+// deadline in a round.
+// Throws PeerMissing that names a process that does not come, Error(invalid_argument) where two processes have the same
+// GPU or rank, or differ in the number of ranks, and Error(unsupported) that names the pair where two GPUs cannot reach
+// each other or two ranks are on different hosts: on every rank.
+std::unique_ptr<World> make_cuda_process_world(const CudaProcessOptions& options = {});
 
 // As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds of devices 0 .. ranks-1.
 void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body);

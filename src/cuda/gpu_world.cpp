@@ -1,0 +1,67 @@
+#include "cuda/gpu_world.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+
+#include "cuda/staged_exchange.h"
+#include "shared/contract.h"
+
+namespace ferry::cuda {
+namespace {
+
+// How something went on a rank; an empty text is well.
+struct Outcome {
+  std::int32_t kind;
+  char text[508];
+};
+
+}  // namespace
+
+void GpuWorld::together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline) {
+  Outcome mine{};
+  try {
+    work();
+  } catch (const PeerMissing&) {
+    throw;  // every rank finds that by itself
+  } catch (const Error& error) {
+    mine.kind = static_cast<std::int32_t>(error.kind());
+    std::strncpy(mine.text, error.what(), sizeof mine.text - 1);
+  }
+  std::vector<Outcome> all(static_cast<std::size_t>(size()));
+  all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+  for (int rank = 0; rank < size(); ++rank) {
+    Outcome& each = all[static_cast<std::size_t>(rank)];
+    each.text[sizeof each.text - 1] = '\0';
+    const std::string text = each.text;
+    if (text.empty()) continue;
+    throw Error(static_cast<ErrorKind>(each.kind),
+                text.starts_with("rank ") ? text : fmt::format("rank {}: {}", rank, text));
+  }
+}
+
+std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
+  const DeviceScope scope(device_);
+  require_valid(shape, options);
+  if (shape.ranks != size())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
+  require_same_contract(*this, shape, options);
+  const HeapMap map = make_heap_map(shape, options, rank(), false);
+  DeviceHeaps heaps;
+  if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
+  std::unique_ptr<CudaExchange> exchange;
+  const auto make = [&] {
+    if (options.skip_a2a) {
+      const auto mine = std::make_shared<DeviceMemory>(map.total());
+      heaps.emplace_back(mine, mine->data());
+    }
+    exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map, std::move(heaps));
+  };
+  together(make, options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
+  if (!staged_) return exchange;
+  return std::make_unique<StagedExchange>(std::move(exchange));
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,35 @@
+// GpuWorld: what worlds of GPUs have in common, whoever their ranks are: how an exchange is made.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "cuda/cuda_exchange.h"
+#include "ferry/world.h"
+
+namespace ferry::cuda {
+
+class GpuWorld : public World {
+ public:
+  // `staged`: calls take host memory.
+  GpuWorld(int device, bool staged) : device_(device), staged_(staged) {}
+  const char* backend() const override { return "cuda"; }
+  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override;
+
+ protected:
+  // Every rank's heap of `bytes`, zeroed, as this rank's device reaches it: zeroed before anyone else can see them
+  // (I13), and held by all (I16). Collective.
+  virtual DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
+
+  // Runs `work` on this rank and tells all ranks how it went. Collective: where it fails on one, every rank throws the
+  // same error, that of the first such rank, and none waits for it.
+  void together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline);
+
+  int device() const { return device_; }
+
+ private:
+  int device_;
+  bool staged_;
+};
+
+}  // namespace ferry::cuda

@@ -1,0 +1,179 @@
+// ProcessWorld: one rank per process, each with one GPU of the same host. The processes meet by TCP; each maps the
+// memory of all others, by handles that travel as file descriptors.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "cuda/gpu_world.h"
+#include "cuda/shared_memory.h"
+#include "ferry/cuda/cuda_world.h"
+#include "net/handle_channel.h"
+#include "net/meeting.h"
+
+namespace ferry::cuda {
+namespace {
+
+// Where a rank is: its host, told apart by the running kernel's own number, and its GPU.
+struct Seat {
+  char host[64];
+  char boot[40];
+  char gpu[16];
+  char bus[16];
+  std::int32_t device;
+};
+
+template <std::size_t kSize>
+void set_text(char (&to)[kSize], const std::string& text) {
+  std::strncpy(to, text.c_str(), kSize - 1);
+}
+
+Seat seat_of(int device) {
+  Seat seat{};
+  gethostname(seat.host, sizeof seat.host - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  set_text(seat.boot, boot);
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  std::memcpy(seat.gpu, properties.uuid.bytes, sizeof seat.gpu);
+  cuda_check(cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device), "cudaDeviceGetPCIBusId");
+  seat.device = device;
+  return seat;
+}
+
+void require_one_host(int rank, const std::vector<Seat>& seats) {
+  for (std::size_t peer = 1; peer < seats.size(); ++peer)
+    if (std::strcmp(seats[peer].boot, seats[0].boot) != 0)
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("rank {}: rank 0 is on host {} and rank {} on host {}; this world's GPUs must be of one "
+                              "host",
+                              rank, seats[0].host, peer, seats[peer].host));
+}
+
+void require_own_gpus(int rank, const std::vector<Seat>& seats) {
+  for (std::size_t one = 0; one < seats.size(); ++one)
+    for (std::size_t other = one + 1; other < seats.size(); ++other)
+      if (std::memcmp(seats[one].gpu, seats[other].gpu, sizeof seats[one].gpu) == 0)
+        throw Error(
+            ErrorKind::invalid_argument,
+            fmt::format("rank {}: ranks {} and {} both use GPU {} (their devices {} and {}); a GPU is one rank. "
+                        "Give each process its own device",
+                        rank, one, other, seats[one].bus, seats[one].device, seats[other].device));
+}
+
+// A peer's device that this process does not see (CUDA_VISIBLE_DEVICES) is found out about when its memory is mapped.
+void require_reach(int rank, const std::vector<Seat>& seats) {
+  const Seat& mine = seats[static_cast<std::size_t>(rank)];
+  for (std::size_t peer = 0; peer < seats.size(); ++peer) {
+    int device = 0;
+    int can = 1;
+    if (static_cast<int>(peer) == rank) continue;
+    if (cudaDeviceGetByPCIBusId(&device, seats[peer].bus) != cudaSuccess) {
+      cudaGetLastError();
+      continue;
+    }
+    cuda_check(cudaDeviceCanAccessPeer(&can, mine.device, device), "cudaDeviceCanAccessPeer");
+    if (can == 0)
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("GPU {} of rank {} cannot reach the memory of GPU {} of rank {}; ranks of one world must "
+                              "all reach each other (NVLink or PCIe peer access)",
+                              mine.bus, rank, seats[peer].bus, peer));
+  }
+}
+
+int choose_device(const CudaProcessOptions& options, const ProcessPlace& place) {
+  const int available = num_cuda_devices();
+  const int local = place.local_rank >= 0 ? place.local_rank : place.rank;
+  const int device = options.device >= 0 ? options.device : (available == 1 ? 0 : local);
+  if (available == 0) throw Error(ErrorKind::unsupported, fmt::format("rank {}: no GPU was found", place.rank));
+  if (device >= available)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: device {} does not exist; this process sees {}", place.rank, device, available));
+  return device;
+}
+
+net::Job job_of(const ProcessPlace& place) {
+  if (place.size > kMaxRanksPerNode)
+    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: {} ranks; a world of one host has 1 to {}",
+                                                         place.rank, place.size, kMaxRanksPerNode));
+  net::Job job;
+  if (place.size > 1) job.address = net::parse_address(place.address);
+  job.rank = place.rank;
+  job.size = place.size;
+  job.name = place.job;
+  return job;
+}
+
+class ProcessWorld final : public GpuWorld {
+ public:
+  ProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
+      : GpuWorld(choose_device(options, place), options.staged),
+        meeting_(job_of(place), options.deadline),
+        channel_(place.rank, place.size, meeting_.token()) {
+    const DeviceScope scope(device());
+    std::vector<Seat> seats(static_cast<std::size_t>(size()));
+    Seat mine{};
+    together([&] { mine = seat_of(device()); }, {}, options.deadline);
+    all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)), {}, options.deadline);
+    require_one_host(rank(), seats);
+    require_own_gpus(rank(), seats);
+    together([&] { require_reach(rank(), seats); }, {}, options.deadline);
+  }
+
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    meeting_.all_gather(mine, all, mask, deadline);
+  }
+
+ private:
+  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    DeviceHeaps heaps(static_cast<std::size_t>(size()));
+    net::Descriptor handle;
+    together(
+        [&] {
+          const auto mine = SharedMemory::allocate(bytes);
+          handle = mine->make_handle();
+          heaps[static_cast<std::size_t>(rank())] = {mine, mine->data()};
+        },
+        options.mask, options.deadline);
+    const std::vector<net::Descriptor> handles =
+        channel_.all_to_all(handle, meeting_.turn(), options.mask, options.deadline);
+    together([&] { open_heaps(handles, bytes, heaps); }, options.mask, options.deadline);  // I16: all hold all
+    return heaps;
+  }
+
+  void open_heaps(const std::vector<net::Descriptor>& handles, std::size_t bytes, DeviceHeaps& heaps) const {
+    for (std::size_t peer = 0; peer < handles.size(); ++peer) {
+      if (!handles[peer]) continue;
+      try {
+        const auto memory = SharedMemory::open(handles[peer], bytes);
+        heaps[peer] = {memory, memory->data()};
+      } catch (const Error& error) {
+        throw Error(
+            ErrorKind::unsupported,
+            fmt::format("device {} of rank {} cannot map the memory of rank {}: {}. Ranks of one world must all "
+                        "reach each other (NVLink or PCIe peer access)",
+                        device(), rank(), peer, error.what()));
+      }
+    }
+  }
+
+  net::Meeting meeting_;
+  net::HandleChannel channel_;
+};
+
+}  // namespace
+}  // namespace ferry::cuda
+
+namespace ferry {
+
+std::unique_ptr<World> make_cuda_process_world(const CudaProcessOptions& options) {
+  return std::make_unique<cuda::ProcessWorld>(options, place_of_process(options.place));
+}
+
+}  // namespace ferry

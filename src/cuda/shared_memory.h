@@ -1,0 +1,41 @@
+// SharedMemory: memory of one GPU that other processes of the host map as well. It lives as long as anyone maps it: the
+// physical memory is counted by the driver, across processes and also past the death of the one that made it (I16).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "net/socket.h"
+
+namespace ferry::cuda {
+
+class SharedMemory {
+ public:
+  // Zeroed memory of the current device, at least `bytes`. Throws Error(system), or Error(unsupported) where the device
+  // has no memory that can be shared.
+  static std::shared_ptr<SharedMemory> allocate(std::size_t bytes);
+  // The memory that `handle` stands for, mapped for the current device. `bytes` as it was allocated with.
+  static std::shared_ptr<SharedMemory> open(const net::Descriptor& handle, std::size_t bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
+  // For other processes; it holds the memory, too.
+  net::Descriptor make_handle() const;
+
+ private:
+  SharedMemory() = default;
+  void map();
+
+  int device_ = 0;
+  std::size_t bytes_ = 0;
+  CUmemGenericAllocationHandle handle_ = 0;
+  bool has_handle_ = false;
+  bool is_mapped_ = false;
+  CUdeviceptr address_ = 0;
+};
+
+}  // namespace ferry::cuda

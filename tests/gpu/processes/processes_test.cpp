@@ -1,0 +1,80 @@
+// Worlds of processes, one GPU each. Every test starts copies of this program as ranks (workers.h). By hand, under any
+// launcher:  mpirun -np 4 gpu_process_tests --worker suite
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ferry/cuda/cuda_world.h"
+#include "gpu/processes/workers.h"
+
+namespace ferry::test {
+namespace {
+
+std::string text_of(const std::vector<WorkerResult>& results) {
+  std::string text;
+  for (std::size_t rank = 0; rank < results.size(); ++rank)
+    text += "---- rank " + std::to_string(rank) + ", exit " + std::to_string(results[rank].exit_code) + ", signal " +
+            std::to_string(results[rank].signal) + "\n" + results[rank].output;
+  return text;
+}
+
+// The process of rank `ended` was killed by itself, all others found what they expect.
+void expect_well(const std::vector<WorkerResult>& results, int ended = -1) {
+  for (int rank = 0; rank < static_cast<int>(results.size()); ++rank) {
+    const WorkerResult& result = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(result.exit_code, rank == ended ? -1 : 0) << "rank " << rank << "\n" << text_of(results);
+    EXPECT_EQ(result.signal, rank == ended ? SIGKILL : 0) << "rank " << rank;
+  }
+}
+
+TEST(Processes, RunCasesOfTheirOwnRank) {
+  const auto results = run_workers(4, "meeting:world/");
+  expect_well(results);
+  EXPECT_THAT(results[0].output, testing::HasSubstr("ok      world/all_gather \n"));
+  EXPECT_THAT(results[0].output, testing::HasSubstr("ok      world/missing_rank"));
+}
+
+TEST(Processes, ReportWhatFailsOnAnyRank) {
+  const auto results = run_workers(3, "meeting:reports/memory_bytes");  // this world makes no exchange
+  for (const WorkerResult& result : results) EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(results[0].output, testing::HasSubstr("a world without exchanges"));
+}
+
+class GpuProcesses : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
+  }
+  static int ranks() { return std::min(num_cuda_devices(), 4); }
+};
+
+TEST_F(GpuProcesses, Conform) {
+  const auto results = run_workers(ranks(), "suite", std::chrono::seconds(540));
+  expect_well(results);
+  std::fputs(results[0].output.c_str(), stdout);
+}
+
+TEST_F(GpuProcesses, RefuseOneGpuForTwoRanks) { expect_well(run_workers(2, "share")); }
+TEST_F(GpuProcesses, RefuseADeviceThatIsNotThere) { expect_well(run_workers(1, "no_device")); }
+
+class KilledGpuProcess : public GpuProcesses, public testing::WithParamInterface<const char*> {};
+
+TEST_P(KilledGpuProcess, IsNamedByTheOthersWhichGoOn) {
+  if (ranks() < 2) GTEST_SKIP() << "needs 2 GPUs";
+  expect_well(run_workers(ranks(), std::string("lose:") + GetParam()), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(At, KilledGpuProcess,
+                         testing::Values("before_set_up", "before_dispatch", "after_async", "before_combine"),
+                         [](const auto& each) { return std::string(each.param); });
+
+}  // namespace
+}  // namespace ferry::test
+
+int main(int count, char** arguments) {
+  if (count == 3 && std::strcmp(arguments[1], "--worker") == 0) return ferry::test::work(arguments[2]);
+  testing::InitGoogleTest(&count, arguments);
+  return RUN_ALL_TESTS();
+}

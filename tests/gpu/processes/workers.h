@@ -1,0 +1,25 @@
+// Copies of this program as the ranks of a job: started with what torchrun would put into their environment, awaited,
+// and ended where they do not end by themselves.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace ferry::test {
+
+struct WorkerResult {
+  int exit_code = -1;  // -1: ended by a signal
+  int signal = 0;
+  std::string output;  // stdout and stderr
+};
+
+// Runs `ranks` copies of this program with the arguments `--worker <what>`. Those that still run after `limit` are
+// killed.
+std::vector<WorkerResult> run_workers(int ranks, const std::string& what,
+                                      std::chrono::seconds limit = std::chrono::seconds(120));
+
+// What a worker does, by name; its exit code.
+int work(const std::string& what);
+
+}  // namespace ferry::test
