@@ -174,6 +174,25 @@ void throwing_hooks(const Backend& backend, int workers) {
   });
 }
 
+// An exchange that was moved from refuses every call; the one that it was moved to goes on.
+void moved_exchange(const Backend& backend) {
+  const PlanSettings settings = settings_for("bf16", Reduction::by_rank, 9, "uniform");
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "a moved exchange", [&](World& world) {
+    const int rank = world.rank();
+    Exchange first(world, kShape, settings.options);
+    run_round(first, plan, Form::split);
+    Exchange second = std::move(first);
+    RankRound round(plan, rank);
+    expect_error(rank, "dispatch", ErrorKind::out_of_order, {"moved"}, [&] { first.dispatch(round.in, round.out); });
+    expect_error(rank, "combine_wait", ErrorKind::out_of_order, {"moved"},
+                 [&] { first.combine_wait(round.combine_out); });
+    expect_error(rank, "stats", ErrorKind::out_of_order, {"moved"}, [&] { (void)first.stats(); });
+    round.check_untouched();
+    run_round(second, plan, Form::one_call);
+  });
+}
+
 void forms(const Backend& backend) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact})
     for (const Form form : {Form::split, Form::one_call}) run_plan(backend, settings_for("mxfp8", reduction, 3), form);
@@ -197,6 +216,7 @@ void add_call_cases(Cases& cases) {
   cases.push_back({"calls/inputs_are_free", "nothing of the input is read after dispatch_async", true,
                    inputs_are_free_after_async});
   cases.push_back({"calls/wrong_order", "calls that the round does not allow are refused", true, wrong_order});
+  cases.push_back({"calls/moved", "an exchange that was moved from refuses every call", true, moved_exchange});
   cases.push_back({"calls/throwing_hooks", "what a hook throws reaches the caller, and the exchange goes on", true,
                    [](const Backend& b) {
                      throwing_hooks(b, 1);

@@ -1,0 +1,68 @@
+// DeviceRound: a RankRound's tensors in memory of the current GPU, for tests that call an exchange as its users do.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "conformance/rank_round.h"
+#include "cuda/device_memory.h"
+#include "cuda/launch.h"
+
+namespace ferry::test {
+
+class DeviceRound {
+ public:
+  DeviceRound(const conformance::Plan& plan, int rank) : host(plan, rank) {
+    in = host.in;
+    out = host.out;
+    combine_in = host.combine_in;
+    combine_out = host.combine_out;
+    in.tokens.data = copy(host.tokens);
+    in.topk_ids.data = copy(host.topk_ids);
+    if (in.topk_weights) in.topk_weights.data = copy(host.weights);
+    combine_in.rows.data = copy(host.rows);
+    if (combine_in.topk_weights) combine_in.topk_weights.data = copy(host.weights);
+    out.payload.data = output(host.payload);
+    if (out.scales) out.scales.data = output(host.scales);
+    out.row_offsets.data = output(host.row_offsets);
+    out.expert_ids.data = output(host.expert_ids);
+    out.src_info.data = output(host.src_info);
+    if (out.scales_offsets) out.scales_offsets.data = output(host.scales_offsets);
+    combine_in.src_info = {};
+    combine_out.tokens.data = output(host.output);
+  }
+
+  // Brings the outputs to the host; then host.check_rows() and host.check_tokens() compare them.
+  void fetch() {
+    cuda::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    for (const auto& [to, from] : outputs_)
+      cuda::cuda_check(cudaMemcpy(to->data(), from, to->size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  }
+
+  conformance::RankRound host;
+  DispatchInput in;
+  DispatchOutput out;
+  CombineInput combine_in;
+  CombineOutput combine_out;
+
+ private:
+  std::byte* copy(const std::vector<std::byte>& bytes) {
+    memory_.push_back(std::make_unique<cuda::DeviceMemory>(bytes.size() + 256));
+    cuda::cuda_check(cudaMemcpy(memory_.back()->data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
+                     "cudaMemcpy");
+    return memory_.back()->data();
+  }
+  std::byte* output(std::vector<std::byte>& bytes) {
+    std::byte* device = copy(bytes);
+    outputs_.emplace_back(&bytes, device);
+    return device;
+  }
+
+  std::vector<std::unique_ptr<cuda::DeviceMemory>> memory_;
+  std::vector<std::pair<std::vector<std::byte>*, std::byte*>> outputs_;
+};
+
+}  // namespace ferry::test
