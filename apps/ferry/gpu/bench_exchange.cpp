@@ -129,6 +129,7 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
     exchange.dispatch(set.in, set.out, call);
     exchange.combine(set.combine_in, set.sums, call);
   };
+  world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
   for (int round = 0; round < num_sets; ++round) pair(round);
   stream.wait();
   const GraphTiming dispatches = time_graph(world, stream, num_sets, bench.effort, dispatch);

@@ -57,6 +57,7 @@ void measure_rank(const Ranks& ranks, World& world, const Communicators& communi
   const cuda::DeviceMemory from(bytes), to(bytes);
   const Stream stream;
   const ncclComm_t comm = communicators.of(world);
+  world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
   const auto median = [&](const std::function<void()>& call) {
     call();
     stream.wait();

@@ -1,0 +1,235 @@
+#include "gpu/stress/stress_kernels.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "cuda/ptx.cuh"
+#include "gpu/stress/stress_codec.cuh"
+
+namespace ferry::stress {
+namespace {
+
+constexpr int kThreads = 128;
+
+__device__ void report(Verdict* verdict, const Round& r, const Found& found, int place) {
+  if (found.wrong == Wrong::none) return;
+  if (atomicAdd(&verdict->mismatches, 1ull) != 0) return;
+  verdict->wrong = found.wrong;
+  verdict->round = r.number;
+  verdict->place = place;
+  verdict->column = found.column;
+  verdict->expected = found.expected;
+  verdict->got = found.got;
+}
+
+// A block for each token index: its ids on every rank, and this rank's token.
+__global__ void make_inputs_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Inputs in) {
+  const int token = static_cast<int>(blockIdx.x), n = r.tokens[s.rank];
+  for (int entry = static_cast<int>(threadIdx.x); entry < s.ranks * s.top_k; entry += kThreads) {
+    const int source = entry / s.top_k, k = entry % s.top_k;
+    const int id = token < r.tokens[source] ? id_at(s, r, source, token, k) : -1;
+    in.all_ids[(source * s.max_tokens + token) * s.top_k + k] = id;
+    if (source != s.rank || token >= n) continue;
+    in.ids[token * s.top_k + k] = id;
+    in.weights[token * s.top_k + k] = weight_at(s, r, source, token, k);
+  }
+  if (token >= n) return;
+  const unsigned key = token_key(s, r, s.rank, token);
+  for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += kThreads)
+    in.tokens[static_cast<std::size_t>(token) * static_cast<std::size_t>(s.hidden) + static_cast<std::size_t>(column)] =
+        value_at(key, static_cast<unsigned>(column));
+}
+
+__global__ void delay_kernel(unsigned nanoseconds) {
+  const std::uint64_t end = ptx::global_nanoseconds() + nanoseconds;
+  while (ptx::global_nanoseconds() < end) __nanosleep(200);
+}
+
+// How many of the entries [0, end) name the expert. All threads of the block call it and get the sum.
+__device__ int count_entries(const Inputs& in, int expert, int end) {
+  __shared__ int sum;
+  __syncthreads();
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  int mine = 0;
+  for (int entry = static_cast<int>(threadIdx.x); entry < end; entry += kThreads) mine += in.all_ids[entry] == expert;
+  if (mine != 0) atomicAdd(&sum, mine);
+  __syncthreads();
+  return sum;
+}
+
+// A block for each group of this rank.
+__global__ void count_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Inputs in,
+                             unsigned* counts) {
+  const int group = static_cast<int>(blockIdx.x);
+  if (s.shared && group == 0) {
+    if (threadIdx.x == 0) counts[0] = static_cast<unsigned>(r.tokens[s.rank]);
+    return;
+  }
+  const int expert = s.first_expert + group - (s.shared ? 1 : 0);
+  const int count = count_entries(in, expert, s.ranks * s.max_tokens * s.top_k);
+  if (threadIdx.x == 0) counts[group] = static_cast<unsigned>(count);
+}
+
+__global__ void starts_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Rows rows,
+                              unsigned* starts, const unsigned* counts, Verdict* verdict) {
+  const auto alignment = static_cast<unsigned>(s.alignment);
+  unsigned start = 0;
+  for (int group = 0; group <= s.groups; ++group) {
+    starts[group] = start;
+    Found found;
+    found.compare(Wrong::row_offsets, -1, start, rows.row_offsets[group]);
+    if (group < s.groups) {
+      found.compare(Wrong::expert_ids, -1, static_cast<unsigned>(group), static_cast<unsigned>(rows.expert_ids[group]));
+      start = (start + counts[group] + alignment - 1) / alignment * alignment;
+    }
+    report(verdict, r, found, group);
+  }
+}
+
+// A block for each (source, token, k), then one for each of this rank's tokens where there is a shared expert.
+__global__ void rows_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Inputs in, Rows rows,
+                            const unsigned* starts, std::uint16_t* results, Verdict* verdict) {
+  const int entries = s.ranks * s.max_tokens * s.top_k, entry = static_cast<int>(blockIdx.x);
+  int source = s.rank, token = entry - entries, k = s.top_k;
+  long long row = starts[0] + token;
+  if (entry < entries) {
+    const int id = in.all_ids[entry];
+    if (id < 0 || s.owner[id] != s.rank) return;
+    source = entry / s.top_k / s.max_tokens;
+    token = entry / s.top_k % s.max_tokens;
+    k = entry % s.top_k;
+    row = starts[id - s.first_expert + (s.shared ? 1 : 0)] + count_entries(in, id, entry);
+  } else if (token >= r.tokens[s.rank]) {
+    return;
+  }
+  Found found;
+  found.compare(Wrong::src_info, 0, static_cast<unsigned>(token), static_cast<unsigned>(rows.src_info[2 * row]));
+  found.compare(Wrong::src_info, 1, static_cast<unsigned>(k), static_cast<unsigned>(rows.src_info[2 * row + 1]));
+  check_row_bytes(s, token_key(s, r, source, token), rows, row, found);
+  report(verdict, r, found, static_cast<int>(row));
+  const unsigned key = result_key(s, r, source, token, k);
+  for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += kThreads)
+    results[row * s.hidden + column] = value_at(key, static_cast<unsigned>(column));
+  if (threadIdx.x == 0) atomicAdd(&verdict->rows_checked, 1ull);
+}
+
+// A block for each group: the rows between its last one and the next group's first.
+__global__ void padding_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Rows rows,
+                               const unsigned* starts, const unsigned* counts, Verdict* verdict) {
+  const int group = static_cast<int>(blockIdx.x);
+  const int row_bytes = s.hidden * (s.format == Format::bf16 ? 2 : 1);
+  for (long long row = starts[group] + counts[group]; row < starts[group + 1]; ++row) {
+    Found found;
+    found.compare(Wrong::padding, -1, ~0u, static_cast<unsigned>(rows.src_info[2 * row]));
+    found.compare(Wrong::padding, -1, ~0u, static_cast<unsigned>(rows.src_info[2 * row + 1]));
+    for (int at = static_cast<int>(threadIdx.x); at < row_bytes; at += kThreads)
+      found.compare(Wrong::padding, at, rows.poison, rows.payload[row * row_bytes + at]);
+    for (int block = static_cast<int>(threadIdx.x); s.format == Format::mxfp8 && block < s.hidden / 32;
+         block += kThreads)
+      found.compare(Wrong::padding, block, 0, rows.scales[row * (s.hidden / 32) + block]);
+    if (s.format == Format::fp8_block128)
+      for (int block = static_cast<int>(threadIdx.x); block < (s.hidden + 127) / 128; block += kThreads)
+        found.compare(Wrong::padding, block, 0,
+                      reinterpret_cast<const unsigned*>(rows.scales)[block * s.capacity + row]);
+    report(verdict, r, found, static_cast<int>(row));
+  }
+}
+
+__device__ float add_products(const Setting& s, const Round& r, const int* ids, int token, int rank, unsigned column) {
+  float sum = 0;
+  for (int k = 0; k < s.top_k; ++k) {
+    if (ids[k] < 0 || (rank >= 0 && s.owner[ids[k]] != rank)) continue;
+    const float value = float_of_bf16(value_at(result_key(s, r, s.rank, token, k), column));
+    sum = __fadd_rn(sum, __fmul_rn(weight_at(s, r, s.rank, token, k), value));
+  }
+  return sum;
+}
+
+// exact: over k ascending. by_rank: each rank's part, rounded to bf16, ranks ascending.
+__device__ float expected_sum(const Setting& s, const Round& r, const int* ids, int token, unsigned column) {
+  float sum = 0;
+  if (s.exact) {
+    sum = add_products(s, r, ids, token, -1, column);
+  } else {
+    for (int rank = 0; rank < s.ranks; ++rank) {
+      bool names = false;
+      for (int k = 0; k < s.top_k; ++k) names = names || (ids[k] >= 0 && s.owner[ids[k]] == rank);
+      if (names) sum = __fadd_rn(sum, float_of_bf16(bf16_of_float(add_products(s, r, ids, token, rank, column))));
+    }
+  }
+  if (s.shared) sum = __fadd_rn(sum, float_of_bf16(value_at(result_key(s, r, s.rank, token, s.top_k), column)));
+  return sum;
+}
+
+// A block for each token.
+__global__ void sums_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Inputs in,
+                            const void* sums, bool wide, Verdict* verdict) {
+  const int token = static_cast<int>(blockIdx.x);
+  if (token >= r.tokens[s.rank]) return;
+  const int* ids = in.all_ids + (s.rank * s.max_tokens + token) * s.top_k;
+  Found found;
+  for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += kThreads) {
+    const float sum = expected_sum(s, r, ids, token, static_cast<unsigned>(column));
+    const std::size_t at =
+        static_cast<std::size_t>(token) * static_cast<std::size_t>(s.hidden) + static_cast<std::size_t>(column);
+    if (wide)
+      found.compare(Wrong::sum, column, __float_as_uint(sum), static_cast<const unsigned*>(sums)[at]);
+    else
+      found.compare(Wrong::sum, column, bf16_of_float(sum), static_cast<const std::uint16_t*>(sums)[at]);
+  }
+  report(verdict, r, found, token);
+  if (threadIdx.x == 0) atomicAdd(&verdict->sums_checked, 1ull);
+}
+
+__global__ void damage_kernel(std::uint8_t* byte) { *byte ^= 0x10; }
+
+void require_launched() {
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) throw std::runtime_error(std::string("launch: ") + cudaGetErrorString(status));
+}
+
+}  // namespace
+
+const char* to_string(Wrong wrong) {
+  constexpr const char* kNames[] = {"nothing", "row_offsets", "expert_ids", "src_info",
+                                    "payload", "scale",       "padding",    "sum"};
+  return kNames[static_cast<int>(wrong)];
+}
+
+void make_inputs(const Setting& setting, const Round& round, const Inputs& inputs, cudaStream_t stream) {
+  make_inputs_kernel<<<static_cast<unsigned>(setting.max_tokens), kThreads, 0, stream>>>(setting, round, inputs);
+  require_launched();
+}
+
+void delay(unsigned nanoseconds, cudaStream_t stream) {
+  if (nanoseconds == 0) return;
+  delay_kernel<<<1, 1, 0, stream>>>(nanoseconds);
+  require_launched();
+}
+
+void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows, unsigned* starts,
+                unsigned* counts, std::uint16_t* results, Verdict* verdict, cudaStream_t stream) {
+  const auto groups = static_cast<unsigned>(setting.groups);
+  const int entries = setting.ranks * setting.max_tokens * setting.top_k + (setting.shared ? setting.max_tokens : 0);
+  count_kernel<<<groups, kThreads, 0, stream>>>(setting, round, inputs, counts);
+  starts_kernel<<<1, 1, 0, stream>>>(setting, round, rows, starts, counts, verdict);
+  rows_kernel<<<static_cast<unsigned>(entries), kThreads, 0, stream>>>(setting, round, inputs, rows, starts, results,
+                                                                       verdict);
+  padding_kernel<<<groups, kThreads, 0, stream>>>(setting, round, rows, starts, counts, verdict);
+  require_launched();
+}
+
+void check_sums(const Setting& setting, const Round& round, const Inputs& inputs, const void* sums, bool wide,
+                Verdict* verdict, cudaStream_t stream) {
+  sums_kernel<<<static_cast<unsigned>(setting.max_tokens), kThreads, 0, stream>>>(setting, round, inputs, sums, wide,
+                                                                                  verdict);
+  require_launched();
+}
+
+void damage(void* memory, std::size_t byte, cudaStream_t stream) {
+  damage_kernel<<<1, 1, 0, stream>>>(static_cast<std::uint8_t*>(memory) + byte);
+  require_launched();
+}
+
+}  // namespace ferry::stress

@@ -1,0 +1,250 @@
+#include "gpu/stress/stress_rank.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ferry/exchange.h"
+
+namespace ferry::stress {
+namespace {
+
+void check(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
+}
+
+// A hash of its own for what the host decides: the same on all ranks.
+unsigned draw(unsigned seed, unsigned round, unsigned what) {
+  unsigned x = seed * 0x9E3779B1u + round * 0x85EBCA6Bu + what * 0xC2B2AE35u;
+  x = (x ^ (x >> 15)) * 0x2C1B3C6Du;
+  x = (x ^ (x >> 12)) * 0x297A2D39u;
+  return x ^ (x >> 15);
+}
+
+// Device memory out of one piece, freed with the segment.
+class Arena {
+ public:
+  ~Arena() {
+    cudaFree(memory_);
+    cudaStreamDestroy(stream_);
+  }
+  Arena() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::size_t plan(std::int64_t count, std::size_t bytes) {
+    const std::size_t at = bytes_;
+    bytes_ += (static_cast<std::size_t>(count) * bytes + 511) / 256 * 256;
+    return at;
+  }
+  void allocate() {
+    check(cudaMalloc(&memory_, bytes_), "cudaMalloc");
+    check(cudaMemset(memory_, 0xFF, bytes_), "cudaMemset");  // as bf16 a NaN, wherever nothing was written
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+  template <class T>
+  T* at(std::size_t place) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(memory_) + place);
+  }
+  std::size_t end() const { return bytes_; }
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  std::size_t bytes_ = 0;
+  void* memory_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+};
+
+const char* name_of(Format format) {
+  return format == Format::bf16 ? "bf16" : format == Format::mxfp8 ? "mxfp8" : "fp8_block128";
+}
+
+ExchangeOptions options_of(const Config& config) {
+  ExchangeOptions options;
+  options.format = format_named(name_of(config.format));
+  options.reduction = config.exact ? Reduction::exact : Reduction::by_rank;
+  options.fused_shared_expert = config.shared;
+  options.expert_alignment = config.alignment;
+  return options;
+}
+
+// Dealt out: consecutive experts, the first experts % ranks ranks get one more.
+std::vector<int> owners(int experts, int ranks) {
+  std::vector<int> owner;
+  for (int rank = 0; rank < ranks; ++rank)
+    owner.insert(owner.end(), static_cast<std::size_t>(experts / ranks + (rank < experts % ranks ? 1 : 0)), rank);
+  return owner;
+}
+
+class RankSegment {
+ public:
+  RankSegment(World& world, const Segment& segment)
+      : segment_(segment),
+        rank_(world.rank()),
+        exchange_(
+            world,
+            {world.size(), segment.config.experts, segment.config.top_k, segment.max_tokens, segment.config.hidden},
+            options_of(segment.config)) {
+    const RowLayout& layout = exchange_.layout();
+    const Config& config = segment.config;
+    const std::vector<int> owner = owners(config.experts, world.size());
+    setting_ = {world.size(),
+                rank_,
+                config.experts,
+                config.top_k,
+                segment.max_tokens,
+                config.hidden,
+                config.format,
+                config.exact,
+                config.shared,
+                layout.alignment,
+                layout.groups,
+                static_cast<int>(std::find(owner.begin(), owner.end(), rank_) - owner.begin()),
+                layout.min_row_capacity,
+                nullptr};
+    plan(layout);
+    check(
+        cudaMemcpy(const_cast<int*>(setting_.owner), owner.data(), owner.size() * sizeof(int), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+    check(cudaMemset(verdict_, 0, sizeof(Verdict)), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+
+  void run(unsigned number) {
+    Round round{number, draw(segment_.seed, number, 0), {}};
+    for (int rank = 0; rank < setting_.ranks; ++rank)
+      round.tokens[rank] = tokens_of(number, static_cast<unsigned>(rank));
+    const cudaStream_t stream = arena_.stream();
+    make_inputs(setting_, round, inputs_, stream);
+    const auto poison = static_cast<std::uint8_t>(draw(segment_.seed, number, 1) | 0x80u);
+    check(cudaMemsetAsync(arena_.at<void>(outputs_begin_), poison, outputs_end_ - outputs_begin_, stream),
+          "cudaMemsetAsync");
+    delay(delay_of(number, 2), stream);
+    dispatch(round);
+    if (segment_.damage && number == segment_.first_round + segment_.rounds / 2 && rank_ == 0)
+      damage(arena_.at<void>(src_info_), 0, stream);
+    Rows rows{arena_.at<std::uint8_t>(payload_), arena_.at<std::uint8_t>(scales_), arena_.at<unsigned>(row_offsets_),
+              arena_.at<int>(expert_ids_),       arena_.at<int>(src_info_),        poison};
+    check_rows(setting_, round, inputs_, rows, arena_.at<unsigned>(starts_), arena_.at<unsigned>(counts_),
+               arena_.at<std::uint16_t>(results_), verdict_, stream);
+    if (draw(segment_.seed, number, 3) % 16 == 0) return;  // the next dispatch abandons the round
+    delay(delay_of(number, 4), stream);
+    combine(round);
+  }
+
+  Verdict finish() {
+    check(cudaStreamSynchronize(arena_.stream()), "cudaStreamSynchronize");
+    Round nothing{segment_.first_round + segment_.rounds, 0, {}};
+    dispatch(nothing);  // throws what the last kernels reported
+    check(cudaStreamSynchronize(arena_.stream()), "cudaStreamSynchronize");
+    Verdict verdict{};
+    check(cudaMemcpy(&verdict, verdict_, sizeof verdict, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return verdict;
+  }
+
+ private:
+  void plan(const RowLayout& layout) {
+    const std::int64_t n = segment_.max_tokens, rows = layout.min_row_capacity, k = setting_.top_k;
+    const std::size_t hidden = static_cast<std::size_t>(setting_.hidden);
+    const std::size_t owner = arena_.plan(setting_.experts, 4), verdict = arena_.plan(1, sizeof(Verdict));
+    const std::size_t tokens = arena_.plan(n, 2 * hidden), ids = arena_.plan(n * k, 4), weights = arena_.plan(n * k, 4);
+    const std::size_t all_ids = arena_.plan(setting_.ranks * n * k, 4);
+    starts_ = arena_.plan(layout.groups + 1, 4);
+    counts_ = arena_.plan(layout.groups, 4);
+    results_ = arena_.plan(rows, 2 * hidden);
+    outputs_begin_ = arena_.end();
+    payload_ = arena_.plan(rows, static_cast<std::size_t>(layout.payload_row_bytes));
+    std::size_t scale_bytes = size_of(layout.scale_dtype);
+    scales_shape_ = layout.scales_shape(rows);
+    for (const std::int64_t extent : scales_shape_) scale_bytes *= static_cast<std::size_t>(extent);
+    scales_ = arena_.plan(1, scale_bytes);
+    row_offsets_ = arena_.plan(layout.groups + 1, 4);
+    expert_ids_ = arena_.plan(layout.groups, 4);
+    src_info_ = arena_.plan(rows, 8);
+    sums_ = arena_.plan(n, 4 * hidden);
+    outputs_end_ = arena_.end();
+    arena_.allocate();
+    setting_.owner = arena_.at<int>(owner);
+    verdict_ = arena_.at<Verdict>(verdict);
+    inputs_ = {arena_.at<std::uint16_t>(tokens), arena_.at<int>(ids), arena_.at<float>(weights),
+               arena_.at<int>(all_ids)};
+  }
+
+  // Any number from none to all, and now and then exactly these.
+  int tokens_of(unsigned number, unsigned rank) const {
+    const unsigned x = draw(segment_.seed, number, 100 + rank);
+    if (x % 16 == 0) return 0;
+    if (x % 16 == 1) return segment_.max_tokens;
+    return static_cast<int>((x >> 8) % static_cast<unsigned>(segment_.max_tokens + 1));
+  }
+  // Up to 20 us, and in one of 64 up to 400 us; other on each rank.
+  unsigned delay_of(unsigned number, unsigned what) const {
+    const unsigned x = draw(segment_.seed, number, 1000 + 16 * what + static_cast<unsigned>(rank_));
+    return x % 64 == 0 ? (x >> 8) % 400'000 : (x >> 8) % 20'000;
+  }
+
+  void dispatch(const Round& round) {
+    const std::int64_t n = round.tokens[rank_], rows = setting_.capacity, hidden = setting_.hidden;
+    DispatchInput in;
+    in.tokens = {inputs_.tokens, DType::bf16, {n, hidden}};
+    in.topk_ids = {inputs_.ids, DType::i32, {n, setting_.top_k}};
+    if (!setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
+    DispatchOutput out;
+    if (setting_.format == Format::bf16)
+      out.payload = {arena_.at<void>(payload_), DType::bf16, {rows, hidden}};
+    else
+      out.payload = {arena_.at<void>(payload_), DType::u8, {rows, exchange_.layout().payload_row_bytes}};
+    if (!scales_shape_.empty())
+      out.scales = {arena_.at<void>(scales_), exchange_.layout().scale_dtype, {scales_shape_[0], scales_shape_[1]}};
+    out.row_offsets = {arena_.at<void>(row_offsets_), DType::u32, {setting_.groups + 1}};
+    out.expert_ids = {arena_.at<void>(expert_ids_), DType::i32, {setting_.groups}};
+    out.src_info = {arena_.at<void>(src_info_), DType::i32, {rows, 2}};
+    const CallOptions call{.stream = arena_.stream()};
+    if (draw(segment_.seed, round.number, 5) % 2 == 0) return exchange_.dispatch(in, out, call);
+    exchange_.dispatch_async(in, call);
+    exchange_.dispatch_wait(out, call);
+  }
+
+  void combine(const Round& round) {
+    const std::int64_t n = round.tokens[rank_];
+    const bool wide = draw(segment_.seed, round.number, 6) % 2 == 0;
+    CombineInput in;
+    in.rows = {arena_.at<void>(results_), DType::bf16, {setting_.capacity, setting_.hidden}};
+    if (setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
+    CombineOutput out;
+    out.tokens = {arena_.at<void>(sums_), wide ? DType::f32 : DType::bf16, {n, setting_.hidden}};
+    const CallOptions call{.stream = arena_.stream()};
+    if (draw(segment_.seed, round.number, 7) % 2 == 0) {
+      exchange_.combine(in, out, call);
+    } else {
+      exchange_.combine_async(in, call);
+      exchange_.combine_wait(out, call);
+    }
+    check_sums(setting_, round, inputs_, arena_.at<void>(sums_), wide, verdict_, arena_.stream());
+  }
+
+  Segment segment_;
+  int rank_;
+  Exchange exchange_;
+  Setting setting_{};
+  Arena arena_;
+  Inputs inputs_{};
+  Verdict* verdict_ = nullptr;
+  std::vector<std::int64_t> scales_shape_;
+  std::size_t outputs_begin_ = 0, outputs_end_ = 0, payload_ = 0, scales_ = 0, row_offsets_ = 0, expert_ids_ = 0;
+  std::size_t src_info_ = 0, starts_ = 0, counts_ = 0, results_ = 0, sums_ = 0;
+};
+
+}  // namespace
+
+Verdict run_segment(World& world, const Segment& segment) {
+  check(cudaSetDevice(world.rank()), "cudaSetDevice");
+  RankSegment rank(world, segment);
+  world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
+  for (unsigned i = 0; i < segment.rounds; ++i) rank.run(segment.first_round + i);
+  return rank.finish();
+}
+
+}  // namespace ferry::stress
