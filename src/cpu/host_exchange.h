@@ -56,12 +56,14 @@ class HostExchange final : public ExchangeBackend {
     latch_mask();
     const std::size_t experts = static_cast<std::size_t>(plan_.local_experts());
     const std::size_t groups = static_cast<std::size_t>(layout_.groups);
-    start_rows_.resize(static_cast<std::size_t>(plan_.shape.ranks) * experts + 3 * groups + 1);
+    start_rows_.resize(static_cast<std::size_t>(plan_.shape.ranks) * experts + 3 * groups + 1 +
+                       static_cast<std::size_t>(plan_.shape.ranks) + 1);
     std::uint32_t* next = start_rows_.data();
     starts_.of_source = std::exchange(next, next + static_cast<std::size_t>(plan_.shape.ranks) * experts);
     starts_.group = std::exchange(next, next + groups + 1);
     starts_.filled = std::exchange(next, next + groups);
-    starts_.tiles = next;
+    starts_.tiles = std::exchange(next, next + groups);
+    starts_.tokens = next;
     const std::size_t staging = std::max(map.message_bytes(), map.result_bytes());
     staging_bytes_ = (staging + sizeof(Bytes16) - 1) / sizeof(Bytes16) * sizeof(Bytes16);
     staging_.resize(staging_bytes_ / sizeof(Bytes16) * static_cast<std::size_t>(options.workers));
@@ -299,11 +301,10 @@ class HostExchange final : public ExchangeBackend {
                          num_tokens_, token, shape_.top_k);
     LocalRows found;
     for (int source = 0; source < plan_.shape.ranks; ++source) {
-      const RoutingEntry* table = table_of(plan_, *fabric_, round_.dispatched, source);
-      const int num_tokens = tokens_of(plan_, *fabric_, round_.dispatched, source);
+      const int num_tokens = static_cast<int>(starts_.tokens[source]);
       for (int token = 0; token < num_tokens; ++token) {
-        find_local_rows(group_, plan_, starts_, source, table + static_cast<std::ptrdiff_t>(token) * shape_.top_k,
-                        found);
+        const TokenAt at{source, token};
+        find_local_rows(group_, plan_, starts_, at, entries_of(plan_, *fabric_, round_.dispatched, at), found);
         for (int i = 0; i < found.count; ++i)
           check_src_info_row(checked, src_info, found.row[i], source, num_tokens, token, found.k[i]);
       }
@@ -329,7 +330,8 @@ class HostExchange final : public ExchangeBackend {
   void sum(const CombineOut& out) {
     const Epoch epoch = round_.dispatched;
     on_workers([&](Block block) {
-      return receive_results(plan_, *fabric_, group_, epoch, block, starts_, returning_, out, scratch_of(block));
+      return receive_results(plan_, *fabric_, group_, epoch, num_tokens_, block, starts_, returning_, out,
+                             scratch_of(block));
     });
     stats_.add_combine();
     give_back(epoch);

@@ -51,7 +51,6 @@ CudaExchange::~CudaExchange() {
 void CudaExchange::plan_memory(const HeapMap& map) {
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
   const auto experts = static_cast<std::size_t>(plan_.local_experts());
-  const auto groups = static_cast<std::size_t>(layout_.groups);
   std::size_t bytes = 0;
   const auto take = [&bytes](std::size_t wanted) {
     const std::size_t at = bytes;
@@ -61,7 +60,13 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   const std::size_t state = take(sizeof(DeviceState));
   const std::size_t masked = take(ranks);
   const std::size_t counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
-  const std::size_t rows = take((ranks * experts + 3 * groups + 1) * sizeof(std::uint32_t));
+  const std::size_t tokens = ranks * static_cast<std::size_t>(plan_.shape.max_tokens);
+  const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(KeptRow));
+  const std::size_t kept_slots = take(tokens);
+  const std::size_t kept_tokens = take((ranks + 1) * sizeof(std::uint32_t));
+  const std::size_t part_counts =
+      take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(std::uint32_t));
+  const std::size_t part_done = take(HeapMap::kMostTableParts * sizeof(DeviceWord<Epoch>));
   memory_ = std::make_unique<DeviceMemory>(bytes);
 
   masked_.resize(ranks);
@@ -70,10 +75,11 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   stats_.bytes = stats_.messages + ranks;
   waited_ns_ = stats_.bytes + ranks;
   stats_.received = waited_ns_ + ranks;
-  starts_.of_source = memory_->as<std::uint32_t>(rows);
-  starts_.group = starts_.of_source + ranks * experts;
-  starts_.filled = starts_.group + groups + 1;
-  starts_.tiles = starts_.filled + groups;
+  kept_ = {memory_->as<KeptRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
+           memory_->as<std::uint32_t>(kept_tokens)};
+  ranking_.part_counts = memory_->as<std::uint32_t>(part_counts);
+  ranking_.part_done = memory_->as<DeviceWord<Epoch>>(part_done);
+  ranking_.part_tokens = links_.part_tokens = ranking_part_tokens(plan_.shape);
 
   links_.rank = plan_.rank;
   links_.size = plan_.shape.ranks;
@@ -86,7 +92,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   links_.waited_ns = waited_ns_;
 
   DeviceState initial;
-  initial.dispatched.raw = initial.combined.raw = kFirstEpoch - 1;
+  initial.dispatched.raw = kFirstEpoch - 1;
   cuda_check(cudaMemcpy(links_.state, &initial, sizeof initial, cudaMemcpyHostToDevice), "cudaMemcpy");
 }
 
@@ -96,13 +102,16 @@ void CudaExchange::prepare_kernels() {
              "cudaDeviceGetAttribute");
   cuda_check(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_),
              "cudaDeviceGetAttribute");
-  ranking_warps_ = ranking_warps(plan_, kThreads);
-  const std::size_t needed = std::max(dispatch_shared_bytes(plan_, ranking_warps_), combine_shared_bytes(plan_));
+  ranking_.record = record_;
+  ranking_.state = links_.state;
+  ranking_.warps = ranking_warps(plan_, kThreads);
+  ranking_.cached = ranking_cache(plan_, ranking_.warps);
+  const std::size_t needed = std::max(dispatch_shared_bytes(plan_, ranking_.warps), combine_shared_bytes(plan_));
   if (needed > static_cast<std::size_t>(most_shared))
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, device_, most_shared);
-  dispatch_blocks_per_multiprocessor_ = launcher_->prepare(kThreads, dispatch_shared_bytes(plan_, ranking_warps_));
+  dispatch_blocks_per_multiprocessor_ = launcher_->prepare(kThreads, dispatch_shared_bytes(plan_, ranking_.warps));
   combine_blocks_per_multiprocessor_ = prepare_combine(kThreads, combine_shared_bytes(plan_));
 }
 
@@ -180,15 +189,15 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.in.shared_begin = shared_.begin;
   params.in.shared_end = shared_.end;
   if (out != nullptr) params.out = *out;
-  params.starts = starts_;
-  params.ranking = {record_, links_.state, ranking_cache(plan_, ranking_warps_), ranking_warps_};
+  params.kept = kept_;
+  params.ranking = ranking_;
   params.stats = stats_;
   params.num_experts = shape_.experts;
-  const LaunchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), num_tokens_,
-                                              most_destinations(), params.sends, params.receives);
-  params.roles = {policy.senders};
-  params.team_threads = policy.team_threads;
-  launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_warps_),
+  const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
+  const DispatchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), num_tokens_,
+                                                likely_arrivals(), parts, params.sends, params.receives);
+  params.roles = policy.roles;
+  launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_.warps),
                     static_cast<cudaStream_t>(call.stream));
 }
 
@@ -200,11 +209,12 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   params.receives = out != nullptr;
   params.in = in != nullptr ? *in : returning_;
   if (out != nullptr) params.out = *out;
-  params.starts = starts_;
+  params.num_tokens = num_tokens_;
+  params.kept = kept_;
   params.stats = stats_;
-  const LaunchPolicy policy =
-      combine_policy(resident(combine_blocks_per_multiprocessor_, call), num_tokens_, most_destinations());
-  params.team_threads = policy.team_threads;
+  const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), num_tokens_,
+                                              likely_arrivals(), params.sends, params.receives);
+  params.roles = policy.roles;
   launch_combine(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }
 

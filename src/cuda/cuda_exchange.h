@@ -61,7 +61,8 @@ class CudaExchange final : public ExchangeBackend {
   CombineOut check_sums(const CombineOutput& out) const;
   void run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call);
   void run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call);
-  int most_destinations() const { return std::min(plan_.shape.ranks, plan_.shape.top_k); }
+  // How many messages come, if the others have as many tokens as this rank.
+  int likely_arrivals() const { return num_tokens_ * std::min(plan_.shape.ranks, plan_.shape.top_k); }
   Resident resident(int blocks_per_multiprocessor, const CallOptions& call) const;
 
   int device_;
@@ -72,7 +73,8 @@ class CudaExchange final : public ExchangeBackend {
   Plan plan_;
   DeviceHeaps heaps_;
   PeerLinks links_;
-  RowStarts starts_;
+  KeptRows kept_;
+  RankingArgs ranking_;
   StatsWords stats_;
   DeviceWord<std::uint64_t>* waited_ns_ = nullptr;
   std::unique_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
@@ -83,7 +85,6 @@ class CudaExchange final : public ExchangeBackend {
   int multiprocessors_ = 0;
   int dispatch_blocks_per_multiprocessor_ = 0;
   int combine_blocks_per_multiprocessor_ = 0;
-  int ranking_warps_ = 1;
   RankMask next_mask_;
   std::vector<std::uint8_t> masked_;
   RoundState round_;

@@ -24,14 +24,14 @@ struct HostRecord {
 // In device memory; zeroed, then the epochs set.
 struct DeviceState {
   DeviceWord<Epoch> dispatched;  // the newest round that was sent
-  DeviceWord<Epoch> combined;    // the newest round whose buffers this rank has given back
-  DeviceWord<std::uint32_t> ticket;
   DeviceWord<std::uint32_t> failed;
+  DeviceWord<std::uint64_t> started;  // blocks of dispatch kernels that have read `dispatched`, ever
+  std::uint64_t started_before = 0;   // as it was when the newest round began
   DeviceWord<std::uint64_t> non_finite;
   DeviceWord<std::uint64_t> dropped;
   DeviceWord<std::uint64_t> dispatches;
   DeviceWord<std::uint64_t> combines;
-  DeviceWord<std::uint32_t> bad_ids;  // of the round that is being ranked
+  DeviceWord<std::uint32_t> bad_ids[2];  // by parity of the round before: what ranking met so far
 };
 
 // What a PeerFabric needs, by value in a kernel's parameter.
@@ -40,6 +40,7 @@ struct PeerLinks {
   int size = 0;
   std::byte* heap[kMaxRanksPerNode] = {};
   const std::uint8_t* masked = nullptr;
+  int part_tokens = 1;  // of a part of a routing table
   std::size_t abort_words = 0;
   std::size_t my_abort_word = 0;
   std::uint64_t deadline_ns = 0;

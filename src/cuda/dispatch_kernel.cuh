@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cuda/kernel_params.h"
-#include "cuda/last_block.cuh"
 #include "cuda/peer_fabric.cuh"
 #include "cuda/ranking.cuh"
+#include "cuda/round_clock.cuh"
 #include "cuda/row_starts.cuh"
 #include "cuda/team_rows.cuh"
 #include "cuda/token_scratch.cuh"
@@ -19,43 +19,61 @@ struct DispatchTeam {
 };
 inline constexpr std::size_t kDispatchSharedBytes = (kMostTeams * sizeof(DispatchTeam) + 127) / 128 * 128;
 
-__device__ inline RowStarts starts_in(const Plan& plan, std::byte* memory) {
-  RowStarts starts;
+// One block's view of a dispatch.
+struct DispatchBlock {
+  const DispatchParams& p;
+  const TeamGroup& all;
+  Epoch epoch;
+  DispatchTeam* teams;
+  std::byte* memory;
+
+  __device__ int index() const { return static_cast<int>(blockIdx.x); }
+  __device__ bool ranks() const { return index() < p.roles.rankers; }
+  __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
+  __device__ bool receives() const { return p.receives && (!sends() || p.roles.senders_receive); }
+  // Blocks with nothing else to do come first, then those that rank, then those that send.
+  __device__ Block among_receivers() const {
+    const int busy = p.roles.rankers + p.roles.senders;
+    const int idle = static_cast<int>(gridDim.x) - busy;
+    const int count = idle + p.roles.rankers + (p.roles.senders_receive ? p.roles.senders : 0);
+    return {index() < busy ? idle + index() : index() - busy, count};
+  }
+};
+
+// Teams of `block`: those of different blocks come first, so that few tokens spread over many.
+__device__ inline Block teams_of(const TeamGroup& team, Block block) {
+  const int teams = static_cast<int>(blockDim.x) / team.size();
+  return {team.team() * block.count + block.index, teams * block.count};
+}
+
+__device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory, const KeptRows& kept) {
+  KeepingRowStarts starts;
   starts.of_source = reinterpret_cast<std::uint32_t*>(memory);
   starts.group = starts.of_source + plan.shape.ranks * plan.local_experts();
   starts.filled = starts.group + plan.groups() + 1;
   starts.tiles = starts.filled + plan.groups();
+  starts.tokens = starts.tiles + plan.groups();
+  starts.kept = kept;
   return starts;
 }
 
-// Teams of the blocks [first, end): those of different blocks come first, so that few tokens spread over many.
-__device__ inline Block share_of(const TeamGroup& team, int first, int end) {
-  const int teams = static_cast<int>(blockDim.x) / team.size();
-  const int blocks = end - first;
-  return {team.team() * blocks + static_cast<int>(blockIdx.x) - first, teams * blocks};
-}
-
-// The first block, all of it: routing goes out before anything else is done with it.
-__device__ inline bool rank_and_publish(const DispatchParams& p, const TeamGroup& all, PeerFabric& fabric, Epoch epoch,
-                                        DispatchTeam& shared, std::byte* memory) {
-  if (!await_buffers(p.plan, fabric, all, epoch)) return false;
-  rank_entries(all, p.plan, p.in, p.num_experts,
-               reinterpret_cast<RoutingEntry*>(fabric.local(p.plan.map.table(epoch, p.plan.rank))),
-               reinterpret_cast<std::uint32_t*>(fabric.local(p.plan.map.sent_counts(epoch))),
-               reinterpret_cast<std::uint32_t*>(memory), p.ranking);
-  publish_routing(p.plan, fabric, all, p.in.num_tokens, epoch, shared.bytes);
+__device__ inline bool rank_part(const DispatchBlock& b, PeerFabric& fabric) {
+  Ranker ranker(b.all, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
+  ranker.count();
+  if (!ranker.learn_from_other_parts(fabric)) return false;
+  ranker.publish(fabric, b.teams[0].bytes);
   return true;
 }
 
 template <TokenFormat Fmt>
-__device__ bool send_share(const DispatchParams& p, const TeamGroup& team, PeerFabric& fabric, Epoch epoch,
-                           DispatchTeam& shared) {
-  if (!await_buffers(p.plan, fabric, team, epoch)) return false;
+__device__ void send_share(const DispatchBlock& b, PeerFabric& fabric) {
+  const TeamGroup team(b.p.roles.send_team_threads);
+  DispatchTeam& shared = b.teams[team.team()];
+  fabric.use_rings(b.memory, team);
+  const Block block = teams_of(team, {b.index() - b.p.roles.rankers, b.p.roles.senders});
   SendCounts counted{0, 0, shared.messages, shared.bytes};
-  send_tokens(p.plan, fabric, team, Fmt{}, p.in, epoch, share_of(team, 1, 1 + p.roles.senders), nullptr, shared.scratch,
-              counted);
-  if (counted.non_finite != 0) fetch_add_relaxed(p.links.state->non_finite, counted.non_finite);
-  return true;
+  send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, block, nullptr, shared.scratch, counted);
+  if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
 __device__ inline void count_received(const DispatchParams& p, const TeamGroup& g, const PeerFabric& fabric,
@@ -70,55 +88,60 @@ __device__ inline void count_received(const DispatchParams& p, const TeamGroup& 
 }
 
 template <TokenFormat Fmt>
-__device__ bool lay_out_share(const DispatchParams& p, const TeamGroup& all, const TeamGroup& team, PeerFabric& fabric,
-                              Epoch epoch, int first_block, DispatchTeam& shared, std::byte* memory) {
-  if (!await_routing(p.plan, fabric, all, epoch)) return false;
-  const RowStarts starts = starts_in(p.plan, memory);
-  find_row_starts(all, p.plan, fabric, epoch, p.in.shared_end - p.in.shared_begin, starts);
-  const int index = static_cast<int>(blockIdx.x) - first_block;
-  const int blocks = static_cast<int>(gridDim.x) - first_block;
-  write_row_metadata(p.plan, all, {index, blocks}, starts, p.out);
-  if (index == blocks - 1) {
-    keep_row_starts(all, p.plan, starts, p.starts);
-    count_received(p, all, fabric, epoch);
+__device__ bool lay_out_share(const DispatchBlock& b, PeerFabric& fabric) {
+  const DispatchParams& p = b.p;
+  if (!await_routing(p.plan, fabric, b.all, b.epoch)) return false;
+  const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
+  find_row_starts(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts);
+  const TeamGroup team(p.roles.receive_team_threads);
+  const Block block = b.among_receivers();
+  const Block teams = teams_of(team, block);
+  TokenScratch& scratch = b.teams[team.team()].scratch;
+  const bool ok = lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
+                                      starts, p.out, scratch) &&
+                  lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch);
+  ptx::let_next_kernel_launch();
+  const Block metadata{block.count - 1 - block.index, block.count};  // the last block has the fewest tokens
+  write_row_metadata(p.plan, b.all, metadata, starts, p.out);
+  if (metadata.index == 0) {
+    keep_tokens(b.all, p.plan, starts, p.kept);
+    count_received(p, b.all, fabric, b.epoch);
   }
-  const Block block = share_of(team, first_block, first_block + blocks);
-  return lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, epoch, block, starts,
-                             p.out, shared.scratch) &&
-         lay_out_rows(p.plan, fabric, team, Fmt{}, epoch, block, starts, p.out, shared.scratch);
+  return ok;
 }
 
 template <TokenFormat Fmt>
-__device__ bool play_role(const DispatchParams& p, const TeamGroup& all, const TeamGroup& team, PeerFabric& fabric,
-                          Epoch epoch, DispatchTeam& shared, std::byte* memory) {
-  const int index = static_cast<int>(blockIdx.x);
-  const int first_receiver = p.sends ? 1 + p.roles.senders : 0;
-  if (p.sends && index == 0) return rank_and_publish(p, all, fabric, epoch, shared, memory);
-  if (p.sends && index < first_receiver) return send_share<Fmt>(p, team, fabric, epoch, shared);
-  return !p.receives || lay_out_share<Fmt>(p, all, team, fabric, epoch, first_receiver, shared, memory);
+__device__ void play_roles(const DispatchBlock& b, PeerFabric& fabric) {
+  bool ok = true;
+  if (b.ranks()) ok = rank_part(b, fabric);
+  if (b.p.sends && b.index() == 0 && ok)
+    ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch));
+  if (b.sends()) send_share<Fmt>(b, fabric);
+  b.all.sync();  // what a role kept in shared memory gives way to the next one's
+  if (ok && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
 
 template <TokenFormat Fmt>
-__global__ void __launch_bounds__(512, 2) dispatch_kernel(const __grid_constant__ DispatchParams p) {
+__global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte memory[];
-  const TeamGroup team(p.team_threads);
   const TeamGroup all;
-  auto& shared = reinterpret_cast<DispatchTeam*>(memory)[team.team()];
-  std::byte* role_memory = memory + kDispatchSharedBytes;
-  for (int i = team.thread(); i < kMaxRanksPerNode; i += team.size()) shared.messages[i] = shared.bytes[i] = 0;
+  auto* teams = reinterpret_cast<DispatchTeam*>(memory);
+  for (int i = all.thread(); i < kMostTeams * kMaxRanksPerNode; i += all.size()) {
+    DispatchTeam& team = teams[i / kMaxRanksPerNode];
+    team.messages[i % kMaxRanksPerNode] = team.bytes[i % kMaxRanksPerNode] = 0;
+  }
+  ptx::wait_for_earlier_kernels();
+  const Epoch epoch = read_epoch(*p.links.state, p.sends);
+  const bool broken = all.any(load_relaxed(p.links.state->failed) != 0);
+  if (p.sends && all.thread() == all.size() - 1) say_started(*p.links.state);
+  PeerFabric fabric(p.links, p.plan.map.message_bytes());
+  const DispatchBlock block{p, all, epoch, teams, memory + kDispatchSharedBytes};
+  if (!broken) play_roles<Fmt>(block, fabric);
   all.sync();
-  DeviceState& state = *p.links.state;
-  const Epoch epoch = load_relaxed(state.dispatched) + (p.sends ? 1 : 0);
-  const std::size_t ring = PeerFabric::kRing * p.plan.map.message_bytes();
-  PeerFabric fabric(p.links, role_memory + static_cast<std::size_t>(team.team()) * ring, p.plan.map.message_bytes());
-  const bool ok = play_role<Fmt>(p, all, team, fabric, epoch, shared, role_memory);
-  fabric.finish_puts(team);
-  add_counts(team, p.plan, shared.messages, p.stats.messages);
-  add_counts(team, p.plan, shared.bytes, p.stats.bytes);
-  if (!is_last_block(all, state, ok)) return;
-  if (p.receives) give_back(all, p.plan, fabric, state, epoch - 1);
-  if (all.thread() == 0 && p.receives) fetch_add_relaxed(state.dispatches, std::uint64_t{1});
-  if (all.thread() == 0 && p.sends) store_release(state.dispatched, epoch);
+  for (int t = 0; t < kMostTeams; ++t) {
+    add_counts(all, p.plan, teams[t].messages, p.stats.messages);
+    add_counts(all, p.plan, teams[t].bytes, p.stats.bytes);
+  }
 }
 
 }  // namespace ferry::cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/device_state.h"
+#include "cuda/tuning.h"
 #include "protocol/combine.h"
 #include "protocol/dispatch.h"
 
@@ -12,8 +13,23 @@ namespace ferry::cuda {
 struct RankingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
-  int cached = 0;  // entries whose expert the first pass keeps in shared memory for the second
-  int warps = 1;   // how many warps' counts fit in shared memory
+  int cached = 0;       // entries of a part whose expert the first pass keeps in shared memory for the second
+  int warps = 1;        // how many warps' counts fit in shared memory
+  int part_tokens = 0;  // tokens of a part of the table; a multiple of what a warp ranks at once
+  std::uint32_t* part_counts = nullptr;    // [parts, experts]
+  DeviceWord<Epoch>* part_done = nullptr;  // [parts]: the counts of that part are there
+};
+
+// What dispatch found out about every token that came, for combine: epoch or not, it lies in the same place.
+struct KeptRow {
+  std::uint32_t row;  // kNoRow: not an expert of this rank
+  float weight;
+};
+inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
+struct KeptRows {
+  KeptRow* rows = nullptr;          // [ranks, tokens, top_k]
+  std::uint8_t* slots = nullptr;    // [ranks, tokens]: by_rank, of this rank's partial (I9)
+  std::uint32_t* tokens = nullptr;  // [ranks + 1], as RowStarts::tokens
 };
 
 // Counters behind Exchange::stats(): [ranks], and [ranks, local experts] for `received`.
@@ -23,11 +39,6 @@ struct StatsWords {
   DeviceWord<std::uint64_t>* received = nullptr;
 };
 
-// Blocks of a dispatch: the first one ranks, the next `senders` send, all others lay arrivals out.
-struct Roles {
-  int senders = 1;
-};
-
 struct DispatchParams {
   Plan plan;
   PeerLinks links;
@@ -35,11 +46,10 @@ struct DispatchParams {
   bool receives = true;  // dispatch_wait and dispatch
   DispatchArgs in;
   RowsOut out;
-  RowStarts starts;  // in device memory, for combine
+  KeptRows kept;
   RankingArgs ranking;
   StatsWords stats;
-  Roles roles;
-  int team_threads = 128;
+  DispatchRoles roles;
   int num_experts = 0;  // that ids may name
 };
 
@@ -48,11 +58,12 @@ struct CombineParams {
   PeerLinks links;
   bool sends = true;
   bool receives = true;
+  int num_tokens = 0;  // of this rank
   CombineArgs in;
   CombineOut out;
-  RowStarts starts;
+  KeptRows kept;
   StatsWords stats;
-  int team_threads = 128;
+  CombineRoles roles;
 };
 
 }  // namespace ferry::cuda

@@ -32,11 +32,17 @@ int prepare_combine(int threads, std::size_t shared_bytes) {
   return prepare_kernel(&combine_kernel, threads, shared_bytes);
 }
 
-void launch_combine(const CombineParams& params, const LaunchPolicy& policy, std::size_t shared_bytes,
+void launch_combine(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                     cudaStream_t stream) {
-  combine_kernel<<<static_cast<unsigned>(policy.blocks), static_cast<unsigned>(policy.threads), shared_bytes, stream>>>(
-      params);
-  cuda_check(cudaGetLastError(), "launch of the combine kernel");
+  launch(&combine_kernel, params, policy.blocks, shared_bytes, stream);
+}
+
+int ranking_part_tokens(const Shape& shape) {
+  constexpr int kEntries = 2048;  // a few turns of every warp
+  constexpr int kParts = static_cast<int>(HeapMap::kMostTableParts);
+  const int at_once = 32 / shape.top_k;
+  const int tokens = std::max(kEntries / shape.top_k, (shape.max_tokens + kParts - 1) / kParts);
+  return (tokens + at_once - 1) / at_once * at_once;
 }
 
 int ranking_warps(const Plan& plan, int threads) {
@@ -45,23 +51,26 @@ int ranking_warps(const Plan& plan, int threads) {
   return std::clamp(static_cast<int>(kCounterBytes / per_warp), 1, threads / 32);
 }
 
+// RankingMemory without its cache.
+static std::size_t ranking_counter_bytes(const Plan& plan, int warps) {
+  return static_cast<std::size_t>(warps + 2) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+}
+
 std::size_t dispatch_shared_bytes(const Plan& plan, int warps) {
   const std::size_t ring = kMostTeams * PeerFabric::kRing * plan.map.message_bytes();
-  const std::size_t counters =
-      static_cast<std::size_t>(warps) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+  const std::size_t counters = ranking_counter_bytes(plan, warps);
   const std::size_t starts =
       (static_cast<std::size_t>(plan.shape.ranks) * static_cast<std::size_t>(plan.local_experts()) +
-       3 * static_cast<std::size_t>(plan.groups()) + 1) *
+       3 * static_cast<std::size_t>(plan.groups()) + 1 + static_cast<std::size_t>(plan.shape.ranks) + 1) *
       sizeof(std::uint32_t);
   return kDispatchSharedBytes + std::max({ring, counters, starts});
 }
 
 int ranking_cache(const Plan& plan, int warps) {
   if (plan.shape.experts >= 65535) return 0;  // an expert is kept in 16 bits
-  const std::size_t counters =
-      static_cast<std::size_t>(warps) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
-  return static_cast<int>((dispatch_shared_bytes(plan, warps) - kDispatchSharedBytes - counters) /
-                          sizeof(std::uint16_t));
+  return static_cast<int>(
+      (dispatch_shared_bytes(plan, warps) - kDispatchSharedBytes - ranking_counter_bytes(plan, warps)) /
+      sizeof(std::uint16_t));
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {

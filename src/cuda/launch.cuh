@@ -16,18 +16,31 @@ int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
   return blocks;
 }
 
+// The kernel may be launched while the one before it in the stream still runs; it waits for its end before it touches
+// memory (ptx::wait_for_earlier_kernels).
+template <class Params>
+void launch(void (*kernel)(Params), const Params& params, int blocks, std::size_t shared_bytes, cudaStream_t stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(kThreads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
+}
+
 template <TokenFormat Fmt>
 DispatchLauncher dispatch_launcher() {
   return {Fmt{}.name(),
           [](int threads, std::size_t shared_bytes) {
             return prepare_kernel(&dispatch_kernel<Fmt>, threads, shared_bytes);
           },
-          [](const DispatchParams& params, const LaunchPolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
-            dispatch_kernel<Fmt>
-                <<<static_cast<unsigned>(policy.blocks), static_cast<unsigned>(policy.threads), shared_bytes, stream>>>(
-                    params);
-            cuda_check(cudaGetLastError(), "launch of the dispatch kernel");
-          }};
+          [](const DispatchParams& params, const DispatchPolicy& policy, std::size_t shared_bytes,
+             cudaStream_t stream) { launch(&dispatch_kernel<Fmt>, params, policy.blocks, shared_bytes, stream); }};
 }
 
 // One per format, each in a file of its own so that they build side by side.

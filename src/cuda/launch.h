@@ -15,7 +15,7 @@ struct DispatchLauncher {
   const char* format;
   // Loads the kernel on the current device, raises its shared memory limit, returns its blocks per multiprocessor.
   int (*prepare)(int threads, std::size_t shared_bytes);
-  void (*launch)(const DispatchParams& params, const LaunchPolicy& policy, std::size_t shared_bytes,
+  void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, std::size_t shared_bytes,
                  cudaStream_t stream);
 };
 
@@ -23,16 +23,18 @@ struct DispatchLauncher {
 const DispatchLauncher* find_dispatch_launcher(const char* format);
 
 int prepare_combine(int threads, std::size_t shared_bytes);
-void launch_combine(const CombineParams& params, const LaunchPolicy& policy, std::size_t shared_bytes,
+void launch_combine(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                     cudaStream_t stream);
 
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
 std::size_t dispatch_shared_bytes(const Plan& plan, int ranking_warps);
 std::size_t combine_shared_bytes(const Plan& plan);
-// Entries that the ranking block can keep in shared memory between its two passes.
+// Entries that a ranking block can keep in shared memory between its two passes.
 int ranking_cache(const Plan& plan, int ranking_warps);
 // How many warps can rank with counters of their own.
 int ranking_warps(const Plan& plan, int threads);
+// Tokens of a part of the routing table, which one block ranks: the same on all ranks.
+int ranking_part_tokens(const Shape& shape);
 
 // Throws Error(system) with the call and CUDA's words where `status` is an error.
 void cuda_check(cudaError_t status, const char* call);

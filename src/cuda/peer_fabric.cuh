@@ -10,6 +10,7 @@
 #include "cuda/ptx.cuh"
 #include "cuda/team_group.cuh"
 #include "protocol/fabric.h"
+#include "protocol/round.h"
 #include "shared/copy.h"
 #include "shared/wait.h"
 
@@ -42,9 +43,12 @@ class PeerFabric {
   static constexpr int kRing = 1;     // buffers of a team: free again when the copy engine has read them
   static constexpr int kPending = 3;  // messages of a team that have left and are not signalled yet
 
-  // `ring`: kRing buffers of `buffer_bytes` in shared memory, 16-byte aligned.
-  __device__ PeerFabric(const PeerLinks& links, std::byte* ring, std::size_t buffer_bytes)
-      : links_(links), ring_(ring), buffer_bytes_(buffer_bytes) {}
+  __device__ PeerFabric(const PeerLinks& links, std::size_t buffer_bytes)
+      : links_(links), buffer_bytes_(buffer_bytes) {}
+  // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
+  __device__ void use_rings(std::byte* rings, const TeamGroup& team) {
+    ring_ = rings + static_cast<std::size_t>(team.team()) * kRing * buffer_bytes_;
+  }
 
   __device__ int rank() const { return links_.rank; }
   __device__ int size() const { return links_.size; }
@@ -78,10 +82,15 @@ class PeerFabric {
     put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
   }
 
-  // The buffer that is free next: waits until what it held was read, and signals for what has arrived.
+  // A small value by one thread; a signal_each_after_puts follows.
+  template <class T>
+  __device__ void store(int peer, std::size_t offset, const T& value) const {
+    *reinterpret_cast<T*>(links_.heap[peer] + offset) = value;
+  }
+
+  // The buffer that is free next: waits until what it held was read.
   __device__ std::byte* next_staging(const TeamGroup& g) {
     if (g.thread() < kMostDestinations) ptx::bulk_wait_read<kRing - 1>();
-    settle<kPending>(g);
     g.sync();
     return ring_ + (used_ % kRing) * buffer_bytes_;
   }
@@ -92,7 +101,11 @@ class PeerFabric {
 
   // Every message has left and is signalled. Also what an aborting block does before it exits.
   __device__ void finish_puts(const TeamGroup& g) {
-    settle<0>(g);
+    if (g.thread() < kMostDestinations) {
+      ptx::bulk_wait<0>();
+#pragma unroll
+      for (int i = 0; i < kPending; ++i) signal_oldest();
+    }
     g.sync();
   }
 
@@ -109,32 +122,42 @@ class PeerFabric {
     return g.all(ok);
   }
   // For one thread; the others learn the answer by a barrier of their own.
-  __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site);
+  __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
+    return wait_on(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
+  }
+  // The same for another block of this rank's own.
+  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
+    return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
+  }
+
+  // I2: the part of a source's table that has this token's entries; await_routing saw the first part.
+  __device__ bool await_entries(const TeamGroup& g, const Plan& plan, Epoch epoch, int source, int token) {
+    const int part = token / links_.part_tokens;
+    return part == 0 ||
+           wait_at_least(g, plan.map.routed(source, part), epoch, {Operation::dispatch, Phase::routing, source, token});
+  }
 
  private:
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
   }
-  // I12: signals for all messages but the newest ones, once their copies are complete.
-  template <int kNewest>
-  __device__ void settle(const TeamGroup& g) {
-    if (g.thread() >= kMostDestinations) return;
-    ptx::bulk_wait<kNewest>();
-    for (; settled_ + kNewest < used_; ++settled_) {
-      SignalWord*& word = pending_word_[settled_ % (kPending + 1)];
-      if (word != nullptr) store_release(*word, pending_value_);
-      word = nullptr;
-    }
+  template <Scope S>
+  __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site);
+  // I12: for a message whose copy is complete. Each thread has the words of its own copies.
+  __device__ void signal_oldest() {
+    if (pending_word_[0] != nullptr) store_release(*pending_word_[0], pending_value_);
+#pragma unroll
+    for (int i = 0; i + 1 < kPending; ++i) pending_word_[i] = pending_word_[i + 1];
+    pending_word_[kPending - 1] = nullptr;
   }
   __device__ bool has_abort() const;
   __device__ void fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
 
   const PeerLinks& links_;
-  std::byte* ring_;
+  std::byte* ring_ = nullptr;
   std::size_t buffer_bytes_;
   std::uint32_t used_ = 0;
-  std::uint32_t settled_ = 0;
-  SignalWord* pending_word_[kPending + 1] = {};
+  SignalWord* pending_word_[kPending] = {};  // oldest first
   Epoch pending_value_ = 0;
 };
 
@@ -145,13 +168,17 @@ __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, cons
   ptx::fence_shared_for_bulk();
   g.sync();
   if (g.thread() < kMostDestinations) {
+    SignalWord* signal = nullptr;
     if (g.thread() < count) {
       const int peer = peers[g.thread()];
       ptx::bulk_store(links_.heap[peer] + offset, static_cast<const std::byte*>(source), bytes);
-      pending_word_[used_ % (kPending + 1)] = &word_at(peer, word);
-      pending_value_ = value;
+      signal = &word_at(peer, word);
     }
     ptx::bulk_commit();
+    ptx::bulk_wait<kPending>();
+    signal_oldest();
+    pending_word_[kPending - 1] = signal;
+    pending_value_ = value;
   }
   ++used_;
 #else
@@ -161,8 +188,8 @@ __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, cons
 #endif
 }
 
-__device__ inline bool PeerFabric::wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
-  const SignalWord& watched = *reinterpret_cast<const SignalWord*>(local(word));
+template <Scope S>
+__device__ bool PeerFabric::wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) {
   if (load_acquire(watched) >= target) return true;
   DevicePacer pacer(links_.deadline_ns);
   const Waited waited = ferry::wait_at_least(

@@ -1,5 +1,5 @@
-// Every line of assembly of Ferry: the clock of the device, barriers of a part of a block, and bulk copies from shared
-// to global memory.
+// Every line of assembly of Ferry: the clock of the device, barriers of a part of a block, the order of kernels in a
+// stream, prefetches, and bulk copies from shared to global memory.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,26 @@ __device__ inline bool team_all(int barrier, int threads, bool value) {
   return result != 0;
 }
 __device__ inline bool team_any(int barrier, int threads, bool value) { return !team_all(barrier, threads, !value); }
+
+// What the kernels before this one in the stream wrote is there. A kernel that was launched early waits here before it
+// touches anything but its parameters.
+__device__ inline void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel in the stream may begin to be launched once all blocks have said so. Said only when no wait is left,
+// or its blocks could take the room of a kernel that others wait for.
+__device__ inline void let_next_kernel_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// The cache line at `address` of this device's memory is wanted soon.
+__device__ inline void prefetch_to_l2(const std::byte* address) {
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
+}
 
 // I12: what this thread wrote to shared memory is seen by bulk copies issued after a barrier.
 __device__ inline void fence_shared_for_bulk() {

@@ -21,18 +21,42 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value, std::uint32_t& t
   return sum - value;
 }
 
+// Counts and headers of all sources into shared memory, all on their way at once.
+template <Fabric F>
+__device__ void load_counts(const TeamGroup& g, const Plan& plan, const F& fabric, Epoch epoch,
+                            const RowStarts& starts) {
+  const int experts = plan.local_experts();
+  for (int i = g.thread(); i < plan.shape.ranks * experts; i += g.size()) {
+    const int source = i / experts;
+    const std::uint32_t count =
+        reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)))[i - source * experts];
+    starts.of_source[i] = plan.masked[source] != 0 ? 0 : count;
+  }
+  if (g.thread() >= g.size() - 32) {  // the last warp: the first has most of the counts
+    std::uint32_t most = 0;
+    for (int source = g.thread() % 32; source < plan.shape.ranks; source += 32) {
+      starts.tokens[source] = static_cast<std::uint32_t>(tokens_of(plan, fabric, epoch, source));
+      most = max(most, starts.tokens[source]);
+    }
+    most = __reduce_max_sync(kAllLanes, most);
+    if (g.thread() % 32 == 0) starts.tokens[plan.shape.ranks] = most;
+  }
+  g.sync();
+}
+
 template <Fabric F>
 __device__ void find_row_starts(const TeamGroup& g, const Plan& plan, const F& fabric, Epoch epoch, int shared_rows,
                                 const RowStarts& starts) {
   const int experts = plan.local_experts();
   const int groups = plan.groups();
+  load_counts(g, plan, fabric, epoch, starts);
   for (int group = g.thread(); group < groups; group += g.size()) {
     const int local = group - plan.shared_groups;
     std::uint32_t rows = local < 0 ? static_cast<std::uint32_t>(shared_rows) : 0;
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
+      const std::uint32_t count = starts.of_source[source * experts + local];
       starts.of_source[source * experts + local] = rows;
-      if (plan.masked[source] != 0) continue;
-      rows += reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)))[local];
+      rows += count;
     }
     starts.filled[group] = rows;
   }
@@ -63,16 +87,9 @@ __device__ void find_row_starts(const TeamGroup& g, const Plan& plan, const F& f
 }
 
 // To device memory, where combine finds them.
-__device__ inline void keep_row_starts(const TeamGroup& g, const Plan& plan, const RowStarts& from,
-                                       const RowStarts& to) {
-  const int groups = plan.groups();
-  for (int i = g.thread(); i < plan.shape.ranks * plan.local_experts(); i += g.size())
-    to.of_source[i] = from.of_source[i];
-  for (int i = g.thread(); i <= groups; i += g.size()) to.group[i] = from.group[i];
-  for (int i = g.thread(); i < groups; i += g.size()) {
-    to.filled[i] = from.filled[i];
-    to.tiles[i] = from.tiles[i];
-  }
+__device__ inline void keep_tokens(const TeamGroup& g, const Plan& plan, const RowStarts& starts,
+                                   const KeptRows& kept) {
+  for (int i = g.thread(); i <= plan.shape.ranks; i += g.size()) kept.tokens[i] = starts.tokens[i];
 }
 
 }  // namespace ferry::cuda

@@ -5,11 +5,10 @@
 #include <cstdint>
 
 #include "cuda/ptx.cuh"
+#include "cuda/tuning.h"
 #include "ferry/thread_group.h"
 
 namespace ferry::cuda {
-
-inline constexpr int kMostTeams = 4;  // of a block
 
 class TeamGroup {
  public:

@@ -4,11 +4,21 @@
 
 #include <cstdint>
 
+#include "cuda/kernel_params.h"
 #include "cuda/team_group.cuh"
 #include "shared/copy.h"
 #include "shared/row_sum.h"
 
 namespace ferry::cuda {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+// Into the L2 cache, by as many threads as there are lines.
+__device__ inline void look_ahead(const TeamGroup& g, const std::byte* from, std::int64_t bytes) {
+  constexpr int kLine = 128;
+  for (std::int64_t at = static_cast<std::int64_t>(g.thread()) * kLine; at < bytes; at += g.size() * kLine)
+    ptx::prefetch_to_l2(from + at);
+}
 
 // Reads the message once. Payload rows are 16-byte aligned where a row is a multiple of 16 bytes.
 __device__ inline void copy_to_rows(const TeamGroup& g, std::byte* rows, std::size_t row_bytes,
@@ -64,31 +74,86 @@ __device__ inline void store_eight(const RowSink& sink, int column, const float 
       make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-template <bool kWide, int kAhead>
-__device__ void sum_eight(const SumRow* rows, int count, int column, float (&sum)[8]) {
-  for (int first = 0; first < count; first += kAhead) {
-    EightColumns loaded[kAhead];
+// The rows of a sum, by number: from shared memory, or from the lanes of every warp.
+struct ListedRows {
+  const SumRow* rows;
+  int count;
+  __device__ SumRow at(int i) const { return rows[i]; }
+};
+struct LaneRows {
+  const CombineArgs& in;
+  KeptRow mine;
+  unsigned lanes;  // that hold a row, in the order of the sum
+  int count;
+  __device__ SumRow at(int i) const {
+    unsigned rest = lanes;
+    for (int before = 0; before < i; ++before) rest &= rest - 1;
+    const int lane = __ffs(static_cast<int>(rest)) - 1;
+    return in.row(__shfl_sync(kAllLanes, mine.row, lane), __shfl_sync(kAllLanes, mine.weight, lane));
+  }
+};
+
+// Adds rows [first, first + kAhead) at kVectors places, all loads on their way before the first is added. All threads
+// of a warp come here, also those past the end of the row.
+template <bool kWide, int kAhead, int kVectors, class Rows>
+__device__ void add_rows(const Rows& rows, int first, int column, int stride, int hidden, float (&sum)[kVectors][8]) {
+  SumRow row[kAhead];
+  EightColumns loaded[kAhead][kVectors];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (first + i < count) loaded[i] = load_eight(rows[first + i], column);
+  for (int i = 0; i < kAhead; ++i) {
+    if (first + i >= rows.count) continue;
+    row[i] = rows.at(first + i);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (first + i < count) add_eight(loaded[i], rows[first + i].weight, kWide && rows[first + i].wide, sum);
+    for (int v = 0; v < kVectors; ++v)
+      if (column + v * stride < hidden) loaded[i][v] = load_eight(row[i], column + v * stride);
+  }
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    if (first + i >= rows.count) continue;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      if (column + v * stride < hidden) add_eight(loaded[i][v], row[i].weight, kWide && row[i].wide, sum[v]);
   }
 }
 
-// As ferry::sum_rows: the same operations in the same order. Four rows are on their way before the first is added.
+template <bool kWide, int kAhead, int kVectors, class Rows>
+__device__ void sum_columns(const TeamGroup& g, const Rows& rows, int hidden, const RowSink& sink) {
+  const int stride = g.size() * 8;
+  for (int begin = 0; begin < hidden; begin += kVectors * stride) {
+    const int column = begin + g.thread() * 8;
+    float sum[kVectors][8] = {};
+    for (int first = 0; first < rows.count; first += kAhead)
+      add_rows<kWide, kAhead>(rows, first, column, stride, hidden, sum);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      if (column + v * stride < hidden) store_eight(sink, column + v * stride, sum[v]);
+  }
+}
+
+// As ferry::sum_rows: the same operations in the same order.
 __device__ inline void sum_rows(const TeamGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   bool wide = false;
   for (int i = 0; i < count; ++i) wide = wide || rows[i].wide;
-  for (int column = g.thread() * 8; column < hidden; column += g.size() * 8) {
-    float sum[8] = {};
-    if (wide)
-      sum_eight<true, 2>(rows, count, column, sum);
-    else
-      sum_eight<false, 4>(rows, count, column, sum);
-    store_eight(sink, column, sum);
-  }
+  if (wide)
+    sum_columns<true, 2, 1>(g, ListedRows{rows, count}, hidden, sink);
+  else
+    sum_columns<false, 4, 2>(g, ListedRows{rows, count}, hidden, sink);
+}
+
+// The rows that the lanes `local` of every warp hold.
+__device__ inline void sum_lanes(const TeamGroup& g, const CombineArgs& in, KeptRow mine, unsigned local, int hidden,
+                                 const RowSink& sink) {
+  const LaneRows rows{in, mine, local, __popc(local)};
+  if (in.wide)
+    sum_columns<true, 2, 1>(g, rows, hidden, sink);
+  else
+    sum_columns<false, 4, 2>(g, rows, hidden, sink);
+}
+
+// A row as it is, rounded to bf16 where it is float32.
+__device__ inline void copy_row(const TeamGroup& g, const SumRow& row, int hidden, std::byte* to) {
+  if (row.wide) return convert_row(g, row, hidden, to, DType::bf16);
+  copy_bytes(g, to, row.data, static_cast<std::size_t>(hidden) * 2);
 }
 
 }  // namespace ferry::cuda

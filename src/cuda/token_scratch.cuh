@@ -4,14 +4,19 @@
 
 #include <cstdint>
 
+#include "cuda/kernel_params.h"
 #include "cuda/team_group.cuh"
+#include "cuda/team_rows.cuh"
 #include "protocol/dispatch.h"
 #include "protocol/round.h"
 
 namespace ferry::cuda {
 
 static_assert(kMaxTopK <= 32, "a warp holds the entries of a token");
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+// Row starts that remember for combine what was found through them.
+struct KeepingRowStarts : RowStarts {
+  KeptRows kept;
+};
 
 __device__ inline int lane_of(const TeamGroup& g) { return g.thread() % 32; }
 __device__ inline unsigned lanes_below(int lane) { return (1u << lane) - 1u; }
@@ -22,7 +27,8 @@ __device__ inline unsigned first_namers(int lane, int owner) {
   return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
 }
 
-__device__ inline void find_local_rows(const TeamGroup& g, const Plan& plan, const RowStarts& starts, int source,
+// I4, and for combine: what each lane found is kept.
+__device__ inline void find_local_rows(const TeamGroup& g, const Plan& plan, const KeepingRowStarts& starts, TokenAt at,
                                        const RoutingEntry* entries, LocalRows& found) {
   if (g.thread() < 32) {
     const int k = g.thread();
@@ -31,20 +37,24 @@ __device__ inline void find_local_rows(const TeamGroup& g, const Plan& plan, con
     const int expert = plan.code.expert(entry.code);
     const bool is_local = mine.contains(expert);
     const unsigned local_lanes = __ballot_sync(kAllLanes, is_local);
+    std::uint32_t row = kNoRow;
     if (is_local) {
-      const int at = __popc(local_lanes & lanes_below(k));
+      const int to = __popc(local_lanes & lanes_below(k));
       const int local = expert - mine.first;
-      found.k[at] = k;
-      found.local[at] = local;
-      found.row[at] = starts.of_source[source * mine.count + local] + plan.code.rank_within(entry.code);
-      found.weight[at] = entry.weight;
+      row = starts.of_source[at.source * mine.count + local] + plan.code.rank_within(entry.code);
+      found.k[to] = k;
+      found.local[to] = local;
+      found.row[to] = row;
     }
     const unsigned namers = first_namers(k, expert < 0 ? -1 : owner_of(plan.shape, expert));
     const bool smaller = (namers >> k & 1u) != 0 && expert < mine.first;
-    const int partial_index = __popc(__ballot_sync(kAllLanes, smaller));
+    const int slot = __popc(__ballot_sync(kAllLanes, smaller));
+    const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
+                              static_cast<std::size_t>(at.token);
+    if (k < plan.shape.top_k) starts.kept.rows[token * plan.shape.top_k + k] = {row, entry.weight};
     if (k == 0) {
       found.count = __popc(local_lanes);
-      found.partial_index = partial_index;
+      starts.kept.slots[token] = static_cast<std::uint8_t>(slot);
     }
   }
   g.sync();
@@ -55,13 +65,9 @@ __device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entrie
   return expert < 0 ? -1 : owner_of(plan.shape, expert);
 }
 
-// I9: found along with the rows.
-__device__ inline int partial_index(const TeamGroup&, const Plan&, const RoutingEntry*, const LocalRows& found) {
-  return found.partial_index;
-}
-
 __device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int token,
                                          NamedRanks& to) {
+  look_ahead(g, in.tokens + token * in.row_bytes, in.row_bytes);  // on its way while the ids are read
   if (g.thread() < 32) {
     const int k = g.thread();
     const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;

@@ -73,7 +73,7 @@ FERRY_HD void send_partial(const Plan& plan, F& fabric, const G& g, Epoch epoch,
   const LocalRows& found = scratch.found;
   for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
   g.sync();
-  const int index = partial_index(g, plan, entries, found);
+  const int index = partial_index(plan, entries);
   RowSink sink;
   sink.data = result_target(plan, fabric, g, source, plan.map.result(token, index),
                             plan.map.sent_result(source, token, 0), staging);
@@ -101,21 +101,17 @@ FERRY_HD void send_results(const Plan& plan, F& fabric, const G& g, Epoch epoch,
                            const CombineArgs& in, std::byte* staging, TokenScratch& scratch,
                            const ResultCounts& counted) {
   const LocalRows& found = scratch.found;
-  std::int64_t before = 0;
-  for (int step = 1; step <= plan.shape.ranks; ++step) {
-    const int source = (plan.rank + step) % plan.shape.ranks;  // own tokens last: the others travel meanwhile
-    const RoutingEntry* table = table_of(plan, fabric, epoch, source);
-    const int num_tokens = tokens_of(plan, fabric, epoch, source);
-    for (int token = block.first_after(before); token < num_tokens; token += block.count) {
-      const RoutingEntry* entries = table + static_cast<std::size_t>(token) * plan.shape.top_k;
-      find_local_rows(g, plan, starts, source, entries, scratch.found);
-      if (found.count != 0 && plan.exact)
-        send_each_row(plan, fabric, g, epoch, in, source, token, found, staging, counted);
-      else if (found.count != 0)
-        send_partial(plan, fabric, g, epoch, in, source, token, entries, scratch, staging, counted);
-      g.sync();
-    }
-    before += num_tokens;
+  const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
+  for (int place = block.index; place < tokens.length; place += block.count) {
+    const TokenAt at = tokens.at(place);
+    if (at.token >= static_cast<int>(starts.tokens[at.source])) continue;
+    const RoutingEntry* entries = entries_of(plan, fabric, epoch, at);
+    find_local_rows(g, plan, starts, at, entries, scratch.found);
+    if (found.count != 0 && plan.exact)
+      send_each_row(plan, fabric, g, epoch, in, at.source, at.token, found, staging, counted);
+    else if (found.count != 0)
+      send_partial(plan, fabric, g, epoch, in, at.source, at.token, entries, scratch, staging, counted);
+    g.sync();
   }
   finish_puts(fabric, g);
 }
@@ -195,11 +191,10 @@ FERRY_HD void copy_unreduced(const Plan& plan, F& fabric, const G& g, const Comb
 // Sums every token of this rank in the fixed order: k ascending (exact) or ranks ascending (by_rank), the shared row
 // last.
 template <ThreadGroup G, Fabric F>
-FERRY_HD bool receive_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, Block block,
+FERRY_HD bool receive_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, int num_tokens, Block block,
                               const RowStarts& starts, const CombineArgs& in, const CombineOut& out,
                               TokenScratch& scratch) {
   const RoutingEntry* table = table_of(plan, fabric, epoch, plan.rank);
-  const int num_tokens = tokens_of(plan, fabric, epoch, plan.rank);
   for (int token = block.index; token < num_tokens; token += block.count) {
     find_results(g, plan, table + static_cast<std::size_t>(token) * plan.shape.top_k, scratch.results, scratch.named);
     if (!await_results(plan, fabric, g, epoch, token, scratch.results)) return false;

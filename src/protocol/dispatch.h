@@ -143,6 +143,16 @@ FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch
   return wait_for_each(fabric, g, plan.shape.ranks, word, epoch, site, plan.masked);
 }
 
+// I2: a table that its source ranked in several parts comes in parts, and await_routing saw the first. A fabric whose
+// sources do so waits here for the part of one token.
+template <ThreadGroup G, Fabric F>
+FERRY_HD bool await_entries(const Plan& plan, F& fabric, const G& g, Epoch epoch, TokenAt at) {
+  if constexpr (requires { fabric.await_entries(g, plan, epoch, at.source, at.token); })
+    return fabric.await_entries(g, plan, epoch, at.source, at.token);
+  else
+    return true;
+}
+
 // I4: every row start follows from the R * L counts: group by group, and in a group source by source.
 template <Fabric F>
 void find_row_starts(const Plan& plan, const F& fabric, Epoch epoch, int shared_rows, const RowStarts& starts) {
@@ -165,6 +175,12 @@ void find_row_starts(const Plan& plan, const F& fabric, Epoch epoch, int shared_
     row = align_row(row, plan.alignment);
   }
   starts.group[plan.groups()] = row;
+  std::uint32_t most = 0;
+  for (int source = 0; source < plan.shape.ranks; ++source) {
+    starts.tokens[source] = static_cast<std::uint32_t>(tokens_of(plan, fabric, epoch, source));
+    most = starts.tokens[source] > most ? starts.tokens[source] : most;
+  }
+  starts.tokens[plan.shape.ranks] = most;
 }
 
 // row_offsets, expert_ids, scales_offsets, and what marks the padding rows of every group: src_info (-1, -1), scale 0.
@@ -235,27 +251,26 @@ FERRY_HD bool lay_out_shared_rows(const Plan& plan, F& fabric, const G& g, const
   return true;
 }
 
-// Relies on I5: waits only for the token in hand, reads each message once, and writes it to each of its rows.
-template <ThreadGroup G, Fabric F, TokenFormat Fmt>
+// Relies on I5: waits only for the token in hand, reads each message once, and writes it to each of its rows. `starts`:
+// RowStarts, or what a backend derives from them to remember more.
+template <ThreadGroup G, Fabric F, TokenFormat Fmt, class Starts>
 FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& format, Epoch epoch, Block block,
-                           const RowStarts& starts, const RowsOut& out, TokenScratch& scratch) {
+                           const Starts& starts, const RowsOut& out, TokenScratch& scratch) {
   LocalRows& found = scratch.found;
-  std::int64_t before = 0;
-  for (int step = 0; step < plan.shape.ranks; ++step) {
-    const int source = (plan.rank + step) % plan.shape.ranks;  // its own first: those are there
-    const RoutingEntry* table = table_of(plan, fabric, epoch, source);
-    const int num_tokens = tokens_of(plan, fabric, epoch, source);
-    for (int token = block.first_after(before); token < num_tokens; token += block.count) {
-      find_local_rows(g, plan, starts, source, table + static_cast<std::size_t>(token) * plan.shape.top_k, found);
-      if (found.count != 0) {
-        if (!fabric.wait_at_least(g, plan.map.arrived(epoch, source, token), epoch,
-                                  {Operation::dispatch, Phase::message, source, token}))
-          return false;
-        write_rows(plan, g, format, fabric.local(plan.map.message(epoch, source, token)), out, starts, found, token);
-      }
-      g.sync();
+  const TokenSequence tokens(plan, starts, plan.rank);
+  for (int place = block.index; place < tokens.length; place += block.count) {
+    const TokenAt at = tokens.at(place);
+    if (at.token >= static_cast<int>(starts.tokens[at.source])) continue;
+    if (!await_entries(plan, fabric, g, epoch, at)) return false;
+    find_local_rows(g, plan, starts, at, entries_of(plan, fabric, epoch, at), found);
+    if (found.count != 0) {
+      if (!fabric.wait_at_least(g, plan.map.arrived(epoch, at.source, at.token), epoch,
+                                {Operation::dispatch, Phase::message, at.source, at.token}))
+        return false;
+      write_rows(plan, g, format, fabric.local(plan.map.message(epoch, at.source, at.token)), out, starts, found,
+                 at.token);
     }
-    before += num_tokens;
+    g.sync();
   }
   return true;
 }

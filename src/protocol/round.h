@@ -86,18 +86,31 @@ struct RowStarts {
   std::uint32_t* group = nullptr;      // [groups + 1]: row_offsets
   std::uint32_t* filled = nullptr;     // [groups]: rows of the group that are not padding
   std::uint32_t* tiles = nullptr;      // [groups]: scales_offsets, whatever the layout
+  std::uint32_t* tokens = nullptr;     // [ranks + 1]: tokens of every source; the last is the largest of them
 };
 
 // A piece of a phase: block `index` of `count` takes every count-th token.
 struct Block {
   int index;
   int count;
+};
 
-  // The first token of this block where `before` tokens of other sources were dealt out already: few tokens of many
-  // sources then go to as many blocks.
-  FERRY_HD int first_after(std::int64_t before) const {
-    return static_cast<int>((index - before % count + count) % count);
-  }
+// The tokens of all sources in one sequence: token by token, and of each token source by source. All sources send at
+// once, so what comes first is taken first, and few tokens of many sources are spread over as many blocks.
+struct TokenAt {
+  int source;
+  int token;
+};
+struct TokenSequence {
+  int ranks;
+  int first_source;
+  int length;  // places in the sequence; those past the tokens of a source are empty
+
+  FERRY_HD TokenSequence(const Plan& plan, const RowStarts& starts, int first)
+      : ranks(plan.shape.ranks),
+        first_source(first % plan.shape.ranks),
+        length(plan.shape.ranks * static_cast<int>(starts.tokens[plan.shape.ranks])) {}
+  FERRY_HD TokenAt at(int place) const { return {(first_source + place % ranks) % ranks, place / ranks}; }
 };
 
 // The expert, as the protocol counts it, that entry (token, k) of the caller's ids goes to; -1: none, not local
@@ -114,7 +127,6 @@ FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropp
 // The local rows of one token, k ascending.
 struct LocalRows {
   int count = 0;
-  int partial_index = 0;  // by_rank, where a group finds it along with the rows (partial_index)
   int k[kMaxTopK];
   int local[kMaxTopK];          // local expert
   std::uint32_t row[kMaxTopK];  // row of the output
@@ -146,7 +158,7 @@ struct TokenScratch {
 
 // I4: row = first row of (source, expert) + rank within expert; from table and counts alone.
 template <ThreadGroup G>
-FERRY_HD void find_local_rows(const G& g, const Plan& plan, const RowStarts& starts, int source,
+FERRY_HD void find_local_rows(const G& g, const Plan& plan, const RowStarts& starts, TokenAt at,
                               const RoutingEntry* entries, LocalRows& found) {
   if (g.thread() == 0) {
     const ExpertRange mine = plan.experts_of(plan.rank);
@@ -157,7 +169,7 @@ FERRY_HD void find_local_rows(const G& g, const Plan& plan, const RowStarts& sta
       const int local = expert - mine.first;
       found.k[count] = k;
       found.local[count] = local;
-      found.row[count] = starts.of_source[source * mine.count + local] + plan.code.rank_within(entries[k].code);
+      found.row[count] = starts.of_source[at.source * mine.count + local] + plan.code.rank_within(entries[k].code);
       found.weight[count] = entries[k].weight;
       ++count;
     }
@@ -183,8 +195,7 @@ FERRY_HD inline void list_named_ranks(const Plan& plan, const RoutingEntry* entr
 }
 
 // I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names.
-template <ThreadGroup G>
-FERRY_HD int partial_index(const G&, const Plan& plan, const RoutingEntry* entries, const LocalRows&) {
+FERRY_HD inline int partial_index(const Plan& plan, const RoutingEntry* entries) {
   NamedRanks named;
   list_named_ranks(plan, entries, named);
   int index = 0;
@@ -195,6 +206,11 @@ FERRY_HD int partial_index(const G&, const Plan& plan, const RoutingEntry* entri
 template <Fabric F>
 FERRY_HD const RoutingEntry* table_of(const Plan& plan, const F& fabric, Epoch epoch, int source) {
   return reinterpret_cast<const RoutingEntry*>(fabric.local(plan.map.table(epoch, source)));
+}
+// The entries of one token.
+template <Fabric F>
+FERRY_HD const RoutingEntry* entries_of(const Plan& plan, const F& fabric, Epoch epoch, TokenAt at) {
+  return table_of(plan, fabric, epoch, at.source) + static_cast<std::size_t>(at.token) * plan.shape.top_k;
 }
 template <Fabric F>
 FERRY_HD int tokens_of(const Plan& plan, const F& fabric, Epoch epoch, int source) {

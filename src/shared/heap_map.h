@@ -30,7 +30,7 @@ class HeapMap {
     kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
     kHeaders,        // [parity][source] RoutingHeader
     kArrived,        // [parity][source][token] word: the message is there
-    kRouted,         // [source] word: header, table and counts are there
+    kRouted,         // [source][part] word: that part of the table is there; the first: header and counts too
     kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
     kAborted,        // [peer] word: epoch << 16 | rank that peer waited for in vain + 1
     kResults,        // [token][j or k] bf16 row
@@ -39,6 +39,7 @@ class HeapMap {
     kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact
     kRegions
   };
+  static constexpr std::size_t kMostTableParts = 8;
   static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a bulk copy's 16 bytes
 
   HeapMap() = default;
@@ -53,7 +54,7 @@ class HeapMap {
         2 * static_cast<std::size_t>(h.shape.experts) * sizeof(std::uint32_t),
         2 * ranks * sizeof(RoutingHeader),
         2 * ranks * tokens * sizeof(SignalWord),
-        ranks * sizeof(SignalWord),
+        ranks * kMostTableParts * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
         tokens * results_per_token() * result_bytes(),
@@ -100,7 +101,9 @@ class HeapMap {
   FERRY_HD constexpr std::size_t arrived(Epoch e, int source, int token) const {
     return begin_[kArrived] + slot(e, source, token) * sizeof(SignalWord);
   }
-  FERRY_HD constexpr std::size_t routed(int source) const { return word(kRouted, source); }
+  FERRY_HD constexpr std::size_t routed(int source, int part = 0) const {
+    return word(kRouted, source * static_cast<int>(kMostTableParts) + part);
+  }
   FERRY_HD constexpr std::size_t consumed(int peer) const { return word(kConsumed, peer); }
   FERRY_HD constexpr std::size_t aborted(int peer) const { return word(kAborted, peer); }
   FERRY_HD constexpr std::size_t result(int token, int index) const {

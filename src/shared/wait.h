@@ -17,8 +17,8 @@ enum class Pace : std::uint8_t { again, look_for_abort, expired };
 // Waits until word >= target (I13). What the signaller wrote before its release is visible after `arrived`; else the
 // deadline passed or someone gave up (I10).
 // `aborted()` is asked when the pacer says so; `pacer.pause()` returns a Pace.
-template <class Aborted, class Pacer>
-FERRY_HD Waited wait_at_least(const SignalWord& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
+template <Scope S, class Aborted, class Pacer>
+FERRY_HD Waited wait_at_least(const Shared<Epoch, S>& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
   while (load_acquire(word) < target) {
     const Pace pace = pacer.pause();
     if (pace == Pace::again) continue;

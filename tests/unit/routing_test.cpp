@@ -138,7 +138,7 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
       for (int j = 0; j < named.count; ++j) {
         Plan at_expert_rank = source.plan;
         at_expert_rank.rank = named.rank[j];
-        ASSERT_EQ(partial_index(SerialGroup{}, at_expert_rank, entries, LocalRows{}), j);
+        ASSERT_EQ(partial_index(at_expert_rank, entries), j);
       }
     }
   }
@@ -167,8 +167,8 @@ TEST(FindRowStarts, GivesEveryRowOnce) {
   const int groups = receiver.plan.groups();
   std::vector<std::uint32_t> of_source(static_cast<std::size_t>(shape.ranks * receiver.plan.local_experts()));
   std::vector<std::uint32_t> group(static_cast<std::size_t>(groups + 1)), filled(static_cast<std::size_t>(groups)),
-      tiles(static_cast<std::size_t>(groups));
-  const RowStarts starts{of_source.data(), group.data(), filled.data(), tiles.data()};
+      tiles(static_cast<std::size_t>(groups)), tokens(static_cast<std::size_t>(shape.ranks) + 1);
+  const RowStarts starts{of_source.data(), group.data(), filled.data(), tiles.data(), tokens.data()};
   constexpr int kSharedRows = 5;
   find_row_starts(receiver.plan, receiver.memory, kFirstEpoch, kSharedRows, starts);
   EXPECT_EQ(filled[0], static_cast<std::uint32_t>(kSharedRows));
@@ -178,7 +178,8 @@ TEST(FindRowStarts, GivesEveryRowOnce) {
   for (int source = 0; source < shape.ranks; ++source) {
     const std::vector<RoutingEntry>& table = tables[static_cast<std::size_t>(source)];
     for (std::size_t at = 0; at < table.size(); at += static_cast<std::size_t>(shape.top_k)) {
-      find_local_rows(SerialGroup{}, receiver.plan, starts, source, table.data() + at, found);
+      const int token = static_cast<int>(at) / shape.top_k;
+      find_local_rows(SerialGroup{}, receiver.plan, starts, {source, token}, table.data() + at, found);
       for (int i = 0; i < found.count; ++i) ++written.at(found.row[i]);
     }
   }
