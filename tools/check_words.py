@@ -23,7 +23,7 @@ RULES = [
                             r"|\bfor\s*\(\s*;\s*;\s*\)[^}]*\bload_(acquire|relaxed)\b"),
      ("include", "src", "apps", "python"), re.compile(r"src/shared/wait\.h|src/(cpu|cuda)/\w*waits\.(h|cuh)")),
     ("asm", re.compile(r"\b(asm|__asm|__asm__)\b"),
-     ("include", "src", "apps", "python", "tests", "benchmarks", "examples"), re.compile(r"src/cuda/ptx\w*\.cuh")),
+     ("include", "src", "apps", "python", "tests", "benchmarks", "examples"), re.compile(r"src/(cuda|shared)/ptx\w*\.cuh")),
     ("ending the program", re.compile(r"\bstd::(abort|exit|quick_exit|_Exit|terminate)\b|(?<![\w.>:])(abort|exit|_exit)\s*\("),
      ("include", "src"), None),
     ("printing", re.compile(r"\bstd::(cout|cerr|clog)\b|\b(std::)?(f|v)?printf\s*\(|\b(std::)?(f?puts|perror)\s*\("

@@ -10,7 +10,7 @@ namespace ferry {
 namespace activation {
 namespace {
 
-// A row of 2 * inter inputs to inter float32 values.
+// A row of 2 * inter inputs to inter float32 values. Processors make different NaNs; rows hold one.
 template <class Input, bool kInterleaved, bool kClamped>
 struct ActivateRow {
   static void run(const std::byte* row, int inter, float alpha, float limit, float* out) {
@@ -19,7 +19,7 @@ struct ActivateRow {
     for (int column = 0; column < inter; column += kPart) {
       std::uint32_t bits[kPart];
       source.template load<kPart>(column, kPart, bits);
-      for (int i = 0; i < kPart; ++i) out[column + i] = float_of(bits[i]);
+      for (int i = 0; i < kPart; ++i) out[column + i] = float_of(codec::with_one_nan(bits[i]));
     }
   }
   static constexpr int kPart = 32;  // inter is a multiple of it

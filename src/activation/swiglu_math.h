@@ -1,5 +1,5 @@
 // SwiGLU of one row, as a source of columns that any codec can encode (shared/codec/source.h). Host and device.
-// Only single rounded float32 operations, so that every processor gives the same bits.
+// Only float32 operations that are rounded once, so that every processor gives the same bits.
 #pragma once
 
 #include "shared/codec/source.h"
@@ -7,59 +7,52 @@
 namespace ferry::activation {
 
 using codec::add_rounded;
-using codec::all_ones_if;
 using codec::bits_of;
-using codec::divide_rounded;
 using codec::float_of;
+using codec::fused_multiply_add;
 using codec::multiply_rounded;
 
-// exp(-|x|), within 2 float32 ulps where the result is a normal number; 0 from |x| = 104 on. A NaN counts as 104:
-// what it is multiplied with is a NaN too.
-FERRY_HD inline float exp_minus_magnitude(float x) {
-  constexpr float kLog2E = 1.44269504f;
-  constexpr float kLn2High = 0.693359375f;  // few bits: a product with a whole number below 2^9 is exact
-  constexpr float kLn2Low = -2.12194440e-4f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-  constexpr float kLimit = 104.0f;
-  const float y = -float_of(codec::smaller(bits_of(x) & codec::kMagnitudeMask, bits_of(kLimit)));
-
-  const float shifted = add_rounded(multiply_rounded(y, kLog2E), kRounder);
-  const float whole = add_rounded(shifted, -kRounder);
-  float r = add_rounded(y, multiply_rounded(whole, -kLn2High));
-  r = add_rounded(r, multiply_rounded(whole, -kLn2Low));
-
-  float sum = 1.0f / 5040.0f;
-  sum = add_rounded(multiply_rounded(sum, r), 1.0f / 720.0f);
-  sum = add_rounded(multiply_rounded(sum, r), 1.0f / 120.0f);
-  sum = add_rounded(multiply_rounded(sum, r), 1.0f / 24.0f);
-  sum = add_rounded(multiply_rounded(sum, r), 1.0f / 6.0f);
-  sum = add_rounded(multiply_rounded(sum, r), 0.5f);
-  sum = add_rounded(multiply_rounded(sum, r), 1.0f);
-  sum = add_rounded(multiply_rounded(sum, r), 1.0f);
-
-  // 2^whole in two halves: whole goes down to -150, below the smallest normal exponent.
-  const auto exponent = static_cast<std::int32_t>(bits_of(shifted) - bits_of(kRounder));
-  const std::int32_t half = exponent >> 1;
-  const float first = float_of(static_cast<std::uint32_t>(127 + half) << 23);
-  const float second = float_of(static_cast<std::uint32_t>(127 + exponent - half) << 23);
-  return multiply_rounded(multiply_rounded(sum, first), second);
+// Comparisons that a NaN fails: at_most and at_least keep it, limited turns it into the upper limit.
+FERRY_HD constexpr float at_most(float value, float limit) { return value > limit ? limit : value; }
+FERRY_HD constexpr float at_least(float value, float limit) { return value < limit ? limit : value; }
+FERRY_HD inline float limited(float value, float lower, float upper) {
+#if defined(__CUDA_ARCH__)
+  return fmaxf(fminf(value, upper), lower);
+#else
+  const float low = value < upper ? value : upper;
+  return low > lower ? low : lower;
+#endif
 }
 
-// 1 / (1 + exp(-x)), in the form that does not overflow.
+// 2^-64 * exp(-x) for x of -105 to 30; within 2^-22 + |x| * 2^-26 of it, relative. Always a normal number.
+FERRY_HD inline float scaled_exp_minus(float x) {
+  constexpr float kLog2E = 1.44269504f;
+  constexpr float kRounder = 12582912.0f - 64.0f;  // about 1.5 * 2^23: adding it rounds to a whole number
+  const float shifted = fused_multiply_add(x, -kLog2E, kRounder);
+  const float whole = add_rounded(shifted, -kRounder);
+  const float fraction = fused_multiply_add(x, -kLog2E, -whole);  // -0.5 to 0.5
+
+  // 2^fraction: the polynomial of degree 5 with the smallest relative error, 2^-23.4.
+  float power = 0x1.5bba14p-10f;
+  power = fused_multiply_add(power, fraction, 0x1.3cea88p-7f);
+  power = fused_multiply_add(power, fraction, 0x1.c6b752p-5f);
+  power = fused_multiply_add(power, fraction, 0x1.ebf9bcp-3f);
+  power = fused_multiply_add(power, fraction, 0x1.62e42ap-1f);
+  power = fused_multiply_add(power, fraction, 1.0f);
+  // The low bits of `shifted` are the whole number less 64: an exponent, once they are in its place.
+  return float_of(bits_of(power) + (bits_of(shifted) << 23));
+}
+
+// 1 / (1 + exp(-x)); down to 0 for large negative x, and 1 for a NaN: what it is multiplied with is a NaN too.
 FERRY_HD inline float sigmoid(float x) {
-  const float small = exp_minus_magnitude(x);
-  const std::uint32_t negative = all_ones_if((bits_of(x) >> 31) != 0);
-  const float top = float_of((bits_of(small) & negative) | (bits_of(1.0f) & ~negative));
-  return divide_rounded(top, add_rounded(1.0f, small));
+  constexpr float kScale = 0x1p-64f;  // keeps exp and the reciprocal in range
+  return multiply_rounded(codec::reciprocal_rounded(add_rounded(kScale, scaled_exp_minus(limited(x, -105.0f, 30.0f)))),
+                          kScale);
 }
 
 FERRY_HD inline float silu_product(float gate, float up) {
   return multiply_rounded(multiply_rounded(gate, sigmoid(gate)), up);
 }
-
-// Comparisons that a NaN fails, so that it stays.
-FERRY_HD constexpr float at_most(float value, float limit) { return value > limit ? limit : value; }
-FERRY_HD constexpr float at_least(float value, float limit) { return value < limit ? limit : value; }
 
 FERRY_HD inline float clamped_product(float gate, float up, float alpha, float limit) {
   const float g = at_most(gate, limit);
@@ -67,10 +60,11 @@ FERRY_HD inline float clamped_product(float gate, float up, float alpha, float l
   return multiply_rounded(multiply_rounded(add_rounded(u, 1.0f), g), sigmoid(multiply_rounded(alpha, g)));
 }
 
-// The activated columns of a row of 2 * inter inputs.
+// The activated columns of a row of 2 * inter inputs. A NaN may be any NaN.
 template <class Input, bool kInterleaved, bool kClamped>
 struct SwigluSource {
-  const typename Input::Stored* row;
+  using Stored = typename Input::Stored;
+  const Stored* row;
   int inter;
   float alpha;
   float limit;

@@ -1,8 +1,7 @@
-// Kernels that make nvcc build the shared codecs, scale layouts and activation for a warp: proof that the text which
+// Kernels that make nvcc build the shared codecs and scale layouts for a warp: proof that the text which
 // the CPU tests run is text that a GPU takes. Each encodes, decodes or places one row per warp.
 #include <cstddef>
 
-#include "activation/swiglu_math.h"
 #include "cuda/groups.cuh"
 #include "shared/codec/formats.h"
 #include "shared/scale_layout.h"
@@ -58,18 +57,6 @@ __global__ void decode_rows(const __grid_constant__ RowsParams params, float* ou
              out + static_cast<std::size_t>(row) * params.hidden);
 }
 
-// Input rows of bf16 [gate | up], activated on the way into the encoder.
-template <TokenFormat F>
-__global__ void activate_rows(const __grid_constant__ RowsParams params, float alpha, float limit) {
-  const WarpGroup warp;
-  const int row = row_of_warp();
-  if (row >= params.rows) return;
-  const auto* input = reinterpret_cast<const std::uint16_t*>(params.input) + std::size_t{2} * row * params.hidden;
-  const activation::SwigluSource<codec::Bf16Input, false, true> source{input, params.hidden, alpha, limit};
-  F::encode_from(warp, source, params.hidden, params.input_scale, payload_of<F>(params, row),
-                 scales_of<F>(params, row));
-}
-
 __global__ void zero_padding(ScalePlace place, int first_row, int end_row) {
   zero_scale_tail(WarpGroup{}, place, first_row, end_row, 0);
 }
@@ -80,7 +67,6 @@ void launch_all(const RowsParams& params, float* out, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((params.rows + kWarps - 1) / kWarps);
   encode_rows<F><<<blocks, kWarps * WarpGroup::kWidth, 0, stream>>>(params);
   decode_rows<F><<<blocks, kWarps * WarpGroup::kWidth, 0, stream>>>(params, out);
-  activate_rows<F><<<blocks, kWarps * WarpGroup::kWidth, 0, stream>>>(params, 1.702f, 7.0f);
 }
 
 }  // namespace

@@ -31,18 +31,34 @@ std::vector<SwigluOptions> variants() {
   return all;
 }
 
-TEST(ExpMinusMagnitude, IsWithinTwoUlps) {
+TEST(Sigmoid, IsNearTheExactOne) {
   double worst = 0;
-  for (float x = 0; x < 87.0f; x += 0.00371f) {
-    const double exact = std::exp(-static_cast<double>(x));
-    const double ulp = std::ldexp(1.0, std::ilogb(exact) - 23);
-    worst = std::max(worst, std::fabs(activation::exp_minus_magnitude(-x) - exact) / ulp);
+  for (float x = -87.0f; x < 120.0f; x += 0.00371f) {
+    const double exact = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));
+    worst = std::max(worst, std::fabs(activation::sigmoid(x) / exact - 1.0) - std::fabs(x) * 0x1p-26);
   }
-  EXPECT_LT(worst, 2.0);
-  for (float x = 87.0f; x < 110.0f; x += 0.0137f)  // subnormal, then zero
-    EXPECT_NEAR(activation::exp_minus_magnitude(x), std::exp(-static_cast<double>(x)), 3e-45 + 4e-7 * std::exp(-87.0));
-  EXPECT_EQ(activation::exp_minus_magnitude(0.0f), 1.0f);
-  EXPECT_EQ(activation::exp_minus_magnitude(std::numeric_limits<float>::infinity()), 0.0f);
+  EXPECT_LT(worst, 0x1p-21);
+  for (float x = 87.0f; x < 120.0f; x += 0.0137f)  // subnormal, then zero
+    EXPECT_NEAR(activation::sigmoid(-x), std::exp(-static_cast<double>(x)), 0x1p-149 + 0x1p-19 * std::exp(-87.0));
+  EXPECT_EQ(activation::sigmoid(0.0f), 0.5f);
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(activation::sigmoid(infinity), 1.0f);
+  EXPECT_EQ(activation::sigmoid(-infinity), 0.0f);
+  EXPECT_EQ(activation::sigmoid(-std::numeric_limits<float>::max()), 0.0f);
+  EXPECT_EQ(activation::sigmoid(std::numeric_limits<float>::max()), 1.0f);
+}
+
+TEST(Swiglu, EveryNanIsTheSame) {
+  ActivationShape shape;
+  ActivationCase one(format_named("bf16"), shape, 3);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  one.set_gate_up(0, 0, nan, 1.0f);
+  one.set_gate_up(0, 1, 1.0f, -nan);
+  one.set_gate_up(0, 2, 0.0f, infinity);
+  one.set_gate_up(0, 3, -infinity, 1.0f);
+  one.run();
+  for (std::size_t column = 0; column < 4; ++column) EXPECT_EQ(one.payload[column], 0x7fc0) << column;
 }
 
 TEST(Swiglu, Bf16IsWithinOneUlp) {

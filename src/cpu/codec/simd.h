@@ -7,11 +7,11 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define FERRY_HAS_X86_LEVELS 1
-#define FERRY_AVX2 [[gnu::target("avx2")]]
+#define FERRY_AVX2 [[gnu::target("avx2,fma")]]
 #if defined(__clang__)
-#define FERRY_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
+#define FERRY_AVX512 [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl")]]
 #else
-#define FERRY_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
+#define FERRY_AVX512 [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
 #endif
 #else
 #define FERRY_HAS_X86_LEVELS 0

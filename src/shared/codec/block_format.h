@@ -1,10 +1,12 @@
 // BlockFormat: every format that scales blocks of columns. One text for a CPU thread, a warp and a block of threads.
 //
 // A Spec names the format and gives kBlock, Element (element.h), Scale (scale_rule.h), kLayout and kAlignment.
-// Neighbouring threads share a block, each with kPerThread of its columns; a thread alone takes the whole block.
+// Neighbouring threads share a block, each with kPerThread of its columns, 16 where the group is wide enough; a thread
+// alone takes the whole block, in loops that a compiler makes vector code of.
 #pragma once
 
 #include "ferry/token_format.h"
+#include "shared/codec/convert.h"
 #include "shared/codec/packing.h"
 #include "shared/codec/scale_rule.h"
 #include "shared/codec/source.h"
@@ -29,42 +31,51 @@ class BlockFormat {
   template <ThreadGroup G>
   FERRY_HD int encode(const G& group, InputRow row, int hidden, float input_scale, std::byte* payload,
                       std::byte* scales) const {
-    return with_source(
-        row, [&](const auto& source) { return encode_from(group, source, hidden, input_scale, payload, scales); });
+    return with_source(row, [&](const auto& source) {
+      if constexpr (G::kWidth == 1)
+        return encode_alone(source, hidden, input_scale, payload, scales);
+      else
+        return encode_together(group, source, hidden, input_scale, payload, scales);
+    });
   }
 
-  // As encode, from anything that offers load (source.h).
-  template <ThreadGroup G, class Source>
-  FERRY_HD static int encode_from(const G& group, const Source& source, int hidden, float input_scale,
-                                  std::byte* payload, std::byte* scales) {
-    using Part = Parts<G>;
-    const int lane = group.thread() % Part::kLanes;
-    const int num_blocks = (hidden + kBlock - 1) / kBlock;
-    const int blocks_at_once = group.size() / Part::kLanes;
-    int non_finite = 0;
-    int first = 0;
-    if constexpr (Part::kStrip > 1) {
-      const int num_strips = hidden / (Part::kStrip * kBlock);
-      for (int strip = 0; strip < num_strips; ++strip)
-        non_finite += encode_part<Part::kLanes, Part::kPerThread, Part::kStrip>(
-            group, source, strip * Part::kStrip * kBlock, Part::kStrip * kBlock, input_scale, payload, scales);
-      first = num_strips * Part::kStrip;
+  // What a thread makes of its kColumns columns of a block.
+  template <int kColumns>
+  struct EncodedColumns {
+    std::uint32_t words[kColumns * Element::kBits / 32];
+    Stored scale;
+    bool finite;
+  };
+
+  // The columns of a block, `values` of them in this thread as float32 bits, in kLanes neighbouring threads of the
+  // group. All of its threads call it.
+  template <int kLanes, int kColumns, ThreadGroup G>
+  FERRY_HD static EncodedColumns<kColumns> encode_columns(const G& group, const std::uint32_t (&values)[kColumns],
+                                                          float input_scale) {
+    static_assert(kColumns % kColumnsAtOnce == 0);
+    std::uint32_t largest = 0;
+    for (int i = 0; i < kColumns; ++i) largest = larger_magnitude(largest, values[i]);
+    const std::uint32_t amax = group.template max_over<kLanes>(largest);
+    EncodedColumns<kColumns> encoded;
+    encoded.finite = amax < kInfinityBits;
+    const BlockScale<Stored> scale = Scale::choose(encoded.finite ? amax : 0u, input_scale);
+    encoded.scale = encoded.finite ? scale.stored : Scale::kNan;
+    const std::uint32_t keep = all_ones_if(encoded.finite);
+    constexpr int kWords = kWordsAtOnce<Element>;
+    for (int part = 0; part < kColumns / kColumnsAtOnce; ++part) {
+      std::uint32_t columns[kColumnsAtOnce];
+      std::uint32_t words[kWords];
+      for (int i = 0; i < kColumnsAtOnce; ++i) columns[i] = values[part * kColumnsAtOnce + i];
+      pack_columns<Element, Scale::kFits>(columns, amax, scale.multiplier, words);
+      for (int i = 0; i < kWords; ++i) encoded.words[part * kWords + i] = words[i] & keep;
     }
-    // All threads of the group make the same number of turns: max_over needs every one of them.
-    for (; first < num_blocks; first += blocks_at_once) {
-      const int index = first + group.thread() / Part::kLanes;
-      const int column = index * kBlock + lane * Part::kPerThread;
-      const int count = columns_of(column, hidden, Part::kPerThread);
-      non_finite += encode_part<Part::kLanes, Part::kPerThread, 1>(group, source, column, count, input_scale, payload,
-                                                                   lane == 0 && index < num_blocks ? scales : nullptr);
-    }
-    return non_finite;
+    return encoded;
   }
 
   template <ThreadGroup G>
   FERRY_HD void decode(const G& group, const std::byte* payload, const std::byte* scales, int hidden, float input_scale,
                        float* out) const {
-    constexpr int kPerThread = Parts<G>::kPerThread;
+    constexpr int kPerThread = G::kWidth == 1 ? kBlock : 8;
     constexpr int kStrip = Parts<G>::kStrip;
     const auto* stored = reinterpret_cast<const Stored*>(scales);
     int column = group.thread() * kPerThread;
@@ -82,12 +93,12 @@ class BlockFormat {
   // How a group of this kind shares the columns of a block.
   template <class G>
   struct Parts {
-    static constexpr int kLanes = G::kWidth < kBlock / 8 ? G::kWidth : kBlock / 8;
+    static constexpr int kLanes = G::kWidth < kBlock / kColumnsAtOnce ? G::kWidth : kBlock / kColumnsAtOnce;
     static constexpr int kPerThread = kBlock / kLanes;
     // A thread alone takes several blocks at a time, so that a compiler can work on their scales together.
-    static constexpr int kStrip = kLanes > 1 || kBlock > 128 ? 1 : 256 / kBlock;
-    static_assert(kBlock % 16 == 0 && kBlock % kLanes == 0 && kPerThread % 8 == 0,
-                  "a block is shared by a power of two of threads, 8 columns or more each");
+    static constexpr int kStrip = G::kWidth > 1 || kBlock > 128 ? 1 : 256 / kBlock;
+    static_assert(kBlock % kLanes == 0 && kPerThread % kColumnsAtOnce == 0,
+                  "a block is shared by a power of two of threads, 16 columns or more each");
   };
 
   FERRY_HD static constexpr int columns_of(int column, int hidden, int most) {
@@ -95,17 +106,32 @@ class BlockFormat {
     return left < 0 ? 0 : left < most ? left : most;
   }
 
-  // One thread's part of kBlocks blocks. Returns how many of those whose scale it keeps are not finite.
-  template <int kLanes, int kPerThread, int kBlocks, class G, class Source>
-  FERRY_HD static int encode_part(const G& group, const Source& source, int column, int count, float input_scale,
-                                  std::byte* payload, std::byte* scales) {
-    std::uint32_t values[kBlocks * kPerThread];
-    source.template load<kBlocks * kPerThread>(column, count, values);
+  template <class Source>
+  FERRY_HD static int encode_alone(const Source& source, int hidden, float input_scale, std::byte* payload,
+                                   std::byte* scales) {
+    constexpr int kStrip = Parts<SerialGroup>::kStrip;
+    int non_finite = 0;
+    int column = 0;
+    if constexpr (kStrip > 1) {
+      for (; column <= hidden - kStrip * kBlock; column += kStrip * kBlock)
+        non_finite += encode_blocks<kStrip>(source, column, kStrip * kBlock, input_scale, payload, scales);
+    }
+    for (; column < hidden; column += kBlock)
+      non_finite += encode_blocks<1>(source, column, columns_of(column, hidden, kBlock), input_scale, payload, scales);
+    return non_finite;
+  }
+
+  // kBlocks blocks from a column on; the last of a row may be short. Returns how many are not finite.
+  template <int kBlocks, class Source>
+  FERRY_HD static int encode_blocks(const Source& source, int column, int count, float input_scale, std::byte* payload,
+                                    std::byte* scales) {
+    std::uint32_t values[kBlocks * kBlock];
+    source.template load<kBlocks * kBlock>(column, count, values);
     std::uint32_t amax[kBlocks];
     for (int b = 0; b < kBlocks; ++b) {
       std::uint32_t largest = 0;
-      for (int i = 0; i < kPerThread; ++i) largest = larger(largest, values[b * kPerThread + i] & kMagnitudeMask);
-      amax[b] = group.template max_over<kLanes>(largest);
+      for (int i = 0; i < kBlock; ++i) largest = larger(largest, values[b * kBlock + i] & kMagnitudeMask);
+      amax[b] = largest;
     }
 
     float multiplier[kBlocks];
@@ -119,31 +145,57 @@ class BlockFormat {
       stored[b] = finite ? scale.stored : Scale::kNan;
     }
 
-    std::uint32_t codes[kBlocks * kPerThread];
+    std::uint32_t codes[kBlocks * kBlock];
     for (int b = 0; b < kBlocks; ++b)
-      for (int i = 0; i < kPerThread; ++i)
-        codes[b * kPerThread + i] = Element::encode(values[b * kPerThread + i], multiplier[b]) & keep[b];
-    store_codes(codes, count, payload + packed_bytes<Element::kBits>(column));
+      for (int i = 0; i < kBlock; ++i)
+        codes[b * kBlock + i] = Element::encode(values[b * kBlock + i], multiplier[b]) & keep[b];
+    std::byte* const out = payload + packed_bytes<Element::kBits>(column);
+    if (count == kBlocks * kBlock)
+      store_many<Element::kBits>(codes, kBlocks * kBlock, out);
+    else
+      store_many<Element::kBits>(codes, count, out);
 
     int non_finite = 0;
-    if (scales != nullptr) {
-      for (int b = 0; b < kBlocks; ++b) {
-        reinterpret_cast<Stored*>(scales)[column / kBlock + b] = stored[b];
-        non_finite += keep[b] == 0 ? 1 : 0;
-      }
+    for (int b = 0; b < kBlocks; ++b) {
+      reinterpret_cast<Stored*>(scales)[column / kBlock + b] = stored[b];
+      non_finite += keep[b] == 0 ? 1 : 0;
     }
     return non_finite;
   }
 
-  template <int kPerThread>
-  FERRY_HD static void store_codes(const std::uint32_t (&codes)[kPerThread], int count, std::byte* out) {
-    if constexpr (kPerThread == 8) {
-      if (count == 8) store_eight<Element::kBits>(codes, out);
-    } else if (count == kPerThread) {
-      store_many<Element::kBits>(codes, kPerThread, out);
-    } else {
-      store_many<Element::kBits>(codes, count, out);
+  // Each thread's next columns are on their way while it encodes these.
+  template <class G, class Source>
+  FERRY_HD static int encode_together(const G& group, const Source& source, int hidden, float input_scale,
+                                      std::byte* payload, std::byte* scales) {
+    constexpr int kLanes = Parts<G>::kLanes;
+    constexpr int kColumns = Parts<G>::kPerThread;
+    const int stride = group.size() / kLanes * kBlock;
+    const bool keeps_scale = group.thread() % kLanes == 0;
+    int non_finite = 0;
+    int column = group.thread() / kLanes * kBlock + group.thread() % kLanes * kColumns;
+    auto next = source.template fetch<kColumns>(column, columns_of(column, hidden, kColumns));
+    // All threads of the group make the same number of turns: max_over needs every one of them.
+    for (int first = 0; first < hidden; first += stride, column += stride) {
+      std::uint32_t values[kColumns];
+      source.expand(next, values);
+      const int count = columns_of(column, hidden, kColumns);
+      next = source.template fetch<kColumns>(column + stride, columns_of(column + stride, hidden, kColumns));
+      const EncodedColumns<kColumns> encoded = encode_columns<kLanes, kColumns>(group, values, input_scale);
+      store_columns<kColumns>(encoded.words, count, payload + packed_bytes<Element::kBits>(column));
+      if (count == 0 || !keeps_scale) continue;
+      reinterpret_cast<Stored*>(scales)[column / kBlock] = encoded.scale;
+      non_finite += encoded.finite ? 0 : 1;
     }
+    return non_finite;
+  }
+
+  // The first `count` columns, none or a multiple of 16.
+  template <int kColumns>
+  FERRY_HD static void store_columns(const std::uint32_t (&words)[kColumns * Element::kBits / 32], int count,
+                                     std::byte* out) {
+    constexpr int kWords = kWordsAtOnce<Element>;
+    for (int part = 0; part < kColumns / kColumnsAtOnce; ++part)
+      if (part * kColumnsAtOnce < count) store_words<kWords>(words + part * kWords, out + part * kWords * 4);
   }
 
   // `count` columns of each of kBlocks blocks; less than kPerThread only where kBlocks is 1.

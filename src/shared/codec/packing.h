@@ -13,18 +13,27 @@ FERRY_HD constexpr std::size_t packed_bytes(int count) {
   return static_cast<std::size_t>(count) * kBits / 8;
 }
 
-// One thread's 8 codes as few wide stores: `out` is aligned to 8, 2 or 4 bytes for 8, 6 or 4 bits.
-template <int kBits>
-FERRY_HD inline void store_eight(const std::uint32_t (&codes)[8], std::byte* out) {
-  std::uint64_t word = 0;
-  for (int i = 0; i < 8; ++i) word |= std::uint64_t{codes[i]} << (kBits * i);
-  if constexpr (kBits == 8) {
-    *reinterpret_cast<std::uint64_t*>(out) = word;
-  } else if constexpr (kBits == 4) {
-    *reinterpret_cast<std::uint32_t*>(out) = static_cast<std::uint32_t>(word);
+// kWords words as few wide stores: `out` is aligned to 16 bytes, or to the bytes of 2 words, or of one where there
+// are 3.
+template <int kWords>
+FERRY_HD inline void store_words(const std::uint32_t* words, std::byte* out) {
+  static_assert(kWords == 2 || kWords == 3 || kWords % 4 == 0);
+  struct alignas(16) Four {
+    std::uint32_t word[4];
+  };
+  struct alignas(8) Two {
+    std::uint32_t word[2];
+  };
+  if constexpr (kWords == 2) {
+    *reinterpret_cast<Two*>(out) = {{words[0], words[1]}};
+  } else if constexpr (kWords == 3) {  // two of the three lie at a multiple of 8 bytes
+    const bool first_two = reinterpret_cast<std::uintptr_t>(out) % 8 == 0;
+    const Two two = {{first_two ? words[0] : words[1], first_two ? words[1] : words[2]}};
+    *reinterpret_cast<Two*>(out + (first_two ? 0 : 4)) = two;
+    *reinterpret_cast<std::uint32_t*>(out + (first_two ? 8 : 0)) = first_two ? words[2] : words[0];
   } else {
-    auto* halves = reinterpret_cast<std::uint16_t*>(out);
-    for (int i = 0; i < 3; ++i) halves[i] = static_cast<std::uint16_t>(word >> (16 * i));
+    for (int i = 0; i < kWords; i += 4)
+      *reinterpret_cast<Four*>(out + 4 * i) = {{words[i], words[i + 1], words[i + 2], words[i + 3]}};
   }
 }
 

@@ -5,6 +5,9 @@
 #include <cstdint>
 
 #include "ferry/portable.h"
+#if defined(__CUDACC__)
+#include "shared/ptx_numbers.cuh"
+#endif
 
 namespace ferry::codec {
 
@@ -43,6 +46,51 @@ FERRY_HD inline float divide_rounded(float a, float b) {
 #else
   return a / b;
 #endif
+}
+
+// a * b + c, rounded once: the one fused operation, on every processor alike, and only where it is written.
+FERRY_HD inline float fused_multiply_add(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+// 1 / x, rounded once, for x of 2^-100 to 2^100: the same bits as divide_rounded, without its cases.
+FERRY_HD inline float reciprocal_rounded(float x) {
+#if defined(__CUDA_ARCH__)
+  const float estimate = ptx::reciprocal_estimate(x);
+  return __fmaf_rn(__fmaf_rn(-x, estimate, 1.0f), estimate, estimate);
+#else
+  return 1.0f / x;
+#endif
+}
+
+// a / b, rounded once, where `reciprocal` is 1 / b rounded, and a, b and the quotient are far from the ends of the
+// range: the same bits as divide_rounded.
+FERRY_HD inline float quotient_rounded(float a, float b, [[maybe_unused]] float reciprocal) {
+#if defined(__CUDA_ARCH__)
+  const float estimate = __fmul_rn(a, reciprocal);
+  return __fmaf_rn(__fmaf_rn(-b, estimate, a), reciprocal, estimate);
+#else
+  return a / b;
+#endif
+}
+
+// The larger of two magnitudes given as float32 bits, `bits` with a sign; above kInfinityBits where one is a NaN.
+FERRY_HD inline std::uint32_t larger_magnitude(std::uint32_t magnitude, std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return bits_of(ptx::larger_magnitude(float_of(magnitude), float_of(bits)));
+#else
+  return larger(magnitude, bits & kMagnitudeMask);
+#endif
+}
+
+// The same NaN for every NaN, whatever processor made it.
+FERRY_HD constexpr std::uint32_t with_one_nan(std::uint32_t bits) {
+  const std::uint32_t is_nan = all_ones_if((bits & kMagnitudeMask) > kInfinityBits);
+  return (bits & ~is_nan) | (kNanBits & is_nan);
 }
 
 // 2^(byte - 127); byte 0 is the subnormal 2^-127 and 255 is NaN.

@@ -2,7 +2,8 @@
 // the rules in words.
 //
 // A rule offers: Stored, kNan (the scale of a block with a NaN or an infinity), choose(amax bits, input scale), and
-// decode(code value, stored scale, input scale). amax is finite in choose.
+// decode(code value, stored scale, input scale). amax is finite in choose. kFits: multipliers are powers of two that
+// leave no column above the element's largest value.
 #pragma once
 
 #include "shared/codec/element.h"
@@ -34,9 +35,14 @@ inline constexpr std::uint32_t kSmallestAmax = __builtin_bit_cast(std::uint32_t,
 struct FloatScale {
   using Stored = std::uint32_t;  // float32 bits
   static constexpr Stored kNan = kNanBits;
+  static constexpr bool kFits = false;
   FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
     const float amax = float_of(larger(amax_bits, kSmallestAmax));
-    return {bits_of(divide_rounded(amax, 448.0f)), divide_rounded(448.0f, amax)};
+    // The same power of two below and above the line keeps the reciprocal a normal number.
+    constexpr float kPower = 0x1p-32f;
+    const float low = multiply_rounded(amax, kPower);
+    return {bits_of(quotient_rounded(amax, 448.0f, 1.0f / 448.0f)),
+            quotient_rounded(448.0f * kPower, low, reciprocal_rounded(low))};
   }
   FERRY_HD static float decode(float code, Stored stored, float) { return multiply_rounded(code, float_of(stored)); }
 };
@@ -45,6 +51,7 @@ template <std::uint32_t kAmaxFloor>
 struct CeilScale {
   using Stored = std::uint8_t;
   static constexpr Stored kNan = 255;
+  static constexpr bool kFits = true;
   FERRY_HD static constexpr BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
     const std::uint32_t byte = e8m0_ceil(larger(amax_bits, kAmaxFloor));
     return {static_cast<Stored>(byte), e8m0_inverse(byte)};
@@ -56,6 +63,7 @@ template <int kMantissa, int kMaxExponent>
 struct EvenScale {
   using Stored = std::uint8_t;
   static constexpr Stored kNan = 255;
+  static constexpr bool kFits = true;  // an amax that would round above the largest value rounds up to the next power
   FERRY_HD static constexpr BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
     const std::uint32_t byte = e8m0_even<kMantissa, kMaxExponent>(amax_bits);
     return {static_cast<Stored>(byte), e8m0_inverse(byte)};
@@ -67,14 +75,29 @@ struct EvenScale {
 struct TwoLevelScale {
   using Stored = std::uint8_t;
   static constexpr Stored kNan = 0x7f;
+  static constexpr bool kFits = false;  // an E4M3 scale that is cut off or a few steps above zero is far from amax / 6
   FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float input_scale) {
     const float wanted = divide_rounded(multiply_rounded(input_scale, float_of(amax_bits)), 6.0f);
-    const std::uint32_t code = E4m3::encode_magnitude(wanted);
-    const float inverse = divide_rounded(input_scale, E4m3::magnitude_value(larger(code, 1u)));
+    const std::uint32_t code = e4m3_code(wanted);
+    const float inverse = divide_rounded(input_scale, e4m3_value(larger(code, 1u)));
     return {static_cast<Stored>(code), code == 0 ? 0.0f : inverse};
   }
   FERRY_HD static float decode(float code, Stored stored, float input_scale) {
     return divide_rounded(multiply_rounded(code, E4m3::decode(stored)), input_scale);
+  }
+
+ private:
+  FERRY_HD static std::uint32_t e4m3_code(float magnitude) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (ptx::kHasByteFloats) return ptx::four_e4m3(magnitude, 0.0f, 0.0f, 0.0f);
+#endif
+    return E4m3::encode_magnitude(magnitude);
+  }
+  FERRY_HD static float e4m3_value(std::uint32_t code) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (ptx::kHasByteFloats) return ptx::float_of_e4m3(code);
+#endif
+    return E4m3::magnitude_value(code);
   }
 };
 

@@ -1,10 +1,16 @@
 // Where a codec's columns come from: a row in memory, of bf16, float16 or float32, read as float32 bits.
 //
 // A source offers load<N>(column, count, bits): bits[i] is the float32 value of column + i for i < count and +0 above.
-// count is N or a smaller multiple of 8. Anything that can compute its columns in this way can be encoded.
+// count is N or a smaller multiple of 8. Anything that can compute its columns in this way can be encoded by one
+// thread.
+//
+// For groups of threads it offers the same in two steps, so that the next columns can be on their way while these are
+// encoded: fetch<N>(column, count) reads count columns, none or a multiple of 16, and expand(fetched, bits) makes
+// float32 bits of them.
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "ferry/input_row.h"
 #include "shared/codec/rounded.h"
@@ -14,20 +20,50 @@ namespace ferry::codec {
 struct Bf16Input {
   using Stored = std::uint16_t;
   FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return float_bits_of_bf16(stored); }
+  FERRY_HD static std::uint32_t number_bits(Stored stored) { return float_bits(stored); }
 };
 
 struct F16Input {
   using Stored = std::uint16_t;
   FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return float_bits_of_f16(stored); }
+  // The same, but any NaN for a NaN.
+  FERRY_HD static std::uint32_t number_bits(Stored stored) {
+#if defined(__CUDA_ARCH__)
+    return bits_of(ptx::float_of_f16(stored));
+#else
+    return float_bits(stored);
+#endif
+  }
 };
 
 struct F32Input {
   using Stored = std::uint32_t;
   FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return stored; }
+  FERRY_HD static std::uint32_t number_bits(Stored stored) { return stored; }
 };
+
+// Elements as they are in memory, read 16 bytes at a time.
+template <class Stored, int kCount>
+struct alignas(16) Fetched {
+  Stored elements[kCount] = {};
+};
+
+// Reads all kCount elements from a multiple of 16 bytes.
+template <int kCount, class Stored>
+FERRY_HD inline void fetch_vectors(const Stored* from, Fetched<Stored, kCount>& fetched) {
+#if defined(__CUDA_ARCH__)
+  constexpr int kVectors = kCount * static_cast<int>(sizeof(Stored)) / 16;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v)
+    reinterpret_cast<uint4*>(fetched.elements)[v] = reinterpret_cast<const uint4*>(from)[v];
+#else
+  std::memcpy(fetched.elements, from, sizeof fetched.elements);
+#endif
+}
 
 template <class Input>
 struct RowSource {
+  using Element = Input;
   using Stored = typename Input::Stored;
   const Stored* data;
 
@@ -35,33 +71,29 @@ struct RowSource {
   FERRY_HD void load(int column, int count, std::uint32_t (&bits)[kCount]) const {
     const Stored* from = data + column;
     if (count == kCount) {
-      load_full(from, bits);
-    } else if constexpr (kCount ==
-                         8) {  // so count is 0; ptxas 13.0 loads past the row where this is left to the loop below
-      for (int i = 0; i < kCount; ++i) bits[i] = 0u;
+      for (int i = 0; i < kCount; ++i) bits[i] = Input::float_bits(from[i]);
     } else {
       for (int i = 0; i < kCount; ++i) bits[i] = i < count ? Input::float_bits(from[i]) : 0u;
     }
   }
 
- private:
-  struct alignas(16) Vector {
-    Stored elements[16 / sizeof(Stored)];
-  };
+  // On a GPU the row starts at a multiple of 16 bytes.
+  template <int kCount>
+  FERRY_HD Fetched<Stored, kCount> fetch(int column, int count) const {
+    static_assert(kCount % 8 == 0, "16 bytes at a time");
+    Fetched<Stored, kCount> fetched;
+    if (count == kCount) {
+      fetch_vectors(data + column, fetched);
+    } else if (count != 0) {
+      for (int i = 0; i < kCount; ++i)
+        if (i < count) fetched.elements[i] = data[column + i];
+    }
+    return fetched;
+  }
 
   template <int kCount>
-  FERRY_HD static void load_full(const Stored* from, std::uint32_t (&bits)[kCount]) {
-#if defined(__CUDA_ARCH__)
-    constexpr int kPerVector = 16 / static_cast<int>(sizeof(Stored));
-    if (reinterpret_cast<std::uintptr_t>(from) % 16 == 0) {
-      for (int v = 0; v < kCount / kPerVector; ++v) {
-        const Vector vector = reinterpret_cast<const Vector*>(from)[v];
-        for (int i = 0; i < kPerVector; ++i) bits[v * kPerVector + i] = Input::float_bits(vector.elements[i]);
-      }
-      return;
-    }
-#endif
-    for (int i = 0; i < kCount; ++i) bits[i] = Input::float_bits(from[i]);
+  FERRY_HD static void expand(const Fetched<Stored, kCount>& fetched, std::uint32_t (&bits)[kCount]) {
+    for (int i = 0; i < kCount; ++i) bits[i] = Input::number_bits(fetched.elements[i]);
   }
 };
 

@@ -1,0 +1,225 @@
+// Sixteen columns at a time to packed codes: how a thread of a GPU encodes. The bytes are those of Element::encode.
+//
+// Devices convert float32 to E4M3 and E5M2 with one instruction for two columns. The 6-bit elements are the low end of
+// these two, so a power of two moves them there; E2M1 is rounded by an addition first, and then converts exactly.
+// Elements that have no such way, and devices without the instructions, encode column by column.
+#pragma once
+
+#include "shared/codec/element.h"
+
+namespace ferry::codec {
+
+// What converts: Element::encode; bytes of 8-bit floats; or the element's own instruction.
+enum class Conversion { by_column, by_byte_floats, by_element };
+
+#if defined(__CUDA_ARCH__)
+inline constexpr Conversion kBestConversion = ptx::kHasSmallFloats  ? Conversion::by_element
+                                              : ptx::kHasByteFloats ? Conversion::by_byte_floats
+                                                                    : Conversion::by_column;
+#else
+inline constexpr Conversion kBestConversion = Conversion::by_byte_floats;  // in software, for tests of the same text
+#endif
+
+// Columns that one call takes, and the words that their codes fill.
+inline constexpr int kColumnsAtOnce = 16;
+template <class Element>
+inline constexpr int kWordsAtOnce = kColumnsAtOnce* Element::kBits / 32;
+
+using E5m2 = SmallFloat<5, 2, 0x7b, false>;
+static_assert(float_of(E5m2::kMaxBits) == 57344.0f);
+
+namespace detail {
+
+template <class Element>
+FERRY_HD inline std::uint32_t four_in_software(float a, float b, float c, float d) {
+  return Element::encode(bits_of(a), 1.0f) | Element::encode(bits_of(b), 1.0f) << 8 |
+         Element::encode(bits_of(c), 1.0f) << 16 | Element::encode(bits_of(d), 1.0f) << 24;
+}
+FERRY_HD inline std::uint32_t four_e4m3(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__)
+  return ptx::four_e4m3(a, b, c, d);
+#else
+  return four_in_software<E4m3>(a, b, c, d);
+#endif
+}
+FERRY_HD inline std::uint32_t four_e5m2(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__)
+  return ptx::four_e5m2(a, b, c, d);
+#else
+  return four_in_software<E5m2>(a, b, c, d);
+#endif
+}
+FERRY_HD inline std::uint32_t four_e2m3(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__)
+  return ptx::four_e2m3(a, b, c, d);
+#else
+  return four_in_software<E2m3>(a, b, c, d);
+#endif
+}
+FERRY_HD inline std::uint32_t four_e3m2(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__)
+  return ptx::four_e3m2(a, b, c, d);
+#else
+  return four_in_software<E3m2>(a, b, c, d);
+#endif
+}
+FERRY_HD inline std::uint32_t eight_e2m1(const float (&v)[8]) {
+#if defined(__CUDA_ARCH__)
+  return ptx::eight_e2m1(v);
+#else
+  std::uint32_t word = 0;
+  for (int i = 0; i < 8; ++i) word |= E2m1::encode(bits_of(v[i]), 1.0f) << (4 * i);
+  return word;
+#endif
+}
+
+// Four bytes with a sign on top and a magnitude below 32 to four 6-bit codes in a byte each; these to 24 bits.
+FERRY_HD constexpr std::uint32_t six_of_eight(std::uint32_t bytes) {
+  return (bytes & 0x1f1f1f1fu) | ((bytes >> 2) & 0x20202020u);
+}
+FERRY_HD constexpr std::uint32_t squeeze_six(std::uint32_t six) {
+  const std::uint32_t twelve = (six & 0x003f003fu) | ((six >> 2) & 0x0fc00fc0u);
+  return (twelve & 0x00000fffu) | ((twelve >> 4) & 0x00fff000u);
+}
+// Four times 24 bits as three words.
+FERRY_HD constexpr void join_six(const std::uint32_t (&four)[4], std::uint32_t (&words)[3]) {
+  words[0] = four[0] | four[1] << 24;
+  words[1] = four[1] >> 8 | four[2] << 16;
+  words[2] = four[2] >> 16 | four[3] << 8;
+}
+
+// Eight E2M1 codes from E5M2 bytes of 2^-14 times their values, which end in the same bits: `even` has columns 0, 2, 4
+// and 6, `odd` the others.
+FERRY_HD constexpr std::uint32_t join_four(std::uint32_t even, std::uint32_t odd) {
+  return ((even >> 1) & 0x07070707u) | ((even >> 4) & 0x08080808u) | ((odd << 3) & 0x70707070u) | (odd & 0x80808080u);
+}
+
+// 2^-14 times the E2M1 value nearest to 2^14 * value, with its sign. At most 7 * 2^-14 in magnitude.
+// Adding 1.5 * 2^22 times the power of two at or below the value leaves one bit behind its leading one.
+FERRY_HD inline float round_to_e2m1(float value) {
+  constexpr std::uint32_t kLowest = (127u - 14u) << 23;  // E2M1's smallest normal, 1, times 2^-14
+  const std::uint32_t power = larger(bits_of(value) & kInfinityBits, kLowest);
+  const float anchor = multiply_rounded(float_of(power), 6291456.0f);
+  const float rounded = add_rounded(add_rounded(value, anchor), -anchor);
+  return float_of((bits_of(rounded) & kMagnitudeMask) | (bits_of(value) & ~kMagnitudeMask));
+}
+
+FERRY_HD inline void scaled(const std::uint32_t (&bits)[16], float multiplier, float (&values)[16]) {
+  for (int i = 0; i < 16; ++i) values[i] = multiply_rounded(float_of(bits[i]), multiplier);
+}
+
+}  // namespace detail
+
+// The codes of 16 columns times `multiplier` >= 0. Other than column by column, E4M3 cuts off what is too large, and
+// the smaller elements are for blocks that fit (below).
+template <class Element, Conversion kConversion>
+struct Pack {
+  static constexpr bool kByColumn = true;
+  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier,
+                           std::uint32_t (&words)[kWordsAtOnce<Element>]) {
+    if constexpr (Element::kBits == 6) {
+      std::uint32_t four[4] = {};
+      for (int i = 0; i < 16; ++i) four[i / 4] |= Element::encode(bits[i], multiplier) << (6 * (i % 4));
+      detail::join_six(four, words);
+    } else {
+      constexpr int kPerWord = 32 / Element::kBits;
+      for (int w = 0; w < kWordsAtOnce<Element>; ++w) {
+        words[w] = 0;
+        for (int i = 0; i < kPerWord; ++i)
+          words[w] |= Element::encode(bits[w * kPerWord + i], multiplier) << (Element::kBits * i);
+      }
+    }
+  }
+};
+
+template <>
+struct Pack<E4m3, Conversion::by_byte_floats> {
+  static constexpr bool kByColumn = false;
+  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[4]) {
+    float v[16];
+    detail::scaled(bits, multiplier, v);
+    for (int i = 0; i < 4; ++i) words[i] = detail::four_e4m3(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+  }
+};
+template <>
+struct Pack<E4m3, Conversion::by_element> : Pack<E4m3, Conversion::by_byte_floats> {};
+
+template <class Element, Conversion kConversion>
+requires(Element::kBits == 6 && kConversion != Conversion::by_column) struct Pack<Element, kConversion> {
+  static constexpr bool kByColumn = false;
+  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[3]) {
+    constexpr bool kE2m3 = Element::kBias == E2m3::kBias;
+    constexpr bool kByElement = kConversion == Conversion::by_element;
+    constexpr float kShift = kByElement ? 1.0f : kE2m3 ? 0x1p-6f : 0x1p-12f;  // to the low end of E4M3, of E5M2
+    float v[16];
+    detail::scaled(bits, multiply_rounded(multiplier, kShift), v);
+    std::uint32_t four[4];
+    for (int i = 0; i < 4; ++i) {
+      const float* const a = v + 4 * i;
+      if constexpr (kByElement && kE2m3)
+        four[i] = detail::four_e2m3(a[0], a[1], a[2], a[3]);
+      else if constexpr (kByElement)
+        four[i] = detail::four_e3m2(a[0], a[1], a[2], a[3]);
+      else if constexpr (kE2m3)
+        four[i] = detail::six_of_eight(detail::four_e4m3(a[0], a[1], a[2], a[3]));
+      else
+        four[i] = detail::six_of_eight(detail::four_e5m2(a[0], a[1], a[2], a[3]));
+      four[i] = detail::squeeze_six(four[i]);
+    }
+    detail::join_six(four, words);
+  }
+};
+
+template <>
+struct Pack<E2m1, Conversion::by_byte_floats> {
+  static constexpr bool kByColumn = false;
+  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[2]) {
+    float v[16];
+    detail::scaled(bits, multiply_rounded(multiplier, 0x1p-14f), v);
+    for (float& value : v) value = detail::round_to_e2m1(value);
+    for (int i = 0; i < 2; ++i) {
+      const float* a = v + 8 * i;
+      words[i] =
+          detail::join_four(detail::four_e5m2(a[0], a[2], a[4], a[6]), detail::four_e5m2(a[1], a[3], a[5], a[7]));
+    }
+  }
+};
+template <>
+struct Pack<E2m1, Conversion::by_element> {
+  static constexpr bool kByColumn = false;
+  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[2]) {
+    for (int i = 0; i < 2; ++i) {
+      float v[8];
+      for (int j = 0; j < 8; ++j) v[j] = multiply_rounded(float_of(bits[8 * i + j]), multiplier);
+      words[i] = detail::eight_e2m1(v);
+    }
+  }
+};
+
+// Magnitudes up to `amax` times multiplier round to at most the element's largest, and multiplier may be multiplied
+// by a small power of two and stay exact.
+template <class Element>
+FERRY_HD inline bool fits(std::uint32_t amax, float multiplier) {
+  constexpr std::uint32_t kTooLarge = Element::kMaxBits + (1u << (22 - Element::kMantissaBits));
+  const std::uint32_t power = bits_of(multiplier) & kInfinityBits;
+  const bool moderate = multiplier == 0.0f || (power >= (27u << 23) && power <= (227u << 23));  // 2^-100 to 2^100
+  return moderate && bits_of(multiply_rounded(float_of(amax), multiplier)) < kTooLarge;
+}
+
+// As Pack by the best conversion that gives the bytes of Element::encode. kFits: the scale rule sees to it that blocks
+// fit.
+template <class Element, bool kFits, Conversion kConversion = kBestConversion>
+FERRY_HD inline void pack_columns(const std::uint32_t (&bits)[16], [[maybe_unused]] std::uint32_t amax,
+                                  float multiplier, std::uint32_t (&words)[kWordsAtOnce<Element>]) {
+  using Best = Pack<Element, kConversion>;
+  if constexpr (Best::kByColumn || kFits || Element::kBits == 8) {
+    Best::run(bits, multiplier, words);
+  } else {
+    if (fits<Element>(amax, multiplier))
+      Best::run(bits, multiplier, words);
+    else
+      Pack<Element, Conversion::by_column>::run(bits, multiplier, words);
+  }
+}
+
+}  // namespace ferry::codec
