@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,9 +13,12 @@
 #include "ferry/bench_exchange.h"
 #include "ferry/bench_gpu.h"
 #include "ferry/bench_report.h"
+#include "ferry/bench_simulate.h"
 #include "ferry/models.h"
+#include "ferry/options.h"
 #include "ferry/progress.h"
 #include "ferry/ranks.h"
+#include "ferry/simulate_report.h"
 
 namespace ferry::app {
 namespace {
@@ -34,7 +38,8 @@ struct BenchOptions {
   std::vector<std::string> routings = {"uniform"};
   std::vector<std::string> models;
   std::vector<int> tokens = {1, 32, 128, 512};
-  Shape shape{2, 64, 8, 1, 7168};
+  std::vector<int> ranks = {2};
+  Shape shape{0, 64, 8, 1, 7168};  // without ranks and tokens, which are swept
   double zipf_exponent = 1.0;
   int workers = 1;
   int max_blocks = 0;
@@ -43,6 +48,7 @@ struct BenchOptions {
   std::string output;
   bool json = false;
   bool baseline = false;
+  SimulateOptions simulation;
 };
 
 CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const char* help,
@@ -58,8 +64,9 @@ std::vector<std::string> names_of(const std::map<std::string, Value>& map) {
 }
 
 void add_shape_options(CLI::App& command, BenchOptions& options) {
-  command.add_option("--ranks,--gpus", options.shape.ranks, "ranks, each a thread or a GPU")
-      ->check(CLI::Range(1, kMaxRanksPerNode))
+  command.add_option("--ranks,--gpus", options.ranks, "ranks, each a thread or a GPU; more than one value is a sweep")
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
   command.add_option("--experts", options.shape.experts, "experts over all ranks")->capture_default_str();
   command.add_option("--top-k", options.shape.top_k, "experts of a token")->capture_default_str();
@@ -117,11 +124,11 @@ struct NamedShape {
 };
 
 std::vector<NamedShape> shapes_of(const BenchOptions& options) {
-  if (options.models.empty()) return {{"", options.shape}};
-  std::vector<NamedShape> shapes;
+  std::vector<NamedShape> shapes = {{"", options.shape}};
+  if (!options.models.empty()) shapes.clear();
   for (const std::string& name : options.models) {
     const Model& model = *find_model(name);
-    shapes.push_back({name, {options.shape.ranks, model.experts, model.top_k, 1, model.hidden}});
+    shapes.push_back({name, {0, model.experts, model.top_k, 1, model.hidden}});
   }
   return shapes;
 }
@@ -135,12 +142,13 @@ std::vector<AnyFormat> formats_of(const BenchOptions& options) {
   return formats;
 }
 
-// All lines of one shape and kind; codecs know neither routing nor reduction.
-std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& named, bool codecs) {
+// All lines of one shape, number of ranks and kind; codecs know neither routing nor reduction.
+std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& named, int ranks, bool codecs) {
   std::vector<BenchCase> cases;
   BenchCase bench;
   bench.model = named.name;
   bench.shape = named.shape;
+  bench.shape.ranks = ranks;
   bench.zipf_exponent = options.zipf_exponent;
   bench.workers = options.workers;
   bench.max_blocks = options.max_blocks;
@@ -194,7 +202,8 @@ class CpuMeasurer final : public Measurer {
 class GpuMeasurer final : public Measurer {
  public:
   GpuMeasurer(int ranks, bool baseline, std::string command)
-      : baseline_(baseline), command_(std::move(command)), bench_(make_gpu_bench(ranks, baseline)) {}
+      : ranks_(ranks), baseline_(baseline), command_(std::move(command)), bench_(make_gpu_bench(ranks, baseline)) {}
+  int ranks() const { return ranks_; }
   Json measure(const BenchCase& bench) override {
     if (results_.empty() || !differ_in_operation_only(bench, results_.back().bench))
       results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_)});
@@ -208,6 +217,7 @@ class GpuMeasurer final : public Measurer {
   static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
     return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.routing == b.routing;
   }
+  int ranks_;
   bool baseline_;
   std::string command_;
   std::unique_ptr<GpuBench> bench_;
@@ -218,15 +228,17 @@ class GpuMeasurer final : public Measurer {
 std::vector<std::vector<BenchCase>> tables_of(const BenchOptions& options) {
   std::vector<std::vector<BenchCase>> tables;
   for (const NamedShape& named : shapes_of(options))
-    for (const bool codecs : {false, true})
-      if (std::vector<BenchCase> cases = cases_of(options, named, codecs); !cases.empty())
-        tables.push_back(std::move(cases));
+    for (const int ranks : options.ranks)
+      for (const bool codecs : {false, true})
+        if (std::vector<BenchCase> cases = cases_of(options, named, ranks, codecs); !cases.empty())
+          tables.push_back(std::move(cases));
   return tables;
 }
 
 bool runs_on_gpus(const BenchOptions& options) {
-  const Backend& chosen = choose_backend(options.backend, options.shape.ranks);
-  require_ranks(chosen, options.shape.ranks, 1);
+  const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
+  const Backend& chosen = choose_backend(options.backend, most);
+  for (const int ranks : options.ranks) require_ranks(chosen, ranks, 1);
   const bool gpus = chosen.name == std::string("cuda");
   if (gpus && options.workers != 1)
     throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
@@ -235,28 +247,70 @@ bool runs_on_gpus(const BenchOptions& options) {
   return gpus;
 }
 
+// Records as they come: on standard output with --json, and at the end of the file of --output.
+class Records {
+ public:
+  explicit Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
+    if (name_.empty()) return;
+    file_.open(name_, std::ios::app);
+    if (!file_) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", name_));
+  }
+  void add(const Json& record) {
+    const std::string line = record.dump() + "\n";
+    if (json_) print(line);
+    if (file_.is_open() && !(file_ << line << std::flush))
+      throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", name_));
+  }
+
+ private:
+  bool json_;
+  std::string name_;
+  std::ofstream file_;
+};
+
+void run_simulation(const BenchOptions& options, const std::string& command) {
+  std::vector<std::vector<BenchCase>> tables;
+  std::int64_t sources = 0;
+  for (const NamedShape& named : shapes_of(options)) {
+    std::vector<BenchCase>& table = tables.emplace_back();
+    for (const int ranks : options.ranks)
+      for (const BenchCase& bench : cases_of(options, named, ranks, false)) {
+        table.push_back(bench);
+        sources += ranks;
+      }
+  }
+  Records records(options);
+  Progress progress("simulate: ranks", sources);
+  for (const std::vector<BenchCase>& cases : tables) {
+    std::vector<Simulated> results;
+    for (const BenchCase& bench : cases) {
+      results.push_back(simulate(simulated_case(options.simulation, bench), [&] { progress.advance(); }));
+      records.add(to_json(results.back(), command));
+    }
+    if (!options.json) print(to_text(results) + "\n");
+  }
+}
+
 void run_bench(const BenchOptions& options, const std::string& command) {
+  if (options.simulation.simulate) return run_simulation(options, command);
   const std::vector<std::vector<BenchCase>> tables = tables_of(options);
   std::int64_t count = 0;
   for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
-  std::ofstream file;
-  if (!options.output.empty()) {
-    file.open(options.output, std::ios::app);
-    if (!file) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", options.output));
-  }
+  Records records(options);
   const bool gpus = runs_on_gpus(options);
   CpuMeasurer cpu(options.baseline && !gpus, command);
   std::unique_ptr<GpuMeasurer> gpu;  // measures the machine first, so only where a line needs it
   Progress progress("bench: lines", count);
   for (const std::vector<BenchCase>& cases : tables) {
     const bool on_gpu = gpus && !is_codec(cases.front().operation);
-    if (on_gpu && gpu == nullptr) gpu = std::make_unique<GpuMeasurer>(options.shape.ranks, options.baseline, command);
+    const int ranks = cases.front().shape.ranks;
+    if (on_gpu && (gpu == nullptr || gpu->ranks() != ranks)) {
+      gpu.reset();  // its memory first
+      gpu = std::make_unique<GpuMeasurer>(ranks, options.baseline, command);
+    }
     Measurer& measurer = on_gpu ? static_cast<Measurer&>(*gpu) : cpu;
     for (const BenchCase& bench : cases) {
-      const std::string line = measurer.measure(bench).dump() + "\n";
-      if (options.json) print(line);
-      if (file.is_open() && !(file << line << std::flush))
-        throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", options.output));
+      records.add(measurer.measure(bench));
       progress.advance();
     }
     if (!options.json) print(measurer.table() + "\n");
@@ -275,6 +329,7 @@ void run_worker(const BenchOptions& options) {
   BenchCase bench;
   bench.operation = kOperations.at(options.operations.at(0));
   bench.shape = options.shape;
+  bench.shape.ranks = options.ranks.at(0);
   bench.shape.max_tokens = options.tokens.at(0);
   bench.routing = kRoutings.at(options.routings.at(0));
   bench.zipf_exponent = options.zipf_exponent;
@@ -287,9 +342,14 @@ void run_worker(const BenchOptions& options) {
 
 void add_bench_command(CLI::App& app) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* bench = app.add_subcommand("bench", "measure the exchange, the codecs, the wire and a baseline");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "measure the exchange, the codecs, the wire and a baseline, or simulate up to 2048 ranks");
   add_shape_options(*bench, *options);
   add_sweep_options(*bench, *options);
+  add_simulate_options(*bench, options->simulation);
+  for (const char* measured :
+       {"--baseline", "--operation", "--workers", "--seconds", "--iterations", "--backend", "--max-blocks"})
+    bench->get_option("--simulate")->excludes(bench->get_option(measured));
   bench->callback([options] { run_bench(*options, command_line()); });
   const auto worker_options = std::make_shared<BenchOptions>();
   CLI::App* worker = app.add_subcommand("bench-mpi-worker", "a process of the baseline")->group("");

@@ -98,6 +98,7 @@ struct Shared {
   std::vector<std::vector<Span>> spans;       // [rank][iteration]
   std::vector<std::vector<Span>> wire_spans;  // [rank][repetition]
   std::vector<double> each;                   // [rank]: seconds of a warm iteration
+  std::vector<Stats> stats;                   // [rank]
   std::size_t memory_bytes = 0;
 };
 
@@ -160,6 +161,19 @@ void run_rank(Shared& shared, World& world) {
     if (!span) return;
     shared.spans[rank].push_back(*span);
   }
+  shared.stats[rank] = exchange.stats();
+}
+
+void add_sent(BenchMeasurement& measured, const std::vector<Stats>& all) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Stats& stats = all[rank];
+    const auto rounds = static_cast<double>(stats.dispatches);
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+      if (peer == rank) continue;
+      measured.messages_sent += static_cast<double>(stats.messages_sent[peer]) / rounds;
+      measured.bytes_sent += static_cast<double>(stats.bytes_sent[peer]) / rounds;
+    }
+  }
 }
 
 void require_memory(const BenchCase& bench, double needed) {
@@ -190,12 +204,13 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   const auto exchange_bytes = static_cast<double>(memory_use(bench.shape, options).total) * bench.shape.ranks;
   require_memory(bench, sets * set_bytes + exchange_bytes);
 
-  Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, 0};
+  Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
   shared.spans.resize(ranks);
   shared.wire_spans.resize(ranks);
   shared.each.resize(ranks);
+  shared.stats.resize(ranks);
   run_ranks(bench.shape.ranks, [&](World& world) {
     try {
       run_rank(shared, world);
@@ -209,6 +224,7 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   measured.samples.seconds = seconds_of(shared.spans);
   measured.wire = shared.wire.speed(seconds_of(shared.wire_spans));
   measured.bytes = mean_bytes(bench, sets);
+  if (bench.operation != BenchOperation::dispatch) add_sent(measured, shared.stats);  // each has its combine
   measured.input_sets = sets;
   measured.set_bytes = sets * set_bytes;
   measured.memory_bytes = shared.memory_bytes;

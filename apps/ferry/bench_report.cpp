@@ -166,6 +166,10 @@ Json to_json(const BenchResult& result, const std::string& command) {
     return json;
   }
   json["memory_bytes_per_rank"] = measured.memory_bytes;
+  if (bench.operation != BenchOperation::dispatch)
+    json["sent"] = {{"counts", "by all ranks to others, in a round"},
+                    {"messages", rounded(measured.messages_sent, 10)},
+                    {"bytes", rounded(measured.bytes_sent, 10)}};
   json["wire"] = {{"gb_per_s", rounded(measured.wire.bytes_per_second * 1e-9, 100)},
                   {"counts", "bytes read and bytes written"},
                   {"method", measured.wire.method},

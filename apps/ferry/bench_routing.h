@@ -14,12 +14,19 @@ struct Routing {
   std::vector<float> weights;     // [n, K]
 };
 
+// A token's experts lie in at most `nodes` groups of consecutive ranks; 0: anywhere.
+struct NodeLimit {
+  int nodes = 0;
+  int ranks_per_node = 0;
+};
+
 // `kind` zipf: expert popularity falls as 1 / position^exponent, positions shuffled over the experts alike on all
-// ranks. The same arguments give the same routing on every machine.
-Routing make_routing(RoutingKind kind, double exponent, const Shape& shape, std::uint64_t seed);
-inline Routing make_routing(const BenchCase& bench, int rank, int set) {
+// ranks. With a limit the nodes of a token are those of its first draws. The same arguments give the same routing on
+// every machine. Throws Error(invalid_argument) where some nodes within the limit have fewer than top_k experts.
+Routing make_routing(RoutingKind kind, double exponent, const Shape& shape, std::uint64_t seed, NodeLimit limit = {});
+inline Routing make_routing(const BenchCase& bench, int rank, int set, NodeLimit limit = {}) {
   return make_routing(bench.routing, bench.zipf_exponent, bench.shape,
-                      static_cast<std::uint64_t>(rank) * 1'000'003u + static_cast<std::uint64_t>(set) + 1);
+                      static_cast<std::uint64_t>(rank) * 1'000'003u + static_cast<std::uint64_t>(set) + 1, limit);
 }
 
 struct Traffic {
