@@ -45,6 +45,7 @@ class HostWaits {
   HostWaits(int rank, int ranks, const SignalWord* abort_words, const std::uint8_t* masked);
 
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = std::min(deadline, kMaxDeadline); }
+  std::chrono::milliseconds deadline() const { return deadline_; }
 
   template <class Pacer>
   bool wait(const SignalWord& word, Epoch target, const WaitSite& site, Pacer& pacer) {

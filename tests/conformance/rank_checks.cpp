@@ -178,6 +178,9 @@ void run_plan(const Backend& backend, const PlanSettings& settings, Form form) {
   const Plan plan = make_plan(settings);
   on_ranks(backend, settings.shape.ranks, describe(settings), [&](World& world) {
     if (test::is_masked_out(plan.round, world.rank())) return;
+    if (settings.options.skip_a2a && !backend.has_skip_a2a)
+      return expect_error(world.rank(), "an exchange with skip_a2a", ErrorKind::unsupported, {"skip_a2a", "network"},
+                          [&] { Exchange refused(world, settings.shape, settings.options); });
     Exchange exchange(world, settings.shape, settings.options);
     run_round(exchange, plan, form);
   });

@@ -1,0 +1,19 @@
+// ProcessWorld: a world whose ranks are processes, of one host or of many.
+#pragma once
+
+#include "ferry/world.h"
+
+namespace ferry {
+
+// Beside what every world does: bytes from rank to rank, for what no exchange carries, such as weights that one rank
+// reads for all.
+class ProcessWorld : public World {
+ public:
+  // One rank sends, the other receives as many bytes; `send` returns when the receiver has taken them all. Sends between
+  // two ranks arrive in the order of the calls. `deadline` is of each wait for the other rank's next step, not of the
+  // whole. Throws PeerMissing; after that nothing more can be sent between the two.
+  virtual void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline = kDefaultDeadline) = 0;
+  virtual void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline = kDefaultDeadline) = 0;
+};
+
+}  // namespace ferry

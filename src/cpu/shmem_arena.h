@@ -1,0 +1,56 @@
+// ShmemArena: this process's symmetric memory, handed out in blocks. OpenSHMEM's own malloc and free are collective and
+// wait for all processes, so they are not called after start-up: every process hands out its own memory, and tells the
+// others where a block lies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "cpu/host_waits.h"
+
+namespace ferry::cpu {
+
+class ShmemArena {
+ public:
+  static constexpr std::size_t kAlignment = 128;
+
+  ShmemArena(std::byte* memory, std::size_t bytes);
+
+  // Memory of any content. Where there is none left, waits for blocks that other ranks still hold, each at most until
+  // the deadline. Throws Error(system).
+  std::byte* allocate(std::size_t bytes, std::chrono::milliseconds deadline);
+
+  // I16: the block is free when each of these words is there: each is set by a rank that writes to it no more.
+  void retire(std::byte* block, std::size_t bytes, std::vector<const SignalWord*> let_go);
+  // Nobody will ever say that it writes to it no more.
+  void lose(std::size_t bytes);
+
+  std::byte* memory() const { return memory_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  struct Retired {
+    std::byte* block;
+    std::size_t bytes;
+    std::vector<const SignalWord*> let_go;
+  };
+
+  static std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  std::byte* take(std::size_t bytes);
+  void give(std::byte* block, std::size_t bytes);
+  void give_what_was_let_go();
+  [[noreturn]] void refuse(std::size_t bytes) const;
+
+  std::byte* memory_;
+  std::size_t bytes_;
+  std::mutex guard_;
+  std::map<std::byte*, std::size_t> free_;
+  std::deque<Retired> retired_;
+  std::size_t lost_ = 0;
+};
+
+}  // namespace ferry::cpu

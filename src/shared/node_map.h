@@ -1,0 +1,43 @@
+// NodeMap: which ranks of a world make up a node. A node is a run of consecutive ranks; where they do not divide, the
+// first nodes have one rank more. It is a logical number: ranks of different nodes use the network even on one machine,
+// so that both ways can be tested together anywhere.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "ferry/error.h"
+#include "ferry/portable.h"
+
+namespace ferry {
+
+struct NodeMap {
+  int ranks = 1;
+  int nodes = 1;
+
+  FERRY_HD constexpr int node_of(int rank) const {
+    const int more = ranks % nodes;
+    const int in_larger = more * (ranks / nodes + 1);
+    return rank < in_larger ? rank / (ranks / nodes + 1) : more + (rank - in_larger) / (ranks / nodes);
+  }
+  FERRY_HD constexpr int num_ranks(int node) const { return ranks / nodes + (node < ranks % nodes ? 1 : 0); }
+  FERRY_HD constexpr int first_rank(int node) const {
+    return node * (ranks / nodes) + (node < ranks % nodes ? node : ranks % nodes);
+  }
+  FERRY_HD constexpr bool same_node(int a, int b) const { return node_of(a) == node_of(b); }
+
+  // Whether `rank` stores to `peer` directly, where `mapped` says that it can.
+  FERRY_HD constexpr bool is_direct(int rank, int peer, bool mapped) const {
+    return rank == peer || (mapped && same_node(rank, peer));
+  }
+};
+
+// Throws Error(invalid_argument) unless every node has a rank.
+inline void require_valid(const NodeMap& map) {
+  if (map.nodes >= 1 && map.nodes <= map.ranks) return;
+  throw Error(ErrorKind::invalid_argument, "nodes is " + std::to_string(map.nodes) + "; a world of " +
+                                               std::to_string(map.ranks) + " ranks has 1 to " +
+                                               std::to_string(std::max(map.ranks, 1)) + " nodes");
+}
+
+}  // namespace ferry

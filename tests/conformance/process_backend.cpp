@@ -1,0 +1,52 @@
+#include "conformance/process_backend.h"
+
+#include <array>
+#include <cstring>
+#include <exception>
+
+namespace ferry::conformance {
+namespace {
+
+constexpr std::chrono::minutes kLongestCase{5};
+
+// How a process's part of a case ended.
+struct Outcome {
+  bool failed = false;
+  std::array<char, 1000> text{};
+};
+
+void run_on(const Processes& processes, int ranks, const std::function<void(World&)>& body) {
+  Outcome mine;
+  std::exception_ptr error;
+  try {
+    const std::unique_ptr<ProcessWorld> world = processes.make_world(ranks);
+    if (world) body(*world);
+  } catch (const std::exception& thrown) {
+    error = std::current_exception();
+    mine.failed = true;
+    std::strncpy(mine.text.data(), thrown.what(), mine.text.size() - 1);
+  }
+  std::vector<Outcome> all(static_cast<std::size_t>(processes.all->size()));
+  processes.all->all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {},
+                            kLongestCase);
+  if (error) std::rethrow_exception(error);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].failed) throw std::runtime_error("process " + std::to_string(rank) + ": " + all[rank].text.data());
+}
+
+}  // namespace
+
+Backend process_backend(const Processes& processes) {
+  Backend backend;
+  backend.name = processes.name;
+  backend.max_ranks = processes.all->size();
+  backend.hooks_may_throw = true;
+  backend.has_skip_a2a = false;
+  backend.staged = processes.staged;
+  backend.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
+    run_on(processes, ranks, body);
+  };
+  return backend;
+}
+
+}  // namespace ferry::conformance
