@@ -54,7 +54,7 @@ void LayerCommand::run() const {
   const LayerInputs inputs(paths);
   const Layer& layer = inputs.layer();
   const LayerPlan plan = plan_layer(layer, options);
-  const Ranks chosen_ranks = chosen.make(ranks);
+  const Ranks chosen_ranks = chosen.make(ranks, nodes);
   const std::size_t output_bytes =
       static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden) * sizeof(float);
   std::vector<MemoryNeed> needs = inputs.memory();

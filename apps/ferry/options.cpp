@@ -10,7 +10,10 @@ namespace ferry::app {
 void add_backend_option(CLI::App& command, std::string& backend) {
   std::vector<std::string> names = {"auto"};
   for (const Backend& known : backends()) names.emplace_back(known.name);
-  command.add_option("--backend", backend, "What the ranks are: auto takes GPUs where there are enough, else threads")
+  command
+      .add_option(
+          "--backend", backend,
+          "What the ranks are: auto takes the processes of a job, else GPUs where there are enough, else threads")
       ->check(CLI::IsMember(names))
       ->capture_default_str();
 }

@@ -6,6 +6,8 @@
 
 #include <cstdio>
 
+#include "ferry/job.h"
+
 namespace ferry::app {
 
 using namespace std::chrono_literals;
@@ -21,7 +23,7 @@ void Progress::advance(std::int64_t steps) {
   const std::lock_guard lock(mutex_);
   done_ += steps;
   const Clock::time_point now = Clock::now();
-  if (now >= next_ && done_ < total_) show(now);
+  if (now >= next_ && done_ < total_ && is_first_process()) show(now);
 }
 
 void Progress::show(Clock::time_point now) {

@@ -38,17 +38,23 @@ class Ranks {
   std::vector<int> devices_;
 };
 
+enum class RanksAre { of_one_process, processes };
+
 // What --backend names. The functions look at this machine, and may be slow the first time.
 struct Backend {
   const char* name;
   const char* ranks_are;
   std::string (*why_missing)();  // empty where it works here, else what to do about it
   int (*most_ranks)();           // that it can have here
-  Ranks (*make)(int ranks);
+  Ranks (*make_on_nodes)(int ranks, int nodes);
+  RanksAre ranks;
+
+  Ranks make(int of, int nodes = 1) const { return make_on_nodes(of, nodes); }
 };
 const std::vector<Backend>& backends();
 
-// The backend that `name` stands for; auto is the GPUs where they are enough for `ranks`, else the CPU. Throws
+// The backend that `name` stands for; auto is the job where a launcher started several processes, else
+// the GPUs where they are enough for `ranks`, else the CPU. Throws
 // Error(unsupported) where this build or this machine lacks it.
 const Backend& choose_backend(const std::string& name, int ranks = 1);
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "ferry/error.h"
+#include "ferry/job.h"
 
 namespace ferry::app {
 namespace {
@@ -115,6 +116,7 @@ Json Table::json() const {
 }
 
 void print(const std::string& text) {
+  if (!is_first_process()) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw Error(ErrorKind::io, "cannot write to standard output");
 }

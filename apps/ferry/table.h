@@ -44,7 +44,7 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// Writes to standard output. Throws Error(io) when that fails.
+// Writes to standard output, in the first process of a job only. Throws Error(io) when that fails.
 void print(const std::string& text);
 void print(const Json& json);
 

@@ -1,6 +1,7 @@
 // `ferry verify`: the conformance suite on the backends of this machine.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <numeric>
@@ -9,9 +10,11 @@
 #include "ferry/gpu.h"
 #include "ferry/options.h"
 #include "ferry/progress.h"
+#include "ferry/shmem.h"
 #include "ferry/table.h"
 
 #if FERRY_HAS_CONFORMANCE
+#include "conformance/process_backend.h"
 #include "conformance/suite.h"
 #endif
 
@@ -21,6 +24,7 @@ namespace {
 struct VerifyCommand {
   std::string backend = "auto";
   std::string only;
+  int nodes = 1;
   bool quick = false;
   bool list = false;
   bool json = false;
@@ -54,17 +58,32 @@ conformance::Backend gpu_backend() {
   return backend;
 }
 
+// Every process of the job runs the suite.
+conformance::Backend job_backend(const Backend& known, int nodes) {
+  require_ranks(known, known.most_ranks(), nodes);
+  Job& job = joined_job() != nullptr ? *joined_job() : join(start_shmem_job());
+  return conformance::process_backend(
+      {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
+}
+
+conformance::Backend backend_of(const Backend& known, int nodes) {
+  if (known.ranks == RanksAre::processes) return job_backend(known, nodes);
+  require_ranks(known, 1, nodes);
+  return known.name == std::string("cuda") ? gpu_backend() : conformance::thread_backend();
+}
+
 struct Suite {
   const Backend* known;
   conformance::Backend run;
 };
 
-// The backend that was named; of `auto`, every one that works here.
-std::vector<Suite> suites_of(const std::string& name) {
+// The backend that was named; of `auto`, the job where there is one, else every one that works here.
+std::vector<Suite> suites_of(const std::string& name, int nodes) {
   std::vector<Suite> suites;
+  const bool all = name == "auto" && num_processes() == 1;
   for (const Backend& known : backends()) {
-    if (name == "auto" ? !known.why_missing().empty() : &known != &choose_backend(name)) continue;
-    suites.push_back({&known, known.name == std::string("cuda") ? gpu_backend() : conformance::thread_backend()});
+    const bool works = known.ranks == RanksAre::of_one_process && known.why_missing().empty();
+    if (all ? works : &known == &choose_backend(name)) suites.push_back({&known, backend_of(known, nodes)});
   }
   return suites;
 }
@@ -121,7 +140,7 @@ Counts run_suite(const Suite& suite, const std::vector<const conformance::Case*>
 
 void VerifyCommand::run() const {
   if (list) return list_cases(*this);
-  const std::vector<Suite> suites = suites_of(backend);
+  const std::vector<Suite> suites = suites_of(backend, nodes);
   const std::vector<const conformance::Case*> cases = wanted_cases(*this);
   Table table({{"backend", "backend", true},
                {"case", "case", true},
@@ -170,6 +189,8 @@ void add_verify_command(CLI::App& app) {
   const auto command = std::make_shared<VerifyCommand>();
   CLI::App& verify = *app.add_subcommand("verify", "Run the conformance suite here and say what works");
   add_backend_option(verify, command->backend);
+  verify.add_option("--nodes", command->nodes, "Logical nodes that the processes of a job are split over")
+      ->capture_default_str();
   verify.add_flag("--quick", command->quick, "Only the cases that are quick");
   verify.add_option("--case", command->only, "Only cases with this in their name");
   verify.add_flag("--list", command->list, "List the cases and run none");

@@ -9,9 +9,12 @@ namespace ferry {
 // reads for all.
 class ProcessWorld : public World {
  public:
-  // One rank sends, the other receives as many bytes; `send` returns when the receiver has taken them all. Sends between
-  // two ranks arrive in the order of the calls. `deadline` is of each wait for the other rank's next step, not of the
-  // whole. Throws PeerMissing; after that nothing more can be sent between the two.
+  // Whether this rank stores to that one's memory itself; all others are reached through the network.
+  virtual bool reaches_directly(int rank) const = 0;
+
+  // One rank sends, the other receives as many bytes; `send` returns when the receiver has taken them all. Sends
+  // between two ranks arrive in the order of the calls. `deadline` is of each wait for the other rank's next step, not
+  // of the whole. Throws PeerMissing; after that nothing more can be sent between the two.
   virtual void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline = kDefaultDeadline) = 0;
   virtual void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline = kDefaultDeadline) = 0;
 };

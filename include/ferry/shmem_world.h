@@ -26,8 +26,8 @@ class ShmemProcess;
 }  // namespace cpu
 
 struct ShmemOptions {
-  // Symmetric memory of this process: for all exchanges that live at one time, and the same in every process. Pages take
-  // memory once they are used. 0: what SHMEM_SYMMETRIC_HEAP_SIZE says, else a share of the machine's memory.
+  // Symmetric memory of this process: for all exchanges that live at one time, and the same in every process. Pages
+  // take memory once they are used. 0: what SHMEM_SYMMETRIC_HEAP_SIZE says, else a share of the machine's memory.
   std::size_t heap_bytes = 0;
   // How long start-up may take until every process has come.
   std::chrono::milliseconds start_deadline{60'000};
@@ -38,8 +38,8 @@ struct ShmemOptions {
 // the code of its choice), since OpenSHMEM's own clean-up would wait for processes that may be gone.
 class ShmemJob {
  public:
-  // Collective over all processes that the launcher started. Throws Error(unsupported) where none did or OpenSHMEM lacks
-  // threads, Error(peer_missing) where not every process comes within the deadline, Error(system) for memory.
+  // Collective over all processes that the launcher started. Throws Error(unsupported) where none did or OpenSHMEM
+  // lacks threads, Error(peer_missing) where not every process comes within the deadline, Error(system) for memory.
   explicit ShmemJob(const ShmemOptions& options = {});
   ~ShmemJob();
   ShmemJob(const ShmemJob&) = delete;
@@ -49,8 +49,8 @@ class ShmemJob {
   int size() const;
 
   // Collective over all processes. The first `ranks` of them (0: all) make up the world; the others get null. Ranks of
-  // different logical nodes use puts even where they share memory: `nodes` runs of consecutive ranks, as even as can be.
-  // Worlds and their exchanges are destroyed before finish().
+  // different logical nodes use puts even where they share memory: `nodes` runs of consecutive ranks, as even as can
+  // be. Worlds and their exchanges are destroyed before finish().
   std::unique_ptr<ProcessWorld> make_world(int ranks = 0, int nodes = 1,
                                            std::chrono::milliseconds deadline = kDefaultDeadline);
 

@@ -62,8 +62,8 @@ Started start(std::size_t heap_bytes) {
 
 void put(std::byte* to, const void* from, std::size_t bytes, int rank) { shmem_putmem_nbi(to, from, bytes, rank); }
 void fence() { shmem_fence(); }
-// OpenSHMEM has no such call, and Open MPI's test and fence move nothing. OpenSHMEM runs inside MPI there, and a probe for
-// a message that never comes lets both progress.
+// OpenSHMEM has no such call, and Open MPI's test and fence move nothing. OpenSHMEM runs inside MPI there, and a probe
+// for a message that never comes lets both progress.
 void progress() {
   int found = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);

@@ -30,8 +30,8 @@ void prepare_environment(std::size_t heap_bytes);
 // Collective: returns when all processes have come, whenever that is.
 Started start(std::size_t heap_bytes);
 
-// `to` is an address of this process's symmetric memory: the bytes go to the same place at `rank`. Return at once; `from`
-// is read at any later time.
+// `to` is an address of this process's symmetric memory: the bytes go to the same place at `rank`. Return at once;
+// `from` is read at any later time.
 void put(std::byte* to, const void* from, std::size_t bytes, int rank);
 // Puts to a rank that follow are seen after those that came before.
 void fence();

@@ -84,11 +84,12 @@ void ShmemArena::give_what_was_let_go() {
 void ShmemArena::refuse(std::size_t bytes) const {
   std::size_t largest = 0;
   for (const auto& [block, size] : free_) largest = std::max(largest, size);
-  throw Error(ErrorKind::system,
-              fmt::format("the symmetric memory of {} bytes has no {} left in one piece (largest: {}; {} bytes are lost "
-                          "to exchanges whose ranks went missing): start the processes with a larger "
-                          "SHMEM_SYMMETRIC_HEAP_SIZE, or make max_tokens smaller",
-                          bytes_, bytes, largest, lost_));
+  throw Error(
+      ErrorKind::system,
+      fmt::format("the symmetric memory of {} bytes has no {} left in one piece (largest: {}; {} bytes are lost "
+                  "to exchanges whose ranks went missing): start the processes with a larger "
+                  "SHMEM_SYMMETRIC_HEAP_SIZE, or make max_tokens smaller",
+                  bytes_, bytes, largest, lost_));
 }
 
 }  // namespace ferry::cpu

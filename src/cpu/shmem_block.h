@@ -1,5 +1,5 @@
-// ShmemBlock: one piece of symmetric memory on every rank of a world, of the same layout: where it lies at each rank and
-// how its bytes get there. Each rank's lies at a place of its own.
+// ShmemBlock: one piece of symmetric memory on every rank of a world, of the same layout: where it lies at each rank
+// and how its bytes get there. Each rank's lies at a place of its own.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +56,7 @@ class ShmemBlock {
     put(peer, word, &source, sizeof(SignalWord));
   }
   // For a value that may differ from a newer one by a multiple of kValues: an abort word.
-  void signal_rare(int peer, std::size_t word, Epoch value) const {
-    signal_from(peer, word, kept(0, value));
-  }
+  void signal_rare(int peer, std::size_t word, Epoch value) const { signal_from(peer, word, kept(0, value)); }
 
  private:
   // A signal is read late like any put, so its value lies where it stays: in the piece, for as long as fewer than

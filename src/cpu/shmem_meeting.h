@@ -81,7 +81,7 @@ class ShmemMeeting {
   Map map_;
   Epoch turn_ = 0;
   std::shared_ptr<Sent> sent_;
-  std::vector<Epoch> chunks_sent_;  // [ranks]
+  std::vector<Epoch> chunks_sent_;      // [ranks]
   std::vector<Epoch> chunks_received_;  // [ranks]
 };
 

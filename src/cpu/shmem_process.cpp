@@ -48,10 +48,11 @@ ShmemProcess::ShmemProcess(const ShmemOptions& options) {
   shmem::prepare_environment(heap_bytes);
   const auto started = std::make_shared<shmem::Started>();
   if (!returns_within(options.start_deadline, [started, heap_bytes] { *started = shmem::start(heap_bytes); }))
-    throw Error(ErrorKind::peer_missing,
-                fmt::format("rank {}: OpenSHMEM had not started after {} ms: one of the {} processes did not come. Look "
-                            "for what ended it, and start the job again",
-                            launched.rank, options.start_deadline.count(), launched.size));
+    throw Error(
+        ErrorKind::peer_missing,
+        fmt::format("rank {}: OpenSHMEM had not started after {} ms: one of the {} processes did not come. Look "
+                    "for what ended it, and start the job again",
+                    launched.rank, options.start_deadline.count(), launched.size));
   started_ = *started;
   if (!started_.threads)
     throw Error(ErrorKind::unsupported, fmt::format("rank {}: this OpenSHMEM was built without threads", rank()));

@@ -1,5 +1,5 @@
-// ShmemProcess: this process's part of an OpenSHMEM job: its symmetric memory, where it can store to that of others, and
-// the thread that moves the network's bytes while the caller computes.
+// ShmemProcess: this process's part of an OpenSHMEM job: its symmetric memory, where it can store to that of others,
+// and the thread that moves the network's bytes while the caller computes.
 #pragma once
 
 #include <condition_variable>

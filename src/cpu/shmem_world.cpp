@@ -88,6 +88,10 @@ class ShmemWorld final : public ProcessWorld {
     meeting_->all_gather(mine, all, mask, deadline);
   }
 
+  bool reaches_directly(int peer) const override {
+    return nodes_.is_direct(rank(), peer, process_->mapped(peer) != nullptr);
+  }
+
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) override {
     require_other_rank("send", to);
     meeting_->send(data, to, deadline);

@@ -34,6 +34,13 @@ void run_on(const Processes& processes, int ranks, const std::function<void(Worl
     if (all[rank].failed) throw std::runtime_error("process " + std::to_string(rank) + ": " + all[rank].text.data());
 }
 
+bool is_staged(const World& world) {
+  const auto& processes = static_cast<const ProcessWorld&>(world);
+  for (int rank = 0; rank < processes.size(); ++rank)
+    if (!processes.reaches_directly(rank)) return true;
+  return false;
+}
+
 }  // namespace
 
 Backend process_backend(const Processes& processes) {
@@ -42,7 +49,7 @@ Backend process_backend(const Processes& processes) {
   backend.max_ranks = processes.all->size();
   backend.hooks_may_throw = true;
   backend.has_skip_a2a = false;
-  backend.staged = processes.staged;
+  backend.is_staged = is_staged;
   backend.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
     run_on(processes, ranks, body);
   };

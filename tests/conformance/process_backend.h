@@ -14,10 +14,10 @@ struct Processes {
   ProcessWorld* all = nullptr;  // outlives the backend
   // Collective over all processes: the world of the first `ranks`, null for the others.
   std::function<std::unique_ptr<ProcessWorld>(int ranks)> make_world;
-  bool staged = false;  // some ranks of a world of two or more are reached by puts only
 };
 
-// Every process learns of every failure: the one that failed throws its own error, the others one that quotes the first.
+// Every process learns of every failure: the one that failed throws its own error, the others one that quotes the
+// first.
 Backend process_backend(const Processes& processes);
 
 }  // namespace ferry::conformance

@@ -19,10 +19,11 @@ struct Backend {
   std::function<void(int ranks, const std::function<void(World&)>& body)> run_ranks;
   // All ranks' worlds where one process holds them, else not given.
   std::function<std::vector<std::unique_ptr<World>>(int ranks)> make_worlds;
+  // Whether some ranks of this world are reached by puts from send buffers; not given: none is.
+  std::function<bool(const World&)> is_staged;
   int max_ranks = 8;
   bool can_lose_ranks = true;    // a rank may leave early, and the others notice and go on
   bool has_skip_a2a = true;      // else an exchange with it is refused as unsupported
-  bool staged = false;           // in a world of two or more, some ranks are reached by puts from send buffers
   bool hooks_may_throw = false;  // hooks run on the host, and what they throw reaches the caller
 };
 

@@ -1,0 +1,54 @@
+// A job of processes, each of which plays one rank: which one this is, what the first does for all, and how they end
+// together. A process that no launcher started, or whose ranks are all its own, is first and alone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "ferry/process_world.h"
+
+namespace ferry::app {
+
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual ProcessWorld& world() = 0;  // of all processes
+  // Collective over all processes; null for those that are not among the first `ranks`.
+  virtual std::unique_ptr<ProcessWorld> make_world(int ranks, int nodes) = 0;
+  virtual void finish() = 0;  // collective, the last call
+};
+
+// The job that this process has joined; null: none. At most one is joined, once; from then on only the first process
+// prints.
+Job* joined_job();
+Job& join(std::unique_ptr<Job> job);
+
+// Whether this process reads, writes and prints.
+bool is_first_process();
+// Processes that the launcher started along with this one; 1 where there was no launcher.
+int num_processes();
+// Its number among them; 0 where there was no launcher.
+int process_number();
+
+// Ends the job that was joined, on success. A process that fails after join() must end by std::_Exit.
+void finish_job();
+
+// The first process failed, and says why.
+class FirstProcessFailed : public std::runtime_error {
+ public:
+  explicit FirstProcessFailed(int exit_code) : std::runtime_error("the first process failed"), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+// 2 for bad use, 1 for all else.
+int exit_code_of(const std::exception& error);
+
+// Runs `body` in the first process only. The others wait for it and throw FirstProcessFailed where it threw.
+void in_first_process(const std::function<void()>& body);
+
+}  // namespace ferry::app

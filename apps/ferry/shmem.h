@@ -1,0 +1,16 @@
+// What the commands need of OpenSHMEM. shmem/ has it where it was found; no_shmem.cpp says what is missing in builds
+// without.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ferry/job.h"
+
+namespace ferry::app {
+
+std::string why_no_shmem();              // empty where a launcher started this process and this build can join
+int num_shmem_ranks();                   // processes that were started; 0 where there is no job to join
+std::unique_ptr<Job> start_shmem_job();  // collective: throws what ferry::ShmemJob does
+
+}  // namespace ferry::app
