@@ -4,38 +4,46 @@
 usage: table.py FILE...
 """
 
-import json
 import sys
+
+import records
 
 
 def microseconds(value):
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def shape_of(record):
-    shape = record["shape"]
-    name = shape.get("model", f"hidden {shape['hidden']}, top-{shape['top_k']} of {shape['experts']}")
-    return f"{name}, {shape['ranks']} ranks"
+def megabytes(record):
+    counted = record["bytes"]
+    wire = sum(phase["wire"] for phase in counted.values() if isinstance(phase, dict))
+    return f"{(counted.get('moved') or wire) / 1e6:.1f}"
 
 
 def exchange_row(record):
     baseline = record.get("baseline")
-    return {
-        "shape": shape_of(record),
+    row = {
+        "shape": records.shape_of(record),
         "operation": record["operation"],
         "format": record["format"],
         "combine": record["policy"]["combine"],
         "routing": record["policy"]["routing"],
+        "max blocks": str(record["policy"].get("max_blocks") or ""),
         "n": str(record["shape"]["tokens"]),
         "median us": microseconds(record["time_us"]["median"]),
         "p90 us": microseconds(record["time_us"]["p90"]),
-        "MB": f"{record['bytes']['moved'] / 1e6:.1f}",
+        "p99 us": microseconds(record["time_us"]["p99"]) if record["backend"] == "cuda" else "",
+        "MB": megabytes(record),
         "wire GB/s": f"{record['wire']['gb_per_s']:.0f}",
         "floor us": microseconds(record["floor_us"]),
         "x floor": f"{record['ratio_to_floor']:.2f}",
-        "MPI us": microseconds(baseline["time_us"]["median"]) if baseline else "",
-        "x MPI": f"{record['ratio_to_baseline']:.2f}" if baseline else "",
+        "bound us": microseconds(record["bound_us"]) if "bound_us" in record else "",
+        "x bound": f"{record['ratio_to_bound']:.2f}" if "bound_us" in record else "",
     }
+    if baseline:
+        name = records.baseline_name(record)
+        row[f"{name} us"] = microseconds(baseline["time_us"]["median"])
+        row[f"x {name}"] = f"{record['ratio_to_baseline']:.2f}"
+    return row
 
 
 def codec_row(record):
@@ -50,25 +58,22 @@ def codec_row(record):
 
 
 def table(rows):
-    titles = [title for title in rows[0] if any(row[title] for row in rows)]
-    varying = [title for title in titles if len({row[title] for row in rows}) > 1 or len(rows) == 1]
+    titles = [title for title in dict.fromkeys(title for row in rows for title in row)
+              if any(row.get(title) for row in rows)]
+    varying = [title for title in titles if len({row.get(title) for row in rows}) > 1 or len(rows) == 1]
     fixed = [f"{title} {rows[0][title]}" for title in titles if title not in varying]
     lines = [f"all: {', '.join(fixed)}", ""] if fixed else []
     lines += ["| " + " | ".join(varying) + " |", "|" + "---|" * len(varying)]
-    lines += ["| " + " | ".join(row[title] for title in varying) + " |" for row in rows]
+    lines += ["| " + " | ".join(row.get(title, "") for title in varying) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def main(paths):
     if not paths:
         sys.exit(__doc__.strip())
-    by_command = {}
-    for path in paths:
-        with open(path, encoding="utf-8") as file:
-            for record in map(json.loads, file):
-                row = codec_row(record) if "bf16_gb_per_s" in record else exchange_row(record)
-                by_command.setdefault(record["command"], []).append(row)
-    for command, rows in by_command.items():
+    measured = [record for path in paths for record in records.load(path)]
+    for command, lines in records.by_command(measured):
+        rows = [codec_row(record) if records.is_codec(record) else exchange_row(record) for record in lines]
         print(f"\n`{command}`\n\n{table(rows)}")
 
 

@@ -17,6 +17,14 @@ list(FILTER FERRY_CUDA_SOURCES EXCLUDE REGEX "_compile\\.cu$")
 file(GLOB FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compile.cu)
 
 set(CMAKE_CUDA_COMPILER ${FERRY_NVCC})
+# An older nvcc does not know the C++ that the kernels are written in: left out, unless it was asked for.
+execute_process(COMMAND ${FERRY_NVCC} --version OUTPUT_VARIABLE nvcc_version)
+string(REGEX MATCH "release ([0-9]+)" nvcc_version "${nvcc_version}")
+if(NOT FERRY_CUDA STREQUAL "ON" AND NOT CMAKE_MATCH_1 GREATER_EQUAL 13)
+  message(STATUS "CUDA: left out (${FERRY_NVCC} is of CUDA ${CMAKE_MATCH_1}; 13 or newer is needed)")
+  return()
+endif()
+
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()

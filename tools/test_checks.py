@@ -218,6 +218,21 @@ class SumTests(unittest.TestCase):
                       (self.GOOD.replace('tests="3"', 'tests="4"'),)):
             self.assertEqual(self.run_on(*texts)[0], 1, texts)
 
+    def test_reasons_of_skipped_tests(self):
+        skipped = '<testcase name="gpu/{0}" status="notrun"><skipped/><system-out>{1}</system-out></testcase>'
+        outputs = ("x.cpp:28: Skipped\nno GPU was found\n\n[  SKIPPED ] A.B (0 ms)", "a ... skipped 'no GPU was found'\n",
+                   "gpu_stress: skipped: no GPU was found", "nothing")
+        text = '<testsuite tests="4">' + "".join(map(skipped.format, range(4), outputs)) + "</testsuite>"
+        self.assertEqual(self.run_on(text)[0], 1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "gpu.xml"
+            path.write_text(text, encoding="utf-8")
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                self.assertEqual(sum_tests.main(["--may-skip-all", str(path)]), 0)
+        self.assertIn("skipped 3: no GPU was found\n", output.getvalue())
+        self.assertIn("skipped 1: no reason given\n", output.getvalue())
+
     def test_a_suite_that_vanished_fails(self):
         self.assertEqual(self.run_on(self.GOOD, require=["protocol/"])[0], 1)
         self.assertEqual(self.run_on(self.GOOD, require=["cli/"])[0], 1)

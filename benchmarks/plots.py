@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""SVG plots from the JSON lines of `ferry bench`, for docs/performance.md.
+
+usage: plots.py FOLDER FILE...
+For each FILE, where it has the records:
+  FOLDER/<name>-tokens.svg   time over tokens per rank, with the floor, the bound and the baseline
+  FOLDER/<name>-models.svg   the pair's ratio to its bound (CPU: its floor) for each model
+  FOLDER/<name>-formats.svg  time of the pair for each format
+The newest record of a line counts. The same records give the same bytes.
+"""
+
+import pathlib
+import sys
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402  (after the backend is chosen)
+
+import records  # noqa: E402
+
+plt.rcParams.update({
+    "svg.fonttype": "none", "svg.hashsalt": "ferry", "font.size": 9, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6,
+    "legend.frameon": False, "axes.axisbelow": True, "figure.constrained_layout.use": True,
+})
+OPERATIONS = ("dispatch", "combine", "pair")
+FEWEST_POINTS = 3
+MOST_SERIES = 4
+
+
+def kind_of(record):
+    """What a line over tokens keeps fixed."""
+    policy = record["policy"]
+    return (records.shape_of(record), record["format"], policy["combine"], policy["routing"],
+            policy.get("max_blocks", 0), policy.get("workers", 1))
+
+
+def newest(measured, key):
+    """{key: record}, a later record in place of an earlier one."""
+    return {key(record): record for record in measured if not records.is_codec(record)}
+
+
+def longest_sweep(measured):
+    """(kind, {(operation, n): record}) of the kind with the most numbers of tokens; None where all have few."""
+    kinds = {}
+    for record in newest(measured, lambda r: (kind_of(r), r["operation"], r["shape"]["tokens"])).values():
+        kinds.setdefault(kind_of(record), {})[record["operation"], record["shape"]["tokens"]] = record
+    if not kinds:
+        return None
+    kind, lines = max(kinds.items(), key=lambda entry: len(entry[1]))
+    return (kind, lines) if len({n for _, n in lines}) >= FEWEST_POINTS else None
+
+
+def plot_tokens(measured):
+    found = longest_sweep(measured)
+    if found is None:
+        return None
+    (shape, format_name, combine, routing, *_), lines = found
+    operations = [name for name in OPERATIONS if any(operation == name for operation, _ in lines)]
+    figure, axes = plt.subplots(1, len(operations), figsize=(3.4 * len(operations), 3.3), sharey=True, squeeze=False)
+    for axis, operation in zip(axes[0], operations):
+        chosen = sorted((n, record) for (of, n), record in lines.items() if of == operation)
+        tokens = [n for n, _ in chosen]
+
+        def draw(value_of, label, **style):
+            points = [(n, value_of(record)) for n, record in chosen if value_of(record) is not None]
+            if points:
+                axis.plot(*zip(*points), label=label, **style)
+
+        with_baseline = [record for _, record in chosen if "baseline" in record]
+        draw(lambda r: r["time_us"]["median"], "Ferry", color="#1f5fa8", marker="o", markersize=3.5)
+        draw(lambda r: r["floor_us"], "floor", color="#777777", linestyle=":")
+        draw(lambda r: r.get("bound_us"), "bound", color="#777777", linestyle="--")
+        if with_baseline:
+            draw(lambda r: r["baseline"]["time_us"]["median"] if "baseline" in r else None,
+                 records.baseline_name(with_baseline[0]), color="#c2571a", marker="s", markersize=3)
+        axis.set(xscale="log", yscale="log", title=operation, xlabel="tokens per rank")
+        axis.set_xticks(tokens, [str(n) for n in tokens], rotation=60)
+        axis.minorticks_off()
+    axes[0][0].set_ylabel("microseconds")
+    axes[0][0].legend()
+    figure.suptitle(f"{shape}, {format_name}, {combine}, {routing} routing", fontsize=10)
+    return figure
+
+
+def ratio_of(record):
+    return record.get("ratio_to_bound", record["ratio_to_floor"])
+
+
+def plot_models(measured):
+    pairs = newest([r for r in measured if r["operation"] == "pair" and "model" in r["shape"]],
+                   lambda r: (r["shape"]["model"], r["shape"]["tokens"], r["shape"]["ranks"], r["format"],
+                              r["policy"]["routing"]))
+    # One series for each number of tokens, ranks, format and routing that every model has.
+    models = list(dict.fromkeys(key[0] for key in pairs))
+    series = [key for key in dict.fromkeys(key[1:] for key in pairs) if all((model, *key) in pairs for model in models)]
+    if len(models) < FEWEST_POINTS or not series:
+        return None
+    if len(series) > MOST_SERIES:  # spread over what there is, first and last among them
+        series = [series[round(i * (len(series) - 1) / (MOST_SERIES - 1))] for i in range(MOST_SERIES)]
+    figure, axis = plt.subplots(figsize=(7.2, 0.9 + 0.22 * len(models) * max(1, len(series) / 2)))
+    height = 0.8 / len(series)
+    for index, key in enumerate(series):
+        places = [place + index * height for place in range(len(models))]
+        label = f"n = {key[0]}, {key[1]} ranks, {key[2]}, {key[3]}"
+        axis.barh(places, [ratio_of(pairs[(model, *key)]) for model in models], height=height, label=label)
+    axis.set_yticks([place + 0.4 - height / 2 for place in range(len(models))], models)
+    axis.invert_yaxis()
+    axis.axvline(1, color="#333333", linewidth=0.8)
+    bounded = all("ratio_to_bound" in record for record in pairs.values())
+    axis.set_xlabel(f"pair: time over its {'bound' if bounded else 'floor'}")
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def plot_formats(measured):
+    pairs = newest([r for r in measured if r["operation"] == "pair" and "model" not in r["shape"]],
+                   lambda r: (kind_of(r)[0], r["shape"]["tokens"], r["policy"]["combine"], r["policy"]["routing"],
+                              r["format"]))
+    kinds = {}
+    for (*kind, format_name), record in pairs.items():
+        kinds.setdefault(tuple(kind), {})[format_name] = record
+    if not kinds:
+        return None
+    kind, formats = max(kinds.items(), key=lambda entry: (len(entry[1]), entry[0][1]))
+    if len(formats) < FEWEST_POINTS:
+        return None
+    figure, axis = plt.subplots(figsize=(6.4, 1.1 + 0.28 * len(formats)))
+    axis.barh(list(formats), [record["time_us"]["median"] for record in formats.values()], color="#1f5fa8", height=0.6)
+    axis.plot([record["floor_us"] for record in formats.values()], list(formats), "|", color="#c2571a", markersize=14,
+              markeredgewidth=2, label="floor")
+    axis.invert_yaxis()
+    axis.set_title(f"{kind[0]}, n = {kind[1]}, {kind[2]}, {kind[3]} routing", fontsize=10)
+    axis.set_xlabel("microseconds of a pair")
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+PLOTS = {"tokens": plot_tokens, "models": plot_models, "formats": plot_formats}
+
+
+def main(arguments):
+    if len(arguments) < 2:
+        sys.exit(__doc__.strip())
+    folder = pathlib.Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in map(pathlib.Path, arguments[1:]):
+        measured = records.load(path)
+        for name, plot in PLOTS.items():
+            figure = plot(measured)
+            if figure is None:
+                continue
+            target = folder / f"{path.stem}-{name}.svg"
+            figure.savefig(target, bbox_inches="tight", metadata={"Date": None})
+            plt.close(figure)
+            print(target)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

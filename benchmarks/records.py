@@ -1,0 +1,32 @@
+"""The JSON lines of `ferry bench`, as table.py and plots.py read them."""
+
+import json
+
+
+def load(path):
+    """Every record of the file that is one measured line: others (of older or other tools) are left out."""
+    with open(path, encoding="utf-8") as file:
+        return [record for record in map(json.loads, file) if "operation" in record and "time_us" in record]
+
+
+def is_codec(record):
+    return "bf16_gb_per_s" in record
+
+
+def shape_of(record):
+    shape = record["shape"]
+    name = shape.get("model", f"hidden {shape['hidden']}, top-{shape['top_k']} of {shape['experts']}")
+    return f"{name}, {shape['ranks']} {'GPUs' if record['backend'] == 'cuda' else 'ranks'}"
+
+
+def baseline_name(record):
+    """MPI or NCCL."""
+    return record["baseline"]["name"].split(",")[0].split("_")[0]
+
+
+def by_command(records):
+    """[(command, its records)], in the order of the file. A command measured again replaces nothing: all are there."""
+    groups = {}
+    for record in records:
+        groups.setdefault(record["command"], []).append(record)
+    return list(groups.items())

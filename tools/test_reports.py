@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Tests of benchmarks/table.py and plots.py: what they make of records. The plots need matplotlib and are skipped without."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+BENCHMARKS = pathlib.Path(__file__).resolve().parent.parent / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import records  # noqa: E402
+import table  # noqa: E402
+
+HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
+
+
+def record(operation="pair", tokens=128, model=None, format_name="fp8_block128", baseline=True, median=40.0):
+    shape = {"ranks": 4, "experts": 256, "top_k": 8, "hidden": 7168, "tokens": tokens}
+    made = {
+        "command": "ferry bench --backend cuda", "backend": "cuda", "operation": operation, "format": format_name,
+        "shape": shape | ({"model": model} if model else {}),
+        "policy": {"combine": "by_rank", "routing": "uniform", "max_blocks": 0},
+        "time_us": {"min": 30.0, "median": median, "p90": 45.0, "p99": 50.0},
+        "bytes": {"of": "the busiest rank", "dispatch": {"wire": 2e6, "device": 3e6}, "combine": {"wire": 4e6, "device": 1}},
+        "wire": {"gb_per_s": 345.0}, "floor_us": 20.0, "ratio_to_floor": 2.0, "bound_us": 35.0, "ratio_to_bound": 1.14,
+    }
+    if baseline:
+        made |= {"baseline": {"name": "NCCL, bf16", "time_us": {"median": 80.0}}, "ratio_to_baseline": 0.5}
+    return made
+
+
+def sweep(model=None):
+    return [record(operation, tokens, model) for tokens in (1, 32, 1024) for operation in ("dispatch", "combine", "pair")]
+
+
+class TableTest(unittest.TestCase):
+    def test_row_of_a_gpu_record(self):
+        row = table.exchange_row(record())
+        self.assertEqual((row["shape"], row["n"]), ("hidden 7168, top-8 of 256, 4 GPUs", "128"))
+        self.assertEqual((row["MB"], row["bound us"], row["x bound"]), ("6.0", "35.0", "1.14"))
+        self.assertEqual((row["NCCL us"], row["x NCCL"]), ("80.0", "0.50"))
+
+    def test_what_all_rows_share_is_said_once(self):
+        text = table.table([table.exchange_row(one) for one in sweep()])
+        self.assertTrue(text.startswith("all: shape hidden 7168"))
+        self.assertIn("| operation | n |", text)
+        self.assertEqual(text.count("\n| "), 10)
+
+    def test_rows_without_a_baseline_have_an_empty_cell(self):
+        text = table.table([table.exchange_row(record()), table.exchange_row(record(tokens=1, baseline=False))])
+        self.assertIn("NCCL us", text)
+        self.assertIn("|  |", text)
+
+    def test_lines_of_other_tools_are_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "x.jsonl"
+            path.write_text(json.dumps({"n": 1, "pair_us": 2.0}) + "\n" + json.dumps(record()) + "\n")
+            self.assertEqual(len(records.load(path)), 1)
+
+    def test_results_of_the_tree_can_be_read(self):
+        for path in (BENCHMARKS / "results").glob("*.jsonl"):
+            for one in records.load(path):
+                table.codec_row(one) if records.is_codec(one) else table.exchange_row(one)
+
+
+@unittest.skipUnless(HAS_MATPLOTLIB, "matplotlib is not there (./dev plots installs it)")
+class PlotTest(unittest.TestCase):
+    def plots_of(self, measured):
+        """{name: bytes} of the plots of these records."""
+        import plots
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "x.jsonl").write_text("".join(json.dumps(one) + "\n" for one in measured))
+            plots.main([str(folder / "out"), str(folder / "x.jsonl")])
+            return {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+
+    def test_each_kind_of_plot(self):
+        models = [one for name in ("deepseek-v3", "kimi-k2", "mixtral-8x7b") for one in sweep(name)]
+        formats = [record(format_name=name) for name in ("bf16", "mxfp8", "nvfp4")]
+        made = self.plots_of(sweep() + models + formats)
+        self.assertEqual(sorted(made), ["x-formats.svg", "x-models.svg", "x-tokens.svg"])
+        for name, text in made.items():
+            with self.subTest(plot=name):
+                ElementTree.fromstring(text)
+        self.assertIn(b"NCCL", made["x-tokens.svg"])
+        self.assertIn(b"kimi-k2", made["x-models.svg"])
+        self.assertIn(b"nvfp4", made["x-formats.svg"])
+
+    def test_same_records_same_bytes(self):
+        self.assertEqual(self.plots_of(sweep()), self.plots_of(sweep()))
+
+    def test_a_later_record_counts(self):
+        import plots
+        _, lines = plots.longest_sweep(sweep() + [record("pair", 32, median=99.0)])
+        self.assertEqual(lines["pair", 32]["time_us"]["median"], 99.0)
+
+    def test_few_points_make_no_plot(self):
+        self.assertEqual(self.plots_of([record()]), {})
+
+
+if __name__ == "__main__":
+    unittest.main()
