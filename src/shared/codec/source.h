@@ -48,16 +48,18 @@ struct alignas(16) Fetched {
   Stored elements[kCount] = {};
 };
 
-// Reads all kCount elements from a multiple of 16 bytes.
+// Reads the first `count` elements, a multiple of 8, from a multiple of 16 bytes. A GPU's thread takes each vector or
+// leaves it: a loop over what is left of a row is one that ptxas 13.0 lets read past its end.
 template <int kCount, class Stored>
-FERRY_HD inline void fetch_vectors(const Stored* from, Fetched<Stored, kCount>& fetched) {
+FERRY_HD inline void fetch_elements(const Stored* from, int count, Fetched<Stored, kCount>& fetched) {
 #if defined(__CUDA_ARCH__)
-  constexpr int kVectors = kCount * static_cast<int>(sizeof(Stored)) / 16;
+  constexpr int kPerVector = 16 / static_cast<int>(sizeof(Stored));
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v)
-    reinterpret_cast<uint4*>(fetched.elements)[v] = reinterpret_cast<const uint4*>(from)[v];
+  for (int v = 0; v < kCount / kPerVector; ++v)
+    if (v * kPerVector < count)
+      reinterpret_cast<uint4*>(fetched.elements)[v] = reinterpret_cast<const uint4*>(from)[v];
 #else
-  std::memcpy(fetched.elements, from, sizeof fetched.elements);
+  std::memcpy(fetched.elements, from, static_cast<std::size_t>(count) * sizeof(Stored));
 #endif
 }
 
@@ -82,12 +84,7 @@ struct RowSource {
   FERRY_HD Fetched<Stored, kCount> fetch(int column, int count) const {
     static_assert(kCount % 8 == 0, "16 bytes at a time");
     Fetched<Stored, kCount> fetched;
-    if (count == kCount) {
-      fetch_vectors(data + column, fetched);
-    } else if (count != 0) {
-      for (int i = 0; i < kCount; ++i)
-        if (i < count) fetched.elements[i] = data[column + i];
-    }
+    fetch_elements(data + column, count, fetched);
     return fetched;
   }
 
