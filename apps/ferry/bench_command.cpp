@@ -240,6 +240,8 @@ bool runs_on_gpus(const BenchOptions& options) {
   const Backend& chosen = choose_backend(options.backend, most);
   for (const int ranks : options.ranks) require_ranks(chosen, ranks, 1);
   const bool gpus = chosen.name == std::string("cuda");
+  if (gpus && num_processes() > 1)
+    throw Error(ErrorKind::unsupported, "bench measures the GPUs of one process: start it without a launcher");
   if (gpus && options.workers != 1)
     throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
   if (!gpus && options.max_blocks != 0)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ferry/job.h"
 #include "ferry/rank_calls.h"
 #include "ferry/world.h"
 
@@ -28,6 +29,10 @@ std::string cuda_versions();  // "driver 13.0, runtime 13.0"
 
 // One rank for each device, all in this process. `staged`: calls take host memory (for the conformance suite).
 std::vector<std::unique_ptr<World>> make_gpu_worlds(const std::vector<int>& devices, bool staged = false);
+
+// Where a launcher started several processes of this host: each has a GPU. Collective. `staged`: as above.
+std::unique_ptr<Job> start_gpu_job(bool staged);
+int gpu_of_this_process();
 
 // Throws Error(system) where the device has too little memory for the rank's tensors.
 std::unique_ptr<RankCalls> make_gpu_calls(int device, const Shape& shape, const RowLayout& layout);

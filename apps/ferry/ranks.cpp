@@ -16,19 +16,30 @@ Ranks make_thread_ranks(int ranks, int) {
   return {make_thread_worlds(ranks), std::vector<int>(static_cast<std::size_t>(ranks), kHostMemory)};
 }
 
-// A GPU for each rank, in the order of their numbers.
-Ranks make_gpu_ranks(int ranks, int) {
+// This process's rank of a job that all processes join here.
+Ranks make_job_ranks(std::unique_ptr<Job> (*start)(bool staged), int ranks, int nodes, int device) {
+  Job& job = joined_job() != nullptr ? *joined_job() : join(start(false));
+  std::vector<std::unique_ptr<World>> mine;
+  mine.push_back(job.make_world(ranks, nodes));
+  return {std::move(mine), {device}};
+}
+
+// A GPU for each rank, in the order of their numbers; in a job of processes, the one of this process.
+Ranks make_gpu_ranks(int ranks, int nodes) {
+  if (num_processes() > 1) return make_job_ranks(start_gpu_job, ranks, nodes, gpu_of_this_process());
   std::vector<int> devices(static_cast<std::size_t>(ranks));
   std::iota(devices.begin(), devices.end(), 0);
   return {make_gpu_worlds(devices), devices};
 }
 
-// This process's rank of a job that all processes join here.
-Ranks make_shmem_ranks(int ranks, int nodes) {
-  Job& job = joined_job() != nullptr ? *joined_job() : join(start_shmem_job());
-  std::vector<std::unique_ptr<World>> mine;
-  mine.push_back(job.make_world(ranks, nodes));
-  return {std::move(mine), {kHostMemory}};
+std::unique_ptr<Job> join_shmem(bool) { return start_shmem_job(); }
+Ranks make_shmem_ranks(int ranks, int nodes) { return make_job_ranks(join_shmem, ranks, nodes, kHostMemory); }
+
+// In a job each process is a rank, and may see its own GPU only.
+int most_gpu_ranks() { return num_processes() > 1 && num_gpus() > 0 ? num_processes() : num_gpus(); }
+bool gpus_are_enough(int ranks) {
+  return num_gpus() > 0 &&
+         (num_processes() > 1 ? num_gpus() == 1 || num_gpus() >= num_processes() : ranks <= num_gpus());
 }
 
 int no_ranks() { return 0; }
@@ -39,11 +50,13 @@ Ranks make_none(int, int) { throw Error(ErrorKind::unsupported, "this build has 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> list = {
       {"cpu", "threads of this process", [] { return std::string(); }, [] { return kMaxRanksPerNode; },
-       make_thread_ranks, RanksAre::of_one_process},
-      {"shmem", "processes under oshrun", why_no_shmem, num_shmem_ranks, make_shmem_ranks, RanksAre::processes},
-      {"cuda", "GPUs of this host", why_no_gpus, num_gpus, make_gpu_ranks, RanksAre::of_one_process},
+       make_thread_ranks, RanksAre::of_one_process, nullptr},
+      {"shmem", "processes under oshrun", why_no_shmem, num_shmem_ranks, make_shmem_ranks, RanksAre::processes,
+       join_shmem},
+      {"cuda", "GPUs of this host", why_no_gpus, most_gpu_ranks, make_gpu_ranks,
+       num_processes() > 1 ? RanksAre::processes : RanksAre::of_one_process, start_gpu_job},
       {"nvshmem", "GPUs of many hosts", [] { return std::string("this build of the tool has no NVSHMEM ranks"); },
-       no_ranks, make_none, RanksAre::processes},
+       no_ranks, make_none, RanksAre::processes, nullptr},
   };
   return list;
 }
@@ -54,8 +67,8 @@ const Backend& choose_backend(const std::string& name, int ranks) {
       if (wanted == backend.name) return backend;
     throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", wanted));
   };
-  if (name == "auto" && num_processes() > 1 && named("shmem").why_missing().empty()) return named("shmem");
-  if (name == "auto") return named(ranks >= 1 && ranks <= named("cuda").most_ranks() ? "cuda" : "cpu");
+  if (name == "auto" && ranks >= 1 && gpus_are_enough(ranks)) return named("cuda");
+  if (name == "auto") return named(num_processes() > 1 && named("shmem").why_missing().empty() ? "shmem" : "cpu");
   const Backend& chosen = named(name);
   if (const std::string why = chosen.why_missing(); !why.empty())
     throw Error(ErrorKind::unsupported, fmt::format("--backend {}: {}; --backend cpu works", name, why));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ferry/job.h"
 #include "ferry/world.h"
 
 namespace ferry::app {
@@ -48,14 +49,16 @@ struct Backend {
   int (*most_ranks)();           // that it can have here
   Ranks (*make_on_nodes)(int ranks, int nodes);
   RanksAre ranks;
+  // Where ranks are processes: joins the others. `staged`: the worlds' calls take host memory whatever the ranks are.
+  std::unique_ptr<Job> (*start_job)(bool staged);
 
   Ranks make(int of, int nodes = 1) const { return make_on_nodes(of, nodes); }
 };
 const std::vector<Backend>& backends();
 
-// The backend that `name` stands for; auto is the job where a launcher started several processes, else
-// the GPUs where they are enough for `ranks`, else the CPU. Throws
-// Error(unsupported) where this build or this machine lacks it.
+// The backend that `name` stands for; auto is the GPUs where they are enough for `ranks`, else OpenSHMEM where a
+// launcher started several processes, else the CPU. Throws Error(unsupported) where this build or this machine lacks
+// it.
 const Backend& choose_backend(const std::string& name, int ranks = 1);
 
 // Throws Error(invalid_argument) unless the ranks fit the backend and the nodes fit both.

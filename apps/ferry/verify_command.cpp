@@ -61,7 +61,7 @@ conformance::Backend gpu_backend() {
 // Every process of the job runs the suite.
 conformance::Backend job_backend(const Backend& known, int nodes) {
   require_ranks(known, known.most_ranks(), nodes);
-  Job& job = joined_job() != nullptr ? *joined_job() : join(start_shmem_job());
+  Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job(true));
   return conformance::process_backend(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
 }

@@ -22,7 +22,7 @@ __global__ void wire_copy_kernel(const __grid_constant__ WireCopy copy) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const auto peers = static_cast<std::size_t>(copy.peers);
   const std::size_t items = copy.bytes / kWireChunk * peers;
-  unsigned stage = 0;
+  [[maybe_unused]] unsigned stage = 0;
   for (std::size_t item = blockIdx.x * kWarps + warp; item < items; item += gridDim.x * kWarps) {
     const std::size_t peer = item % peers, at = item / peers * kWireChunk;
     const std::byte* from = copy.from + peer * copy.bytes + at;

@@ -13,6 +13,7 @@ using cuda::cuda_check;
 
 constexpr int kLeadRounds = 4;
 constexpr int kWarmUps = 3;
+constexpr double kWarmUpSeconds = 0.2;  // before what counts: the clocks of an idle GPU take that long to rise
 constexpr int kTrialReplays = 5;
 constexpr double kFewestSeconds = 500e-6;  // that a replay takes, so that its first and last microsecond do not matter
 
@@ -58,10 +59,10 @@ class Event {
 
 // Seconds of a round in each of the replays, on this rank.
 std::vector<double> replay(World& world, cudaStream_t stream, const Graph& lead, const Graph& graph, int rounds,
-                           int replays) {
+                           int warm_ups, int replays) {
   const Event begin, end;
   std::vector<double> seconds;
-  for (int i = -kWarmUps; i < replays; ++i) {
+  for (int i = -warm_ups; i < replays; ++i) {
     world.barrier();
     lead.launch(stream);
     cuda_check(cudaEventRecord(begin, stream), "cudaEventRecord");
@@ -98,7 +99,8 @@ GraphTiming time_graph(World& world, cudaStream_t stream, int chain, const Bench
   double each = 0;
   {
     const Graph trial(stream, chain, enqueue);
-    const std::vector<double> tried = largest_of_ranks(world, replay(world, stream, lead, trial, chain, kTrialReplays));
+    const std::vector<double> tried =
+        largest_of_ranks(world, replay(world, stream, lead, trial, chain, kWarmUps, kTrialReplays));
     each = BenchSamples{tried}.at(0.5);
   }
   const int repeats = static_cast<int>(std::ceil(kFewestSeconds / std::max(each * chain, 1e-7)));
@@ -107,7 +109,8 @@ GraphTiming time_graph(World& world, cudaStream_t stream, int chain, const Bench
   const double of_replay = each * timing.chain;
   const int replays =
       effort.iterations > 0 ? effort.iterations : static_cast<int>(std::clamp(effort.seconds / of_replay, 21.0, 400.0));
-  timing.seconds = largest_of_ranks(world, replay(world, stream, lead, graph, timing.chain, replays));
+  const int warm_ups = static_cast<int>(std::clamp(kWarmUpSeconds / of_replay, double{kWarmUps}, 400.0));
+  timing.seconds = largest_of_ranks(world, replay(world, stream, lead, graph, timing.chain, warm_ups, replays));
   return timing;
 }
 
