@@ -48,7 +48,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
-  const HeapMap map = make_heap_map(shape, options, rank(), false);
+  const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
   std::unique_ptr<CudaExchange> exchange;

@@ -21,6 +21,9 @@ class GpuWorld : public World {
   // (I13), and held by all (I16). Collective.
   virtual DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
 
+  // Whether some ranks are reached by puts only, from send buffers.
+  virtual bool is_staged() const { return false; }
+
   // Runs `work` on this rank and tells all ranks how it went. Collective: where it fails on one, every rank throws the
   // same error, that of the first such rank, and none waits for it.
   void together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline);

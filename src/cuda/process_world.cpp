@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "cuda/gpu_world.h"
+#include "cuda/process_place.h"
 #include "cuda/shared_memory.h"
 #include "ferry/cuda/cuda_world.h"
 #include "net/handle_channel.h"
@@ -84,34 +85,11 @@ void require_reach(int rank, const std::vector<Seat>& seats) {
   }
 }
 
-int choose_device(const CudaProcessOptions& options, const ProcessPlace& place) {
-  const int available = num_cuda_devices();
-  const int local = place.local_rank >= 0 ? place.local_rank : place.rank;
-  const int device = options.device >= 0 ? options.device : (available == 1 ? 0 : local);
-  if (available == 0) throw Error(ErrorKind::unsupported, fmt::format("rank {}: no GPU was found", place.rank));
-  if (device >= available)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: device {} does not exist; this process sees {}", place.rank, device, available));
-  return device;
-}
-
-net::Job job_of(const ProcessPlace& place) {
-  if (place.size > kMaxRanksPerNode)
-    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: {} ranks; a world of one host has 1 to {}",
-                                                         place.rank, place.size, kMaxRanksPerNode));
-  net::Job job;
-  if (place.size > 1) job.address = net::parse_address(place.address);
-  job.rank = place.rank;
-  job.size = place.size;
-  job.name = place.job;
-  return job;
-}
-
 class ProcessWorld final : public GpuWorld {
  public:
   ProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
-      : GpuWorld(choose_device(options, place), options.staged),
-        meeting_(job_of(place), options.deadline),
+      : GpuWorld(choose_device(options.device, place), options.staged),
+        meeting_(job_of(place, kMaxRanksPerNode), options.deadline),
         channel_(place.rank, place.size, meeting_.token()) {
     const DeviceScope scope(device());
     std::vector<Seat> seats(static_cast<std::size_t>(size()));

@@ -1,5 +1,6 @@
 #include "gpu/processes/process_backend.h"
 
+#include <cstdio>
 #include <cstring>
 
 namespace ferry::test {
@@ -65,6 +66,35 @@ conformance::Backend ProcessBackend::backend(const char* name) {
   backend.max_ranks = control_.size();
   backend.run_ranks = [this](int ranks, const std::function<void(World&)>& body) { run_ranks(ranks, body); };
   return backend;
+}
+
+int ProcessBackend::run_suite(const char* name, const std::string& only) {
+  const conformance::Backend suite = backend(name);
+  int failures = 0;
+  int passed = 0;
+  for (const conformance::Case& each : conformance::all_cases()) {
+    if (!each.name.starts_with(only)) continue;
+    std::string failed;
+    std::string skipped;
+    try {
+      each.run(suite);
+    } catch (const conformance::Skipped& reason) {
+      skipped = reason.what();
+    } catch (const std::exception& error) {
+      failed = error.what();
+    }
+    failed = agree(failed);
+    failures += failed.empty() ? 0 : 1;
+    passed += failed.empty() && skipped.empty() ? 1 : 0;
+    if (rank() != 0) continue;
+    if (!failed.empty())
+      std::printf("FAILED  %s: %s\n", each.name.c_str(), failed.c_str());
+    else
+      std::printf("%s %s %s\n", skipped.empty() ? "ok     " : "skipped", each.name.c_str(), skipped.c_str());
+    std::fflush(stdout);
+  }
+  if (rank() == 0) std::printf("%d passed, %d failed\n", passed, failures);
+  return passed > 0 && failures == 0 ? 0 : 1;
 }
 
 }  // namespace ferry::test

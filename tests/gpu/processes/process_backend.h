@@ -18,7 +18,12 @@ class ProcessBackend {
   ProcessBackend(const ProcessPlace& place, MakeWorld make_world);
 
   conformance::Backend backend(const char* name);
+  // Runs every case whose name begins with `only`; rank 0 prints what came of each. The exit code: 0 where some passed
+  // and none failed. Collective.
+  int run_suite(const char* name, const std::string& only);
+
   int rank() const { return control_.rank(); }
+  net::Meeting& control() { return control_; }
 
   // What came of something on all ranks: empty where all went well, else what the first rank says that it did not on.
   // Collective.

@@ -4,21 +4,12 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/processes/workers.h"
 
 namespace ferry::test {
 namespace {
-
-std::string text_of(const std::vector<WorkerResult>& results) {
-  std::string text;
-  for (std::size_t rank = 0; rank < results.size(); ++rank)
-    text += "---- rank " + std::to_string(rank) + ", exit " + std::to_string(results[rank].exit_code) + ", signal " +
-            std::to_string(results[rank].signal) + "\n" + results[rank].output;
-  return text;
-}
 
 // The process of rank `ended` was killed by itself, all others found what they expect.
 void expect_well(const std::vector<WorkerResult>& results, int ended = -1) {
@@ -73,8 +64,4 @@ INSTANTIATE_TEST_SUITE_P(At, KilledGpuProcess,
 }  // namespace
 }  // namespace ferry::test
 
-int main(int count, char** arguments) {
-  if (count == 3 && std::strcmp(arguments[1], "--worker") == 0) return ferry::test::work(arguments[2]);
-  testing::InitGoogleTest(&count, arguments);
-  return RUN_ALL_TESTS();
-}
+int main(int count, char** arguments) { return ferry::test::run_main(count, arguments); }

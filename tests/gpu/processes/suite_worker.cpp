@@ -50,37 +50,6 @@ class MeetingWorld final : public World {
   net::Meeting meeting_;
 };
 
-// Runs every case whose name begins with `only`; rank 0 prints what came of each. The number of failures.
-int run_suite(const char* name, const MakeWorld& make_world, const std::string& only) {
-  ProcessBackend processes(place_of_process(), make_world);
-  const conformance::Backend backend = processes.backend(name);
-  int failures = 0;
-  int passed = 0;
-  for (const conformance::Case& each : conformance::all_cases()) {
-    if (!each.name.starts_with(only)) continue;
-    std::string failed;
-    std::string skipped;
-    try {
-      each.run(backend);
-    } catch (const conformance::Skipped& reason) {
-      skipped = reason.what();
-    } catch (const std::exception& error) {
-      failed = error.what();
-    }
-    failed = processes.agree(failed);
-    failures += failed.empty() ? 0 : 1;
-    passed += failed.empty() && skipped.empty() ? 1 : 0;
-    if (processes.rank() != 0) continue;
-    if (!failed.empty())
-      std::printf("FAILED  %s: %s\n", each.name.c_str(), failed.c_str());
-    else
-      std::printf("%s %s %s\n", skipped.empty() ? "ok     " : "skipped", each.name.c_str(), skipped.c_str());
-    std::fflush(stdout);
-  }
-  if (processes.rank() == 0) std::printf("%d passed, %d failed\n", passed, failures);
-  return passed > 0 ? failures : 1;
-}
-
 PlanSettings settings_for(int ranks, bool survivors) {
   PlanSettings settings;
   settings.shape = {ranks, 3 * ranks, 3, 9, 64};
@@ -164,10 +133,11 @@ int work(const std::string& what) {
   const std::string kind = what.substr(0, colon);
   const std::string rest = colon == std::string::npos ? "" : what.substr(colon + 1);
   try {
-    if (kind == "suite") return run_suite("cuda", staged_gpu_world, rest) == 0 ? 0 : 1;
+    if (kind == "suite") return ProcessBackend(place_of_process(), staged_gpu_world).run_suite("cuda", rest);
     if (kind == "meeting")
-      return run_suite(
-          "meeting", [](const ProcessPlace& place) { return std::make_unique<MeetingWorld>(place); }, rest);
+      return ProcessBackend(place_of_process(),
+                            [](const ProcessPlace& place) { return std::make_unique<MeetingWorld>(place); })
+          .run_suite("meeting", rest);
     if (kind == "lose") lose_a_process(rest);
     if (kind == "share") share_a_gpu();
     if (kind == "no_device") name_a_device_that_is_not_there();

@@ -1,5 +1,6 @@
 #include "gpu/processes/workers.h"
 
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -8,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <stdexcept>
 
 #include "net/socket.h"
@@ -109,6 +111,20 @@ std::vector<WorkerResult> run_workers(int ranks, const std::string& what, std::c
     if (WIFSIGNALED(status)) results[i].signal = WTERMSIG(status);
   }
   return results;
+}
+
+std::string text_of(const std::vector<WorkerResult>& results) {
+  std::string text;
+  for (std::size_t rank = 0; rank < results.size(); ++rank)
+    text += "---- rank " + std::to_string(rank) + ", exit " + std::to_string(results[rank].exit_code) + ", signal " +
+            std::to_string(results[rank].signal) + "\n" + results[rank].output;
+  return text;
+}
+
+int run_main(int count, char** arguments) {
+  if (count == 3 && std::strcmp(arguments[1], "--worker") == 0) return work(arguments[2]);
+  testing::InitGoogleTest(&count, arguments);
+  return RUN_ALL_TESTS();
 }
 
 }  // namespace ferry::test

@@ -14,12 +14,17 @@ struct WorkerResult {
   std::string output;  // stdout and stderr
 };
 
+// What a worker does, by name; its exit code. Each program of workers has its own.
+int work(const std::string& what);
+
 // Runs `ranks` copies of this program with the arguments `--worker <what>`. Those that still run after `limit` are
 // killed.
 std::vector<WorkerResult> run_workers(int ranks, const std::string& what,
                                       std::chrono::seconds limit = std::chrono::seconds(120));
 
-// What a worker does, by name; its exit code.
-int work(const std::string& what);
+std::string text_of(const std::vector<WorkerResult>& results);
+
+// main() of a program of workers: a worker, or GoogleTest's.
+int run_main(int count, char** arguments);
 
 }  // namespace ferry::test

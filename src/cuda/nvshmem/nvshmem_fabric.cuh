@@ -1,0 +1,290 @@
+// NvshmemFabric: ranks of one node by stores, as PeerFabric; all others by NVSHMEM, from memory that is symmetric. A
+// message to far ranks goes from the send buffer, a warp for each, by a put that signals behind its own data (I5, I7).
+// Two things need more order than that, and say so where they ask for it: the routing of a round (I2), and results
+// whose round may be given up (I8).
+#pragma once
+
+#include <nvshmem.h>
+#include <nvshmemx.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/bulk_signals.cuh"
+#include "cuda/device_state.h"
+#include "cuda/nvshmem/nvshmem_waits.cuh"
+#include "cuda/peer_fabric.cuh"
+#include "cuda/team_rows.cuh"
+#include "protocol/round.h"
+#include "shared/copy.h"
+
+namespace ferry::cuda {
+
+class NvshmemFabric {
+ public:
+  using Group = TeamGroup;
+  static constexpr int kRing = PeerFabric::kRing;
+  static constexpr int kPending = PeerFabric::kPending;
+
+  // links.heap: where this device can store to a rank's memory, null for ranks of other nodes. Rank r is PE r.
+  __device__ NvshmemFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
+      : links_(links), plan_(plan), waits_(links), buffer_bytes_(buffer_bytes) {}
+  // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
+  __device__ void use_rings(std::byte* rings, const TeamGroup& team) {
+    ring_ = rings + static_cast<std::size_t>(team.team()) * kRing * buffer_bytes_;
+  }
+
+  __device__ int rank() const { return links_.rank; }
+  __device__ int size() const { return links_.size; }
+  __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
+  __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
+    return peer == links_.rank ? local(offset) : nullptr;
+  }
+
+  __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+    if (is_near(peer)) {
+      std::byte* to = links_.heap[peer] + offset;
+      if (to != source) copy_bytes(g, to, static_cast<const std::byte*>(source), bytes);
+    } else if (bytes != 0 && g.thread() < 32) {
+      nvshmemx_putmem_nbi_warp(local(offset), source, bytes, peer);  // I15: `source` is symmetric, and stays
+    }
+  }
+  // C2. I7 asks for this order where a result was stored through a pointer, I2 for the routing.
+  __device__ void signal_after_puts(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
+    put_table();
+    g.sync();
+    if (g.thread() != 0) return;
+    if (is_near(peer))
+      store_release(word_at(peer, word), value);
+    else
+      fence_and_signal(peer, word, value);
+  }
+  // I2: header, table and counts are several puts, which only a fence keeps before the signal. Each peer's signal is a
+  // thread's of its own, with a fence of its own: it covers what the others put before the barrier.
+  __device__ void signal_each_after_puts(const TeamGroup& g, int ranks, std::size_t word, Epoch value,
+                                         const std::uint8_t* skipped) {
+    put_table();
+    g.sync();
+    for (int peer = g.thread(); peer < ranks; peer += g.size()) {
+      if (skipped[peer] != 0) continue;
+      if (is_near(peer))
+        store_release(word_at(peer, word), value);
+      else
+        fence_and_signal(peer, word, value);
+    }
+  }
+  __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
+    if (g.thread() == 0) waits_.signal(peer, word, value);
+  }
+  __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
+                                  std::size_t bytes, std::size_t word, Epoch value) {
+    put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
+  }
+
+  // A small value by one thread; a signal_each_after_puts follows. Entries of the own table are only noted where they
+  // are to go far: the store to this rank's own table is what a whole run of them is put from.
+  template <class T>
+  __device__ void store(int peer, std::size_t offset, const T& value) {
+    if (is_near(peer))
+      *reinterpret_cast<T*>(links_.heap[peer] + offset) = value;
+    else if (is_in_table(offset))
+      note_table(offset, sizeof(T));
+    else
+      store_far(peer, offset, value);
+  }
+
+  // The buffer that is free next: waits until what it held was read.
+  __device__ std::byte* next_staging(const TeamGroup& g) {
+    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<kRing - 1>();
+    g.sync();
+    return ring_ + (used_ % kRing) * buffer_bytes_;
+  }
+
+  // `source`: a buffer of the ring, or the send buffer of this message or result.
+  __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+                                       const void* source, std::size_t bytes, std::size_t word, Epoch value);
+
+  // Every message to a near rank has left and is signalled; those to far ranks will be.
+  __device__ void finish_puts(const TeamGroup& g) {
+    if (g.thread() < kMostDestinations) signals_.finish();
+    g.sync();
+  }
+  // I8: of a round that may be given up after combine_async, nothing may still be on its way when the next kernel
+  // begins. Stores are there by then; puts are waited for.
+  __device__ void complete_puts(const TeamGroup& g) {
+    finish_puts(g);
+    if (g.thread() == 0) nvshmem_quiet();
+    g.sync();
+  }
+
+  __device__ bool wait_at_least(const TeamGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
+    return g.all(g.thread() != 0 || wait_alone(word, target, site));
+  }
+  template <class WordOf, class SiteOf>
+  __device__ bool wait_for_each(const TeamGroup& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
+                                const std::uint8_t* skipped) {
+    bool ok = true;
+    for (int i = g.thread(); i < count && ok; i += g.size())
+      ok = (skipped != nullptr && skipped[i] != 0) || wait_alone(word(i), target, site(i));
+    return g.all(ok);
+  }
+  __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
+    return waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
+  }
+
+ private:
+  static constexpr std::uint32_t kNothing = 0xFFFFFFFFu;
+
+  __device__ bool is_near(int peer) const { return links_.heap[peer] != nullptr; }
+  __device__ SignalWord& word_at(int peer, std::size_t word) const {
+    return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
+  }
+  __device__ std::uint64_t* signal_at(std::size_t word) const { return reinterpret_cast<std::uint64_t*>(local(word)); }
+  __device__ void fence_and_signal(int peer, std::size_t word, Epoch value) const {
+    nvshmem_fence();
+    nvshmemx_signal_op(signal_at(word), value, NVSHMEM_SIGNAL_SET, peer);
+  }
+
+  __device__ bool is_in_table(std::size_t offset) const {
+    return offset >= plan_.map.begin(HeapMap::kTables) && offset < plan_.map.begin(HeapMap::kCounts);
+  }
+  // In steps of 8 bytes, which tables of four billion entries fit.
+  __device__ void note_table(std::size_t offset, std::size_t bytes) {
+    const std::size_t at = offset - plan_.map.begin(HeapMap::kTables);
+    const auto first = static_cast<std::uint32_t>(at / 8);
+    const auto end = static_cast<std::uint32_t>((at + bytes + 7) / 8);
+    table_first_ = first < table_first_ ? first : table_first_;
+    table_end_ = end > table_end_ ? end : table_end_;
+  }
+  __device__ void put_table();
+  template <class T>
+  __device__ void store_far(int peer, std::size_t offset, const T& value) const {
+    static_assert(sizeof(T) == sizeof(std::uint32_t) && std::is_trivially_copyable_v<T>,
+                  "what is not of a table goes as one word: a count, or a number of tokens");
+    nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
+  }
+
+  __device__ std::byte* send_buffer_of(std::size_t offset, int peer) const;
+  __device__ void put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
+                           std::size_t bytes, std::size_t word, Epoch value);
+  __device__ void store_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+                             const std::byte* source, std::size_t bytes, std::size_t word, Epoch value) const;
+  __device__ void put_far(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
+                          std::size_t bytes, std::size_t word, Epoch value) const;
+
+  const PeerLinks& links_;
+  const Plan& plan_;
+  NvshmemWaits waits_;
+  std::byte* ring_ = nullptr;
+  std::size_t buffer_bytes_;
+  std::uint32_t used_ = 0;
+  std::uint32_t table_first_ = kNothing;  // of the own table, stored by this thread and not put to far ranks yet
+  std::uint32_t table_end_ = 0;
+  BulkSignals<kPending> signals_;
+};
+
+static_assert(Fabric<NvshmemFabric>);
+
+// By all threads of every warp: each warp puts the run of entries that its threads have stored.
+__device__ inline void NvshmemFabric::put_table() {
+  const std::uint32_t first = __reduce_min_sync(0xFFFFFFFFu, table_first_);
+  const std::uint32_t end = __reduce_max_sync(0xFFFFFFFFu, table_end_);
+  table_first_ = kNothing;
+  table_end_ = 0;
+  if (first >= end) return;
+  __syncwarp();
+  std::byte* from = local(plan_.map.begin(HeapMap::kTables) + std::size_t{8} * first);
+  for (int peer = 0; peer < links_.size; ++peer)
+    if (!is_near(peer) && plan_.masked[peer] == 0)
+      nvshmemx_putmem_nbi_warp(from, from, std::size_t{8} * (end - first), peer);
+}
+
+// I15: where a message or a result for `offset` of `peer` waits to be read by the network. Its two copies, or the slot
+// of its own, keep it until the receiver has shown that it has it.
+__device__ inline std::byte* NvshmemFabric::send_buffer_of(std::size_t offset, int peer) const {
+  const HeapMap& map = plan_.map;
+  if (offset >= map.begin(HeapMap::kResults)) {
+    const std::size_t slot = (offset - map.begin(HeapMap::kResults)) / map.result_bytes();
+    const auto token = static_cast<int>(slot / map.results_per_token());
+    const auto index = static_cast<int>(slot % map.results_per_token());
+    return local(map.sent_result(peer, token, plan_.exact ? index : 0));
+  }
+  const std::size_t slot = (offset - map.begin(HeapMap::kMessages)) / map.message_bytes();
+  const auto tokens = static_cast<std::size_t>(plan_.shape.max_tokens);
+  const Epoch parity = slot / tokens / static_cast<std::size_t>(plan_.shape.ranks);
+  return local(map.sent_message(parity, static_cast<int>(slot % tokens)));
+}
+
+// From the ring, by bulk copies. I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for
+// the copy's own completion.
+__device__ inline void NvshmemFabric::put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+                                               const std::byte* source, std::size_t bytes, std::size_t word,
+                                               Epoch value) {
+  ptx::fence_shared_for_bulk();
+  g.sync();
+  if (g.thread() < kMostDestinations) {
+    SignalWord* signal = nullptr;
+    if (g.thread() < count && is_near(peers[g.thread()])) {
+      ptx::bulk_store(links_.heap[peers[g.thread()]] + offset, source, bytes);
+      signal = &word_at(peers[g.thread()], word);
+    }
+    signals_.commit(signal, value);
+  }
+  ++used_;
+}
+
+// From memory of the device, by all threads.
+__device__ inline void NvshmemFabric::store_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+                                                 const std::byte* source, std::size_t bytes, std::size_t word,
+                                                 Epoch value) const {
+  g.sync();
+  for (int i = 0; i < count; ++i)
+    if (is_near(peers[i])) copy_bytes(g, links_.heap[peers[i]] + offset, source, bytes);
+  g.sync();
+  if (g.thread() < count && is_near(peers[g.thread()])) store_release(word_at(peers[g.thread()], word), value);
+}
+
+// From the send buffer, a warp for each far rank. I5, I7: the signal comes behind this put's own data, which is all the
+// order that is needed.
+__device__ inline void NvshmemFabric::put_far(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+                                              const std::byte* source, std::size_t bytes, std::size_t word,
+                                              Epoch value) const {
+  const int warp = g.thread() / 32;
+  const int warps = g.size() / 32;
+  int far = 0;
+  for (int i = 0; i < count; ++i) {
+    if (is_near(peers[i])) continue;
+    if (far++ % warps == warp)
+      nvshmemx_putmem_signal_nbi_warp(local(offset), source, bytes, signal_at(word), value, NVSHMEM_SIGNAL_SET,
+                                      peers[i]);
+  }
+}
+
+__device__ inline void NvshmemFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,
+                                                           std::size_t offset, const void* source, std::size_t bytes,
+                                                           std::size_t word, Epoch value) {
+  const auto* from = static_cast<const std::byte*>(source);
+  bool any_far = false;
+  for (int i = 0; i < count; ++i) any_far = any_far || !is_near(peers[i]);
+  const bool in_ring = __isShared(source) != 0;
+#if __CUDA_ARCH__ >= 900
+  if (in_ring)
+    put_near(g, peers, count, offset, from, bytes, word, value);
+  else
+    store_near(g, peers, count, offset, from, bytes, word, value);
+#else
+  store_near(g, peers, count, offset, from, bytes, word, value);
+#endif
+  if (!any_far) return;
+  if (in_ring) {
+    std::byte* buffer = send_buffer_of(offset, peers[0]);
+    copy_bytes(g, buffer, from, bytes);
+    from = buffer;
+  }
+  g.sync();
+  put_far(g, peers, count, offset, from, bytes, word, value);
+  g.sync();
+}
+
+}  // namespace ferry::cuda

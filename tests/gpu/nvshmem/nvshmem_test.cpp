@@ -1,0 +1,99 @@
+// The conformance suite over NVSHMEM, a process per GPU, on one logical node and on several. Every test starts copies
+// of this program as ranks. By hand, under any launcher:  mpirun -np 4 nvshmem_tests --worker suite:2
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "conformance/rank_round.h"
+#include "cuda/nvshmem/nvshmem_world.h"
+#include "cuda/process_place.h"
+#include "ferry/cuda/cuda_world.h"
+#include "gpu/processes/process_backend.h"
+#include "gpu/processes/workers.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::expect_error;
+
+// "<ranks of a node>[:<first letters of the cases>]"
+int run_suite(const std::string& what) {
+  const std::size_t colon = what.find(':');
+  const ProcessPlace place = place_of_process();
+  const int device = cuda::choose_device(-1, place);
+  NvshmemOptions options;
+  options.ranks_per_node = std::atoi(what.c_str());
+  options.staged = true;
+  std::shared_ptr<cuda::NvshmemJob> job;
+  ProcessBackend processes(place, [&](const ProcessPlace& of_the_case) {
+    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(of_the_case, kMaxRanksPerNode), options.deadline);
+    return std::make_unique<cuda::NvshmemWorld>(job, std::move(meeting), options, device, false);
+  });
+  job = cuda::NvshmemJob::start(processes.control(), device, options.heap_bytes, options.deadline);
+  const int code = processes.run_suite("nvshmem", colon == std::string::npos ? "" : what.substr(colon + 1));
+  job->end(processes.control(), options.deadline);
+  return code;
+}
+
+// A world as users make it, an exchange, and what is refused.
+void make_a_world() {
+  NvshmemOptions options;
+  options.heap_bytes = std::size_t{64} << 20;
+  options.staged = true;
+  const std::unique_ptr<World> world = make_nvshmem_world(options);
+  conformance::PlanSettings settings;
+  settings.shape = {world->size(), 2 * world->size(), 2, 20, 128};
+  settings.options = conformance::options_for("mxfp8");
+  const conformance::Plan plan = conformance::make_plan(settings);
+  for (int turn = 0; turn < 3; ++turn) {  // memory is given out again
+    Exchange exchange(*world, settings.shape, settings.options);
+    conformance::run_round(exchange, plan, conformance::Form::split);
+  }
+  ExchangeOptions skips = settings.options;
+  skips.skip_a2a = true;
+  expect_error(world->rank(), "skip_a2a", ErrorKind::unsupported, {"skip_a2a"},
+               [&] { Exchange(*world, settings.shape, skips); });
+  Shape large = settings.shape;
+  large.max_tokens = 1 << 19;
+  expect_error(world->rank(), "more than the heap holds", ErrorKind::system, {"heap_bytes"},
+               [&] { Exchange(*world, large, settings.options); });
+  Exchange exchange(*world, settings.shape, settings.options);
+  conformance::run_round(exchange, plan, conformance::Form::one_call);
+}
+
+class Nvshmem : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
+  }
+  static int ranks() { return std::min(num_cuda_devices(), 4); }
+  static void expect_well(const std::string& what) {
+    const auto results = run_workers(ranks(), what, std::chrono::seconds(560));
+    for (const WorkerResult& result : results) EXPECT_EQ(result.exit_code, 0) << text_of(results);
+    std::fputs(results[0].output.c_str(), stdout);
+  }
+};
+
+TEST_F(Nvshmem, MakesAWorld) { expect_well("world"); }
+TEST_F(Nvshmem, ConformsOnOneNode) { expect_well("suite:4"); }
+TEST_F(Nvshmem, ConformsOnNodesOfTwo) { expect_well("suite:2"); }
+TEST_F(Nvshmem, ConformsOnNodesOfOne) { expect_well("suite:1"); }
+
+}  // namespace
+
+int work(const std::string& what) {
+  try {
+    if (what.starts_with("suite:")) return run_suite(what.substr(6));
+    make_a_world();
+    return 0;
+  } catch (const std::exception& error) {
+    std::printf("%s: %s\n", what.c_str(), error.what());
+    return 1;
+  }
+}
+
+}  // namespace ferry::test
+
+int main(int count, char** arguments) { return ferry::test::run_main(count, arguments); }
