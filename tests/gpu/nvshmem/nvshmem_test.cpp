@@ -32,7 +32,10 @@ int run_suite(const std::string& what) {
     return std::make_unique<cuda::NvshmemWorld>(job, std::move(meeting), options, device, false);
   });
   job = cuda::NvshmemJob::start(processes.control(), device, options.heap_bytes, options.deadline);
-  const int code = processes.run_suite("nvshmem", colon == std::string::npos ? "" : what.substr(colon + 1));
+  conformance::Backend suite = processes.backend("nvshmem");
+  suite.has_skip_a2a = false;
+  suite.is_staged = [&](const World& world) { return options.ranks_per_node < world.size(); };
+  const int code = processes.run_suite(suite, colon == std::string::npos ? "" : what.substr(colon + 1));
   job->end(processes.control(), options.deadline);
   return code;
 }

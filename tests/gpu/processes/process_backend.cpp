@@ -68,8 +68,7 @@ conformance::Backend ProcessBackend::backend(const char* name) {
   return backend;
 }
 
-int ProcessBackend::run_suite(const char* name, const std::string& only) {
-  const conformance::Backend suite = backend(name);
+int ProcessBackend::run_suite(const conformance::Backend& suite, const std::string& only) {
   int failures = 0;
   int passed = 0;
   for (const conformance::Case& each : conformance::all_cases()) {

@@ -20,7 +20,7 @@ class ProcessBackend {
   conformance::Backend backend(const char* name);
   // Runs every case whose name begins with `only`; rank 0 prints what came of each. The exit code: 0 where some passed
   // and none failed. Collective.
-  int run_suite(const char* name, const std::string& only);
+  int run_suite(const conformance::Backend& suite, const std::string& only);
 
   int rank() const { return control_.rank(); }
   net::Meeting& control() { return control_; }

@@ -50,6 +50,8 @@ class MeetingWorld final : public World {
   net::Meeting meeting_;
 };
 
+std::unique_ptr<World> meeting_world(const ProcessPlace& place) { return std::make_unique<MeetingWorld>(place); }
+
 PlanSettings settings_for(int ranks, bool survivors) {
   PlanSettings settings;
   settings.shape = {ranks, 3 * ranks, 3, 9, 64};
@@ -133,11 +135,10 @@ int work(const std::string& what) {
   const std::string kind = what.substr(0, colon);
   const std::string rest = colon == std::string::npos ? "" : what.substr(colon + 1);
   try {
-    if (kind == "suite") return ProcessBackend(place_of_process(), staged_gpu_world).run_suite("cuda", rest);
-    if (kind == "meeting")
-      return ProcessBackend(place_of_process(),
-                            [](const ProcessPlace& place) { return std::make_unique<MeetingWorld>(place); })
-          .run_suite("meeting", rest);
+    if (kind == "suite" || kind == "meeting") {
+      ProcessBackend processes(place_of_process(), kind == "suite" ? staged_gpu_world : meeting_world);
+      return processes.run_suite(processes.backend(kind == "suite" ? "cuda" : "meeting"), rest);
+    }
     if (kind == "lose") lose_a_process(rest);
     if (kind == "share") share_a_gpu();
     if (kind == "no_device") name_a_device_that_is_not_there();
