@@ -109,8 +109,8 @@ struct SwigluColumns {
 
   FERRY_HD static void fetch(const Stored* row, int inter, int column, Pairs& pairs) {
     const Stored* const from = row + (kInterleaved ? 2 * column : column);
-    codec::fetch_vectors(from, pairs.half[0]);
-    codec::fetch_vectors(from + (kInterleaved ? kColumns : inter), pairs.half[1]);
+    codec::fetch_elements(from, kColumns, pairs.half[0]);
+    codec::fetch_elements(from + (kInterleaved ? kColumns : inter), kColumns, pairs.half[1]);
   }
 
   template <bool kClamped>
