@@ -30,3 +30,9 @@ target_include_directories(ferry_shmem PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_shmem PUBLIC ferry PRIVATE fmt::fmt $<BUILD_INTERFACE:ferry_warnings>
                                                        ${FERRY_SHMEM_LIBRARY} ${FERRY_SHMEM_MPI_LIBRARY})
 set_target_properties(ferry_shmem PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME shmem)
+
+# Functions of UCX that src/cpu/shmem_lost_peer.cpp replaces: programs show theirs to the libraries they load.
+foreach(replaced ucs_socket_send_nb ucs_socket_sendv_nb ucs_socket_recv_nb)
+  target_link_options(ferry_shmem INTERFACE "LINKER:--export-dynamic-symbol=${replaced}")
+endforeach()
+target_link_libraries(ferry_shmem PRIVATE ${CMAKE_DL_LIBS})

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <string>
 
+#include "cpu/shmem_lost_peer.h"
+
 namespace ferry::cpu::shmem {
 namespace {
 
@@ -57,6 +59,7 @@ Started start(std::size_t heap_bytes) {
   started.heap_bytes = started.heap == nullptr ? 0 : heap_bytes;
   if (started.heap != nullptr) std::memset(started.heap, 0, std::min(heap_bytes, kZeroedBytes));
   shmem_barrier_all();
+  hide_lost_peers(true);
   return started;
 }
 
@@ -69,6 +72,9 @@ void progress() {
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 }
 std::byte* pointer(std::byte* symmetric, int rank) { return static_cast<std::byte*>(shmem_ptr(symmetric, rank)); }
-void end() { shmem_finalize(); }
+void end() {
+  hide_lost_peers(false);
+  shmem_finalize();
+}
 
 }  // namespace ferry::cpu::shmem

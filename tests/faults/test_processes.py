@@ -1,0 +1,85 @@
+"""A process is killed or stopped in the middle of a call: every other rank says which one is missing, in time."""
+import os
+import signal
+import time
+import unittest
+
+from jobs import DEADLINE, RANKS, TCP, FaultTestCase, fault_rank, wait_until
+
+VICTIM = 2
+
+
+class KilledTestCase(FaultTestCase):
+    def kill_and_check(self, where, **options):
+        job = self.start(fault_rank(self.folder, "kill", where, VICTIM), **options)
+        job.finish()
+        self.assert_survivors_name(job, VICTIM)
+        self.assertFalse(job.has("seen", VICTIM))
+        self.assertEqual(job.exit_code(VICTIM), 128 + signal.SIGKILL)
+
+    def test_during_dispatch_over_shared_memory(self):
+        self.kill_and_check("dispatch")
+
+    def test_during_combine_over_shared_memory(self):
+        self.kill_and_check("combine")
+
+    def test_during_dispatch_over_tcp(self):
+        self.kill_and_check("dispatch", environment=TCP)
+
+    def test_during_combine_over_tcp(self):
+        self.kill_and_check("combine", environment=TCP)
+
+    def test_nobody(self):
+        """The same program without a fault: so the errors of the other tests come from the faults."""
+        job = self.start(fault_rank(self.folder))
+        self.assertEqual(job.finish(), 0, job.said())
+        self.assertEqual([job.exit_code(rank) for rank in range(RANKS)], [0] * RANKS)
+
+
+class KilledBeforeStartTestCase(FaultTestCase):
+    def test_with_recovery(self):
+        """The launcher goes on without it: the others wait for it in start-up, and no longer than they may."""
+        job = self.start(fault_rank(self.folder, "kill", "start", VICTIM))
+        job.finish()
+        for rank in range(RANKS):
+            if rank == VICTIM:
+                continue
+            self.assertTrue(job.has("seen", rank), job.said())
+            self.assertIn("did not come", job.seen(rank)["what"])
+            self.assertLess(job.seen(rank)["seconds"], DEADLINE + 1)
+            job.wait_for("exit", [rank])
+            self.assertEqual(job.exit_code(rank), 1)
+
+    def test_without_recovery(self):
+        began = time.monotonic()
+        job = self.start(fault_rank(self.folder, "kill", "start", VICTIM), recovery=False)
+        self.assertNotEqual(job.finish(), 0)
+        self.assertLess(time.monotonic() - began, 10)
+
+
+class StoppedTestCase(FaultTestCase):
+    def stop_and_check(self, where, **options):
+        job = self.start(fault_rank(self.folder, "stop", where, VICTIM), **options)
+        survivors = [rank for rank in range(RANKS) if rank != VICTIM]
+        job.wait_for("seen", survivors)
+        self.assert_survivors_name(job, VICTIM)
+        os.kill(job.pid(VICTIM), signal.SIGCONT)  # it finds that it was given up, and does not hang either
+        wait_until(lambda: job.has("exit", VICTIM), f"rank {VICTIM} hangs after it was continued")
+        self.assertNotEqual(job.exit_code(VICTIM), 0)
+        job.finish()
+
+    def test_during_dispatch_over_shared_memory(self):
+        self.stop_and_check("dispatch")
+
+    def test_during_combine_over_shared_memory(self):
+        self.stop_and_check("combine")
+
+    def test_during_dispatch_over_tcp(self):
+        self.stop_and_check("dispatch", environment=TCP)
+
+    def test_during_combine_over_tcp(self):
+        self.stop_and_check("combine", environment=TCP)
+
+
+if __name__ == "__main__":
+    unittest.main()
