@@ -12,7 +12,8 @@ if(NOT FERRY_NVCC)
   message(STATUS "CUDA: left out (no nvcc found)")
   return()
 endif()
-file(GLOB FERRY_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu src/cuda/instances/*.cu src/cuda/*.cpp src/activation/*.cu)
+file(GLOB FERRY_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu src/cuda/instances/*.cu src/cuda/*.cpp src/cuda/activation/*.cu
+     src/cuda/activation/*.cpp src/cuda/activation/instances/*.cu)
 list(FILTER FERRY_CUDA_SOURCES EXCLUDE REGEX "_compile\\.cu$")
 file(GLOB FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compile.cu)
 

@@ -3,12 +3,26 @@
 
 #include <filesystem>
 #include <mutex>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "ferry/layer.h"
 #include "ferry/npy.h"
 
 namespace ferry::app {
+
+// One array of a rank's dump, trimmed to the rows that exist.
+struct DumpedArray {
+  std::string name;
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;  // of memory that others own
+};
+using DumpedRank = std::vector<DumpedArray>;
+
+// What a rank's dispatch wrote: views of `rows`, whose padding rows become zero and whose scales move together.
+DumpedRank dumped_rows(const RankRows& rows);
 
 class Dump {
  public:
@@ -17,14 +31,11 @@ class Dump {
   Dump(const std::filesystem::path& folder, int ranks);
   ~Dump();  // takes DIR away again if it was made here and holds nothing
 
-  // From any thread, once per rank. Sets padding rows of the payload to zero.
-  void write(int rank, const RankRows& rows);
+  // From any thread, once per rank.
+  void write(int rank, const DumpedRank& rows);
   void commit();
 
  private:
-  void write_array(int rank, const char* name, DType dtype, const std::vector<std::int64_t>& shape, const void* data);
-  void write_scales(int rank, const RankRows& rows);
-
   std::filesystem::path folder_;
   bool made_folder_ = false;
   std::mutex guard_;

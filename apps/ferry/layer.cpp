@@ -1,4 +1,5 @@
-// The ranks of a layer: each is a thread that dispatches its tokens, runs its experts and combines, round after round.
+// The ranks of a layer that this process plays: each is a thread that dispatches its tokens, runs its experts and
+// combines, round after round.
 #include "ferry/layer.h"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <barrier>
 #include <chrono>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "ferry/gpu.h"
@@ -18,11 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// All ranks enter a call together, so this is only ever the time of the call itself, on a machine of any speed.
-constexpr std::chrono::minutes kCallDeadline{5};
-
-// Where the ranks meet between the phases of a round. A rank that fails leaves, and the others learn of it here and
-// not by a deadline.
+// Where the ranks of this process meet between the phases of a round. A rank that fails leaves, and the others learn of
+// it here and not by a deadline.
 class Meeting {
  public:
   explicit Meeting(int ranks) : barrier_(ranks) {}
@@ -51,6 +50,7 @@ class Timing {
     double& slowest = seconds_[static_cast<std::size_t>(round) * kPhases + phase];
     slowest = std::max(slowest, seconds);
   }
+  std::span<double> all() { return seconds_; }
   double total(Phase phase) const {
     double sum = 0;
     for (std::size_t i = phase; i < seconds_.size(); i += kPhases) sum += seconds_[i];
@@ -81,6 +81,7 @@ class RankRun {
  public:
   RankRun(Team& team, World& world)
       : team_(team),
+        world_(world),
         rank_(world.rank()),
         mine_(tokens_of_rank(team.layer.tokens, team.options.ranks, rank_)),
         exchange_(world, team.plan.shape, team.plan.exchange),
@@ -109,6 +110,13 @@ class RankRun {
     return make_gpu_calls(team.ranks.device_of(world), team.plan.shape, layout);
   }
 
+  // All ranks are here. False: one of this process failed.
+  bool all_well() {
+    if (!team_.meeting.all_well()) return false;
+    if (team_.ranks.is_part()) world_.barrier({}, team_.options.deadline);
+    return true;
+  }
+
   bool run_round(std::int64_t round) {
     const std::int64_t most = team_.plan.shape.max_tokens;
     const std::int64_t done = std::min(round * most, mine_.count);
@@ -116,7 +124,7 @@ class RankRun {
     to_bf16(team_.layer.x + tokens.begin * team_.layer.hidden, buffers_.tokens(),
             static_cast<std::size_t>(tokens.count) * static_cast<std::size_t>(team_.layer.hidden));
     calls_->give(dispatch_input(tokens), buffers_.dispatch_output());
-    if (!team_.meeting.all_well()) return false;
+    if (!all_well()) return false;
     Clock::time_point start = Clock::now();
     calls_->dispatch(exchange_);
     team_.timing.add(round, Timing::kDispatch, start);
@@ -125,7 +133,7 @@ class RankRun {
     for (int group = 0; group < exchange_.layout().groups; ++group) run_group(group);
     team_.timing.add(round, Timing::kExperts, start);
     give_results(tokens);
-    if (!team_.meeting.all_well()) return false;
+    if (!all_well()) return false;
     start = Clock::now();
     calls_->combine(exchange_);
     team_.timing.add(round, Timing::kCombine, start);
@@ -177,6 +185,7 @@ class RankRun {
   }
 
   Team& team_;
+  World& world_;
   const int rank_;
   const TokenSpan mine_;
   Exchange exchange_;
@@ -190,6 +199,36 @@ class RankRun {
 int product_threads(int ranks) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return std::max(1, cores / ranks);
+}
+
+// Every process's values, one process after the other.
+template <class T>
+std::vector<T> from_all(World& world, std::span<const T> mine, std::chrono::milliseconds deadline) {
+  std::vector<T> all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)), {}, deadline);
+  return all;
+}
+
+// Adds up what the processes counted, and takes the slowest time of each phase.
+void merge_processes(Team& team) {
+  LayerReport& report = team.report;
+  const std::uint64_t counts[] = {report.messages, report.wire_bytes, report.rows, report.non_finite_blocks};
+  const std::vector<std::uint64_t> counted =
+      from_all(team.ranks.world(), std::span<const std::uint64_t>(counts), team.options.deadline);
+  report.messages = report.wire_bytes = report.rows = report.non_finite_blocks = 0;
+  for (std::size_t i = 0; i < counted.size(); i += std::size(counts)) {
+    report.messages += counted[i];
+    report.wire_bytes += counted[i + 1];
+    report.rows += counted[i + 2];
+    report.non_finite_blocks += counted[i + 3];
+  }
+  const std::span<double> slowest = team.timing.all();
+  const std::vector<double> timed =
+      from_all(team.ranks.world(), std::span<const double>(slowest), team.options.deadline);
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    double& seconds = slowest[i % slowest.size()];
+    seconds = std::max(seconds, timed[i]);
+  }
 }
 
 }  // namespace
@@ -223,7 +262,7 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
   plan.exchange.format = options.format;
   plan.exchange.reduction = options.reduction;
   plan.exchange.fused_shared_expert = layer.shared_inter != 0;
-  plan.exchange.deadline = kCallDeadline;
+  plan.exchange.deadline = options.deadline;
   row_layout(plan.shape, plan.exchange, 0);
   return plan;
 }
@@ -251,7 +290,7 @@ LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions
   const LayerPlan plan = plan_layer(layer, options);
   Team team{ranks, layer, options, plan, output, progress, observer, Meeting(ranks.here()), Timing(plan.rounds),
             {},    {}};
-  set_product_threads(product_threads(options.ranks));
+  set_product_threads(product_threads(num_ranks_of_this_host(ranks)));
   ranks.run([&](World& world) {
     try {
       RankRun(team, world).run();
@@ -260,6 +299,7 @@ LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions
       throw;
     }
   });
+  if (ranks.is_part()) merge_processes(team);
   team.report.rounds = plan.rounds;
   team.report.dispatch_seconds = team.timing.total(Timing::kDispatch);
   team.report.expert_seconds = team.timing.total(Timing::kExperts);

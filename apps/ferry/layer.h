@@ -2,6 +2,7 @@
 // to the experts' ranks in rounds, and combined at home.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -42,6 +43,9 @@ struct LayerOptions {
   Reduction reduction = Reduction::by_rank;
   float input_scale = 1.0f;
   bool one_round = false;
+  // Of every wait. All ranks enter a call together, so it is only ever for the time of the call itself, on a machine of
+  // any speed.
+  std::chrono::milliseconds deadline = std::chrono::minutes(5);
 };
 
 // Tokens [begin, begin + count) of the layer belong to a rank; the first tokens % ranks ranks have one more.
@@ -60,7 +64,7 @@ struct LayerPlan {
 // Throws Error(invalid_argument) where layer and options cannot work together.
 LayerPlan plan_layer(const Layer& layer, const LayerOptions& options);
 
-// Host memory that run_layer will use, beside the arrays of the layer and the output.
+// Host memory that run_layer will use in all processes together, beside the arrays of the layer and the output.
 std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, bool on_gpus);
 
 // The output of one rank's dispatch, as it is when the experts are done with it.
@@ -90,7 +94,8 @@ struct LayerReport {
   std::uint64_t non_finite_blocks = 0;  // in the tokens
 };
 
-// output: float32 [tokens, hidden]. `progress` is called with rows done, from any thread. The experts run on the host
+// output: float32 [tokens, hidden]; where this process plays only some of the ranks, their lines of it. The report is
+// of all ranks, in every process. `progress` is called with rows done, from any thread. The experts run on the host
 // whatever the ranks are, so all backends give the same bytes.
 LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
                       const std::function<void(std::int64_t)>& progress = {}, const RowsObserver& observer = {});

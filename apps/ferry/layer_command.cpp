@@ -1,19 +1,29 @@
 // `ferry layer`: an MoE layer on the user's tensors, from .npy files to a .npy file.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "ferry/commands.h"
 #include "ferry/dump.h"
+#include "ferry/job.h"
 #include "ferry/layer_inputs.h"
+#include "ferry/layer_parts.h"
 #include "ferry/options.h"
 #include "ferry/oracle.h"
 #include "ferry/progress.h"
 #include "ferry/table.h"
+#include "shared/sizes.h"
 
 namespace ferry::app {
 namespace {
+
+struct LayerFiles;
+
+std::size_t output_bytes(const Layer& layer) {
+  return static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden) * sizeof(float);
+}
 
 struct LayerCommand {
   std::string backend = "auto";
@@ -25,10 +35,16 @@ struct LayerCommand {
   LayerPaths paths;
   std::string output;
   std::string dump;
+  int deadline_seconds = 300;
   bool check = false;
   bool json = false;
 
   void run() const;
+  void open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const;
+  LayerReport compute(const Ranks& on, const Layer& layer, const LayerOptions& options, LayerFiles& files,
+                      float* values) const;
+  void finish(const Layer& layer, const LayerOptions& options, const Backend& chosen, const LayerReport& report,
+              LayerFiles& files, const float* values) const;
   void print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,
                     const std::optional<CheckResult>& checked) const;
 };
@@ -46,45 +62,71 @@ void require_passed(const CheckResult& checked, const std::string& output) {
       checked.worst_share, checked.worst_token, checked.worst_column, checked.max_error, output));
 }
 
+// What the first process has besides its ranks: the arrays, and the files that appear at the end.
+struct LayerFiles {
+  std::optional<LayerInputs> inputs;
+  std::optional<NpyWriter> output;
+  std::unique_ptr<Dump> dump;
+  std::int64_t entries = 0;  // that name an expert
+};
+
+void LayerCommand::open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const {
+  files.inputs.emplace(paths);
+  const Layer& layer = files.inputs->layer();
+  std::vector<MemoryNeed> needs = files.inputs->memory();
+  for (MemoryNeed& need : layer_memory(layer, plan_layer(layer, options), on.on_gpus())) needs.push_back(need);
+  needs.push_back({"--output " + output, output_bytes(layer)});
+  for (const MemoryNeed& array : files.inputs->memory())  // each part is once more in the process that works on it
+    if (on.is_part()) needs.push_back({array.what + " in the other processes", array.bytes});
+  if (check) needs.push_back(check_memory(layer));
+  require_memory(needs, memory_left());
+  files.entries = files.inputs->check_ids();
+  files.output.emplace("--output", output);
+  if (!dump.empty()) files.dump = std::make_unique<Dump>(dump, ranks);
+}
+
+// Progress counts the rows of this process.
+LayerReport LayerCommand::compute(const Ranks& on, const Layer& layer, const LayerOptions& options, LayerFiles& files,
+                                  float* values) const {
+  const std::int64_t rows = files.entries + (layer.shared_inter != 0 ? layer.tokens : 0);
+  Progress progress("layer: rows", std::max<std::int64_t>(rows * on.here() / ranks, 1));
+  const auto take = [&](int rank, const DumpedRank& dumped) { files.dump->write(rank, dumped); };
+  const auto observe = [&](int rank, const RankRows& of_rank) { gather_rows(on, rank, dumped_rows(of_rank), take); };
+  const LayerReport report = run_layer(
+      on, layer, options, values, [&](std::int64_t done) { progress.advance(done); },
+      dump.empty() ? RowsObserver() : RowsObserver(observe));
+  gather_output(on, layer, values);
+  return report;
+}
+
+void LayerCommand::finish(const Layer& layer, const LayerOptions& options, const Backend& chosen,
+                          const LayerReport& report, LayerFiles& files, const float* values) const {
+  std::optional<CheckResult> checked;
+  if (check) {
+    checked = run_check(layer, options, values);
+    require_passed(*checked, output);
+  }
+  files.output->begin(DType::f32, {layer.tokens, layer.hidden});
+  files.output->write(values, output_bytes(layer));
+  if (files.dump) files.dump->commit();
+  files.output->commit();
+  print_report(chosen, report, layer, checked);
+}
+
 void LayerCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, nodes);
   require_input_scale(input_scale);
-  const LayerOptions options{ranks, format_named(format), reduction_named(combine), input_scale, !dump.empty()};
-  const LayerInputs inputs(paths);
-  const Layer& layer = inputs.layer();
-  const LayerPlan plan = plan_layer(layer, options);
-  const Ranks chosen_ranks = chosen.make(ranks, nodes);
-  const std::size_t output_bytes =
-      static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden) * sizeof(float);
-  std::vector<MemoryNeed> needs = inputs.memory();
-  for (MemoryNeed& need : layer_memory(layer, plan, chosen_ranks.on_gpus())) needs.push_back(std::move(need));
-  needs.push_back({"--output " + output, output_bytes});
-  if (check) needs.push_back(check_memory(layer));
-  require_memory(needs, memory_left());
-  const std::int64_t entries = inputs.check_ids();
-  NpyWriter output_file("--output", output);
-  const auto dumped = dump.empty() ? nullptr : std::make_unique<Dump>(dump, ranks);
-
-  const Pages values(output_bytes);
-  LayerReport report;
-  {
-    Progress progress("layer: rows", entries + (layer.shared_inter != 0 ? layer.tokens : 0));
-    const auto advance = [&](std::int64_t rows) { progress.advance(rows); };
-    const auto observe = [&](int rank, const RankRows& rows) { dumped->write(rank, rows); };
-    report = run_layer(chosen_ranks, layer, options, values.as<float>(), advance,
-                       dumped ? RowsObserver(observe) : RowsObserver());
-  }
-  std::optional<CheckResult> checked;
-  if (check) {
-    checked = run_check(layer, options, values.as<float>());
-    require_passed(*checked, output);
-  }
-  output_file.begin(DType::f32, {layer.tokens, layer.hidden});
-  output_file.write(values.data(), output_bytes);
-  if (dumped) dumped->commit();
-  output_file.commit();
-  print_report(chosen, report, layer, checked);
+  require_in_range("--deadline", deadline_seconds, 1, kMaxDeadline.count() / 1000);
+  const LayerOptions options{ranks,       format_named(format), reduction_named(combine),
+                             input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
+  const Ranks on = chosen.make(ranks, nodes);
+  LayerFiles files;
+  in_first_process([&] { open(on, options, files); });
+  const LayerParts parts(on, files.inputs ? &files.inputs->layer() : nullptr);
+  const Pages values(output_bytes(parts.layer()));
+  const LayerReport report = compute(on, parts.layer(), options, files, values.as<float>());
+  in_first_process([&] { finish(parts.layer(), options, chosen, report, files, values.as<float>()); });
 }
 
 void LayerCommand::print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,
@@ -168,6 +210,8 @@ void add_layer_command(CLI::App& app) {
   layer.add_option("--output", command->output, "float32 [tokens, hidden]; appears when complete")->required();
   layer.add_option("--dump", command->dump, "Write each rank's dispatched rows to DIR/rank<r>/; one round")
       ->type_name("DIR");
+  layer.add_option("--deadline", command->deadline_seconds, "Seconds that a rank waits for another before it gives up")
+      ->capture_default_str();
   layer.add_flag("--check", command->check, "Compare with a dense float64 oracle; fail beyond the derived bound");
   add_json_flag(layer, command->json);
   layer.callback([command] { command->run(); });

@@ -8,6 +8,7 @@
 #include "ferry/gpu.h"
 #include "ferry/options.h"
 #include "ferry/shmem.h"
+#include "shared/launcher.h"
 
 namespace ferry::app {
 namespace {
@@ -47,6 +48,11 @@ Ranks make_none(int, int) { throw Error(ErrorKind::unsupported, "this build has 
 
 }  // namespace
 
+int num_ranks_of_this_host(const Ranks& ranks) {
+  const auto launched = launched_process();
+  return ranks.is_part() && launched ? launched->on_this_host : ranks.here();
+}
+
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> list = {
       {"cpu", "threads of this process", [] { return std::string(); }, [] { return kMaxRanksPerNode; },
@@ -76,14 +82,14 @@ const Backend& choose_backend(const std::string& name, int ranks) {
 }
 
 void require_ranks(const Backend& backend, int ranks, int nodes) {
-  if (ranks < 1 || ranks > backend.most_ranks())
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("--ranks {}: must be 1 to {} with backend {}, whose ranks are {}", ranks,
-                            backend.most_ranks(), backend.name, backend.ranks_are));
   if (backend.ranks == RanksAre::processes && ranks != backend.most_ranks())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--ranks {}: {} processes were started, and with backend {} each is a rank", ranks,
                             backend.most_ranks(), backend.name));
+  if (ranks < 1 || ranks > backend.most_ranks())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--ranks {}: must be 1 to {} with backend {}, whose ranks are {}", ranks,
+                            backend.most_ranks(), backend.name, backend.ranks_are));
   if (backend.ranks == RanksAre::processes && (nodes < 1 || nodes > ranks))
     throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: must be 1 to --ranks, {}", nodes, ranks));
   if (nodes != 1 && backend.ranks == RanksAre::of_one_process)

@@ -25,12 +25,14 @@ class Ranks {
   const char* backend() const { return mine_.front()->backend(); }
   int size() const { return mine_.front()->size(); }           // of the whole world
   int here() const { return static_cast<int>(mine_.size()); }  // played by this process
+  bool is_part() const { return here() < size(); }             // other processes play the other ranks
   bool has_first() const { return mine_.front()->rank() == 0; }
   bool on_gpus() const { return devices_.front() != kHostMemory; }
   int device_of(const World& world) const {
     return devices_[static_cast<std::size_t>(world.rank() - mine_.front()->rank())];
   }
 
+  World& world() const { return *mine_.front(); }  // of this process's first rank
   // Runs `body` for each rank of this process on a thread of its own and rethrows the first error.
   void run(const std::function<void(World&)>& body) const { run_worlds(mine_, body); }
 
@@ -38,6 +40,9 @@ class Ranks {
   std::vector<std::unique_ptr<World>> mine_;  // consecutive ranks
   std::vector<int> devices_;
 };
+
+// How many of the ranks share this host's cores.
+int num_ranks_of_this_host(const Ranks& ranks);
 
 enum class RanksAre { of_one_process, processes };
 

@@ -30,6 +30,11 @@ void require_tensor(const char* name, const ConstTensor& tensor, const ConstTens
     refuse("{} starts at {:#x}; its address must be a multiple of {}", name, address, size_of(expected.dtype));
 }
 
+void require_vector_start(const char* name, const ConstTensor& tensor) {
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+  if (address % 16 != 0) refuse("{} starts at {:#x}; on a GPU its address must be a multiple of 16", name, address);
+}
+
 ConstTensor wanted(DType dtype, std::initializer_list<std::int64_t> shape) { return {nullptr, dtype, shape}; }
 
 void check_options(const AnyFormat& format, const SwigluOptions& options) {
@@ -58,13 +63,16 @@ void check_rows(const ConstTensor& rows, SwigluWork& work) {
   work.inter = static_cast<int>(columns / 2);
 }
 
-void check_row_offsets(const ConstTensor& offsets, std::int64_t row_capacity, SwigluWork& work) {
+void check_row_offsets(const ConstTensor& offsets, SwigluWork& work) {
   if (!offsets) refuse("row_offsets is not given");
   if (offsets.rank != 1 || offsets.shape[0] < 2)
     refuse("row_offsets is {}; it must be u32 [groups + 1] with one group or more", to_string(offsets));
   require_tensor("row_offsets", offsets, wanted(DType::u32, {offsets.shape[0]}));
   work.groups = static_cast<int>(offsets.shape[0] - 1);
   work.row_offsets = static_cast<const std::uint32_t*>(offsets.data);
+}
+
+void check_row_offset_values(std::int64_t row_capacity, const SwigluWork& work) {
   if (work.row_offsets[0] != 0) refuse("row_offsets[0] is {}; the first group starts at row 0", work.row_offsets[0]);
   for (int group = 0; group < work.groups; ++group)
     if (work.row_offsets[group + 1] < work.row_offsets[group])
@@ -75,7 +83,9 @@ void check_row_offsets(const ConstTensor& offsets, std::int64_t row_capacity, Sw
 }
 
 // Each group's tiles lie in the tensor, after those of the group before.
-void check_scales_offsets(const SwigluWork& work, std::int64_t tiles) {
+void check_scales_offset_values(std::int64_t row_capacity, const SwigluWork& work) {
+  if (work.scales_offsets == nullptr) return;
+  const std::int64_t tiles = scale_blocks(row_capacity) + work.groups;
   std::int64_t free_from = 0;
   for (int group = 0; group < work.groups; ++group) {
     const std::int64_t rows = work.row_offsets[group + 1] - work.row_offsets[group];
@@ -96,7 +106,10 @@ void check_input_scales(const AnyFormat& format, const ConstTensor& scales, Swig
       refuse("input_scales is given; the format {} takes none (nvfp4 does)", format.name());
   require_tensor("input_scales", scales, wanted(DType::f32, {work.groups}));
   work.input_scales = static_cast<const float*>(scales.data);
-  for (int group = 0; group < work.groups; ++group)
+}
+
+void check_input_scale_values(const SwigluWork& work) {
+  for (int group = 0; work.input_scales != nullptr && group < work.groups; ++group)
     if (!std::isfinite(work.input_scales[group]) || work.input_scales[group] <= 0)
       refuse("input_scales[{}] is {}; it must be finite and greater than 0", group, work.input_scales[group]);
 }
@@ -140,7 +153,6 @@ void check_scales(const AnyFormat& format, const SwigluInput& in, const Tensor& 
   if (place.layout == ScaleLayout::tiled) {
     require_tensor("scales_offsets", in.scales_offsets, wanted(DType::u32, {work.groups}));
     work.scales_offsets = static_cast<const std::uint32_t*>(in.scales_offsets.data);
-    check_scales_offsets(work, scale_blocks(row_capacity) + work.groups);
   } else if (in.scales_offsets) {
     refuse("scales_offsets is given; only tiled scales have it, these are {}", to_string(place.layout));
   }
@@ -149,15 +161,23 @@ void check_scales(const AnyFormat& format, const SwigluInput& in, const Tensor& 
 }  // namespace
 
 SwigluWork check_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
-                        const SwigluOptions& options) {
+                        const SwigluOptions& options, TensorMemory memory) {
+  const bool on_host = memory == TensorMemory::host;
   SwigluWork work;
   check_options(format, options);
   check_rows(in.rows, work);
   const std::int64_t row_capacity = in.rows.shape[0];
-  check_row_offsets(in.row_offsets, row_capacity, work);
+  check_row_offsets(in.row_offsets, work);
+  if (on_host) check_row_offset_values(row_capacity, work);
   check_payload(format, out.payload, row_capacity, work);
   check_scales(format, in, out.scales, options.tiled_scales, row_capacity, work);
+  if (on_host) check_scales_offset_values(row_capacity, work);
   check_input_scales(format, in.input_scales, work);
+  if (on_host) check_input_scale_values(work);
+  if (!on_host) {
+    require_vector_start("rows", in.rows);
+    require_vector_start("payload", out.payload);
+  }
   return work;
 }
 

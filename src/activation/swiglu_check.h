@@ -20,8 +20,12 @@ struct SwigluWork {
   ScalePlace scales;
 };
 
+// Whether the tensors are memory that this code can read, or only pass on to a GPU: then the values in them are not
+// checked, and rows and payload start at multiples of 16 bytes.
+enum class TensorMemory { host, device };
+
 // Throws Error(invalid_argument).
 SwigluWork check_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
-                        const SwigluOptions& options);
+                        const SwigluOptions& options, TensorMemory memory = TensorMemory::host);
 
 }  // namespace ferry::activation

@@ -12,9 +12,21 @@ using codec::float_of;
 using codec::fused_multiply_add;
 using codec::multiply_rounded;
 
-// Comparisons that a NaN fails: at_most and at_least keep it, limited turns it into the upper limit.
-FERRY_HD constexpr float at_most(float value, float limit) { return value > limit ? limit : value; }
-FERRY_HD constexpr float at_least(float value, float limit) { return value < limit ? limit : value; }
+// Comparisons that a NaN fails: at_most and at_least keep it (some NaN), limited turns it into the upper limit.
+FERRY_HD inline float at_most(float value, float limit) {
+#if defined(__CUDA_ARCH__)
+  return ptx::smaller_or_nan(value, limit);
+#else
+  return value > limit ? limit : value;
+#endif
+}
+FERRY_HD inline float at_least(float value, float limit) {
+#if defined(__CUDA_ARCH__)
+  return ptx::larger_or_nan(value, limit);
+#else
+  return value < limit ? limit : value;
+#endif
+}
 FERRY_HD inline float limited(float value, float lower, float upper) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(fminf(value, upper), lower);
@@ -83,6 +95,33 @@ struct SwigluSource {
     const float gate = float_of(Input::float_bits(row[kInterleaved ? 2 * column : column]));
     const float up = float_of(Input::float_bits(row[kInterleaved ? 2 * column + 1 : inter + column]));
     return kClamped ? clamped_product(gate, up, alpha, limit) : silu_product(gate, up);
+  }
+};
+
+// Sixteen columns of a row at a time, for a thread of a GPU: fetched as they are, then activated.
+template <class Input, bool kInterleaved>
+struct SwigluColumns {
+  using Stored = typename Input::Stored;
+  static constexpr int kColumns = 16;
+  struct Pairs {
+    codec::Fetched<Stored, kColumns> half[2];  // gates and ups, or the first and the last eight pairs
+  };
+
+  FERRY_HD static void fetch(const Stored* row, int inter, int column, Pairs& pairs) {
+    const Stored* const from = row + (kInterleaved ? 2 * column : column);
+    codec::fetch_elements(from, kColumns, pairs.half[0]);
+    codec::fetch_elements(from + (kInterleaved ? kColumns : inter), kColumns, pairs.half[1]);
+  }
+
+  template <bool kClamped>
+  FERRY_HD static void activate(const Pairs& pairs, float alpha, float limit, std::uint32_t (&bits)[kColumns]) {
+    for (int i = 0; i < kColumns; ++i) {
+      const int at = 2 * i % kColumns;
+      const auto& pair = pairs.half[i / (kColumns / 2)];
+      const float gate = float_of(Input::number_bits(kInterleaved ? pair.elements[at] : pairs.half[0].elements[i]));
+      const float up = float_of(Input::number_bits(kInterleaved ? pair.elements[at + 1] : pairs.half[1].elements[i]));
+      bits[i] = bits_of(kClamped ? clamped_product(gate, up, alpha, limit) : silu_product(gate, up));
+    }
   }
 };
 

@@ -33,13 +33,25 @@ __device__ inline float larger_magnitude(float a, float b) {
   return y;
 }
 
+// A NaN where one is a NaN.
+__device__ inline float larger_or_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+__device__ inline float smaller_or_nan(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
 __device__ inline float float_of_f16(std::uint16_t f16) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(f16));
   return y;
 }
 
-// Two bf16, the first in the low half. Neither value is a NaN.
+// Two bf16, the first in the low half. Every NaN becomes 0x7FFF.
 __device__ inline std::uint32_t two_bf16(float first, float second) {
   std::uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));

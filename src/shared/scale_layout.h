@@ -33,9 +33,7 @@ struct ScaleRow {
 };
 
 // Scales in a row of tiles: scales_per_row rounded up.
-FERRY_HD constexpr int tiled_scales_per_row(int scales_per_row) {
-  return (scales_per_row + kScaleTileColumns - 1) / kScaleTileColumns * kScaleTileColumns;
-}
+FERRY_HD constexpr int tiled_scales_per_row(int scales_per_row) { return (scales_per_row + 3) / 4 * 4; }
 
 // Tiles of 128 rows that a group of `rows` rows takes.
 FERRY_HD constexpr std::int64_t scale_blocks(std::int64_t rows) { return (rows + kScaleTileRows - 1) / kScaleTileRows; }
@@ -49,13 +47,15 @@ FERRY_HD constexpr std::uint32_t scales_offset_of(std::int64_t blocks_before, st
 FERRY_HD constexpr std::int64_t scale_index(const ScalePlace& place, const ScaleRow& at, int column) {
   if (place.layout == ScaleLayout::transposed) return column * place.row_capacity + at.row;
   if (place.layout == ScaleLayout::row_major) return at.row * place.scales_per_row + column;
-  const std::int64_t in_group = at.row - at.first_row;
-  const auto first_block = static_cast<std::uint32_t>(at.first_row / kScaleTileRows) + at.scales_offset;
-  const std::int64_t block = first_block + in_group / kScaleTileRows;
-  const std::int64_t tiles = tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns;
-  const std::int64_t tile = block * tiles + column / kScaleTileColumns;
-  const std::int64_t line = tile * 32 + in_group % 32;
-  return (line * 4 + in_group % kScaleTileRows / 32) * kScaleTileColumns + column % kScaleTileColumns;
+  // Rows, tiles and columns are below 2^32: whole numbers without a sign are cheaper on a GPU.
+  const auto first_row = static_cast<std::uint32_t>(at.first_row);
+  const std::uint32_t in_group = static_cast<std::uint32_t>(at.row) - first_row;
+  const std::uint32_t block = first_row / kScaleTileRows + at.scales_offset + in_group / kScaleTileRows;
+  const auto wide = static_cast<std::uint32_t>(column);
+  const auto tiles = static_cast<std::uint32_t>(tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns);
+  const std::uint32_t in_tile =
+      in_group % 32 * 16 + in_group % kScaleTileRows / 32 * kScaleTileColumns + wide % kScaleTileColumns;
+  return (std::int64_t{block} * tiles + wide / kScaleTileColumns) * kScaleTileBytesPerScale + in_tile;
 }
 
 // Scales in the whole tensor, for a number of groups.

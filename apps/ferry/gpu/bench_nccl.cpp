@@ -56,7 +56,7 @@ void measure_rank(const Ranks& ranks, World& world, const Communicators& communi
   const std::size_t bytes = 2 * size * std::max(own, copies);
   const cuda::DeviceMemory from(bytes), to(bytes);
   const Stream stream;
-  const ncclComm_t comm = communicators.of(world);
+  ncclComm_t comm = communicators.of(world);
   world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
   const auto median = [&](const std::function<void()>& call) {
     call();

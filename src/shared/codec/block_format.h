@@ -48,14 +48,14 @@ class BlockFormat {
   };
 
   // The columns of a block, `values` of them in this thread as float32 bits, in kLanes neighbouring threads of the
-  // group. All of its threads call it.
+  // group. All of its threads call it; one whose columns lie behind the row's end says so with `exist`.
   template <int kLanes, int kColumns, ThreadGroup G>
   FERRY_HD static EncodedColumns<kColumns> encode_columns(const G& group, const std::uint32_t (&values)[kColumns],
-                                                          float input_scale) {
+                                                          float input_scale, bool exist = true) {
     static_assert(kColumns % kColumnsAtOnce == 0);
     std::uint32_t largest = 0;
     for (int i = 0; i < kColumns; ++i) largest = larger_magnitude(largest, values[i]);
-    const std::uint32_t amax = group.template max_over<kLanes>(largest);
+    const std::uint32_t amax = group.template max_over<kLanes>(exist ? largest : 0u);
     EncodedColumns<kColumns> encoded;
     encoded.finite = amax < kInfinityBits;
     const BlockScale<Stored> scale = Scale::choose(encoded.finite ? amax : 0u, input_scale);

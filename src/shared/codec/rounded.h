@@ -87,10 +87,10 @@ FERRY_HD inline std::uint32_t larger_magnitude(std::uint32_t magnitude, std::uin
 #endif
 }
 
-// The same NaN for every NaN, whatever processor made it.
+// The same NaN for every NaN, whatever processor made it: the one that GPUs make, 0x7FFF as bf16.
 FERRY_HD constexpr std::uint32_t with_one_nan(std::uint32_t bits) {
   const std::uint32_t is_nan = all_ones_if((bits & kMagnitudeMask) > kInfinityBits);
-  return (bits & ~is_nan) | (kNanBits & is_nan);
+  return (bits & ~is_nan) | (kMagnitudeMask & is_nan);
 }
 
 // 2^(byte - 127); byte 0 is the subnormal 2^-127 and 255 is NaN.

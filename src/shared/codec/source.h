@@ -56,8 +56,7 @@ FERRY_HD inline void fetch_elements(const Stored* from, int count, Fetched<Store
   constexpr int kPerVector = 16 / static_cast<int>(sizeof(Stored));
 #pragma unroll
   for (int v = 0; v < kCount / kPerVector; ++v)
-    if (v * kPerVector < count)
-      reinterpret_cast<uint4*>(fetched.elements)[v] = reinterpret_cast<const uint4*>(from)[v];
+    if (v * kPerVector < count) reinterpret_cast<uint4*>(fetched.elements)[v] = reinterpret_cast<const uint4*>(from)[v];
 #else
   std::memcpy(fetched.elements, from, static_cast<std::size_t>(count) * sizeof(Stored));
 #endif

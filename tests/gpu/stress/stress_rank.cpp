@@ -116,7 +116,7 @@ class RankSegment {
     Round round{number, draw(segment_.seed, number, 0), {}};
     for (int rank = 0; rank < setting_.ranks; ++rank)
       round.tokens[rank] = tokens_of(number, static_cast<unsigned>(rank));
-    const cudaStream_t stream = arena_.stream();
+    cudaStream_t stream = arena_.stream();
     make_inputs(setting_, round, inputs_, stream);
     const auto poison = static_cast<std::uint8_t>(draw(segment_.seed, number, 1) | 0x80u);
     check(cudaMemsetAsync(arena_.at<void>(outputs_begin_), poison, outputs_end_ - outputs_begin_, stream),

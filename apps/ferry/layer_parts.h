@@ -1,0 +1,42 @@
+// A layer whose ranks are processes: the first process has the arrays, and sends every other its tokens and its
+// experts; at the end the others send their part of the output.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "ferry/dump.h"
+#include "ferry/layer.h"
+#include "ferry/memory.h"
+#include "ferry/ranks.h"
+
+namespace ferry::app {
+
+class LayerParts {
+ public:
+  // Collective over the ranks. `whole` is given in the first process only. Where all ranks are of one process, nothing
+  // moves.
+  LayerParts(const Ranks& ranks, const Layer* whole);
+
+  // In the first process the whole; elsewhere arrays of the same extents, of which only this rank's parts are there.
+  const Layer& layer() const { return layer_; }
+
+ private:
+  struct Sizes;
+  void allocate(const Sizes& sizes);
+  template <class Move>
+  void for_each_part(int rank, int ranks, const Move& move) const;
+
+  Layer layer_;
+  std::vector<Pages> arrays_;
+};
+
+// Collective: brings every rank's lines of the output to the first process.
+void gather_output(const Ranks& ranks, const Layer& layer, float* output);
+
+// Hands every rank's rows to the first process: called on each rank's thread with its rows; `take` is called in the
+// first process, once for each rank.
+void gather_rows(const Ranks& ranks, int rank, const DumpedRank& mine,
+                 const std::function<void(int rank, const DumpedRank& rows)>& take);
+
+}  // namespace ferry::app

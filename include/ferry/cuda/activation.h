@@ -1,0 +1,24 @@
+// SwiGLU on a GPU: ferry::swiglu (ferry/activation.h) for tensors in device memory. The same bytes.
+#pragma once
+
+#include "ferry/activation.h"
+
+namespace ferry {
+
+struct CudaLaunch {
+  void* stream = nullptr;  // the cudaStream_t that the kernel goes to; null: the default stream
+  int max_blocks = 0;      // most blocks of the kernel, which leaves multiprocessors to others; 0: no limit
+};
+
+// Enqueues one kernel that activates the rows that row_offsets says exist when it runs, into `format`, and returns.
+// Nothing waits for the GPU, and the call may be captured in a CUDA graph. All tensors are memory of one device, which
+// `stream` belongs to; rows and payload start at multiples of 16 bytes. The caller keeps them until the kernel is done.
+//
+// Throws Error(invalid_argument) that names the argument, before anything is enqueued: for all that ferry::swiglu
+// refuses, for host memory and for memory of another device; but not for values in device memory. Rows past
+// row_capacity are left out, and scales whose tiles lie outside the tensor are not stored. Throws Error(unsupported)
+// where `format` is not one of the library's, and where this build has no kernels for the device.
+void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
+                 const SwigluOptions& options = {}, const CudaLaunch& launch = {});
+
+}  // namespace ferry

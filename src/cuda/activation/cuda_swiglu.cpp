@@ -1,0 +1,109 @@
+// cuda_swiglu: checks what can be checked without touching device memory, then enqueues one kernel.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "cuda/activation/swiglu_launch.h"
+#include "cuda/device_memory.h"
+#include "cuda/launch.h"
+#include "ferry/cuda/activation.h"
+
+namespace ferry {
+namespace cuda {
+namespace {
+
+template <class... Arguments>
+[[noreturn]] void refuse(ErrorKind kind, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  throw Error(kind, "swiglu: " + fmt::format(text, std::forward<Arguments>(arguments)...));
+}
+
+// The device that holds the memory; managed memory is on any.
+int device_holding(const char* name, const void* pointer, int any) {
+  cudaPointerAttributes attributes{};
+  cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+  if (attributes.type == cudaMemoryTypeManaged) return any;
+  if (attributes.type != cudaMemoryTypeDevice)
+    refuse(ErrorKind::invalid_argument, "{} at {} is host memory; it must be memory of a GPU", name, pointer);
+  return attributes.device;
+}
+
+void require_on(int device, const char* name, const void* pointer) {
+  if (pointer == nullptr) return;
+  const int holder = device_holding(name, pointer, device);
+  if (holder != device)
+    refuse(ErrorKind::invalid_argument, "{} is memory of device {}; rows is memory of device {}", name, holder, device);
+}
+
+void require_stream_of(int device, cudaStream_t stream) {
+  if (stream == nullptr) return;
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
+  if (capturing != cudaStreamCaptureStatusNone) return;  // a captured stream does not tell; the launch refuses it
+  int of = device;
+  cuda_check(cudaStreamGetDevice(stream, &of), "cudaStreamGetDevice");
+  if (of != device)
+    refuse(ErrorKind::invalid_argument, "stream is of device {}; rows is memory of device {}", of, device);
+}
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& work, const SwigluOptions& options) {
+  SwigluParams params;
+  params.work = work;
+  params.alpha = options.alpha;
+  params.limit = options.limit;
+  params.clamped = options.clamped;
+  params.by_group = work.scales.layout == ScaleLayout::tiled || work.input_scales != nullptr;
+  if (params.by_group && work.groups >= kMostFoundGroups)
+    refuse(ErrorKind::unsupported,
+           "row_offsets has {} groups; with tiled scales or input_scales a GPU takes fewer than {}", work.groups,
+           kMostFoundGroups);
+  const int block = format.block() == 0 ? kSwigluColumns : format.block();
+  params.lanes_per_row = (work.inter + block - 1) / block * (block / kSwigluColumns);
+  params.scale_elements = scale_tensor_elements(work.scales, work.groups);
+  return params;
+}
+
+void require_memory(int device, const SwigluInput& in, const SwigluOutput& out) {
+  require_on(device, "row_offsets", in.row_offsets.data);
+  require_on(device, "scales_offsets", in.scales_offsets.data);
+  require_on(device, "input_scales", in.input_scales.data);
+  require_on(device, "payload", out.payload.data);
+  require_on(device, "scales", out.scales.data);
+}
+
+}  // namespace
+}  // namespace cuda
+
+void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out, const SwigluOptions& options,
+                 const CudaLaunch& launch) {
+  using namespace cuda;
+  const SwigluLauncher* const launcher = find_swiglu_launcher(format.name());
+  if (launcher == nullptr)
+    refuse(ErrorKind::unsupported, "the format {} is not one of the library's; on a GPU only these have kernels",
+           format.name());
+  if (launch.max_blocks < 0)
+    refuse(ErrorKind::invalid_argument, "max_blocks is {}; it must be 0 (no limit) or more", launch.max_blocks);
+  const activation::SwigluWork work =
+      activation::check_swiglu(format, in, out, options, activation::TensorMemory::device);
+  if (work.scales.row_capacity == 0) return;
+  int current = 0;
+  cuda_check(cudaGetDevice(&current), "cudaGetDevice");
+  const int device = device_holding("rows", work.rows, current);
+  require_memory(device, in, out);
+  const auto stream = static_cast<cudaStream_t>(launch.stream);
+  require_stream_of(device, stream);
+
+  const DeviceScope scope(device);
+  SwigluParams params = params_of(format, work, options);
+  const SwigluGrid grid{attribute(cudaDevAttrMultiProcessorCount, device), launch.max_blocks,
+                        attribute(cudaDevAttrComputeCapabilityMajor, device) >= 9, stream};
+  launch_swiglu(*launcher, params, options.interleaved, grid);
+}
+
+}  // namespace ferry

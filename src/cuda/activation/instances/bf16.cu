@@ -1,0 +1,7 @@
+#include "cuda/activation/swiglu_kernel.cuh"
+
+namespace ferry::cuda {
+
+SwigluLauncher bf16_swiglu() { return swiglu_launcher<Bf16>(); }
+
+}  // namespace ferry::cuda

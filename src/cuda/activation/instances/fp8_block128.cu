@@ -1,0 +1,7 @@
+#include "cuda/activation/swiglu_kernel.cuh"
+
+namespace ferry::cuda {
+
+SwigluLauncher fp8_block128_swiglu() { return swiglu_launcher<Fp8Block128>(); }
+
+}  // namespace ferry::cuda

@@ -1,0 +1,7 @@
+#include "cuda/activation/swiglu_kernel.cuh"
+
+namespace ferry::cuda {
+
+SwigluLauncher nvfp4_swiglu() { return swiglu_launcher<Nvfp4>(); }
+
+}  // namespace ferry::cuda

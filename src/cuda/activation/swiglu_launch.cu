@@ -1,0 +1,54 @@
+// The table of SwiGLU kernels, and how one is put on a stream.
+#include "cuda/activation/swiglu_launch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "cuda/activation/swiglu_kernel.cuh"
+#include "cuda/launch.h"
+
+namespace ferry::cuda {
+
+const SwigluLauncher* find_swiglu_launcher(const char* format) {
+  static const std::array<SwigluLauncher, 8> kLaunchers = {
+      bf16_swiglu(),  fp8_block128_swiglu(), fp8_block128_ue8m0_swiglu(),
+      mxfp8_swiglu(), mxfp6_e2m3_swiglu(),   mxfp6_e3m2_swiglu(),
+      mxfp4_swiglu(), nvfp4_swiglu()};
+  for (const SwigluLauncher& launcher : kLaunchers)
+    if (std::strcmp(launcher.format, format) == 0) return &launcher;
+  return nullptr;
+}
+
+void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid) {
+  const DType rows = params.work.dtype;
+  params.step_rows = kSwigluThreads / params.lanes_per_row;
+  params.step_lanes = kSwigluThreads % params.lanes_per_row;
+  const std::int64_t lanes = params.work.scales.row_capacity * params.lanes_per_row;
+  std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(rows);
+  if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
+  blocks = std::clamp<std::int64_t>((lanes + kSwigluThreads - 1) / kSwigluThreads, 1, blocks);
+
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kSwigluThreads);
+  config.dynamicSmemBytes = params.by_group ? (static_cast<std::size_t>(params.work.groups) + 1) * 4 : 0;
+  config.stream = grid.stream;
+  config.attrs = &dependent;
+  config.numAttrs = grid.dependent ? 1 : 0;
+  void* arguments[] = {&params};
+  const cudaError_t status = cudaLaunchKernelExC(&config, launcher.kernel(rows, interleaved), arguments);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    cudaGetLastError();
+    throw Error(ErrorKind::unsupported,
+                "swiglu: this build has no kernels for the GPU that holds rows; build Ferry with its architecture in "
+                "FERRY_CUDA_ARCHITECTURES");
+  }
+  cuda_check(status, "launch of the swiglu kernel");
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,47 @@
+// The parameter of the SwiGLU kernels and the table of their launchers: one entry per token format, made ahead of time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "activation/swiglu_check.h"
+
+namespace ferry::cuda {
+
+inline constexpr int kSwigluThreads = 256;     // of a block
+inline constexpr int kSwigluColumns = 16;      // that a thread takes at a time
+inline constexpr int kMostFoundGroups = 8192;  // row_offsets that fit in shared memory, for formats that ask for groups
+
+struct SwigluParams {
+  activation::SwigluWork work;  // addresses of device memory
+  float alpha = 0;
+  float limit = 0;
+  bool clamped = false;
+  bool by_group = false;  // a row's group is needed: for its tiles, or for its input scale
+  int lanes_per_row = 0;  // threads that share a row: its columns by kSwigluColumns, up to whole blocks
+  int step_rows = 0;      // kSwigluThreads as rows and lanes
+  int step_lanes = 0;
+  std::int64_t scale_elements = 0;  // of the scale tensor
+};
+
+struct SwigluGrid {
+  int multiprocessors = 0;
+  int max_blocks = 0;      // 0: no limit
+  bool dependent = false;  // may start while the kernel before it ends
+  cudaStream_t stream = nullptr;
+};
+
+struct SwigluLauncher {
+  const char* format;
+  // The kernel for this input, and its blocks per multiprocessor.
+  const void* (*kernel)(DType rows, bool interleaved);
+  int (*blocks)(DType rows);
+};
+
+// Null where this build has no kernel for the format.
+const SwigluLauncher* find_swiglu_launcher(const char* format);
+
+void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid);
+
+}  // namespace ferry::cuda
