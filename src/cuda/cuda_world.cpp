@@ -97,6 +97,7 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
                   fmt::format("device {} does not exist; this process sees {}", device, available));
     if (!seen.insert(device).second)
       throw Error(ErrorKind::invalid_argument, fmt::format("device {} comes twice; a device is one rank", device));
+    require_bulk_copies(device);
   }
   for (const int device : devices)
     for (const int peer : devices)

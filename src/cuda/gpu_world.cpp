@@ -19,6 +19,19 @@ struct Outcome {
 
 }  // namespace
 
+void require_bulk_copies(int device) {
+  int major = 0;
+  int minor = 0;
+  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  if (major < 9)
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("device {} is of compute capability {}.{}; dispatch and combine need bulk copies, which GPUs "
+                    "have from 9.0 (Hopper) on. cuda_swiglu runs from 8.0 on",
+                    device, major, minor));
+}
+
 void GpuWorld::together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline) {
   Outcome mine{};
   try {

@@ -9,6 +9,9 @@
 
 namespace ferry::cuda {
 
+// Throws Error(unsupported) where the device has no bulk copies, which carry the messages: it is older than Hopper.
+void require_bulk_copies(int device);
+
 class GpuWorld : public World {
  public:
   // `staged`: calls take host memory.

@@ -94,7 +94,11 @@ class ProcessWorld final : public GpuWorld {
     const DeviceScope scope(device());
     std::vector<Seat> seats(static_cast<std::size_t>(size()));
     Seat mine{};
-    together([&] { mine = seat_of(device()); }, {}, options.deadline);
+    const auto look = [&] {
+      require_bulk_copies(device());
+      mine = seat_of(device());
+    };
+    together(look, {}, options.deadline);
     all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)), {}, options.deadline);
     require_one_host(rank(), seats);
     require_own_gpus(rank(), seats);

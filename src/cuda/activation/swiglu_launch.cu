@@ -46,7 +46,7 @@ void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool in
     cudaGetLastError();
     throw Error(ErrorKind::unsupported,
                 "swiglu: this build has no kernels for the GPU that holds rows; build Ferry with its architecture in "
-                "FERRY_CUDA_ARCHITECTURES");
+                "CMAKE_CUDA_ARCHITECTURES");
   }
   cuda_check(status, "launch of the swiglu kernel");
 }

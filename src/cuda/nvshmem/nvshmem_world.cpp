@@ -93,6 +93,7 @@ namespace ferry {
 std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
   const int device = cuda::choose_device(options.device, place);
+  cuda::require_bulk_copies(device);
   auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options.deadline);
   auto job = cuda::NvshmemJob::start(*meeting, device, options.heap_bytes, options.deadline);
   return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(meeting), options, device, true);
