@@ -10,10 +10,10 @@
 #include <memory>
 #include <optional>
 
-#include "ferry/bench_exchange.h"
-#include "ferry/bench_gpu.h"
-#include "ferry/bench_report.h"
+#include "ferry/bench_baseline.h"
+#include "ferry/bench_measurers.h"
 #include "ferry/bench_simulate.h"
+#include "ferry/job.h"
 #include "ferry/models.h"
 #include "ferry/options.h"
 #include "ferry/progress.h"
@@ -42,6 +42,7 @@ struct BenchOptions {
   Shape shape{0, 64, 8, 1, 7168};  // without ranks and tokens, which are swept
   double zipf_exponent = 1.0;
   int workers = 1;
+  int nodes = 1;
   int max_blocks = 0;
   BenchEffort effort;
   std::string backend = "auto";
@@ -106,11 +107,15 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--workers", options.workers, "CPU: threads that work for each rank")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  command.add_option("--nodes", options.nodes, "processes: logical nodes that the ranks are split over")
+      ->capture_default_str();
   command.add_option("--max-blocks", options.max_blocks, "GPUs: most blocks of a kernel; 0: no limit")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  command.add_option("--backend", options.backend, "which ranks to use: auto takes GPUs where there are enough")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+  command
+      .add_option("--backend", options.backend,
+                  "which ranks to use: auto takes GPUs where there are enough, else the processes of a job")
+      ->check(CLI::IsMember({"auto", "cpu", "shmem", "cuda"}))
       ->capture_default_str();
   command.add_flag("--baseline", options.baseline,
                    "also measure what one would use instead: the exchange written with MPI_Alltoallv, or on GPUs NCCL");
@@ -170,60 +175,6 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   return cases;
 }
 
-// Measures one line after the other, and says the results of a table.
-class Measurer {
- public:
-  virtual ~Measurer() = default;
-  virtual Json measure(const BenchCase& bench) = 0;
-  virtual std::string table() = 0;  // of the lines since the last table
-};
-
-class CpuMeasurer final : public Measurer {
- public:
-  CpuMeasurer(bool baseline, std::string command) : baseline_(baseline), command_(std::move(command)) {
-    if (baseline_) require_baseline();
-  }
-  Json measure(const BenchCase& bench) override {
-    if (is_codec(bench.operation))
-      results_.push_back({bench, measure_codec(bench), {}});
-    else
-      results_.push_back({bench, measure_exchange(bench), {}});
-    if (baseline_ && !is_codec(bench.operation)) results_.back().baseline = measure_baseline(bench);
-    return to_json(results_.back(), command_);
-  }
-  std::string table() override { return to_text(std::exchange(results_, {})); }
-
- private:
-  bool baseline_;
-  std::string command_;
-  std::vector<BenchResult> results_;
-};
-
-class GpuMeasurer final : public Measurer {
- public:
-  GpuMeasurer(int ranks, bool baseline, std::string command)
-      : ranks_(ranks), baseline_(baseline), command_(std::move(command)), bench_(make_gpu_bench(ranks, baseline)) {}
-  int ranks() const { return ranks_; }
-  Json measure(const BenchCase& bench) override {
-    if (results_.empty() || !differ_in_operation_only(bench, results_.back().bench))
-      results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_)});
-    else  // operations are measured together
-      results_.push_back({bench, &bench_->speeds(), results_.back().measured});
-    return to_json(results_.back(), bench_->hardware(), command_);
-  }
-  std::string table() override { return to_text(std::exchange(results_, {}), bench_->hardware()); }
-
- private:
-  static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
-    return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.routing == b.routing;
-  }
-  int ranks_;
-  bool baseline_;
-  std::string command_;
-  std::unique_ptr<GpuBench> bench_;
-  std::vector<GpuResult> results_;
-};
-
 // Tables of lines: one for each shape, and one for its codecs.
 std::vector<std::vector<BenchCase>> tables_of(const BenchOptions& options) {
   std::vector<std::vector<BenchCase>> tables;
@@ -235,10 +186,11 @@ std::vector<std::vector<BenchCase>> tables_of(const BenchOptions& options) {
   return tables;
 }
 
-bool runs_on_gpus(const BenchOptions& options) {
+// The backend that the options name, which must fit them.
+const Backend& require_backend(const BenchOptions& options) {
   const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
   const Backend& chosen = choose_backend(options.backend, most);
-  for (const int ranks : options.ranks) require_ranks(chosen, ranks, 1);
+  for (const int ranks : options.ranks) require_ranks(chosen, ranks, options.nodes);
   const bool gpus = chosen.name == std::string("cuda");
   if (gpus && num_processes() > 1)
     throw Error(ErrorKind::unsupported, "bench measures the GPUs of one process: start it without a launcher");
@@ -246,14 +198,16 @@ bool runs_on_gpus(const BenchOptions& options) {
     throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
   if (!gpus && options.max_blocks != 0)
     throw Error(ErrorKind::invalid_argument, "--max-blocks: is for GPUs; add --backend cuda, or leave it out");
-  return gpus;
+  if (chosen.ranks == RanksAre::processes && options.baseline)
+    throw Error(ErrorKind::invalid_argument, "--baseline: starts processes of its own; run it without a launcher");
+  return chosen;
 }
 
 // Records as they come: on standard output with --json, and at the end of the file of --output.
 class Records {
  public:
   explicit Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
-    if (name_.empty()) return;
+    if (name_.empty() || !is_first_process()) return;
     file_.open(name_, std::ios::app);
     if (!file_) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", name_));
   }
@@ -298,19 +252,11 @@ void run_bench(const BenchOptions& options, const std::string& command) {
   const std::vector<std::vector<BenchCase>> tables = tables_of(options);
   std::int64_t count = 0;
   for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
+  Measurers measurers(require_backend(options), {options.ranks.front(), options.nodes, options.baseline, command});
   Records records(options);
-  const bool gpus = runs_on_gpus(options);
-  CpuMeasurer cpu(options.baseline && !gpus, command);
-  std::unique_ptr<GpuMeasurer> gpu;  // measures the machine first, so only where a line needs it
   Progress progress("bench: lines", count);
   for (const std::vector<BenchCase>& cases : tables) {
-    const bool on_gpu = gpus && !is_codec(cases.front().operation);
-    const int ranks = cases.front().shape.ranks;
-    if (on_gpu && (gpu == nullptr || gpu->ranks() != ranks)) {
-      gpu.reset();  // its memory first
-      gpu = std::make_unique<GpuMeasurer>(ranks, options.baseline, command);
-    }
-    Measurer& measurer = on_gpu ? static_cast<Measurer&>(*gpu) : cpu;
+    Measurer& measurer = measurers.of(cases.front());
     for (const BenchCase& bench : cases) {
       records.add(measurer.measure(bench));
       progress.advance();
@@ -350,7 +296,7 @@ void add_bench_command(CLI::App& app) {
   add_sweep_options(*bench, *options);
   add_simulate_options(*bench, options->simulation);
   for (const char* measured :
-       {"--baseline", "--operation", "--workers", "--seconds", "--iterations", "--backend", "--max-blocks"})
+       {"--baseline", "--operation", "--workers", "--seconds", "--iterations", "--backend", "--max-blocks", "--nodes"})
     bench->get_option("--simulate")->excludes(bench->get_option(measured));
   bench->callback([options] { run_bench(*options, command_line()); });
   const auto worker_options = std::make_shared<BenchOptions>();

@@ -18,14 +18,6 @@ constexpr double kMicro = 1e6;
 double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
 double micros(double seconds) { return rounded(seconds * kMicro, 100); }
 
-Json times_json(const BenchSamples& samples) {
-  return {{"min", micros(samples.at(0))},
-          {"median", micros(samples.at(0.5))},
-          {"p90", micros(samples.at(0.9))},
-          {"p99", micros(samples.at(0.99))},
-          {"iterations", samples.seconds.size()}};
-}
-
 Json hardware_json() {
   const Hardware& machine = this_machine();
   return {{"cpu", machine.cpu},
@@ -140,17 +132,29 @@ std::string codec_text(const std::vector<BenchResult>& results) {
 
 }  // namespace
 
+Json times_json(const BenchSamples& samples) {
+  return {{"min", micros(samples.at(0))},
+          {"median", micros(samples.at(0.5))},
+          {"p90", micros(samples.at(0.9))},
+          {"p99", micros(samples.at(0.99))},
+          {"iterations", samples.seconds.size()}};
+}
+
+Json record_head(const char* backend, const BenchCase& bench, const std::string& command) {
+  return {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+          {"version", kVersion},
+          {"hardware", hardware_json()},
+          {"command", command},
+          {"backend", backend},
+          {"operation", to_string(bench.operation)},
+          {"format", bench.format.name()},
+          {"shape", shape_json(bench)}};
+}
+
 Json to_json(const BenchResult& result, const std::string& command) {
   const BenchCase& bench = result.bench;
   const BenchMeasurement& measured = result.measured;
-  Json json = {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-               {"version", kVersion},
-               {"hardware", hardware_json()},
-               {"command", command},
-               {"backend", "cpu"},
-               {"operation", to_string(bench.operation)},
-               {"format", bench.format.name()},
-               {"shape", shape_json(bench)}};
+  Json json = record_head("cpu", bench, command);
   Json policy = {{"input_sets", measured.input_sets}, {"input_set_bytes", std::llround(measured.set_bytes)}};
   if (!is_codec(bench.operation)) {
     policy["combine"] = to_string(bench.reduction);

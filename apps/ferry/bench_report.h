@@ -20,6 +20,10 @@ struct BenchResult {
   double floor_seconds() const { return measured.bytes.moved(bench.operation) / measured.wire.bytes_per_second; }
 };
 
+// What every record begins with: date, hardware, command, what was measured; and how times are said.
+Json record_head(const char* backend, const BenchCase& bench, const std::string& command);
+Json times_json(const BenchSamples& samples);
+
 // One record, complete by itself: date, hardware, command, shape, policy, times, bytes, wire, baseline.
 Json to_json(const BenchResult& result, const std::string& command);
 

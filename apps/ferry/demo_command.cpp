@@ -6,11 +6,14 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "ferry/commands.h"
 #include "ferry/demo_model.h"
 #include "ferry/heatmap_svg.h"
+#include "ferry/job.h"
+#include "ferry/layer_parts.h"
 #include "ferry/options.h"
 #include "ferry/oracle.h"
 #include "ferry/pending_file.h"
@@ -24,6 +27,14 @@ constexpr int kRanks = 4;
 constexpr std::int64_t kFewestTokens = 64;
 constexpr std::int64_t kMostTokens = 20000;
 
+struct FormatResult {
+  AnyFormat format;
+  LayerReport report;
+  CheckResult check;     // against the oracle of the tokens as sent
+  double max_error = 0;  // against the oracle of the tokens as given, over the RMS of its output
+  double rms_error = 0;
+};
+
 struct DemoCommand {
   std::string backend = "auto";
   std::string text;
@@ -31,14 +42,8 @@ struct DemoCommand {
   bool json = false;
 
   void run() const;
-};
-
-struct FormatResult {
-  AnyFormat format;
-  LayerReport report;
-  CheckResult check;     // against the oracle of the tokens as sent
-  double max_error = 0;  // against the oracle of the tokens as given, over the RMS of its output
-  double rms_error = 0;
+  void finish(const Backend& chosen, const Ranks& ranks, const DemoModel& model,
+              const std::vector<FormatResult>& results, PendingFile& picture) const;
 };
 
 std::string read_text(const std::string& path) {
@@ -63,14 +68,18 @@ void measure_errors(FormatResult& result, const std::vector<float>& output, cons
 std::vector<FormatResult> run_formats(const Ranks& ranks, const Layer& layer) {
   const std::span<const AnyFormat> formats = all_formats();
   Progress progress("demo: formats", static_cast<std::int64_t>(formats.size()));
-  const std::vector<double> exact = oracle_values(layer, {.ranks = kRanks}, OracleTokens::as_given);
-  std::vector<float> output(exact.size());
+  std::vector<double> exact;
+  if (ranks.has_first()) exact = oracle_values(layer, {.ranks = kRanks}, OracleTokens::as_given);
+  std::vector<float> output(static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden));
   std::vector<FormatResult> results;
   for (const AnyFormat& format : formats) {
     const LayerOptions options{.ranks = kRanks, .format = format};
     FormatResult result{format, run_layer(ranks, layer, options, output.data()), {}};
-    result.check = check_layer(layer, options, output.data(), OracleTokens::as_sent);
-    measure_errors(result, output, exact);
+    gather_output(ranks, layer, output.data());
+    if (ranks.has_first()) {
+      result.check = check_layer(layer, options, output.data(), OracleTokens::as_sent);
+      measure_errors(result, output, exact);
+    }
     results.push_back(result);
     progress.advance();
   }
@@ -139,11 +148,21 @@ void DemoCommand::run() const {
   const Backend& chosen = choose_backend(backend, kRanks);
   require_ranks(chosen, kRanks, 1);
   const Ranks ranks = chosen.make(kRanks);
-  const DemoModel model(text.empty() ? std::string(kDemoText) : read_text(text));
+  std::string words(kDemoText);
+  std::optional<PendingFile> picture;
+  in_first_process([&] {
+    if (!text.empty()) words = read_text(text);
+    picture.emplace("--svg", svg);
+  });
+  const DemoModel model(text_of_first_process(words));
+  require_in_range("--text: words", model.layer().tokens, kFewestTokens, kMostTokens);
+  const std::vector<FormatResult> results = run_formats(ranks, model.layer());
+  in_first_process([&] { finish(chosen, ranks, model, results, *picture); });
+}
+
+void DemoCommand::finish(const Backend& chosen, const Ranks& ranks, const DemoModel& model,
+                         const std::vector<FormatResult>& results, PendingFile& picture) const {
   const Layer& layer = model.layer();
-  require_in_range("--text: words", layer.tokens, kFewestTokens, kMostTokens);
-  PendingFile picture("--svg", svg);
-  const std::vector<FormatResult> results = run_formats(ranks, layer);
   const std::string drawing = heat_map_svg(routing_map(model, text.empty() ? "Moby-Dick, chapter 1" : text));
   picture.write(drawing.data(), drawing.size());
   picture.commit();

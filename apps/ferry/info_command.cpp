@@ -9,6 +9,7 @@
 #include "ferry/commands.h"
 #include "ferry/ferry.h"
 #include "ferry/gpu.h"
+#include "ferry/job.h"
 #include "ferry/memory.h"
 #include "ferry/models.h"
 #include "ferry/options.h"
@@ -98,6 +99,9 @@ std::string use_of(const Backend& known) {
   if (known.name == std::string("cuda"))
     return fmt::format("ranks are {}, 1 to {}, one node; links are loads and stores of peer memory; CUDA {}",
                        known.ranks_are, known.most_ranks(), cuda_versions());
+  if (known.ranks == RanksAre::processes)
+    return fmt::format("ranks are {}, {} here; links are shared memory within a host and the network between hosts",
+                       known.ranks_are, known.most_ranks());
   return fmt::format("ranks are {}, 1 to {}, one node; links are shared memory", known.ranks_are, known.most_ranks());
 }
 
@@ -172,7 +176,7 @@ Table output_table(const Shape& shape, const ExchangeOptions& options) {
 }
 
 void InfoCommand::run() const {
-  choose_backend(backend);
+  if (choose_backend(backend).ranks == RanksAre::processes && process_number() != 0) return;  // the first says it
   Json devices = Json::array({cpu_device()});
   const std::vector<GpuInfo> gpus = gpu_infos();
   for (const GpuInfo& gpu : gpus) devices.push_back(gpu_device(gpu));
@@ -181,9 +185,11 @@ void InfoCommand::run() const {
   std::string text = fmt::format("ferry {}\n\n{}\n{}", kVersion, device_text(devices[0], gpus), table.text());
   if (asks_for_shape()) {
     const Shape wanted = shape();
-    require_ranks(choose_backend(backend, wanted.ranks), wanted.ranks, 1);
+    const Backend& chosen = choose_backend(backend, wanted.ranks);
+    require_ranks(chosen, wanted.ranks, 1);
     const ExchangeOptions with = options();
-    const MemoryUse use = memory_use(wanted, with);
+    const bool may_be_staged = chosen.name == std::string("shmem");  // send buffers, where ranks are of several hosts
+    const MemoryUse use = memory_use(wanted, with, may_be_staged);
     const Table outputs = output_table(wanted, with);
     report["shape"] = {{"ranks", wanted.ranks},   {"experts", wanted.experts},
                        {"top_k", wanted.top_k},   {"tokens", wanted.max_tokens},

@@ -1,5 +1,6 @@
 #include "ferry/job.h"
 
+#include <span>
 #include <vector>
 
 #include "ferry/error.h"
@@ -70,6 +71,20 @@ void in_first_process(const std::function<void()>& body) {
     throw;
   }
   share_outcome(*job, 0);
+}
+
+std::string text_of_first_process(std::string text) {
+  Job* job = joined_job();
+  if (job == nullptr) return text;
+  ProcessWorld& world = job->world();
+  const std::uint64_t mine = text.size();
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, kDefaultDeadline);
+  text.resize(all.front());
+  const auto bytes = std::as_writable_bytes(std::span(text));
+  if (!is_first_process()) world.receive(bytes, 0);
+  for (int rank = 1; is_first_process() && rank < world.size(); ++rank) world.send(bytes, rank);
+  return text;
 }
 
 }  // namespace ferry::app

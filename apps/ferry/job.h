@@ -51,4 +51,7 @@ int exit_code_of(const std::exception& error);
 // Runs `body` in the first process only. The others wait for it and throw FirstProcessFailed where it threw.
 void in_first_process(const std::function<void()>& body);
 
+// Collective: the text that the first process has, in every process.
+std::string text_of_first_process(std::string text);
+
 }  // namespace ferry::app

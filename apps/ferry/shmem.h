@@ -6,11 +6,15 @@
 #include <string>
 
 #include "ferry/job.h"
+#include "ferry/put_link.h"
 
 namespace ferry::app {
 
 std::string why_no_shmem();              // empty where a launcher started this process and this build can join
 int num_shmem_ranks();                   // processes that were started; 0 where there is no job to join
 std::unique_ptr<Job> start_shmem_job();  // collective: throws what ferry::ShmemJob does
+
+// Collective over the ranks of one of the job's worlds.
+std::unique_ptr<PutLink> make_shmem_put_link(World& world, std::size_t most_bytes);
 
 }  // namespace ferry::app

@@ -8,6 +8,7 @@
 #include "cpu/host_exchange.h"
 #include "cpu/shmem_fabric.h"
 #include "cpu/shmem_meeting.h"
+#include "cpu/shmem_memory.h"
 #include "shared/contract.h"
 #include "shared/sizes.h"
 
@@ -113,13 +114,18 @@ class ShmemWorld final : public ProcessWorld {
                               "the exchange on a thread world of one rank with this rank's experts",
                               rank()));
     const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
-    auto block = share_block(
-        process_, nodes_, map.total(), options.deadline, [&](ShmemBlock& mine) { clear(mine, map); },
-        gather_places(*meeting_, size(), options.mask, options.deadline));
+    auto block = share(map.total(), options.mask, options.deadline, [&](ShmemBlock& mine) { clear(mine, map); });
     return make_host_exchange<ShmemFabric>(
         rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
           return std::make_unique<ShmemFabric>(std::move(block), abort_words, masked);
         });
+  }
+
+  // Collective over the ranks that the mask leaves in.
+  template <class Prepare>
+  std::unique_ptr<ShmemBlock> share(std::size_t bytes, const RankMask& mask, std::chrono::milliseconds deadline,
+                                    const Prepare& prepare) {
+    return share_block(process_, nodes_, bytes, deadline, prepare, gather_places(*meeting_, size(), mask, deadline));
   }
 
  private:
@@ -151,6 +157,12 @@ class ShmemWorld final : public ProcessWorld {
 };
 
 }  // namespace
+
+std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::size_t zeroed,
+                                         std::chrono::milliseconds deadline) {
+  return dynamic_cast<ShmemWorld&>(world).share(bytes, {}, deadline,
+                                                [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, zeroed); });
+}
 
 // The meeting of all processes: its memory is the first piece of every process's heap, so all know where it lies, and
 // its words are zero from the start.

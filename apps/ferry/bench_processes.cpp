@@ -1,0 +1,202 @@
+// The measured loop of one process, and what all processes' loops come to.
+#include "ferry/bench_processes.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "ferry/bench_exchange.h"
+#include "ferry/bench_rank_set.h"
+#include "ferry/shmem.h"
+#include "shared/sizes.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr int kWarmUps = 3;
+constexpr int kPutRepetitions = 16;
+constexpr int kCountedRounds = 8;
+
+// Bytes that the interfaces of this host sent so far; -1 where the system does not say.
+double bytes_sent_by_host() {
+  std::ifstream file("/proc/net/dev");
+  double sum = -1;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    std::istringstream columns(line.substr(colon + 1));
+    std::vector<double> column{std::istream_iterator<double>(columns), {}};
+    if (column.size() > 8) sum = std::max(sum, 0.0) + column[8];
+  }
+  return sum;
+}
+
+class ProcessBench {
+ public:
+  ProcessBench(const Ranks& ranks, const BenchCase& bench)
+      : bench_(bench),
+        world_(static_cast<ProcessWorld&>(ranks.world())),
+        one_host_(num_ranks_of_this_host(ranks) == ranks.size()),
+        exchange_(world_, bench.shape, options()) {
+    const BenchBytes one = mean_bytes(bench, 1);
+    const double set_bytes = one.tokens + one.rows + one.results + one.output;
+    sets_.resize(static_cast<std::size_t>(input_sets_for(set_bytes)));
+    const double exchange_bytes = static_cast<double>(exchange_.memory_bytes()) * bench.shape.ranks;
+    require_memory(bench, static_cast<double>(sets_.size()) * set_bytes + exchange_bytes);
+    for (std::size_t index = 0; index < sets_.size(); ++index)
+      make_set(sets_[index], bench, exchange_.layout(), world_.rank(), static_cast<int>(index));
+    first_rounds(exchange_, sets_, bench.shape.hidden);
+  }
+
+  ProcessMeasurement run() {
+    ProcessMeasurement measured;
+    measured.input_sets = static_cast<int>(sets_.size());
+    measured.memory_bytes = exchange_.memory_bytes();
+    measured.network = count_bytes();
+    const auto link = make_shmem_put_link(world_, *std::max_element(bytes_to_.begin(), bytes_to_.end()));
+    for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) put_plainly(*link);
+    double each = 0;
+    for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) {
+      const Span span = iterate(warm_up);
+      each = span.end - span.begin;
+    }
+    each = max_of_all(each);
+    const int iterations =
+        bench_.effort.iterations > 0 ? bench_.effort.iterations : iterations_within(bench_.effort.seconds, each);
+    const int between_puts = std::max(iterations / kPutRepetitions, 1);
+    std::vector<Span> spans, puts;
+    for (int iteration = 0; iteration < iterations; ++iteration) {
+      if (iteration % between_puts == 0) puts.push_back(put_plainly(*link));
+      spans.push_back(iterate(iteration));
+    }
+    measured.samples.seconds = of_all(spans);
+    measured.plain_put.seconds = of_all(puts);
+    return measured;
+  }
+
+ private:
+  ExchangeOptions options() const {
+    ExchangeOptions options;
+    options.format = bench_.format;
+    options.reduction = bench_.reduction;
+    options.workers = bench_.workers;
+    return options;
+  }
+
+  void operate(RankSet& set, bool dispatch, bool combine) {
+    if (dispatch) exchange_.dispatch(set.dispatch_in, set.dispatch_out);
+    if (combine) exchange_.combine(set.combine_in, set.combine_out);
+  }
+  RankSet& set_of(int iteration) { return sets_[static_cast<std::size_t>(iteration) % sets_.size()]; }
+
+  Span iterate(int iteration) {
+    RankSet& set = set_of(iteration);
+    if (bench_.operation == BenchOperation::combine) operate(set, true, false);
+    world_.barrier();
+    const double begin = now_seconds();
+    operate(set, bench_.operation != BenchOperation::combine, bench_.operation != BenchOperation::dispatch);
+    return {begin, now_seconds()};
+  }
+
+  Span put_plainly(PutLink& link) {
+    world_.barrier();
+    const double begin = now_seconds();
+    link.exchange(bytes_to_);
+    return {begin, now_seconds()};
+  }
+
+  // Rounds without a pause between them: what they send by the formula of docs/protocol.md, to whom, and what the
+  // host's interfaces sent meanwhile.
+  NetworkBytes count_bytes() {
+    const Stats before = exchange_.stats();
+    world_.barrier();
+    const double counted_before = bytes_sent_by_host();
+    const bool dispatch = bench_.operation != BenchOperation::combine;
+    for (int round = 0; round < kCountedRounds; ++round)
+      operate(set_of(round), true, bench_.operation != BenchOperation::dispatch);
+    world_.barrier();
+    const double counted = bytes_sent_by_host() - counted_before;
+    const Stats after = exchange_.stats();
+    bytes_to_.assign(static_cast<std::size_t>(world_.size()), 0);
+    double through_network = 0;
+    for (int peer = 0; peer < world_.size(); ++peer) {
+      if (peer == world_.rank()) continue;
+      const double bytes = sent_to(peer, before, after) / kCountedRounds;
+      bytes_to_[static_cast<std::size_t>(peer)] = static_cast<std::size_t>(bytes);
+      if (!world_.reaches_directly(peer)) through_network += bytes;
+    }
+    NetworkBytes network;
+    network.formula = sum_of_all(through_network);
+    if (one_host_ && dispatch && counted_before >= 0) network.counted = counted / kCountedRounds;
+    return network;
+  }
+
+  // Messages, routing and results as the exchange counts them, and eight bytes for each signal: one with each message
+  // and each result, one for the routing and one for the end of the round.
+  double sent_to(int peer, const Stats& before, const Stats& after) const {
+    const auto at = static_cast<std::size_t>(peer);
+    const auto messages = static_cast<double>(after.messages_sent[at] - before.messages_sent[at]);
+    const auto bytes = static_cast<double>(after.bytes_sent[at] - before.bytes_sent[at]);
+    const Shape& shape = bench_.shape;
+    const double routing = 8.0 * shape.max_tokens * shape.top_k + 64 + 4.0 * num_local_experts(shape, peer);
+    const auto message = static_cast<double>(message_bytes(bench_.format, shape.hidden));
+    const double results = (bytes - messages * message - kCountedRounds * routing) / (2.0 * shape.hidden);
+    return bytes + 8 * (messages + results + 2 * kCountedRounds);
+  }
+
+  std::vector<double> gathered(std::span<const double> mine) {
+    std::vector<double> all(mine.size() * static_cast<std::size_t>(world_.size()));
+    world_.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)), {}, kDefaultDeadline);
+    return all;
+  }
+  double max_of_all(double mine) {
+    const std::vector<double> all = gathered(std::span(&mine, 1));
+    return *std::max_element(all.begin(), all.end());
+  }
+  double sum_of_all(double mine) {
+    double sum = 0;
+    for (const double each : gathered(std::span(&mine, 1))) sum += each;
+    return sum;
+  }
+
+  // From the first rank's begin to the last one's end, where all ranks share a clock; else the longest.
+  std::vector<double> of_all(const std::vector<Span>& mine) {
+    std::vector<double> flat;
+    for (const Span& span : mine)
+      flat.insert(flat.end(), {one_host_ ? span.begin : 0, span.end - (one_host_ ? 0 : span.begin)});
+    const std::vector<double> all = gathered(flat);
+    std::vector<double> seconds;
+    for (std::size_t index = 0; index < flat.size(); index += 2) {
+      double begin = std::numeric_limits<double>::max();
+      double end = 0;
+      for (std::size_t at = index; at < all.size(); at += flat.size()) {
+        begin = std::min(begin, all[at]);
+        end = std::max(end, all[at + 1]);
+      }
+      seconds.push_back(end - begin);
+    }
+    return seconds;
+  }
+
+  const BenchCase& bench_;
+  ProcessWorld& world_;
+  bool one_host_;
+  Exchange exchange_;
+  std::vector<RankSet> sets_;
+  std::vector<std::size_t> bytes_to_;  // [ranks] in one iteration, by the formula
+};
+
+}  // namespace
+
+ProcessResult measure_processes(const Ranks& ranks, const BenchCase& bench, int nodes) {
+  ProcessResult result;
+  result.bench = bench;
+  result.nodes = nodes;
+  const auto& world = static_cast<const ProcessWorld&>(ranks.world());
+  for (int peer = 1; peer < world.size(); ++peer) result.direct_peers += world.reaches_directly(peer) ? 1 : 0;
+  result.measured = ProcessBench(ranks, bench).run();
+  return result;
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,75 @@
+"""`ferry bench`, `demo` and `info` with processes as ranks. Times are not looked at."""
+import json
+
+from test_shmem_layer import ProcessesTestCase, oshrun
+
+
+class BenchTestCase(ProcessesTestCase):
+    # Every token goes to every expert, so the bytes are known: to each other rank n messages and n results.
+    RANKS, EXPERTS, HIDDEN, TOKENS = 3, 6, 512, 16
+
+    def bench(self, *options, environment=None):
+        return oshrun(self.RANKS, "bench", "--backend", "shmem", "--ranks", self.RANKS, "--experts", self.EXPERTS,
+                      "--top-k", self.EXPERTS, "--hidden", self.HIDDEN, "--tokens", self.TOKENS, "--iterations", 5,
+                      *options, environment=environment)
+
+    def bytes_between_two(self, message):
+        experts = self.EXPERTS // self.RANKS
+        return self.TOKENS * (message + 2 * self.HIDDEN + 8 * self.EXPERTS + 8 * 2) + 64 + 4 * experts + 8 * 2
+
+    def test_bytes_through_the_network(self):
+        for options, pairs, message in (((), 6, 2 * self.HIDDEN),
+                                        (("--format", "mxfp8"), 6, self.HIDDEN + self.HIDDEN // 32)):
+            done = self.bench("--json", *options, environment={"UCX_TLS": "tcp,self"})
+            self.assert_done(done)
+            record = json.loads(done.stdout)
+            self.assertEqual(record["network_bytes"]["formula"], pairs * self.bytes_between_two(message))
+            self.assertEqual(record["backend"], "shmem")
+            self.assertEqual(record["policy"]["direct_peers_of_rank_0"], 0)
+            self.assertEqual(record["time_us"]["iterations"], 5)
+            self.assertGreater(record["plain_put"]["time_us"]["iterations"], 0)
+
+    def test_only_ranks_of_other_nodes_count(self):
+        done = self.bench("--json")
+        self.assert_done(done)
+        self.assertEqual(json.loads(done.stdout)["network_bytes"], {"formula": 0})
+        done = self.bench("--json", "--nodes", 2)  # ranks 0 and 1, and rank 2
+        self.assert_done(done)
+        self.assertEqual(json.loads(done.stdout)["network_bytes"]["formula"],
+                         4 * self.bytes_between_two(2 * self.HIDDEN))
+
+    def test_records_and_table(self):
+        path = self.folder / "records.jsonl"
+        done = self.bench("--output", path, "--operation", "dispatch,combine,encode")
+        self.assert_done(done)
+        self.assertIn("x put", done.stdout)
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual([record["operation"] for record in records], ["dispatch", "combine", "encode"])
+
+    def test_baseline_is_refused(self):
+        done = self.bench("--baseline")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--baseline", done.stderr)
+
+
+class DemoAndInfoTestCase(ProcessesTestCase):
+    def test_demo(self):
+        done = oshrun(4, "demo", "--json", "--svg", self.folder / "demo.svg")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["backend"], "shmem")
+        self.assertTrue(all(line["ok"] for line in report["formats"]))
+        self.assertTrue((self.folder / "demo.svg").exists())
+
+    def test_demo_text_is_read_by_the_first_process(self):
+        done = oshrun(4, "demo", "--text", self.folder / "nothing.txt", "--svg", self.folder / "demo.svg")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("ferry: --text"), 1)
+        self.assertFalse((self.folder / "demo.svg").exists())
+
+    def test_info(self):
+        done = oshrun(3, "info", "--backend", "shmem", "--json", "--ranks", 3, "--experts", 8, "--top-k", 2,
+                      "--hidden", 64)
+        self.assert_done(done)
+        report = json.loads(done.stdout)
+        self.assertIn("sent messages", [line["region"] for line in report["exchange_memory"]])
