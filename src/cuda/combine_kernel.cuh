@@ -3,7 +3,6 @@
 #pragma once
 
 #include "cuda/kernel_params.h"
-#include "cuda/peer_fabric.cuh"
 #include "cuda/round_clock.cuh"
 #include "cuda/send_results.cuh"
 #include "cuda/team_rows.cuh"
@@ -18,8 +17,8 @@ struct CombineTeam {
 };
 inline constexpr std::size_t kCombineSharedBytes = (kMostTeams * sizeof(CombineTeam) + 127) / 128 * 128;
 
-__device__ inline void combine_share(const CombineParams& p, const TeamGroup& g, PeerFabric& fabric, Epoch epoch,
-                                     CombineTeam& team) {
+template <Fabric F>
+__device__ void combine_share(const CombineParams& p, const TeamGroup& g, F& fabric, Epoch epoch, CombineTeam& team) {
   for (int i = g.thread(); i < kMaxRanksPerNode; i += g.size()) team.bytes[i] = 0;
   g.sync();
   const int blocks = static_cast<int>(gridDim.x);
@@ -37,6 +36,7 @@ __device__ inline void combine_share(const CombineParams& p, const TeamGroup& g,
                   {index - p.roles.first_receiver, teams - p.roles.first_receiver}, starts, p.in, p.out, team.scratch);
 }
 
+template <Fabric F>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const TeamGroup team(p.roles.team_threads);
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   DeviceState& state = *p.links.state;
   const Epoch epoch = read_epoch(state, false);
   if (all.any(load_relaxed(state.failed) != 0)) return;
-  PeerFabric fabric(p.links, p.plan.map.result_bytes());
+  F fabric(p.links, p.plan, p.plan.map.result_bytes());
   fabric.use_rings(memory + kCombineSharedBytes, team);
   combine_share(p, team, fabric, epoch, reinterpret_cast<CombineTeam*>(memory)[team.team()]);
   ptx::let_next_kernel_launch();

@@ -10,7 +10,7 @@
 namespace ferry::cuda {
 
 CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
-                           DeviceHeaps heaps)
+                           const Launchers& launchers, DeviceHeaps heaps)
     : device_(device),
       rank_(rank),
       shape_(shape),
@@ -19,9 +19,10 @@ CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const Excha
       heaps_(std::move(heaps)),
       record_memory_(sizeof(HostRecord)),
       record_(static_cast<HostRecord*>(record_memory_.data())),
-      launcher_(find_dispatch_launcher(options.format.name())) {
+      dispatch_launcher_(launchers.find_dispatch(options.format.name())),
+      combine_launcher_(launchers.combine) {
   const DeviceScope scope(device);
-  if (launcher_ == nullptr)
+  if (dispatch_launcher_ == nullptr)
     refuse(ErrorKind::unsupported, rank, "no GPU kernel for the format {}; give one of all_formats()",
            options.format.name());
   plan_.shape = protocol_shape(shape, options, rank);
@@ -111,8 +112,9 @@ void CudaExchange::prepare_kernels() {
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, device_, most_shared);
-  dispatch_blocks_per_multiprocessor_ = launcher_->prepare(kThreads, dispatch_shared_bytes(plan_, ranking_.warps));
-  combine_blocks_per_multiprocessor_ = prepare_combine(kThreads, combine_shared_bytes(plan_));
+  dispatch_blocks_per_multiprocessor_ =
+      dispatch_launcher_->prepare(kThreads, dispatch_shared_bytes(plan_, ranking_.warps));
+  combine_blocks_per_multiprocessor_ = combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_));
 }
 
 Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
@@ -197,8 +199,8 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   const DispatchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), num_tokens_,
                                                 likely_arrivals(), parts, params.sends, params.receives);
   params.roles = policy.roles;
-  launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_.warps),
-                    static_cast<cudaStream_t>(call.stream));
+  dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_.warps),
+                             static_cast<cudaStream_t>(call.stream));
 }
 
 void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {
@@ -215,7 +217,7 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), num_tokens_,
                                               likely_arrivals(), params.sends, params.receives);
   params.roles = policy.roles;
-  launch_combine(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
+  combine_launcher_.launch(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }
 
 void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {

@@ -22,7 +22,7 @@ using DeviceHeaps = std::vector<std::shared_ptr<std::byte>>;
 class CudaExchange final : public ExchangeBackend {
  public:
   CudaExchange(int device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
-               DeviceHeaps heaps);
+               const Launchers& launchers, DeviceHeaps heaps);
   ~CudaExchange() override;
 
   void dispatch_async(const DispatchInput& in, const CallOptions& call) override;
@@ -80,7 +80,8 @@ class CudaExchange final : public ExchangeBackend {
   std::unique_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
   PinnedMemory record_memory_;
   HostRecord* record_ = nullptr;
-  const DispatchLauncher* launcher_ = nullptr;
+  const DispatchLauncher* dispatch_launcher_ = nullptr;
+  CombineLauncher combine_launcher_;
   DeviceEvent stream_probe_;
   int multiprocessors_ = 0;
   int dispatch_blocks_per_multiprocessor_ = 0;

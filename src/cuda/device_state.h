@@ -34,7 +34,7 @@ struct DeviceState {
   DeviceWord<std::uint32_t> bad_ids[2];  // by parity of the round before: what ranking met so far
 };
 
-// What a PeerFabric needs, by value in a kernel's parameter.
+// What a fabric needs, by value in a kernel's parameter.
 struct PeerLinks {
   int rank = 0;
   int size = 0;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cuda/kernel_params.h"
-#include "cuda/peer_fabric.cuh"
 #include "cuda/ranking.cuh"
 #include "cuda/round_clock.cuh"
 #include "cuda/row_starts.cuh"
@@ -57,7 +56,8 @@ __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory
   return starts;
 }
 
-__device__ inline bool rank_part(const DispatchBlock& b, PeerFabric& fabric) {
+template <Fabric F>
+__device__ bool rank_part(const DispatchBlock& b, F& fabric) {
   Ranker ranker(b.all, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
   ranker.count();
   if (!ranker.learn_from_other_parts(fabric)) return false;
@@ -65,8 +65,8 @@ __device__ inline bool rank_part(const DispatchBlock& b, PeerFabric& fabric) {
   return true;
 }
 
-template <TokenFormat Fmt>
-__device__ void send_share(const DispatchBlock& b, PeerFabric& fabric) {
+template <TokenFormat Fmt, Fabric F>
+__device__ void send_share(const DispatchBlock& b, F& fabric) {
   const TeamGroup team(b.p.roles.send_team_threads);
   DispatchTeam& shared = b.teams[team.team()];
   fabric.use_rings(b.memory, team);
@@ -76,8 +76,8 @@ __device__ void send_share(const DispatchBlock& b, PeerFabric& fabric) {
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
-__device__ inline void count_received(const DispatchParams& p, const TeamGroup& g, const PeerFabric& fabric,
-                                      Epoch epoch) {
+template <Fabric F>
+__device__ void count_received(const DispatchParams& p, const TeamGroup& g, const F& fabric, Epoch epoch) {
   const int experts = p.plan.local_experts();
   for (int i = g.thread(); i < p.plan.shape.ranks * experts; i += g.size()) {
     if (p.plan.masked[i / experts] != 0) continue;
@@ -87,8 +87,8 @@ __device__ inline void count_received(const DispatchParams& p, const TeamGroup& 
   }
 }
 
-template <TokenFormat Fmt>
-__device__ bool lay_out_share(const DispatchBlock& b, PeerFabric& fabric) {
+template <TokenFormat Fmt, Fabric F>
+__device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   if (!await_routing(p.plan, fabric, b.all, b.epoch)) return false;
   const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
@@ -110,8 +110,8 @@ __device__ bool lay_out_share(const DispatchBlock& b, PeerFabric& fabric) {
   return ok;
 }
 
-template <TokenFormat Fmt>
-__device__ void play_roles(const DispatchBlock& b, PeerFabric& fabric) {
+template <TokenFormat Fmt, Fabric F>
+__device__ void play_roles(const DispatchBlock& b, F& fabric) {
   bool ok = true;
   if (b.ranks()) ok = rank_part(b, fabric);
   if (b.p.sends && b.index() == 0 && ok)
@@ -121,7 +121,7 @@ __device__ void play_roles(const DispatchBlock& b, PeerFabric& fabric) {
   if (ok && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
 
-template <TokenFormat Fmt>
+template <TokenFormat Fmt, Fabric F>
 __global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const TeamGroup all;
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_cons
   const Epoch epoch = read_epoch(*p.links.state, p.sends);
   const bool broken = all.any(load_relaxed(p.links.state->failed) != 0);
   if (p.sends && all.thread() == all.size() - 1) say_started(*p.links.state);
-  PeerFabric fabric(p.links, p.plan.map.message_bytes());
+  F fabric(p.links, p.plan, p.plan.map.message_bytes());
   const DispatchBlock block{p, all, epoch, teams, memory + kDispatchSharedBytes};
   if (!broken) play_roles<Fmt>(block, fabric);
   all.sync();

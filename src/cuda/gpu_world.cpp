@@ -70,7 +70,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map, std::move(heaps));
+    exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map, launchers(), std::move(heaps));
   };
   together(make, options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
   if (!staged_) return exchange;

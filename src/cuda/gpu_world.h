@@ -24,6 +24,9 @@ class GpuWorld : public World {
   // (I13), and held by all (I16). Collective.
   virtual DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
 
+  // The kernels that reach those heaps.
+  virtual Launchers launchers() const { return peer_launchers(); }
+
   // Whether some ranks are reached by puts only, from send buffers.
   virtual bool is_staged() const { return false; }
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <string>
 
-#include "cuda/combine_kernel.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/peer_fabric.cuh"
 
 namespace ferry::cuda {
 
@@ -18,7 +18,7 @@ void cuda_check(cudaError_t status, const char* call) {
               std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 
-const DispatchLauncher* find_dispatch_launcher(const char* format) {
+static const DispatchLauncher* find_peer_dispatch(const char* format) {
   static const std::array<DispatchLauncher, 8> kLaunchers = {
       bf16_launcher(),  fp8_block128_launcher(), fp8_block128_ue8m0_launcher(),
       mxfp8_launcher(), mxfp6_e2m3_launcher(),   mxfp6_e3m2_launcher(),
@@ -28,14 +28,7 @@ const DispatchLauncher* find_dispatch_launcher(const char* format) {
   return nullptr;
 }
 
-int prepare_combine(int threads, std::size_t shared_bytes) {
-  return prepare_kernel(&combine_kernel, threads, shared_bytes);
-}
-
-void launch_combine(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
-                    cudaStream_t stream) {
-  launch(&combine_kernel, params, policy.blocks, shared_bytes, stream);
-}
+Launchers peer_launchers() { return {&find_peer_dispatch, combine_launcher<PeerFabric>()}; }
 
 int ranking_part_tokens(const Shape& shape) {
   constexpr int kEntries = 2048;  // a few turns of every warp

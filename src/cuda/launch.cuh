@@ -1,6 +1,7 @@
-// The launcher of one format's dispatch kernel; instances/<format>.cu makes it.
+// The launchers of the kernels over a fabric; instances/<format>.cu makes those of one format.
 #pragma once
 
+#include "cuda/combine_kernel.cuh"
 #include "cuda/dispatch_kernel.cuh"
 #include "cuda/launch.h"
 
@@ -33,17 +34,26 @@ void launch(void (*kernel)(Params), const Params& params, int blocks, std::size_
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
 }
 
-template <TokenFormat Fmt>
+template <TokenFormat Fmt, Fabric F>
 DispatchLauncher dispatch_launcher() {
   return {Fmt{}.name(),
           [](int threads, std::size_t shared_bytes) {
-            return prepare_kernel(&dispatch_kernel<Fmt>, threads, shared_bytes);
+            return prepare_kernel(&dispatch_kernel<Fmt, F>, threads, shared_bytes);
           },
           [](const DispatchParams& params, const DispatchPolicy& policy, std::size_t shared_bytes,
-             cudaStream_t stream) { launch(&dispatch_kernel<Fmt>, params, policy.blocks, shared_bytes, stream); }};
+             cudaStream_t stream) { launch(&dispatch_kernel<Fmt, F>, params, policy.blocks, shared_bytes, stream); }};
 }
 
-// One per format, each in a file of its own so that they build side by side.
+template <Fabric F>
+CombineLauncher combine_launcher() {
+  return {
+      [](int threads, std::size_t shared_bytes) { return prepare_kernel(&combine_kernel<F>, threads, shared_bytes); },
+      [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
+        launch(&combine_kernel<F>, params, policy.blocks, shared_bytes, stream);
+      }};
+}
+
+// PeerFabric's, one per format, each in a file of its own so that they build side by side.
 DispatchLauncher bf16_launcher();
 DispatchLauncher fp8_block128_launcher();
 DispatchLauncher fp8_block128_ue8m0_launcher();

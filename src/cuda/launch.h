@@ -19,12 +19,19 @@ struct DispatchLauncher {
                  cudaStream_t stream);
 };
 
-// Null where this build has no kernel for the format.
-const DispatchLauncher* find_dispatch_launcher(const char* format);
+struct CombineLauncher {
+  int (*prepare)(int threads, std::size_t shared_bytes);
+  void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
+                 cudaStream_t stream);
+};
 
-int prepare_combine(int threads, std::size_t shared_bytes);
-void launch_combine(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
-                    cudaStream_t stream);
+// The kernels over one fabric.
+struct Launchers {
+  const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
+  CombineLauncher combine;
+};
+// Over PeerFabric.
+Launchers peer_launchers();
 
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
 std::size_t dispatch_shared_bytes(const Plan& plan, int ranking_warps);

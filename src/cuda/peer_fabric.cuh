@@ -43,7 +43,7 @@ class PeerFabric {
   static constexpr int kRing = 1;     // buffers of a team: free again when the copy engine has read them
   static constexpr int kPending = 3;  // messages of a team that have left and are not signalled yet
 
-  __device__ PeerFabric(const PeerLinks& links, std::size_t buffer_bytes)
+  __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
       : links_(links), buffer_bytes_(buffer_bytes) {}
   // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
   __device__ void use_rings(std::byte* rings, const TeamGroup& team) {

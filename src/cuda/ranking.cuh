@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "cuda/kernel_params.h"
-#include "cuda/peer_fabric.cuh"
 #include "cuda/team_group.cuh"
 #include "cuda/token_scratch.cuh"
 #include "protocol/dispatch.h"
@@ -113,9 +112,11 @@ class Ranker {
   // Counts this part; the counters then hold what comes before each warp within it.
   __device__ void count();
   // What comes before this part, and in all, from the other blocks. False: a block did not come.
-  __device__ bool learn_from_other_parts(PeerFabric& fabric);
+  template <class F>
+  __device__ bool learn_from_other_parts(F& fabric);
   // Entries to every rank; from the first part also header and counts. I2: then the part's word.
-  __device__ void publish(PeerFabric& fabric, std::uint64_t* bytes_sent);
+  template <Fabric F>
+  __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
  private:
   __device__ bool exists(int turn) const {
@@ -128,8 +129,10 @@ class Ranker {
   __device__ int cache_index(int turn) const { return lanes_.index(turn - first_turn_, lane_); }
   __device__ bool is_cached(int turn) const { return (turn - first_turn_ + 1) * lanes_.used <= ranking_.cached; }
   __device__ RankedEntry route(int turn, std::int64_t id, bool report) const;
-  __device__ void store_entries(PeerFabric& fabric);
-  __device__ void store_counts(PeerFabric& fabric);
+  template <class F>
+  __device__ void store_entries(F& fabric);
+  template <class F>
+  __device__ void store_counts(F& fabric);
 
   const TeamGroup& g_;
   const Plan& plan_;
@@ -192,7 +195,8 @@ __device__ inline void Ranker::count() {
   g_.sync();
 }
 
-__device__ inline bool Ranker::learn_from_other_parts(PeerFabric& fabric) {
+template <class F>
+__device__ bool Ranker::learn_from_other_parts(F& fabric) {
   if (parts_ == 1) return true;
   bool ok = true;
   if (g_.thread() == 0) store_release(ranking_.part_done[part_], epoch_);
@@ -214,7 +218,8 @@ __device__ inline bool Ranker::learn_from_other_parts(PeerFabric& fabric) {
   return true;
 }
 
-__device__ inline void Ranker::store_entries(PeerFabric& fabric) {
+template <class F>
+__device__ void Ranker::store_entries(F& fabric) {
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
   float next = weight_at(run_.first);
   for (int turn = run_.first; turn < run_.end; ++turn) {
@@ -238,7 +243,8 @@ __device__ inline void Ranker::store_entries(PeerFabric& fabric) {
   }
 }
 
-__device__ inline void Ranker::store_counts(PeerFabric& fabric) {
+template <class F>
+__device__ void Ranker::store_counts(F& fabric) {
   const std::size_t counts = plan_.map.counts(epoch_, plan_.rank);
   for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) {
     const int owner = owner_of(plan_.shape, expert);
@@ -250,7 +256,8 @@ __device__ inline void Ranker::store_counts(PeerFabric& fabric) {
       fabric.store(peer, plan_.map.header(epoch_, plan_.rank), static_cast<std::uint32_t>(in_.num_tokens));
 }
 
-__device__ inline void Ranker::publish(PeerFabric& fabric, std::uint64_t* bytes_sent) {
+template <Fabric F>
+__device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
   store_entries(fabric);
   if (part_ == 0) store_counts(fabric);
   // A block that ranks the whole table says so for every part that others may wait for.

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cuda/device_state.h"
-#include "cuda/peer_fabric.cuh"
 #include "cuda/team_group.cuh"
+#include "protocol/round.h"
 
 namespace ferry::cuda {
 
@@ -17,7 +17,8 @@ __device__ inline Epoch read_epoch(DeviceState& state, bool begins) {
 __device__ inline void say_started(DeviceState& state) { fetch_add_ordered(state.started, std::uint64_t{1}); }
 
 // By one thread of the first block. False: a block did not start, which a resident one does.
-__device__ inline bool move_on(DeviceState& state, PeerFabric& fabric, Epoch epoch) {
+template <class F>
+__device__ bool move_on(DeviceState& state, F& fabric, Epoch epoch) {
   const std::uint64_t all = state.started_before + gridDim.x;
   if (!fabric.wait_for_block(state.started, all, Phase::routing)) return false;
   state.started_before = all;

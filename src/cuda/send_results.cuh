@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "cuda/kernel_params.h"
-#include "cuda/peer_fabric.cuh"
 #include "cuda/team_rows.cuh"
 #include "cuda/token_scratch.cuh"
 #include "protocol/combine.h"
@@ -45,17 +44,18 @@ __device__ inline void look_ahead(const TeamGroup& g, const CombineArgs& in, con
 }
 
 // I7
-__device__ inline void deliver(const Plan& plan, PeerFabric& fabric, const TeamGroup& g, Epoch epoch, TokenAt at,
-                               int index, const std::byte* made_at, std::uint64_t* bytes_sent) {
+template <Fabric F>
+__device__ void deliver(const Plan& plan, F& fabric, const TeamGroup& g, Epoch epoch, TokenAt at, int index,
+                        const std::byte* made_at, std::uint64_t* bytes_sent) {
   fabric.put_then_signal(g, at.source, plan.map.result(at.token, index), made_at, plan.map.result_bytes(),
                          plan.map.result_arrived(at.token, index), epoch);
   if (g.thread() == 0) bytes_sent[at.source] += plan.map.result_bytes();
 }
 
 // Relies on I8 and I18, as the generic one.
-__device__ inline void send_kept_results(const Plan& plan, PeerFabric& fabric, const TeamGroup& g, Epoch epoch,
-                                         Block block, const KeptRows& kept, const CombineArgs& in,
-                                         std::uint64_t* bytes_sent) {
+template <Fabric F>
+__device__ void send_kept_results(const Plan& plan, F& fabric, const TeamGroup& g, Epoch epoch, Block block,
+                                  const KeptRows& kept, const CombineArgs& in, std::uint64_t* bytes_sent) {
   RowStarts starts;
   starts.tokens = kept.tokens;
   const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
