@@ -56,7 +56,7 @@ std::string slurm_job(const Environment& environment) {
 }
 
 std::string address_in(const Environment& environment, const ProcessPlace& place) {
-  const std::string own = text_of(environment, "FERRY_ADDRESS");
+  std::string own = text_of(environment, "FERRY_ADDRESS");
   if (!own.empty()) return own;
   const std::string master = text_of(environment, "MASTER_ADDR");
   const std::optional<int> port = number_of(environment, "MASTER_PORT");
