@@ -2,10 +2,11 @@
 // stopped in the middle of what it sends. What each rank saw goes to a file of its own.
 //
 //   fault_rank FOLDER KIND WHERE RANK DEADLINE_MS NODES
-//   KIND   none, kill, or stop; WHERE start, dispatch or combine; RANK the one that it befalls
+//   KIND   none, kill, or stop; WHERE start, dispatch or combine; RANK the one that it befalls; or rounds: one round
+//          after the other until something is wrong
 //
-// FOLDER gets pid.<rank> when a rank starts, ready.<rank> when its first round is done, and seen.<rank>, a JSON object,
-// when it ends with an error. Exit code 0 when all rounds worked, 1 after an error.
+// FOLDER gets ready.<rank> when a rank's first round is done, and seen.<rank>, a JSON object, when it ends with an
+// error. Exit code 0 when all rounds worked, 1 after an error.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -68,6 +69,8 @@ class TrapPages {
   std::size_t bytes_;
   void* memory_;
 };
+
+bool is_befallen(const Options& options) { return options.kind == "kill" || options.kind == "stop"; }
 
 void write_file(const Options& options, const char* name, int rank, const std::string& text) {
   const std::string path = fmt::format("{}/{}.{}", options.folder, name, rank);
@@ -155,7 +158,7 @@ void run(const Options& options, int rank) {
     write_file(options, "ready", rank, "");
     try {
       for (int round = 0; round < 2; ++round)
-        mine.run_round(round == 0 && options.kind != "none" && options.rank == rank);
+        mine.run_round(round == 0 && is_befallen(options) && options.rank == rank);
     } catch (const ferry::PeerMissing& error) {
       const double seconds = mine.seconds_in_call();
       write_file(
@@ -176,7 +179,6 @@ int main(int argc, char** argv) {
   const Options options{argv[1],           argv[2], argv[3], std::atoi(argv[4]), milliseconds(std::atoi(argv[5])),
                         std::atoi(argv[6])};
   const int rank = std::atoi(number);
-  write_file(options, "pid", rank, std::to_string(getpid()));
   if (options.where == "start" && options.rank == rank) kill(getpid(), SIGKILL);
   const Clock::time_point began = Clock::now();
   try {

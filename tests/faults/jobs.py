@@ -7,8 +7,10 @@ import tempfile
 import time
 import unittest
 
+BINARY = os.environ["FERRY_BINARY"]
 OSHRUN = os.environ["FERRY_OSHRUN"]
 FAULT_RANK = os.environ["FERRY_FAULT_RANK"]
+LOSE_IN_PRODUCT = os.environ["FERRY_LOSE_IN_PRODUCT"]
 RECORD_EXIT = pathlib.Path(__file__).with_name("record_exit.sh")
 
 DEADLINE = 1.5  # seconds, of every wait
@@ -64,7 +66,8 @@ class Job:
 
     def said(self):
         self.output.seek(0)
-        return self.output.read()
+        ranks = [rank for rank in range(self.ranks) if self.has("said", rank)]
+        return self.output.read() + "".join(f"\nrank {rank}: {self.read('said', rank)}" for rank in ranks)
 
     def close(self):
         """Ends what is left, by its process id."""

@@ -1,0 +1,68 @@
+"""`ferry layer` loses a process in the middle of its work: the others end with an error that names it, and leave no
+file behind."""
+import os
+import signal
+import time
+import unittest
+
+import numpy as np
+
+from jobs import BINARY, LOSE_IN_PRODUCT, RANKS, TCP, FaultTestCase
+
+DEADLINE = 2  # seconds: longer than the experts of a round take here
+TOKENS = 3 * RANKS * 4096  # a rank's rounds take at most 4096 tokens
+PRODUCT = 120  # of a rank, in the second round: each has 2 experts of 8192 rows, 512 in a run of three products
+
+
+class LayerTestCase(FaultTestCase):
+    def options(self):
+        """A layer of three rounds and little work."""
+        rng = np.random.default_rng(1)
+        normal = lambda *shape: rng.standard_normal(shape, dtype=np.float32)
+        ids = (np.arange(TOKENS)[:, None] + 2 * np.arange(4)) % 8
+        arrays = {"tokens": normal(TOKENS, 32), "topk-ids": ids.astype(np.int32), "gate-up": normal(8, 64, 32),
+                  "topk-weights": np.full((TOKENS, 4), 0.25, np.float32), "down": normal(8, 32, 32)}
+        options = ["--backend", "shmem", "--ranks", RANKS, "--deadline", DEADLINE]
+        for name, array in arrays.items():
+            np.save(self.folder / f"{name}.npy", array)
+            options += [f"--{name}", self.folder / f"{name}.npy"]
+        return options
+
+    def start_layer(self, options, lose=-1, **settings):
+        self.written = self.folder / "written"
+        self.written.mkdir()
+        with_fault = ["env", f"LD_PRELOAD={LOSE_IN_PRODUCT}", f"FERRY_LOSE_RANK={lose}",
+                      f"FERRY_LOSE_PRODUCT={PRODUCT}"]
+        return self.start([*with_fault, BINARY, "layer", *options, "--output", self.written / "y.npy"], **settings)
+
+    def assert_lost(self, job, victim):
+        job.wait_for("exit", [victim])
+        lost = time.monotonic()
+        self.assertEqual(job.exit_code(victim), 128 + signal.SIGKILL, job.said())
+        survivors = [rank for rank in range(RANKS) if rank != victim]
+        job.wait_for("exit", survivors)
+        self.assertLess(time.monotonic() - lost, DEADLINE + 1.5)  # half a second more for what they had to do
+        for rank in survivors:
+            self.assertEqual(job.exit_code(rank), 1, job.said())
+            self.assertRegex(job.read("said", rank), f"(?m)^ferry: .*rank {victim} did not")
+        self.assertEqual(list(self.written.iterdir()), [])
+        job.finish()
+
+    def test_loses_a_process(self):
+        self.assert_lost(self.start_layer(self.options(), lose=2), 2)
+
+    def test_loses_the_process_that_writes(self):
+        self.assert_lost(self.start_layer(self.options(), lose=0), 0)
+
+    def test_loses_a_process_over_tcp(self):
+        self.assert_lost(self.start_layer(self.options(), lose=2, environment=TCP), 2)
+
+    def test_loses_nobody(self):
+        """So the errors of the other tests come from the fault."""
+        job = self.start_layer(self.options())
+        self.assertEqual(job.finish(), 0, job.said())
+        self.assertEqual([path.name for path in self.written.iterdir()], ["y.npy"])
+
+
+if __name__ == "__main__":
+    unittest.main()
