@@ -11,9 +11,9 @@ HostWaits::HostWaits(int rank, int ranks, const SignalWord* abort_words, const s
 
 bool HostWaits::has_abort() const {
   if (load_relaxed(failed_) != 0) return true;  // another worker of this rank failed
-  for (int peer = 0; peer < ranks_; ++peer)
-    if (masked_[peer] == 0 && ends_waits(load_relaxed(abort_words_[peer]))) return true;
-  return false;
+  return !first_abort(ranks_, [this](int peer) {
+            return masked_[peer] != 0 ? Epoch{0} : load_relaxed(abort_words_[peer]);
+          }).nobody();
 }
 
 void HostWaits::note_waited(int peer, Clock::duration time) {
@@ -27,12 +27,12 @@ void HostWaits::note_failure(Waited waited, const WaitSite& site, Epoch seen, Ep
   if (load_relaxed(failed_) != 0) return;
   failure_ = {site.operation, site.phase, rank_, site.peer, rank_, site.token, seen, wanted};
   waited_for_ = site.peer;
-  for (int peer = 0; waited == Waited::aborted && peer < ranks_; ++peer) {
-    const Epoch value = masked_[peer] != 0 ? 0 : load_acquire(abort_words_[peer]);
-    if (!ends_waits(value)) continue;
-    failure_.missing_rank = rank_waited_for(value);
-    failure_.reported_by = peer;
-    break;
+  const FirstAbort first = first_abort(waited == Waited::aborted ? ranks_ : 0, [this](int peer) {
+    return masked_[peer] != 0 ? Epoch{0} : load_acquire(abort_words_[peer]);
+  });
+  if (!first.nobody()) {
+    failure_.missing_rank = first.waited_for;
+    failure_.reported_by = first.reported_by;
   }
   store_release(failed_, std::uint32_t{1});
 }

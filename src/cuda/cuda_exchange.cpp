@@ -136,11 +136,14 @@ void CudaExchange::throw_if_reported() {
   }
   if (load_acquire(record_->has_bad_id) != 0) {
     store_release(record_->has_bad_id, 0u);
+    const std::uint32_t others = record_->num_bad - 1;
     refuse(ErrorKind::invalid_argument, rank_,
            "topk_ids[{}, {}] of an earlier dispatch is {}; it must be -1 (no expert) or 0 to {}, and distinct in a "
-           "token. It "
-           "counted as -1",
-           record_->bad_token, record_->bad_k, record_->bad_id, shape_.experts - 1);
+           "token. It counted as -1{}",
+           record_->bad_token, record_->bad_k, record_->bad_id, shape_.experts - 1,
+           others == 0
+               ? ""
+               : fmt::format(", and so did {} other bad id{} of that dispatch", others, others == 1 ? "" : "s"));
   }
 }
 

@@ -16,7 +16,8 @@ struct HostRecord {
   WaitRecord wait;
   SystemWord<std::uint32_t> failed;
   SystemWord<std::uint32_t> has_bad_id;
-  std::int32_t bad_token;
+  std::uint32_t num_bad;   // ids of that dispatch
+  std::int32_t bad_token;  // of one of them
   std::int32_t bad_k;
   std::int64_t bad_id;
 };

@@ -11,6 +11,7 @@
 #include "cuda/team_group.cuh"
 #include "protocol/fabric.h"
 #include "protocol/round.h"
+#include "shared/abort_word.h"
 #include "shared/copy.h"
 #include "shared/wait.h"
 
@@ -141,6 +142,9 @@ class PeerFabric {
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
   }
+  __device__ const SignalWord& abort_of(int peer) const {
+    return reinterpret_cast<const SignalWord*>(local(links_.abort_words))[peer];
+  }
   template <Scope S>
   __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site);
   // I12: for a message whose copy is complete. Each thread has the words of its own copies.
@@ -203,15 +207,15 @@ __device__ bool PeerFabric::wait_on(const Shared<Epoch, S>& watched, Epoch targe
 
 __device__ inline bool PeerFabric::has_abort() const {
   if (load_relaxed(links_.state->failed) != 0) return true;
-  const auto* words = reinterpret_cast<const SignalWord*>(local(links_.abort_words));
-  for (int peer = 0; peer < links_.size; ++peer)
-    if (links_.masked[peer] == 0 && load_relaxed(words[peer]) != 0) return true;
-  return false;
+  return !first_abort(links_.size, [this](int peer) {
+            return links_.masked[peer] != 0 ? Epoch{0} : load_relaxed(abort_of(peer));
+          }).nobody();
 }
 
 static_assert(Fabric<PeerFabric>);
 
-// I10: the first to fail writes the record and tells every peer the culprit, which a victim takes from the abort word.
+// I10: the first to fail tells every peer, and its own memory, whom it waited for; the host follows these words to the
+// culprit once the record says that there is one.
 __device__ inline void PeerFabric::fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted) {
   if (fetch_add_ordered(links_.state->failed, 1u) != 0) return;
   WaitRecord record;
@@ -223,19 +227,18 @@ __device__ inline void PeerFabric::fail(Waited waited, const WaitSite& site, Epo
   record.token = site.token;
   record.epoch_seen = seen;
   record.epoch_wanted = wanted;
-  const auto* words = reinterpret_cast<const SignalWord*>(local(links_.abort_words));
-  for (int peer = 0; waited == Waited::aborted && peer < links_.size; ++peer) {
-    const Epoch value = links_.masked[peer] != 0 ? 0 : load_acquire(words[peer]);
-    if (value == 0) continue;
-    record.missing_rank = static_cast<std::int32_t>(value & 0xFFFF) - 1;
-    record.reported_by = peer;
-    break;
+  const FirstAbort first = first_abort(waited == Waited::aborted ? links_.size : 0, [this](int peer) {
+    return links_.masked[peer] != 0 ? Epoch{0} : load_acquire(abort_of(peer));
+  });
+  if (!first.nobody()) {
+    record.missing_rank = first.waited_for;
+    record.reported_by = first.reported_by;
   }
   links_.record->wait = record;
-  store_release(links_.record->failed, 1u);
-  const Epoch value = wanted << 16 | static_cast<Epoch>(record.missing_rank + 1);
+  const Epoch value = abort_word(wanted, waited == Waited::aborted, site.peer);
   for (int peer = 0; peer < links_.size; ++peer)
-    if (peer != links_.rank && links_.masked[peer] == 0) store_release(word_at(peer, links_.my_abort_word), value);
+    if (links_.masked[peer] == 0) store_release(word_at(peer, links_.my_abort_word), value);
+  store_release(links_.record->failed, 1u);
 }
 
 }  // namespace ferry::cuda

@@ -14,13 +14,12 @@
 
 namespace ferry::cuda {
 
-// The first of a round; the counter of the next one is cleared meanwhile (round_clock.cuh).
+// One of a round; the counter of the next one is cleared meanwhile (round_clock.cuh).
 __device__ inline void report_bad_id(const RankingArgs& ranking, Epoch epoch, int token, int k, std::int64_t id) {
   if (fetch_add_relaxed(ranking.state->bad_ids[epoch & 1], 1u) != 0) return;
   ranking.record->bad_token = token;
   ranking.record->bad_k = k;
   ranking.record->bad_id = id;
-  store_release(ranking.record->has_bad_id, 1u);
 }
 
 // How the entries are dealt out: a turn of a warp is as many whole tokens as fit its lanes, a warp has consecutive
@@ -109,6 +108,8 @@ class Ranker {
     run_.end = warp < warps_ ? min(run_.first + each, first_turn_ + turns) : run_.first;
   }
 
+  // By one thread, once all parts are counted: tells the host.
+  __device__ void report_bad_ids() const;
   // Counts this part; the counters then hold what comes before each warp within it.
   __device__ void count();
   // What comes before this part, and in all, from the other blocks. False: a block did not come.
@@ -218,6 +219,13 @@ __device__ bool Ranker::learn_from_other_parts(F& fabric) {
   return true;
 }
 
+__device__ inline void Ranker::report_bad_ids() const {
+  const std::uint32_t bad = load_relaxed(ranking_.state->bad_ids[epoch_ & 1]);
+  if (bad == 0) return;
+  ranking_.record->num_bad = bad;
+  store_release(ranking_.record->has_bad_id, 1u);
+}
+
 template <class F>
 __device__ void Ranker::store_entries(F& fabric) {
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
@@ -266,6 +274,7 @@ __device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
     signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, part_ + i), epoch_,
                            plan_.masked);
   if (part_ != 0) return;
+  if (g_.thread() == 0) report_bad_ids();
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
     if (peer != plan_.rank && plan_.masked[peer] == 0)
       bytes_sent[peer] += static_cast<std::size_t>(in_.num_tokens) * plan_.shape.top_k * sizeof(RoutingEntry) +

@@ -19,6 +19,20 @@ FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool told, int waited_for) {
 FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & kToldToGiveUp) == 0; }
 FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kToldToGiveUp - 1)) - 1; }
 
+// The first rank whose word ends the others' waits, and whom it waited for; nobody: none does.
+struct FirstAbort {
+  int reported_by = -1;
+  int waited_for = -1;
+  FERRY_HD bool nobody() const { return reported_by < 0; }
+};
+// `word_of(rank)` gives a rank's abort word, or 0 where it counts for nothing.
+template <class WordOf>
+FERRY_HD FirstAbort first_abort(int ranks, const WordOf& word_of) {
+  for (int rank = 0; rank < ranks; ++rank)
+    if (const Epoch word = word_of(rank); ends_waits(word)) return {rank, rank_waited_for(word)};
+  return {};
+}
+
 // I10: several ranks wait for each other when one is missing, and any of them may be the first whose deadline passes.
 // Follows their words from `named` to a rank that says nothing, which is the culprit. `word_of(rank)` gives a rank's
 // abort word, or 0 where none came in the time that the others are given to say theirs. `rank` itself waited for

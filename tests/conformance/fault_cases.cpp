@@ -140,6 +140,35 @@ void name_the_culprit(const Backend& backend) {
   });
 }
 
+// Rank 1 waits long for kLost, in combine. Rank 0 needs nothing of kLost there; it waits briefly for rank 1, in the
+// next dispatch. Both must name kLost, though rank 0 waited for rank 1 first.
+void follow_those_who_wait(const Backend& backend) {
+  require_lost_ranks(backend);
+  PlanSettings settings = settings_for("bf16", Reduction::by_rank, kDefaultDeadline);
+  settings.shape = {3, 9, 3, 6, 64};
+  const Plan plan = make_plan(settings);
+  on_ranks(backend, 3, "a rank that waits for one that waits", [&](World& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, settings.shape, settings.options);
+    run_round(exchange, plan, Form::one_call);
+    RankRound round(plan, rank);
+    if (rank == 0)
+      for (std::size_t i = 0; i < round.topk_ids.size(); i += sizeof(std::int32_t))
+        round.topk_ids[i] = static_cast<std::byte>(i / sizeof(std::int32_t) % 3);  // its own experts
+    run_dispatch(exchange, round, Form::one_call);
+    if (rank == kLost) return;
+    round.combine_in.rows = round.out.payload;  // not those of the plan
+    round.combine_in.src_info = {};
+    if (rank == 1) {
+      expect_missing(rank, "combine", kLost, [&] { exchange.combine(round.combine_in, round.combine_out); });
+    } else {
+      exchange.combine(round.combine_in, round.combine_out);
+      expect_missing(rank, "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out, {kShort}); });
+    }
+    expect_refused_from_now_on(exchange, plan, kLost);
+  });
+}
+
 // One exchange goes on when the survivors add the rank that left between rounds to its mask.
 void grow_the_mask(const Backend& backend, Reduction reduction) {
   require_lost_ranks(backend);
@@ -240,6 +269,8 @@ void add_fault_cases(Cases& cases) {
   add("lost_after_a_round", "a rank leaves between rounds", true, "bf16", Reduction::exact, Leaves::after_a_round);
   cases.push_back(
       {"faults/culprit", "a victim names the rank that is missing, not the one that told it", true, name_the_culprit});
+  cases.push_back({"faults/chain", "a rank that waits for one that waits names the one that is missing", true,
+                   follow_those_who_wait});
   cases.push_back({"faults/growing_mask_by_rank", "an exchange goes on without a rank that left between rounds", true,
                    [](const Backend& b) { grow_the_mask(b, Reduction::by_rank); }});
   cases.push_back({"faults/growing_mask_exact", "an exchange goes on without a rank that left between rounds", false,

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 
 namespace ferry {
@@ -45,6 +47,69 @@ TEST(FollowAbortWords, BelievesTheFirstWhereTheyWaitForEachOther) {
 }
 
 TEST(FollowAbortWords, TakesNoRankOutOfRange) { EXPECT_EQ(follow(1, 0, 1, {{1, abort_word(5, false, 99)}}), 1); }
+
+TEST(FirstAbort, PassesOverThoseWhoWereToldAndThoseWhoseWordCountsForNothing) {
+  const auto first_of = [](const std::map<int, Epoch>& words) {
+    return first_abort(6, [&](int rank) { return words.contains(rank) ? words.at(rank) : Epoch{0}; });
+  };
+  EXPECT_TRUE(first_of({}).nobody());
+  EXPECT_TRUE(first_of({{1, abort_word(5, true, 2)}}).nobody());
+  const FirstAbort first = first_of({{1, abort_word(5, true, 2)}, {3, abort_word(5, false, 4)}});
+  EXPECT_FALSE(first.nobody());
+  EXPECT_EQ(first.reported_by, 3);
+  EXPECT_EQ(first.waited_for, 4);
+}
+
+// Four ranks, of which the last is missing; what PeerFabric::fail and HostWaits do, one rank after another.
+struct Survivors {
+  static constexpr int kRanks = 4;
+  static constexpr int kMissing = 3;
+  std::array<int, kMissing> waits_for{};
+  std::array<Epoch, kRanks> words{};
+  std::array<int, kMissing> named{};
+
+  bool all_waits_lead_to_the_missing() const {
+    for (int rank : waits_for) {
+      int steps = 0;
+      for (; rank != kMissing && steps < kRanks; ++steps) rank = waits_for[static_cast<std::size_t>(rank)];
+      if (rank != kMissing) return false;
+    }
+    return true;
+  }
+  void give_up(int rank, bool told) {
+    const int waited_for = waits_for[static_cast<std::size_t>(rank)];
+    const FirstAbort first =
+        first_abort(told ? kRanks : 0, [this](int peer) { return words[static_cast<std::size_t>(peer)]; });
+    named[static_cast<std::size_t>(rank)] = first.nobody() ? waited_for : first.waited_for;
+    words[static_cast<std::size_t>(rank)] = abort_word(7, told, waited_for);
+  }
+  int culprit(int rank) const {
+    return follow_abort_words(named[static_cast<std::size_t>(rank)], rank, waits_for[static_cast<std::size_t>(rank)],
+                              kRanks, [this](int suspect) { return words[static_cast<std::size_t>(suspect)]; });
+  }
+};
+
+TEST(AbortWords, LeadEverySurvivorToTheMissingRankInWhateverOrderTheyGiveUp) {
+  int graphs = 0;
+  for (int graph = 0; graph < 4 * 4 * 4; ++graph) {
+    Survivors ranks;
+    ranks.waits_for = {graph % 4, graph / 4 % 4, graph / 16};
+    if (!ranks.all_waits_lead_to_the_missing()) continue;
+    ++graphs;
+    std::array<int, 3> order{0, 1, 2};
+    do {
+      for (int told = 0; told < 4; ++told) {  // which of the later two gave up because another had
+        Survivors after = ranks;
+        for (int turn = 0; turn < 3; ++turn)
+          after.give_up(order[static_cast<std::size_t>(turn)], turn > 0 && (told >> (turn - 1) & 1) != 0);
+        for (int rank = 0; rank < 3; ++rank)
+          EXPECT_EQ(after.culprit(rank), Survivors::kMissing)
+              << "graph " << graph << ", first " << order[0] << ", told " << told << ", rank " << rank;
+      }
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  EXPECT_EQ(graphs, 16);  // trees of four ranks
+}
 
 }  // namespace
 }  // namespace ferry
