@@ -26,6 +26,7 @@ __device__ void combine_share(const CombineParams& p, const TeamGroup& g, F& fab
   const int index = g.team() * blocks + static_cast<int>(blockIdx.x);
   if (p.sends && index < p.roles.senders) {
     send_kept_results(p.plan, fabric, g, epoch, {index, p.roles.senders}, p.kept, p.in, team.bytes);
+    if (!p.receives) complete_puts(fabric, g);  // I8: combine_async, whose round may be given up
     add_counts(g, p.plan, team.bytes, p.stats.bytes);
   }
   if (!p.receives || index < p.roles.first_receiver) return;

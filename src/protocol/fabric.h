@@ -109,10 +109,26 @@ FERRY_HD bool wait_for_each(F& fabric, const G& g, int count, const WordOf& word
   }
 }
 
+// I15: where a message that may go to ranks without a pointer is made: in a buffer of the fabric, which then copies it
+// to the send buffer where it has to, or else in the send buffer itself.
+template <Fabric F, class G>
+FERRY_HD std::byte* staging_or_send_buffer(F& fabric, const G& g, std::size_t send_buffer) {
+  if constexpr (requires { fabric.next_staging(g); })
+    return fabric.next_staging(g);
+  else
+    return fabric.local(send_buffer);
+}
+
 // All that this group put is on its way, and its signals will follow without further calls.
 template <Fabric F, class G>
 FERRY_HD void finish_puts(F& fabric, const G& g) {
   if constexpr (requires { fabric.finish_puts(g); }) fabric.finish_puts(g);
+}
+
+// All that this group put has landed: what I8 asks for where nothing else waits for it.
+template <Fabric F, class G>
+FERRY_HD void complete_puts(F& fabric, const G& g) {
+  if constexpr (requires { fabric.complete_puts(g); }) fabric.complete_puts(g);
 }
 
 }  // namespace ferry

@@ -86,12 +86,14 @@ class NvshmemFabric {
   // are to go far: the store to this rank's own table is what a whole run of them is put from.
   template <class T>
   __device__ void store(int peer, std::size_t offset, const T& value) {
-    if (is_near(peer))
+    if (is_near(peer)) {
       *reinterpret_cast<T*>(links_.heap[peer] + offset) = value;
-    else if (is_in_table(offset))
-      note_table(offset, sizeof(T));
-    else
-      store_far(peer, offset, value);
+    } else if constexpr (std::is_same_v<T, RoutingEntry>) {
+      note_entry(offset);
+    } else {
+      static_assert(std::is_same_v<T, std::uint32_t>, "a count, or a number of tokens");
+      nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
+    }
   }
 
   // The buffer that is free next: waits until what it held was read.
@@ -130,7 +132,21 @@ class NvshmemFabric {
     return g.all(ok);
   }
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
-    return waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
+    const bool ok = waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
+    // The word has its value, so this returns at once; a network may have to be told to show what came before it (C6).
+    if (ok && !is_near(site.peer)) nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, target);
+    return ok;
+  }
+  // The same for another block of this rank's own.
+  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
+    return waits_.wait(word, target, {Operation::dispatch, phase, links_.rank, -1});
+  }
+
+  // I2: the part of a source's table that has this token's entries; await_routing saw the first part.
+  __device__ bool await_entries(const TeamGroup& g, const Plan& plan, Epoch epoch, int source, int token) {
+    const int part = token / links_.part_tokens;
+    return part == 0 ||
+           wait_at_least(g, plan.map.routed(source, part), epoch, {Operation::dispatch, Phase::routing, source, token});
   }
 
  private:
@@ -146,24 +162,13 @@ class NvshmemFabric {
     nvshmemx_signal_op(signal_at(word), value, NVSHMEM_SIGNAL_SET, peer);
   }
 
-  __device__ bool is_in_table(std::size_t offset) const {
-    return offset >= plan_.map.begin(HeapMap::kTables) && offset < plan_.map.begin(HeapMap::kCounts);
-  }
-  // In steps of 8 bytes, which tables of four billion entries fit.
-  __device__ void note_table(std::size_t offset, std::size_t bytes) {
-    const std::size_t at = offset - plan_.map.begin(HeapMap::kTables);
-    const auto first = static_cast<std::uint32_t>(at / 8);
-    const auto end = static_cast<std::uint32_t>((at + bytes + 7) / 8);
-    table_first_ = first < table_first_ ? first : table_first_;
-    table_end_ = end > table_end_ ? end : table_end_;
+  // In entries from the first table on, which 32 bits count.
+  __device__ void note_entry(std::size_t offset) {
+    const auto entry = static_cast<std::uint32_t>((offset - plan_.map.begin(HeapMap::kTables)) / sizeof(RoutingEntry));
+    table_first_ = entry < table_first_ ? entry : table_first_;
+    table_end_ = entry + 1 > table_end_ ? entry + 1 : table_end_;
   }
   __device__ void put_table();
-  template <class T>
-  __device__ void store_far(int peer, std::size_t offset, const T& value) const {
-    static_assert(sizeof(T) == sizeof(std::uint32_t) && std::is_trivially_copyable_v<T>,
-                  "what is not of a table goes as one word: a count, or a number of tokens");
-    nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
-  }
 
   __device__ std::byte* send_buffer_of(std::size_t offset, int peer) const;
   __device__ void put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
@@ -194,10 +199,10 @@ __device__ inline void NvshmemFabric::put_table() {
   table_end_ = 0;
   if (first >= end) return;
   __syncwarp();
-  std::byte* from = local(plan_.map.begin(HeapMap::kTables) + std::size_t{8} * first);
+  std::byte* from = local(plan_.map.begin(HeapMap::kTables) + first * sizeof(RoutingEntry));
   for (int peer = 0; peer < links_.size; ++peer)
     if (!is_near(peer) && plan_.masked[peer] == 0)
-      nvshmemx_putmem_nbi_warp(from, from, std::size_t{8} * (end - first), peer);
+      nvshmemx_putmem_nbi_warp(from, from, (end - first) * sizeof(RoutingEntry), peer);
 }
 
 // I15: where a message or a result for `offset` of `peer` waits to be read by the network. Its two copies, or the slot
@@ -255,7 +260,7 @@ __device__ inline void NvshmemFabric::put_far(const TeamGroup& g, const int* pee
   int far = 0;
   for (int i = 0; i < count; ++i) {
     if (is_near(peers[i])) continue;
-    if (far++ % warps == warp)
+    if (warps - 1 - far++ % warps == warp)  // the first warps have the bulk copies
       nvshmemx_putmem_signal_nbi_warp(local(offset), source, bytes, signal_at(word), value, NVSHMEM_SIGNAL_SET,
                                       peers[i]);
   }

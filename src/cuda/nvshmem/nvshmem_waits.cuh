@@ -21,7 +21,8 @@ class NvshmemWaits {
   __device__ explicit NvshmemWaits(const PeerLinks& links) : links_(links) {}
 
   // By one thread.
-  __device__ bool wait(const SignalWord& watched, Epoch target, const WaitSite& site) const {
+  template <Scope S>
+  __device__ bool wait(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
     if (load_acquire(watched) >= target) return true;
     DevicePacer pacer(links_.deadline_ns);
     const Waited waited = wait_at_least(

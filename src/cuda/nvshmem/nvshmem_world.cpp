@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cuda/nvshmem/nvshmem_launch.h"
 #include "cuda/process_place.h"
 #include "ferry/cuda/nvshmem_world.h"
 
@@ -55,12 +56,6 @@ std::unique_ptr<ExchangeBackend> NvshmemWorld::make_exchange(const Shape& shape,
         fmt::format("rank {}: skip_a2a sends nothing, so it needs no NVSHMEM; make the exchange on a world of one "
                     "host (make_cuda_process_world)",
                     rank()));
-  if (is_staged())
-    throw Error(
-        ErrorKind::unsupported,
-        fmt::format("rank {}: the kernels of this build reach ranks of one node only, and this world has several; "
-                    "give ranks_per_node = {} where all GPUs reach each other",
-                    rank(), size()));
   return GpuWorld::make_exchange(shape, options);
 }
 
@@ -69,6 +64,8 @@ bool NvshmemWorld::is_staged() const {
     if (!is_of_node(peer)) return true;
   return false;
 }
+
+Launchers NvshmemWorld::launchers() const { return is_staged() ? nvshmem_launchers() : GpuWorld::launchers(); }
 
 DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {

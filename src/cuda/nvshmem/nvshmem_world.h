@@ -31,6 +31,7 @@ class NvshmemWorld final : public GpuWorld {
   bool is_of_node(int peer) const;
   void require_nodes() const;
   bool is_staged() const override;
+  Launchers launchers() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 
   std::shared_ptr<NvshmemJob> job_;

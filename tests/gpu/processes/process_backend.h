@@ -18,8 +18,8 @@ class ProcessBackend {
   ProcessBackend(const ProcessPlace& place, MakeWorld make_world);
 
   conformance::Backend backend(const char* name);
-  // Runs every case whose name begins with `only`; rank 0 prints what came of each. The exit code: 0 where some passed
-  // and none failed. Collective.
+  // Runs every case whose name begins with `only`, or every quick one where that is "quick"; rank 0 prints what came of
+  // each. The exit code: 0 where some passed and none failed. Collective.
   int run_suite(const conformance::Backend& suite, const std::string& only);
 
   int rank() const { return control_.rank(); }

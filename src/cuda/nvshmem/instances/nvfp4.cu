@@ -1,0 +1,10 @@
+#include "cuda/launch.cuh"
+#include "cuda/nvshmem/nvshmem_fabric.cuh"
+#include "cuda/nvshmem/nvshmem_launch.h"
+#include "shared/codec/formats.h"
+
+namespace ferry::cuda {
+
+DispatchLauncher nvshmem_nvfp4_launcher() { return dispatch_launcher<Nvfp4, NvshmemFabric>(); }
+
+}  // namespace ferry::cuda
