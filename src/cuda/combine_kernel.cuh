@@ -1,54 +1,58 @@
-// The combine kernel: teams that send results, teams that sum what came, or teams that do one after the other. No token
+// The combine kernel: blocks that send results, blocks that sum what came, or blocks that do both at once. No token
 // format takes part: what travels is bf16.
 #pragma once
 
 #include "cuda/kernel_params.h"
+#include "cuda/receive_results.cuh"
 #include "cuda/round_clock.cuh"
 #include "cuda/send_results.cuh"
-#include "cuda/team_rows.cuh"
-#include "cuda/token_scratch.cuh"
 
 namespace ferry::cuda {
 
-// What each team keeps in shared memory besides its ring.
-struct CombineTeam {
-  TokenScratch scratch;
-  std::uint64_t bytes[kMaxRanksPerNode];
+// What a block keeps in shared memory before the rings of its teams.
+struct CombineMemory {
+  TokenScratch scratch[kThreads / 32];                     // of each warp
+  std::uint64_t bytes_sent[kMostTeams][kMaxRanksPerNode];  // of each team
 };
-inline constexpr std::size_t kCombineSharedBytes = (kMostTeams * sizeof(CombineTeam) + 127) / 128 * 128;
+inline constexpr std::size_t kCombineSharedBytes = (sizeof(CombineMemory) + 127) / 128 * 128;
 
 template <Fabric F>
-__device__ void combine_share(const CombineParams& p, const TeamGroup& g, F& fabric, Epoch epoch, CombineTeam& team) {
-  for (int i = g.thread(); i < kMaxRanksPerNode; i += g.size()) team.bytes[i] = 0;
-  g.sync();
+__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, CombineMemory& memory) {
+  const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
-  const int teams = blocks * (static_cast<int>(blockDim.x) / g.size());
-  const int index = g.team() * blocks + static_cast<int>(blockIdx.x);
-  if (p.sends && index < p.roles.senders) {
-    send_kept_results(p.plan, fabric, g, epoch, {index, p.roles.senders}, p.kept, p.in, team.bytes);
-    if (!p.receives) complete_puts(fabric, g);  // I8: combine_async, whose round may be given up
-    add_counts(g, p.plan, team.bytes, p.stats.bytes);
+  const bool sends = p.sends && block < p.roles.senders;
+  const bool receives = p.receives && block >= p.roles.first_receiver;
+  TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
+  const LooseTeam loose(p.roles.receive_team_threads);
+  const Block among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
+  const Block share = receives ? teams_of(loose.size(), among) : Block{p.num_tokens, 1};
+  ResultReceiver<F> receiver(p, fabric, loose, epoch, share, scratch);
+  if (sends) {
+    const TeamGroup team(p.roles.send_team_threads);
+    std::uint64_t* bytes = memory.bytes_sent[team.team()];
+    for (int i = team.thread(); i < kMaxRanksPerNode; i += team.size()) bytes[i] = 0;
+    team.sync();
+    ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, bytes);
+    const Block teams{teams_of(team.size(), {block, p.roles.senders}).index, p.roles.send_teams};
+    sender.send(teams, [&] { receiver.receive_if_there(); });
+    if (!p.receives) complete_puts(fabric, team);  // I8: combine_async, whose round may be given up
+    add_counts(team, p.plan, bytes, p.stats.bytes);
   }
-  if (!p.receives || index < p.roles.first_receiver) return;
-  RowStarts starts;
-  std::uint32_t first_row = 0;  // of group 0, where a shared expert's rows are
-  starts.group = &first_row;
-  receive_results(p.plan, fabric, g, epoch, p.num_tokens,
-                  {index - p.roles.first_receiver, teams - p.roles.first_receiver}, starts, p.in, p.out, team.scratch);
+  receiver.receive_rest();
 }
 
 template <Fabric F>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
-  const TeamGroup team(p.roles.team_threads);
   const TeamGroup all;
   ptx::wait_for_earlier_kernels();
   DeviceState& state = *p.links.state;
   const Epoch epoch = read_epoch(state, false);
   if (all.any(load_relaxed(state.failed) != 0)) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
-  fabric.use_rings(memory + kCombineSharedBytes, team);
-  combine_share(p, team, fabric, epoch, reinterpret_cast<CombineTeam*>(memory)[team.team()]);
+  if (p.roles.direct) fabric.reach_directly();
+  fabric.use_rings(memory + kCombineSharedBytes, TeamGroup(p.roles.send_team_threads));
+  combine_share(p, fabric, epoch, *reinterpret_cast<CombineMemory*>(memory));
   ptx::let_next_kernel_launch();
   if (p.receives && blockIdx.x == 0 && all.thread() == 0) fetch_add_relaxed(state.combines, std::uint64_t{1});
 }

@@ -199,8 +199,9 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.stats = stats_;
   params.num_experts = shape_.experts;
   const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
-  const DispatchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call), num_tokens_,
-                                                likely_arrivals(), parts, params.sends, params.receives);
+  const DispatchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call),
+                                                {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts,
+                                                 dispatch_ring_teams(plan_), params.sends, params.receives});
   params.roles = policy.roles;
   dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_.warps),
                              static_cast<cudaStream_t>(call.stream));
@@ -217,8 +218,9 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   params.num_tokens = num_tokens_;
   params.kept = kept_;
   params.stats = stats_;
-  const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), num_tokens_,
-                                              likely_arrivals(), params.sends, params.receives);
+  const CombinePolicy policy = combine_policy(
+      resident(combine_blocks_per_multiprocessor_, call),
+      {plan_.shape.ranks, num_tokens_, likely_arrivals(), 1, combine_ring_teams(plan_), params.sends, params.receives});
   params.roles = policy.roles;
   combine_launcher_.launch(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }

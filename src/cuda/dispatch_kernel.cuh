@@ -10,21 +10,21 @@
 
 namespace ferry::cuda {
 
-// What each team keeps in shared memory; behind all of them, the role's part: rings, counters or row starts.
-struct DispatchTeam {
-  TokenScratch scratch;
-  std::uint64_t messages[kMaxRanksPerNode];
-  std::uint64_t bytes[kMaxRanksPerNode];
+// What a block keeps in shared memory; behind it, the role's part: rings, counters or row starts.
+struct DispatchMemory {
+  TokenScratch scratch[kThreads / 32];  // of each warp; a sending team has that of its first one
+  std::uint64_t messages[kMostTeams][kMaxRanksPerNode];
+  std::uint64_t bytes[kMostTeams][kMaxRanksPerNode];
 };
-inline constexpr std::size_t kDispatchSharedBytes = (kMostTeams * sizeof(DispatchTeam) + 127) / 128 * 128;
+inline constexpr std::size_t kDispatchSharedBytes = (sizeof(DispatchMemory) + 127) / 128 * 128;
 
 // One block's view of a dispatch.
 struct DispatchBlock {
   const DispatchParams& p;
   const TeamGroup& all;
   Epoch epoch;
-  DispatchTeam* teams;
-  std::byte* memory;
+  DispatchMemory& shared;
+  std::byte* memory;  // the role's part
 
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ bool ranks() const { return index() < p.roles.rankers; }
@@ -38,12 +38,6 @@ struct DispatchBlock {
     return {index() < busy ? idle + index() : index() - busy, count};
   }
 };
-
-// Teams of `block`: those of different blocks come first, so that few tokens spread over many.
-__device__ inline Block teams_of(const TeamGroup& team, Block block) {
-  const int teams = static_cast<int>(blockDim.x) / team.size();
-  return {team.team() * block.count + block.index, teams * block.count};
-}
 
 __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory, const KeptRows& kept) {
   KeepingRowStarts starts;
@@ -61,18 +55,18 @@ __device__ bool rank_part(const DispatchBlock& b, F& fabric) {
   Ranker ranker(b.all, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
   ranker.count();
   if (!ranker.learn_from_other_parts(fabric)) return false;
-  ranker.publish(fabric, b.teams[0].bytes);
+  ranker.publish(fabric, b.shared.bytes[0]);
   return true;
 }
 
 template <TokenFormat Fmt, Fabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const TeamGroup team(b.p.roles.send_team_threads);
-  DispatchTeam& shared = b.teams[team.team()];
   fabric.use_rings(b.memory, team);
-  const Block block = teams_of(team, {b.index() - b.p.roles.rankers, b.p.roles.senders});
-  SendCounts counted{0, 0, shared.messages, shared.bytes};
-  send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, block, nullptr, shared.scratch, counted);
+  const Block block = teams_of(team.size(), {b.index() - b.p.roles.rankers, b.p.roles.senders});
+  SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
+  TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
+  send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, block, nullptr, scratch, counted);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
@@ -93,13 +87,14 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   if (!await_routing(p.plan, fabric, b.all, b.epoch)) return false;
   const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
   find_row_starts(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts);
-  const TeamGroup team(p.roles.receive_team_threads);
+  const LooseTeam team(p.roles.receive_team_threads);
   const Block block = b.among_receivers();
-  const Block teams = teams_of(team, block);
-  TokenScratch& scratch = b.teams[team.team()].scratch;
-  const bool ok = lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
-                                      starts, p.out, scratch) &&
-                  lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch);
+  const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
+  TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
+  const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
+                  (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
+                                       starts, p.out, scratch) &&
+                   lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
   ptx::let_next_kernel_launch();
   const Block metadata{block.count - 1 - block.index, block.count};  // the last block has the fewest tokens
   write_row_metadata(p.plan, b.all, metadata, starts, p.out);
@@ -125,22 +120,20 @@ template <TokenFormat Fmt, Fabric F>
 __global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const TeamGroup all;
-  auto* teams = reinterpret_cast<DispatchTeam*>(memory);
-  for (int i = all.thread(); i < kMostTeams * kMaxRanksPerNode; i += all.size()) {
-    DispatchTeam& team = teams[i / kMaxRanksPerNode];
-    team.messages[i % kMaxRanksPerNode] = team.bytes[i % kMaxRanksPerNode] = 0;
-  }
+  auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
+  for (int i = all.thread(); i < kMostTeams * kMaxRanksPerNode; i += all.size())
+    shared.messages[0][i] = shared.bytes[0][i] = 0;
   ptx::wait_for_earlier_kernels();
   const Epoch epoch = read_epoch(*p.links.state, p.sends);
   const bool broken = all.any(load_relaxed(p.links.state->failed) != 0);
   if (p.sends && all.thread() == all.size() - 1) say_started(*p.links.state);
   F fabric(p.links, p.plan, p.plan.map.message_bytes());
-  const DispatchBlock block{p, all, epoch, teams, memory + kDispatchSharedBytes};
+  const DispatchBlock block{p, all, epoch, shared, memory + kDispatchSharedBytes};
   if (!broken) play_roles<Fmt>(block, fabric);
   all.sync();
-  for (int t = 0; t < kMostTeams; ++t) {
-    add_counts(all, p.plan, teams[t].messages, p.stats.messages);
-    add_counts(all, p.plan, teams[t].bytes, p.stats.bytes);
+  for (int t = 0; t < kMostTeams && (block.ranks() || block.sends()); ++t) {
+    add_counts(all, p.plan, shared.messages[t], p.stats.messages);
+    add_counts(all, p.plan, shared.bytes[t], p.stats.bytes);
   }
 }
 

@@ -49,8 +49,19 @@ static std::size_t ranking_counter_bytes(const Plan& plan, int warps) {
   return static_cast<std::size_t>(warps + 2) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
 }
 
+// As many teams as fit with their buffers in `budget` bytes.
+static int ring_teams(std::size_t buffer_bytes, std::size_t budget) {
+  int teams = kMostTeams;
+  while (teams > 1 && static_cast<std::size_t>(teams * PeerFabric::kRing) * buffer_bytes > budget) teams /= 2;
+  return teams;
+}
+// Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB.
+int dispatch_ring_teams(const Plan& plan) { return ring_teams(plan.map.message_bytes(), 65 * 1024); }
+int combine_ring_teams(const Plan& plan) { return ring_teams(plan.map.result_bytes(), 140 * 1024); }
+
 std::size_t dispatch_shared_bytes(const Plan& plan, int warps) {
-  const std::size_t ring = kMostTeams * PeerFabric::kRing * plan.map.message_bytes();
+  const std::size_t ring =
+      static_cast<std::size_t>(dispatch_ring_teams(plan) * PeerFabric::kRing) * plan.map.message_bytes();
   const std::size_t counters = ranking_counter_bytes(plan, warps);
   const std::size_t starts =
       (static_cast<std::size_t>(plan.shape.ranks) * static_cast<std::size_t>(plan.local_experts()) +
@@ -67,7 +78,8 @@ int ranking_cache(const Plan& plan, int warps) {
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {
-  return kCombineSharedBytes + kMostTeams * PeerFabric::kRing * plan.map.result_bytes();
+  return kCombineSharedBytes +
+         static_cast<std::size_t>(combine_ring_teams(plan) * PeerFabric::kRing) * plan.map.result_bytes();
 }
 
 }  // namespace ferry::cuda

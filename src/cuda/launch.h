@@ -36,6 +36,9 @@ Launchers peer_launchers();
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
 std::size_t dispatch_shared_bytes(const Plan& plan, int ranking_warps);
 std::size_t combine_shared_bytes(const Plan& plan);
+// How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
+int dispatch_ring_teams(const Plan& plan);
+int combine_ring_teams(const Plan& plan);
 // Entries that a ranking block can keep in shared memory between its two passes.
 int ranking_cache(const Plan& plan, int ranking_warps);
 // How many warps can rank with counters of their own.

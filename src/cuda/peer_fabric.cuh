@@ -9,6 +9,7 @@
 #include "cuda/device_state.h"
 #include "cuda/ptx.cuh"
 #include "cuda/team_group.cuh"
+#include "cuda/team_waits.cuh"
 #include "protocol/fabric.h"
 #include "protocol/round.h"
 #include "shared/abort_word.h"
@@ -38,7 +39,7 @@ class DevicePacer {
 
 inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and the own one
 
-class PeerFabric {
+class PeerFabric : public TeamWaits<PeerFabric> {
  public:
   using Group = TeamGroup;
   static constexpr int kRing = 1;     // buffers of a team: free again when the copy engine has read them
@@ -53,11 +54,14 @@ class PeerFabric {
 
   __device__ int rank() const { return links_.rank; }
   __device__ int size() const { return links_.size; }
+  __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
   // Others are reached from the ring, which keeps several results on their way.
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
-    return peer == links_.rank ? local(offset) : nullptr;
+    return peer == links_.rank || reaches_directly_ ? links_.heap[peer] + offset : nullptr;
   }
+  // From now on peers are stored to without a ring: sooner there where little is sent.
+  __device__ void reach_directly() { reaches_directly_ = true; }
 
   __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     std::byte* to = links_.heap[peer] + offset;
@@ -110,18 +114,6 @@ class PeerFabric {
     g.sync();
   }
 
-  __device__ bool wait_at_least(const TeamGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
-    return g.all(g.thread() != 0 || wait_alone(word, target, site));
-  }
-  // Each thread waits for one; more than the block has come in turns.
-  template <class WordOf, class SiteOf>
-  __device__ bool wait_for_each(const TeamGroup& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
-                                const std::uint8_t* skipped) {
-    bool ok = true;
-    for (int i = g.thread(); i < count && ok; i += g.size())
-      ok = (skipped != nullptr && skipped[i] != 0) || wait_alone(word(i), target, site(i));
-    return g.all(ok);
-  }
   // For one thread; the others learn the answer by a barrier of their own.
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
     return wait_on(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
@@ -129,13 +121,6 @@ class PeerFabric {
   // The same for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
     return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
-  }
-
-  // I2: the part of a source's table that has this token's entries; await_routing saw the first part.
-  __device__ bool await_entries(const TeamGroup& g, const Plan& plan, Epoch epoch, int source, int token) {
-    const int part = token / links_.part_tokens;
-    return part == 0 ||
-           wait_at_least(g, plan.map.routed(source, part), epoch, {Operation::dispatch, Phase::routing, source, token});
   }
 
  private:
@@ -158,6 +143,7 @@ class PeerFabric {
   __device__ void fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
 
   const PeerLinks& links_;
+  bool reaches_directly_ = false;
   std::byte* ring_ = nullptr;
   std::size_t buffer_bytes_;
   std::uint32_t used_ = 0;

@@ -150,6 +150,7 @@ class Ranker {
   int first_turn_;
   int warps_;
   Turns run_;
+  float first_weight_ = 0.0f;  // on its way while the part is counted
 };
 
 // I3: the expert of an entry; a bad id (out of range, or twice in a token) counts as -1 and is reported once.
@@ -167,6 +168,7 @@ __device__ inline RankedEntry Ranker::route(int turn, std::int64_t id, bool repo
 
 __device__ inline void Ranker::count() {
   std::int64_t next = id_at(run_.first);
+  first_weight_ = weight_at(run_.first);
   const int experts = plan_.shape.experts;
   for (int i = g_.thread(); i < warps_ * experts; i += g_.size()) memory_.counters[i] = 0;
   g_.sync();
@@ -229,7 +231,7 @@ __device__ inline void Ranker::report_bad_ids() const {
 template <class F>
 __device__ void Ranker::store_entries(F& fabric) {
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
-  float next = weight_at(run_.first);
+  float next = first_weight_;
   for (int turn = run_.first; turn < run_.end; ++turn) {
     const float weight = next;
     next = weight_at(turn + 1);

@@ -35,7 +35,9 @@ __device__ void load_counts(const TeamGroup& g, const Plan& plan, const F& fabri
   if (g.thread() >= g.size() - 32) {  // the last warp: the first has most of the counts
     std::uint32_t most = 0;
     for (int source = g.thread() % 32; source < plan.shape.ranks; source += 32) {
-      starts.tokens[source] = static_cast<std::uint32_t>(tokens_of(plan, fabric, epoch, source));
+      const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
+      const std::uint32_t tokens = header->num_tokens;  // read beside the mask, not behind it
+      starts.tokens[source] = plan.masked[source] != 0 ? 0 : tokens;
       most = max(most, starts.tokens[source]);
     }
     most = __reduce_max_sync(kAllLanes, most);

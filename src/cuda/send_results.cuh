@@ -16,7 +16,6 @@ struct KeptToken {
   TokenAt at{0, 0};
   KeptRow row{kNoRow, 0.0f};
   int slot = 0;
-  bool exists = false;
 };
 
 __device__ inline KeptToken load_kept(const Plan& plan, const KeptRows& kept, const TokenSequence& tokens, int place) {
@@ -30,7 +29,6 @@ __device__ inline KeptToken load_kept(const Plan& plan, const KeptRows& kept, co
       static_cast<std::size_t>(token.at.token);
   if (lane < plan.shape.top_k) token.row = kept.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
   token.slot = kept.slots[index];
-  token.exists = true;
   return token;
 }
 
@@ -43,44 +41,85 @@ __device__ inline void look_ahead(const TeamGroup& g, const CombineArgs& in, con
   }
 }
 
-// I7
+// One team's sends.
 template <Fabric F>
-__device__ void deliver(const Plan& plan, F& fabric, const TeamGroup& g, Epoch epoch, TokenAt at, int index,
-                        const std::byte* made_at, std::uint64_t* bytes_sent) {
-  fabric.put_then_signal(g, at.source, plan.map.result(at.token, index), made_at, plan.map.result_bytes(),
-                         plan.map.result_arrived(at.token, index), epoch);
-  if (g.thread() == 0) bytes_sent[at.source] += plan.map.result_bytes();
-}
+class ResultSender {
+ public:
+  // `rows`: this warp's; `bytes_sent`: the team's.
+  __device__ ResultSender(const CombineParams& p, F& fabric, const TeamGroup& g, Epoch epoch, SumRow* rows,
+                          std::uint64_t* bytes_sent)
+      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), rows_(rows), bytes_sent_(bytes_sent) {}
 
-// Relies on I8 and I18, as the generic one.
-template <Fabric F>
-__device__ void send_kept_results(const Plan& plan, F& fabric, const TeamGroup& g, Epoch epoch, Block block,
-                                  const KeptRows& kept, const CombineArgs& in, std::uint64_t* bytes_sent) {
-  RowStarts starts;
-  starts.tokens = kept.tokens;
-  const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
-  KeptToken next = load_kept(plan, kept, tokens, block.index);
-  for (int place = block.index; place < tokens.length; place += block.count) {
-    const KeptToken token = next;
-    next = load_kept(plan, kept, tokens, place + block.count);
-    look_ahead(g, in, next, plan.shape.hidden);
-    const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
-    if (local == 0) continue;
-    RowSink sink;
-    if (!plan.exact) {
-      sink.data = fabric.next_staging(g);
-      sum_lanes(g, in, token.row, local, plan.shape.hidden, sink);
-      deliver(plan, fabric, g, epoch, token.at, token.slot, sink.data, bytes_sent);
-      continue;
+  // Relies on I8 and I18, as the generic one. `between` is called after every place of the sequence.
+  template <class Between>
+  __device__ void send(Block block, const Between& between) {
+    RowStarts starts;
+    starts.tokens = p_.kept.tokens;
+    const TokenSequence tokens(p_.plan, starts, p_.plan.rank + 1);
+    if (block.index >= block.count) return;  // one team too many (sharing_teams)
+    KeptToken next = load_kept(p_.plan, p_.kept, tokens, block.index);
+    for (int place = block.index; place < tokens.length; place += block.count) {
+      const KeptToken token = next;
+      next = load_kept(p_.plan, p_.kept, tokens, place + block.count);
+      look_ahead(g_, p_.in, next, p_.plan.shape.hidden);
+      if (p_.plan.exact)
+        send_each_row(token);
+      else
+        send_partial(token);
+      between();
     }
-    for (unsigned rest = local; rest != 0; rest &= rest - 1) {
+    fabric_.finish_puts(g_);
+  }
+
+ private:
+  __device__ void send_partial(const KeptToken& token) {
+    const unsigned local = list_rows(token);
+    if (local == 0) return;
+    RowSink sink;
+    sink.data = target(token.at, token.slot);
+    sum_rows(g_, rows_, __popc(local), p_.plan.shape.hidden, sink);
+    deliver(token.at, token.slot, sink.data);
+  }
+  __device__ void send_each_row(const KeptToken& token) {
+    for (unsigned rest = __ballot_sync(kAllLanes, token.row.row != kNoRow); rest != 0; rest &= rest - 1) {
       const int k = __ffs(static_cast<int>(rest)) - 1;
-      std::byte* made_at = fabric.next_staging(g);
-      copy_row(g, in.row(__shfl_sync(kAllLanes, token.row.row, k), 1.0f), plan.shape.hidden, made_at);
-      deliver(plan, fabric, g, epoch, token.at, k, made_at, bytes_sent);
+      std::byte* made_at = target(token.at, k);
+      copy_row(g_, p_.in.row(__shfl_sync(kAllLanes, token.row.row, k), 1.0f), p_.plan.shape.hidden, made_at);
+      deliver(token.at, k, made_at);
     }
   }
-  fabric.finish_puts(g);
-}
+  // In the order of k, by every warp for itself. Returns the lanes that have one.
+  __device__ unsigned list_rows(const KeptToken& token) {
+    const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
+    __syncwarp();
+    if (token.row.row != kNoRow)
+      rows_[__popc(local & lanes_below(lane_of(g_)))] = p_.in.row(token.row.row, token.row.weight);
+    __syncwarp();
+    return local;
+  }
+  // Where a result is made: in its slot, or in a buffer that a bulk copy reads.
+  __device__ std::byte* target(TokenAt at, int index) {
+    std::byte* slot = p_.roles.direct ? fabric_.peer_pointer(at.source, p_.plan.map.result(at.token, index)) : nullptr;
+    return slot != nullptr ? slot : fabric_.next_staging(g_);
+  }
+  // I7
+  __device__ void deliver(TokenAt at, int index, const std::byte* made_at) {
+    const HeapMap& map = p_.plan.map;
+    const std::size_t slot = map.result(at.token, index);
+    const std::size_t word = map.result_arrived(at.token, index);
+    if (p_.roles.direct && made_at == fabric_.peer_pointer(at.source, slot))
+      fabric_.signal_after_puts(g_, at.source, word, epoch_);
+    else
+      fabric_.put_then_signal(g_, at.source, slot, made_at, map.result_bytes(), word, epoch_);
+    if (g_.thread() == 0) bytes_sent_[at.source] += map.result_bytes();
+  }
+
+  const CombineParams& p_;
+  F& fabric_;
+  const TeamGroup& g_;
+  Epoch epoch_;
+  SumRow* rows_;
+  std::uint64_t* bytes_sent_;
+};
 
 }  // namespace ferry::cuda

@@ -1,5 +1,6 @@
 // TeamGroup: a run of consecutive warps of a CUDA block, or all of it, as one ThreadGroup. Several teams of a block
-// work on different tokens, so that the waits of one are the turns of another.
+// work on different tokens, so that the waits of one are the turns of another. LooseTeam: the same, for work in which
+// no warp needs what another one wrote.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,15 @@
 
 namespace ferry::cuda {
 
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
 class TeamGroup {
  public:
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
 
   // All threads of the block.
   __device__ TeamGroup() : barrier_(0), first_(0), threads_(static_cast<int>(blockDim.x)) {}
-  // The team of `threads` threads that this thread is in.
+  // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice.
   __device__ explicit TeamGroup(int threads)
       : barrier_(1 + static_cast<int>(threadIdx.x) / threads),
         first_(static_cast<int>(threadIdx.x) / threads * threads),
@@ -25,15 +28,24 @@ class TeamGroup {
   __device__ int team() const { return barrier_ - 1; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
   __device__ int size() const { return threads_; }
-  __device__ void sync() const { ptx::team_sync(barrier_, threads_); }
+  __device__ void sync() const {
+    if (threads_ == kWidth)
+      __syncwarp();
+    else
+      ptx::team_sync(barrier_, threads_);
+  }
   // All threads get the same answer; also a barrier.
-  __device__ bool all(bool value) const { return ptx::team_all(barrier_, threads_, value); }
-  __device__ bool any(bool value) const { return ptx::team_any(barrier_, threads_, value); }
+  __device__ bool all(bool value) const {
+    if (threads_ != kWidth) return ptx::team_all(barrier_, threads_, value);
+    __syncwarp();
+    return __all_sync(kAllLanes, value) != 0;
+  }
+  __device__ bool any(bool value) const { return !all(!value); }
 
   template <int kThreads>
   __device__ std::uint32_t max_over(std::uint32_t value) const {
     for (int distance = kThreads / 2; distance > 0; distance /= 2) {
-      const std::uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, value, static_cast<unsigned>(distance));
+      const std::uint32_t other = __shfl_xor_sync(kAllLanes, value, static_cast<unsigned>(distance));
       value = other > value ? other : value;
     }
     return value;
@@ -45,5 +57,37 @@ class TeamGroup {
   int threads_;
 };
 static_assert(ThreadGroup<TeamGroup>);
+static_assert(kLeastTeamThreads == TeamGroup::kWidth && kThreads / (2 * TeamGroup::kWidth) < 16,
+              "teams of more than a warp have a barrier each");
+
+// A team's share of the columns is dealt out as in a TeamGroup, but every warp asks, waits and goes on for itself:
+// sync() holds a warp together. What a warp looks up it keeps in scratch memory of its own.
+class LooseTeam {
+ public:
+  static constexpr int kWidth = 32;
+
+  __device__ explicit LooseTeam(int threads) : thread_(static_cast<int>(threadIdx.x) % threads), threads_(threads) {}
+
+  __device__ int thread() const { return thread_; }
+  __device__ int size() const { return threads_; }
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWidth; }
+  __device__ bool is_first_warp() const { return thread_ < kWidth; }
+  __device__ void sync() const { __syncwarp(); }
+  __device__ TeamGroup warp() const { return TeamGroup(kWidth); }
+
+  template <int kThreads>
+  __device__ std::uint32_t max_over(std::uint32_t value) const {
+    return warp().max_over<kThreads>(value);
+  }
+
+ private:
+  int thread_;
+  int threads_;
+};
+static_assert(ThreadGroup<LooseTeam>);
+
+// The threads that share a scratch and wait as one (protocol/round.h).
+__device__ inline const TeamGroup& sharers(const TeamGroup& g) { return g; }
+__device__ inline TeamGroup sharers(const LooseTeam& g) { return g.warp(); }
 
 }  // namespace ferry::cuda

@@ -1,5 +1,5 @@
 // A team's own copies and sums of rows: 16-byte vectors, several loads ahead of their use. The same bytes as the
-// generic ones of shared/.
+// generic ones of shared/ and protocol/.
 #pragma once
 
 #include <cstdint>
@@ -7,147 +7,206 @@
 #include "cuda/kernel_params.h"
 #include "cuda/team_group.cuh"
 #include "shared/copy.h"
+#include "shared/ptx_numbers.cuh"
 #include "shared/row_sum.h"
+#include "shared/scale_layout.h"
 
 namespace ferry::cuda {
 
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+// The teams of `threads` threads of `block`: those of different blocks come first, so that few tokens spread over many.
+__device__ inline Block teams_of(int threads, Block block) {
+  const int teams = static_cast<int>(blockDim.x) / threads;
+  return {static_cast<int>(threadIdx.x) / threads * block.count + block.index, teams * block.count};
+}
 
 // Into the L2 cache, by as many threads as there are lines.
-__device__ inline void look_ahead(const TeamGroup& g, const std::byte* from, std::int64_t bytes) {
+template <ThreadGroup G>
+__device__ void look_ahead(const G& g, const std::byte* from, std::int64_t bytes) {
   constexpr int kLine = 128;
   for (std::int64_t at = static_cast<std::int64_t>(g.thread()) * kLine; at < bytes; at += g.size() * kLine)
     ptx::prefetch_to_l2(from + at);
 }
 
 // Reads the message once. Payload rows are 16-byte aligned where a row is a multiple of 16 bytes.
-__device__ inline void copy_to_rows(const TeamGroup& g, std::byte* rows, std::size_t row_bytes,
+__device__ inline void copy_to_rows(const LooseTeam& g, std::byte* rows, std::size_t row_bytes,
                                     const std::uint32_t* row, int count, const std::byte* from, std::size_t bytes) {
   if (row_bytes % sizeof(uint4) != 0 || bytes % sizeof(uint4) != 0) {
     for (int i = 0; i < count; ++i) copy_bytes(g, rows + static_cast<std::size_t>(row[i]) * row_bytes, from, bytes);
     return;
   }
+  constexpr int kAhead = 4;  // vectors on their way before the first is stored
   const auto vectors = static_cast<int>(bytes / sizeof(uint4));
-  for (int v = g.thread(); v < vectors; v += g.size()) {
-    const uint4 value = reinterpret_cast<const uint4*>(from)[v];
-    for (int i = 0; i < count; ++i)
-      reinterpret_cast<uint4*>(rows + static_cast<std::size_t>(row[i]) * row_bytes)[v] = value;
+  for (int begin = g.thread(); begin < vectors; begin += kAhead * g.size()) {
+    uint4 value[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a)
+      value[a] = reinterpret_cast<const uint4*>(from)[min(begin + a * g.size(), vectors - 1)];
+    for (int i = 0; i < count; ++i) {
+      auto* to = reinterpret_cast<uint4*>(rows + static_cast<std::size_t>(row[i]) * row_bytes) + begin;
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+        if (begin + a * g.size() < vectors) to[a * g.size()] = value[a];
+    }
+  }
+}
+
+// One scale, or four 1-byte scales; 0 past the end of the row.
+__device__ inline std::uint32_t load_scales(const ScalePlace& place, const std::byte* scales, int column, int step) {
+  if (place.scale_bytes == 4) return reinterpret_cast<const std::uint32_t*>(scales)[column];
+  if (column + step <= place.scales_per_row && step == 4)
+    return *reinterpret_cast<const std::uint32_t*>(scales + column);
+  std::uint32_t value = 0;
+  for (int i = 0; i < step; ++i)
+    if (column + i < place.scales_per_row) value |= static_cast<std::uint32_t>(scales[column + i]) << 8 * i;
+  return value;
+}
+
+// Each scale is read once. Scales of 1 byte lie side by side in a tile, four at a time, as they do in a message.
+__device__ inline void store_scales_of_rows(const LooseTeam& g, const ScalePlace& place, const std::byte* scales,
+                                            const RowStarts& starts, int shared_groups, const LocalRows& to) {
+  if (place.layout == ScaleLayout::none) return;
+  const bool tiled = place.layout == ScaleLayout::tiled;
+  const int step = tiled && place.scale_bytes == 1 ? kScaleTileColumns : 1;
+  const int columns = tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
+  for (int column = g.thread() * step; column < columns; column += g.size() * step) {
+    const std::uint32_t value = load_scales(place, scales, column, step);
+    for (int i = 0; i < to.count; ++i) {
+      const int group = to.local[i] + shared_groups;
+      const std::int64_t index = scale_index(place, {to.row[i], starts.group[group], starts.tiles[group]}, column);
+      if (place.scale_bytes * step == 4)
+        *reinterpret_cast<std::uint32_t*>(place.base + index * place.scale_bytes) = value;
+      else
+        place.base[index] = static_cast<std::byte>(value);
+    }
   }
 }
 
 __device__ inline int once_in(const TeamGroup& g, int found) { return g.any(found != 0) && g.thread() == 0 ? 1 : 0; }
 
+// Rows are device memory: said here, loads need not look whether an address is shared memory's.
+__device__ inline uint4 load_vector(const std::byte* from) {
+  __builtin_assume(__isGlobal(from));
+  return *reinterpret_cast<const uint4*>(from);
+}
+
 // Eight columns of a row that starts at a multiple of 16 bytes, as they are in memory: kept so until they are added.
+template <bool kWide>
 struct EightColumns {
   uint4 low;
   uint4 high;  // float32 rows only
-};
-__device__ inline EightColumns load_eight(const SumRow& row, int column) {
-  const auto* from = reinterpret_cast<const uint4*>(row.data + static_cast<std::size_t>(column) * (row.wide ? 4 : 2));
-  return {from[0], row.wide ? from[1] : uint4{}};
-}
-__device__ inline void add_eight(const EightColumns& loaded, float weight, bool wide, float (&sum)[8]) {
-  const std::uint32_t low[4] = {loaded.low.x, loaded.low.y, loaded.low.z, loaded.low.w};
-  const std::uint32_t high[4] = {loaded.high.x, loaded.high.y, loaded.high.z, loaded.high.w};
-#pragma unroll
-  for (int c = 0; c < 8; ++c) {
-    const std::uint32_t narrow = c % 2 == 0 ? low[c / 2] << 16 : low[c / 2] & 0xFFFF0000u;
-    const std::uint32_t bits = !wide ? narrow : c < 4 ? low[c] : high[c - 4];
-    sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, __uint_as_float(bits)));
+  __device__ void load(const SumRow& row, int column) {
+    const std::byte* from = row.data + static_cast<std::size_t>(column) * (row.wide ? 4 : 2);
+    low = load_vector(from);
+    high = row.wide ? load_vector(from + sizeof low) : uint4{};
   }
-}
+  __device__ std::uint32_t float_bits(int c, bool wide) const {
+    const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const std::uint32_t narrow = c % 2 == 0 ? words[c / 2] << 16 : words[c / 2] & 0xFFFF0000u;
+    return wide ? words[c] : narrow;
+  }
+};
+template <>
+struct EightColumns<false> {
+  uint4 low;
+  __device__ void load(const SumRow& row, int column) {
+    low = load_vector(row.data + static_cast<std::size_t>(column) * 2);
+  }
+  __device__ std::uint32_t float_bits(int c, bool) const {
+    const std::uint32_t words[4] = {low.x, low.y, low.z, low.w};
+    return c % 2 == 0 ? words[c / 2] << 16 : words[c / 2] & 0xFFFF0000u;
+  }
+};
 
 __device__ inline void store_eight(const RowSink& sink, int column, const float (&sum)[8]) {
-  if (sink.epilogue != nullptr) return sink.epilogue(sink.context, sink.token, column, sum, 8);
+  if (sink.epilogue != nullptr) {
+    const float values[8] = {sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};  // registers stay so
+    return sink.epilogue(sink.context, sink.token, column, values, 8);
+  }
   if (sink.dtype == DType::f32) {
     auto* to = reinterpret_cast<float4*>(reinterpret_cast<float*>(sink.data) + column);
     to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
     to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
     return;
   }
-  std::uint32_t words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    words[i] = static_cast<std::uint32_t>(float_to_bf16(sum[2 * i])) |
-               static_cast<std::uint32_t>(float_to_bf16(sum[2 * i + 1])) << 16;
   *reinterpret_cast<uint4*>(reinterpret_cast<std::uint16_t*>(sink.data) + column) =
-      make_uint4(words[0], words[1], words[2], words[3]);
+      make_uint4(ptx::two_bf16(sum[0], sum[1]), ptx::two_bf16(sum[2], sum[3]), ptx::two_bf16(sum[4], sum[5]),
+                 ptx::two_bf16(sum[6], sum[7]));
 }
 
-// The rows of a sum, by number: from shared memory, or from the lanes of every warp.
-struct ListedRows {
-  const SumRow* rows;
-  int count;
-  __device__ SumRow at(int i) const { return rows[i]; }
-};
-struct LaneRows {
-  const CombineArgs& in;
-  KeptRow mine;
-  unsigned lanes;  // that hold a row, in the order of the sum
-  int count;
-  __device__ SumRow at(int i) const {
-    unsigned rest = lanes;
-    for (int before = 0; before < i; ++before) rest &= rest - 1;
-    const int lane = __ffs(static_cast<int>(rest)) - 1;
-    return in.row(__shfl_sync(kAllLanes, mine.row, lane), __shfl_sync(kAllLanes, mine.weight, lane));
+// kVectors places of a row, 8 columns each, a team's width apart. Places past the end of the row read its last columns
+// and store nothing: no load waits for a branch.
+template <bool kWide, int kVectors>
+struct SumPlaces {
+  int column[kVectors];
+  float sum[kVectors][8] = {};
+
+  template <int kRows>
+  __device__ void add(const SumRow* rows) {
+    EightColumns<kWide> loaded[kRows][kVectors];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) loaded[i][v].load(rows[i], column[v]);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float weight = rows[i].weight;
+      const bool wide = rows[i].wide;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+        for (int c = 0; c < 8; ++c)
+          sum[v][c] = __fadd_rn(sum[v][c], __fmul_rn(weight, __uint_as_float(loaded[i][v].float_bits(c, wide))));
+    }
   }
 };
 
-// Adds rows [first, first + kAhead) at kVectors places, all loads on their way before the first is added. All threads
-// of a warp come here, also those past the end of the row.
-template <bool kWide, int kAhead, int kVectors, class Rows>
-__device__ void add_rows(const Rows& rows, int first, int column, int stride, int hidden, float (&sum)[kVectors][8]) {
-  SumRow row[kAhead];
-  EightColumns loaded[kAhead][kVectors];
+template <bool kWide, int kVectors>
+__device__ void sum_places(const SumRow* rows, int count, int first_column, int stride, int hidden,
+                           const RowSink& sink) {
+  SumPlaces<kWide, kVectors> places;
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    if (first + i >= rows.count) continue;
-    row[i] = rows.at(first + i);
+  for (int v = 0; v < kVectors; ++v) places.column[v] = min(first_column + v * stride, hidden - 8);
+  int i = 0;
+  for (; i + 2 <= count; i += 2) places.template add<2>(rows + i);
+  if (i < count) places.template add<1>(rows + i);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v)
-      if (column + v * stride < hidden) loaded[i][v] = load_eight(row[i], column + v * stride);
-  }
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    if (first + i >= rows.count) continue;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v)
-      if (column + v * stride < hidden) add_eight(loaded[i][v], row[i].weight, kWide && row[i].wide, sum[v]);
-  }
+  for (int v = 0; v < kVectors; ++v)
+    if (first_column + v * stride < hidden) store_eight(sink, first_column + v * stride, places.sum[v]);
 }
 
-template <bool kWide, int kAhead, int kVectors, class Rows>
-__device__ void sum_columns(const TeamGroup& g, const Rows& rows, int hidden, const RowSink& sink) {
+template <bool kWide, int kVectors, ThreadGroup G>
+__device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   const int stride = g.size() * 8;
-  for (int begin = 0; begin < hidden; begin += kVectors * stride) {
+  for (int begin = 0; begin < hidden;) {
     const int column = begin + g.thread() * 8;
-    float sum[kVectors][8] = {};
-    for (int first = 0; first < rows.count; first += kAhead)
-      add_rows<kWide, kAhead>(rows, first, column, stride, hidden, sum);
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v)
-      if (column + v * stride < hidden) store_eight(sink, column + v * stride, sum[v]);
+    if (begin + (kVectors / 2) * stride < hidden) {
+      sum_places<kWide, kVectors>(rows, count, column, stride, hidden, sink);
+      begin += kVectors * stride;
+    } else if (kVectors > 2 && begin + stride < hidden) {
+      sum_places<kWide, 2>(rows, count, column, stride, hidden, sink);
+      begin += 2 * stride;
+    } else {
+      sum_places<kWide, 1>(rows, count, column, stride, hidden, sink);
+      begin += stride;
+    }
   }
 }
 
 // As ferry::sum_rows: the same operations in the same order.
-__device__ inline void sum_rows(const TeamGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+template <ThreadGroup G>
+__device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   bool wide = false;
   for (int i = 0; i < count; ++i) wide = wide || rows[i].wide;
   if (wide)
-    sum_columns<true, 2, 1>(g, ListedRows{rows, count}, hidden, sink);
+    sum_columns<true, 1>(g, rows, count, hidden, sink);
   else
-    sum_columns<false, 4, 2>(g, ListedRows{rows, count}, hidden, sink);
+    sum_columns<false, 4>(g, rows, count, hidden, sink);
 }
-
-// The rows that the lanes `local` of every warp hold.
-__device__ inline void sum_lanes(const TeamGroup& g, const CombineArgs& in, KeptRow mine, unsigned local, int hidden,
-                                 const RowSink& sink) {
-  const LaneRows rows{in, mine, local, __popc(local)};
-  if (in.wide)
-    sum_columns<true, 2, 1>(g, rows, hidden, sink);
-  else
-    sum_columns<false, 4, 2>(g, rows, hidden, sink);
+__device__ inline void sum_rows(const TeamGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  sum_rows_ahead(g, rows, count, hidden, sink);
+}
+__device__ inline void sum_rows(const LooseTeam& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  sum_rows_ahead(g, rows, count, hidden, sink);
 }
 
 // A row as it is, rounded to bf16 where it is float32.

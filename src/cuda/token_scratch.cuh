@@ -1,5 +1,6 @@
-// A token's questions answered by the first warp at once: lane k asks about entry k (top_k is at most 32). The same
-// answers as the generic functions of protocol/round.h, dispatch.h and combine.h.
+// A token's questions answered by a warp at once: lane k asks about entry k (top_k is at most 32). Of a team it is the
+// first warp; of a loose team each, for itself. The same answers as the generic functions of protocol/round.h,
+// dispatch.h and combine.h.
 #pragma once
 
 #include <cstdint>
@@ -27,35 +28,33 @@ __device__ inline unsigned first_namers(int lane, int owner) {
   return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
 }
 
-// I4, and for combine: what each lane found is kept.
-__device__ inline void find_local_rows(const TeamGroup& g, const Plan& plan, const KeepingRowStarts& starts, TokenAt at,
+// I4, and for combine: what each lane found is kept, by one warp.
+__device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, const KeepingRowStarts& starts, TokenAt at,
                                        const RoutingEntry* entries, LocalRows& found) {
-  if (g.thread() < 32) {
-    const int k = g.thread();
-    const RoutingEntry entry = k < plan.shape.top_k ? entries[k] : RoutingEntry{0, 0.0f};
-    const ExpertRange mine = plan.experts_of(plan.rank);
-    const int expert = plan.code.expert(entry.code);
-    const bool is_local = mine.contains(expert);
-    const unsigned local_lanes = __ballot_sync(kAllLanes, is_local);
-    std::uint32_t row = kNoRow;
-    if (is_local) {
-      const int to = __popc(local_lanes & lanes_below(k));
-      const int local = expert - mine.first;
-      row = starts.of_source[at.source * mine.count + local] + plan.code.rank_within(entry.code);
-      found.k[to] = k;
-      found.local[to] = local;
-      found.row[to] = row;
-    }
+  const int k = g.lane();
+  const RoutingEntry entry = k < plan.shape.top_k ? entries[k] : RoutingEntry{0, 0.0f};
+  const ExpertRange mine = plan.experts_of(plan.rank);
+  const int expert = plan.code.expert(entry.code);
+  const bool is_local = mine.contains(expert);
+  const unsigned local_lanes = __ballot_sync(kAllLanes, is_local);
+  std::uint32_t row = kNoRow;
+  if (is_local) {
+    const int to = __popc(local_lanes & lanes_below(k));
+    const int local = expert - mine.first;
+    row = starts.of_source[at.source * mine.count + local] + plan.code.rank_within(entry.code);
+    found.k[to] = k;
+    found.local[to] = local;
+    found.row[to] = row;
+  }
+  if (k == 0) found.count = __popc(local_lanes);
+  if (g.is_first_warp()) {
     const unsigned namers = first_namers(k, expert < 0 ? -1 : owner_of(plan.shape, expert));
     const bool smaller = (namers >> k & 1u) != 0 && expert < mine.first;
     const int slot = __popc(__ballot_sync(kAllLanes, smaller));
     const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
                               static_cast<std::size_t>(at.token);
     if (k < plan.shape.top_k) starts.kept.rows[token * plan.shape.top_k + k] = {row, entry.weight};
-    if (k == 0) {
-      found.count = __popc(local_lanes);
-      starts.kept.slots[token] = static_cast<std::uint8_t>(slot);
-    }
+    if (k == 0) starts.kept.slots[token] = static_cast<std::uint8_t>(slot);
   }
   g.sync();
 }
@@ -84,25 +83,23 @@ __device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, c
   g.sync();
 }
 
-__device__ inline void find_results(const TeamGroup& g, const Plan& plan, const RoutingEntry* entries,
+__device__ inline void find_results(const LooseTeam& g, const Plan& plan, const RoutingEntry* entries,
                                     TokenResults& results, NamedRanks&) {
-  if (g.thread() < 32) {
-    const int lane = g.thread();
-    const int owner = owner_in_lane(plan, entries, lane);
-    const unsigned namers = plan.exact ? __ballot_sync(kAllLanes, owner >= 0) : first_namers(lane, owner);
-    if ((namers >> lane & 1u) != 0) {
-      int at = __popc(namers & lanes_below(lane));
-      if (!plan.exact) {  // ascending by rank
-        at = 0;
-        for (unsigned rest = namers; rest != 0; rest &= rest - 1)
-          at += __shfl_sync(namers, owner, __ffs(static_cast<int>(rest)) - 1) < owner ? 1 : 0;
-      }
-      results.index[at] = plan.exact ? lane : at;
-      results.k[at] = lane;
-      results.rank[at] = owner;
-    }
-    if (lane == 0) results.count = __popc(namers);
+  const int lane = g.lane();
+  const int owner = owner_in_lane(plan, entries, lane);
+  const unsigned namers = plan.exact ? __ballot_sync(kAllLanes, owner >= 0) : first_namers(lane, owner);
+  int at = __popc(namers & lanes_below(lane));
+  if (!plan.exact) {  // ascending by rank
+    at = 0;
+    for (unsigned rest = namers; rest != 0; rest &= rest - 1)
+      at += __shfl_sync(kAllLanes, owner, __ffs(static_cast<int>(rest)) - 1) < owner ? 1 : 0;
   }
+  if ((namers >> lane & 1u) != 0) {
+    results.index[at] = plan.exact ? lane : at;
+    results.k[at] = lane;
+    results.rank[at] = owner;
+  }
+  if (lane == 0) results.count = __popc(namers);
   g.sync();
 }
 

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <ostream>
 
 namespace ferry::cuda {
 
-inline constexpr int kThreads = 512;  // of a block
-inline constexpr int kMostTeams = 4;  // of a block
+inline constexpr int kThreads = 512;   // of a block
+inline constexpr int kMostTeams = 16;  // of a block
 inline constexpr int kLeastTeamThreads = kThreads / kMostTeams;
 
 // Blocks of a dispatch: the first `rankers` rank the routing, the next `senders` send. All but the senders lay arrivals
@@ -18,15 +19,19 @@ struct DispatchRoles {
   bool senders_receive = false;
   int send_team_threads = kThreads;
   int receive_team_threads = kThreads;
+  int receive_teams = 0;  // that share the arrivals
   friend constexpr bool operator==(const DispatchRoles&, const DispatchRoles&) = default;
 };
 
-// Teams of a combine, numbered so that the first ones are of different blocks: teams below `senders` send, those from
-// `first_receiver` on receive; those that do both send first.
+// Blocks of a combine: those below `senders` send, those from `first_receiver` on receive; those that do both sum,
+// between two sends, what has come.
 struct CombineRoles {
   int senders = 0;
   int first_receiver = 0;
-  int team_threads = kThreads;
+  int send_team_threads = kThreads;
+  int receive_team_threads = kThreads;
+  int send_teams = 0;   // that share the results
+  bool direct = false;  // results are made in their slots, not in a buffer first
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
@@ -41,12 +46,13 @@ using CombinePolicy = LaunchPolicy<CombineRoles>;
 
 inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.rankers << " rank, " << p.roles.senders << " send in teams of "
-             << p.roles.send_team_threads << (p.roles.senders_receive ? " and then" : ", the others")
-             << " receive in teams of " << p.roles.receive_team_threads;
+             << p.roles.send_team_threads << (p.roles.senders_receive ? " and then" : ", the others") << " receive in "
+             << p.roles.receive_teams << " teams of " << p.roles.receive_team_threads;
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
-  return out << p.blocks << " blocks in teams of " << p.roles.team_threads << ": " << p.roles.senders
-             << " send, from the " << p.roles.first_receiver << "th on they receive";
+  return out << p.blocks << " blocks: " << p.roles.senders << " send in " << p.roles.send_teams << " teams of "
+             << p.roles.send_team_threads << ", from the " << p.roles.first_receiver
+             << "th on they receive in teams of " << p.roles.receive_team_threads;
 }
 
 // What a kernel can have at once on a device.
@@ -57,50 +63,72 @@ struct Resident {
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, most_blocks); }
 };
 
+// What a call has to do. `arrivals`: about how many messages come, and results go; `parts` of the routing table want a
+// block each; `ring_teams`: as many teams of a block have a buffer.
+struct Work {
+  int ranks = 1;
+  int num_tokens = 0;  // of this rank
+  int arrivals = 0;
+  int parts = 1;
+  int ring_teams = 1;
+  bool sends = true;
+  bool receives = true;
+};
+
 // Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
 // follow each other; many tokens get small ones, so that more of them are under way.
-constexpr int team_threads_for(int blocks, int tokens) {
-  if (tokens <= blocks) return kThreads;
-  return tokens <= 2 * blocks ? kThreads / 2 : kLeastTeamThreads;
+constexpr int team_threads_for(int blocks, int tokens, int most_teams = kMostTeams) {
+  int teams = 1;
+  while (teams < most_teams && blocks * teams < tokens) teams *= 2;
+  return kThreads / teams;
+}
+
+// Teams of `blocks` that share out tokens of all ranks in turn: a number that has no factor in common with the ranks,
+// or a team would always serve the same one, and those that serve the own rank would be done first.
+constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens) {
+  int teams = blocks * (kThreads / team_threads);
+  if (tokens <= teams) return teams;
+  while (std::gcd(teams, ranks) != 1) --teams;
+  return teams;
 }
 
 inline constexpr int kMostSenders = 66;     // blocks: half an H200's multiprocessors; more of them crowd the links
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
 
-// num_tokens of this rank; about `arrivals` messages come; `parts` of the routing table want a block each.
-constexpr DispatchPolicy dispatch_policy(const Resident& resident, int num_tokens, int arrivals, int parts, bool sends,
-                                         bool receives) {
+constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   DispatchPolicy policy;
   DispatchRoles& roles = policy.roles;
-  if (sends) {
-    roles.rankers = parts + 2 <= most ? parts : 1;
-    const int wanted = num_tokens <= 2 * kMostSenders ? std::max(1, num_tokens) : kMostSenders;
-    roles.senders = std::max(1, std::min(wanted, (most - roles.rankers) / (receives ? 2 : 1)));
-    roles.send_team_threads = team_threads_for(roles.senders, num_tokens);
+  if (work.sends) {
+    roles.rankers = work.parts + 2 <= most ? work.parts : 1;
+    const int wanted = work.num_tokens <= 2 * kMostSenders ? std::max(1, work.num_tokens) : kMostSenders;
+    roles.senders = std::max(1, std::min(wanted, (most - roles.rankers) / (work.receives ? 2 : 1)));
+    roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, work.ring_teams);
   }
   const int busy = roles.rankers + roles.senders;
-  const int receivers = receives ? std::min(most - busy, std::max(arrivals, kLeastReceivers)) : 0;
+  const int receivers = work.receives ? std::min(most - busy, std::max(work.arrivals, kLeastReceivers)) : 0;
   policy.blocks = busy + receivers;
-  roles.receive_team_threads = team_threads_for(std::max(1, receivers), arrivals);
+  const int all_receivers = receivers + (work.receives ? roles.rankers : 0);
+  const int places = work.ranks * std::max(work.num_tokens, 1);
+  roles.receive_team_threads = team_threads_for(std::max(1, all_receivers), places);
+  roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
   return policy;
 }
 
-// About `results` are sent.
-constexpr CombinePolicy combine_policy(const Resident& resident, int num_tokens, int results, bool sends,
-                                       bool receives) {
+constexpr CombinePolicy combine_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   CombinePolicy policy;
   CombineRoles& roles = policy.roles;
-  const int to_send = sends ? std::max(results, kLeastReceivers) : 0;
-  const int to_receive = receives ? std::max(num_tokens, 1) : 0;
-  roles.team_threads = team_threads_for(most, to_send + to_receive);
-  const int per_block = kThreads / roles.team_threads;
-  policy.blocks = std::min(most, (to_send + to_receive + per_block - 1) / per_block);
-  const int teams = policy.blocks * per_block;
-  const bool apart = to_send + to_receive <= teams;  // else each sends first, and then sums what has come
-  roles.senders = std::min(to_send, teams);
-  roles.first_receiver = apart && sends ? roles.senders : 0;
+  const int to_send = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
+  const int to_receive = work.receives ? std::max(work.num_tokens, 1) : 0;
+  const bool apart = to_send + to_receive <= most;
+  policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
+  roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;
+  roles.first_receiver = apart ? roles.senders : 0;
+  roles.send_team_threads = team_threads_for(std::max(1, roles.senders), to_send, work.ring_teams);
+  roles.receive_team_threads = team_threads_for(policy.blocks - roles.first_receiver, to_receive);
+  roles.send_teams = sharing_teams(roles.senders, roles.send_team_threads, work.ranks, to_send);
+  roles.direct = apart;
   return policy;
 }
 

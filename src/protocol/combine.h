@@ -152,13 +152,14 @@ template <ThreadGroup G, Fabric F>
 FERRY_HD void sum_token(const Plan& plan, F& fabric, const G& g, const RowStarts& starts, const CombineArgs& in,
                         const CombineOut& out, int token, TokenScratch& scratch) {
   const TokenResults& results = scratch.results;
-  for (int i = g.thread(); i < results.count; i += g.size()) {
+  const auto& noting = sharers(g);
+  for (int i = noting.thread(); i < results.count; i += noting.size()) {
     const float weight = plan.exact ? in.weights.at(token, results.k[i]) : 1.0f;
     scratch.rows[i] = {fabric.local(plan.map.result(token, results.index[i])), weight, false};
   }
   int count = results.count;
   if (token >= in.shared_begin && token < in.shared_end) {
-    if (g.thread() == 0)
+    if (noting.thread() == 0)
       scratch.rows[count] = in.row(starts.group[0] + static_cast<std::uint32_t>(token - in.shared_begin), 1.0f);
     ++count;
   }
@@ -188,6 +189,17 @@ FERRY_HD void copy_unreduced(const Plan& plan, F& fabric, const G& g, const Comb
   }
 }
 
+// A token whose results are there.
+template <ThreadGroup G, Fabric F>
+FERRY_HD void reduce_token(const Plan& plan, F& fabric, const G& g, const RowStarts& starts, const CombineArgs& in,
+                           const CombineOut& out, int token, TokenScratch& scratch) {
+  if (out.unreduced)
+    copy_unreduced(plan, fabric, g, out, token, scratch.results);
+  else
+    sum_token(plan, fabric, g, starts, in, out, token, scratch);
+  g.sync();
+}
+
 // Sums every token of this rank in the fixed order: k ascending (exact) or ranks ascending (by_rank), the shared row
 // last.
 template <ThreadGroup G, Fabric F>
@@ -198,11 +210,7 @@ FERRY_HD bool receive_results(const Plan& plan, F& fabric, const G& g, Epoch epo
   for (int token = block.index; token < num_tokens; token += block.count) {
     find_results(g, plan, table + static_cast<std::size_t>(token) * plan.shape.top_k, scratch.results, scratch.named);
     if (!await_results(plan, fabric, g, epoch, token, scratch.results)) return false;
-    if (out.unreduced)
-      copy_unreduced(plan, fabric, g, out, token, scratch.results);
-    else
-      sum_token(plan, fabric, g, starts, in, out, token, scratch);
-    g.sync();
+    reduce_token(plan, fabric, g, starts, in, out, token, scratch);
   }
   return true;
 }

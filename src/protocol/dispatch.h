@@ -213,16 +213,22 @@ FERRY_HD void write_row_metadata(const Plan& plan, const G& g, Block block, cons
   }
 }
 
+template <ThreadGroup G>
+FERRY_HD void store_scales_of_rows(const G& g, const ScalePlace& place, const std::byte* scales,
+                                   const RowStarts& starts, int shared_groups, const LocalRows& to) {
+  for (int i = 0; i < to.count; ++i) {
+    const int group = to.local[i] + shared_groups;
+    store_scales(g, place, scales, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
+  }
+}
+
 // A message to all its rows: read once.
 template <ThreadGroup G, TokenFormat Fmt>
 FERRY_HD void write_rows(const Plan& plan, const G& g, const Fmt& format, const std::byte* message, const RowsOut& out,
                          const RowStarts& starts, const LocalRows& to, int token) {
   const std::size_t payload_bytes = format.payload_bytes(plan.shape.hidden);
   copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, payload_bytes);
-  for (int i = 0; i < to.count; ++i) {
-    const int group = to.local[i] + plan.shared_groups;
-    store_scales(g, out.scales, message + payload_bytes, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
-  }
+  store_scales_of_rows(g, out.scales, message + payload_bytes, starts, plan.shared_groups, to);
   for (int i = g.thread(); i < to.count; i += g.size()) {
     out.src_info[2 * static_cast<std::size_t>(to.row[i])] = token;
     out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
@@ -239,7 +245,7 @@ FERRY_HD bool lay_out_shared_rows(const Plan& plan, F& fabric, const G& g, const
     if (!fabric.wait_at_least(g, plan.map.arrived(epoch, plan.rank, token), epoch,
                               {Operation::dispatch, Phase::message, plan.rank, token}))
       return false;
-    if (g.thread() == 0) {
+    if (sharers(g).thread() == 0) {
       to.count = 1;
       to.k[0] = plan.shape.top_k;
       to.local[0] = -plan.shared_groups;  // group 0

@@ -147,14 +147,21 @@ struct TokenResults {
   int k[kMaxTopK];      // exact only
 };
 
-// Room for one token's questions, shared by the group. A backend's group type may answer them with all its threads: the
-// calls are unqualified, so an overload beside that type wins (cuda/token_scratch.cuh). Every find_* ends with a sync.
+// Room for one token's questions, shared by those threads of a group that a sync holds together. A backend's group type
+// may answer them with all its threads: the calls are unqualified, so an overload beside that type wins
+// (cuda/token_scratch.cuh). Every find_* ends with a sync.
 struct TokenScratch {
   NamedRanks named;
   LocalRows found;
   TokenResults results;
   SumRow rows[kMaxTopK + 1];
 };
+
+// The threads that share a scratch: the whole group, but where its type says otherwise by an overload.
+template <ThreadGroup G>
+FERRY_HD const G& sharers(const G& g) {
+  return g;
+}
 
 // I4: row = first row of (source, expert) + rank within expert; from table and counts alone.
 template <ThreadGroup G>

@@ -6,6 +6,13 @@
 
 namespace ferry::ptx {
 
+// Two bf16, the first in the low half. Every NaN becomes 0x7FFF.
+__device__ inline std::uint32_t two_bf16(float first, float second) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
 #if defined(__CUDA_ARCH__)
 
 // float32 pairs to 8-bit floats: Ada, Hopper and later.
@@ -49,13 +56,6 @@ __device__ inline float float_of_f16(std::uint16_t f16) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(f16));
   return y;
-}
-
-// Two bf16, the first in the low half. Every NaN becomes 0x7FFF.
-__device__ inline std::uint32_t two_bf16(float first, float second) {
-  std::uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-  return pair;
 }
 
 // Four codes, the first in the low byte; to nearest even, at most the largest finite value. Devices with

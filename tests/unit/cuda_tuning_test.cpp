@@ -10,19 +10,33 @@ namespace {
 
 constexpr Resident kHopper{132, 2, 264};
 
+Work work_of(int tokens, bool sends = true, bool receives = true, int parts = 1) {
+  return {4, tokens, 4 * tokens, parts, 8, sends, receives};
+}
+
 TEST(CudaTuning, FewTokensGetLargeTeams) {
   EXPECT_EQ(team_threads_for(264, 264), 512);
   EXPECT_EQ(team_threads_for(264, 265), 256);
   EXPECT_EQ(team_threads_for(264, 529), 128);
-  EXPECT_EQ(combine_policy(kHopper, 1, 4, true, true).roles.team_threads, 512);
-  EXPECT_EQ(combine_policy(kHopper, 4096, 4 * 4096, true, true).roles.team_threads, 128);
+  EXPECT_EQ(team_threads_for(264, 100000), 32);
+  EXPECT_EQ(team_threads_for(264, 100000, 8), 64) << "a sending team has a buffer";
+  EXPECT_EQ(combine_policy(kHopper, work_of(1)).roles.send_team_threads, 512);
+  EXPECT_EQ(combine_policy(kHopper, work_of(4096)).roles.send_team_threads, 64);
+}
+
+TEST(CudaTuning, TeamsServeAllRanksInTurn) {
+  EXPECT_EQ(sharing_teams(132, 64, 4, 100000), 1055);
+  EXPECT_EQ(sharing_teams(132, 64, 6, 100000), 1055);
+  EXPECT_EQ(sharing_teams(3, 512, 3, 100), 2);
+  EXPECT_EQ(sharing_teams(1, 512, 4, 100), 1);
+  EXPECT_EQ(sharing_teams(132, 64, 4, 1056), 1056) << "each has one: none may have two";
 }
 
 TEST(CudaTuning, OneSenderForEachTokenUpToAShareOfTheDevice) {
-  EXPECT_EQ(dispatch_policy(kHopper, 0, 0, 1, true, true).roles.senders, 1);
-  EXPECT_EQ(dispatch_policy(kHopper, 1, 4, 1, true, true).roles.senders, 1);
-  EXPECT_EQ(dispatch_policy(kHopper, 100, 400, 1, true, true).roles.senders, 100);
-  EXPECT_EQ(dispatch_policy(kHopper, 4096, 4 * 4096, 8, true, true).roles.senders, kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(0)).roles.senders, 1);
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(1)).roles.senders, 1);
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(100)).roles.senders, 100);
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.senders, kMostSenders);
 }
 
 // Every role has a block, and no more blocks wait than the device holds: any number of tokens, any limit.
@@ -31,16 +45,18 @@ TEST(CudaTuning, EveryRoleOfADispatchFitsBesideTheOthers) {
     const Resident resident{132, 2, most};
     for (const int tokens : {0, 1, 2, 7, 66, 128, 133, 4096}) {
       for (const int parts : {1, 2, 8}) {
-        const DispatchPolicy both = dispatch_policy(resident, tokens, 4 * tokens, parts, true, true);
+        const DispatchPolicy both = dispatch_policy(resident, work_of(tokens, true, true, parts));
         EXPECT_LE(both.blocks, most);
         EXPECT_TRUE(both.roles.rankers == 1 || both.roles.rankers == parts);
         EXPECT_GE(both.roles.senders, 1);
+        EXPECT_GE(both.roles.receive_teams, 1);
         EXPECT_GE(both.blocks - both.roles.rankers - both.roles.senders, 1) << "no block lays arrivals out: " << both;
-        const DispatchPolicy send = dispatch_policy(resident, tokens, 4 * tokens, parts, true, false);
+        const DispatchPolicy send = dispatch_policy(resident, work_of(tokens, true, false, parts));
         EXPECT_EQ(send.blocks, send.roles.senders + send.roles.rankers);
         EXPECT_LE(send.blocks, most);
-        const DispatchPolicy receive = dispatch_policy(resident, tokens, 4 * tokens, parts, false, true);
+        const DispatchPolicy receive = dispatch_policy(resident, work_of(tokens, false, true, parts));
         EXPECT_GE(receive.blocks, 1);
+        EXPECT_GE(receive.roles.receive_teams, 1);
         EXPECT_LE(receive.blocks, most);
         EXPECT_EQ(receive.roles.rankers + receive.roles.senders, 0);
       }
@@ -48,21 +64,21 @@ TEST(CudaTuning, EveryRoleOfADispatchFitsBesideTheOthers) {
   }
 }
 
-// Some team sends and some team receives, whatever the limit.
-TEST(CudaTuning, EveryRoleOfACombineHasATeam) {
+// Some block sends and some block receives, whatever the limit.
+TEST(CudaTuning, EveryRoleOfACombineHasABlock) {
   for (int most = 3; most <= 132; ++most) {
     const Resident resident{132, 1, most};
     for (const int tokens : {0, 1, 2, 7, 33, 66, 128, 133, 4096}) {
       for (const bool sends : {true, false}) {
         for (const bool receives : {true, false}) {
           if (!sends && !receives) continue;
-          const CombinePolicy policy = combine_policy(resident, tokens, 4 * tokens, sends, receives);
-          const int teams = policy.blocks * (kThreads / policy.roles.team_threads);
+          const CombinePolicy policy = combine_policy(resident, work_of(tokens, sends, receives));
           EXPECT_GE(policy.blocks, 1);
           EXPECT_LE(policy.blocks, most);
-          EXPECT_LE(policy.roles.senders, teams);
+          EXPECT_LE(policy.roles.senders, policy.blocks);
           EXPECT_EQ(policy.roles.senders > 0, sends);
-          EXPECT_TRUE(!receives || policy.roles.first_receiver < teams) << policy;
+          EXPECT_EQ(policy.roles.send_teams > 0, sends);
+          EXPECT_TRUE(!receives || policy.roles.first_receiver < policy.blocks) << policy;
         }
       }
     }
@@ -71,10 +87,11 @@ TEST(CudaTuning, EveryRoleOfACombineHasATeam) {
 
 TEST(CudaTuning, PrintsItself) {
   std::ostringstream text;
-  text << DispatchPolicy{264, {8, 66, false, 128, 128}} << '\n' << CombinePolicy{132, {528, 0, 128}};
+  text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n'
+       << CombinePolicy{132, {132, 0, 64, 32, 1055, false}};
   EXPECT_EQ(text.str(),
-            "264 blocks: 8 rank, 66 send in teams of 128, the others receive in teams of 128\n"
-            "132 blocks in teams of 128: 528 send, from the 0th on they receive");
+            "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
+            "132 blocks: 132 send in 1055 teams of 64, from the 0th on they receive in teams of 32");
 }
 
 }  // namespace

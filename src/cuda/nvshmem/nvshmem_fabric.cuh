@@ -16,12 +16,13 @@
 #include "cuda/nvshmem/nvshmem_waits.cuh"
 #include "cuda/peer_fabric.cuh"
 #include "cuda/team_rows.cuh"
+#include "cuda/team_waits.cuh"
 #include "protocol/round.h"
 #include "shared/copy.h"
 
 namespace ferry::cuda {
 
-class NvshmemFabric {
+class NvshmemFabric : public TeamWaits<NvshmemFabric> {
  public:
   using Group = TeamGroup;
   static constexpr int kRing = PeerFabric::kRing;
@@ -37,10 +38,13 @@ class NvshmemFabric {
 
   __device__ int rank() const { return links_.rank; }
   __device__ int size() const { return links_.size; }
+  __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
-    return peer == links_.rank ? local(offset) : nullptr;
+    return is_near(peer) && (peer == links_.rank || reaches_directly_) ? links_.heap[peer] + offset : nullptr;
   }
+  // As PeerFabric's, for near ranks.
+  __device__ void reach_directly() { reaches_directly_ = true; }
 
   __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     if (is_near(peer)) {
@@ -120,17 +124,6 @@ class NvshmemFabric {
     g.sync();
   }
 
-  __device__ bool wait_at_least(const TeamGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
-    return g.all(g.thread() != 0 || wait_alone(word, target, site));
-  }
-  template <class WordOf, class SiteOf>
-  __device__ bool wait_for_each(const TeamGroup& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
-                                const std::uint8_t* skipped) {
-    bool ok = true;
-    for (int i = g.thread(); i < count && ok; i += g.size())
-      ok = (skipped != nullptr && skipped[i] != 0) || wait_alone(word(i), target, site(i));
-    return g.all(ok);
-  }
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
     const bool ok = waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
     // The word has its value, so this returns at once; a network may have to be told to show what came before it (C6).
@@ -140,13 +133,6 @@ class NvshmemFabric {
   // The same for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
     return waits_.wait(word, target, {Operation::dispatch, phase, links_.rank, -1});
-  }
-
-  // I2: the part of a source's table that has this token's entries; await_routing saw the first part.
-  __device__ bool await_entries(const TeamGroup& g, const Plan& plan, Epoch epoch, int source, int token) {
-    const int part = token / links_.part_tokens;
-    return part == 0 ||
-           wait_at_least(g, plan.map.routed(source, part), epoch, {Operation::dispatch, Phase::routing, source, token});
   }
 
  private:
@@ -181,6 +167,7 @@ class NvshmemFabric {
   const PeerLinks& links_;
   const Plan& plan_;
   NvshmemWaits waits_;
+  bool reaches_directly_ = false;
   std::byte* ring_ = nullptr;
   std::size_t buffer_bytes_;
   std::uint32_t used_ = 0;

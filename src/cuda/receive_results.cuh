@@ -1,0 +1,61 @@
+// Combine's receiving side on a GPU: protocol/combine.h's receive_results in steps, so that a team that still sends
+// sums what has come meanwhile. Every warp of a loose team goes on by itself.
+#pragma once
+
+#include "cuda/kernel_params.h"
+#include "cuda/team_rows.cuh"
+#include "cuda/token_scratch.cuh"
+#include "protocol/combine.h"
+
+namespace ferry::cuda {
+
+template <Fabric F>
+class ResultReceiver {
+ public:
+  // `block`: this team's share of the tokens; `scratch`: this warp's.
+  __device__ ResultReceiver(const CombineParams& p, F& fabric, const LooseTeam& g, Epoch epoch, Block block,
+                            TokenScratch& scratch)
+      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {
+    starts_.group = &first_row_;
+    look_up();
+  }
+
+  // One token, if all of its results are there. Waits for nothing.
+  __device__ void receive_if_there() {
+    const auto word = [&](int i) { return p_.plan.map.result_arrived(token_, scratch_.results.index[i]); };
+    if (token_ < p_.num_tokens && fabric_.are_there(g_, scratch_.results.count, word, epoch_)) receive();
+  }
+  // All that are left. False: a rank did not come.
+  __device__ bool receive_rest() {
+    bool ok = true;
+    while (ok && token_ < p_.num_tokens) ok = receive();
+    return ok;
+  }
+
+ private:
+  __device__ void look_up() {
+    if (token_ >= p_.num_tokens) return;
+    const RoutingEntry* table = table_of(p_.plan, fabric_, epoch_, p_.plan.rank);
+    find_results(g_, p_.plan, table + static_cast<std::size_t>(token_) * p_.plan.shape.top_k, scratch_.results,
+                 scratch_.named);
+  }
+  __device__ bool receive() {
+    if (!await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
+    reduce_token(p_.plan, fabric_, g_, starts_, p_.in, p_.out, token_, scratch_);
+    token_ += step_;
+    look_up();
+    return true;
+  }
+
+  const CombineParams& p_;
+  F& fabric_;
+  LooseTeam g_;
+  Epoch epoch_;
+  int token_;
+  int step_;
+  TokenScratch& scratch_;
+  std::uint32_t first_row_ = 0;  // of group 0, where a shared expert's rows are
+  RowStarts starts_;
+};
+
+}  // namespace ferry::cuda
