@@ -55,6 +55,17 @@ add_library(ferry::cuda ALIAS ferry_cuda)
 target_include_directories(ferry_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda PUBLIC ferry PRIVATE fmt::fmt $<BUILD_INTERFACE:ferry_cuda_flags>
                                                       $<BUILD_INTERFACE:ferry_warnings> CUDA::cudart)
+# For users who compile kernels with their own hooks inside (include/ferry/cuda/hooked_exchange.cuh): the kernels' text.
+add_library(ferry_cuda_kernels INTERFACE)
+add_library(ferry::cuda_kernels ALIAS ferry_cuda_kernels)
+set_target_properties(ferry_cuda_kernels PROPERTIES EXPORT_NAME cuda_kernels)
+set_target_properties(ferry_cuda PROPERTIES EXPORT_NAME cuda)
+target_include_directories(ferry_cuda_kernels INTERFACE $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/src>
+                                                        $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ferry/kernels>)
+target_compile_options(
+  ferry_cuda_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr>
+                               $<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>)
+target_link_libraries(ferry_cuda_kernels INTERFACE ferry_cuda CUDA::cudart)
 add_library(ferry_cuda_compile OBJECT ${FERRY_CUDA_COMPILE_SOURCES})
 target_include_directories(ferry_cuda_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda_compile PRIVATE ferry_cuda_flags)

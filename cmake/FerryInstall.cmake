@@ -5,6 +5,22 @@ set(FERRY_CONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 install(TARGETS ferry EXPORT ferry-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY include/ferry DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library FILES_MATCHING PATTERN "*.h"
         PATTERN "*.cuh")
+# The GPU library, where it was asked for, and the text of its kernels, for which hooks are compiled.
+if(TARGET ferry_cuda AND FERRY_CUDA STREQUAL "ON")
+  install(TARGETS ferry_cuda ferry_cuda_kernels EXPORT ferry-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          COMPONENT library)
+  install(EXPORT ferry-cuda-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
+  set(kernels_dir ${CMAKE_INSTALL_INCLUDEDIR}/ferry/kernels)
+  file(GLOB headers src/cuda/*.cuh)
+  install(FILES ${headers} src/cuda/device_state.h src/cuda/kernel_params.h src/cuda/launch.h src/cuda/tuning.h
+          DESTINATION ${kernels_dir}/cuda COMPONENT library)
+  install(FILES src/protocol/combine.h src/protocol/dispatch.h src/protocol/fabric.h src/protocol/round.h
+          DESTINATION ${kernels_dir}/protocol COMPONENT library)
+  file(GLOB headers src/shared/*.h src/shared/*.cuh)
+  install(FILES ${headers} DESTINATION ${kernels_dir}/shared COMPONENT library)
+  file(GLOB headers src/shared/codec/*.h)
+  install(FILES ${headers} DESTINATION ${kernels_dir}/shared/codec COMPONENT library)
+endif()
 install(EXPORT ferry-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
 configure_package_config_file(cmake/ferry-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/ferry-config.cmake
                               INSTALL_DESTINATION ${FERRY_CONFIG_DIR})

@@ -20,13 +20,19 @@
 
 namespace ferry {
 
+namespace cuda {
+struct HookBytes;
+struct Launchers;
+}  // namespace cuda
+
 enum class Reduction : std::uint8_t {
   by_rank,  // an expert rank sums its rows of a token and sends one bf16 partial; weights are given to dispatch
   exact,    // every row travels; weights are given to combine; unreduced output is possible
 };
 const char* to_string(Reduction reduction);
 
-// All fields but `mask`, `deadline` and `workers` must be the same on all ranks; the constructor compares them.
+// All fields but `mask`, `deadline`, `workers` and `gpu_kernels` must be the same on all ranks; the constructor
+// compares them.
 struct ExchangeOptions {
   AnyFormat format = format_named("bf16");
   Reduction reduction = Reduction::by_rank;
@@ -39,6 +45,7 @@ struct ExchangeOptions {
   RankMask mask{};                   // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait, unless a call gives its own
   int workers = 1;  // CPU: threads that work for this rank in a call, the caller's included
+  const cuda::Launchers* gpu_kernels = nullptr;  // GPU: a HookedExchange's own (ferry/cuda/hooked_exchange.cuh)
 };
 
 // What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order).
@@ -85,6 +92,7 @@ struct CallOptions {
   std::chrono::milliseconds deadline{0};  // of each wait in the call; 0: the exchange's
   void* stream = nullptr;                 // GPU: the cudaStream_t that the call goes to; null: the default stream
   int max_blocks = 0;                     // GPU: most blocks of a kernel, which leaves the rest to compute; 0: no limit
+  const cuda::HookBytes* gpu_hooks = nullptr;  // GPU: what a HookedExchange's kernels read
 };
 
 // Sizes of a rank's outputs, known before the exchange is made.

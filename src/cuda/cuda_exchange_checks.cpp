@@ -19,6 +19,7 @@ void CudaExchange::begin(const CallOptions& call) {
   const auto deadline = std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline);
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
   require_own_stream(static_cast<cudaStream_t>(call.stream));
+  links_.hooks = call.gpu_hooks != nullptr ? *call.gpu_hooks : HookBytes{};
 }
 
 void CudaExchange::require_own_stream(cudaStream_t stream) const {

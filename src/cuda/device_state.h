@@ -35,6 +35,12 @@ struct DeviceState {
   DeviceWord<std::uint32_t> bad_ids[2];  // by parity of the round before: what ranking met so far
 };
 
+// A caller's hooks as they go into a kernel's parameter (hooked_fabric.cuh).
+struct HookBytes {
+  static constexpr std::size_t kMost = 128;
+  alignas(16) std::byte bytes[kMost] = {};
+};
+
 // What a fabric needs, by value in a kernel's parameter.
 struct PeerLinks {
   int rank = 0;
@@ -48,6 +54,7 @@ struct PeerLinks {
   DeviceState* state = nullptr;
   HostRecord* record = nullptr;
   DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]
+  HookBytes hooks;
 };
 
 }  // namespace ferry::cuda

@@ -61,6 +61,11 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
+  if (options.gpu_kernels != nullptr && staged_)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: hooks that are compiled into kernels need a world whose calls take device memory "
+                            "(make_cuda_worlds); this one takes host memory",
+                            rank()));
   const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
@@ -70,7 +75,9 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map, launchers(), std::move(heaps));
+    exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map,
+                                              options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
+                                              std::move(heaps));
   };
   together(make, options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
   if (!staged_) return exchange;

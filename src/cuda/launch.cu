@@ -28,7 +28,7 @@ static const DispatchLauncher* find_peer_dispatch(const char* format) {
   return nullptr;
 }
 
-Launchers peer_launchers() { return {&find_peer_dispatch, combine_launcher<PeerFabric>()}; }
+Launchers peer_launchers() { return {&find_peer_dispatch, combine_launcher_of_two<PeerFabric>()}; }
 
 int ranking_part_tokens(const Shape& shape) {
   constexpr int kEntries = 2048;  // a few turns of every warp

@@ -38,6 +38,22 @@ struct CombineOut {
   void* context = nullptr;
 };
 
+// Where the sum of a token goes. A fabric may bring its caller's epilogue along, in place of a pointer to one.
+template <class F>
+FERRY_HD RowSink sink_of(const F& fabric, const CombineOut& out, int token) {
+  RowSink sink;
+  sink.data = out.tokens + token * out.token_bytes;
+  sink.dtype = out.dtype;
+  sink.token = token;
+  if constexpr (requires { fabric.set_epilogue(sink); }) {
+    fabric.set_epilogue(sink);
+  } else {
+    sink.epilogue = out.epilogue;
+    sink.context = out.context;
+  }
+  return sink;
+}
+
 struct ResultCounts {
   std::uint64_t* bytes = nullptr;  // [ranks]
 };
@@ -154,7 +170,7 @@ FERRY_HD void sum_token(const Plan& plan, F& fabric, const G& g, const RowStarts
   const TokenResults& results = scratch.results;
   const auto& noting = sharers(g);
   for (int i = noting.thread(); i < results.count; i += noting.size()) {
-    const float weight = plan.exact ? in.weights.at(token, results.k[i]) : 1.0f;
+    const float weight = plan.exact ? weight_of(fabric, in.weights, token, results.k[i]) : 1.0f;
     scratch.rows[i] = {fabric.local(plan.map.result(token, results.index[i])), weight, false};
   }
   int count = results.count;
@@ -164,13 +180,7 @@ FERRY_HD void sum_token(const Plan& plan, F& fabric, const G& g, const RowStarts
     ++count;
   }
   g.sync();
-  RowSink sink;
-  sink.data = out.tokens + token * out.token_bytes;
-  sink.dtype = out.dtype;
-  sink.epilogue = out.epilogue;
-  sink.context = out.context;
-  sink.token = token;
-  sum_rows(g, scratch.rows, count, plan.shape.hidden, sink);
+  sum_rows(g, scratch.rows, count, plan.shape.hidden, sink_of(fabric, out, token));
 }
 
 template <ThreadGroup G, Fabric F>

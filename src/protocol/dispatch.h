@@ -122,7 +122,8 @@ FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& fo
     std::byte* message = staged ? staging_or_send_buffer(fabric, g, plan.map.sent_message(epoch, token))
                                 : staging_for(fabric, g, staging);
     const InputRow row{in.tokens + token * in.row_bytes, in.dtype};
-    const int found = format.encode(g, row, plan.shape.hidden, in.scale(), message, message + payload_bytes);
+    const int found =
+        format.encode(g, row, plan.shape.hidden, input_scale_of(fabric, in), message, message + payload_bytes);
     counted.non_finite += static_cast<std::uint64_t>(format.block() == 0 ? once_in(g, found) : found);
     g.sync();
     put_then_signal_each(fabric, g, to.rank, to.count, plan.rank + token, plan.map.message(epoch, plan.rank, token),

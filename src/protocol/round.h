@@ -49,11 +49,20 @@ struct Weights {
   void* context = nullptr;
   int top_k = 0;
 
-  FERRY_HD float at(int token, int k) const {
-    if (hook != nullptr) return hook(context, token, k);
+  FERRY_HD float at(int token, int k) const { return hook != nullptr ? hook(context, token, k) : given(token, k); }
+  FERRY_HD float given(int token, int k) const {
     return data == nullptr ? 1.0f : data[static_cast<std::int64_t>(token) * top_k + k];
   }
 };
+
+// The weight of (token, k). A fabric may bring its caller's function along (cuda/hooked_fabric.cuh).
+template <class F>
+FERRY_HD float weight_of(const F& fabric, const Weights& weights, int token, int k) {
+  if constexpr (requires { fabric.router_weight(weights, token, k); })
+    return fabric.router_weight(weights, token, k);
+  else
+    return weights.at(token, k);
+}
 
 struct DispatchArgs {
   const std::byte* tokens = nullptr;
@@ -69,6 +78,15 @@ struct DispatchArgs {
 
   FERRY_HD float scale() const { return input_scale_at == nullptr ? input_scale : *input_scale_at; }
 };
+
+// nvfp4's input scale. A fabric may bring its caller's function along.
+template <class F>
+FERRY_HD float input_scale_of(const F& fabric, const DispatchArgs& in) {
+  if constexpr (requires { fabric.input_scale(); })
+    return fabric.input_scale();
+  else
+    return in.scale();
+}
 
 struct RowsOut {
   std::byte* payload = nullptr;

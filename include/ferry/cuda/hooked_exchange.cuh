@@ -1,0 +1,138 @@
+// HookedExchange: an exchange whose kernels are compiled in the user's own .cu file, with the user's hooks inside. The
+// hooks are inlined: nothing is called through a pointer. Formats: Bf16, Fp8Block128, Fp8Block128Ue8m0, Mxfp8,
+// Mxfp6E2m3, Mxfp6E3m2, Mxfp4, Nvfp4.
+//
+// Compile with nvcc and link ferry::cuda_kernels, which brings the headers of the kernels, the library, and
+// --fmad=false: sums are the same bytes as on the CPU only where nothing is contracted.
+#pragma once
+
+#include <cstring>
+#include <string>
+
+#include "cuda/hooked_fabric.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/peer_fabric.cuh"
+#include "ferry/exchange.h"
+#include "shared/codec/formats.h"
+
+namespace ferry::cuda {
+
+// `Hooks` is a trivially copyable struct of at most 128 bytes with one or more of these, as const __device__ member
+// functions or as members that can be called so. Pointers in it are to memory that the rank's GPU can read; what they
+// point to is read when the kernels run.
+//
+//   float router_weight(int token, int k)  in place of topk_weights, which are then refused: in dispatch with by_rank,
+//   in
+//                                          combine's own sum with exact. May be called more than once for an entry.
+//   float input_scale()                    in place of DispatchInput::input_scale: nvfp4's; finite and > 0, the same on
+//                                          all ranks
+//   void epilogue(int token, int column, const float* values, int count)
+//                                          in place of the store of a sum, which CombineOutput::tokens may then be left
+//                                          out for: `count` unrounded float32 sums of a token from `column` on (8 of
+//                                          them, from a multiple of 8). Each column of a token comes once, tokens in
+//                                          any order, from any thread; a barrier of threads in it would hang.
+template <TokenFormat Fmt, class Hooks>
+class HookedExchange {
+  static_assert(HasRouterWeight<Hooks> || HasInputScale<Hooks> || HasEpilogue<Hooks>,
+                "Hooks has none of router_weight, input_scale and epilogue");
+
+ public:
+  // As Exchange's, of a world of make_cuda_worlds or make_cuda_process_world; `options.format` is Fmt's whatever it
+  // says. Loads the kernels on all ranks. Throws also Error(unsupported) for a world of another kind.
+  HookedExchange(World& world, const Shape& shape, ExchangeOptions options = {})
+      : exchange_(checked(world), shape, completed(options)) {}
+
+  // As Exchange's. The hooks are copied before a call returns. Throws Error(invalid_argument) besides where an argument
+  // and a hook give the same thing.
+  void dispatch_async(const DispatchInput& in, const Hooks& hooks, const CallOptions& call = {}) {
+    check(in);
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.dispatch_async(in, with(bytes, call));
+  }
+  void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {}) { exchange_.dispatch_wait(out, call); }
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
+    check(in);
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.dispatch(in, out, with(bytes, call));
+  }
+  void combine_async(const CombineInput& in, const CallOptions& call = {}) {
+    check(in);
+    exchange_.combine_async(in, call);
+  }
+  void combine_wait(const CombineOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.combine_wait(completed(out), with(bytes, call));
+  }
+  void combine(const CombineInput& in, const CombineOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
+    check(in);
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.combine(in, completed(out), with(bytes, call));
+  }
+
+  // For add_to_mask, stats and all that takes no hooks. Its dispatch and combine must not be called.
+  Exchange& exchange() { return exchange_; }
+  const Exchange& exchange() const { return exchange_; }
+
+ private:
+  using KernelFabric = Hooked<PeerFabric, Hooks>;
+
+  static const Launchers& launchers() {
+    static const Launchers kLaunchers{[](const char* format) {
+                                        static const DispatchLauncher kLauncher =
+                                            dispatch_launcher<Fmt, KernelFabric>();
+                                        return std::strcmp(format, kLauncher.format) == 0 ? &kLauncher : nullptr;
+                                      },
+                                      combine_launcher<KernelFabric>()};
+    return kLaunchers;
+  }
+  static World& checked(World& world) {
+    if (std::strcmp(world.backend(), "cuda") != 0)
+      throw Error(ErrorKind::unsupported, std::string("HookedExchange needs a world of GPUs that store to each other "
+                                                      "(make_cuda_worlds); this one is ") +
+                                              world.backend());
+    return world;
+  }
+  static ExchangeOptions completed(ExchangeOptions options) {
+    options.format = any_format<Fmt>();
+    options.gpu_kernels = &launchers();
+    return options;
+  }
+  CombineOutput completed(CombineOutput out) const {
+    refuse_pointer(out.epilogue != nullptr, "epilogue");
+    if constexpr (HasEpilogue<Hooks>)
+      out.epilogue = [](void*, int, int, const float*, int) {};  // checked, never called
+    return out;
+  }
+  void check(const DispatchInput& in) const {
+    refuse_pointer(in.router_weight != nullptr, "router_weight");
+    refuse_both(HasRouterWeight<Hooks> && in.topk_weights, "topk_weights", "router_weight");
+    refuse_both(HasInputScale<Hooks> && in.input_scale != nullptr, "input_scale", "input_scale");
+  }
+  void check(const CombineInput& in) const {
+    refuse_pointer(in.router_weight != nullptr, "router_weight");
+    refuse_both(HasRouterWeight<Hooks> && in.topk_weights, "topk_weights", "router_weight");
+  }
+  void refuse_pointer(bool given, const char* name) const {
+    if (given)
+      throw Error(ErrorKind::invalid_argument, "rank " + std::to_string(exchange_.rank()) + ": " + name +
+                                                   " is given as a pointer; a HookedExchange takes it as a hook");
+  }
+  void refuse_both(bool both, const char* argument, const char* hook) const {
+    if (both)
+      throw Error(ErrorKind::invalid_argument, "rank " + std::to_string(exchange_.rank()) + ": " + argument +
+                                                   " is given, and so is the hook " + hook + "; give one");
+  }
+  static HookBytes bytes_of(const Hooks& hooks) {
+    HookBytes bytes;
+    std::memcpy(bytes.bytes, &hooks, sizeof hooks);
+    return bytes;
+  }
+  static CallOptions with(const HookBytes& bytes, CallOptions call) {
+    call.gpu_hooks = &bytes;
+    return call;
+  }
+
+  Exchange exchange_;
+};
+
+}  // namespace ferry::cuda

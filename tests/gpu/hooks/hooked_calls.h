@@ -1,0 +1,34 @@
+// HookedExchanges behind one interface, so that only hooked_calls.cu holds kernels.
+#pragma once
+
+#include <memory>
+
+#include "ferry/exchange.h"
+
+namespace ferry::test {
+
+// What the hooks read and write, in device memory.
+struct HookValues {
+  const float* weights = nullptr;  // [tokens, top_k]
+  int top_k = 0;
+  const float* input_scale = nullptr;
+  float* sums = nullptr;  // [tokens, hidden]
+  int hidden = 0;
+};
+
+class HookedCalls {
+ public:
+  virtual ~HookedCalls() = default;
+  virtual Exchange& exchange() = 0;
+  // In one call each, or split.
+  virtual void dispatch(const DispatchInput& in, const DispatchOutput& out, const HookValues& values, bool split) = 0;
+  virtual void combine(const CombineInput& in, const CombineOutput& out, const HookValues& values, bool split) = 0;
+};
+
+// Hooks: router_weight, input_scale and epilogue; the epilogue alone; the router's weight alone.
+std::unique_ptr<HookedCalls> make_nvfp4_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_bf16_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_mxfp8_with_epilogue(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_mxfp8_with_weight(World& world, const Shape& shape, const ExchangeOptions& options);
+
+}  // namespace ferry::test
