@@ -193,7 +193,10 @@ const Backend& require_backend(const BenchOptions& options) {
   for (const int ranks : options.ranks) require_ranks(chosen, ranks, options.nodes);
   const bool gpus = chosen.name == std::string("cuda");
   if (gpus && num_processes() > 1)
-    throw Error(ErrorKind::unsupported, "bench measures the GPUs of one process: start it without a launcher");
+    throw Error(ErrorKind::unsupported,
+                fmt::format("--backend cuda: bench measures the GPUs of one process, and {} were started: start it "
+                            "without a launcher, with --ranks {}",
+                            num_processes(), num_processes()));
   if (gpus && options.workers != 1)
     throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
   if (!gpus && options.max_blocks != 0)

@@ -1,8 +1,11 @@
 """`--backend cuda`: the files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU."""
 import json
+import os
+import socket
+import subprocess
 import unittest
 
-from support import FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer
+from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer
 
 
 def cuda_backend():
@@ -64,6 +67,65 @@ class SameFilesTestCase(FerryTestCase):
                                    self.folder / "y.npy", "--check"))
             outputs.append((self.folder / "y.npy").read_bytes())
         self.assertEqual(*outputs)
+
+
+def run_job(processes, *arguments):
+    """Runs the tool as so many processes, with what mpirun would put into their environment: [(code, out, err)]."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    started = []
+    for rank in range(processes):
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("OMPI_", "PMI", "SLURM_", "MASTER_")) and name not in ("RANK", "WORLD_SIZE")}
+        environment |= {"FERRY_ADDRESS": address, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+                        "OMPI_COMM_WORLD_SIZE": str(processes), "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes)}
+        started.append(subprocess.Popen([BINARY, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, env=environment))
+    try:
+        return [(process.returncode, *said) for process, said in
+                [(process, process.communicate(timeout=120)) for process in started]]
+    finally:
+        for process in started:
+            process.kill()
+
+
+@unittest.skipIf(GPUS < 2, WHY_NONE or "one GPU was found; a job of processes takes two")
+class JobTestCase(FerryTestCase):
+    """A process for each GPU: the files are those of one process with all of them, and the first process writes them."""
+
+    def test_same_files(self):
+        ranks = min(GPUS, 4)
+        for format_name, options in (("fp8_block128", ["--combine", "by_rank"]), ("nvfp4", ["--combine", "exact"])):
+            with self.subTest(format=format_name):
+                inputs = self.save(make_layer(tokens=203, hidden=160, shared_inter=24))
+                common = ["layer", "--backend", "cuda", "--ranks", ranks, "--format", format_name, *options, *inputs, "--json"]
+                written = lambda name: ["--output", self.folder / f"{name}.npy", "--dump", self.folder / name]
+                self.assert_done(ferry(*common, *written(f"one_{format_name}")))
+                done = run_job(ranks, *common, *written(f"job_{format_name}"))
+                for rank, (code, out, err) in enumerate(done):
+                    self.assertEqual(code, 0, f"rank {rank}: {err}")
+                    self.assertEqual(out == "", rank != 0)
+                self.assertEqual((self.folder / f"one_{format_name}.npy").read_bytes(),
+                                 (self.folder / f"job_{format_name}.npy").read_bytes())
+                files = [{path.relative_to(self.folder / name).as_posix(): path.read_bytes()
+                          for path in (self.folder / name).rglob("*.npy")}
+                         for name in (f"one_{format_name}", f"job_{format_name}")]
+                self.assertEqual(*files)
+                self.assertTrue(files[0])
+
+    def test_other_number_of_ranks(self):
+        inputs = self.save(make_layer())
+        for code, _, err in run_job(2, "layer", "--backend", "cuda", "--ranks", 1, *inputs, "--output",
+                                    self.folder / "y.npy"):
+            self.assertEqual(code, 2)
+            self.assertIn("--ranks 1: 2 processes", err)
+        self.assert_no_output()
+
+    def test_bench_wants_one_process(self):
+        for code, _, err in run_job(2, "bench", "--backend", "cuda", "--ranks", 2):
+            self.assertEqual(code, 1)
+            self.assertIn("start it without a launcher", err)
 
 
 @unittest.skipIf(GPUS == 0, WHY_NONE)
