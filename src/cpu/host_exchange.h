@@ -13,6 +13,7 @@
 #include "cpu/worker_pool.h"
 #include "protocol/combine.h"
 #include "protocol/dispatch.h"
+#include "protocol/plan.h"
 #include "protocol/round_state.h"
 #include "protocol/validate.h"
 #include "shared/exchange_backend.h"
@@ -42,14 +43,7 @@ class HostExchange final : public ExchangeBackend {
         pool_(options.workers),
         stats_(protocol_shape(shape, options, rank).ranks, layout_.groups - (options.fused_shared_expert ? 1 : 0),
                row_bytes(layout_, options)) {
-    plan_.shape = protocol_shape(shape, options, rank);
-    plan_.map = map;
-    plan_.code = {id_bits(plan_.shape.experts)};
-    plan_.rank = options.skip_a2a ? 0 : rank;
-    plan_.id_base = options.skip_a2a ? first_expert(shape, rank) : 0;
-    plan_.exact = options.reduction == Reduction::exact;
-    plan_.shared_groups = options.fused_shared_expert ? 1 : 0;
-    plan_.alignment = layout_.alignment;
+    plan_ = make_plan(shape, options, map, rank);
     masked_.resize(static_cast<std::size_t>(plan_.shape.ranks));
     plan_.masked = masked_.data();
     next_mask_ = options.mask;

@@ -6,6 +6,7 @@
 
 #include "cuda/abort_waits.h"
 #include "cuda/refuse.h"
+#include "protocol/plan.h"
 
 namespace ferry::cuda {
 
@@ -25,14 +26,7 @@ CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const Excha
   if (dispatch_launcher_ == nullptr)
     refuse(ErrorKind::unsupported, rank, "no GPU kernel for the format {}; give one of all_formats()",
            options.format.name());
-  plan_.shape = protocol_shape(shape, options, rank);
-  plan_.map = map;
-  plan_.code = {id_bits(plan_.shape.experts)};
-  plan_.rank = options.skip_a2a ? 0 : rank;
-  plan_.id_base = options.skip_a2a ? first_expert(shape, rank) : 0;
-  plan_.exact = options.reduction == Reduction::exact;
-  plan_.shared_groups = options.fused_shared_expert ? 1 : 0;
-  plan_.alignment = layout_.alignment;
+  plan_ = make_plan(shape, options, map, rank);
   stream_probe_.create();
   plan_memory(map);
   prepare_kernels();
