@@ -2,7 +2,7 @@
 """SVG plots from the JSON lines of `ferry bench`, for docs/performance.md.
 
 usage: plots.py FOLDER FILE...
-For each FILE, where it has the records:
+For each FILE, where it has the records, those of processes aside:
   FOLDER/<name>-tokens.svg   time over tokens per rank, with the floor, the bound and the baseline
   FOLDER/<name>-models.svg   the pair's ratio to its bound (CPU: its floor) for each model
   FOLDER/<name>-formats.svg  time of the pair for each format
@@ -146,7 +146,7 @@ def main(arguments):
     folder = pathlib.Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
     for path in map(pathlib.Path, arguments[1:]):
-        measured = records.load(path)
+        measured = [record for record in records.load(path) if not records.is_of_processes(record)]
         for name, plot in PLOTS.items():
             figure = plot(measured)
             if figure is None:

@@ -2,6 +2,8 @@
 
 import json
 
+KINDS = {"cuda": "GPUs", "shmem": "processes"}
+
 
 def load(path):
     """Every record of the file that is one measured line: others (of older or other tools) are left out."""
@@ -13,10 +15,15 @@ def is_codec(record):
     return "bf16_gb_per_s" in record
 
 
+def is_of_processes(record):
+    """Beside a plain put of its bytes, in place of a floor."""
+    return "plain_put" in record
+
+
 def shape_of(record):
     shape = record["shape"]
     name = shape.get("model", f"hidden {shape['hidden']}, top-{shape['top_k']} of {shape['experts']}")
-    return f"{name}, {shape['ranks']} {'GPUs' if record['backend'] == 'cuda' else 'ranks'}"
+    return f"{name}, {shape['ranks']} {KINDS.get(record['backend'], 'ranks')}"
 
 
 def baseline_name(record):

@@ -46,6 +46,27 @@ def exchange_row(record):
     return row
 
 
+def process_row(record):
+    network, put = record["network_bytes"], record["plain_put"]["time_us"]
+    return {
+        "shape": records.shape_of(record),
+        "transports": record["policy"].get("ucx_tls", "all"),
+        "nodes": str(record["policy"]["nodes"]),
+        "operation": record["operation"],
+        "format": record["format"],
+        "combine": record["policy"]["combine"],
+        "routing": record["policy"]["routing"],
+        "n": str(record["shape"]["tokens"]),
+        "best us": microseconds(record["time_us"]["min"]),
+        "median us": microseconds(record["time_us"]["median"]),
+        "p90 us": microseconds(record["time_us"]["p90"]),
+        "plain put us": microseconds(put["median"]),
+        "x put": f"{record['ratio_to_plain_put']:.2f}",
+        "network MB": f"{network['formula'] / 1e6:.2f}" if network["formula"] else "",
+        "left the host, MB": f"{network['left_the_interfaces'] / 1e6:.2f}" if "left_the_interfaces" in network else "",
+    }
+
+
 def codec_row(record):
     return {
         "operation": record["operation"],
@@ -55,6 +76,12 @@ def codec_row(record):
         "median us": microseconds(record["time_us"]["median"]),
         "GB/s of bf16": f"{record['bf16_gb_per_s']:.2f}",
     }
+
+
+def row_of(record):
+    if records.is_codec(record):
+        return codec_row(record)
+    return process_row(record) if records.is_of_processes(record) else exchange_row(record)
 
 
 def table(rows):
@@ -73,8 +100,7 @@ def main(paths):
         sys.exit(__doc__.strip())
     measured = [record for path in paths for record in records.load(path)]
     for command, lines in records.by_command(measured):
-        rows = [codec_row(record) if records.is_codec(record) else exchange_row(record) for record in lines]
-        print(f"\n`{command}`\n\n{table(rows)}")
+        print(f"\n`{command}`\n\n{table([row_of(record) for record in lines])}")
 
 
 if __name__ == "__main__":

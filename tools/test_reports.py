@@ -55,6 +55,15 @@ class TableTest(unittest.TestCase):
         self.assertIn("NCCL us", text)
         self.assertIn("|  |", text)
 
+    def test_row_of_processes(self):
+        made = record() | {"backend": "shmem", "policy": {"combine": "exact", "routing": "uniform", "nodes": 4},
+                           "plain_put": {"time_us": {"median": 25.0}}, "ratio_to_plain_put": 1.6,
+                           "network_bytes": {"formula": 3e6, "left_the_interfaces": 3.1e6}}
+        row = table.row_of(made)
+        self.assertEqual((row["shape"], row["nodes"]), ("hidden 7168, top-8 of 256, 4 processes", "4"))
+        self.assertEqual((row["plain put us"], row["x put"]), ("25.0", "1.60"))
+        self.assertEqual((row["network MB"], row["left the host, MB"]), ("3.00", "3.10"))
+
     def test_lines_of_other_tools_are_left_out(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "x.jsonl"
@@ -64,7 +73,7 @@ class TableTest(unittest.TestCase):
     def test_results_of_the_tree_can_be_read(self):
         for path in (BENCHMARKS / "results").glob("*.jsonl"):
             for one in records.load(path):
-                table.codec_row(one) if records.is_codec(one) else table.exchange_row(one)
+                table.row_of(one)
 
 
 @unittest.skipUnless(HAS_MATPLOTLIB, "matplotlib is not there (./dev plots installs it)")

@@ -142,6 +142,7 @@ class ProcessBench {
     const double routing = 8.0 * shape.max_tokens * shape.top_k + 64 + 4.0 * num_local_experts(shape, peer);
     const auto message = static_cast<double>(message_bytes(bench_.format, shape.hidden));
     const double results = (bytes - messages * message - kCountedRounds * routing) / (2.0 * shape.hidden);
+    if (bench_.operation == BenchOperation::combine) return results * (2.0 * shape.hidden + 8) + 8 * kCountedRounds;
     return bytes + 8 * (messages + results + 2 * kCountedRounds);
   }
 

@@ -10,15 +10,25 @@
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "cpu/shmem_lost_peer.h"
+#include "shared/order.h"
 
 namespace ferry::cpu::shmem {
 namespace {
 
 constexpr const char* kHeapVariable = "SHMEM_SYMMETRIC_HEAP_SIZE";
 constexpr std::size_t kOwnBytes = std::size_t{1} << 20;  // for the library's own records in its heap
+
+// One thread at a time is in the library. Its own lock spins: a thread that waits for one that the system has taken off
+// its core would spin for a whole time slice.
+std::mutex& library() {
+  static std::mutex mutex;
+  return mutex;
+}
+DeviceWord<std::uint64_t> calls;
 
 }  // namespace
 
@@ -45,6 +55,9 @@ void prepare_environment(std::size_t heap_bytes) {
   setenv("OMPI_MCA_memory", "^patcher", 0);
   setenv("OMPI_MCA_memheap", "ptmalloc", 0);  // one large allocation, of any size
   setenv(kHeapVariable, std::to_string(heap_bytes + kOwnBytes).c_str(), 1);
+  // Over TCP a put is cut into pieces that are answered one by one: a message of 8000 columns in one.
+  setenv("UCX_TCP_TX_SEG_SIZE", "16k", 0);
+  setenv("UCX_TCP_RX_SEG_SIZE", "16k", 0);
 }
 
 Started start(std::size_t heap_bytes) {
@@ -63,14 +76,25 @@ Started start(std::size_t heap_bytes) {
   return started;
 }
 
-void put(std::byte* to, const void* from, std::size_t bytes, int rank) { shmem_putmem_nbi(to, from, bytes, rank); }
-void fence() { shmem_fence(); }
+void put(std::byte* to, const void* from, std::size_t bytes, int rank) {
+  const std::lock_guard lock(library());
+  fetch_add_relaxed(calls, std::uint64_t{1});
+  shmem_putmem_nbi(to, from, bytes, rank);
+}
+void fence() {
+  const std::lock_guard lock(library());
+  shmem_fence();
+}
 // OpenSHMEM has no such call, and Open MPI's test and fence move nothing. OpenSHMEM runs inside MPI there, and a probe
 // for a message that never comes lets both progress.
 void progress() {
+  const std::unique_lock lock(library(), std::try_to_lock);
+  if (!lock) return;  // whoever is there moves bytes
+  fetch_add_relaxed(calls, std::uint64_t{1});
   int found = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 }
+std::uint64_t num_calls() { return load_relaxed(calls); }
 std::byte* pointer(std::byte* symmetric, int rank) { return static_cast<std::byte*>(shmem_ptr(symmetric, rank)); }
 void end() {
   hide_lost_peers(false);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace ferry::cpu::shmem {
 
@@ -37,6 +38,8 @@ void put(std::byte* to, const void* from, std::size_t bytes, int rank);
 void fence();
 // Lets the network move bytes, its own and those that arrive.
 void progress();
+// How often bytes could move so far: while this grows, nobody else needs to see to it.
+std::uint64_t num_calls();
 // Where this process can store to the memory of `rank`, else null.
 std::byte* pointer(std::byte* symmetric, int rank);
 

@@ -12,7 +12,8 @@ const SignalWord kLetGo{1};
 }  // namespace
 
 std::size_t ShmemBlock::header_bytes() const {
-  const std::size_t words = (static_cast<std::size_t>(nodes_.ranks) + 1 + kValues) * sizeof(SignalWord);
+  const std::size_t words =
+      (static_cast<std::size_t>(nodes_.ranks) + 1 + kValues + kRounds * kMostTogether) * sizeof(SignalWord);
   return (words + ShmemArena::kAlignment - 1) / ShmemArena::kAlignment * ShmemArena::kAlignment;
 }
 

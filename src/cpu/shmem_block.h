@@ -55,6 +55,14 @@ class ShmemBlock {
   void signal_from(int peer, std::size_t word, const SignalWord& source) const {
     put(peer, word, &source, sizeof(SignalWord));
   }
+  // The same value to `count` words that lie together, at most kMostTogether. A word is whole in any put of several.
+  void signal_together(int peer, std::size_t word, Epoch value, std::size_t count) const {
+    SignalWord& first = together(value);
+    if (load_relaxed(first) != value)
+      for (std::size_t i = 0; i < kMostTogether; ++i) store_release((&first)[i], value);
+    put(peer, word, &first, count * sizeof(SignalWord));
+  }
+  static constexpr std::size_t kMostTogether = 8;
   // For a value that may differ from a newer one by a multiple of kValues: an abort word.
   void signal_rare(int peer, std::size_t word, Epoch value) const { signal_from(peer, word, kept(0, value)); }
 
@@ -66,6 +74,11 @@ class ShmemBlock {
     SignalWord& word = header()[static_cast<std::size_t>(nodes_.ranks) + index];
     if (load_relaxed(word) != value) store_release(word, value);
     return word;
+  }
+  // As kept(), kMostTogether times: one thread at a time, and values of kRounds rounds at most on their way.
+  static constexpr std::size_t kRounds = 8;
+  SignalWord& together(Epoch value) const {
+    return header()[static_cast<std::size_t>(nodes_.ranks) + 1 + kValues + value % kRounds * kMostTogether];
   }
   // Before the piece: a word for each rank, which says that it has let go; then the values of signals.
   std::size_t header_bytes() const;

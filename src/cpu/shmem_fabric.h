@@ -8,6 +8,7 @@
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
 #include "cpu/shmem_block.h"
+#include "cpu/shmem_runs.h"
 #include "cpu/shmem_waits.h"
 #include "protocol/fabric.h"
 
@@ -17,6 +18,7 @@ class ShmemFabric {
  public:
   ShmemFabric(std::unique_ptr<ShmemBlock> block, std::size_t abort_words, const std::uint8_t* masked)
       : block_(std::move(block)),
+        runs_(*block_),
         waits_(block_->rank(), block_->ranks(), reinterpret_cast<const SignalWord*>(block_->local(abort_words)),
                masked) {}
 
@@ -37,8 +39,9 @@ class ShmemFabric {
 
   void put_then_signal(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
                        std::size_t word, Epoch value) {
+    if (!block_->is_direct(peer)) return keep_for_run(g, peer, offset, source, bytes, word, value);
     put(g, peer, offset, source, bytes);
-    signal_after_puts(g, peer, word, value);
+    signal(g, peer, word, value);
   }
 
   // I5, I7: stores are ordered by the release, puts by the fence.
@@ -53,20 +56,12 @@ class ShmemFabric {
     block_->signal_rare(peer, word, value);
   }
 
-  // I5: one fence for all: every put, then every signal. Ranks that share memory come last: theirs is the faster way.
+  // Ranks that share memory come last: theirs is the faster way.
   void put_then_signal_each(const HostGroup& g, const int* peers, int count, std::size_t offset, const void* source,
                             std::size_t bytes, std::size_t word, Epoch value) {
-    bool far = false;
-    for (int i = 0; i < count; ++i) {
-      if (block_->is_direct(peers[i])) continue;
-      put(g, peers[i], offset, source, bytes);
-      far = true;
-    }
-    if (far) shmem::fence();
-    for (int i = 0; i < count; ++i) {
-      if (block_->is_direct(peers[i])) put(g, peers[i], offset, source, bytes);
-      signal(g, peers[i], word, value);
-    }
+    for (const bool direct : {false, true})
+      for (int i = 0; i < count; ++i)
+        if (block_->is_direct(peers[i]) == direct) put_then_signal(g, peers[i], offset, source, bytes, word, value);
   }
 
   void signal_each_after_puts(const HostGroup& g, int ranks, std::size_t word, Epoch value,
@@ -81,12 +76,22 @@ class ShmemFabric {
     return waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site, pacer);
   }
 
-  void finish_puts(const HostGroup&) { shmem::progress(); }
+  void finish_puts(const HostGroup&) {
+    runs_.flush();
+    shmem::progress();
+  }
 
   HostWaits& waits() { return waits_; }
   const HostWaits& waits() const { return waits_; }
 
  private:
+  // I5, I7: what goes by puts may wait for its neighbours until finish_puts.
+  void keep_for_run(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
+                    std::size_t word, Epoch value) {
+    finish_stores(g);  // the network may read it from another core
+    runs_.add(peer, offset, static_cast<const std::byte*>(source), bytes, word, value);
+  }
+
   void signal(const HostGroup& g, int peer, std::size_t word, Epoch value) {
     if (std::byte* to = peer_pointer(peer, word)) {
       finish_stores(g);
@@ -97,6 +102,7 @@ class ShmemFabric {
   }
 
   std::unique_ptr<ShmemBlock> block_;
+  ShmemRuns runs_;
   HostWaits waits_;
 };
 static_assert(Fabric<ShmemFabric>);

@@ -13,8 +13,9 @@
 namespace ferry::cpu {
 namespace {
 
-// How often the network's bytes move while the caller computes.
+// How often the network's bytes move while the caller computes, and how soon that is noticed.
 constexpr std::chrono::microseconds kMoveEvery{200};
+constexpr std::chrono::microseconds kNoticeWithin{5000};
 
 // Runs what may never return on a thread of its own; false where it did not return in time, and then the thread stays.
 bool returns_within(std::chrono::milliseconds deadline, const std::function<void()>& call) {
@@ -78,10 +79,18 @@ void ShmemProcess::keep(std::shared_ptr<const void> read_late) {
   kept_.push_back(std::move(read_late));
 }
 
-// A put goes out, and one that arrives comes in, only while its process calls the library.
+// A put goes out, and one that arrives comes in, only while its process calls the library. While the caller does so
+// itself, this thread stays away: it would only take turns with it.
 void ShmemProcess::move_bytes() {
+  std::uint64_t seen = 0;
+  auto pause = kNoticeWithin;
   std::unique_lock lock(guard_);
-  while (!stopped_.wait_for(lock, kMoveEvery, [this] { return stopping_; })) shmem::progress();
+  while (!stopped_.wait_for(lock, pause, [this] { return stopping_; })) {
+    const bool is_needed = shmem::num_calls() == seen;
+    if (is_needed) shmem::progress();
+    pause = is_needed ? kMoveEvery : kNoticeWithin;
+    seen = shmem::num_calls();
+  }
 }
 
 void ShmemProcess::stop_moving() {

@@ -33,8 +33,8 @@ class HeapMap {
     kRouted,         // [source][part] word: that part of the table is there; the first: header and counts too
     kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
     kAborted,        // [peer] word: epoch << 16 | rank that peer waited for in vain + 1
-    kResults,        // [token][j or k] bf16 row
-    kResultArrived,  // [token][j or k] word: the result is there
+    kResults,        // [token][j or k] bf16 row; staged, by_rank: [j][token]
+    kResultArrived,  // as kResults: the result is there
     kSentMessages,   // staged: [parity][token] message
     kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact
     kRegions
@@ -134,7 +134,11 @@ class HeapMap {
   FERRY_HD constexpr std::size_t slot_of_one(Epoch e, int token) const {
     return (e & 1) * static_cast<std::size_t>(h_.shape.max_tokens) + static_cast<std::size_t>(token);
   }
+  // Partial sums that travel by puts lie together by index, so that those of neighbouring tokens can be one put.
   FERRY_HD constexpr std::size_t result_index(int token, int index) const {
+    if (h_.staged && !h_.exact)
+      return static_cast<std::size_t>(index) * static_cast<std::size_t>(h_.shape.max_tokens) +
+             static_cast<std::size_t>(token);
     return static_cast<std::size_t>(token) * results_per_token() + static_cast<std::size_t>(index);
   }
   FERRY_HD constexpr std::size_t word(Region region, int index) const {

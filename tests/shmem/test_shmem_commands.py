@@ -1,6 +1,7 @@
 """`ferry bench`, `demo` and `info` with processes as ranks. Times are not looked at."""
 import json
 
+from support import ferry
 from test_shmem_layer import ProcessesTestCase, oshrun
 
 
@@ -50,6 +51,40 @@ class BenchTestCase(ProcessesTestCase):
         done = self.bench("--baseline")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--baseline", done.stderr)
+
+
+class WireTestCase(ProcessesTestCase):
+    """Bytes between processes over TCP: what they count, what `ferry bench --simulate` computes, what the host sends."""
+
+    def measured(self, ranks, *shape):
+        done = oshrun(ranks, "bench", "--backend", "shmem", "--json", "--ranks", ranks, *shape, "--iterations", 2,
+                      environment={"UCX_TLS": "tcp,self"})
+        self.assert_done(done)
+        return json.loads(done.stdout)["network_bytes"]
+
+    def simulated(self, ranks, *shape):
+        done = ferry("bench", "--simulate", "--json", "--ranks", ranks, *shape, "--ranks-per-node", 1)
+        self.assert_done(done)
+        record = json.loads(done.stdout)
+        return sum(record[phase]["nic"]["bytes_all_ranks"] for phase in ("dispatch", "combine"))
+
+    def assert_close(self, got, expected):
+        self.assertLessEqual(abs(got - expected), 0.05 * expected, f"{got} and {expected}")
+
+    def test_simulation(self):
+        for ranks in (2, 4, 8):
+            for options in ([], ["--combine", "exact", "--format", "mxfp4"]):
+                with self.subTest(ranks=ranks, options=options):
+                    shape = ["--experts", 32, "--top-k", 4, "--hidden", 256, "--tokens", 200, *options]
+                    self.assert_close(self.measured(ranks, *shape)["formula"], self.simulated(ranks, *shape))
+
+    def test_what_the_host_sends(self):
+        """Headers of TCP included, so messages are large."""
+        for ranks, options in ((2, ["--combine", "exact"]), (4, ["--format", "mxfp8"])):
+            with self.subTest(ranks=ranks):
+                shape = ["--experts", 64, "--top-k", 8, "--hidden", 7168, "--tokens", 64, *options]
+                network = self.measured(ranks, *shape)
+                self.assert_close(network["left_the_interfaces"], network["formula"])
 
 
 class DemoAndInfoTestCase(ProcessesTestCase):
