@@ -248,7 +248,8 @@ __device__ void Ranker::store_entries(F& fabric) {
     RoutingEntry routed{0, 0.0f};
     if (entry.expert >= 0) routed = {plan_.code.pack(entry.expert, memory_.before[entry.expert] + rank), weight};
     if constexpr (requires { fabric.hooked_weight(0, 0); })
-      if (entry.expert >= 0) routed.weight = fabric.hooked_weight(turn * lanes_.tokens + lanes_.token, lanes_.k);
+      if (entry.expert >= 0 && !plan_.exact)
+        routed.weight = fabric.hooked_weight(turn * lanes_.tokens + lanes_.token, lanes_.k);
     const std::size_t at = table + static_cast<std::size_t>(lanes_.index(turn, lane_)) * sizeof(RoutingEntry);
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
       if (plan_.masked[peer] == 0) fabric.store(peer, at, routed);

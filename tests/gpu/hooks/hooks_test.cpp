@@ -74,7 +74,10 @@ void run_rounds(World& world, const HookCase& each, const Plan& plan) {
     }
     cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     world.barrier();
-    calls->dispatch(round.in, round.out, values, turn % 2 == 1);
+    HookValues at_dispatch = values;  // which calls no hook that is combine's: these would read null
+    at_dispatch.sums = nullptr;
+    if (each.reduction == Reduction::exact) at_dispatch.weights = nullptr;
+    calls->dispatch(round.in, round.out, at_dispatch, turn % 2 == 1);
     calls->combine(round.combine_in, round.combine_out, values, turn % 2 == 1);
     round.fetch();
     world.barrier();
