@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ferry/error.h"
-#include "shared/launcher.h"
+#include "net/launch_environment.h"
 
 namespace ferry::app {
 namespace {
@@ -37,12 +37,12 @@ Job& join(std::unique_ptr<Job> job) {
 bool is_first_process() { return joined() == nullptr || joined()->world().rank() == 0; }
 
 int num_processes() {
-  const auto launched = launched_process();
+  const auto launched = net::launched_process();
   return launched ? launched->size : 1;
 }
 
 int process_number() {
-  const auto launched = launched_process();
+  const auto launched = net::launched_process();
   return launched ? launched->rank : 0;
 }
 

@@ -8,7 +8,7 @@
 #include "ferry/gpu.h"
 #include "ferry/options.h"
 #include "ferry/shmem.h"
-#include "shared/launcher.h"
+#include "net/launch_environment.h"
 
 namespace ferry::app {
 namespace {
@@ -49,7 +49,7 @@ Ranks make_none(int, int) { throw Error(ErrorKind::unsupported, "this build has 
 }  // namespace
 
 int num_ranks_of_this_host(const Ranks& ranks) {
-  const auto launched = launched_process();
+  const auto launched = net::launched_process();
   return ranks.is_part() && launched ? launched->on_this_host : ranks.here();
 }
 

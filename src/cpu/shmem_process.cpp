@@ -7,7 +7,7 @@
 #include <future>
 
 #include "ferry/error.h"
-#include "shared/launcher.h"
+#include "net/launch_environment.h"
 #include "shared/sizes.h"
 
 namespace ferry::cpu {
@@ -28,14 +28,14 @@ bool returns_within(std::chrono::milliseconds deadline, const std::function<void
   return is_done.wait_for(std::min(deadline, kMaxDeadline)) == std::future_status::ready;
 }
 
-std::size_t wanted_heap(const ShmemOptions& options, const LaunchedProcess& launched) {
+std::size_t wanted_heap(const ShmemOptions& options, const net::LaunchedProcess& launched) {
   if (options.heap_bytes != 0) return options.heap_bytes;
   if (const std::size_t set = shmem::heap_bytes_of_environment(); set != 0) return set;
   return shmem::default_heap_bytes(launched.on_this_host);
 }
 
-LaunchedProcess require_launched() {
-  if (const auto launched = launched_process()) return *launched;
+net::LaunchedProcess require_launched() {
+  if (const auto launched = net::launched_process()) return *launched;
   throw Error(ErrorKind::unsupported,
               "OpenSHMEM ranks are processes, and no launcher started this one: start it as `oshrun -np RANKS ...`, or "
               "with `srun --mpi=pmix`");
@@ -44,7 +44,7 @@ LaunchedProcess require_launched() {
 }  // namespace
 
 ShmemProcess::ShmemProcess(const ShmemOptions& options) {
-  const LaunchedProcess launched = require_launched();
+  const net::LaunchedProcess launched = require_launched();
   const std::size_t heap_bytes = wanted_heap(options, launched);
   shmem::prepare_environment(heap_bytes);
   const auto started = std::make_shared<shmem::Started>();

@@ -13,18 +13,22 @@
 namespace ferry::net {
 namespace {
 
-// What a launcher calls the numbers; null where it has none.
+// What a launcher calls the numbers. `started` is there where OpenSHMEM and MPI can start in its processes; null: not
+// by what it sets, and then nobody asks how many are on this host.
 struct Launcher {
   const char* rank;
   const char* size;
   const char* local_rank;
-  const char* job;
+  const char* on_this_host;
+  const char* started;
 };
+constexpr const char* kOpenMpiRank = "OMPI_COMM_WORLD_RANK";
 constexpr Launcher kLaunchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_MCA_ess_base_jobid"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_ID"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"},
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", nullptr, nullptr},
+    {kOpenMpiRank, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", kOpenMpiRank},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr, nullptr},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "PMIX_NAMESPACE"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, nullptr},
 };
 
 std::string text_of(const Environment& environment, const char* name) {
@@ -40,6 +44,14 @@ std::optional<int> number_of(const Environment& environment, const char* name) {
   if (result.ec != std::errc() || result.ptr != text.data() + text.size())
     throw Error(ErrorKind::invalid_argument, fmt::format("the environment says {}={}, which is no number", name, text));
   return value;
+}
+
+// The number that a text begins with: Slurm says "2(x3)" of processes on hosts.
+std::optional<int> leading_number(const Environment& environment, const char* name) {
+  const std::string text = text_of(environment, name);
+  int value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  return result.ec == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 // The same on all processes of a job, and seldom that of another: above the ports that systems give out by themselves
@@ -114,6 +126,21 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given)
                             place.rank, place.size));
   if (place.job.empty()) place.job = slurm_job(environment).substr(0, 63);
   return place;
+}
+
+std::optional<LaunchedProcess> launched_in(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (launcher.started == nullptr || environment(launcher.started) == nullptr) continue;
+    const std::optional<int> rank = leading_number(environment, launcher.rank);
+    const std::optional<int> size = leading_number(environment, launcher.size);
+    if (!rank || !size || *size < 1 || *rank < 0 || *rank >= *size) continue;
+    return LaunchedProcess{*rank, *size, leading_number(environment, launcher.on_this_host).value_or(*size)};
+  }
+  return std::nullopt;
+}
+
+std::optional<LaunchedProcess> launched_process() {
+  return launched_in([](const char* name) { return std::getenv(name); });
 }
 
 }  // namespace ferry::net

@@ -105,6 +105,46 @@ TEST(PlaceOfProcess, SaysWhatIsMissingOrNoNumber) {
   EXPECT_EQ(place({}, {"", 0, 1, -1, ""}).size, 1) << "one process needs no address";
 }
 
+std::optional<LaunchedProcess> launched(const Variables& variables) {
+  return launched_in([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(LaunchedProcess, ReadsOpenMpi) {
+  const auto found =
+      launched({{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 5);
+  EXPECT_EQ(found->size, 8);
+  EXPECT_EQ(found->on_this_host, 4);
+}
+
+TEST(LaunchedProcess, ReadsSlurmWithPmixOnly) {
+  Variables slurm{{"PMIX_RANK", "3"},
+                  {"SLURM_PROCID", "3"},
+                  {"SLURM_NTASKS", "6"},
+                  {"SLURM_STEP_NUM_TASKS", "6"},
+                  {"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}};
+  EXPECT_FALSE(launched(slurm)) << "srun without PMIx starts no OpenSHMEM";
+  slurm["PMIX_NAMESPACE"] = "job";
+  const auto found = launched(slurm);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 3);
+  EXPECT_EQ(found->size, 6);
+  EXPECT_EQ(found->on_this_host, 2) << "processes on a host, of 2(x3)";
+}
+
+TEST(LaunchedProcess, IsNoneWhereNothingOrNonsenseIsSet) {
+  EXPECT_FALSE(launched({}));
+  EXPECT_FALSE(launched({{"RANK", "0"}, {"WORLD_SIZE", "2"}})) << "torchrun starts no OpenSHMEM";
+  EXPECT_FALSE(launched({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}}));
+  EXPECT_FALSE(launched({{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "2"}}));
+  EXPECT_EQ(launched({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}})->on_this_host, 2)
+      << "the launcher does not say: all";
+}
+
 TEST(FirstNode, TakesTheFirstNameOfASlurmList) {
   EXPECT_EQ(first_node("node3"), "node3");
   EXPECT_EQ(first_node("node3,node4"), "node3");

@@ -2,7 +2,7 @@
 #include "ferry/shmem.h"
 
 #include "ferry/shmem_world.h"
-#include "shared/launcher.h"
+#include "net/launch_environment.h"
 
 namespace ferry::app {
 namespace {
@@ -25,12 +25,12 @@ class JobOfShmem final : public Job {
 }  // namespace
 
 std::string why_no_shmem() {
-  if (launched_process()) return "";
+  if (net::launched_process()) return "";
   return "its ranks are processes, and no launcher started this one: use `oshrun -np RANKS ferry ...`";
 }
 
 int num_shmem_ranks() {
-  const auto launched = launched_process();
+  const auto launched = net::launched_process();
   return launched ? launched->size : 0;
 }
 
