@@ -67,7 +67,7 @@ class ProcessMeasurer final : public Measurer {
   Json measure(const BenchCase& bench) override {
     Json record;
     if (is_codec(bench.operation)) {
-      in_first_process([&] { record = codecs_.measure(bench); });
+      in_first_process(kDefaultDeadline, [&] { record = codecs_.measure(bench); });
       return record;
     }
     results_.push_back(measure_processes(ranks_, bench, nodes_));

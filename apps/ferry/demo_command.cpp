@@ -75,7 +75,7 @@ std::vector<FormatResult> run_formats(const Ranks& ranks, const Layer& layer) {
   for (const AnyFormat& format : formats) {
     const LayerOptions options{.ranks = kRanks, .format = format};
     FormatResult result{format, run_layer(ranks, layer, options, output.data()), {}};
-    gather_output(ranks, layer, output.data());
+    gather_output(ranks, layer, output.data(), kDefaultDeadline);
     if (ranks.has_first()) {
       result.check = check_layer(layer, options, output.data(), OracleTokens::as_sent);
       measure_errors(result, output, exact);
@@ -150,14 +150,14 @@ void DemoCommand::run() const {
   const Ranks ranks = chosen.make(kRanks);
   std::string words(kDemoText);
   std::optional<PendingFile> picture;
-  in_first_process([&] {
+  in_first_process(kDefaultDeadline, [&] {
     if (!text.empty()) words = read_text(text);
     picture.emplace("--svg", svg);
   });
   const DemoModel model(text_of_first_process(words));
   require_in_range("--text: words", model.layer().tokens, kFewestTokens, kMostTokens);
   const std::vector<FormatResult> results = run_formats(ranks, model.layer());
-  in_first_process([&] { finish(chosen, ranks, model, results, *picture); });
+  in_first_process(kDefaultDeadline, [&] { finish(chosen, ranks, model, results, *picture); });
 }
 
 void DemoCommand::finish(const Backend& chosen, const Ranks& ranks, const DemoModel& model,

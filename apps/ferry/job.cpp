@@ -1,6 +1,10 @@
 #include "ferry/job.h"
 
+#include <condition_variable>
+#include <exception>
+#include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "ferry/error.h"
@@ -9,21 +13,61 @@
 namespace ferry::app {
 namespace {
 
-// How long the others wait for what the first process does alone, such as reading files.
-constexpr std::chrono::hours kFirstProcessWork{1};
+constexpr int kAtWork = -1;
+constexpr std::chrono::milliseconds kTellEvery{200};
 
 std::unique_ptr<Job>& joined() {
   static std::unique_ptr<Job> job;
   return job;
 }
 
-// Tells all processes how the first one's work ended: 0, or its exit code.
-int share_outcome(Job& job, int outcome) {
+// Tells all processes how the first one's work ended: 0, or its exit code; kAtWork: it has not.
+int share_outcome(Job& job, int outcome, std::chrono::milliseconds deadline) {
   std::vector<int> all(static_cast<std::size_t>(job.world().size()));
-  job.world().all_gather(std::as_bytes(std::span(&outcome, 1)), std::as_writable_bytes(std::span(all)), {},
-                         kFirstProcessWork);
+  job.world().all_gather(std::as_bytes(std::span(&outcome, 1)), std::as_writable_bytes(std::span(all)), {}, deadline);
   return all.front();
 }
+
+// While the first process works alone, a thread of its own tells the others that it is there, and hears that they are:
+// so none of them waits longer than a deadline for one that is gone, however long the work takes.
+class LoneWork {
+ public:
+  LoneWork(Job& job, std::chrono::milliseconds deadline)
+      : job_(job), deadline_(deadline), teller_([this] { tell(); }) {}
+
+  // Throws PeerMissing where another process was missing meanwhile.
+  void end(int outcome) {
+    {
+      const std::lock_guard lock(guard_);
+      outcome_ = outcome;
+    }
+    ended_.notify_all();
+    teller_.join();
+    if (lost_) std::rethrow_exception(lost_);
+  }
+
+ private:
+  void tell() {
+    try {
+      while (share_outcome(job_, wait_for_outcome(), deadline_) == kAtWork) continue;
+    } catch (...) {
+      lost_ = std::current_exception();
+    }
+  }
+  int wait_for_outcome() {
+    std::unique_lock lock(guard_);
+    ended_.wait_for(lock, kTellEvery, [this] { return outcome_ != kAtWork; });
+    return outcome_;
+  }
+
+  Job& job_;
+  const std::chrono::milliseconds deadline_;
+  std::mutex guard_;
+  std::condition_variable ended_;
+  int outcome_ = kAtWork;
+  std::exception_ptr lost_;
+  std::thread teller_;  // last: it uses all others
+};
 
 }  // namespace
 
@@ -56,21 +100,23 @@ int exit_code_of(const std::exception& error) {
   return known != nullptr && known->kind() == ErrorKind::invalid_argument ? 2 : 1;
 }
 
-void in_first_process(const std::function<void()>& body) {
+void in_first_process(std::chrono::milliseconds deadline, const std::function<void()>& body) {
   Job* job = joined_job();
   if (job == nullptr) return body();
   if (!is_first_process()) {
-    const int code = share_outcome(*job, 0);
+    int code = kAtWork;
+    while (code == kAtWork) code = share_outcome(*job, kAtWork, deadline);
     if (code != 0) throw FirstProcessFailed(code);
     return;
   }
+  LoneWork work(*job, deadline);
   try {
     body();
   } catch (const std::exception& error) {
-    share_outcome(*job, exit_code_of(error));
+    work.end(exit_code_of(error));
     throw;
   }
-  share_outcome(*job, 0);
+  work.end(0);
 }
 
 std::string text_of_first_process(std::string text) {

@@ -2,6 +2,7 @@
 // together. A process that no launcher started, or whose ranks are all its own, is first and alone.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -48,8 +49,10 @@ class FirstProcessFailed : public std::runtime_error {
 // 2 for bad use, 1 for all else.
 int exit_code_of(const std::exception& error);
 
-// Runs `body` in the first process only. The others wait for it and throw FirstProcessFailed where it threw.
-void in_first_process(const std::function<void()>& body);
+// Runs `body` in the first process only. The others wait for it, as long as it takes, and throw FirstProcessFailed
+// where it threw. Throws PeerMissing, in the first process after `body`, where a process is not there for `deadline`.
+// `body` makes no call that is collective.
+void in_first_process(std::chrono::milliseconds deadline, const std::function<void()>& body);
 
 // Collective: the text that the first process has, in every process.
 std::string text_of_first_process(std::string text);

@@ -91,11 +91,13 @@ LayerReport LayerCommand::compute(const Ranks& on, const Layer& layer, const Lay
   const std::int64_t rows = files.entries + (layer.shared_inter != 0 ? layer.tokens : 0);
   Progress progress("layer: rows", std::max<std::int64_t>(rows * on.here() / ranks, 1));
   const auto take = [&](int rank, const DumpedRank& dumped) { files.dump->write(rank, dumped); };
-  const auto observe = [&](int rank, const RankRows& of_rank) { gather_rows(on, rank, dumped_rows(of_rank), take); };
+  const auto observe = [&](int rank, const RankRows& of_rank) {
+    gather_rows(on, rank, dumped_rows(of_rank), options.deadline, take);
+  };
   const LayerReport report = run_layer(
       on, layer, options, values, [&](std::int64_t done) { progress.advance(done); },
       dump.empty() ? RowsObserver() : RowsObserver(observe));
-  gather_output(on, layer, values);
+  gather_output(on, layer, values, options.deadline);
   return report;
 }
 
@@ -122,11 +124,12 @@ void LayerCommand::run() const {
                              input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
-  in_first_process([&] { open(on, options, files); });
-  const LayerParts parts(on, files.inputs ? &files.inputs->layer() : nullptr);
+  in_first_process(options.deadline, [&] { open(on, options, files); });
+  const LayerParts parts(on, files.inputs ? &files.inputs->layer() : nullptr, options.deadline);
   const Pages values(output_bytes(parts.layer()));
   const LayerReport report = compute(on, parts.layer(), options, files, values.as<float>());
-  in_first_process([&] { finish(parts.layer(), options, chosen, report, files, values.as<float>()); });
+  in_first_process(options.deadline,
+                   [&] { finish(parts.layer(), options, chosen, report, files, values.as<float>()); });
 }
 
 void LayerCommand::print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,

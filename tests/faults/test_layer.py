@@ -1,5 +1,6 @@
 """`ferry layer` loses a process in the middle of its work: the others end with an error that names it, and leave no
 file behind."""
+import fcntl
 import os
 import signal
 import time
@@ -7,7 +8,7 @@ import unittest
 
 import numpy as np
 
-from jobs import BINARY, LOSE_IN_PRODUCT, RANKS, TCP, FaultTestCase
+from jobs import BINARY, LOSE_IN_PRODUCT, RANKS, TCP, FaultTestCase, wait_until
 
 DEADLINE = 2  # seconds: longer than the experts of a round take here
 TOKENS = 3 * RANKS * 4096  # a rank's rounds take at most 4096 tokens
@@ -42,6 +43,10 @@ class LayerTestCase(FaultTestCase):
         survivors = [rank for rank in range(RANKS) if rank != victim]
         job.wait_for("exit", survivors)
         self.assertLess(time.monotonic() - lost, DEADLINE + 1.5)  # half a second more for what they had to do
+        self.assert_named_by(job, survivors, victim)
+
+    def assert_named_by(self, job, survivors, victim):
+        job.wait_for("exit", survivors)
         for rank in survivors:
             self.assertEqual(job.exit_code(rank), 1, job.said())
             self.assertRegex(job.read("said", rank), f"(?m)^ferry: .*rank {victim} did not")
@@ -56,6 +61,23 @@ class LayerTestCase(FaultTestCase):
 
     def test_loses_a_process_over_tcp(self):
         self.assert_lost(self.start_layer(self.options(), lose=2, environment=TCP), 2)
+
+    def test_loses_a_process_while_the_first_reads(self):
+        """It learns of it when it is done with its file, which this test makes it wait for."""
+        options = self.options()
+        signal.signal(signal.SIGIO, signal.SIG_IGN)  # told by polling
+        with open(self.folder / "tokens.npy", "r+b") as tokens:
+            fcntl.fcntl(tokens, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            job = self.start_layer(options)
+            wait_until(lambda: fcntl.fcntl(tokens, fcntl.F_GETLEASE) != fcntl.F_WRLCK or job.process.poll() is not None,
+                       "the first process does not open its file")
+            os.kill(job.pid(2), signal.SIGKILL)
+            lost = time.monotonic()
+            job.wait_for("exit", [1, 3])
+            self.assertLess(time.monotonic() - lost, DEADLINE + 1)
+            self.assertFalse(job.has("exit", 0), job.said())
+            fcntl.fcntl(tokens, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        self.assert_named_by(job, [0, 1, 3], 2)
 
     def test_loses_nobody(self):
         """So the errors of the other tests come from the fault."""
