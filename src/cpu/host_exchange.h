@@ -208,11 +208,19 @@ class HostExchange final : public ExchangeBackend {
     }
   }
 
+  // Some fabrics know more than the abort words of this exchange.
+  int find_culprit() const {
+    if constexpr (requires(const F& fabric) { fabric.find_culprit(); })
+      return fabric_->find_culprit();
+    else
+      return fabric_->waits().find_culprit();
+  }
+
   void require_no_one_missing(bool ok) {
     if (ok) return;
     tell_peers();
     WaitRecord record = fabric_->waits().failure();
-    record.missing_rank = fabric_->waits().find_culprit();
+    record.missing_rank = find_culprit();
     round_.stage = Stage::broken;
     round_.broken_by = record;
     throw PeerMissing(record, describe(record));

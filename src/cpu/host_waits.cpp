@@ -56,8 +56,7 @@ Epoch HostWaits::abort_value() const {
 
 // I10
 int HostWaits::find_culprit() const {
-  using std::chrono::milliseconds;
-  HostPacer moment(std::clamp(deadline_ / 2, milliseconds(50), milliseconds(500)));
+  HostPacer moment(moment_for_words(deadline_));
   return follow_abort_words(failure().missing_rank, rank_, waited_for_, ranks_, [&](int suspect) {
     const auto never = [] { return false; };
     return wait_at_least(abort_words_[suspect], 1, never, moment) == Waited::arrived

@@ -39,6 +39,12 @@ class HostPacer {
   std::int64_t turns_ = 0;
 };
 
+// How long a rank gives the others to say whom they waited for, after its own deadline (I10).
+inline std::chrono::milliseconds moment_for_words(std::chrono::milliseconds deadline) {
+  using std::chrono::milliseconds;
+  return std::clamp(deadline / 2, milliseconds(50), milliseconds(500));
+}
+
 class HostWaits {
  public:
   // `abort_words` is this rank's region, one word per rank; `masked` tells whose words count for nothing.

@@ -8,6 +8,7 @@
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
 #include "cpu/shmem_block.h"
+#include "cpu/shmem_losses.h"
 #include "cpu/shmem_runs.h"
 #include "cpu/shmem_waits.h"
 #include "protocol/fabric.h"
@@ -16,8 +17,11 @@ namespace ferry::cpu {
 
 class ShmemFabric {
  public:
-  ShmemFabric(std::unique_ptr<ShmemBlock> block, std::size_t abort_words, const std::uint8_t* masked)
+  ShmemFabric(std::unique_ptr<ShmemBlock> block, std::shared_ptr<const ShmemLosses> losses, std::size_t abort_words,
+              const std::uint8_t* masked)
       : block_(std::move(block)),
+        losses_(std::move(losses)),
+        masked_(masked),
         runs_(*block_),
         waits_(block_->rank(), block_->ranks(), reinterpret_cast<const SignalWord*>(block_->local(abort_words)),
                masked) {}
@@ -49,8 +53,9 @@ class ShmemFabric {
     if (!block_->is_direct(peer)) shmem::fence();
     signal(g, peer, word, value);
   }
-  // What follows it is another signal to the same word at most (C7), from the same thread.
+  // An abort word. What follows it is another signal to the same word at most (C7), from the same thread.
   void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {
+    losses_->tell(peer, value);
     if (block_->is_direct(peer)) return signal(g, peer, word, value);
     shmem::fence();
     block_->signal_rare(peer, word, value);
@@ -81,6 +86,14 @@ class ShmemFabric {
     shmem::progress();
   }
 
+  // I10: who said nothing here may have given up elsewhere, in set-up or on another exchange.
+  int find_culprit() const {
+    const auto may_be_missing = [this](int each) {
+      return each >= 0 && each < size() && each != rank() && masked_[each] == 0;
+    };
+    return losses_->find_culprit(waits_.find_culprit(), std::chrono::milliseconds(0), may_be_missing);
+  }
+
   HostWaits& waits() { return waits_; }
   const HostWaits& waits() const { return waits_; }
 
@@ -102,6 +115,8 @@ class ShmemFabric {
   }
 
   std::unique_ptr<ShmemBlock> block_;
+  std::shared_ptr<const ShmemLosses> losses_;
+  const std::uint8_t* masked_;
   ShmemRuns runs_;
   HostWaits waits_;
 };

@@ -32,8 +32,12 @@ std::size_t ShmemMeeting::Map::chunk(Epoch number, int source) const {
   return begin + ((number & 1) * ranks + static_cast<std::size_t>(source)) * chunk_bytes;
 }
 
-ShmemMeeting::ShmemMeeting(std::unique_ptr<ShmemBlock> block, const Map& map)
-    : block_(std::move(block)), map_(map), chunks_sent_(map.ranks), chunks_received_(map.ranks) {
+ShmemMeeting::ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<const ShmemLosses> losses, const Map& map)
+    : block_(std::move(block)),
+      losses_(std::move(losses)),
+      map_(map),
+      chunks_sent_(map.ranks),
+      chunks_received_(map.ranks) {
   renew_sent();
 }
 
@@ -64,6 +68,7 @@ void ShmemMeeting::all_gather(std::span<const std::byte> mine, std::span<std::by
   const std::size_t pieces = std::max<std::size_t>(1, (mine.size() + kPieceBytes - 1) / kPieceBytes);
   const Epoch first = turn_ + 1;
   turn_ += pieces;
+  last_mask_ = mask;
   std::fill(all.begin(), all.end(), std::byte{0});
   for (std::size_t index = 0; index < pieces; ++index) {
     const Turn turn{first + index, turn_, mask, std::min(deadline, kMaxDeadline)};
@@ -101,7 +106,8 @@ void ShmemMeeting::await_pieces(const Turn& turn) {
     const Waited waited = wait_at_least(word(map_.piece_here(peer)), turn.turn, given_up, pacer);
     if (waited == Waited::arrived) continue;
     told = waited == Waited::aborted;
-    missing = told ? find_given_up(turn) : peer;
+    if (!told) tell(turn.turn, told, peer, turn.mask);
+    missing = told ? find_given_up(turn) : find_culprit(turn, peer);
   }
   if (missing >= 0) give_up(turn, missing, told);
 }
@@ -115,6 +121,18 @@ int ShmemMeeting::find_given_up(const Turn& turn) const {
   return -1;
 }
 
+int ShmemMeeting::find_culprit(const Turn& turn, int late) const {
+  return losses_->find_culprit(late, turn.deadline, [&](int each) {
+    return each >= 0 && each < ranks() && each != rank() && !is_masked(turn.mask, each) &&
+           load_acquire(word(map_.piece_here(each))) < turn.turn;
+  });
+}
+
+void ShmemMeeting::tell(Epoch number, bool told, int missing, const RankMask& mask) const {
+  for (int peer = 0; peer < ranks(); ++peer)
+    if (peer != rank() && !is_masked(mask, peer)) losses_->tell(peer, abort_word(number, told, missing));
+}
+
 // I10
 void ShmemMeeting::give_up(const Turn& turn, int missing, bool told) {
   const Epoch value = turn.last << 16 | static_cast<Epoch>(missing + 1);
@@ -123,6 +141,7 @@ void ShmemMeeting::give_up(const Turn& turn, int missing, bool told) {
     signal_after_puts(peer, map_.gave_up(rank()), sent_->gave_up, value);
   }
   renew_sent();
+  tell(turn.turn, told, missing, turn.mask);
   WaitRecord record;
   record.operation = Operation::set_up;
   record.my_rank = record.reported_by = rank();
@@ -142,11 +161,19 @@ void ShmemMeeting::await_step(std::size_t offset, Epoch number, int peer, const 
   ShmemPacer pacer(std::min(deadline, kMaxDeadline));
   const auto never = [] { return false; };
   if (wait_at_least(word(offset), number, never, pacer) == Waited::arrived) return;
+  tell(number, false, peer, last_mask_);
+  const int missing = losses_->find_culprit(peer, deadline, [&](int each) {
+    return each >= 0 && each < ranks() && each != rank() && !is_masked(last_mask_, each);
+  });
   WaitRecord record;
   record.operation = Operation::set_up;
   record.my_rank = record.reported_by = rank();
-  record.missing_rank = peer;
+  record.missing_rank = missing;
   record.epoch_wanted = number;
+  if (missing != peer)
+    throw PeerMissing(record, fmt::format("rank {}: rank {} did not {}, since rank {} did not come to what it waited "
+                                          "for. Check that rank {} is alive",
+                                          rank(), peer, what, missing, missing));
   throw PeerMissing(record, fmt::format("rank {}: rank {} did not {} within the deadline of {} ms. Check that it is "
                                         "alive and makes the same calls",
                                         rank(), peer, what, deadline.count()));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/shmem_block.h"
+#include "cpu/shmem_losses.h"
 #include "ferry/world.h"
 
 namespace ferry::cpu {
@@ -36,7 +37,9 @@ class ShmemMeeting {
   };
 
   // `block` is connected, and its words are zero.
-  ShmemMeeting(std::unique_ptr<ShmemBlock> block, const Map& map);
+  ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<const ShmemLosses> losses, const Map& map);
+
+  const std::shared_ptr<const ShmemLosses>& losses() const { return losses_; }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline);
@@ -75,10 +78,15 @@ class ShmemMeeting {
   // The rank that someone gave up on in this turn; -1: nobody did.
   int find_given_up(const Turn& turn) const;
   [[noreturn]] void give_up(const Turn& turn, int missing, bool told);
+  // The rank that is missing where `late` did not come: it may itself have waited for another.
+  int find_culprit(const Turn& turn, int late) const;
+  void tell(Epoch number, bool told, int missing, const RankMask& mask) const;
   void await_step(std::size_t offset, Epoch number, int peer, const char* what, std::chrono::milliseconds deadline);
 
   std::unique_ptr<ShmemBlock> block_;
+  std::shared_ptr<const ShmemLosses> losses_;
   Map map_;
+  RankMask last_mask_;
   Epoch turn_ = 0;
   std::shared_ptr<Sent> sent_;
   std::vector<Epoch> chunks_sent_;      // [ranks]

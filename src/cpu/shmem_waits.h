@@ -9,18 +9,20 @@
 
 namespace ferry::cpu {
 
-// As HostPacer, and lets the network progress. Processes are often more than cores, so it yields soon.
+// As HostPacer, and lets the network progress. Processes are often more than cores, so it yields soon; the library
+// yields as well, and on a busy machine each turn may take long, so the clock runs from the first one.
 class ShmemPacer {
  public:
   explicit ShmemPacer(Clock::duration deadline) : deadline_(deadline) {}
 
   Pace pause() {
     shmem::progress();
-    if (++turns_ < kSpins) return Pace::again;
-    std::this_thread::yield();
+    const bool yields = ++turns_ >= kSpins;
+    if (yields) std::this_thread::yield();
     const Clock::time_point now = Clock::now();
-    if (turns_ == kSpins) started_ = now;
-    return now - started_ >= deadline_ ? Pace::expired : Pace::look_for_abort;
+    if (turns_ == 1) started_ = now;
+    if (now - started_ >= deadline_) return Pace::expired;
+    return yields ? Pace::look_for_abort : Pace::again;
   }
 
  private:

@@ -117,7 +117,7 @@ class ShmemWorld final : public ProcessWorld {
     auto block = share(map.total(), options.mask, options.deadline, [&](ShmemBlock& mine) { clear(mine, map); });
     return make_host_exchange<ShmemFabric>(
         rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
-          return std::make_unique<ShmemFabric>(std::move(block), abort_words, masked);
+          return std::make_unique<ShmemFabric>(std::move(block), meeting_->losses(), abort_words, masked);
         });
   }
 
@@ -164,13 +164,17 @@ std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::s
                                                 [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, zeroed); });
 }
 
-// The meeting of all processes: its memory is the first piece of every process's heap, so all know where it lies, and
-// its words are zero from the start.
+// The meeting of all processes, and what they say when they give up: its memory is the first of every process's heap,
+// so all know where it lies, and its words are zero from the start.
 std::unique_ptr<ShmemMeeting> meet_all(const std::shared_ptr<ShmemProcess>& process) {
+  const auto share_first = [&](std::size_t bytes) {
+    auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, bytes, kDefaultDeadline);
+    block->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), block->place()));
+    return block;
+  };
+  auto losses = std::make_shared<ShmemLosses>(share_first(ShmemLosses::bytes(process->size())));
   const ShmemMeeting::Map map(process->size());
-  auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, map.total(), kDefaultDeadline);
-  block->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), block->place()));
-  return std::make_unique<ShmemMeeting>(std::move(block), map);
+  return std::make_unique<ShmemMeeting>(share_first(map.total()), std::move(losses), map);
 }
 
 // Collective over all processes; null for those that are not among the ranks.
@@ -183,7 +187,8 @@ std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProces
       [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, map.words_bytes()); },
       gather_places(of_all, process->size(), all, deadline));
   if (!block) return nullptr;
-  return std::make_unique<ShmemWorld>(process, nodes, std::make_unique<ShmemMeeting>(std::move(block), map));
+  return std::make_unique<ShmemWorld>(process, nodes,
+                                      std::make_unique<ShmemMeeting>(std::move(block), of_all.losses(), map));
 }
 
 }  // namespace cpu

@@ -3,7 +3,7 @@
 //
 //   fault_rank FOLDER KIND WHERE RANK DEADLINE_MS NODES
 //   KIND   none, kill, or stop; WHERE start, dispatch or combine; RANK the one that it befalls; or rounds: one round
-//          after the other until something is wrong
+//          after the other until something is wrong; or barriers: the same, with all ranks meeting before each call
 //
 // FOLDER gets ready.<rank> when a rank's first round is done, and seen.<rank>, a JSON object, when it ends with an
 // error. Exit code 0 when all rounds worked, 1 after an error.
@@ -83,6 +83,7 @@ class Rank {
   Rank(const Options& options, ferry::ProcessWorld& world)
       : options_(options),
         shape_{world.size(), 2 * world.size(), kTopK, kTokens, kHidden},
+        world_(world),
         exchange_(world, shape_, {.deadline = options.deadline}),
         capacity_(exchange_.layout().min_row_capacity),
         tokens_(kTokens * kHidden * sizeof(float)),
@@ -102,6 +103,7 @@ class Rank {
   void run_round(bool fault) {
     const bool stops = options_.kind == "stop";
     if (fault && options_.where == "dispatch") tokens_.arm(kTokens / 2, stops);
+    meet();
     began_ = Clock::now();
     exchange_.dispatch({.tokens = {tokens_.data(), ferry::DType::f32, {kTokens, kHidden}},
                         .topk_ids = {ids_.data(), ferry::DType::i32, {kTokens, kTopK}},
@@ -114,6 +116,7 @@ class Rank {
     for (int i = 0; i < rows * kHidden; ++i)
       results_.data()[i] = ferry::value_at({payload_.data(), ferry::DType::bf16}, i);
     if (fault && options_.where == "combine") results_.arm(rows / 2, stops);
+    meet();
     began_ = Clock::now();
     exchange_.combine({.rows = {results_.data(), ferry::DType::f32, {capacity_, kHidden}},
                        .src_info = {src_info_.data(), ferry::DType::i32, {capacity_, 2}}},
@@ -135,8 +138,15 @@ class Rank {
   }
 
  private:
+  void meet() {
+    if (options_.kind != "barriers") return;
+    began_ = Clock::now();
+    world_.barrier({}, options_.deadline);
+  }
+
   const Options& options_;
   ferry::Shape shape_;
+  ferry::World& world_;
   ferry::Exchange exchange_;
   std::int64_t capacity_;
   TrapPages tokens_, results_;
@@ -157,7 +167,8 @@ void run(const Options& options, int rank) {
     mine.run_round(false);
     write_file(options, "ready", rank, "");
     try {
-      for (int round = 0; round < 2; ++round)
+      const bool endless = options.kind == "rounds" || options.kind == "barriers";
+      for (int round = 0; endless || round < 2; ++round)
         mine.run_round(round == 0 && is_befallen(options) && options.rank == rank);
     } catch (const ferry::PeerMissing& error) {
       const double seconds = mine.seconds_in_call();
