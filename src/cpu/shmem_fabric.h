@@ -17,7 +17,7 @@ namespace ferry::cpu {
 
 class ShmemFabric {
  public:
-  ShmemFabric(std::unique_ptr<ShmemBlock> block, std::shared_ptr<const ShmemLosses> losses, std::size_t abort_words,
+  ShmemFabric(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, std::size_t abort_words,
               const std::uint8_t* masked)
       : block_(std::move(block)),
         losses_(std::move(losses)),
@@ -115,7 +115,7 @@ class ShmemFabric {
   }
 
   std::unique_ptr<ShmemBlock> block_;
-  std::shared_ptr<const ShmemLosses> losses_;
+  std::shared_ptr<ShmemLosses> losses_;
   const std::uint8_t* masked_;
   ShmemRuns runs_;
   HostWaits waits_;

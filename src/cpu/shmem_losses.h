@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cpu/shmem_block.h"
 #include "cpu/shmem_waits.h"
@@ -17,26 +18,34 @@ class ShmemLosses {
   static std::size_t bytes(int processes) { return static_cast<std::size_t>(processes) * sizeof(SignalWord); }
 
   // `block` is connected to all processes, and its words are zero.
-  explicit ShmemLosses(std::unique_ptr<ShmemBlock> block) : block_(std::move(block)) {}
+  explicit ShmemLosses(std::unique_ptr<ShmemBlock> block)
+      : block_(std::move(block)), left_behind_(static_cast<std::size_t>(block_->ranks())) {}
 
-  // `word` is an abort word.
-  void tell(int process, Epoch word) const {
+  // Told again, an abort word is another value: in place of its epoch is a number of its own.
+  void tell(int process, Epoch abort_word) {
+    const Epoch word = (fetch_add_relaxed(told_, Epoch{1}) + 1) << 16 | (abort_word & 0xffff);
     const std::size_t place = at(block_->rank());
     if (std::byte* to = block_->pointer(process, place)) return store_release(*reinterpret_cast<SignalWord*>(to), word);
     shmem::fence();
     block_->signal_rare(process, place, word);
   }
 
-  // The process that a failure goes back to, where `missing` did not come within `deadline`. A word counts where
-  // `may_be_missing` says so of the process that it names; else it is about a failure that the job has left behind.
+  // `process` has gone on: what it said so far is about a failure that the job has left behind.
+  void leave_behind(int process) {
+    store_release(left_behind_[static_cast<std::size_t>(process)], load_acquire(word_of(process)));
+  }
+
+  // The process that a failure goes back to, where `missing` did not come within `deadline`. A word counts only where
+  // `may_be_missing` says so of the process that it names.
   template <class MayBeMissing>
   int find_culprit(int missing, std::chrono::milliseconds deadline, const MayBeMissing& may_be_missing) const {
     ShmemPacer moment(moment_for_words(deadline));
     return follow_abort_words(missing, block_->rank(), missing, block_->ranks(), [&](int suspect) {
-      const SignalWord& word = *reinterpret_cast<const SignalWord*>(block_->local(at(suspect)));
+      const SignalWord& word = word_of(suspect);
       const auto counts = [&] {
         const Epoch value = load_acquire(word);
-        return value != 0 && may_be_missing(rank_waited_for(value));
+        return value != load_acquire(left_behind_[static_cast<std::size_t>(suspect)]) &&
+               may_be_missing(rank_waited_for(value));
       };
       return wait_at_least(word, kNever, counts, moment) == Waited::aborted ? load_acquire(word) : Epoch{0};
     });
@@ -46,7 +55,13 @@ class ShmemLosses {
   static constexpr Epoch kNever = ~Epoch{0};
   static std::size_t at(int process) { return static_cast<std::size_t>(process) * sizeof(SignalWord); }
 
+  const SignalWord& word_of(int process) const {
+    return *reinterpret_cast<const SignalWord*>(block_->local(at(process)));
+  }
+
   std::unique_ptr<ShmemBlock> block_;
+  std::vector<DeviceWord<Epoch>> left_behind_;  // [processes]: the last word that counts no more
+  DeviceWord<Epoch> told_;
 };
 
 }  // namespace ferry::cpu

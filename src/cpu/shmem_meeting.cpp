@@ -32,7 +32,7 @@ std::size_t ShmemMeeting::Map::chunk(Epoch number, int source) const {
   return begin + ((number & 1) * ranks + static_cast<std::size_t>(source)) * chunk_bytes;
 }
 
-ShmemMeeting::ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<const ShmemLosses> losses, const Map& map)
+ShmemMeeting::ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map)
     : block_(std::move(block)),
       losses_(std::move(losses)),
       map_(map),
@@ -83,6 +83,8 @@ void ShmemMeeting::all_gather(std::span<const std::byte> mine, std::span<std::by
     }
     if (const int missing = find_given_up(turn); missing >= 0) give_up(turn, missing, true);
   }
+  for (int peer = 0; peer < ranks(); ++peer)
+    if (peer != rank() && !is_masked(mask, peer)) losses_->leave_behind(peer);
 }
 
 void ShmemMeeting::post_piece(const Turn& turn, std::span<const std::byte> mine) {

@@ -37,9 +37,9 @@ class ShmemMeeting {
   };
 
   // `block` is connected, and its words are zero.
-  ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<const ShmemLosses> losses, const Map& map);
+  ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map);
 
-  const std::shared_ptr<const ShmemLosses>& losses() const { return losses_; }
+  const std::shared_ptr<ShmemLosses>& losses() const { return losses_; }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline);
@@ -84,7 +84,7 @@ class ShmemMeeting {
   void await_step(std::size_t offset, Epoch number, int peer, const char* what, std::chrono::milliseconds deadline);
 
   std::unique_ptr<ShmemBlock> block_;
-  std::shared_ptr<const ShmemLosses> losses_;
+  std::shared_ptr<ShmemLosses> losses_;
   Map map_;
   RankMask last_mask_;
   Epoch turn_ = 0;

@@ -2,8 +2,9 @@
 // stopped in the middle of what it sends. What each rank saw goes to a file of its own.
 //
 //   fault_rank FOLDER KIND WHERE RANK DEADLINE_MS NODES
-//   KIND   none, kill, or stop; WHERE start, dispatch or combine; RANK the one that it befalls; or rounds: one round
-//          after the other until something is wrong; or barriers: the same, with all ranks meeting before each call
+//   KIND   none, kill, or stop; WHERE start, dispatch, combine, or part: in dispatch, when rank 3 has all that it is
+//          sent, so that it gets to where all ranks meet; RANK the one that it befalls. Or rounds: one round after the
+//          other until something is wrong; or barriers: the same, with all ranks meeting before each call
 //
 // FOLDER gets ready.<rank> when a rank's first round is done, and seen.<rank>, a JSON object, when it ends with an
 // error. Exit code 0 when all rounds worked, 1 after an error.
@@ -102,7 +103,8 @@ class Rank {
   // Experts give back what they get, and weights sum to one: a token comes home as it left. `fault`: here, now.
   void run_round(bool fault) {
     const bool stops = options_.kind == "stop";
-    if (fault && options_.where == "dispatch") tokens_.arm(kTokens / 2, stops);
+    if (fault && options_.where == "part") serve_rank_3_first();
+    if (fault && (options_.where == "dispatch" || options_.where == "part")) tokens_.arm(kTokens / 2, stops);
     meet();
     began_ = Clock::now();
     exchange_.dispatch({.tokens = {tokens_.data(), ferry::DType::f32, {kTokens, kHidden}},
@@ -139,9 +141,16 @@ class Rank {
 
  private:
   void meet() {
-    if (options_.kind != "barriers") return;
+    if (options_.kind != "barriers" && options_.where != "part") return;
     began_ = Clock::now();
     world_.barrier({}, options_.deadline);
+  }
+
+  // Each rank has two experts.
+  void serve_rank_3_first() {
+    for (int token = 0; token < kTokens; ++token)
+      for (int k = 0; k < kTopK; ++k)
+        ids_[static_cast<std::size_t>(token * kTopK + k)] = token < kTokens / 2 ? shape_.experts - 1 - k : k;
   }
 
   const Options& options_;

@@ -1,4 +1,5 @@
 """Hosts with addresses of their own on this machine: network namespaces on a bridge, which a test may cut."""
+import itertools
 import os
 import pathlib
 import shutil
@@ -8,8 +9,10 @@ import unittest
 AS_HOST = pathlib.Path(__file__).with_name("as_host.sh")
 NOBODY = "02:00:00:00:00:01"  # a link address that no host has
 
+numbers = itertools.count()
+
 # Refused at once by a host that is there, since nothing listens; another error or none where it is not.
-TRY_TO_CONNECT = "import socket, sys\ntry: socket.create_connection((sys.argv[1], 9), 3)\nexcept ConnectionRefusedError: sys.exit(7)"
+TRY_TO_CONNECT = "import socket, sys\ntry: socket.create_connection((sys.argv[1], 9), 10)\nexcept ConnectionRefusedError: sys.exit(7)"
 
 
 def skip(why):
@@ -35,8 +38,9 @@ class Hosts:
                 skip(f"there is no `{tool}`")
         if os.geteuid() != 0:
             skip("that takes root")
-        self.name, self.count = f"fy{os.getpid()}h", count
-        self.net, self.bridge = f"10.77.{os.getpid() % 250}", f"fy{os.getpid()}b"
+        letter = chr(ord("a") + next(numbers))  # what a test leaves may take a while to go
+        self.name, self.count = f"fy{os.getpid()}{letter}h", count
+        self.net, self.bridge = f"10.77.{os.getpid() % 250}", f"fy{os.getpid()}{letter}b"
         ip("link", "add", self.bridge, "type", "bridge")
         clean_up(subprocess.run, ["ip", "link", "del", self.bridge])
         ip("addr", "add", f"{self.net}.254/24", "dev", self.bridge)

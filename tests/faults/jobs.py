@@ -16,7 +16,7 @@ RECORD_EXIT = pathlib.Path(__file__).with_name("record_exit.sh")
 DEADLINE = 1.5  # seconds, of every wait
 RANKS = 4
 TCP = {"UCX_TLS": "tcp,self"}
-PATIENCE = 30  # seconds until a job counts as hung
+PATIENCE = 60  # seconds until a job counts as hung
 ENVIRONMENT = {  # containers; more processes than cores
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none"}

@@ -29,6 +29,32 @@ class KilledTestCase(FaultTestCase):
     def test_during_combine_over_tcp(self):
         self.kill_and_check("combine", environment=TCP)
 
+    def test_while_some_wait_elsewhere(self):
+        """Ranks 0 and 1 wait for the victim, and rank 3, which has all it needs, for them: it names the victim, too."""
+        job = self.start(fault_rank(self.folder, "kill", "part", VICTIM))
+        job.finish()
+        self.assert_survivors_name(job, VICTIM)
+        self.assertIn("dispatch", job.seen(0)["what"])
+        self.assertIn("set-up call", job.seen(3)["what"])
+
+    def test_at_any_moment(self):
+        for moment in range(3):
+            job = self.start(fault_rank(self.folder, "barriers"), environment=TCP if moment == 1 else None)
+            job.wait_for("ready", range(RANKS))
+            time.sleep(0.05 * moment)
+            victim = 3 - moment
+            os.kill(job.pid(victim), signal.SIGKILL)
+            job.finish()
+            self.assert_survivors_name(job, victim)
+            for left in self.folder.iterdir():
+                left.unlink()
+
+    def test_of_eight(self):
+        """More processes than cores."""
+        job = self.start(fault_rank(self.folder, "kill", "combine", VICTIM, nodes=2), ranks=8)
+        job.finish()
+        self.assert_survivors_name(job, VICTIM)
+
     def test_nobody(self):
         """The same program without a fault: so the errors of the other tests come from the faults."""
         job = self.start(fault_rank(self.folder))
