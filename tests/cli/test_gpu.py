@@ -77,9 +77,10 @@ def run_job(processes, *arguments):
     started = []
     for rank in range(processes):
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("OMPI_", "PMI", "SLURM_", "MASTER_")) and name not in ("RANK", "WORLD_SIZE")}
-        environment |= {"FERRY_ADDRESS": address, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
-                        "OMPI_COMM_WORLD_SIZE": str(processes), "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes)}
+                       if not name.startswith(("OMPI_", "PMI", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE"))}
+        environment |= {"FERRY_ADDRESS": address,
+                        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(processes),
+                        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes)}
         started.append(subprocess.Popen([BINARY, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True, env=environment))
     try:
@@ -92,14 +93,15 @@ def run_job(processes, *arguments):
 
 @unittest.skipIf(GPUS < 2, WHY_NONE or "one GPU was found; a job of processes takes two")
 class JobTestCase(FerryTestCase):
-    """A process for each GPU: the files are those of one process with all of them, and the first process writes them."""
+    """A process for each GPU: the files are those of one process with all GPUs, and the first process writes them."""
 
     def test_same_files(self):
         ranks = min(GPUS, 4)
         for format_name, options in (("fp8_block128", ["--combine", "by_rank"]), ("nvfp4", ["--combine", "exact"])):
             with self.subTest(format=format_name):
                 inputs = self.save(make_layer(tokens=203, hidden=160, shared_inter=24))
-                common = ["layer", "--backend", "cuda", "--ranks", ranks, "--format", format_name, *options, *inputs, "--json"]
+                common = ["layer", "--backend", "cuda", "--ranks", ranks, "--format", format_name, *options, *inputs,
+                          "--json"]
                 written = lambda name: ["--output", self.folder / f"{name}.npy", "--dump", self.folder / name]
                 self.assert_done(ferry(*common, *written(f"one_{format_name}")))
                 done = run_job(ranks, *common, *written(f"job_{format_name}"))
