@@ -50,7 +50,7 @@ class LayerTestCase(FaultTestCase):
         job.wait_for("exit", survivors)
         for rank in survivors:
             self.assertEqual(job.exit_code(rank), 1, job.said())
-            self.assertRegex(job.read("said", rank), f"(?m)^ferry: .*rank {victim} did not")
+            self.assertRegex(job.read("said", rank), f"(?m)^ferry: .*rank {victim} (did not|is missing)")
         self.assertEqual(list(self.written.iterdir()), [])
         job.finish()
 
