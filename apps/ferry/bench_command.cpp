@@ -115,10 +115,12 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--backend", options.backend,
                   "which ranks to use: auto takes GPUs where there are enough, else the processes of a job")
-      ->check(CLI::IsMember({"auto", "cpu", "shmem", "cuda"}))
+      ->check(CLI::IsMember({"auto", "cpu", "shmem", "cuda", "nvshmem"}))
       ->capture_default_str();
-  command.add_flag("--baseline", options.baseline,
-                   "also measure what one would use instead: the exchange written with MPI_Alltoallv, or on GPUs NCCL");
+  command.add_flag(
+      "--baseline", options.baseline,
+      "also measure what one would use instead: the exchange written with MPI_Alltoallv, or on GPUs NCCL; with "
+      "--backend nvshmem, the same ranks as one node");
   command.add_flag("--json", options.json, "print one JSON object a line");
   command.add_option("--output", options.output, "append the JSON lines to this file");
 }
@@ -191,17 +193,22 @@ const Backend& require_backend(const BenchOptions& options) {
   const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
   const Backend& chosen = choose_backend(options.backend, most);
   for (const int ranks : options.ranks) require_ranks(chosen, ranks, options.nodes);
-  const bool gpus = chosen.name == std::string("cuda");
-  if (gpus && num_processes() > 1)
+  const bool gpus = is_gpu_backend(chosen);
+  if (chosen.name == std::string("cuda") && num_processes() > 1)
     throw Error(ErrorKind::unsupported,
                 fmt::format("--backend cuda: bench measures the GPUs of one process, and {} were started: start it "
-                            "without a launcher, with --ranks {}",
+                            "without a launcher, with --ranks {}, or add --backend nvshmem",
                             num_processes(), num_processes()));
   if (gpus && options.workers != 1)
     throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
   if (!gpus && options.max_blocks != 0)
     throw Error(ErrorKind::invalid_argument, "--max-blocks: is for GPUs; add --backend cuda, or leave it out");
-  if (chosen.ranks == RanksAre::processes && options.baseline)
+  if (gpus && chosen.ranks == RanksAre::processes)
+    for (const std::string& operation : options.operations)
+      if (is_codec(kOperations.at(operation)))
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("--operation {}: is of one process; run it without a launcher", operation));
+  if (!gpus && chosen.ranks == RanksAre::processes && options.baseline)
     throw Error(ErrorKind::invalid_argument, "--baseline: starts processes of its own; run it without a launcher");
   return chosen;
 }

@@ -1,4 +1,4 @@
-// `ferry bench --backend cuda`: what is measured on GPUs, without a CUDA header. docs/performance.md says how.
+// `ferry bench --backend cuda|nvshmem`: what is measured on GPUs, without a CUDA header. docs/performance.md says how.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ferry/bench_case.h"
+#include "ferry/ranks.h"
 #include "ferry/table.h"
 
 namespace ferry::app {
@@ -25,6 +26,11 @@ struct GpuBytes {
 GpuBytes gpu_bytes(const BenchCase& bench, int sets);
 
 // What the GPUs of a run can do: measured before the first line.
+struct PutRate {
+  int in_flight = 0;  // warps of a rank that put at a time, a message each
+  double bytes_per_second = 0;
+};
+
 struct GpuSpeeds {
   struct Point {
     double bytes;  // to all peers together
@@ -33,7 +39,9 @@ struct GpuSpeeds {
   };
   std::vector<Point> wire;  // bulk copies of every rank to all others at once
   double wire_bytes_per_second = 0;
-  double wire_latency = 0;           // seconds; both of a line through the points
+  double wire_latency = 0;  // seconds; both of a line through the points
+  const char* method = "bulk copies from shared memory";
+  std::vector<PutRate> puts;         // NVSHMEM: by how many are in flight
   double copy_bytes_per_second = 0;  // in device memory, reads and writes both counted; of the slowest rank
 };
 
@@ -48,6 +56,12 @@ struct NcclTimes {
   double all_to_all = 0;      // top_k copies of every token, spread evenly
 };
 
+// The same rounds where all ranks are one node, which takes no puts: seconds, medians.
+struct OneNodeTimes {
+  double dispatch = 0;
+  double pair = 0;
+};
+
 struct GpuMeasurement {
   BenchSamples dispatch;  // seconds of a round in a chain of dispatches, one value for each replay
   BenchSamples pair;      // in a chain of dispatch-combine pairs
@@ -58,6 +72,7 @@ struct GpuMeasurement {
   std::size_t memory_bytes = 0;
   GpuBytes bytes;
   std::optional<NcclTimes> baseline;
+  std::optional<OneNodeTimes> one_node;
 
   // Of the operation; combine alone is the pair less the median dispatch.
   BenchSamples samples(BenchOperation operation) const;
@@ -67,6 +82,7 @@ struct GpuResult {
   BenchCase bench;
   const GpuSpeeds* speeds;
   GpuMeasurement measured;
+  int nodes = 1;
 
   double floor_seconds() const;  // the wire's latency, and the bytes at the speeds measured in this run
   double bound_seconds() const;  // 6.5 us + 1.10 * the same, for each phase
@@ -77,13 +93,15 @@ class GpuBench {
   virtual ~GpuBench() = default;
   virtual const GpuSpeeds& speeds() const = 0;
   virtual const std::string& hardware() const = 0;  // "4 x NVIDIA H200, CUDA driver 13.0, runtime 13.0"
+  virtual const char* backend() const = 0;
   // All operations of the case at once.
   virtual GpuMeasurement measure(const BenchCase& bench, bool baseline) = 0;
 };
-// Throws Error where the GPUs cannot be had, or where `baseline` is wanted and this build has no NCCL.
-std::unique_ptr<GpuBench> make_gpu_bench(int ranks, bool baseline);
+// Throws Error where the GPUs cannot be had, or where `baseline` is wanted and this build has no NCCL. The baseline of
+// processes with a GPU each is the same exchange on one node. Collective over the processes.
+std::unique_ptr<GpuBench> make_gpu_bench(const Backend& backend, int ranks, int nodes, bool baseline);
 
-Json to_json(const GpuResult& result, const std::string& hardware, const std::string& command);
-std::string to_text(const std::vector<GpuResult>& results, const std::string& hardware);
+Json to_json(const GpuResult& result, const GpuBench& bench, const std::string& command);
+std::string to_text(const std::vector<GpuResult>& results, const GpuBench& bench);
 
 }  // namespace ferry::app

@@ -54,11 +54,15 @@ Json wire_json(const GpuSpeeds& speeds) {
                       {"us", micros(point.seconds)},
                       {"gb_per_s", rounded(point.bytes / point.seconds * 1e-9, 10)},
                       {"blocks", point.blocks}});
+  Json puts = Json::array();
+  for (const PutRate& rate : speeds.puts)
+    puts.push_back({{"in_flight", rate.in_flight}, {"gb_per_s", rounded(rate.bytes_per_second * 1e-9, 10)}});
   return {{"gb_per_s", rounded(speeds.wire_bytes_per_second * 1e-9, 10)},
           {"latency_us", micros(speeds.wire_latency)},
           {"counts", "bytes out of a rank, all ranks to all others at once"},
-          {"method", "bulk copies from shared memory"},
+          {"method", speeds.method},
           {"points", points},
+          {"puts_in_flight", puts},
           {"copy_gb_per_s", rounded(speeds.copy_bytes_per_second * 1e-9, 10)}};
 }
 
@@ -70,7 +74,22 @@ double baseline_seconds(const GpuResult& result) {
   return nccl.all_gather + nccl.reduce_scatter;
 }
 
-std::vector<Column> columns(bool with_baseline) {
+double one_node_seconds(const GpuResult& result) {
+  const OneNodeTimes& node = *result.measured.one_node;
+  if (result.bench.operation == BenchOperation::dispatch) return node.dispatch;
+  if (result.bench.operation == BenchOperation::combine) return node.pair - node.dispatch;
+  return node.pair;
+}
+
+// The baseline's name in the table, empty where there is none, and its time.
+std::string baseline_name(const GpuResult& result) {
+  return result.measured.one_node ? "1 node" : result.measured.baseline ? "NCCL" : "";
+}
+double any_baseline_seconds(const GpuResult& result) {
+  return result.measured.one_node ? one_node_seconds(result) : baseline_seconds(result);
+}
+
+std::vector<Column> columns(const std::string& baseline) {
   std::vector<Column> columns = {{"operation", "operation", true},
                                  {"format", "format", true},
                                  {"combine", "combine", true},
@@ -84,11 +103,12 @@ std::vector<Column> columns(bool with_baseline) {
                                  {"ratio", "x floor"},
                                  {"bound", "bound us"},
                                  {"bound_ratio", "x bound"}};
-  if (with_baseline) columns.insert(columns.end(), {{"nccl", "NCCL us"}, {"nccl_ratio", "x NCCL"}});
+  if (!baseline.empty())
+    columns.insert(columns.end(), {{"baseline", baseline + " us"}, {"baseline_ratio", "x " + baseline}});
   return columns;
 }
 
-std::vector<Cell> cells_of(const GpuResult& result, bool with_baseline) {
+std::vector<Cell> cells_of(const GpuResult& result) {
   const BenchSamples samples = result.measured.samples(result.bench.operation);
   const GpuBytes& bytes = result.measured.bytes;
   double wire = 0;
@@ -107,15 +127,24 @@ std::vector<Cell> cells_of(const GpuResult& result, bool with_baseline) {
                              number_cell(samples.at(0.5) / result.floor_seconds(), 2),
                              number_cell(result.bound_seconds() * kMicro, 1),
                              number_cell(samples.at(0.5) / result.bound_seconds(), 2)};
-  if (!with_baseline) return cells;
-  cells.push_back(number_cell(baseline_seconds(result) * kMicro, 1));
-  cells.push_back(number_cell(samples.at(0.5) / baseline_seconds(result), 2));
+  if (baseline_name(result).empty()) return cells;
+  cells.push_back(number_cell(any_baseline_seconds(result) * kMicro, 1));
+  cells.push_back(number_cell(samples.at(0.5) / any_baseline_seconds(result), 2));
   return cells;
+}
+
+// NVSHMEM: what a number of puts in flight carries.
+std::string puts_text(const GpuSpeeds& speeds) {
+  std::string text;
+  for (const PutRate& rate : speeds.puts)
+    text += fmt::format("{}{} in flight {:.1f}", text.empty() ? "puts, GB/s: " : ", ", rate.in_flight,
+                        rate.bytes_per_second * 1e-9);
+  return text.empty() ? text : text + "\n";
 }
 
 }  // namespace
 
-Json to_json(const GpuResult& result, const std::string& hardware, const std::string& command) {
+Json to_json(const GpuResult& result, const GpuBench& measurer, const std::string& command) {
   const BenchCase& bench = result.bench;
   const BenchSamples samples = result.measured.samples(bench.operation);
   Json shape = {{"ranks", bench.shape.ranks},
@@ -126,9 +155,10 @@ Json to_json(const GpuResult& result, const std::string& hardware, const std::st
   if (!bench.model.empty()) shape["model"] = bench.model;
   Json json = {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                {"version", kVersion},
-               {"hardware", {{"gpus", hardware}}},
+               {"hardware", {{"gpus", measurer.hardware()}}},
                {"command", command},
-               {"backend", "cuda"},
+               {"backend", measurer.backend()},
+               {"nodes", result.nodes},
                {"operation", to_string(bench.operation)},
                {"format", bench.format.name()},
                {"shape", shape},
@@ -141,6 +171,11 @@ Json to_json(const GpuResult& result, const std::string& hardware, const std::st
                {"ratio_to_floor", rounded(samples.at(0.5) / result.floor_seconds(), 1000)},
                {"bound_us", micros(result.bound_seconds())},
                {"ratio_to_bound", rounded(samples.at(0.5) / result.bound_seconds(), 1000)}};
+  if (result.measured.one_node) {
+    json["baseline"] = {{"name", "the same ranks as one node"},
+                        {"time_us", {{"median", micros(one_node_seconds(result))}}}};
+    json["ratio_to_baseline"] = rounded(samples.at(0.5) / one_node_seconds(result), 1000);
+  }
   if (!result.measured.baseline) return json;
   const NcclTimes& nccl = *result.measured.baseline;
   json["baseline"] = {{"name", "NCCL, bf16"},
@@ -153,19 +188,20 @@ Json to_json(const GpuResult& result, const std::string& hardware, const std::st
   return json;
 }
 
-std::string to_text(const std::vector<GpuResult>& results, const std::string& hardware) {
-  const bool with_baseline = results.front().measured.baseline.has_value();
-  Table table(columns(with_baseline));
-  for (const GpuResult& result : results) table.add_row(cells_of(result, with_baseline));
+std::string to_text(const std::vector<GpuResult>& results, const GpuBench& measurer) {
+  if (results.empty()) return {};
+  Table table(columns(baseline_name(results.front())));
+  for (const GpuResult& result : results) table.add_row(cells_of(result));
   const BenchCase& bench = results.front().bench;
   const GpuSpeeds& speeds = *results.front().speeds;
   return fmt::format(
-      "{}ranks={} experts={} top_k={} hidden={}{}, {}\nwire {:.1f} GB/s + {:.1f} us, copies in device memory {:.0f} "
-      "GB/s\n{}",
+      "{}ranks={} experts={} top_k={} hidden={}{}{}, {}\nwire {:.1f} GB/s + {:.1f} us ({}), copies in device memory "
+      "{:.0f} GB/s\n{}{}",
       bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.shape.experts, bench.shape.top_k,
-      bench.shape.hidden, bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks), hardware,
-      speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.copy_bytes_per_second * 1e-9,
-      table.text());
+      bench.shape.hidden, bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks),
+      results.front().nodes == 1 ? "" : fmt::format(" nodes={}", results.front().nodes), measurer.hardware(),
+      speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.method,
+      speeds.copy_bytes_per_second * 1e-9, puts_text(speeds), table.text());
 }
 
 }  // namespace ferry::app

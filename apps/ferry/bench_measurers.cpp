@@ -37,22 +37,25 @@ class CpuMeasurer final : public Measurer {
 
 class GpuMeasurer final : public Measurer {
  public:
-  GpuMeasurer(int ranks, bool baseline, std::string command)
-      : ranks_(ranks), baseline_(baseline), command_(std::move(command)), bench_(make_gpu_bench(ranks, baseline)) {}
+  GpuMeasurer(const Backend& backend, int ranks, int nodes, bool baseline, std::string command)
+      : nodes_(nodes),
+        baseline_(baseline),
+        command_(std::move(command)),
+        bench_(make_gpu_bench(backend, ranks, nodes, baseline)) {}
   Json measure(const BenchCase& bench) override {
     if (results_.empty() || !differ_in_operation_only(bench, results_.back().bench))
-      results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_)});
+      results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_), nodes_});
     else  // operations are measured together
-      results_.push_back({bench, &bench_->speeds(), results_.back().measured});
-    return to_json(results_.back(), bench_->hardware(), command_);
+      results_.push_back({bench, &bench_->speeds(), results_.back().measured, nodes_});
+    return to_json(results_.back(), *bench_, command_);
   }
-  std::string table() override { return to_text(std::exchange(results_, {}), bench_->hardware()); }
+  std::string table() override { return to_text(std::exchange(results_, {}), *bench_); }
 
  private:
   static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
     return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.routing == b.routing;
   }
-  int ranks_;
+  int nodes_;
   bool baseline_;
   std::string command_;
   std::unique_ptr<GpuBench> bench_;
@@ -86,8 +89,8 @@ class ProcessMeasurer final : public Measurer {
 }  // namespace
 
 Measurers::Measurers(const Backend& backend, const MeasureOptions& options)
-    : gpus_(backend.name == std::string("cuda")), options_(options) {
-  if (backend.ranks == RanksAre::processes)
+    : backend_(backend), gpus_(is_gpu_backend(backend)), options_(options) {
+  if (backend.ranks == RanksAre::processes && !gpus_)
     cpu_or_processes_ = std::make_unique<ProcessMeasurer>(backend, options.ranks, options.nodes, options.command);
   else
     cpu_or_processes_ = std::make_unique<CpuMeasurer>(options.baseline && !gpus_, options.command);
@@ -98,7 +101,8 @@ Measurer& Measurers::of(const BenchCase& bench) {
   if (!gpus_ || is_codec(bench.operation)) return *cpu_or_processes_;
   if (gpu_ == nullptr || gpu_ranks_ != bench.shape.ranks) {
     gpu_.reset();  // its memory first
-    gpu_ = std::make_unique<GpuMeasurer>(bench.shape.ranks, options_.baseline, options_.command);
+    gpu_ =
+        std::make_unique<GpuMeasurer>(backend_, bench.shape.ranks, options_.nodes, options_.baseline, options_.command);
     gpu_ranks_ = bench.shape.ranks;
   }
   return *gpu_;

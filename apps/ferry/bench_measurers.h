@@ -33,6 +33,7 @@ class Measurers {
   Measurer& of(const BenchCase& bench);
 
  private:
+  const Backend& backend_;
   const bool gpus_;
   const MeasureOptions options_;
   std::unique_ptr<Measurer> cpu_or_processes_;

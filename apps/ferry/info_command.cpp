@@ -188,7 +188,8 @@ void InfoCommand::run() const {
     const Backend& chosen = choose_backend(backend, wanted.ranks);
     require_ranks(chosen, wanted.ranks, 1);
     const ExchangeOptions with = options();
-    const bool may_be_staged = chosen.name == std::string("shmem");  // send buffers, where ranks are of several hosts
+    const bool may_be_staged = chosen.name == std::string("shmem") ||
+                               chosen.name == std::string("nvshmem");  // send buffers, where ranks are of several hosts
     const MemoryUse use = memory_use(wanted, with, may_be_staged);
     const Table outputs = output_table(wanted, with);
     report["shape"] = {{"ranks", wanted.ranks},   {"experts", wanted.experts},

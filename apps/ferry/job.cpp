@@ -1,13 +1,16 @@
 #include "ferry/job.h"
 
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "ferry/error.h"
+#include "ferry/processes.h"
 #include "net/launch_environment.h"
 
 namespace ferry::app {
@@ -19,6 +22,17 @@ constexpr std::chrono::milliseconds kTellEvery{200};
 std::unique_ptr<Job>& joined() {
   static std::unique_ptr<Job> job;
   return job;
+}
+
+// By a launcher, or by hand with a rank, a size and an address. What of Slurm's own stands in a batch script as well,
+// where no process of a job runs, does not count.
+std::optional<net::LaunchedProcess> started_process() {
+  if (const auto launched = net::launched_process()) return launched;
+  for (const char* name : {"RANK", "WORLD_SIZE"})
+    if (std::getenv(name) == nullptr) return std::nullopt;
+  if (std::getenv("FERRY_ADDRESS") == nullptr && std::getenv("MASTER_ADDR") == nullptr) return std::nullopt;
+  const ProcessPlace place = place_of_process();
+  return net::LaunchedProcess{place.rank, place.size, place.size};
 }
 
 // Tells all processes how the first one's work ended: 0, or its exit code; kAtWork: it has not.
@@ -80,14 +94,16 @@ Job& join(std::unique_ptr<Job> job) {
 
 bool is_first_process() { return joined() == nullptr || joined()->world().rank() == 0; }
 
+bool has_launcher() { return started_process().has_value(); }
+
 int num_processes() {
-  const auto launched = net::launched_process();
-  return launched ? launched->size : 1;
+  const auto started = started_process();
+  return started ? started->size : 1;
 }
 
 int process_number() {
-  const auto launched = net::launched_process();
-  return launched ? launched->rank : 0;
+  const auto started = started_process();
+  return started ? started->rank : 0;
 }
 
 void finish_job() {

@@ -28,7 +28,9 @@ Job& join(std::unique_ptr<Job> job);
 
 // Whether this process reads, writes and prints.
 bool is_first_process();
-// Processes that the launcher started along with this one; 1 where there was no launcher.
+// Whether this process is one of a job: a launcher started it, or RANK, WORLD_SIZE and an address are given.
+bool has_launcher();
+// Processes that were started along with this one; 1 where there was no launcher.
 int num_processes();
 // Its number among them; 0 where there was no launcher.
 int process_number();

@@ -20,7 +20,7 @@ std::vector<std::unique_ptr<World>> make_gpu_worlds(const std::vector<int>&, boo
 }
 std::unique_ptr<Job> start_gpu_job(bool) { throw Error(ErrorKind::unsupported, kWhy); }
 int gpu_of_this_process() { throw Error(ErrorKind::unsupported, kWhy); }
-std::unique_ptr<GpuBench> make_gpu_bench(int, bool) { throw Error(ErrorKind::unsupported, kWhy); }
+std::unique_ptr<GpuBench> make_gpu_bench(const Backend&, int, int, bool) { throw Error(ErrorKind::unsupported, kWhy); }
 std::unique_ptr<RankCalls> make_gpu_calls(int, const Shape&, const RowLayout&) {
   throw Error(ErrorKind::unsupported, kWhy);
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ferry/gpu.h"
+#include "ferry/nvshmem.h"
 #include "ferry/options.h"
 #include "ferry/shmem.h"
 #include "net/launch_environment.h"
@@ -36,15 +37,16 @@ Ranks make_gpu_ranks(int ranks, int nodes) {
 std::unique_ptr<Job> join_shmem(bool) { return start_shmem_job(); }
 Ranks make_shmem_ranks(int ranks, int nodes) { return make_job_ranks(join_shmem, ranks, nodes, kHostMemory); }
 
+Ranks make_nvshmem_ranks(int ranks, int nodes) {
+  return make_job_ranks(start_nvshmem_job, ranks, nodes, gpu_of_this_process());
+}
+
 // In a job each process is a rank, and may see its own GPU only.
 int most_gpu_ranks() { return num_processes() > 1 && num_gpus() > 0 ? num_processes() : num_gpus(); }
 bool gpus_are_enough(int ranks) {
   return num_gpus() > 0 &&
          (num_processes() > 1 ? num_gpus() == 1 || num_gpus() >= num_processes() : ranks <= num_gpus());
 }
-
-int no_ranks() { return 0; }
-Ranks make_none(int, int) { throw Error(ErrorKind::unsupported, "this build has no such ranks"); }
 
 }  // namespace
 
@@ -61,10 +63,14 @@ const std::vector<Backend>& backends() {
        join_shmem},
       {"cuda", "GPUs of this host", why_no_gpus, most_gpu_ranks, make_gpu_ranks,
        num_processes() > 1 ? RanksAre::processes : RanksAre::of_one_process, start_gpu_job},
-      {"nvshmem", "GPUs of many hosts", [] { return std::string("this build of the tool has no NVSHMEM ranks"); },
-       no_ranks, make_none, RanksAre::processes, nullptr},
+      {"nvshmem", "processes with a GPU each", why_no_nvshmem, num_nvshmem_ranks, make_nvshmem_ranks,
+       RanksAre::processes, start_nvshmem_job},
   };
   return list;
+}
+
+bool is_gpu_backend(const Backend& backend) {
+  return backend.name == std::string("cuda") || backend.name == std::string("nvshmem");
 }
 
 const Backend& choose_backend(const std::string& name, int ranks) {

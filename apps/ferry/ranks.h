@@ -60,6 +60,7 @@ struct Backend {
   Ranks make(int of, int nodes = 1) const { return make_on_nodes(of, nodes); }
 };
 const std::vector<Backend>& backends();
+bool is_gpu_backend(const Backend& backend);
 
 // The backend that `name` stands for; auto is the GPUs where they are enough for `ranks`, else OpenSHMEM where a
 // launcher started several processes, else the CPU. Throws Error(unsupported) where this build or this machine lacks

@@ -62,8 +62,11 @@ conformance::Backend gpu_backend() {
 conformance::Backend job_backend(const Backend& known, int nodes) {
   require_ranks(known, known.most_ranks(), nodes);
   Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job(true));
-  return conformance::process_backend(
+  conformance::Backend backend = conformance::process_backend(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
+  backend.hooks_may_throw = known.name == std::string("shmem");  // a GPU's hooks are device functions
+  backend.has_skip_a2a = known.name == std::string("cuda");
+  return backend;
 }
 
 conformance::Backend backend_of(const Backend& known, int nodes) {

@@ -137,7 +137,7 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
   pair(0);  // throws what an earlier kernel reported
   stream.wait();
   world.barrier();
-  if (world.rank() != 0) return;
+  if (!ranks.is_part() && world.rank() != 0) return;  // threads of one process; every process has its own
   measured.dispatch = {dispatches.seconds};
   measured.dispatch_chain = dispatches.chain;
   measured.pair = {pairs.seconds};
@@ -148,13 +148,15 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
 
 class CudaBench final : public GpuBench {
  public:
-  CudaBench(int ranks, bool baseline) : ranks_(choose_backend("cuda").make(ranks)) {
-    if (baseline) nccl_ = make_nccl(ranks_);
+  CudaBench(const Backend& backend, int ranks, int nodes, bool baseline)
+      : backend_(backend), ranks_(backend.make(ranks, nodes)) {
+    if (baseline && !ranks_.is_part()) nccl_ = make_nccl(ranks_);
     const std::vector<GpuInfo> gpus = gpu_infos();
     gpu_ = gpus.front();
     hardware_ = fmt::format("{} x {}, CUDA {}", ranks, gpu_.name, cuda_versions());
     speeds_ = measure_speeds(ranks_);
   }
+  const char* backend() const override { return backend_.name; }
   const GpuSpeeds& speeds() const override { return speeds_; }
   const std::string& hardware() const override { return hardware_; }
   GpuMeasurement measure(const BenchCase& bench, bool baseline) override {
@@ -164,11 +166,20 @@ class CudaBench final : public GpuBench {
     measured.input_sets = sets;
     measured.bytes = gpu_bytes(bench, sets);
     ranks_.run([&](World& world) { measure_rank(ranks_, world, bench, sets, measured); });
-    if (baseline) measured.baseline = nccl_->measure(bench);
+    if (baseline && nccl_ != nullptr) measured.baseline = nccl_->measure(bench);
+    if (baseline && nccl_ == nullptr) measured.one_node = measure_one_node(bench, sets);
     return measured;
   }
 
  private:
+  OneNodeTimes measure_one_node(const BenchCase& bench, int sets) const {
+    const Ranks node = backend_.make(bench.shape.ranks, 1);
+    GpuMeasurement measured;
+    node.run([&](World& world) { measure_rank(node, world, bench, sets, measured); });
+    return {measured.dispatch.at(0.5), measured.pair.at(0.5)};
+  }
+
+  const Backend& backend_;
   Ranks ranks_;
   std::unique_ptr<Nccl> nccl_;
   GpuInfo gpu_;
@@ -178,8 +189,8 @@ class CudaBench final : public GpuBench {
 
 }  // namespace
 
-std::unique_ptr<GpuBench> make_gpu_bench(int ranks, bool baseline) {
-  return std::make_unique<CudaBench>(ranks, baseline);
+std::unique_ptr<GpuBench> make_gpu_bench(const Backend& backend, int ranks, int nodes, bool baseline) {
+  return std::make_unique<CudaBench>(backend, ranks, nodes, baseline);
 }
 
 }  // namespace ferry::app

@@ -8,6 +8,7 @@
 #include "ferry/gpu/bench_kernels.h"
 #include "ferry/gpu/bench_ranks.h"
 #include "ferry/gpu/graph_timer.h"
+#include "ferry/nvshmem.h"
 
 namespace ferry::app {
 namespace {
@@ -19,6 +20,7 @@ constexpr std::size_t kSizes[] = {std::size_t{256} << 10, std::size_t{1} << 20, 
                                   std::size_t{16} << 20, std::size_t{64} << 20};  // to each peer
 constexpr int kBlocks[] = {16, 32, 66, 132};
 constexpr std::size_t kCopyBytes = std::size_t{1} << 30;
+constexpr std::size_t kPutBytes = 7392;  // an FP8 message of 7168 columns
 constexpr BenchEffort kEffort{21, 0};
 
 // Where every rank's buffer is, for the others.
@@ -33,8 +35,8 @@ void measure_rank(const Ranks& ranks, World& world, GpuSpeeds& speeds) {
   const auto size = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
   const std::size_t largest = *std::max_element(std::begin(kSizes), std::end(kSizes));
   const Stream stream;
-  prepare_wire_copy();
-  {
+  if (!ranks.is_part()) {  // else others' addresses mean nothing here
+    prepare_wire_copy();
     const DeviceMemory from(std::max<std::size_t>(1, size - 1) * largest), to(size * largest);
     const std::vector<std::byte*> heaps = share_addresses(world, to.data());
     WireCopy copy;
@@ -65,7 +67,7 @@ void measure_rank(const Ranks& ranks, World& world, GpuSpeeds& speeds) {
     cuda_check(cudaMemcpyAsync(to.data(), from.data(), kCopyBytes, cudaMemcpyDeviceToDevice, stream),
                "cudaMemcpyAsync");
   });
-  if (rank == 0)
+  if (ranks.is_part() || rank == 0)
     speeds.copy_bytes_per_second = 2.0 * static_cast<double>(kCopyBytes) / BenchSamples{copies.seconds}.at(0.5);
 }
 
@@ -74,6 +76,12 @@ void measure_rank(const Ranks& ranks, World& world, GpuSpeeds& speeds) {
 GpuSpeeds measure_speeds(const Ranks& ranks) {
   GpuSpeeds speeds;
   ranks.run([&](World& world) { measure_rank(ranks, world, speeds); });
+  if (ranks.is_part()) {
+    PutSpeeds puts = measure_put_speeds(ranks, kPutBytes);
+    speeds.wire = std::move(puts.points);
+    speeds.puts = std::move(puts.rates);
+    speeds.method = "NVSHMEM puts of 7392-byte messages";
+  }
   if (speeds.wire.empty()) {  // one rank sends nothing
     speeds.wire_bytes_per_second = speeds.copy_bytes_per_second;
     return speeds;

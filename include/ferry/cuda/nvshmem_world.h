@@ -13,6 +13,7 @@ namespace ferry {
 struct NvshmemOptions {
   ProcessPlace place{};    // what is left out comes from the launcher's environment
   int device = -1;         // of this process; -1: its only one, or that of its local rank
+  int nodes = 0;           // logical: the ranks are split over them in order; 0: ranks_per_node says
   int ranks_per_node = 0;  // ranks of a node are consecutive; 0: those whose memory NVSHMEM can map are a node
   std::size_t heap_bytes = std::size_t{2} << 30;  // symmetric memory for all exchanges of this world, on each rank
   std::chrono::milliseconds deadline = kDefaultDeadline;  // for all processes to come
@@ -22,7 +23,8 @@ struct NvshmemOptions {
 // This process's end of the world; one world at a time in a process. Collective over the processes, which meet at the
 // place's address and need no MPI; under mpirun its environment gives rank and size. Ranks of one node store to each
 // other's memory directly, all others are reached by puts of whole messages from send buffers, whether or not a pointer
-// exists: ranks_per_node divides one machine into several nodes.
+// exists: nodes and ranks_per_node divide one machine into several. Of a node that `nodes` makes, ranks whose memory
+// cannot be mapped are reached by puts too; those of a node that ranks_per_node makes are refused.
 //
 // Exchanges: as of make_cuda_process_world, but skip_a2a is refused. Their memory comes from heap_bytes
 // (ferry::memory_use with staged = true says how much each takes); nothing that waits without a deadline is called once

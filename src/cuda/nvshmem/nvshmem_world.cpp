@@ -7,6 +7,7 @@
 #include "cuda/nvshmem/nvshmem_launch.h"
 #include "cuda/process_place.h"
 #include "ferry/cuda/nvshmem_world.h"
+#include "shared/node_map.h"
 
 namespace ferry::cuda {
 
@@ -15,6 +16,7 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
     : GpuWorld(device, options.staged),
       job_(std::move(job)),
       meeting_(std::move(meeting)),
+      nodes_(options.nodes),
       ranks_per_node_(options.ranks_per_node),
       ends_job_(ends_job) {
   const DeviceScope scope(device);
@@ -32,11 +34,16 @@ NvshmemWorld::~NvshmemWorld() {
 
 bool NvshmemWorld::is_of_node(int peer) const {
   if (peer == rank()) return true;
+  if (nodes_ > 0 && !NodeMap{size(), nodes_}.same_node(rank(), peer)) return false;
   if (ranks_per_node_ > 0 && peer / ranks_per_node_ != rank() / ranks_per_node_) return false;
   return job_->heap_of(peer) != nullptr;
 }
 
 void NvshmemWorld::require_nodes() const {
+  if (nodes_ != 0) require_valid(NodeMap{size(), nodes_});
+  if (nodes_ != 0 && ranks_per_node_ != 0)
+    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: nodes is {} and ranks_per_node {}; give one of them",
+                                                         rank(), nodes_, ranks_per_node_));
   if (ranks_per_node_ < 0)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: ranks_per_node is {}; it must be 0 (by reach) or more", rank(), ranks_per_node_));

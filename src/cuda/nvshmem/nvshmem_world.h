@@ -25,10 +25,11 @@ class NvshmemWorld final : public GpuWorld {
     meeting_->all_gather(mine, all, mask, deadline);
   }
   std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override;
+  // Whether this rank stores to that one's memory; else it puts.
+  bool is_of_node(int peer) const;
 
  private:
   static constexpr std::chrono::milliseconds kPatienceAtTheEnd{5000};
-  bool is_of_node(int peer) const;
   void require_nodes() const;
   bool is_staged() const override;
   Launchers launchers() const override;
@@ -36,6 +37,7 @@ class NvshmemWorld final : public GpuWorld {
 
   std::shared_ptr<NvshmemJob> job_;
   std::unique_ptr<net::Meeting> meeting_;
+  int nodes_;
   int ranks_per_node_;
   bool ends_job_;
 };
