@@ -123,6 +123,20 @@ class HeapMap {
     return begin_[kSentResults] + index * result_bytes();
   }
 
+  // I15: where what is to go to slot `offset` of `peer`, a message's or a result's, waits to be read by the network.
+  // The two copies of a message's, and the slot that a result's has of its own, keep it until the receiver has shown
+  // that it has it.
+  FERRY_HD constexpr std::size_t send_buffer_of(std::size_t offset, int peer) const {
+    if (offset >= begin_[kResults]) {
+      const std::size_t slot = (offset - begin_[kResults]) / result_bytes();
+      const auto token = static_cast<int>(slot / results_per_token());
+      return sent_result(peer, token, h_.exact ? static_cast<int>(slot % results_per_token()) : 0);
+    }
+    const std::size_t slot = (offset - begin_[kMessages]) / h_.message;
+    const auto tokens = static_cast<std::size_t>(h_.shape.max_tokens);
+    return sent_message(slot / tokens / static_cast<std::size_t>(h_.shape.ranks), static_cast<int>(slot % tokens));
+  }
+
  private:
   // I14: the index of a word or a slot names its only writer.
   FERRY_HD constexpr std::size_t line(Epoch e, int source) const {

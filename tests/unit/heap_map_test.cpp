@@ -110,5 +110,26 @@ TEST(HeapMap, TotalIsWhatTheDesignPromises) {
   }
 }
 
+// What a fabric asks that has a slot of a peer in hand, and puts what goes there from a send buffer.
+TEST(HeapMap, FindsTheSendBufferOfEverySlot) {
+  for (const bool exact : {false, true}) {
+    for (const Shape& shape : {Shape{4, 12, 3, 5, 64}, Shape{3, 7, 5, 6, 32}, Shape{2, 4, 1, 9, 96}}) {
+      const HeapMap map(heap_shape(shape, exact, true));
+      for (int peer = 0; peer < shape.ranks; ++peer) {
+        for (int token = 0; token < shape.max_tokens; ++token) {
+          for (const Epoch e : {Epoch{6}, Epoch{7}})
+            for (int source = 0; source < shape.ranks; ++source)
+              EXPECT_EQ(map.send_buffer_of(map.message(e, source, token), peer), map.sent_message(e, token));
+          for (std::size_t slot = 0; slot < map.results_per_token(); ++slot) {
+            const int index = static_cast<int>(slot);
+            EXPECT_EQ(map.send_buffer_of(map.result(token, index), peer),
+                      map.sent_result(peer, token, exact ? index : 0));
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ferry

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cuda/device_memory.h"
+#include "cuda/launch.h"
 #include "cuda/nvshmem/nvshmem_world.h"
 #include "cuda/process_place.h"
 #include "ferry/gpu.h"
@@ -35,11 +36,17 @@ std::uint64_t symmetric_size() {
   return value << shift;
 }
 
+std::uint64_t free_memory(int device) {
+  const cuda::DeviceScope scope(device);
+  std::size_t left = 0, total = 0;
+  cuda::cuda_check(cudaMemGetInfo(&left, &total), "cudaMemGetInfo");
+  return left;
+}
+
 // What NVSHMEM_SYMMETRIC_SIZE leaves, or a quarter of what the GPU has free. Every rank has the same: the least of all.
 std::uint64_t agree_on_heap(net::Meeting& meeting, int device) {
   std::uint64_t mine = symmetric_size();
-  mine = mine != 0 ? std::max(mine, kOwnBytes + kLeastHeap) - kOwnBytes
-                   : std::min(gpu_infos().at(static_cast<std::size_t>(device)).memory_available_bytes / 4, kMostHeap);
+  mine = mine != 0 ? std::max(mine, kOwnBytes + kLeastHeap) - kOwnBytes : std::min(free_memory(device) / 4, kMostHeap);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(meeting.size()));
   meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, kDefaultDeadline);
   return *std::min_element(all.begin(), all.end()) / 4096 * 4096;

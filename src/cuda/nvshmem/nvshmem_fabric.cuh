@@ -156,7 +156,6 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
   }
   __device__ void put_table();
 
-  __device__ std::byte* send_buffer_of(std::size_t offset, int peer) const;
   __device__ void put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
                            std::size_t bytes, std::size_t word, Epoch value);
   __device__ void store_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
@@ -190,22 +189,6 @@ __device__ inline void NvshmemFabric::put_table() {
   for (int peer = 0; peer < links_.size; ++peer)
     if (!is_near(peer) && plan_.masked[peer] == 0)
       nvshmemx_putmem_nbi_warp(from, from, (end - first) * sizeof(RoutingEntry), peer);
-}
-
-// I15: where a message or a result for `offset` of `peer` waits to be read by the network. Its two copies, or the slot
-// of its own, keep it until the receiver has shown that it has it.
-__device__ inline std::byte* NvshmemFabric::send_buffer_of(std::size_t offset, int peer) const {
-  const HeapMap& map = plan_.map;
-  if (offset >= map.begin(HeapMap::kResults)) {
-    const std::size_t slot = (offset - map.begin(HeapMap::kResults)) / map.result_bytes();
-    const auto token = static_cast<int>(slot / map.results_per_token());
-    const auto index = static_cast<int>(slot % map.results_per_token());
-    return local(map.sent_result(peer, token, plan_.exact ? index : 0));
-  }
-  const std::size_t slot = (offset - map.begin(HeapMap::kMessages)) / map.message_bytes();
-  const auto tokens = static_cast<std::size_t>(plan_.shape.max_tokens);
-  const Epoch parity = slot / tokens / static_cast<std::size_t>(plan_.shape.ranks);
-  return local(map.sent_message(parity, static_cast<int>(slot % tokens)));
 }
 
 // From the ring, by bulk copies. I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for
@@ -270,7 +253,7 @@ __device__ inline void NvshmemFabric::put_then_signal_each(const TeamGroup& g, c
 #endif
   if (!any_far) return;
   if (in_ring) {
-    std::byte* buffer = send_buffer_of(offset, peers[0]);
+    std::byte* buffer = local(plan_.map.send_buffer_of(offset, peers[0]));  // I15
     copy_bytes(g, buffer, from, bytes);
     from = buffer;
   }
