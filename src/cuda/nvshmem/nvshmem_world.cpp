@@ -63,6 +63,11 @@ std::unique_ptr<ExchangeBackend> NvshmemWorld::make_exchange(const Shape& shape,
         fmt::format("rank {}: skip_a2a sends nothing, so it needs no NVSHMEM; make the exchange on a world of one "
                     "host (make_cuda_process_world)",
                     rank()));
+  if (options.gpu_kernels != nullptr && is_staged())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: hooks that are compiled into kernels reach the ranks of one node, and this world "
+                            "has several; give hooks as pointers",
+                            rank()));
   return GpuWorld::make_exchange(shape, options);
 }
 
