@@ -129,8 +129,9 @@ class HeapMap {
   FERRY_HD constexpr std::size_t send_buffer_of(std::size_t offset, int peer) const {
     if (offset >= begin_[kResults]) {
       const std::size_t slot = (offset - begin_[kResults]) / result_bytes();
-      const auto token = static_cast<int>(slot / results_per_token());
-      return sent_result(peer, token, h_.exact ? static_cast<int>(slot % results_per_token()) : 0);
+      if (!h_.exact) return sent_result(peer, token_of_partial(slot), 0);
+      return sent_result(peer, static_cast<int>(slot / results_per_token()),
+                         static_cast<int>(slot % results_per_token()));
     }
     const std::size_t slot = (offset - begin_[kMessages]) / h_.message;
     const auto tokens = static_cast<std::size_t>(h_.shape.max_tokens);
@@ -154,6 +155,10 @@ class HeapMap {
       return static_cast<std::size_t>(index) * static_cast<std::size_t>(h_.shape.max_tokens) +
              static_cast<std::size_t>(token);
     return static_cast<std::size_t>(token) * results_per_token() + static_cast<std::size_t>(index);
+  }
+  FERRY_HD constexpr int token_of_partial(std::size_t slot) const {
+    return static_cast<int>(h_.staged ? slot % static_cast<std::size_t>(h_.shape.max_tokens)
+                                      : slot / results_per_token());
   }
   FERRY_HD constexpr std::size_t word(Region region, int index) const {
     return begin_[region] + static_cast<std::size_t>(index) * sizeof(SignalWord);
