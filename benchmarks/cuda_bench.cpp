@@ -100,7 +100,8 @@ RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int 
   return made;
 }
 
-constexpr int kChain = 10;
+// Rounds in a graph: enough that its launch is a small part of the time.
+int chain_of(int n) { return n <= 256 ? 40 : 10; }
 constexpr int kReplays = 21;
 
 // Long enough for the clocks of an idle GPU to rise; the same number of replays on all ranks.
@@ -116,12 +117,12 @@ void warm_up(World& world, cudaStream_t stream, cudaGraphExec_t exec) {
   }
 }
 
-// Microseconds per round of `enqueue`, kChain of them in a graph: one value per replay.
-std::vector<float> time_chain(World& world, cudaStream_t stream, const std::function<void()>& enqueue) {
+// Microseconds per round of `enqueue`, `chain` of them in a graph: one value per replay.
+std::vector<float> time_chain(World& world, cudaStream_t stream, int chain, const std::function<void()>& enqueue) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kChain; ++i) enqueue();
+  for (int i = 0; i < chain; ++i) enqueue();
   check(cudaStreamEndCapture(stream, &graph));
   check(cudaGraphInstantiate(&exec, graph, 0));
   cudaEvent_t begin = nullptr;
@@ -138,7 +139,7 @@ std::vector<float> time_chain(World& world, cudaStream_t stream, const std::func
     check(cudaEventSynchronize(end));
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (replay >= 0) times.push_back(milliseconds * 1000.0f / kChain);
+    if (replay >= 0) times.push_back(milliseconds * 1000.0f / static_cast<float>(chain));
   }
   check(cudaGraphExecDestroy(exec));
   check(cudaGraphDestroy(graph));
@@ -174,8 +175,8 @@ void run_rank(World& world, const Settings& settings, int n) {
     dispatch();
     exchange.combine(tensors.rows, tensors.sums, call);
   };
-  const float dispatch_us = slowest_median(world, time_chain(world, stream, dispatch));
-  const float pair_us = slowest_median(world, time_chain(world, stream, pair));
+  const float dispatch_us = slowest_median(world, time_chain(world, stream, chain_of(n), dispatch));
+  const float pair_us = slowest_median(world, time_chain(world, stream, chain_of(n), pair));
   if (rank == 0) {
     std::printf(
         "{\"n\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, \"format\": \"%s\", "

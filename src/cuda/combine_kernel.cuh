@@ -13,6 +13,8 @@ namespace ferry::cuda {
 struct CombineMemory {
   TokenScratch scratch[kThreads / 32];                     // of each warp
   std::uint64_t bytes_sent[kMostTeams][kMaxRanksPerNode];  // of each team
+  int drawn[kMostTeams][2];
+  RoundStart round;
 };
 inline constexpr std::size_t kCombineSharedBytes = (sizeof(CombineMemory) + 127) / 128 * 128;
 
@@ -29,14 +31,10 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, Co
   ResultReceiver<F> receiver(p, fabric, loose, epoch, share, scratch);
   if (sends) {
     const TeamGroup team(p.roles.send_team_threads);
-    std::uint64_t* bytes = memory.bytes_sent[team.team()];
-    for (int i = team.thread(); i < kMaxRanksPerNode; i += team.size()) bytes[i] = 0;
-    team.sync();
-    ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, bytes);
-    const Block teams{teams_of(team.size(), {block, p.roles.senders}).index, p.roles.send_teams};
-    sender.send(teams, [&] { receiver.receive_if_there(); });
+    ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
+    sender.send(teams_of(team.size(), {block, p.roles.senders}), memory.drawn[team.team()],
+                [&] { receiver.receive_if_there(); });
     if (!p.receives) complete_puts(fabric, team);  // I8: combine_async, whose round may be given up
-    add_counts(team, p.plan, bytes, p.stats.bytes);
   }
   receiver.receive_rest();
 }
@@ -45,15 +43,19 @@ template <Fabric F>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const TeamGroup all;
+  auto& shared = *reinterpret_cast<CombineMemory*>(memory);
+  for (int i = all.thread(); i < kMostTeams * kMaxRanksPerNode; i += all.size()) shared.bytes_sent[0][i] = 0;
   ptx::wait_for_earlier_kernels();
   DeviceState& state = *p.links.state;
-  const Epoch epoch = read_epoch(state, false);
-  if (all.any(load_relaxed(state.failed) != 0)) return;
+  const RoundStart round = read_round(all, state, false, shared.round);
+  if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.direct) fabric.reach_directly();
   fabric.use_rings(memory + kCombineSharedBytes, TeamGroup(p.roles.send_team_threads));
-  combine_share(p, fabric, epoch, *reinterpret_cast<CombineMemory*>(memory));
+  combine_share(p, fabric, round.epoch, shared);
   ptx::let_next_kernel_launch();
+  all.sync();
+  add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);
   if (p.receives && blockIdx.x == 0 && all.thread() == 0) fetch_add_relaxed(state.combines, std::uint64_t{1});
 }
 

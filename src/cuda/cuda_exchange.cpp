@@ -99,15 +99,13 @@ void CudaExchange::prepare_kernels() {
              "cudaDeviceGetAttribute");
   ranking_.record = record_;
   ranking_.state = links_.state;
-  ranking_.warps = ranking_warps(plan_, kThreads);
-  ranking_.cached = ranking_cache(plan_, ranking_.warps);
-  const std::size_t needed = std::max(dispatch_shared_bytes(plan_, ranking_.warps), combine_shared_bytes(plan_));
+  ranking_.words = ranking_words(plan_);
+  const std::size_t needed = std::max(dispatch_shared_bytes(plan_), combine_shared_bytes(plan_));
   if (needed > static_cast<std::size_t>(most_shared))
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, device_, most_shared);
-  dispatch_blocks_per_multiprocessor_ =
-      dispatch_launcher_->prepare(kThreads, dispatch_shared_bytes(plan_, ranking_.warps));
+  dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, dispatch_shared_bytes(plan_));
   combine_blocks_per_multiprocessor_ = combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_));
 }
 
@@ -197,8 +195,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
                                                 {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts,
                                                  dispatch_ring_teams(plan_), params.sends, params.receives});
   params.roles = policy.roles;
-  dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_, ranking_.warps),
-                             static_cast<cudaStream_t>(call.stream));
+  dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }
 
 void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {

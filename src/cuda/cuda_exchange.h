@@ -54,6 +54,7 @@ class CudaExchange final : public ExchangeBackend {
   int find_culprit() const;
   void latch_mask(cudaStream_t stream);
   void require_on_device(const char* name, const void* pointer) const;
+  void refuse_pointer(const char* name, bool given) const;
   void require_inputs(const DispatchInput& in) const;
   void require_outputs(const DispatchOutput& out) const;
   DispatchArgs check_input(const DispatchInput& in);

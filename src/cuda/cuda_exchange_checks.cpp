@@ -52,7 +52,17 @@ void CudaExchange::require_on_device(const char* name, const void* pointer) cons
            attributes.device, device_);
 }
 
+// A kernel cannot call a function that was compiled apart from it: the two would not agree about registers and stack.
+void CudaExchange::refuse_pointer(const char* name, bool given) const {
+  if (given && options_.gpu_kernels == nullptr)
+    refuse(ErrorKind::unsupported, rank_,
+           "{} is a pointer to a function, which kernels cannot call; give it to a HookedExchange "
+           "(ferry/cuda/hooked_exchange.cuh), which compiles it into them",
+           name);
+}
+
 void CudaExchange::require_inputs(const DispatchInput& in) const {
+  refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens.data);
   if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids.data);
   if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights.data);
@@ -89,6 +99,7 @@ DispatchArgs CudaExchange::check_input(const DispatchInput& in) {
 
 CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
   CombineArgs args = check_combine_input(context(), in, num_tokens_, 0);
+  refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.rows.elements() != 0) require_on_device("rows", in.rows.data);
   require_on_device("topk_weights", in.topk_weights.data);
   if (in.rows.elements() != 0 && (reinterpret_cast<std::uintptr_t>(args.rows) % 16 != 0 || args.row_bytes % 16 != 0))
@@ -102,6 +113,7 @@ CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
 
 CombineOut CudaExchange::check_sums(const CombineOutput& out) const {
   const CombineOut sums = check_combine_output(context(), out, num_tokens_);
+  refuse_pointer("epilogue", out.epilogue != nullptr);
   if (num_tokens_ == 0) return sums;
   require_on_device("tokens", sums.tokens);
   if (reinterpret_cast<std::uintptr_t>(sums.tokens) % 16 != 0 || sums.token_bytes % 16 != 0)

@@ -1,6 +1,7 @@
 // The dispatch kernel: who does what in the grid. The phases are protocol/dispatch.h's.
 #pragma once
 
+#include "cuda/drawn_share.cuh"
 #include "cuda/kernel_params.h"
 #include "cuda/ranking.cuh"
 #include "cuda/round_clock.cuh"
@@ -15,6 +16,8 @@ struct DispatchMemory {
   TokenScratch scratch[kThreads / 32];  // of each warp; a sending team has that of its first one
   std::uint64_t messages[kMostTeams][kMaxRanksPerNode];
   std::uint64_t bytes[kMostTeams][kMaxRanksPerNode];
+  int drawn[kMostTeams][2];
+  RoundStart round;
 };
 inline constexpr std::size_t kDispatchSharedBytes = (sizeof(DispatchMemory) + 127) / 128 * 128;
 
@@ -22,10 +25,17 @@ inline constexpr std::size_t kDispatchSharedBytes = (sizeof(DispatchMemory) + 12
 struct DispatchBlock {
   const DispatchParams& p;
   const TeamGroup& all;
-  Epoch epoch;
   DispatchMemory& shared;
   std::byte* memory;  // the role's part
+  Epoch epoch = 0;    // from begin() on
 
+  // All threads. False: an earlier call failed.
+  __device__ bool begin() {
+    const RoundStart round = read_round(all, *p.links.state, p.sends, shared.round);
+    if (p.sends && all.thread() == 0) say_started(*p.links.state);
+    epoch = round.epoch;
+    return !round.broken;
+  }
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ bool ranks() const { return index() < p.roles.rankers; }
   __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
@@ -51,8 +61,9 @@ __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory
 }
 
 template <Fabric F>
-__device__ bool rank_part(const DispatchBlock& b, F& fabric) {
+__device__ bool rank_part(DispatchBlock& b, F& fabric) {
   Ranker ranker(b.all, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
+  if (!b.begin()) return false;
   ranker.count();
   if (!ranker.learn_from_other_parts(fabric)) return false;
   ranker.publish(fabric, b.shared.bytes[0]);
@@ -66,7 +77,9 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const Block block = teams_of(team.size(), {b.index() - b.p.roles.rankers, b.p.roles.senders});
   SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
-  send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, block, nullptr, scratch, counted);
+  const DrawnShare share(team, block, 1, b.p.in.num_tokens, b.p.links.state->tokens_drawn[b.epoch & 1],
+                         b.shared.drawn[team.team()]);
+  send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, share, nullptr, scratch, counted);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
@@ -84,9 +97,9 @@ __device__ void count_received(const DispatchParams& p, const TeamGroup& g, cons
 template <TokenFormat Fmt, Fabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
-  if (!await_routing(p.plan, fabric, b.all, b.epoch)) return false;
   const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
-  find_row_starts(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts);
+  if (!await_counts(b.all, p.plan, fabric, b.epoch, starts)) return false;
+  find_row_starts(b.all, p.plan, p.in.shared_end - p.in.shared_begin, starts);
   const LooseTeam team(p.roles.receive_team_threads);
   const Block block = b.among_receivers();
   const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
@@ -106,12 +119,11 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
 }
 
 template <TokenFormat Fmt, Fabric F>
-__device__ void play_roles(const DispatchBlock& b, F& fabric) {
-  bool ok = true;
-  if (b.ranks()) ok = rank_part(b, fabric);
+__device__ void play_roles(DispatchBlock& b, F& fabric) {
+  bool ok = b.ranks() ? rank_part(b, fabric) : b.begin();
   if (b.p.sends && b.index() == 0 && ok)
     ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch));
-  if (b.sends()) send_share<Fmt>(b, fabric);
+  if (ok && b.sends()) send_share<Fmt>(b, fabric);
   b.all.sync();  // what a role kept in shared memory gives way to the next one's
   if (ok && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
@@ -124,17 +136,13 @@ __global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_cons
   for (int i = all.thread(); i < kMostTeams * kMaxRanksPerNode; i += all.size())
     shared.messages[0][i] = shared.bytes[0][i] = 0;
   ptx::wait_for_earlier_kernels();
-  const Epoch epoch = read_epoch(*p.links.state, p.sends);
-  const bool broken = all.any(load_relaxed(p.links.state->failed) != 0);
-  if (p.sends && all.thread() == all.size() - 1) say_started(*p.links.state);
   F fabric(p.links, p.plan, p.plan.map.message_bytes());
-  const DispatchBlock block{p, all, epoch, shared, memory + kDispatchSharedBytes};
-  if (!broken) play_roles<Fmt>(block, fabric);
+  DispatchBlock block{p, all, shared, memory + kDispatchSharedBytes};
+  play_roles<Fmt>(block, fabric);
   all.sync();
-  for (int t = 0; t < kMostTeams && (block.ranks() || block.sends()); ++t) {
-    add_counts(all, p.plan, shared.messages[t], p.stats.messages);
-    add_counts(all, p.plan, shared.bytes[t], p.stats.bytes);
-  }
+  if (!block.ranks() && !block.sends()) return;
+  add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
+  add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
 }
 
 }  // namespace ferry::cuda

@@ -24,7 +24,7 @@ concept HasEpilogue = requires(const H& hooks, const float* values) {
   hooks.epilogue(int{}, int{}, values, int{});
 };
 
-// No hook at all: weights come from the array, sums are stored.
+// No hook at all, and no pointer to one: weights come from the array, sums are stored.
 struct NoHooks {};
 
 template <class F, class H>

@@ -13,9 +13,8 @@ namespace ferry::cuda {
 struct RankingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
-  int cached = 0;       // entries of a part whose expert the first pass keeps in shared memory for the second
-  int warps = 1;        // how many warps' counts fit in shared memory
-  int part_tokens = 0;  // tokens of a part of the table; a multiple of what a warp ranks at once
+  int words = 1;                           // of 32 tokens each, whose bits fit in shared memory together
+  int part_tokens = 0;                     // tokens of a part of the table; a multiple of 32
   std::uint32_t* part_counts = nullptr;    // [parts, experts]
   DeviceWord<Epoch>* part_done = nullptr;  // [parts]: the counts of that part are there
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "cuda/hooked_fabric.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/peer_fabric.cuh"
 
@@ -28,25 +29,25 @@ static const DispatchLauncher* find_peer_dispatch(const char* format) {
   return nullptr;
 }
 
-Launchers peer_launchers() { return {&find_peer_dispatch, combine_launcher_of_two<PeerFabric>()}; }
+Launchers peer_launchers() { return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>()}; }
 
 int ranking_part_tokens(const Shape& shape) {
-  constexpr int kEntries = 2048;  // a few turns of every warp
+  constexpr int kEntries = 256;  // fewer take a block no less time
   constexpr int kParts = static_cast<int>(HeapMap::kMostTableParts);
-  const int at_once = 32 / shape.top_k;
   const int tokens = std::max(kEntries / shape.top_k, (shape.max_tokens + kParts - 1) / kParts);
-  return (tokens + at_once - 1) / at_once * at_once;
+  return (tokens + 31) / 32 * 32;
 }
 
-int ranking_warps(const Plan& plan, int threads) {
-  constexpr std::size_t kCounterBytes = 32 * 1024;
-  const std::size_t per_warp = static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
-  return std::clamp(static_cast<int>(kCounterBytes / per_warp), 1, threads / 32);
+int ranking_words(const Plan& plan) {
+  constexpr std::size_t kBitBytes = 32 * 1024;
+  const std::size_t per_word = static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+  return std::clamp(static_cast<int>(kBitBytes / per_word), 1, std::max(1, (plan.shape.max_tokens + 31) / 32));
 }
 
-// RankingMemory without its cache.
-static std::size_t ranking_counter_bytes(const Plan& plan, int warps) {
-  return static_cast<std::size_t>(warps + 2) * static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+// RankingMemory.
+static std::size_t ranking_bytes(const Plan& plan) {
+  const auto experts = static_cast<std::size_t>(plan.shape.experts);
+  return (static_cast<std::size_t>(ranking_words(plan) + 2) * experts + 1) * sizeof(std::uint32_t);
 }
 
 // As many teams as fit with their buffers in `budget` bytes.
@@ -55,26 +56,22 @@ static int ring_teams(std::size_t buffer_bytes, std::size_t budget) {
   while (teams > 1 && static_cast<std::size_t>(teams * PeerFabric::kRing) * buffer_bytes > budget) teams /= 2;
   return teams;
 }
-// Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB.
-int dispatch_ring_teams(const Plan& plan) { return ring_teams(plan.map.message_bytes(), 65 * 1024); }
+// Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message has a thread for each of its
+// destinations, so a team has more than a warp.
+int dispatch_ring_teams(const Plan& plan) {
+  static_assert(kMostDestinations <= 64);
+  return std::min(kThreads / 64, ring_teams(plan.map.message_bytes(), 65 * 1024));
+}
 int combine_ring_teams(const Plan& plan) { return ring_teams(plan.map.result_bytes(), 140 * 1024); }
 
-std::size_t dispatch_shared_bytes(const Plan& plan, int warps) {
+std::size_t dispatch_shared_bytes(const Plan& plan) {
   const std::size_t ring =
       static_cast<std::size_t>(dispatch_ring_teams(plan) * PeerFabric::kRing) * plan.map.message_bytes();
-  const std::size_t counters = ranking_counter_bytes(plan, warps);
   const std::size_t starts =
       (static_cast<std::size_t>(plan.shape.ranks) * static_cast<std::size_t>(plan.local_experts()) +
        3 * static_cast<std::size_t>(plan.groups()) + 1 + static_cast<std::size_t>(plan.shape.ranks) + 1) *
       sizeof(std::uint32_t);
-  return kDispatchSharedBytes + std::max({ring, counters, starts});
-}
-
-int ranking_cache(const Plan& plan, int warps) {
-  if (plan.shape.experts >= 65535) return 0;  // an expert is kept in 16 bits
-  return static_cast<int>(
-      (dispatch_shared_bytes(plan, warps) - kDispatchSharedBytes - ranking_counter_bytes(plan, warps)) /
-      sizeof(std::uint16_t));
+  return kDispatchSharedBytes + std::max({ring, ranking_bytes(plan), starts});
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {

@@ -1,11 +1,8 @@
 // The launchers of the kernels over a fabric; instances/<format>.cu makes those of one format.
 #pragma once
 
-#include <algorithm>
-
 #include "cuda/combine_kernel.cuh"
 #include "cuda/dispatch_kernel.cuh"
-#include "cuda/hooked_fabric.cuh"
 #include "cuda/launch.h"
 
 namespace ferry::cuda {
@@ -54,20 +51,6 @@ CombineLauncher combine_launcher() {
       [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
         launch(&combine_kernel<F>, params, policy.blocks, shared_bytes, stream);
       }};
-}
-
-// Calls through the pointers of params where there are some; a kernel that never does needs no stack.
-template <Fabric F>
-CombineLauncher combine_launcher_of_two() {
-  return {[](int threads, std::size_t shared_bytes) {
-            return std::min(prepare_kernel(&combine_kernel<Hooked<F, NoHooks>>, threads, shared_bytes),
-                            prepare_kernel(&combine_kernel<F>, threads, shared_bytes));
-          },
-          [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
-            const bool calls = params.out.epilogue != nullptr || params.in.weights.hook != nullptr;
-            launch(calls ? &combine_kernel<F> : &combine_kernel<Hooked<F, NoHooks>>, params, policy.blocks,
-                   shared_bytes, stream);
-          }};
 }
 
 // PeerFabric's, one per format, each in a file of its own so that they build side by side.

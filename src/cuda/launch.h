@@ -34,15 +34,13 @@ struct Launchers {
 Launchers peer_launchers();
 
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
-std::size_t dispatch_shared_bytes(const Plan& plan, int ranking_warps);
+std::size_t dispatch_shared_bytes(const Plan& plan);
 std::size_t combine_shared_bytes(const Plan& plan);
 // How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
 int dispatch_ring_teams(const Plan& plan);
 int combine_ring_teams(const Plan& plan);
-// Entries that a ranking block can keep in shared memory between its two passes.
-int ranking_cache(const Plan& plan, int ranking_warps);
-// How many warps can rank with counters of their own.
-int ranking_warps(const Plan& plan, int threads);
+// Words of 32 tokens whose bits a ranking block has room for.
+int ranking_words(const Plan& plan);
 // Tokens of a part of the routing table, which one block ranks: the same on all ranks.
 int ranking_part_tokens(const Shape& shape);
 

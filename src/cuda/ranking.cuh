@@ -1,8 +1,9 @@
 // Ranking: how many earlier entries of this source name the same expert, without an atomic reservation. The table is
-// cut into parts, a block each; a block counts its part, learns from the others what comes before it, and stores its
-// entries to every rank. In a block, each warp has a run of consecutive entries: counts per warp and expert, then their
-// sums over the warps before, then ranks. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of range,
-// or twice in a token) count as -1.
+// cut into parts, a block each, which stores its entries to every rank. In a block, each expert has a bit for every
+// token of a chunk; the bits below a token's are the entries before it. Bits are set in any order and counted when all
+// are. Where the bits of all tokens fit, every block sets them all; else a block sets those of its part and learns from
+// the others what comes before it. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of range, or
+// twice in a token) count as -1.
 #pragma once
 
 #include <cstdint>
@@ -22,69 +23,40 @@ __device__ inline void report_bad_id(const RankingArgs& ranking, Epoch epoch, in
   ranking.record->bad_id = id;
 }
 
-// How the entries are dealt out: a turn of a warp is as many whole tokens as fit its lanes, a warp has consecutive
-// turns. What an entry needs of its token is then in the warp's own registers, and no turn divides.
-struct RankingLanes {
-  int top_k;
-  int tokens;        // of a turn
-  int used;          // lanes that hold an entry
-  int token;         // of this lane, within the turn
-  int k;             // of this lane
-  unsigned earlier;  // the lanes of this lane's token before it
+// What a block keeps in shared memory: [words][experts] bits, [experts] entries before the chunk, [experts] of the part
+// or, later, of all, and whether an id comes twice in some token of the chunk.
+struct RankingMemory {
+  BlockWord<std::uint32_t>* bits;
+  std::uint32_t* before;
+  std::uint32_t* total;
+  BlockWord<std::uint32_t>* twins;
 
-  __device__ RankingLanes(int entries_per_token, int lane)
-      : top_k(entries_per_token),
-        tokens(32 / entries_per_token),
-        used(tokens * entries_per_token),
-        token(lane / entries_per_token),
-        k(lane % entries_per_token),
-        earlier(lanes_below(lane) & ~lanes_below(lane - k)) {}
-  __device__ int index(int turn, int lane) const { return turn * used + lane; }
+  __device__ RankingMemory(std::byte* memory, int words, int experts)
+      : bits(reinterpret_cast<BlockWord<std::uint32_t>*>(memory)),
+        before(reinterpret_cast<std::uint32_t*>(bits + words * experts)),
+        total(before + experts),
+        twins(reinterpret_cast<BlockWord<std::uint32_t>*>(total + experts)) {}
 };
 
-// A block's part of the table, and a warp's run of it, in turns.
-struct Turns {
+// Tokens [first, end).
+struct TokenRange {
   int first;
   int end;
 };
 
-// What a block keeps in shared memory: [warps][experts] counters, [experts] of the parts before, [experts] of all, and
-// `cached` experts.
-struct RankingMemory {
-  std::uint32_t* counters;
-  std::uint32_t* before;
-  std::uint32_t* total;
-  std::uint16_t* cache;  // expert + 1
-
-  __device__ RankingMemory(std::byte* memory, int warps, int experts)
-      : counters(reinterpret_cast<std::uint32_t*>(memory)),
-        before(counters + warps * experts),
-        total(before + experts),
-        cache(reinterpret_cast<std::uint16_t*>(total + experts)) {}
-};
-
-// What a lane has of a turn.
+// An entry: its token, its place there, and the expert that the protocol counts; -1 for none.
 struct RankedEntry {
+  int token;
+  int k;
   int expert = -1;
-  unsigned same = 0;  // the lanes with the same expert
   bool dropped = false;
 };
-
-// Counts `entry` in this warp's counters; returns how many of its expert came before this turn.
-__device__ inline std::uint32_t count_entry(const RankedEntry& entry, int lane, std::uint32_t* mine) {
-  const std::uint32_t before = entry.expert < 0 ? 0 : mine[entry.expert];
-  __syncwarp();
-  if (entry.expert >= 0 && (entry.same & lanes_below(lane)) == 0)
-    mine[entry.expert] = before + static_cast<std::uint32_t>(__popc(entry.same));
-  __syncwarp();
-  return before;
-}
 
 // One block's work on its part.
 class Ranker {
  public:
   __device__ Ranker(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
-                    const RankingArgs& ranking, Epoch epoch, int part, int parts, std::byte* memory)
+                    const RankingArgs& ranking, const Epoch& epoch, int part, int parts, std::byte* memory)
       : g_(g),
         plan_(plan),
         in_(in),
@@ -93,24 +65,26 @@ class Ranker {
         epoch_(epoch),
         part_(part),
         parts_(parts),
-        lane_(lane_of(g)),
-        lanes_(plan.shape.top_k, lane_),
-        memory_(memory, ranking.warps, plan.shape.experts) {
-    const int all_turns = (in.num_tokens + lanes_.tokens - 1) / lanes_.tokens;
-    const int part_turns = parts == 1 ? all_turns : ranking.part_tokens / lanes_.tokens;
-    first_turn_ = part * part_turns;
-    const int turns = min(all_turns - first_turn_, part_turns);
-    warps_ = min(min(ranking.warps, g.size() / 32), turns);
-    const int each = warps_ == 0 ? 0 : (turns + warps_ - 1) / warps_;
-    const int warp = g.thread() / 32;
-    mine_ = memory_.counters + warp * plan.shape.experts;
-    run_.first = first_turn_ + (warp < warps_ ? warp * each : 0);
-    run_.end = warp < warps_ ? min(run_.first + each, first_turn_ + turns) : run_.first;
+        mine_{parts == 1 ? 0 : part * ranking.part_tokens,
+              parts == 1 ? in.num_tokens : min(in.num_tokens, (part + 1) * ranking.part_tokens)},
+        counts_all_(in.num_tokens <= 32 * ranking.words),
+        counted_(counts_all_ ? TokenRange{0, in.num_tokens} : mine_),
+        memory_(memory, ranking.words, plan.shape.experts) {
+    masked_ = g.thread() < plan.shape.ranks && plan.masked[g.thread()] != 0;
+    const TokenRange to_count = run_of(chunk_at(counted_.first));
+    const TokenRange to_store = run_of(mine_);
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      const int counted = to_count.first + 32 * j + lane();
+      const int stored = to_store.first + 32 * j + lane();
+      first_ids_[j] = counted < to_count.end ? id_at(counted) : kNone;
+      first_weights_[j] = stored < to_store.end ? in.weights.given(0, stored) : 0.0f;
+    }
   }
 
   // By one thread, once all parts are counted: tells the host.
   __device__ void report_bad_ids() const;
-  // Counts this part; the counters then hold what comes before each warp within it.
+  // Counts this part.
   __device__ void count();
   // What comes before this part, and in all, from the other blocks. False: a block did not come.
   template <class F>
@@ -120,16 +94,26 @@ class Ranker {
   __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
  private:
-  __device__ bool exists(int turn) const {
-    return lane_ < lanes_.used && turn < run_.end && lanes_.index(turn, lane_) < in_.num_tokens * plan_.shape.top_k;
+  static constexpr int kHeld = 2;  // entries of a thread that are asked for before the round begins
+  static constexpr int kNone = -1;
+  static constexpr int kBad = -2;  // an id out of range
+
+  __device__ int lane() const { return g_.thread() % 32; }
+  __device__ int id_at(int index) const {
+    const std::int64_t id = in_.ids.at(index);
+    return id < kNone || id >= num_experts_ ? kBad : static_cast<int>(id);
   }
-  __device__ std::int64_t id_at(int turn) const { return exists(turn) ? in_.ids.at(lanes_.index(turn, lane_)) : -1; }
-  __device__ float weight_at(int turn) const {
-    return exists(turn) ? in_.weights.at(turn * lanes_.tokens + lanes_.token, lanes_.k) : 0.0f;
-  }
-  __device__ int cache_index(int turn) const { return lanes_.index(turn - first_turn_, lane_); }
-  __device__ bool is_cached(int turn) const { return (turn - first_turn_ + 1) * lanes_.used <= ranking_.cached; }
-  __device__ RankedEntry route(int turn, std::int64_t id, bool report) const;
+  // Of the tokens that this block counts, those whose bits are in shared memory together.
+  __device__ TokenRange chunk_at(int first) const { return {first, min(counted_.end, first + 32 * ranking_.words)}; }
+  __device__ TokenRange run_of(const TokenRange& tokens) const;
+  template <class Visit>
+  __device__ void for_each_entry(const TokenRange& tokens, const Visit& visit) const;
+  __device__ RankedEntry entry_of(int index, int id) const;
+  __device__ bool is_twin(const RankedEntry& entry, int id) const;
+  __device__ void mark(const TokenRange& chunk, bool reports);
+  __device__ std::uint32_t count_of(int expert, int words) const;
+  template <class F>
+  __device__ void store_tokens(F& fabric, int chunk_first, const TokenRange& tokens) const;
   template <class F>
   __device__ void store_entries(F& fabric);
   template <class F>
@@ -140,67 +124,118 @@ class Ranker {
   const DispatchArgs& in_;
   int num_experts_;
   const RankingArgs& ranking_;
-  Epoch epoch_;
+  const Epoch& epoch_;  // not known yet when the first ids are asked for
   int part_;
   int parts_;
-  int lane_;
-  RankingLanes lanes_;
+  TokenRange mine_;     // the part
+  bool counts_all_;     // in one chunk
+  TokenRange counted_;  // by this block
   RankingMemory memory_;
-  std::uint32_t* mine_;
-  int first_turn_;
-  int warps_;
-  Turns run_;
-  float first_weight_ = 0.0f;  // on its way while the part is counted
+  bool masked_;  // at first, whether this thread's rank is; then whether any is
+  int first_ids_[kHeld];
+  float first_weights_[kHeld];
 };
 
-// I3: the expert of an entry; a bad id (out of range, or twice in a token) counts as -1 and is reported once.
-__device__ inline RankedEntry Ranker::route(int turn, std::int64_t id, bool report) const {
-  RankedEntry entry;
-  const bool here = exists(turn);
-  const int named = here && id >= 0 && id < num_experts_ ? static_cast<int>(id) : -1;
-  const unsigned same = __match_any_sync(kAllLanes, named);
-  const bool bad = here && (id < -1 || id >= num_experts_ || (named >= 0 && (same & lanes_.earlier) != 0));
-  if (bad && report) report_bad_id(ranking_, epoch_, turn * lanes_.tokens + lanes_.token, lanes_.k, id);
-  if (named >= 0 && !bad) entry.expert = routed_expert(plan_, named, &entry.dropped);
-  entry.same = same & __ballot_sync(kAllLanes, entry.expert >= 0);
+// This warp's share of the entries of `tokens`: a run, a whole number of times 32.
+__device__ inline TokenRange Ranker::run_of(const TokenRange& tokens) const {
+  const int top_k = plan_.shape.top_k;
+  const int warps = g_.size() / 32;
+  const int each = ((tokens.end - tokens.first) * top_k + 32 * warps - 1) / (32 * warps) * 32;
+  const int begin = tokens.first * top_k + g_.thread() / 32 * each;
+  return {begin, min(begin + each, tokens.end * top_k)};
+}
+
+// visit(index, j) for the j-th entry of this thread; j is a constant below kHeld, and kHeld for all that follow.
+template <class Visit>
+__device__ void Ranker::for_each_entry(const TokenRange& tokens, const Visit& visit) const {
+  const TokenRange run = run_of(tokens);
+  int index = run.first + lane();
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j, index += 32)
+    if (index < run.end) visit(index, j);
+  for (; index < run.end; index += 32) visit(index, kHeld);
+}
+
+// I3: the expert of an entry. An id that comes twice in a token is found out later (is_twin).
+__device__ inline RankedEntry Ranker::entry_of(int index, int id) const {
+  RankedEntry entry{index / plan_.shape.top_k, 0};
+  entry.k = index - entry.token * plan_.shape.top_k;
+  if (id < 0) return entry;
+  if (masked_)
+    entry.expert = routed_expert(plan_, id, &entry.dropped);
+  else if (id >= plan_.id_base && id - plan_.id_base < plan_.shape.experts)
+    entry.expert = id - plan_.id_base;
   return entry;
 }
 
-__device__ inline void Ranker::count() {
-  std::int64_t next = id_at(run_.first);
-  first_weight_ = weight_at(run_.first);
+// Whether the token named the same expert before. Asked only in a chunk where some token did.
+__device__ inline bool Ranker::is_twin(const RankedEntry& entry, int id) const {
+  if (load_relaxed(*memory_.twins) == 0) return false;
+  for (int k = 0; k < entry.k; ++k)
+    if (id_at(entry.token * plan_.shape.top_k + k) == id) return true;
+  return false;
+}
+
+// Sets the bits of a chunk, and tells of bad and dropped entries where it `reports`. Ends with a barrier.
+__device__ inline void Ranker::mark(const TokenRange& chunk, bool reports) {
   const int experts = plan_.shape.experts;
-  for (int i = g_.thread(); i < warps_ * experts; i += g_.size()) memory_.counters[i] = 0;
+  const int words = (chunk.end - chunk.first + 31) / 32;
+  g_.sync();
+  for (int i = g_.thread(); i < words * experts; i += g_.size()) memory_.bits[i].raw = 0;
+  if (g_.thread() == 0) memory_.twins->raw = 0;
   g_.sync();
   std::uint64_t num_dropped = 0;
-  for (int turn = run_.first; turn < run_.end; ++turn) {
-    const std::int64_t id = next;
-    next = id_at(turn + 1);  // on its way while this turn is counted
-    const RankedEntry entry = route(turn, id, true);
+  const bool held = chunk.first == counted_.first;
+  for_each_entry(chunk, [&](int index, int j) {
+    const int id = held && j < kHeld ? first_ids_[j] : id_at(index);
+    const RankedEntry entry = entry_of(index, id);
     num_dropped += entry.dropped ? 1 : 0;
-    count_entry(entry, lane_, mine_);
-    if (lane_ < lanes_.used && is_cached(turn))
-      memory_.cache[cache_index(turn)] = static_cast<std::uint16_t>(entry.expert + 1);
-  }
-  if (num_dropped != 0) fetch_add_relaxed(ranking_.state->dropped, num_dropped);
+    if (id == kBad && reports) report_bad_id(ranking_, epoch_, entry.token, entry.k, in_.ids.at(index));
+    if (entry.expert < 0) return;
+    const int place = entry.token - chunk.first;
+    const std::uint32_t bit = 1u << place % 32;
+    if ((fetch_or_relaxed(memory_.bits[place / 32 * experts + entry.expert], bit) & bit) != 0)
+      fetch_or_relaxed(*memory_.twins, 1u);
+  });
+  if (num_dropped != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped);
   g_.sync();
-  for (int expert = g_.thread(); expert < experts; expert += g_.size()) {
-    std::uint32_t sum = 0;
-    for (int w = 0; w < warps_; ++w) {
-      const std::uint32_t count = memory_.counters[w * experts + expert];
-      memory_.counters[w * experts + expert] = sum;
-      sum += count;
-    }
-    memory_.before[expert] = 0;
-    memory_.total[expert] = sum;
-    if (parts_ > 1) ranking_.part_counts[part_ * experts + expert] = sum;
+  if (!reports || load_relaxed(*memory_.twins) == 0) return;
+  for_each_entry(chunk, [&](int index, int) {
+    const int id = id_at(index);
+    const RankedEntry entry = entry_of(index, id);
+    if (entry.expert >= 0 && is_twin(entry, id)) report_bad_id(ranking_, epoch_, entry.token, entry.k, id);
+  });
+}
+
+// Of the chunk whose bits are set in `words` words.
+__device__ inline std::uint32_t Ranker::count_of(int expert, int words) const {
+  std::uint32_t count = 0;
+#pragma unroll 8
+  for (int word = 0; word < words; ++word)
+    count += static_cast<std::uint32_t>(__popc(memory_.bits[word * plan_.shape.experts + expert].raw));
+  return count;
+}
+
+__device__ inline void Ranker::count() {
+  const int experts = plan_.shape.experts;
+  for (int expert = g_.thread(); expert < experts; expert += g_.size())
+    memory_.before[expert] = memory_.total[expert] = 0;
+  masked_ = g_.any(masked_);
+  for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
+    const TokenRange chunk = chunk_at(first);
+    mark(chunk, !counts_all_ || part_ == 0);
+    for (int expert = g_.thread(); expert < experts; expert += g_.size())
+      memory_.total[expert] += count_of(expert, (chunk.end - chunk.first + 31) / 32);
   }
+  if (parts_ > 1 && !counts_all_)
+    for (int expert = g_.thread(); expert < experts; expert += g_.size())
+      ranking_.part_counts[part_ * experts + expert] = memory_.total[expert];
   g_.sync();
 }
 
 template <class F>
 __device__ bool Ranker::learn_from_other_parts(F& fabric) {
-  if (parts_ == 1) return true;
+  if (parts_ == 1 || counts_all_) return true;
   bool ok = true;
   if (g_.thread() == 0) store_release(ranking_.part_done[part_], epoch_);
   if (g_.thread() < parts_) ok = fabric.wait_for_block(ranking_.part_done[g_.thread()], epoch_, Phase::routing);
@@ -228,31 +263,44 @@ __device__ inline void Ranker::report_bad_ids() const {
   store_release(ranking_.record->has_bad_id, 1u);
 }
 
+// Tokens of the chunk that begins at `chunk_first`, whose bits are set.
+template <class F>
+__device__ void Ranker::store_tokens(F& fabric, int chunk_first, const TokenRange& tokens) const {
+  const int experts = plan_.shape.experts;
+  const std::size_t table = plan_.map.table(epoch_, plan_.rank);
+  const bool held = tokens.first == mine_.first;
+  for_each_entry(tokens, [&](int index, int j) {
+    const int id = id_at(index);
+    const RankedEntry entry = entry_of(index, id);
+    RoutingEntry routed{0, 0.0f};
+    if (entry.expert >= 0 && !is_twin(entry, id)) {
+      const int place = entry.token - chunk_first;
+      const BlockWord<std::uint32_t>* bits = memory_.bits + entry.expert;
+      std::uint32_t rank = memory_.before[entry.expert];
+      for (int word = 0; word < place / 32; ++word)
+        rank += static_cast<std::uint32_t>(__popc(bits[word * experts].raw));
+      rank += static_cast<std::uint32_t>(__popc(bits[place / 32 * experts].raw & ((1u << place % 32) - 1u)));
+      routed = {plan_.code.pack(entry.expert, rank),
+                held && j < kHeld ? first_weights_[j] : in_.weights.given(0, index)};
+      if constexpr (requires { fabric.hooked_weight(0, 0); })
+        if (!plan_.exact) routed.weight = fabric.hooked_weight(entry.token, entry.k);
+    }
+    const std::size_t at = table + static_cast<std::size_t>(index) * sizeof(RoutingEntry);
+    for (int peer = 0; peer < plan_.shape.ranks; ++peer)
+      if (!masked_ || plan_.masked[peer] == 0) fabric.store(peer, at, routed);
+  });
+}
+
 template <class F>
 __device__ void Ranker::store_entries(F& fabric) {
-  const std::size_t table = plan_.map.table(epoch_, plan_.rank);
-  float next = first_weight_;
-  for (int turn = run_.first; turn < run_.end; ++turn) {
-    const float weight = next;
-    next = weight_at(turn + 1);
-    RankedEntry entry;
-    if (is_cached(turn)) {
-      entry.expert = exists(turn) ? memory_.cache[cache_index(turn)] - 1 : -1;
-      entry.same = __match_any_sync(kAllLanes, entry.expert);
-    } else {
-      entry = route(turn, id_at(turn), false);
-    }
-    const std::uint32_t rank =
-        count_entry(entry, lane_, mine_) + static_cast<std::uint32_t>(__popc(entry.same & lanes_below(lane_)));
-    if (!exists(turn)) continue;
-    RoutingEntry routed{0, 0.0f};
-    if (entry.expert >= 0) routed = {plan_.code.pack(entry.expert, memory_.before[entry.expert] + rank), weight};
-    if constexpr (requires { fabric.hooked_weight(0, 0); })
-      if (entry.expert >= 0 && !plan_.exact)
-        routed.weight = fabric.hooked_weight(turn * lanes_.tokens + lanes_.token, lanes_.k);
-    const std::size_t at = table + static_cast<std::size_t>(lanes_.index(turn, lane_)) * sizeof(RoutingEntry);
-    for (int peer = 0; peer < plan_.shape.ranks; ++peer)
-      if (plan_.masked[peer] == 0) fabric.store(peer, at, routed);
+  if (counted_.end - counted_.first <= 32 * ranking_.words) return store_tokens(fabric, counted_.first, mine_);
+  for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
+    const TokenRange chunk = chunk_at(first);
+    mark(chunk, false);
+    store_tokens(fabric, chunk.first, chunk);
+    g_.sync();
+    for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size())
+      memory_.before[expert] += count_of(expert, (chunk.end - chunk.first + 31) / 32);
   }
 }
 
@@ -271,8 +319,9 @@ __device__ void Ranker::store_counts(F& fabric) {
 
 template <Fabric F>
 __device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
-  store_entries(fabric);
   if (part_ == 0) store_counts(fabric);
+  store_entries(fabric);
+  g_.sync();  // a fabric may put entries of other warps along with a warp's own
   // A block that ranks the whole table says so for every part that others may wait for.
   const int words = parts_ > 1 ? 1 : max(1, (in_.num_tokens + ranking_.part_tokens - 1) / ranking_.part_tokens);
   for (int i = 0; i < words; ++i)

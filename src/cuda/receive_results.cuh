@@ -17,11 +17,11 @@ class ResultReceiver {
                             TokenScratch& scratch)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {
     starts_.group = &first_row_;
-    look_up();
   }
 
   // One token, if all of its results are there. Waits for nothing.
   __device__ void receive_if_there() {
+    look_up();
     const auto word = [&](int i) { return p_.plan.map.result_arrived(token_, scratch_.results.index[i]); };
     if (token_ < p_.num_tokens && fabric_.are_there(g_, scratch_.results.count, word, epoch_)) receive();
   }
@@ -33,17 +33,19 @@ class ResultReceiver {
   }
 
  private:
+  // What makes up the token in hand, once.
   __device__ void look_up() {
-    if (token_ >= p_.num_tokens) return;
+    if (token_ >= p_.num_tokens || looked_up_ == token_) return;
+    looked_up_ = token_;
     const RoutingEntry* table = table_of(p_.plan, fabric_, epoch_, p_.plan.rank);
     find_results(g_, p_.plan, table + static_cast<std::size_t>(token_) * p_.plan.shape.top_k, scratch_.results,
                  scratch_.named);
   }
   __device__ bool receive() {
+    look_up();
     if (!await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
     reduce_token(p_.plan, fabric_, g_, starts_, p_.in, p_.out, token_, scratch_);
     token_ += step_;
-    look_up();
     return true;
   }
 
@@ -53,6 +55,7 @@ class ResultReceiver {
   Epoch epoch_;
   int token_;
   int step_;
+  int looked_up_ = -1;
   TokenScratch& scratch_;
   std::uint32_t first_row_ = 0;  // of group 0, where a shared expert's rows are
   RowStarts starts_;

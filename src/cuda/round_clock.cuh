@@ -8,9 +8,19 @@
 
 namespace ferry::cuda {
 
-// All threads. In a dispatch that sends, the round that begins; else the one that is open.
-__device__ inline Epoch read_epoch(DeviceState& state, bool begins) {
-  return load_relaxed(state.dispatched) + (begins ? 1 : 0);
+// What a block learns when it begins.
+struct RoundStart {
+  Epoch epoch;  // in a dispatch that sends, the round that begins; else the one that is open
+  bool broken;  // an earlier call failed: nothing may be done
+};
+
+// By one thread, for the block: the words are one cache line for the whole device, and thousands of warps that ask for
+// it one after the other take microseconds.
+__device__ inline RoundStart read_round(const TeamGroup& all, const DeviceState& state, bool begins,
+                                        RoundStart& shared) {
+  if (all.thread() == 0) shared = {load_relaxed(state.dispatched) + (begins ? 1 : 0), load_relaxed(state.failed) != 0};
+  all.sync();
+  return shared;
 }
 
 // By one thread of every block, after the block's threads have read the epoch.
@@ -23,16 +33,22 @@ __device__ bool move_on(DeviceState& state, F& fabric, Epoch epoch) {
   if (!fabric.wait_for_block(state.started, all, Phase::routing)) return false;
   state.started_before = all;
   store_release(state.bad_ids[(epoch + 1) & 1], 0u);
+  store_release(state.tokens_drawn[(epoch + 1) & 1], 0u);
+  store_release(state.results_drawn, 0u);  // of this round's combine, which has not begun
   fetch_add_relaxed(state.dispatches, std::uint64_t{1});
   store_release(state.dispatched, epoch);
   return true;
 }
 
-// Counts of a team, kept in shared memory, to the exchange's.
-__device__ inline void add_counts(const TeamGroup& g, const Plan& plan, const std::uint64_t* counts,
+// What the teams of a block counted by rank, to the exchange's.
+__device__ inline void add_counts(const TeamGroup& all, const Plan& plan,
+                                  const std::uint64_t (*of_team)[kMaxRanksPerNode], int teams,
                                   DeviceWord<std::uint64_t>* to) {
-  for (int peer = g.thread(); peer < plan.shape.ranks; peer += g.size())
-    if (counts[peer] != 0) fetch_add_relaxed(to[peer], counts[peer]);
+  for (int peer = all.thread(); peer < plan.shape.ranks; peer += all.size()) {
+    std::uint64_t sum = 0;
+    for (int team = 0; team < teams; ++team) sum += of_team[team][peer];
+    if (sum != 0) fetch_add_relaxed(to[peer], sum);
+  }
 }
 
 }  // namespace ferry::cuda

@@ -1,4 +1,5 @@
-// Row starts by one block, as protocol/dispatch.h's find_row_starts: from the R * L counts alone (I4).
+// Row starts by one block, as protocol/dispatch.h's await_routing and find_row_starts: from the R * L counts alone
+// (I4).
 #pragma once
 
 #include <cstdint>
@@ -21,37 +22,39 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value, std::uint32_t& t
   return sum - value;
 }
 
-// Counts and headers of all sources into shared memory, all on their way at once.
+// Relies on I2. Waits for the routing of all sources, and takes their counts and headers into shared memory: a warp for
+// every source, the loads of each right behind its wait. False: a rank did not come.
 template <Fabric F>
-__device__ void load_counts(const TeamGroup& g, const Plan& plan, const F& fabric, Epoch epoch,
-                            const RowStarts& starts) {
+__device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Epoch epoch, const RowStarts& starts) {
   const int experts = plan.local_experts();
-  for (int i = g.thread(); i < plan.shape.ranks * experts; i += g.size()) {
-    const int source = i / experts;
-    const std::uint32_t count =
-        reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)))[i - source * experts];
-    starts.of_source[i] = plan.masked[source] != 0 ? 0 : count;
+  const int ranks = plan.shape.ranks;
+  const int warps = g.size() / 32;
+  const int lane = g.thread() % 32;
+  const int first = g.thread() / 32;
+  bool ok = true;
+  for (int source = first + lane * warps; source < ranks && ok; source += 32 * warps)
+    ok = plan.masked[source] != 0 ||
+         fabric.wait_alone(plan.map.routed(source), epoch, {Operation::dispatch, Phase::routing, source, -1});
+  __syncwarp();
+  for (int source = first; source < ranks; source += warps) {
+    const bool masked = plan.masked[source] != 0;
+    const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)));
+    const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
+    if (lane == 0) starts.tokens[source] = masked ? 0 : header->num_tokens;
+    for (int i = lane; i < experts; i += 32) starts.of_source[source * experts + i] = masked ? 0 : counts[i];
   }
-  if (g.thread() >= g.size() - 32) {  // the last warp: the first has most of the counts
-    std::uint32_t most = 0;
-    for (int source = g.thread() % 32; source < plan.shape.ranks; source += 32) {
-      const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
-      const std::uint32_t tokens = header->num_tokens;  // read beside the mask, not behind it
-      starts.tokens[source] = plan.masked[source] != 0 ? 0 : tokens;
-      most = max(most, starts.tokens[source]);
-    }
-    most = __reduce_max_sync(kAllLanes, most);
-    if (g.thread() % 32 == 0) starts.tokens[plan.shape.ranks] = most;
-  }
-  g.sync();
+  return g.all(ok);
 }
 
-template <Fabric F>
-__device__ void find_row_starts(const TeamGroup& g, const Plan& plan, const F& fabric, Epoch epoch, int shared_rows,
-                                const RowStarts& starts) {
+// From what await_counts found. of_source is counted from the start of the row's group.
+__device__ inline void find_row_starts(const TeamGroup& g, const Plan& plan, int shared_rows, const RowStarts& starts) {
   const int experts = plan.local_experts();
   const int groups = plan.groups();
-  load_counts(g, plan, fabric, epoch, starts);
+  if (g.thread() == g.size() - 1) {
+    std::uint32_t most = 0;
+    for (int source = 0; source < plan.shape.ranks; ++source) most = max(most, starts.tokens[source]);
+    starts.tokens[plan.shape.ranks] = most;
+  }
   for (int group = g.thread(); group < groups; group += g.size()) {
     const int local = group - plan.shared_groups;
     std::uint32_t rows = local < 0 ? static_cast<std::uint32_t>(shared_rows) : 0;
@@ -82,9 +85,6 @@ __device__ void find_row_starts(const TeamGroup& g, const Plan& plan, const F& f
     }
     if (g.thread() == 0) starts.group[groups] = row;
   }
-  g.sync();
-  for (int i = g.thread(); i < plan.shape.ranks * experts; i += g.size())
-    starts.of_source[i] += starts.group[i % experts + plan.shared_groups];
   g.sync();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cuda/drawn_share.cuh"
 #include "cuda/kernel_params.h"
 #include "cuda/team_rows.cuh"
 #include "cuda/token_scratch.cuh"
@@ -52,21 +53,24 @@ class ResultSender {
 
   // Relies on I8 and I18, as the generic one. `between` is called after every place of the sequence.
   template <class Between>
-  __device__ void send(Block block, const Between& between) {
+  __device__ void send(Block block, int* slots, const Between& between) {
     RowStarts starts;
     starts.tokens = p_.kept.tokens;
     const TokenSequence tokens(p_.plan, starts, p_.plan.rank + 1);
-    if (block.index >= block.count) return;  // one team too many (sharing_teams)
-    KeptToken next = load_kept(p_.plan, p_.kept, tokens, block.index);
-    for (int place = block.index; place < tokens.length; place += block.count) {
+    DrawnShare share(g_, block, 2, tokens.length, p_.links.state->results_drawn, slots);
+    KeptToken next = load_kept(p_.plan, p_.kept, tokens, share.index);
+    int following = share.next(g_);
+    for (int place = share.index; place < tokens.length;) {
       const KeptToken token = next;
-      next = load_kept(p_.plan, p_.kept, tokens, place + block.count);
+      next = load_kept(p_.plan, p_.kept, tokens, following);
       look_ahead(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
       else
         send_partial(token);
       between();
+      place = following;
+      following = share.next(g_);
     }
     fabric_.finish_puts(g_);
   }

@@ -68,7 +68,8 @@ __device__ inline void store_scales_of_rows(const LooseTeam& g, const ScalePlace
   const bool tiled = place.layout == ScaleLayout::tiled;
   const int step = tiled && place.scale_bytes == 1 ? kScaleTileColumns : 1;
   const int columns = tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
-  for (int column = g.thread() * step; column < columns; column += g.size() * step) {
+  // From the last thread on: in a large team the first ones have the payload.
+  for (int column = (g.size() - 1 - g.thread()) * step; column < columns; column += g.size() * step) {
     const std::uint32_t value = load_scales(place, scales, column, step);
     for (int i = 0; i < to.count; ++i) {
       const int group = to.local[i] + shared_groups;

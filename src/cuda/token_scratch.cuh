@@ -14,7 +14,7 @@
 namespace ferry::cuda {
 
 static_assert(kMaxTopK <= 32, "a warp holds the entries of a token");
-// Row starts that remember for combine what was found through them.
+// Row starts that remember for combine what was found through them. of_source is counted from the group's first row.
 struct KeepingRowStarts : RowStarts {
   KeptRows kept;
 };
@@ -41,7 +41,8 @@ __device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, con
   if (is_local) {
     const int to = __popc(local_lanes & lanes_below(k));
     const int local = expert - mine.first;
-    row = starts.of_source[at.source * mine.count + local] + plan.code.rank_within(entry.code);
+    row = starts.group[local + plan.shared_groups] + starts.of_source[at.source * mine.count + local] +
+          plan.code.rank_within(entry.code);
     found.k[to] = k;
     found.local[to] = local;
     found.row[to] = row;

@@ -30,7 +30,6 @@ struct CombineRoles {
   int first_receiver = 0;
   int send_team_threads = kThreads;
   int receive_team_threads = kThreads;
-  int send_teams = 0;   // that share the results
   bool direct = false;  // results are made in their slots, not in a buffer first
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
@@ -50,9 +49,9 @@ inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
              << p.roles.receive_teams << " teams of " << p.roles.receive_team_threads;
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
-  return out << p.blocks << " blocks: " << p.roles.senders << " send in " << p.roles.send_teams << " teams of "
-             << p.roles.send_team_threads << ", from the " << p.roles.first_receiver
-             << "th on they receive in teams of " << p.roles.receive_team_threads;
+  return out << p.blocks << " blocks: " << p.roles.senders << " send in teams of " << p.roles.send_team_threads
+             << ", from the " << p.roles.first_receiver << "th on they receive in teams of "
+             << p.roles.receive_team_threads;
 }
 
 // What a kernel can have at once on a device.
@@ -79,7 +78,7 @@ struct Work {
 // follow each other; many tokens get small ones, so that more of them are under way.
 constexpr int team_threads_for(int blocks, int tokens, int most_teams = kMostTeams) {
   int teams = 1;
-  while (teams < most_teams && blocks * teams < tokens) teams *= 2;
+  while (2 * teams <= most_teams && blocks * teams < tokens) teams *= 2;
   return kThreads / teams;
 }
 
@@ -92,7 +91,8 @@ constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens)
   return teams;
 }
 
-inline constexpr int kMostSenders = 66;     // blocks: half an H200's multiprocessors; more of them crowd the links
+inline constexpr int kMostSenders = 44;  // blocks: a third of an H200's multiprocessors; more of them crowd the links
+inline constexpr int kMostSendTeams = 264;  // of all senders of a dispatch, for the same reason
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
 
 constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
@@ -103,7 +103,8 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
     const int wanted = work.num_tokens <= 2 * kMostSenders ? std::max(1, work.num_tokens) : kMostSenders;
     roles.senders = std::max(1, std::min(wanted, (most - roles.rankers) / (work.receives ? 2 : 1)));
-    roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, work.ring_teams);
+    const int most_teams = std::min(work.ring_teams, std::max(1, kMostSendTeams / roles.senders));
+    roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, most_teams);
   }
   const int busy = roles.rankers + roles.senders;
   const int receivers = work.receives ? std::min(most - busy, std::max(work.arrivals, kLeastReceivers)) : 0;
@@ -127,7 +128,6 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   roles.first_receiver = apart ? roles.senders : 0;
   roles.send_team_threads = team_threads_for(std::max(1, roles.senders), to_send, work.ring_teams);
   roles.receive_team_threads = team_threads_for(policy.blocks - roles.first_receiver, to_receive);
-  roles.send_teams = sharing_teams(roles.senders, roles.send_team_threads, work.ranks, to_send);
   roles.direct = apart;
   return policy;
 }

@@ -107,13 +107,14 @@ FERRY_HD void find_destinations(const G& g, const Plan& plan, const DispatchArgs
 
 // I5: a message is whole in its slot before `arrived` says so. One message per (token, rank), encoded once into
 // `staging` (or, where some rank is reached by puts only, into the send buffer, which I1 keeps until it was read: I15).
-template <ThreadGroup G, Fabric F, TokenFormat Fmt>
+// `share`: a Block, or what a backend takes places from in its stead.
+template <ThreadGroup G, Fabric F, TokenFormat Fmt, class Share>
 FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& format, const DispatchArgs& in,
-                          Epoch epoch, Block block, std::byte* staging, TokenScratch& scratch, SendCounts& counted) {
+                          Epoch epoch, Share share, std::byte* staging, TokenScratch& scratch, SendCounts& counted) {
   const std::size_t payload_bytes = format.payload_bytes(plan.shape.hidden);
   const bool staged = plan.map.region_bytes(HeapMap::kSentMessages) != 0;
   NamedRanks& to = scratch.named;
-  for (int token = block.index; token < in.num_tokens; token += block.count) {
+  for (int token = share.index; token < in.num_tokens; token = next_place(g, share, token)) {
     find_destinations(g, plan, in, token, to);
     if (to.count == 0) {
       g.sync();

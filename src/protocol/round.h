@@ -113,6 +113,11 @@ struct Block {
   int count;
 };
 
+template <ThreadGroup G>
+FERRY_HD int next_place(const G&, const Block& block, int place) {
+  return place + block.count;
+}
+
 // The tokens of all sources in one sequence: token by token, and of each token source by source. All sources send at
 // once, so what comes first is taken first, and few tokens of many sources are spread over as many blocks.
 struct TokenAt {

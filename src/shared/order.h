@@ -1,6 +1,6 @@
 // Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
 // so two accesses of one word cannot disagree about it. Nothing here is read-modify-write but the two fetch_adds, which
-// tickets and statistics use and the data path does not (I14).
+// tickets and statistics use and the data path does not (I14), and fetch_or, whose order nothing depends on.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,8 @@
 
 namespace ferry {
 
-enum class Scope { device, system };  // who shares the word: the blocks of one rank, or several ranks
+// Who shares the word: the threads of a block, the blocks of one rank, or several ranks.
+enum class Scope { block, device, system };
 
 template <class T, Scope S>
 struct Shared {
@@ -24,6 +25,8 @@ template <class T>
 using SystemWord = Shared<T, Scope::system>;
 template <class T>
 using DeviceWord = Shared<T, Scope::device>;
+template <class T>
+using BlockWord = Shared<T, Scope::block>;
 
 using Epoch = std::uint64_t;
 using SignalWord = SystemWord<Epoch>;  // what ranks signal each other with: only ever grows, compared with >=
@@ -31,8 +34,9 @@ using SignalWord = SystemWord<Epoch>;  // what ranks signal each other with: onl
 namespace detail {
 #if defined(__CUDACC__)
 template <Scope S>
-inline constexpr ::cuda::thread_scope kThreadScope =
-    S == Scope::device ? ::cuda::thread_scope_device : ::cuda::thread_scope_system;
+inline constexpr ::cuda::thread_scope kThreadScope = S == Scope::block    ? ::cuda::thread_scope_block
+                                                     : S == Scope::device ? ::cuda::thread_scope_device
+                                                                          : ::cuda::thread_scope_system;
 #endif
 }  // namespace detail
 
@@ -69,6 +73,15 @@ FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_relaxed);
 #else
   return std::atomic_ref<T>(word.raw).fetch_add(value, std::memory_order_relaxed);
+#endif
+}
+
+template <class T, Scope S>
+FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
+#if defined(__CUDA_ARCH__)
+  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_or(value, ::cuda::memory_order_relaxed);
+#else
+  return std::atomic_ref<T>(word.raw).fetch_or(value, std::memory_order_relaxed);
 #endif
 }
 

@@ -35,8 +35,13 @@ TEST(CudaTuning, TeamsServeAllRanksInTurn) {
 TEST(CudaTuning, OneSenderForEachTokenUpToAShareOfTheDevice) {
   EXPECT_EQ(dispatch_policy(kHopper, work_of(0)).roles.senders, 1);
   EXPECT_EQ(dispatch_policy(kHopper, work_of(1)).roles.senders, 1);
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(100)).roles.senders, 100);
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(2 * kMostSenders)).roles.senders, 2 * kMostSenders);
   EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.senders, kMostSenders);
+}
+
+TEST(CudaTuning, FewSendersHaveSmallerTeams) {
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.send_team_threads, 128);
+  EXPECT_EQ(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.send_team_threads, 64);
 }
 
 // Every role has a block, and no more blocks wait than the device holds: any number of tokens, any limit.
@@ -77,7 +82,6 @@ TEST(CudaTuning, EveryRoleOfACombineHasABlock) {
           EXPECT_LE(policy.blocks, most);
           EXPECT_LE(policy.roles.senders, policy.blocks);
           EXPECT_EQ(policy.roles.senders > 0, sends);
-          EXPECT_EQ(policy.roles.send_teams > 0, sends);
           EXPECT_TRUE(!receives || policy.roles.first_receiver < policy.blocks) << policy;
         }
       }
@@ -87,11 +91,10 @@ TEST(CudaTuning, EveryRoleOfACombineHasABlock) {
 
 TEST(CudaTuning, PrintsItself) {
   std::ostringstream text;
-  text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n'
-       << CombinePolicy{132, {132, 0, 64, 32, 1055, false}};
+  text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n' << CombinePolicy{132, {132, 0, 64, 32}};
   EXPECT_EQ(text.str(),
             "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
-            "132 blocks: 132 send in 1055 teams of 64, from the 0th on they receive in teams of 32");
+            "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32");
 }
 
 }  // namespace

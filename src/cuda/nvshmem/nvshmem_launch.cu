@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "cuda/hooked_fabric.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/nvshmem/nvshmem_fabric.cuh"
 
@@ -22,6 +23,6 @@ const DispatchLauncher* find_dispatch(const char* format) {
 
 }  // namespace
 
-Launchers nvshmem_launchers() { return {&find_dispatch, combine_launcher<NvshmemFabric>()}; }
+Launchers nvshmem_launchers() { return {&find_dispatch, combine_launcher<Hooked<NvshmemFabric, NoHooks>>()}; }
 
 }  // namespace ferry::cuda

@@ -29,15 +29,6 @@ struct WeightAlone {
   WeightOf router_weight;
 };
 
-__device__ float weight_of_pointer(void* context, int token, int k) {
-  return All{*static_cast<const HookValues*>(context)}.router_weight(token, k);
-}
-__device__ void epilogue_of_pointer(void* context, int token, int column, const float* sums, int count) {
-  All{*static_cast<const HookValues*>(context)}.epilogue(token, column, sums, count);
-}
-// Device code alone knows their addresses.
-__global__ void take_addresses(DeviceFunctions* to) { *to = {&weight_of_pointer, &epilogue_of_pointer}; }
-
 template <class Hooks>
 Hooks hooks_of(const HookValues& values) {
   return {{values}};
@@ -74,16 +65,6 @@ class Calls final : public HookedCalls {
 };
 
 }  // namespace
-
-DeviceFunctions device_functions() {
-  DeviceFunctions functions{};
-  void* on_device = nullptr;
-  cuda::cuda_check(cudaMalloc(&on_device, sizeof functions), "cudaMalloc");
-  take_addresses<<<1, 1>>>(static_cast<DeviceFunctions*>(on_device));
-  cuda::cuda_check(cudaMemcpy(&functions, on_device, sizeof functions, cudaMemcpyDeviceToHost), "cudaMemcpy");
-  cudaFree(on_device);
-  return functions;
-}
 
 std::unique_ptr<HookedCalls> make_nvfp4_with_all(World& world, const Shape& shape, const ExchangeOptions& options) {
   return std::make_unique<Calls<Nvfp4, All>>(world, shape, options);

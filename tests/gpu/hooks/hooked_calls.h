@@ -25,14 +25,6 @@ class HookedCalls {
   virtual void combine(const CombineInput& in, const CombineOutput& out, const HookValues& values, bool split) = 0;
 };
 
-// Functions of the current GPU that do the same, for the pointers of DispatchInput, CombineInput and CombineOutput; the
-// context is a HookValues in device memory.
-struct DeviceFunctions {
-  float (*router_weight)(void* context, int token, int k);
-  void (*epilogue)(void* context, int token, int column, const float* values, int count);
-};
-DeviceFunctions device_functions();
-
 // Hooks: router_weight, input_scale and epilogue; the epilogue alone; the router's weight alone.
 std::unique_ptr<HookedCalls> make_nvfp4_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
 std::unique_ptr<HookedCalls> make_bf16_with_all(World& world, const Shape& shape, const ExchangeOptions& options);

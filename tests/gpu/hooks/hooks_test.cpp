@@ -106,42 +106,6 @@ INSTANTIATE_TEST_SUITE_P(
                     HookCase{"weight_exact", "mxfp8", make_mxfp8_with_weight, Reduction::exact, true, false, false}),
     [](const auto& each) { return std::string(each.param.name); });
 
-// The compiled API: pointers to device functions, which the library's own kernels call.
-TEST(GpuHookPointers, GiveTheBytesOfArrays) {
-  if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
-  cuda_check(cudaSetDevice(0), "cudaSetDevice");
-  const DeviceFunctions functions = device_functions();
-  const int devices[] = {0};
-  const auto worlds = make_cuda_worlds(devices);
-  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-    const Plan plan = conformance::make_plan(settings_for({"", "mxfp8", nullptr, reduction, true, true, false}, 1));
-    Exchange exchange(*worlds[0], plan.settings.shape, plan.settings.options);
-    DeviceRound round(plan, 0);
-    HookValues values;
-    values.top_k = plan.settings.shape.top_k;
-    values.hidden = plan.settings.shape.hidden;
-    values.sums = static_cast<float*>(round.combine_out.tokens.data);
-    const auto bytes = static_cast<std::size_t>(round.combine_out.tokens.elements()) * sizeof(float);
-    cuda_check(cudaMemset(values.sums, 0, bytes), "cudaMemset");
-    const bool by_rank = reduction == Reduction::by_rank;
-    ConstTensor& weights = by_rank ? round.in.topk_weights : round.combine_in.topk_weights;
-    values.weights = static_cast<const float*>(weights.data);
-    weights = {};
-    DeviceMemory context(sizeof values);
-    cuda_check(cudaMemcpy(context.data(), &values, sizeof values, cudaMemcpyHostToDevice), "cudaMemcpy");
-    (by_rank ? round.in.router_weight : round.combine_in.router_weight) = functions.router_weight;
-    (by_rank ? round.in.router_weight_context : round.combine_in.router_weight_context) = context.data();
-    round.combine_out = {};
-    round.combine_out.epilogue = functions.epilogue;
-    round.combine_out.epilogue_context = context.data();
-    exchange.dispatch(round.in, round.out);
-    exchange.combine(round.combine_in, round.combine_out);
-    round.fetch();
-    round.host.check_rows();
-    round.host.check_tokens();
-  }
-}
-
 std::string refusal(ErrorKind kind, const std::function<void()>& call) {
   try {
     call();
@@ -151,6 +115,29 @@ std::string refusal(ErrorKind kind, const std::function<void()>& call) {
   }
   ADD_FAILURE() << "no error";
   return "";
+}
+
+TEST(GpuHookPointers, AreRefused) {
+  if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
+  const int devices[] = {0};
+  const auto worlds = make_cuda_worlds(devices);
+  const Plan plan =
+      conformance::make_plan(settings_for({"", "mxfp8", nullptr, Reduction::by_rank, true, true, false}, 1));
+  Exchange exchange(*worlds[0], plan.settings.shape, plan.settings.options);
+  DeviceRound round(plan, 0);
+  DispatchInput in = round.in;
+  in.topk_weights = {};
+  in.router_weight = [](void*, int, int) { return 1.0f; };
+  EXPECT_THAT(refusal(ErrorKind::unsupported, [&] { exchange.dispatch(in, round.out); }),
+              AllOf(HasSubstr("router_weight"), HasSubstr("HookedExchange")));
+  exchange.dispatch(round.in, round.out);
+  CombineOutput out;
+  out.epilogue = [](void*, int, int, const float*, int) {};
+  EXPECT_THAT(refusal(ErrorKind::unsupported, [&] { exchange.combine(round.combine_in, out); }),
+              AllOf(HasSubstr("epilogue"), HasSubstr("HookedExchange")));
+  exchange.combine(round.combine_in, round.combine_out);
+  round.fetch();
+  round.host.check_rows();
 }
 
 TEST(HookedExchange, RefusesAWorldOfThreads) {
