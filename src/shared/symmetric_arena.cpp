@@ -17,15 +17,21 @@ void SymmetricArena::release(int rank, const ArenaPiece& piece) {
   --mine.count;
 }
 
-ArenaPiece SymmetricArena::take(std::uint64_t bytes, std::span<const ArenaHoldings> all, const RankMask& mask) {
+ArenaPiece SymmetricArena::take(std::uint64_t bytes, std::span<const ArenaHoldings> views, const RankMask& mask) {
+  const std::size_t ranks = holdings_.size();
+  const auto in = [&](std::size_t rank) { return !is_masked(mask, static_cast<int>(rank)); };
   std::vector<ArenaPiece> held;
-  for (std::size_t rank = 0; rank < holdings_.size(); ++rank) {
-    if (!is_masked(mask, static_cast<int>(rank))) holdings_[rank] = all[rank];
-    const ArenaHoldings& each = holdings_[rank];
-    const auto count = std::min<std::uint64_t>(each.count, ArenaHoldings::kMost);
-    held.insert(held.end(), each.pieces.begin(), each.pieces.begin() + count);
-    if (count == ArenaHoldings::kMost)
-      throw Error(ErrorKind::system, fmt::format("rank {} holds {} exchanges already, which is the most", rank, count));
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (in(rank)) holdings_[rank] = views[rank * ranks + rank];
+    for (std::size_t teller = 0; teller < ranks; ++teller) {
+      if (in(rank) ? teller != rank : !in(teller)) continue;
+      const ArenaHoldings& each = views[teller * ranks + rank];
+      const auto count = std::min<std::uint64_t>(each.count, ArenaHoldings::kMost);
+      held.insert(held.end(), each.pieces.begin(), each.pieces.begin() + count);
+      if (in(rank) && count == ArenaHoldings::kMost)
+        throw Error(ErrorKind::system,
+                    fmt::format("rank {} holds {} exchanges already, which is the most", rank, count));
+    }
   }
   std::sort(held.begin(), held.end(), [](const ArenaPiece& a, const ArenaPiece& b) { return a.begin < b.begin; });
   const std::uint64_t wanted = (bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -33,14 +33,16 @@ class SymmetricArena {
   SymmetricArena(std::uint64_t bytes, int ranks) : bytes_(bytes), holdings_(static_cast<std::size_t>(ranks)) {}
 
   const ArenaHoldings& held_by(int rank) const { return holdings_[static_cast<std::size_t>(rank)]; }
+  // [ranks]: what this rank knows of all, for all_gather.
+  std::span<const ArenaHoldings> view() const { return holdings_; }
   // This rank lets go of a piece.
   void release(int rank, const ArenaPiece& piece);
 
-  // The same on every rank that is given the same `all`, the holdings of all ranks (those of masked ranks are not
-  // looked at): the first gap that is wide enough, held by all ranks that the mask leaves in from now on. I16: what a
-  // masked rank held when it was last heard of is not given out again, since it may still write there. Throws
-  // Error(system) where there is none.
-  ArenaPiece take(std::uint64_t bytes, std::span<const ArenaHoldings> all, const RankMask& mask);
+  // The same on every rank that is given the same `views`, [ranks][ranks], the view of each (those of masked ranks are
+  // not looked at): the first gap that is wide enough, held by all ranks that the mask leaves in from now on. I16: what
+  // a masked rank held when any of the others last heard of it is not given out again, since it may still write there;
+  // the others need not have heard the same of a rank that was lost. Throws Error(system) where there is none.
+  ArenaPiece take(std::uint64_t bytes, std::span<const ArenaHoldings> views, const RankMask& mask);
 
  private:
   std::uint64_t bytes_;

@@ -50,5 +50,20 @@ TEST(Order, TicketsAreDistinctAndTheLastSeesAll) {
   EXPECT_EQ(load_relaxed(counted), 10u * kThreads);
 }
 
+TEST(Order, EveryBitThatIsSetStaysAndOneThreadSeesItSetBefore) {
+  constexpr int kThreads = 4;
+  BlockWord<std::uint32_t> bits;
+  DeviceWord<std::uint32_t> second;  // that met the common bit set
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] {
+      for (int turn = 0; turn < 7; ++turn) fetch_or_relaxed(bits, 1u << (7 * i + turn));
+      if ((fetch_or_relaxed(bits, 1u << 31) >> 31) != 0) fetch_add_relaxed(second, 1u);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(load_relaxed(bits), 0x8FFFFFFFu);
+  EXPECT_EQ(load_relaxed(second), kThreads - 1u);
+}
+
 }  // namespace
 }  // namespace ferry

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "ferry/error.h"
 
 namespace ferry {
@@ -16,15 +18,19 @@ struct Ranks {
   explicit Ranks(std::uint64_t pages) : arenas(kRanks, SymmetricArena(pages * kPage, kRanks)) {}
 
   ArenaPiece take(std::uint64_t bytes, const RankMask& mask = {}) {
-    std::vector<ArenaHoldings> all(kRanks);
-    for (int rank = 0; rank < kRanks; ++rank)
-      if (!is_masked(mask, rank))
-        all[static_cast<std::size_t>(rank)] = arenas[static_cast<std::size_t>(rank)].held_by(rank);
+    const std::vector<ArenaHoldings> views = gathered(mask);
     std::vector<ArenaPiece> pieces;
     for (int rank = 0; rank < kRanks; ++rank)
-      if (!is_masked(mask, rank)) pieces.push_back(arenas[static_cast<std::size_t>(rank)].take(bytes, all, mask));
+      if (!is_masked(mask, rank)) pieces.push_back(arenas[static_cast<std::size_t>(rank)].take(bytes, views, mask));
     EXPECT_THAT(pieces, testing::Each(pieces.front())) << "all ranks take the same";
     return pieces.front();
+  }
+  std::vector<ArenaHoldings> gathered(const RankMask& mask) const {
+    std::vector<ArenaHoldings> views(kRanks * kRanks);
+    for (int rank = 0; rank < kRanks; ++rank)
+      if (!is_masked(mask, rank))
+        std::ranges::copy(arenas[static_cast<std::size_t>(rank)].view(), views.begin() + rank * kRanks);
+    return views;
   }
   void release(int rank, const ArenaPiece& piece) { arenas[static_cast<std::size_t>(rank)].release(rank, piece); }
 
@@ -58,6 +64,16 @@ TEST(SymmetricArena, KeepsWhatAMaskedRankMayStillWriteTo) {
   EXPECT_EQ(next.begin, kPage) << "rank 2 has not let the first go";
   for (const int rank : {0, 1}) ranks.release(rank, next);
   EXPECT_EQ(ranks.take(kPage, without_2), next) << "which it never held";
+}
+
+TEST(SymmetricArena, IsAlikeOnRanksThatHeardDifferentThingsOfALostOne) {
+  Ranks ranks(10);
+  const ArenaPiece large = ranks.take(2 * kPage);
+  for (const int rank : {0, 1, 2}) ranks.release(rank, large);
+  // Rank 2 is lost while an exchange is made: rank 0 has heard from it, rank 1 has not.
+  const ArenaPiece small = ranks.arenas[0].take(kPage, ranks.gathered({}), {});
+  ranks.release(0, small);
+  EXPECT_EQ(ranks.take(kPage, {false, false, true}).begin, 2 * kPage) << "rank 1 knows that rank 2 held as much";
 }
 
 TEST(SymmetricArena, SaysHowMuchIsNeeded) {

@@ -88,18 +88,19 @@ std::byte* NvshmemJob::heap_of(int rank) const { return static_cast<std::byte*>(
 
 std::shared_ptr<std::byte> NvshmemJob::take(const std::shared_ptr<NvshmemJob>& job, std::size_t bytes,
                                             const RankMask& mask, const Gather& gather) {
-  ArenaHoldings mine;
+  const auto ranks = static_cast<std::size_t>(job->size_);
+  std::vector<ArenaHoldings> mine;
   {
     const std::lock_guard lock(job->guard_);
-    mine = job->arena_.held_by(job->rank_);
+    mine.assign(job->arena_.view().begin(), job->arena_.view().end());
   }
   // A world may be of fewer ranks than the job; the others hold nothing of it.
-  std::vector<ArenaHoldings> all(static_cast<std::size_t>(job->size_));
-  gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  std::vector<ArenaHoldings> views(ranks * ranks);
+  gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(views)));
   ArenaPiece piece;
   {
     const std::lock_guard lock(job->guard_);
-    piece = job->arena_.take(bytes, all, mask);
+    piece = job->arena_.take(bytes, views, mask);
   }
   std::shared_ptr<std::byte> memory(job->heap_ + piece.begin, [job, piece](std::byte*) { job->release(piece); });
   cuda_check(cudaMemset(memory.get(), 0, bytes), "cudaMemset");
