@@ -5,6 +5,10 @@ set(FERRY_CONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ferry)
 install(TARGETS ferry EXPORT ferry-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY include/ferry DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library FILES_MATCHING PATTERN "*.h"
         PATTERN "*.cuh")
+if(TARGET ferry_shmem)
+  install(TARGETS ferry_shmem EXPORT ferry-shmem-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  install(EXPORT ferry-shmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
+endif()
 # The GPU library, where it was asked for, and the text of its kernels, for which hooks are compiled.
 if(TARGET ferry_cuda AND FERRY_CUDA STREQUAL "ON")
   install(TARGETS ferry_cuda ferry_cuda_kernels EXPORT ferry-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
