@@ -9,8 +9,8 @@ if(TARGET ferry_shmem)
   install(TARGETS ferry_shmem EXPORT ferry-shmem-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
   install(EXPORT ferry-shmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
 endif()
-# The GPU library, where it was asked for, and the text of its kernels, for which hooks are compiled.
-if(TARGET ferry_cuda AND FERRY_CUDA STREQUAL "ON")
+# The GPU library, where it was asked for or the tool has it, and the text of its kernels, for which hooks are compiled.
+if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR FERRY_APPS))
   install(TARGETS ferry_cuda ferry_cuda_kernels EXPORT ferry-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
           COMPONENT library)
   install(EXPORT ferry-cuda-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
