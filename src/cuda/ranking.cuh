@@ -72,7 +72,7 @@ class Ranker {
         memory_(memory, ranking.words, plan.shape.experts) {
     masked_ = g.thread() < plan.shape.ranks && plan.masked[g.thread()] != 0;
     const TokenRange to_count = run_of(chunk_at(counted_.first));
-    const TokenRange to_store = run_of(mine_);
+    const TokenRange to_store = run_of(counts_all_ ? mine_ : chunk_at(counted_.first));
 #pragma unroll
     for (int j = 0; j < kHeld; ++j) {
       const int counted = to_count.first + 32 * j + lane();
