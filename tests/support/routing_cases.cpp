@@ -163,6 +163,7 @@ constexpr ShapeCase kShapes[] = {
     {"thirty_two_ranks", {32, 40, 32, 3, 32}},
     {"seventy_two_ranks", {72, 75, 4, 3, 32}},
     {"thousand_experts", {2, 1000, 8, 32, 32}},
+    {"eight_thousand_experts", {2, 8192, 2, 250, 32}},  // a GPU ranks a part of the table in several chunks
     {"long_experts", {2, 4, 2, 300, 32}},
     {"hidden_2880", {2, 8, 4, 16, 2880}},
     {"hidden_7168", {4, 16, 8, 6, 7168}},
