@@ -38,8 +38,8 @@ struct RankingMemory {
         twins(reinterpret_cast<BlockWord<std::uint32_t>*>(total + experts)) {}
 };
 
-// Tokens [first, end).
-struct TokenRange {
+// Tokens, or entries, [first, end).
+struct IndexRange {
   int first;
   int end;
 };
@@ -68,11 +68,11 @@ class Ranker {
         mine_{parts == 1 ? 0 : part * ranking.part_tokens,
               parts == 1 ? in.num_tokens : min(in.num_tokens, (part + 1) * ranking.part_tokens)},
         counts_all_(in.num_tokens <= 32 * ranking.words),
-        counted_(counts_all_ ? TokenRange{0, in.num_tokens} : mine_),
+        counted_(counts_all_ ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, ranking.words, plan.shape.experts) {
     masked_ = g.thread() < plan.shape.ranks && plan.masked[g.thread()] != 0;
-    const TokenRange to_count = run_of(chunk_at(counted_.first));
-    const TokenRange to_store = run_of(counts_all_ ? mine_ : chunk_at(counted_.first));
+    const IndexRange to_count = run_of(chunk_at(counted_.first));
+    const IndexRange to_store = run_of(counts_all_ ? mine_ : chunk_at(counted_.first));
 #pragma unroll
     for (int j = 0; j < kHeld; ++j) {
       const int counted = to_count.first + 32 * j + lane();
@@ -104,16 +104,16 @@ class Ranker {
     return id < kNone || id >= num_experts_ ? kBad : static_cast<int>(id);
   }
   // Of the tokens that this block counts, those whose bits are in shared memory together.
-  __device__ TokenRange chunk_at(int first) const { return {first, min(counted_.end, first + 32 * ranking_.words)}; }
-  __device__ TokenRange run_of(const TokenRange& tokens) const;
+  __device__ IndexRange chunk_at(int first) const { return {first, min(counted_.end, first + 32 * ranking_.words)}; }
+  __device__ IndexRange run_of(const IndexRange& tokens) const;
   template <class Visit>
-  __device__ void for_each_entry(const TokenRange& tokens, const Visit& visit) const;
+  __device__ void for_each_entry(const IndexRange& tokens, const Visit& visit) const;
   __device__ RankedEntry entry_of(int index, int id) const;
   __device__ bool is_twin(const RankedEntry& entry, int id) const;
-  __device__ void mark(const TokenRange& chunk, bool reports);
+  __device__ void mark(const IndexRange& chunk, bool reports);
   __device__ std::uint32_t count_of(int expert, int words) const;
   template <class F>
-  __device__ void store_tokens(F& fabric, int chunk_first, const TokenRange& tokens) const;
+  __device__ void store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const;
   template <class F>
   __device__ void store_entries(F& fabric);
   template <class F>
@@ -127,9 +127,9 @@ class Ranker {
   const Epoch& epoch_;  // not known yet when the first ids are asked for
   int part_;
   int parts_;
-  TokenRange mine_;     // the part
+  IndexRange mine_;     // the part
   bool counts_all_;     // in one chunk
-  TokenRange counted_;  // by this block
+  IndexRange counted_;  // by this block
   RankingMemory memory_;
   bool masked_;  // at first, whether this thread's rank is; then whether any is
   int first_ids_[kHeld];
@@ -137,7 +137,7 @@ class Ranker {
 };
 
 // This warp's share of the entries of `tokens`: a run, a whole number of times 32.
-__device__ inline TokenRange Ranker::run_of(const TokenRange& tokens) const {
+__device__ inline IndexRange Ranker::run_of(const IndexRange& tokens) const {
   const int top_k = plan_.shape.top_k;
   const int warps = g_.size() / 32;
   const int each = ((tokens.end - tokens.first) * top_k + 32 * warps - 1) / (32 * warps) * 32;
@@ -147,8 +147,8 @@ __device__ inline TokenRange Ranker::run_of(const TokenRange& tokens) const {
 
 // visit(index, j) for the j-th entry of this thread; j is a constant below kHeld, and kHeld for all that follow.
 template <class Visit>
-__device__ void Ranker::for_each_entry(const TokenRange& tokens, const Visit& visit) const {
-  const TokenRange run = run_of(tokens);
+__device__ void Ranker::for_each_entry(const IndexRange& tokens, const Visit& visit) const {
+  const IndexRange run = run_of(tokens);
   int index = run.first + lane();
 #pragma unroll
   for (int j = 0; j < kHeld; ++j, index += 32)
@@ -160,11 +160,7 @@ __device__ void Ranker::for_each_entry(const TokenRange& tokens, const Visit& vi
 __device__ inline RankedEntry Ranker::entry_of(int index, int id) const {
   RankedEntry entry{index / plan_.shape.top_k, 0};
   entry.k = index - entry.token * plan_.shape.top_k;
-  if (id < 0) return entry;
-  if (masked_)
-    entry.expert = routed_expert(plan_, id, &entry.dropped);
-  else if (id >= plan_.id_base && id - plan_.id_base < plan_.shape.experts)
-    entry.expert = id - plan_.id_base;
+  entry.expert = masked_ ? routed_expert(plan_, id, &entry.dropped) : unmasked_expert(plan_, id);
   return entry;
 }
 
@@ -177,7 +173,7 @@ __device__ inline bool Ranker::is_twin(const RankedEntry& entry, int id) const {
 }
 
 // Sets the bits of a chunk, and tells of bad and dropped entries where it `reports`. Ends with a barrier.
-__device__ inline void Ranker::mark(const TokenRange& chunk, bool reports) {
+__device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
   const int experts = plan_.shape.experts;
   const int words = (chunk.end - chunk.first + 31) / 32;
   g_.sync();
@@ -222,7 +218,7 @@ __device__ inline void Ranker::count() {
     memory_.before[expert] = memory_.total[expert] = 0;
   masked_ = g_.any(masked_);
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
-    const TokenRange chunk = chunk_at(first);
+    const IndexRange chunk = chunk_at(first);
     mark(chunk, !counts_all_ || part_ == 0);
     for (int expert = g_.thread(); expert < experts; expert += g_.size())
       memory_.total[expert] += count_of(expert, (chunk.end - chunk.first + 31) / 32);
@@ -265,7 +261,7 @@ __device__ inline void Ranker::report_bad_ids() const {
 
 // Tokens of the chunk that begins at `chunk_first`, whose bits are set.
 template <class F>
-__device__ void Ranker::store_tokens(F& fabric, int chunk_first, const TokenRange& tokens) const {
+__device__ void Ranker::store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const {
   const int experts = plan_.shape.experts;
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
   const bool held = tokens.first == mine_.first;
@@ -295,7 +291,7 @@ template <class F>
 __device__ void Ranker::store_entries(F& fabric) {
   if (counted_.end - counted_.first <= 32 * ranking_.words) return store_tokens(fabric, counted_.first, mine_);
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
-    const TokenRange chunk = chunk_at(first);
+    const IndexRange chunk = chunk_at(first);
     mark(chunk, false);
     store_tokens(fabric, chunk.first, chunk);
     g_.sync();

@@ -136,13 +136,18 @@ struct TokenSequence {
   FERRY_HD TokenAt at(int place) const { return {(first_source + place % ranks) % ranks, place / ranks}; }
 };
 
+// routed_expert where no rank is masked.
+FERRY_HD inline int unmasked_expert(const Plan& plan, std::int64_t id) {
+  const std::int64_t expert = id - plan.id_base;
+  return id < 0 || expert < 0 || expert >= plan.shape.experts ? -1 : static_cast<int>(expert);
+}
+
 // The expert, as the protocol counts it, that entry (token, k) of the caller's ids goes to; -1: none, not local
 // (skip_a2a) or masked (I11: in the source's table alone). I3: every use of the caller's ids comes through here, so
 // table and messages agree.
 FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropped = nullptr) {
-  const std::int64_t expert = id - plan.id_base;
-  if (id < 0 || expert < 0 || expert >= plan.shape.experts) return -1;
-  if (plan.masked[owner_of(plan.shape, static_cast<int>(expert))] == 0) return static_cast<int>(expert);
+  const int expert = unmasked_expert(plan, id);
+  if (expert < 0 || plan.masked[owner_of(plan.shape, expert)] == 0) return expert;
   if (dropped != nullptr) *dropped = true;
   return -1;
 }
