@@ -6,36 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/bulk_signals.cuh"
 #include "cuda/device_state.h"
+#include "cuda/device_waits.cuh"
 #include "cuda/ptx.cuh"
 #include "cuda/team_group.cuh"
 #include "cuda/team_waits.cuh"
 #include "protocol/fabric.h"
 #include "protocol/round.h"
-#include "shared/abort_word.h"
 #include "shared/copy.h"
-#include "shared/wait.h"
 
 namespace ferry::cuda {
-
-// Looks at the clock and for an abort only now and then: a waiter's loads are what arrivals compete with.
-class DevicePacer {
- public:
-  __device__ explicit DevicePacer(std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {}
-  __device__ Pace pause() {
-    if (++turns_ % kLookEvery != 0) return Pace::again;
-    const std::uint64_t now = ptx::global_nanoseconds();
-    if (turns_ == kLookEvery) started_ = now;
-    return now - started_ >= deadline_ns_ ? Pace::expired : Pace::look_for_abort;
-  }
-  __device__ std::uint64_t waited_ns() const { return turns_ < kLookEvery ? 0 : ptx::global_nanoseconds() - started_; }
-
- private:
-  static constexpr std::uint32_t kLookEvery = 64;
-  std::uint64_t deadline_ns_;
-  std::uint64_t started_ = 0;
-  std::uint32_t turns_ = 0;
-};
 
 inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and the own one
 
@@ -46,7 +27,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   static constexpr int kPending = 3;  // messages of a team that have left and are not signalled yet
 
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
-      : links_(links), buffer_bytes_(buffer_bytes) {}
+      : links_(links), waits_(links), buffer_bytes_(buffer_bytes) {}
   // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
   __device__ void use_rings(std::byte* rings, const TeamGroup& team) {
     ring_ = rings + static_cast<std::size_t>(team.team()) * kRing * buffer_bytes_;
@@ -106,11 +87,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
 
   // Every message has left and is signalled. Also what an aborting block does before it exits.
   __device__ void finish_puts(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) {
-      ptx::bulk_wait<0>();
-#pragma unroll
-      for (int i = 0; i < kPending; ++i) signal_oldest();
-    }
+    if (g.thread() < kMostDestinations) signals_.finish();
     g.sync();
   }
 
@@ -127,28 +104,19 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
   }
-  __device__ const SignalWord& abort_of(int peer) const {
-    return reinterpret_cast<const SignalWord*>(local(links_.abort_words))[peer];
-  }
   template <Scope S>
-  __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site);
-  // I12: for a message whose copy is complete. Each thread has the words of its own copies.
-  __device__ void signal_oldest() {
-    if (pending_word_[0] != nullptr) store_release(*pending_word_[0], pending_value_);
-#pragma unroll
-    for (int i = 0; i + 1 < kPending; ++i) pending_word_[i] = pending_word_[i + 1];
-    pending_word_[kPending - 1] = nullptr;
+  __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
+    return waits_.wait(watched, target, site,
+                       [this](int peer, std::size_t word, Epoch value) { store_release(word_at(peer, word), value); });
   }
-  __device__ bool has_abort() const;
-  __device__ void fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
 
   const PeerLinks& links_;
+  DeviceWaits waits_;
   bool reaches_directly_ = false;
   std::byte* ring_ = nullptr;
   std::size_t buffer_bytes_;
   std::uint32_t used_ = 0;
-  SignalWord* pending_word_[kPending] = {};  // oldest first
-  Epoch pending_value_ = 0;
+  BulkSignals<kPending> signals_;  // of this thread's own copies
 };
 
 __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,
@@ -164,11 +132,7 @@ __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, cons
       ptx::bulk_store(links_.heap[peer] + offset, static_cast<const std::byte*>(source), bytes);
       signal = &word_at(peer, word);
     }
-    ptx::bulk_commit();
-    ptx::bulk_wait<kPending>();
-    signal_oldest();
-    pending_word_[kPending - 1] = signal;
-    pending_value_ = value;
+    signals_.commit(signal, value);
   }
   ++used_;
 #else
@@ -178,53 +142,6 @@ __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, cons
 #endif
 }
 
-template <Scope S>
-__device__ bool PeerFabric::wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) {
-  if (load_acquire(watched) >= target) return true;
-  DevicePacer pacer(links_.deadline_ns);
-  const Waited waited = ferry::wait_at_least(
-      watched, target, [this] { return has_abort(); }, pacer);
-  const std::uint64_t passed = pacer.waited_ns();
-  if (passed != 0) fetch_add_relaxed(links_.waited_ns[site.peer], passed);
-  if (waited == Waited::arrived) return true;
-  fail(waited, site, load_relaxed(watched), target);
-  return false;
-}
-
-__device__ inline bool PeerFabric::has_abort() const {
-  if (load_relaxed(links_.state->failed) != 0) return true;
-  return !first_abort(links_.size, [this](int peer) {
-            return links_.masked[peer] != 0 ? Epoch{0} : load_relaxed(abort_of(peer));
-          }).nobody();
-}
-
 static_assert(Fabric<PeerFabric>);
-
-// I10: the first to fail tells every peer, and its own memory, whom it waited for; the host follows these words to the
-// culprit once the record says that there is one.
-__device__ inline void PeerFabric::fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted) {
-  if (fetch_add_ordered(links_.state->failed, 1u) != 0) return;
-  WaitRecord record;
-  record.operation = site.operation;
-  record.phase = site.phase;
-  record.my_rank = links_.rank;
-  record.missing_rank = site.peer;
-  record.reported_by = links_.rank;
-  record.token = site.token;
-  record.epoch_seen = seen;
-  record.epoch_wanted = wanted;
-  const FirstAbort first = first_abort(waited == Waited::aborted ? links_.size : 0, [this](int peer) {
-    return links_.masked[peer] != 0 ? Epoch{0} : load_acquire(abort_of(peer));
-  });
-  if (!first.nobody()) {
-    record.missing_rank = first.waited_for;
-    record.reported_by = first.reported_by;
-  }
-  links_.record->wait = record;
-  const Epoch value = abort_word(wanted, waited == Waited::aborted, site.peer);
-  for (int peer = 0; peer < links_.size; ++peer)
-    if (links_.masked[peer] == 0) store_release(word_at(peer, links_.my_abort_word), value);
-  store_release(links_.record->failed, 1u);
-}
 
 }  // namespace ferry::cuda

@@ -13,7 +13,7 @@
 
 #include "cuda/bulk_signals.cuh"
 #include "cuda/device_state.h"
-#include "cuda/nvshmem/nvshmem_waits.cuh"
+#include "cuda/device_waits.cuh"
 #include "cuda/peer_fabric.cuh"
 #include "cuda/team_rows.cuh"
 #include "cuda/team_waits.cuh"
@@ -79,7 +79,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
     }
   }
   __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
-    if (g.thread() == 0) waits_.signal(peer, word, value);
+    if (g.thread() == 0) signal(peer, word, value);
   }
   __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
                                   std::size_t bytes, std::size_t word, Epoch value) {
@@ -125,14 +125,14 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
   }
 
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
-    const bool ok = waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
+    const bool ok = wait_on(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
     // The word has its value, so this returns at once; a network may have to be told to show what came before it (C6).
     if (ok && !is_near(site.peer)) nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, target);
     return ok;
   }
   // The same for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
-    return waits_.wait(word, target, {Operation::dispatch, phase, links_.rank, -1});
+    return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
   }
 
  private:
@@ -143,6 +143,18 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
   }
   __device__ std::uint64_t* signal_at(std::size_t word) const { return reinterpret_cast<std::uint64_t*>(local(word)); }
+  template <Scope S>
+  __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
+    return waits_.wait(watched, target, site,
+                       [this](int peer, std::size_t word, Epoch value) { signal(peer, word, value); });
+  }
+  // A word at any rank, some time.
+  __device__ void signal(int peer, std::size_t word, Epoch value) const {
+    if (is_near(peer))
+      store_release(word_at(peer, word), value);
+    else
+      nvshmemx_signal_op(signal_at(word), value, NVSHMEM_SIGNAL_SET, peer);
+  }
   __device__ void fence_and_signal(int peer, std::size_t word, Epoch value) const {
     nvshmem_fence();
     nvshmemx_signal_op(signal_at(word), value, NVSHMEM_SIGNAL_SET, peer);
@@ -165,7 +177,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
 
   const PeerLinks& links_;
   const Plan& plan_;
-  NvshmemWaits waits_;
+  DeviceWaits waits_;
   bool reaches_directly_ = false;
   std::byte* ring_ = nullptr;
   std::size_t buffer_bytes_;
