@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ferry/bench_gpu.h"
+#include "ferry/bench_report.h"
 #include "ferry/ferry.h"
 
 namespace ferry::app {
@@ -14,14 +15,6 @@ constexpr double kMicro = 1e6;
 
 double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
 double micros(double seconds) { return rounded(seconds * kMicro, 100); }
-
-Json times_json(const BenchSamples& samples) {
-  return {{"min", micros(samples.at(0))},
-          {"median", micros(samples.at(0.5))},
-          {"p90", micros(samples.at(0.9))},
-          {"p99", micros(samples.at(0.99))},
-          {"iterations", samples.seconds.size()}};
-}
 
 Json bytes_json(const GpuResult& result) {
   const auto phase = [](const PhaseBytes& bytes) {
