@@ -73,7 +73,7 @@ class ShmemFabric {
                               const std::uint8_t* skipped) {
     shmem::fence();
     for (int peer = 0; peer < ranks; ++peer)
-      if (skipped[peer] == 0) signal(g, peer, word, value);
+      if (skipped == nullptr || skipped[peer] == 0) signal(g, peer, word, value);
   }
 
   bool wait_at_least(const HostGroup&, std::size_t word, Epoch target, const WaitSite& site) {

@@ -74,12 +74,12 @@ void CudaExchange::plan_memory(const HeapMap& map) {
            memory_->as<std::uint32_t>(kept_tokens)};
   ranking_.part_counts = memory_->as<std::uint32_t>(part_counts);
   ranking_.part_done = memory_->as<DeviceWord<Epoch>>(part_done);
-  ranking_.part_tokens = links_.part_tokens = ranking_part_tokens(plan_.shape);
+  ranking_.part_tokens = ranking_part_tokens(plan_.shape);
+  links_.by_part_tokens = Divider(ranking_.part_tokens);
 
   links_.rank = plan_.rank;
   links_.size = plan_.shape.ranks;
   for (std::size_t peer = 0; peer < heaps_.size(); ++peer) links_.heap[peer] = heaps_[peer].get();
-  links_.masked = plan_.masked;
   links_.abort_words = map.aborted(0);
   links_.my_abort_word = map.aborted(plan_.rank);
   links_.state = memory_->as<DeviceState>(state);
@@ -176,10 +176,18 @@ void CudaExchange::add_to_mask(const RankMask& mask) {
   for (std::size_t peer = 0; peer < mask.size(); ++peer) next_mask_[peer] = next_mask_[peer] || mask[peer];
 }
 
+// No kernel looks for the mask of a rank where none is masked. A captured graph keeps what was so when it was captured.
+template <class Params>
+void CudaExchange::set_masks(Params& params) const {
+  const bool any = std::any_of(masked_.begin(), masked_.end(), [](std::uint8_t masked) { return masked != 0; });
+  params.plan.masked = params.links.masked = any ? plan_.masked : nullptr;
+}
+
 void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call) {
   DispatchParams params;
   params.plan = plan_;
   params.links = links_;
+  set_masks(params);
   params.sends = in != nullptr;
   params.receives = out != nullptr;
   if (in != nullptr) params.in = *in;
@@ -202,6 +210,7 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   CombineParams params;
   params.plan = plan_;
   params.links = links_;
+  set_masks(params);
   params.sends = in != nullptr;
   params.receives = out != nullptr;
   params.in = in != nullptr ? *in : returning_;

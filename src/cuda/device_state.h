@@ -7,6 +7,7 @@
 
 #include "ferry/error.h"
 #include "ferry/shape.h"
+#include "shared/divider.h"
 #include "shared/order.h"
 
 namespace ferry::cuda {
@@ -48,8 +49,8 @@ struct PeerLinks {
   int rank = 0;
   int size = 0;
   std::byte* heap[kMaxRanksPerNode] = {};
-  const std::uint8_t* masked = nullptr;
-  int part_tokens = 1;  // of a part of a routing table
+  const std::uint8_t* masked = nullptr;  // null: no rank is
+  Divider by_part_tokens;                // tokens of a part of a routing table
   std::size_t abort_words = 0;
   std::size_t my_abort_word = 0;
   std::uint64_t deadline_ns = 0;
@@ -57,6 +58,8 @@ struct PeerLinks {
   HostRecord* record = nullptr;
   DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]
   HookBytes hooks;
+
+  FERRY_HD bool is_masked(int peer) const { return masked != nullptr && masked[peer] != 0; }
 };
 
 }  // namespace ferry::cuda

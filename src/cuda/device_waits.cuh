@@ -32,68 +32,71 @@ class DevicePacer {
   std::uint32_t turns_ = 0;
 };
 
+// Signal(links)(peer, word, value) sets a word at a rank.
+template <class Signal>
 class DeviceWaits {
  public:
-  __device__ explicit DeviceWaits(const PeerLinks& links) : links_(links) {}
-
-  // signal(peer, word, value) sets a word at a rank. False: nobody needs to wait any more.
-  template <Scope S, class Signal>
-  __device__ bool wait(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site,
-                       const Signal& signal) const {
-    if (load_acquire(watched) >= target) return true;
-    DevicePacer pacer(links_.deadline_ns);
-    const Waited waited = wait_at_least(
-        watched, target, [this] { return has_abort(); }, pacer);
-    const std::uint64_t passed = pacer.waited_ns();
-    if (passed != 0) fetch_add_relaxed(links_.waited_ns[site.peer], passed);
-    if (waited == Waited::arrived) return true;
-    fail(waited, site, load_relaxed(watched), target, signal);
-    return false;
+  // False: nobody needs to wait any more.
+  template <Scope S>
+  __device__ static bool wait(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
+                              const WaitSite& site) {
+    return load_acquire(watched) >= target || wait_longer(links, watched, target, site);
   }
 
  private:
-  __device__ const SignalWord& abort_of(int peer) const {
-    return reinterpret_cast<const SignalWord*>(links_.heap[links_.rank] + links_.abort_words)[peer];
+  // Kept out of the phases, whose own lines lie closer together for it.
+  template <Scope S>
+  __device__ __noinline__ static bool wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
+                                                  WaitSite site) {
+    DevicePacer pacer(links.deadline_ns);
+    const Waited waited = wait_at_least(
+        watched, target, [&links] { return has_abort(links); }, pacer);
+    const std::uint64_t passed = pacer.waited_ns();
+    if (passed != 0) fetch_add_relaxed(links.waited_ns[site.peer], passed);
+    if (waited == Waited::arrived) return true;
+    fail(links, waited, site, load_relaxed(watched), target);
+    return false;
   }
-  __device__ bool has_abort() const {
-    if (load_relaxed(links_.state->failed) != 0) return true;
-    return !first_abort(links_.size, [this](int peer) {
-              return links_.masked[peer] != 0 ? Epoch{0} : load_relaxed(abort_of(peer));
+  __device__ static const SignalWord& abort_of(const PeerLinks& links, int peer) {
+    return reinterpret_cast<const SignalWord*>(links.heap[links.rank] + links.abort_words)[peer];
+  }
+  __device__ static bool has_abort(const PeerLinks& links) {
+    if (load_relaxed(links.state->failed) != 0) return true;
+    return !first_abort(links.size, [&links](int peer) {
+              return links.is_masked(peer) ? Epoch{0} : load_relaxed(abort_of(links, peer));
             }).nobody();
   }
-  template <class Signal>
-  __device__ void fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted, const Signal& signal) const;
-
-  const PeerLinks& links_;
+  __device__ static void fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
 };
 
 // I10: the first to fail tells every rank, and its own memory, whom it waited for; the host follows these words to the
 // culprit once the record says that there is one.
 template <class Signal>
-__device__ void DeviceWaits::fail(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted,
-                                  const Signal& signal) const {
-  if (fetch_add_ordered(links_.state->failed, 1u) != 0) return;
+__device__ void DeviceWaits<Signal>::fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen,
+                                          Epoch wanted) {
+  if (fetch_add_ordered(links.state->failed, 1u) != 0) return;
   WaitRecord record;
   record.operation = site.operation;
   record.phase = site.phase;
-  record.my_rank = links_.rank;
+  record.my_rank = links.rank;
   record.missing_rank = site.peer;
-  record.reported_by = links_.rank;
+  record.reported_by = links.rank;
   record.token = site.token;
   record.epoch_seen = seen;
   record.epoch_wanted = wanted;
-  const FirstAbort first = first_abort(waited == Waited::aborted ? links_.size : 0, [this](int peer) {
-    return links_.masked[peer] != 0 ? Epoch{0} : load_acquire(abort_of(peer));
+  const FirstAbort first = first_abort(waited == Waited::aborted ? links.size : 0, [&links](int peer) {
+    return links.is_masked(peer) ? Epoch{0} : load_acquire(abort_of(links, peer));
   });
   if (!first.nobody()) {
     record.missing_rank = first.waited_for;
     record.reported_by = first.reported_by;
   }
-  links_.record->wait = record;
+  links.record->wait = record;
   const Epoch value = abort_word(wanted, waited == Waited::aborted, site.peer);
-  for (int peer = 0; peer < links_.size; ++peer)
-    if (links_.masked[peer] == 0) signal(peer, links_.my_abort_word, value);
-  store_release(links_.record->failed, 1u);
+  const Signal signal(links);
+  for (int peer = 0; peer < links.size; ++peer)
+    if (!links.is_masked(peer)) signal(peer, links.my_abort_word, value);
+  store_release(links.record->failed, 1u);
 }
 
 }  // namespace ferry::cuda

@@ -86,11 +86,12 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
 template <Fabric F>
 __device__ void count_received(const DispatchParams& p, const TeamGroup& g, const F& fabric, Epoch epoch) {
   const int experts = p.plan.local_experts();
-  for (int i = g.thread(); i < p.plan.shape.ranks * experts; i += g.size()) {
-    if (p.plan.masked[i / experts] != 0) continue;
-    const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(p.plan.map.counts(epoch, i / experts)));
-    if (counts[i % experts] != 0)
-      fetch_add_relaxed(p.stats.received[i], static_cast<std::uint64_t>(counts[i % experts]));
+  for (int source = 0; source < p.plan.shape.ranks; ++source) {
+    if (p.plan.is_masked(source)) continue;
+    const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(p.plan.map.counts(epoch, source)));
+    for (int i = g.thread(); i < experts; i += g.size())
+      if (counts[i] != 0)
+        fetch_add_relaxed(p.stats.received[source * experts + i], static_cast<std::uint64_t>(counts[i]));
   }
 }
 

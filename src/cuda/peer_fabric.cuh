@@ -20,6 +20,18 @@ namespace ferry::cuda {
 
 inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and the own one
 
+// Sets a word at a rank whose memory can be stored to.
+class PeerSignal {
+ public:
+  __device__ explicit PeerSignal(const PeerLinks& links) : links_(links) {}
+  __device__ void operator()(int peer, std::size_t word, Epoch value) const {
+    store_release(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
+  }
+
+ private:
+  const PeerLinks& links_;
+};
+
 class PeerFabric : public TeamWaits<PeerFabric> {
  public:
   using Group = TeamGroup;
@@ -27,7 +39,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   static constexpr int kPending = 3;  // messages of a team that have left and are not signalled yet
 
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
-      : links_(links), waits_(links), buffer_bytes_(buffer_bytes) {}
+      : links_(links), buffer_bytes_(buffer_bytes) {}
   // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
   __device__ void use_rings(std::byte* rings, const TeamGroup& team) {
     ring_ = rings + static_cast<std::size_t>(team.team()) * kRing * buffer_bytes_;
@@ -58,7 +70,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
                                          const std::uint8_t* skipped) {
     g.sync();
     for (int peer = g.thread(); peer < ranks; peer += g.size())
-      if (skipped[peer] == 0) store_release(word_at(peer, word), value);
+      if (skipped == nullptr || skipped[peer] == 0) store_release(word_at(peer, word), value);
   }
   __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) store_release(word_at(peer, word), value);
@@ -106,12 +118,10 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   }
   template <Scope S>
   __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
-    return waits_.wait(watched, target, site,
-                       [this](int peer, std::size_t word, Epoch value) { store_release(word_at(peer, word), value); });
+    return DeviceWaits<PeerSignal>::wait(links_, watched, target, site);
   }
 
   const PeerLinks& links_;
-  DeviceWaits waits_;
   bool reaches_directly_ = false;
   std::byte* ring_ = nullptr;
   std::size_t buffer_bytes_;

@@ -16,7 +16,8 @@
 namespace ferry::cuda {
 
 // One of a round; the counter of the next one is cleared meanwhile (round_clock.cuh).
-__device__ inline void report_bad_id(const RankingArgs& ranking, Epoch epoch, int token, int k, std::int64_t id) {
+__device__ __noinline__ inline void report_bad_id(const RankingArgs& ranking, Epoch epoch, int token, int k,
+                                                  std::int64_t id) {
   if (fetch_add_relaxed(ranking.state->bad_ids[epoch & 1], 1u) != 0) return;
   ranking.record->bad_token = token;
   ranking.record->bad_k = k;
@@ -44,17 +45,10 @@ struct IndexRange {
   int end;
 };
 
-// An entry: its token, its place there, and the expert that the protocol counts; -1 for none.
-struct RankedEntry {
-  int token;
-  int k;
-  int expert = -1;
-  bool dropped = false;
-};
-
-// One block's work on its part.
+// One block's work on its part. In every phase a thread has the same experts, and entries a block's width apart.
 class Ranker {
  public:
+  // Asks for the first entries and clears shared memory, while the round has not begun yet: a barrier must follow.
   __device__ Ranker(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
                     const RankingArgs& ranking, const Epoch& epoch, int part, int parts, std::byte* memory)
       : g_(g),
@@ -70,16 +64,10 @@ class Ranker {
         counts_all_(in.num_tokens <= 32 * ranking.words),
         counted_(counts_all_ ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, ranking.words, plan.shape.experts) {
-    masked_ = g.thread() < plan.shape.ranks && plan.masked[g.thread()] != 0;
-    const IndexRange to_count = run_of(chunk_at(counted_.first));
-    const IndexRange to_store = run_of(counts_all_ ? mine_ : chunk_at(counted_.first));
-#pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      const int counted = to_count.first + 32 * j + lane();
-      const int stored = to_store.first + 32 * j + lane();
-      first_ids_[j] = counted < to_count.end ? id_at(counted) : kNone;
-      first_weights_[j] = stored < to_store.end ? in.weights.given(0, stored) : 0.0f;
-    }
+    const int stored = mine_.first * plan.shape.top_k + g.thread();
+    if (stored < mine_.end * plan.shape.top_k) first_weight_ = in.weights.given(0, stored);
+    for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
+    clear_bits(chunk_at(counted_.first));
   }
 
   // By one thread, once all parts are counted: tells the host.
@@ -94,24 +82,29 @@ class Ranker {
   __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
  private:
-  static constexpr int kHeld = 2;  // entries of a thread that are asked for before the round begins
   static constexpr int kNone = -1;
-  static constexpr int kBad = -2;  // an id out of range
+  static constexpr int kBad = -2;   // an id out of range
+  static constexpr int kAhead = 4;  // ids on their way to a thread
 
-  __device__ int lane() const { return g_.thread() % 32; }
   __device__ int id_at(int index) const {
     const std::int64_t id = in_.ids.at(index);
     return id < kNone || id >= num_experts_ ? kBad : static_cast<int>(id);
   }
   // Of the tokens that this block counts, those whose bits are in shared memory together.
   __device__ IndexRange chunk_at(int first) const { return {first, min(counted_.end, first + 32 * ranking_.words)}; }
-  __device__ IndexRange run_of(const IndexRange& tokens) const;
+  __device__ static int words_of(const IndexRange& chunk) { return (chunk.end - chunk.first + 31) / 32; }
   template <class Visit>
-  __device__ void for_each_entry(const IndexRange& tokens, const Visit& visit) const;
-  __device__ RankedEntry entry_of(int index, int id) const;
-  __device__ bool is_twin(const RankedEntry& entry, int id) const;
+  __device__ void for_each_expert(const Visit& visit) const {
+#pragma unroll 1
+    for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) visit(expert);
+  }
+  __device__ void clear_bits(const IndexRange& chunk);
+  __device__ bool is_twin(int index, int id) const;
   __device__ void mark(const IndexRange& chunk, bool reports);
-  __device__ std::uint32_t count_of(int expert, int words) const;
+  __device__ void mark_entry(const IndexRange& chunk, bool reports, int index, int id, std::uint64_t& num_dropped);
+  __device__ void report_twins(const IndexRange& chunk) const;
+  __device__ std::uint32_t count_below(int expert, int end_word) const;
+  __device__ std::uint32_t rank_of(int expert, int place) const;
   template <class F>
   __device__ void store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const;
   template <class F>
@@ -124,130 +117,130 @@ class Ranker {
   const DispatchArgs& in_;
   int num_experts_;
   const RankingArgs& ranking_;
-  const Epoch& epoch_;  // not known yet when the first ids are asked for
+  const Epoch& epoch_;  // not known yet when the first entries are asked for
   int part_;
   int parts_;
   IndexRange mine_;     // the part
   bool counts_all_;     // in one chunk
   IndexRange counted_;  // by this block
   RankingMemory memory_;
-  bool masked_;  // at first, whether this thread's rank is; then whether any is
-  int first_ids_[kHeld];
-  float first_weights_[kHeld];
+  float first_weight_ = 0.0f;  // of this thread's first entry of the part
 };
 
-// This warp's share of the entries of `tokens`: a run, a whole number of times 32.
-__device__ inline IndexRange Ranker::run_of(const IndexRange& tokens) const {
-  const int top_k = plan_.shape.top_k;
-  const int warps = g_.size() / 32;
-  const int each = ((tokens.end - tokens.first) * top_k + 32 * warps - 1) / (32 * warps) * 32;
-  const int begin = tokens.first * top_k + g_.thread() / 32 * each;
-  return {begin, min(begin + each, tokens.end * top_k)};
-}
-
-// visit(index, j) for the j-th entry of this thread; j is a constant below kHeld, and kHeld for all that follow.
-template <class Visit>
-__device__ void Ranker::for_each_entry(const IndexRange& tokens, const Visit& visit) const {
-  const IndexRange run = run_of(tokens);
-  int index = run.first + lane();
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j, index += 32)
-    if (index < run.end) visit(index, j);
-  for (; index < run.end; index += 32) visit(index, kHeld);
-}
-
-// I3: the expert of an entry. An id that comes twice in a token is found out later (is_twin).
-__device__ inline RankedEntry Ranker::entry_of(int index, int id) const {
-  RankedEntry entry{index / plan_.shape.top_k, 0};
-  entry.k = index - entry.token * plan_.shape.top_k;
-  entry.expert = masked_ ? routed_expert(plan_, id, &entry.dropped) : unmasked_expert(plan_, id);
-  return entry;
+__device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
+  const int words = words_of(chunk) * plan_.shape.experts;
+#pragma unroll 4
+  for (int i = g_.thread(); i < words; i += g_.size()) memory_.bits[i].raw = 0;
+  if (g_.thread() == 0) memory_.twins->raw = 0;
 }
 
 // Whether the token named the same expert before. Asked only in a chunk where some token did.
-__device__ inline bool Ranker::is_twin(const RankedEntry& entry, int id) const {
-  if (load_relaxed(*memory_.twins) == 0) return false;
-  for (int k = 0; k < entry.k; ++k)
-    if (id_at(entry.token * plan_.shape.top_k + k) == id) return true;
+__device__ inline bool Ranker::is_twin(int index, int id) const {
+  const int first = plan_.by_top_k.quotient(index) * plan_.shape.top_k;
+#pragma unroll 1
+  for (int before = first; before < index; ++before)
+    if (id_at(before) == id) return true;
   return false;
 }
 
-// Sets the bits of a chunk, and tells of bad and dropped entries where it `reports`. Ends with a barrier.
-__device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
-  const int experts = plan_.shape.experts;
-  const int words = (chunk.end - chunk.first + 31) / 32;
-  g_.sync();
-  for (int i = g_.thread(); i < words * experts; i += g_.size()) memory_.bits[i].raw = 0;
-  if (g_.thread() == 0) memory_.twins->raw = 0;
-  g_.sync();
-  std::uint64_t num_dropped = 0;
-  const bool held = chunk.first == counted_.first;
-  for_each_entry(chunk, [&](int index, int j) {
-    const int id = held && j < kHeld ? first_ids_[j] : id_at(index);
-    const RankedEntry entry = entry_of(index, id);
-    num_dropped += entry.dropped ? 1 : 0;
-    if (id == kBad && reports) report_bad_id(ranking_, epoch_, entry.token, entry.k, in_.ids.at(index));
-    if (entry.expert < 0) return;
-    const int place = entry.token - chunk.first;
-    const std::uint32_t bit = 1u << place % 32;
-    if ((fetch_or_relaxed(memory_.bits[place / 32 * experts + entry.expert], bit) & bit) != 0)
-      fetch_or_relaxed(*memory_.twins, 1u);
-  });
-  if (num_dropped != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped);
-  g_.sync();
-  if (!reports || load_relaxed(*memory_.twins) == 0) return;
-  for_each_entry(chunk, [&](int index, int) {
-    const int id = id_at(index);
-    const RankedEntry entry = entry_of(index, id);
-    if (entry.expert >= 0 && is_twin(entry, id)) report_bad_id(ranking_, epoch_, entry.token, entry.k, id);
-  });
+// I3: sets the bit of an entry. An id that comes twice in a token is found out later (is_twin).
+__device__ inline void Ranker::mark_entry(const IndexRange& chunk, bool reports, int index, int id,
+                                          std::uint64_t& num_dropped) {
+  const int token = plan_.by_top_k.quotient(index);
+  if (id == kBad && reports)
+    report_bad_id(ranking_, epoch_, token, index - token * plan_.shape.top_k, in_.ids.at(index));
+  bool dropped = false;
+  const int expert = routed_expert(plan_, id, &dropped);
+  num_dropped += dropped ? 1 : 0;
+  if (expert < 0) return;
+  const int place = token - chunk.first;
+  const std::uint32_t bit = 1u << place % 32;
+  if ((fetch_or_relaxed(memory_.bits[place / 32 * plan_.shape.experts + expert], bit) & bit) != 0)
+    fetch_or_relaxed(*memory_.twins, 1u);
 }
 
-// Of the chunk whose bits are set in `words` words.
-__device__ inline std::uint32_t Ranker::count_of(int expert, int words) const {
+// Sets the bits of a chunk, which are clear, and tells of bad and dropped entries where it `reports`. Ends with a
+// barrier.
+__device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
+  std::uint64_t num_dropped = 0;
+  const int end = chunk.end * plan_.shape.top_k;
+#pragma unroll 1
+  for (int first = chunk.first * plan_.shape.top_k + g_.thread(); first < end; first += kAhead * g_.size()) {
+    int ids[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) ids[j] = first + j * g_.size() < end ? id_at(first + j * g_.size()) : kNone;
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j)
+      if (ids[j] != kNone) mark_entry(chunk, reports, first + j * g_.size(), ids[j], num_dropped);
+  }
+  if (num_dropped != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped);
+  g_.sync();
+  if (reports && load_relaxed(*memory_.twins) != 0) report_twins(chunk);
+}
+
+__device__ inline void Ranker::report_twins(const IndexRange& chunk) const {
+  const int top_k = plan_.shape.top_k;
+#pragma unroll 1
+  for (int index = chunk.first * top_k + g_.thread(); index < chunk.end * top_k; index += g_.size()) {
+    const int id = id_at(index);
+    if (routed_expert(plan_, id) < 0 || !is_twin(index, id)) continue;
+    const int token = plan_.by_top_k.quotient(index);
+    report_bad_id(ranking_, epoch_, token, index - token * top_k, id);
+  }
+}
+
+// Entries that name the expert, in the first words of the chunk.
+__device__ inline std::uint32_t Ranker::count_below(int expert, int end_word) const {
   std::uint32_t count = 0;
-#pragma unroll 8
-  for (int word = 0; word < words; ++word)
+#pragma unroll 4
+  for (int word = 0; word < end_word; ++word)
     count += static_cast<std::uint32_t>(__popc(memory_.bits[word * plan_.shape.experts + expert].raw));
   return count;
 }
+__device__ inline std::uint32_t Ranker::rank_of(int expert, int place) const {
+  const std::uint32_t bits = memory_.bits[place / 32 * plan_.shape.experts + expert].raw;
+  return memory_.before[expert] + count_below(expert, place / 32) +
+         static_cast<std::uint32_t>(__popc(bits & ((1u << place % 32) - 1u)));
+}
 
 __device__ inline void Ranker::count() {
-  const int experts = plan_.shape.experts;
-  for (int expert = g_.thread(); expert < experts; expert += g_.size())
-    memory_.before[expert] = memory_.total[expert] = 0;
-  masked_ = g_.any(masked_);
+#pragma unroll 1
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
     const IndexRange chunk = chunk_at(first);
+    if (first != counted_.first) {
+      g_.sync();
+      clear_bits(chunk);
+      g_.sync();
+    }
     mark(chunk, !counts_all_ || part_ == 0);
-    for (int expert = g_.thread(); expert < experts; expert += g_.size())
-      memory_.total[expert] += count_of(expert, (chunk.end - chunk.first + 31) / 32);
+    if (part_ == 0 || !counts_all_)
+      for_each_expert([&](int expert) { memory_.total[expert] += count_below(expert, words_of(chunk)); });
   }
-  if (parts_ > 1 && !counts_all_)
-    for (int expert = g_.thread(); expert < experts; expert += g_.size())
-      ranking_.part_counts[part_ * experts + expert] = memory_.total[expert];
-  g_.sync();
 }
 
 template <class F>
 __device__ bool Ranker::learn_from_other_parts(F& fabric) {
   if (parts_ == 1 || counts_all_) return true;
+  std::uint32_t* counts = ranking_.part_counts;
+  const int experts = plan_.shape.experts;
+  for_each_expert([&](int expert) { counts[part_ * experts + expert] = memory_.total[expert]; });
+  g_.sync();
   bool ok = true;
   if (g_.thread() == 0) store_release(ranking_.part_done[part_], epoch_);
   if (g_.thread() < parts_) ok = fabric.wait_for_block(ranking_.part_done[g_.thread()], epoch_, Phase::routing);
   if (!g_.all(ok)) return false;
-  const int experts = plan_.shape.experts;
-  for (int expert = g_.thread(); expert < experts; expert += g_.size()) {
+  for_each_expert([&](int expert) {
     std::uint32_t before = 0;
     std::uint32_t total = 0;
+#pragma unroll 1
     for (int part = 0; part < parts_; ++part) {
-      const std::uint32_t count = ranking_.part_counts[part * experts + expert];
+      const std::uint32_t count = counts[part * experts + expert];
       before += part < part_ ? count : 0;
       total += count;
     }
     memory_.before[expert] = before;
     memory_.total[expert] = total;
-  }
+  });
   g_.sync();
   return true;
 }
@@ -262,29 +255,35 @@ __device__ inline void Ranker::report_bad_ids() const {
 // Tokens of the chunk that begins at `chunk_first`, whose bits are set.
 template <class F>
 __device__ void Ranker::store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const {
-  const int experts = plan_.shape.experts;
+  const int end = tokens.end * plan_.shape.top_k;
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
-  const bool held = tokens.first == mine_.first;
-  for_each_entry(tokens, [&](int index, int j) {
-    const int id = id_at(index);
-    const RankedEntry entry = entry_of(index, id);
+  const bool twins = load_relaxed(*memory_.twins) != 0;
+  int index = tokens.first * plan_.shape.top_k + g_.thread();
+  if (index >= end) return;
+  int id = id_at(index);
+  float weight = tokens.first == mine_.first ? first_weight_ : in_.weights.given(0, index);
+#pragma unroll 1
+  while (true) {
+    const int next = index + g_.size();
+    const int next_id = next < end ? id_at(next) : kNone;
+    const float next_weight = next < end ? in_.weights.given(0, next) : 0.0f;
+    const int expert = routed_expert(plan_, id);
     RoutingEntry routed{0, 0.0f};
-    if (entry.expert >= 0 && !is_twin(entry, id)) {
-      const int place = entry.token - chunk_first;
-      const BlockWord<std::uint32_t>* bits = memory_.bits + entry.expert;
-      std::uint32_t rank = memory_.before[entry.expert];
-      for (int word = 0; word < place / 32; ++word)
-        rank += static_cast<std::uint32_t>(__popc(bits[word * experts].raw));
-      rank += static_cast<std::uint32_t>(__popc(bits[place / 32 * experts].raw & ((1u << place % 32) - 1u)));
-      routed = {plan_.code.pack(entry.expert, rank),
-                held && j < kHeld ? first_weights_[j] : in_.weights.given(0, index)};
+    if (expert >= 0 && !(twins && is_twin(index, id))) {
+      const int token = plan_.by_top_k.quotient(index);
+      routed = {plan_.code.pack(expert, rank_of(expert, token - chunk_first)), weight};
       if constexpr (requires { fabric.hooked_weight(0, 0); })
-        if (!plan_.exact) routed.weight = fabric.hooked_weight(entry.token, entry.k);
+        if (!plan_.exact) routed.weight = fabric.hooked_weight(token, index - token * plan_.shape.top_k);
     }
-    const std::size_t at = table + static_cast<std::size_t>(index) * sizeof(RoutingEntry);
+#pragma unroll 1
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
-      if (!masked_ || plan_.masked[peer] == 0) fabric.store(peer, at, routed);
-  });
+      if (!plan_.is_masked(peer))
+        fabric.store(peer, table + static_cast<std::size_t>(index) * sizeof(RoutingEntry), routed);
+    if (next >= end) return;
+    index = next;
+    id = next_id;
+    weight = next_weight;
+  }
 }
 
 template <class F>
@@ -292,24 +291,26 @@ __device__ void Ranker::store_entries(F& fabric) {
   if (counted_.end - counted_.first <= 32 * ranking_.words) return store_tokens(fabric, counted_.first, mine_);
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
     const IndexRange chunk = chunk_at(first);
+    g_.sync();
+    clear_bits(chunk);
+    g_.sync();
     mark(chunk, false);
     store_tokens(fabric, chunk.first, chunk);
     g_.sync();
-    for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size())
-      memory_.before[expert] += count_of(expert, (chunk.end - chunk.first + 31) / 32);
+    for_each_expert([&](int expert) { memory_.before[expert] += count_below(expert, words_of(chunk)); });
   }
 }
 
 template <class F>
 __device__ void Ranker::store_counts(F& fabric) {
   const std::size_t counts = plan_.map.counts(epoch_, plan_.rank);
-  for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) {
-    const int owner = owner_of(plan_.shape, expert);
+  for_each_expert([&](int expert) {
+    const int owner = plan_.owner_of(expert);
     const auto local = static_cast<std::size_t>(expert - plan_.experts_of(owner).first);
-    if (plan_.masked[owner] == 0) fabric.store(owner, counts + local * sizeof(std::uint32_t), memory_.total[expert]);
-  }
+    if (!plan_.is_masked(owner)) fabric.store(owner, counts + local * sizeof(std::uint32_t), memory_.total[expert]);
+  });
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
-    if (plan_.masked[peer] == 0)
+    if (!plan_.is_masked(peer))
       fabric.store(peer, plan_.map.header(epoch_, plan_.rank), static_cast<std::uint32_t>(in_.num_tokens));
 }
 
@@ -320,13 +321,14 @@ __device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
   g_.sync();  // a fabric may put entries of other warps along with a warp's own
   // A block that ranks the whole table says so for every part that others may wait for.
   const int words = parts_ > 1 ? 1 : max(1, (in_.num_tokens + ranking_.part_tokens - 1) / ranking_.part_tokens);
+#pragma unroll 1
   for (int i = 0; i < words; ++i)
     signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, part_ + i), epoch_,
                            plan_.masked);
   if (part_ != 0) return;
   if (g_.thread() == 0) report_bad_ids();
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
-    if (peer != plan_.rank && plan_.masked[peer] == 0)
+    if (peer != plan_.rank && !plan_.is_masked(peer))
       bytes_sent[peer] += static_cast<std::size_t>(in_.num_tokens) * plan_.shape.top_k * sizeof(RoutingEntry) +
                           sizeof(RoutingHeader) +
                           static_cast<std::size_t>(plan_.experts_of(peer).count) * sizeof(std::uint32_t);

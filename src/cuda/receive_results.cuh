@@ -15,9 +15,7 @@ class ResultReceiver {
   // `block`: this team's share of the tokens; `scratch`: this warp's.
   __device__ ResultReceiver(const CombineParams& p, F& fabric, const LooseTeam& g, Epoch epoch, Block block,
                             TokenScratch& scratch)
-      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {
-    starts_.group = &first_row_;
-  }
+      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {}
 
   // One token, if all of its results are there. Waits for nothing.
   __device__ void receive_if_there() {
@@ -44,7 +42,10 @@ class ResultReceiver {
   __device__ bool receive() {
     look_up();
     if (!await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
-    reduce_token(p_.plan, fabric_, g_, starts_, p_.in, p_.out, token_, scratch_);
+    std::uint32_t first_row = 0;  // of group 0, where a shared expert's rows are
+    RowStarts starts;             // not a member: an object that points into itself lives in memory
+    starts.group = &first_row;
+    reduce_token(p_.plan, fabric_, g_, starts, p_.in, p_.out, token_, scratch_);
     token_ += step_;
     return true;
   }
@@ -57,8 +58,6 @@ class ResultReceiver {
   int step_;
   int looked_up_ = -1;
   TokenScratch& scratch_;
-  std::uint32_t first_row_ = 0;  // of group 0, where a shared expert's rows are
-  RowStarts starts_;
 };
 
 }  // namespace ferry::cuda

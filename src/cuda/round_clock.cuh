@@ -23,8 +23,9 @@ __device__ inline RoundStart read_round(const TeamGroup& all, const DeviceState&
   return shared;
 }
 
-// By one thread of every block, after the block's threads have read the epoch.
-__device__ inline void say_started(DeviceState& state) { fetch_add_ordered(state.started, std::uint64_t{1}); }
+// By one thread of every block, behind a barrier that follows read_round: then the epoch was read, and no fence, which
+// would hold the block up, has to say so.
+__device__ inline void say_started(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 
 // By one thread of the first block. False: a block did not start, which a resident one does.
 template <class F>

@@ -27,20 +27,19 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value, std::uint32_t& t
 template <Fabric F>
 __device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Epoch epoch, const RowStarts& starts) {
   const int experts = plan.local_experts();
-  const int ranks = plan.shape.ranks;
-  const int warps = g.size() / 32;
   const int lane = g.thread() % 32;
-  const int first = g.thread() / 32;
   bool ok = true;
-  for (int source = first + lane * warps; source < ranks && ok; source += 32 * warps)
-    ok = plan.masked[source] != 0 ||
-         fabric.wait_alone(plan.map.routed(source), epoch, {Operation::dispatch, Phase::routing, source, -1});
-  __syncwarp();
-  for (int source = first; source < ranks; source += warps) {
-    const bool masked = plan.masked[source] != 0;
+#pragma unroll 1
+  for (int source = g.thread() / 32; source < plan.shape.ranks; source += g.size() / 32) {
+    const bool masked = plan.is_masked(source);
+    if (lane == 0 && !masked)
+      ok = ok &&
+           fabric.wait_alone(plan.map.routed(source), epoch, {Operation::dispatch, Phase::routing, source, -1});
+    __syncwarp();
     const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)));
     const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
     if (lane == 0) starts.tokens[source] = masked ? 0 : header->num_tokens;
+#pragma unroll 2
     for (int i = lane; i < experts; i += 32) starts.of_source[source * experts + i] = masked ? 0 : counts[i];
   }
   return g.all(ok);
@@ -52,12 +51,15 @@ __device__ inline void find_row_starts(const TeamGroup& g, const Plan& plan, int
   const int groups = plan.groups();
   if (g.thread() == g.size() - 1) {
     std::uint32_t most = 0;
+#pragma unroll 1
     for (int source = 0; source < plan.shape.ranks; ++source) most = max(most, starts.tokens[source]);
     starts.tokens[plan.shape.ranks] = most;
   }
+#pragma unroll 1
   for (int group = g.thread(); group < groups; group += g.size()) {
     const int local = group - plan.shared_groups;
     std::uint32_t rows = local < 0 ? static_cast<std::uint32_t>(shared_rows) : 0;
+#pragma unroll 1
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
       const std::uint32_t count = starts.of_source[source * experts + local];
       starts.of_source[source * experts + local] = rows;
@@ -69,6 +71,7 @@ __device__ inline void find_row_starts(const TeamGroup& g, const Plan& plan, int
   if (g.thread() < 32) {
     std::uint32_t row = 0;
     std::uint32_t tile = 0;
+#pragma unroll 1
     for (int first = 0; first < groups; first += 32) {
       const int group = first + g.thread();
       const std::uint32_t filled = group < groups ? starts.filled[group] : 0;

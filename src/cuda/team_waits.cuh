@@ -42,7 +42,7 @@ class TeamWaits {
   // I2: the part of a source's table that has this token's entries; await_routing saw the first part.
   template <class G>
   __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, int source, int token) {
-    const int part = token / self().links().part_tokens;
+    const int part = self().links().by_part_tokens.quotient(token);
     return part == 0 ||
            wait_at_least(g, plan.map.routed(source, part), epoch, {Operation::dispatch, Phase::routing, source, token});
   }

@@ -49,7 +49,7 @@ __device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, con
   }
   if (k == 0) found.count = __popc(local_lanes);
   if (g.is_first_warp()) {
-    const unsigned namers = first_namers(k, expert < 0 ? -1 : owner_of(plan.shape, expert));
+    const unsigned namers = first_namers(k, expert < 0 ? -1 : plan.owner_of(expert));
     const bool smaller = (namers >> k & 1u) != 0 && expert < mine.first;
     const int slot = __popc(__ballot_sync(kAllLanes, smaller));
     const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
@@ -62,7 +62,7 @@ __device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, con
 
 __device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entries, int lane) {
   const int expert = lane < plan.shape.top_k ? plan.code.expert(entries[lane].code) : -1;
-  return expert < 0 ? -1 : owner_of(plan.shape, expert);
+  return expert < 0 ? -1 : plan.owner_of(expert);
 }
 
 __device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int token,
@@ -73,7 +73,7 @@ __device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, c
     const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;
     const std::int64_t entry = static_cast<std::int64_t>(token) * plan.shape.top_k + k;
     const int expert = k < plan.shape.top_k ? routed_expert(plan, in.ids.at(entry)) : -1;
-    const int named = expert < 0 ? -1 : owner_of(plan.shape, expert);
+    const int named = expert < 0 ? -1 : plan.owner_of(expert);
     const int owner = shared && named == plan.rank ? -1 : named;  // the own rank comes first, once
     const unsigned namers = first_namers(k, owner);
     const int before = shared ? 1 : 0;

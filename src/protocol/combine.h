@@ -148,7 +148,7 @@ FERRY_HD void find_results(const G& g, const Plan& plan, const RoutingEntry* ent
       if (expert < 0) continue;
       results.index[count] = k;
       results.k[count] = k;
-      results.rank[count++] = owner_of(plan.shape, expert);
+      results.rank[count++] = plan.owner_of(expert);
     }
     results.count = count;
   }
@@ -237,7 +237,7 @@ FERRY_HD bool drain_results(const Plan& plan, F& fabric, const G& g, Epoch epoch
     if (g.thread() == 0) {
       int kept = 0;
       for (int i = 0; i < results.count; ++i) {
-        if (plan.masked[results.rank[i]] != 0) continue;
+        if (plan.is_masked(results.rank[i])) continue;
         results.index[kept] = results.index[i];
         results.rank[kept++] = results.rank[i];
       }

@@ -69,7 +69,7 @@ FERRY_HD void publish_routing(const Plan& plan, F& fabric, const G& g, int num_t
   g.sync();
   for (int step = 1; step <= plan.shape.ranks; ++step) {
     const int peer = (plan.rank + step) % plan.shape.ranks;  // itself last, and not all ranks the same one first
-    if (plan.masked[peer] != 0) continue;
+    if (plan.is_masked(peer)) continue;
     const ExpertRange experts = plan.experts_of(peer);
     const std::size_t count_bytes = static_cast<std::size_t>(experts.count) * sizeof(std::uint32_t);
     const std::size_t counts =
@@ -95,7 +95,7 @@ FERRY_HD void find_destinations(const G& g, const Plan& plan, const DispatchArgs
     for (int k = 0; k < plan.shape.top_k; ++k) {
       const int expert = routed_expert(plan, in.ids.at(static_cast<std::int64_t>(token) * plan.shape.top_k + k));
       if (expert < 0) continue;
-      const int owner = owner_of(plan.shape, expert);
+      const int owner = plan.owner_of(expert);
       bool seen = false;
       for (int i = 0; i < count; ++i) seen = seen || to.rank[i] == owner;
       if (!seen) to.rank[count++] = owner;
@@ -168,7 +168,7 @@ void find_row_starts(const Plan& plan, const F& fabric, Epoch epoch, int shared_
     if (local < 0) row += static_cast<std::uint32_t>(shared_rows);
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
       starts.of_source[source * experts + local] = row;
-      if (plan.masked[source] != 0) continue;
+      if (plan.is_masked(source)) continue;
       row += reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)))[local];
     }
     starts.group[group] = first;

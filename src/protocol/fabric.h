@@ -92,7 +92,7 @@ FERRY_HD void signal_each_after_puts(F& fabric, const G& g, int ranks, std::size
     fabric.signal_each_after_puts(g, ranks, word, value, skipped);
   } else {
     for (int peer = 0; peer < ranks; ++peer)
-      if (skipped[peer] == 0) fabric.signal_after_puts(g, peer, word, value);
+      if (skipped == nullptr || skipped[peer] == 0) fabric.signal_after_puts(g, peer, word, value);
   }
 }
 

@@ -6,7 +6,7 @@ namespace ferry {
 
 Plan make_plan(const Shape& shape, const ExchangeOptions& options, const HeapMap& map, int rank) {
   Plan plan;
-  plan.shape = protocol_shape(shape, options, rank);
+  plan.set_shape(protocol_shape(shape, options, rank));
   plan.map = map;
   plan.code = {id_bits(plan.shape.experts)};
   plan.rank = options.skip_a2a ? 0 : rank;

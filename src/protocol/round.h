@@ -9,6 +9,8 @@
 #include "ferry/shape.h"
 #include "ferry/token_format.h"
 #include "protocol/fabric.h"
+#include "shared/divider.h"
+#include "shared/expert_split.h"
 #include "shared/heap_map.h"
 #include "shared/routing.h"
 #include "shared/row_sum.h"
@@ -18,6 +20,9 @@ namespace ferry {
 
 struct Plan {
   Shape shape;  // as the protocol sees it: one rank, and its experts only, in skip_a2a mode
+  ExpertSplit split;
+  Divider by_ranks;
+  Divider by_top_k;
   HeapMap map;
   EntryCode code;
   int rank = 0;     // in `shape`
@@ -25,10 +30,19 @@ struct Plan {
   bool exact = false;
   int shared_groups = 0;  // 1 with a fused shared expert
   int alignment = 1;
-  const std::uint8_t* masked = nullptr;  // [ranks]: 1 for ranks that take no part; latched per round
+  const std::uint8_t* masked = nullptr;  // [ranks]: 1 for ranks that take no part; latched per round. Null: all do
 
-  FERRY_HD ExpertRange experts_of(int of) const { return {first_expert(shape, of), num_local_experts(shape, of)}; }
-  FERRY_HD int local_experts() const { return num_local_experts(shape, rank); }
+  // With what follows from it alone.
+  void set_shape(const Shape& of) {
+    shape = of;
+    split = ExpertSplit(of);
+    by_ranks = Divider(of.ranks);
+    by_top_k = Divider(of.top_k);
+  }
+  FERRY_HD bool is_masked(int peer) const { return masked != nullptr && masked[peer] != 0; }
+  FERRY_HD int owner_of(int expert) const { return split.owner_of(expert); }
+  FERRY_HD ExpertRange experts_of(int of) const { return split.experts_of(of); }
+  FERRY_HD int local_experts() const { return experts_of(rank).count; }
   FERRY_HD int groups() const { return local_experts() + shared_groups; }
 };
 
@@ -125,15 +139,20 @@ struct TokenAt {
   int token;
 };
 struct TokenSequence {
-  int ranks;
+  const Divider& by_ranks;
   int first_source;
   int length;  // places in the sequence; those past the tokens of a source are empty
 
+  // `first`: a rank, or the number of ranks for the first one.
   FERRY_HD TokenSequence(const Plan& plan, const RowStarts& starts, int first)
-      : ranks(plan.shape.ranks),
-        first_source(first % plan.shape.ranks),
+      : by_ranks(plan.by_ranks),
+        first_source(first),
         length(plan.shape.ranks * static_cast<int>(starts.tokens[plan.shape.ranks])) {}
-  FERRY_HD TokenAt at(int place) const { return {(first_source + place % ranks) % ranks, place / ranks}; }
+  FERRY_HD TokenAt at(int place) const {
+    const int token = by_ranks.quotient(place);
+    const int source = first_source + place - token * by_ranks.divisor();
+    return {source < by_ranks.divisor() ? source : source - by_ranks.divisor(), token};
+  }
 };
 
 // routed_expert where no rank is masked.
@@ -147,7 +166,7 @@ FERRY_HD inline int unmasked_expert(const Plan& plan, std::int64_t id) {
 // table and messages agree.
 FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropped = nullptr) {
   const int expert = unmasked_expert(plan, id);
-  if (expert < 0 || plan.masked[owner_of(plan.shape, expert)] == 0) return expert;
+  if (expert < 0 || !plan.is_masked(plan.owner_of(expert))) return expert;
   if (dropped != nullptr) *dropped = true;
   return -1;
 }
@@ -219,7 +238,7 @@ FERRY_HD inline void list_named_ranks(const Plan& plan, const RoutingEntry* entr
   for (int k = 0; k < plan.shape.top_k; ++k) {
     const int expert = plan.code.expert(entries[k].code);
     if (expert < 0) continue;
-    const int owner = owner_of(plan.shape, expert);
+    const int owner = plan.owner_of(expert);
     int at = named.count;
     while (at > 0 && named.rank[at - 1] > owner) --at;
     if (at > 0 && named.rank[at - 1] == owner) continue;
@@ -249,7 +268,7 @@ FERRY_HD const RoutingEntry* entries_of(const Plan& plan, const F& fabric, Epoch
 }
 template <Fabric F>
 FERRY_HD int tokens_of(const Plan& plan, const F& fabric, Epoch epoch, int source) {
-  if (plan.masked[source] != 0) return 0;
+  if (plan.is_masked(source)) return 0;
   const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
   return static_cast<int>(header->num_tokens);
 }

@@ -38,7 +38,7 @@ static_assert(Fabric<WatchedWaits>);
 // I1, I13: the first two rounds wait for nothing, as no earlier one used their buffers.
 TEST(AwaitBuffers, WaitsForEveryRankFromTheThirdRoundOn) {
   Plan plan;
-  plan.shape = kShape;
+  plan.set_shape(kShape);
   plan.map = make_heap_map(kShape, ExchangeOptions{}, 0, false);
   std::uint8_t masked[] = {0, 0, 0};
   plan.masked = masked;

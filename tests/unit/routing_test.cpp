@@ -60,7 +60,7 @@ struct Rank {
     heap.shape = shape;
     heap.max_local = max_local_experts(shape);
     heap.message = 16;
-    plan.shape = shape;
+    plan.set_shape(shape);
     plan.map = HeapMap(heap);
     plan.code = {id_bits(shape.experts)};
     plan.rank = rank;

@@ -22,6 +22,22 @@
 
 namespace ferry::cuda {
 
+// Sets a word at any rank, some time.
+class NvshmemSignal {
+ public:
+  __device__ explicit NvshmemSignal(const PeerLinks& links) : links_(links) {}
+  __device__ void operator()(int peer, std::size_t word, Epoch value) const {
+    if (links_.heap[peer] != nullptr)
+      PeerSignal{links_}(peer, word, value);
+    else
+      nvshmemx_signal_op(reinterpret_cast<std::uint64_t*>(links_.heap[links_.rank] + word), value, NVSHMEM_SIGNAL_SET,
+                         peer);
+  }
+
+ private:
+  const PeerLinks& links_;
+};
+
 class NvshmemFabric : public TeamWaits<NvshmemFabric> {
  public:
   using Group = TeamGroup;
@@ -30,7 +46,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
 
   // links.heap: where this device can store to a rank's memory, null for ranks of other nodes. Rank r is PE r.
   __device__ NvshmemFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
-      : links_(links), plan_(plan), waits_(links), buffer_bytes_(buffer_bytes) {}
+      : links_(links), plan_(plan), buffer_bytes_(buffer_bytes) {}
   // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
   __device__ void use_rings(std::byte* rings, const TeamGroup& team) {
     ring_ = rings + static_cast<std::size_t>(team.team()) * kRing * buffer_bytes_;
@@ -71,7 +87,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
     put_table();
     g.sync();
     for (int peer = g.thread(); peer < ranks; peer += g.size()) {
-      if (skipped[peer] != 0) continue;
+      if (skipped != nullptr && skipped[peer] != 0) continue;
       if (is_near(peer))
         store_release(word_at(peer, word), value);
       else
@@ -79,7 +95,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
     }
   }
   __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
-    if (g.thread() == 0) signal(peer, word, value);
+    if (g.thread() == 0) NvshmemSignal{links_}(peer, word, value);
   }
   __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
                                   std::size_t bytes, std::size_t word, Epoch value) {
@@ -145,15 +161,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
   __device__ std::uint64_t* signal_at(std::size_t word) const { return reinterpret_cast<std::uint64_t*>(local(word)); }
   template <Scope S>
   __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
-    return waits_.wait(watched, target, site,
-                       [this](int peer, std::size_t word, Epoch value) { signal(peer, word, value); });
-  }
-  // A word at any rank, some time.
-  __device__ void signal(int peer, std::size_t word, Epoch value) const {
-    if (is_near(peer))
-      store_release(word_at(peer, word), value);
-    else
-      nvshmemx_signal_op(signal_at(word), value, NVSHMEM_SIGNAL_SET, peer);
+    return DeviceWaits<NvshmemSignal>::wait(links_, watched, target, site);
   }
   __device__ void fence_and_signal(int peer, std::size_t word, Epoch value) const {
     nvshmem_fence();
@@ -177,7 +185,6 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
 
   const PeerLinks& links_;
   const Plan& plan_;
-  DeviceWaits waits_;
   bool reaches_directly_ = false;
   std::byte* ring_ = nullptr;
   std::size_t buffer_bytes_;
@@ -199,7 +206,7 @@ __device__ inline void NvshmemFabric::put_table() {
   __syncwarp();
   std::byte* from = local(plan_.map.begin(HeapMap::kTables) + first * sizeof(RoutingEntry));
   for (int peer = 0; peer < links_.size; ++peer)
-    if (!is_near(peer) && plan_.masked[peer] == 0)
+    if (!is_near(peer) && !plan_.is_masked(peer))
       nvshmemx_putmem_nbi_warp(from, from, (end - first) * sizeof(RoutingEntry), peer);
 }
 
