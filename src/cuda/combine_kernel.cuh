@@ -44,10 +44,10 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   extern __shared__ __align__(128) std::byte memory[];
   const TeamGroup all;
   auto& shared = *reinterpret_cast<CombineMemory*>(memory);
-  for (int i = all.thread(); i < kMostTeams * kMaxRanksPerNode; i += all.size()) shared.bytes_sent[0][i] = 0;
+  clear_counts(all, p.plan, shared.bytes_sent);
   ptx::wait_for_earlier_kernels();
   DeviceState& state = *p.links.state;
-  const RoundStart round = read_round(all, state, false, shared.round);
+  const RoundStart round = share_round(all, read_round(all, state, false), shared.round);
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.direct) fabric.reach_directly();

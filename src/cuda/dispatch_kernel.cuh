@@ -27,11 +27,12 @@ struct DispatchBlock {
   const TeamGroup& all;
   DispatchMemory& shared;
   std::byte* memory;  // the role's part
+  RoundStart seen;    // of one thread
   Epoch epoch = 0;    // from begin() on
 
   // All threads. False: an earlier call failed.
   __device__ bool begin() {
-    const RoundStart round = read_round(all, *p.links.state, p.sends, shared.round);
+    const RoundStart round = share_round(all, seen, shared.round);
     if (p.sends && all.thread() == 0) say_started(*p.links.state);
     epoch = round.epoch;
     return !round.broken;
@@ -39,13 +40,13 @@ struct DispatchBlock {
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ bool ranks() const { return index() < p.roles.rankers; }
   __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
-  __device__ bool receives() const { return p.receives && (!sends() || p.roles.senders_receive); }
-  // Blocks with nothing else to do come first, then those that rank, then those that send.
+  __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.rankers_receive); }
+  // Blocks with nothing else to do come first.
   __device__ Block among_receivers() const {
     const int busy = p.roles.rankers + p.roles.senders;
     const int idle = static_cast<int>(gridDim.x) - busy;
-    const int count = idle + p.roles.rankers + (p.roles.senders_receive ? p.roles.senders : 0);
-    return {index() < busy ? idle + index() : index() - busy, count};
+    const int count = idle + (p.roles.rankers_receive ? p.roles.rankers : 0);
+    return {ranks() ? idle + index() : index() - busy, count};
   }
 };
 
@@ -62,12 +63,14 @@ __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory
 
 template <Fabric F>
 __device__ bool rank_part(DispatchBlock& b, F& fabric) {
-  Ranker ranker(b.all, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
-  if (!b.begin()) return false;
-  ranker.count();
-  if (!ranker.learn_from_other_parts(fabric)) return false;
-  ranker.publish(fabric, b.shared.bytes[0]);
-  return true;
+  const TeamGroup team(ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts));
+  if (team.team() != 0) return b.all.all(b.begin());
+  Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
+  bool ok = b.begin();
+  if (ok) ranker.count();
+  ok = ok && ranker.learn_from_other_parts(fabric);
+  if (ok) ranker.publish(fabric, b.shared.bytes[0]);
+  return b.all.all(ok);
 }
 
 template <TokenFormat Fmt, Fabric F>
@@ -99,8 +102,12 @@ template <TokenFormat Fmt, Fabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
-  if (!await_counts(b.all, p.plan, fabric, b.epoch, starts)) return false;
-  find_row_starts(b.all, p.plan, p.in.shared_end - p.in.shared_begin, starts);
+  // The first turn is a rehearsal: it finds nothing, but while counts are on their way its lines come close.
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {
+    if (turn == 1 && !await_counts(b.all, p.plan, fabric, b.epoch, starts)) return false;
+    find_row_starts(b.all, p.plan, p.in.shared_end - p.in.shared_begin, starts);
+  }
   const LooseTeam team(p.roles.receive_team_threads);
   const Block block = b.among_receivers();
   const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
@@ -134,11 +141,11 @@ __global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_cons
   extern __shared__ __align__(128) std::byte memory[];
   const TeamGroup all;
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
-  for (int i = all.thread(); i < kMostTeams * kMaxRanksPerNode; i += all.size())
-    shared.messages[0][i] = shared.bytes[0][i] = 0;
+  clear_counts(all, p.plan, shared.messages);
+  clear_counts(all, p.plan, shared.bytes);
   ptx::wait_for_earlier_kernels();
   F fabric(p.links, p.plan, p.plan.map.message_bytes());
-  DispatchBlock block{p, all, shared, memory + kDispatchSharedBytes};
+  DispatchBlock block{p, all, shared, memory + kDispatchSharedBytes, read_round(all, *p.links.state, p.sends)};
   play_roles<Fmt>(block, fabric);
   all.sync();
   if (!block.ranks() && !block.sends()) return;

@@ -45,7 +45,14 @@ struct IndexRange {
   int end;
 };
 
-// One block's work on its part. In every phase a thread has the same experts, and entries a block's width apart.
+// Threads of a block that rank: each of a few has more to do, but many hinder each other in what all do alike.
+__device__ inline int ranking_threads(int entries, int experts) {
+  constexpr int kFew = 128;
+  return entries <= kFew && experts <= 8 * kFew ? kFew : kThreads;
+}
+
+// One block's work on its part. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
+// jumped over are what it costs. In every phase a thread has the same experts, and entries a block's width apart.
 class Ranker {
  public:
   // Asks for the first entries and clears shared memory, while the round has not begun yet: a barrier must follow.
@@ -64,7 +71,9 @@ class Ranker {
         counts_all_(in.num_tokens <= 32 * ranking.words),
         counted_(counts_all_ ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, ranking.words, plan.shape.experts) {
+    const int counted = counted_.first * plan.shape.top_k + g.thread();
     const int stored = mine_.first * plan.shape.top_k + g.thread();
+    if (counted < counted_.end * plan.shape.top_k) first_id_ = id_at(counted);
     if (stored < mine_.end * plan.shape.top_k) first_weight_ = in.weights.given(0, stored);
     for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
     clear_bits(chunk_at(counted_.first));
@@ -83,8 +92,7 @@ class Ranker {
 
  private:
   static constexpr int kNone = -1;
-  static constexpr int kBad = -2;   // an id out of range
-  static constexpr int kAhead = 4;  // ids on their way to a thread
+  static constexpr int kBad = -2;  // an id out of range
 
   __device__ int id_at(int index) const {
     const std::int64_t id = in_.ids.at(index);
@@ -102,6 +110,7 @@ class Ranker {
   __device__ bool is_twin(int index, int id) const;
   __device__ void mark(const IndexRange& chunk, bool reports);
   __device__ void mark_entry(const IndexRange& chunk, bool reports, int index, int id, std::uint64_t& num_dropped);
+  __device__ void set_bits_again(const IndexRange& chunk);
   __device__ void report_twins(const IndexRange& chunk) const;
   __device__ std::uint32_t count_below(int expert, int end_word) const;
   __device__ std::uint32_t rank_of(int expert, int place) const;
@@ -124,12 +133,13 @@ class Ranker {
   bool counts_all_;     // in one chunk
   IndexRange counted_;  // by this block
   RankingMemory memory_;
-  float first_weight_ = 0.0f;  // of this thread's first entry of the part
+  int first_id_ = kNone;       // of this thread's first entry that it counts
+  float first_weight_ = 0.0f;  // and of its first of the part
 };
 
 __device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
   const int words = words_of(chunk) * plan_.shape.experts;
-#pragma unroll 4
+#pragma unroll 1
   for (int i = g_.thread(); i < words; i += g_.size()) memory_.bits[i].raw = 0;
   if (g_.thread() == 0) memory_.twins->raw = 0;
 }
@@ -164,18 +174,27 @@ __device__ inline void Ranker::mark_entry(const IndexRange& chunk, bool reports,
 __device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
   std::uint64_t num_dropped = 0;
   const int end = chunk.end * plan_.shape.top_k;
+  const int begin = chunk.first * plan_.shape.top_k + g_.thread();
+  int id = chunk.first == counted_.first ? first_id_ : begin < end ? id_at(begin) : kNone;
+  int ahead = begin + g_.size() < end ? id_at(begin + g_.size()) : kNone;
 #pragma unroll 1
-  for (int first = chunk.first * plan_.shape.top_k + g_.thread(); first < end; first += kAhead * g_.size()) {
-    int ids[kAhead];
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) ids[j] = first + j * g_.size() < end ? id_at(first + j * g_.size()) : kNone;
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j)
-      if (ids[j] != kNone) mark_entry(chunk, reports, first + j * g_.size(), ids[j], num_dropped);
+  for (int index = begin; index < end; index += g_.size()) {
+    const int next = index + 2 * g_.size();
+    const int after = next < end ? id_at(next) : kNone;
+    if (id != kNone) mark_entry(chunk, reports, index, id, num_dropped);
+    id = ahead;
+    ahead = after;
   }
   if (num_dropped != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped);
   g_.sync();
   if (reports && load_relaxed(*memory_.twins) != 0) report_twins(chunk);
+}
+
+__device__ inline void Ranker::set_bits_again(const IndexRange& chunk) {
+  g_.sync();
+  clear_bits(chunk);
+  g_.sync();
+  mark(chunk, false);
 }
 
 __device__ inline void Ranker::report_twins(const IndexRange& chunk) const {
@@ -192,7 +211,7 @@ __device__ inline void Ranker::report_twins(const IndexRange& chunk) const {
 // Entries that name the expert, in the first words of the chunk.
 __device__ inline std::uint32_t Ranker::count_below(int expert, int end_word) const {
   std::uint32_t count = 0;
-#pragma unroll 4
+#pragma unroll 1
   for (int word = 0; word < end_word; ++word)
     count += static_cast<std::uint32_t>(__popc(memory_.bits[word * plan_.shape.experts + expert].raw));
   return count;
@@ -291,10 +310,7 @@ __device__ void Ranker::store_entries(F& fabric) {
   if (counted_.end - counted_.first <= 32 * ranking_.words) return store_tokens(fabric, counted_.first, mine_);
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
     const IndexRange chunk = chunk_at(first);
-    g_.sync();
-    clear_bits(chunk);
-    g_.sync();
-    mark(chunk, false);
+    set_bits_again(chunk);
     store_tokens(fabric, chunk.first, chunk);
     g_.sync();
     for_each_expert([&](int expert) { memory_.before[expert] += count_below(expert, words_of(chunk)); });

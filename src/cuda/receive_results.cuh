@@ -21,13 +21,14 @@ class ResultReceiver {
   __device__ void receive_if_there() {
     look_up();
     const auto word = [&](int i) { return p_.plan.map.result_arrived(token_, scratch_.results.index[i]); };
-    if (token_ < p_.num_tokens && fabric_.are_there(g_, scratch_.results.count, word, epoch_)) receive();
+    if (token_ < p_.num_tokens && fabric_.are_there(g_, scratch_.results.count, word, epoch_)) receive(false);
   }
   // All that are left. False: a rank did not come.
   __device__ bool receive_rest() {
-    bool ok = true;
-    while (ok && token_ < p_.num_tokens) ok = receive();
-    return ok;
+    bool rehearses = p_.roles.direct && p_.out.epilogue == nullptr && !p_.out.unreduced;
+    for (; token_ < p_.num_tokens; rehearses = false)
+      if (!receive(rehearses)) return false;
+    return true;
   }
 
  private:
@@ -39,14 +40,21 @@ class ResultReceiver {
     find_results(g_, p_.plan, table + static_cast<std::size_t>(token_) * p_.plan.shape.top_k, scratch_.results,
                  scratch_.named);
   }
-  __device__ bool receive() {
+  // A rehearsal waits for nothing, sums what lies in the slots and stores no sum. While results are on their way, it
+  // brings the lines that will sum them, and the addresses of the slots, close to the multiprocessor.
+  __device__ bool receive(bool rehearses) {
     look_up();
-    if (!await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
+    if (!rehearses && !await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
+    CombineOut out = p_.out;
+    if (rehearses) {
+      out.tokens = nullptr;
+      out.token_bytes = 0;
+    }
     std::uint32_t first_row = 0;  // of group 0, where a shared expert's rows are
     RowStarts starts;             // not a member: an object that points into itself lives in memory
     starts.group = &first_row;
-    reduce_token(p_.plan, fabric_, g_, starts, p_.in, p_.out, token_, scratch_);
-    token_ += step_;
+    reduce_token(p_.plan, fabric_, g_, starts, p_.in, out, token_, scratch_);
+    if (!rehearses) token_ += step_;
     return true;
   }
 

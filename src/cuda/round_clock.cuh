@@ -10,20 +10,24 @@ namespace ferry::cuda {
 
 // What a block learns when it begins.
 struct RoundStart {
-  Epoch epoch;  // in a dispatch that sends, the round that begins; else the one that is open
-  bool broken;  // an earlier call failed: nothing may be done
+  Epoch epoch = 0;      // in a dispatch that sends, the round that begins; else the one that is open
+  bool broken = false;  // an earlier call failed: nothing may be done
 };
 
 // By one thread, for the block: the words are one cache line for the whole device, and thousands of warps that ask for
 // it one after the other take microseconds.
-__device__ inline RoundStart read_round(const TeamGroup& all, const DeviceState& state, bool begins,
-                                        RoundStart& shared) {
-  if (all.thread() == 0) shared = {load_relaxed(state.dispatched) + (begins ? 1 : 0), load_relaxed(state.failed) != 0};
+__device__ inline RoundStart read_round(const TeamGroup& all, const DeviceState& state, bool begins) {
+  if (all.thread() != 0) return {};
+  return {load_relaxed(state.dispatched) + (begins ? 1 : 0), load_relaxed(state.failed) != 0};
+}
+// Then all threads know. Apart, so that other work can come between.
+__device__ inline RoundStart share_round(const TeamGroup& all, const RoundStart& seen, RoundStart& shared) {
+  if (all.thread() == 0) shared = seen;
   all.sync();
   return shared;
 }
 
-// By one thread of every block, behind a barrier that follows read_round: then the epoch was read, and no fence, which
+// By one thread of every block, behind the barrier of share_round: then the epoch was read, and no fence, which
 // would hold the block up, has to say so.
 __device__ inline void say_started(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 
@@ -39,6 +43,13 @@ __device__ bool move_on(DeviceState& state, F& fabric, Epoch epoch) {
   fetch_add_relaxed(state.dispatches, std::uint64_t{1});
   store_release(state.dispatched, epoch);
   return true;
+}
+
+// What the teams of a block count by rank. A barrier must follow.
+__device__ inline void clear_counts(const TeamGroup& all, const Plan& plan,
+                                    std::uint64_t (*of_team)[kMaxRanksPerNode]) {
+  for (int i = all.thread(); i < kMostTeams * plan.shape.ranks; i += all.size())
+    of_team[i % kMostTeams][i / kMostTeams] = 0;
 }
 
 // What the teams of a block counted by rank, to the exchange's.

@@ -21,15 +21,16 @@ struct KeptToken {
 
 __device__ inline KeptToken load_kept(const Plan& plan, const KeptRows& kept, const TokenSequence& tokens, int place) {
   KeptToken token;
-  if (place >= tokens.length) return token;
+  if (place >= plan.shape.ranks * plan.shape.max_tokens) return token;
   token.at = tokens.at(place);
-  if (token.at.token >= static_cast<int>(kept.tokens[token.at.source])) return token;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::size_t index =
       static_cast<std::size_t>(token.at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
       static_cast<std::size_t>(token.at.token);
   if (lane < plan.shape.top_k) token.row = kept.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
   token.slot = kept.slots[index];
+  // Asked last: what is kept of a token that did not come is old, and no load waits for another.
+  if (token.at.token >= static_cast<int>(kept.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
 }
 

@@ -119,6 +119,7 @@ struct EightColumns<false> {
 };
 
 __device__ inline void store_eight(const RowSink& sink, int column, const float (&sum)[8]) {
+  if (sink.data == nullptr && sink.epilogue == nullptr) return;  // a rehearsal (receive_results.cuh)
   if (sink.epilogue != nullptr) {
     const float values[8] = {sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};  // registers stay so
     return sink.epilogue(sink.context, sink.token, column, values, 8);
@@ -141,15 +142,18 @@ struct SumPlaces {
   int column[kVectors];
   float sum[kVectors][8] = {};
 
+  // The first `count` of kRows rows, whose loads are on their way together. Where there are fewer, the last one is
+  // loaded again: a load that waits for a branch costs more.
   template <int kRows>
-  __device__ void add(const SumRow* rows) {
+  __device__ void add(const SumRow* rows, int count) {
     EightColumns<kWide> loaded[kRows][kVectors];
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) loaded[i][v].load(rows[i], column[v]);
+      for (int v = 0; v < kVectors; ++v) loaded[i][v].load(rows[min(i, count - 1)], column[v]);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
+      if (i >= count) continue;
       const float weight = rows[i].weight;
       const bool wide = rows[i].wide;
 #pragma unroll
@@ -167,9 +171,14 @@ __device__ void sum_places(const SumRow* rows, int count, int first_column, int 
   SumPlaces<kWide, kVectors> places;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) places.column[v] = min(first_column + v * stride, hidden - 8);
-  int i = 0;
-  for (; i + 2 <= count; i += 2) places.template add<2>(rows + i);
-  if (i < count) places.template add<1>(rows + i);
+  if constexpr (kVectors > 2 || kWide) {
+    int i = 0;
+    for (; i + 2 <= count; i += 2) places.template add<2>(rows + i, 2);
+    if (i < count) places.template add<1>(rows + i, 1);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < count; i += 4) places.template add<4>(rows + i, count - i);
+  }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
     if (first_column + v * stride < hidden) store_eight(sink, first_column + v * stride, places.sum[v]);

@@ -11,12 +11,12 @@ inline constexpr int kThreads = 512;   // of a block
 inline constexpr int kMostTeams = 16;  // of a block
 inline constexpr int kLeastTeamThreads = kThreads / kMostTeams;
 
-// Blocks of a dispatch: the first `rankers` rank the routing, the next `senders` send. All but the senders lay arrivals
-// out, and the senders too, once they have sent, where `senders_receive`.
+// Blocks of a dispatch: the first `rankers` rank the routing, the next `senders` send. The others lay arrivals out, and
+// the rankers too, once they have ranked, where `rankers_receive`.
 struct DispatchRoles {
   int rankers = 0;
   int senders = 0;
-  bool senders_receive = false;
+  bool rankers_receive = false;
   int send_team_threads = kThreads;
   int receive_team_threads = kThreads;
   int receive_teams = 0;  // that share the arrivals
@@ -45,8 +45,9 @@ using CombinePolicy = LaunchPolicy<CombineRoles>;
 
 inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.rankers << " rank, " << p.roles.senders << " send in teams of "
-             << p.roles.send_team_threads << (p.roles.senders_receive ? " and then" : ", the others") << " receive in "
-             << p.roles.receive_teams << " teams of " << p.roles.receive_team_threads;
+             << p.roles.send_team_threads << ", the others"
+             << (p.roles.rankers_receive ? " and then those that rank" : "") << " receive in " << p.roles.receive_teams
+             << " teams of " << p.roles.receive_team_threads;
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.senders << " send in teams of " << p.roles.send_team_threads
@@ -109,7 +110,8 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   const int busy = roles.rankers + roles.senders;
   const int receivers = work.receives ? std::min(most - busy, std::max(work.arrivals, kLeastReceivers)) : 0;
   policy.blocks = busy + receivers;
-  const int all_receivers = receivers + (work.receives ? roles.rankers : 0);
+  roles.rankers_receive = work.receives && receivers < 8 * roles.rankers;
+  const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);
   const int places = work.ranks * std::max(work.num_tokens, 1);
   roles.receive_team_threads = team_threads_for(std::max(1, all_receivers), places);
   roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, work.ranks, places);

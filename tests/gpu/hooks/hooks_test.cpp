@@ -50,6 +50,7 @@ class GpuHooks : public testing::TestWithParam<HookCase> {
 
 // One rank's rounds. Sums that an epilogue adds up begin at zero.
 void run_rounds(World& world, const HookCase& each, const Plan& plan) {
+  cuda_check(cudaSetDevice(world.rank()), "cudaSetDevice");  // where the tensors of this thread are made
   const auto calls = each.make(world, plan.settings.shape, plan.settings.options);
   for (int turn = 0; turn < 4; ++turn) {
     DeviceRound round(plan, world.rank());
