@@ -25,9 +25,10 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, Co
   const bool sends = p.sends && block < p.roles.senders;
   const bool receives = p.receives && block >= p.roles.first_receiver;
   TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
-  const LooseTeam loose(p.roles.receive_team_threads);
   const Block among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
-  const Block share = receives ? teams_of(loose.size(), among) : Block{p.num_tokens, 1};
+  const LooseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0);
+  const Block teams = teams_of(loose.size(), among);
+  const Block share = receives && teams.index < teams.count ? teams : Block{p.num_tokens, 1};  // or nothing
   ResultReceiver<F> receiver(p, fabric, loose, epoch, share, scratch);
   if (sends) {
     const TeamGroup team(p.roles.send_team_threads);

@@ -64,12 +64,14 @@ __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory
 template <Fabric F>
 __device__ bool rank_part(DispatchBlock& b, F& fabric) {
   const TeamGroup team(ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts));
-  if (team.team() != 0) return b.all.all(b.begin());
   Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
+  if (team.team() == 0) ranker.prepare();
   bool ok = b.begin();
-  if (ok) ranker.count();
-  ok = ok && ranker.learn_from_other_parts(fabric);
-  if (ok) ranker.publish(fabric, b.shared.bytes[0]);
+  if (ok && team.team() == 0) {
+    ranker.count();
+    ok = ranker.learn_from_other_parts(fabric);
+    if (ok) ranker.publish(fabric, b.shared.bytes[0]);
+  }
   return b.all.all(ok);
 }
 
@@ -98,19 +100,34 @@ __device__ void count_received(const DispatchParams& p, const TeamGroup& g, cons
   }
 }
 
+// What a warp asks for first once it knows where rows begin: then it need not wait for it, nor for its address.
+template <Fabric F>
+__device__ void look_ahead_to_first(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
+  const int token = plan.by_ranks.quotient(teams.index);
+  if (token >= plan.shape.max_tokens) return;
+  int source = plan.rank + teams.index - token * plan.shape.ranks;
+  if (source >= plan.shape.ranks) source -= plan.shape.ranks;
+  const auto* entries = reinterpret_cast<const std::byte*>(entries_of(plan, fabric, epoch, {source, token}));
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (lane == 0) ptx::prefetch_to_l1(entries);
+  if (lane == 1) ptx::prefetch_to_l2(fabric.local(plan.map.arrived(epoch, source, token)));
+  if (lane == 2) ptx::prefetch_to_l2(fabric.local(plan.map.message(epoch, source, token)));
+}
+
 template <TokenFormat Fmt, Fabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
+  const Block block = b.among_receivers();
+  const LooseTeam team(p.roles.receive_team_threads, block.index);
+  const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   // The first turn is a rehearsal: it finds nothing, but while counts are on their way its lines come close.
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
     if (turn == 1 && !await_counts(b.all, p.plan, fabric, b.epoch, starts)) return false;
+    look_ahead_to_first(p.plan, fabric, b.epoch, teams);
     find_row_starts(b.all, p.plan, p.in.shared_end - p.in.shared_begin, starts);
   }
-  const LooseTeam team(p.roles.receive_team_threads);
-  const Block block = b.among_receivers();
-  const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
   const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
                   (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,

@@ -49,6 +49,11 @@ __device__ inline void prefetch_to_l2(const std::byte* address) {
   asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
 }
 
+// The same, and into this multiprocessor's cache.
+__device__ inline void prefetch_to_l1(const std::byte* address) {
+  asm volatile("prefetch.global.L1 [%0];" : : "l"(address));
+}
+
 // I12: what this thread wrote to shared memory is seen by bulk copies issued after a barrier.
 __device__ inline void fence_shared_for_bulk() {
 #if __CUDA_ARCH__ >= 900

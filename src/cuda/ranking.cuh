@@ -47,15 +47,14 @@ struct IndexRange {
 
 // Threads of a block that rank: each of a few has more to do, but many hinder each other in what all do alike.
 __device__ inline int ranking_threads(int entries, int experts) {
-  constexpr int kFew = 128;
-  return entries <= kFew && experts <= 8 * kFew ? kFew : kThreads;
+  constexpr int kFew = 256;
+  return entries <= kFew && experts <= 4 * kFew ? kFew : kThreads;
 }
 
 // One block's work on its part. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
 // jumped over are what it costs. In every phase a thread has the same experts, and entries a block's width apart.
 class Ranker {
  public:
-  // Asks for the first entries and clears shared memory, while the round has not begun yet: a barrier must follow.
   __device__ Ranker(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
                     const RankingArgs& ranking, const Epoch& epoch, int part, int parts, std::byte* memory)
       : g_(g),
@@ -70,15 +69,10 @@ class Ranker {
               parts == 1 ? in.num_tokens : min(in.num_tokens, (part + 1) * ranking.part_tokens)},
         counts_all_(in.num_tokens <= 32 * ranking.words),
         counted_(counts_all_ ? IndexRange{0, in.num_tokens} : mine_),
-        memory_(memory, ranking.words, plan.shape.experts) {
-    const int counted = counted_.first * plan.shape.top_k + g.thread();
-    const int stored = mine_.first * plan.shape.top_k + g.thread();
-    if (counted < counted_.end * plan.shape.top_k) first_id_ = id_at(counted);
-    if (stored < mine_.end * plan.shape.top_k) first_weight_ = in.weights.given(0, stored);
-    for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
-    clear_bits(chunk_at(counted_.first));
-  }
+        memory_(memory, ranking.words, plan.shape.experts) {}
 
+  // Asks for the first entries and clears shared memory, while the round has not begun yet: a barrier must follow.
+  __device__ void prepare();
   // By one thread, once all parts are counted: tells the host.
   __device__ void report_bad_ids() const;
   // Counts this part.
@@ -94,8 +88,8 @@ class Ranker {
   static constexpr int kNone = -1;
   static constexpr int kBad = -2;  // an id out of range
 
-  __device__ int id_at(int index) const {
-    const std::int64_t id = in_.ids.at(index);
+  __device__ int id_at(int index) const { return checked(in_.ids.at(index)); }
+  __device__ int checked(std::int64_t id) const {
     return id < kNone || id >= num_experts_ ? kBad : static_cast<int>(id);
   }
   // Of the tokens that this block counts, those whose bits are in shared memory together.
@@ -133,9 +127,19 @@ class Ranker {
   bool counts_all_;     // in one chunk
   IndexRange counted_;  // by this block
   RankingMemory memory_;
-  int first_id_ = kNone;       // of this thread's first entry that it counts
-  float first_weight_ = 0.0f;  // and of its first of the part
+  std::int64_t first_id_ = kNone;  // of this thread's first entry that it counts
+  float first_weight_ = 0.0f;      // and of its first of the part
 };
+
+__device__ inline void Ranker::prepare() {
+  const int top_k = plan_.shape.top_k;
+  const int counted = counted_.first * top_k + g_.thread();
+  const int stored = mine_.first * top_k + g_.thread();
+  if (counted < counted_.end * top_k) first_id_ = in_.ids.at(counted);  // checked when it is there
+  if (stored < mine_.end * top_k) first_weight_ = in_.weights.given(0, stored);
+  for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
+  clear_bits(chunk_at(counted_.first));
+}
 
 __device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
   const int words = words_of(chunk) * plan_.shape.experts;
@@ -175,7 +179,7 @@ __device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
   std::uint64_t num_dropped = 0;
   const int end = chunk.end * plan_.shape.top_k;
   const int begin = chunk.first * plan_.shape.top_k + g_.thread();
-  int id = chunk.first == counted_.first ? first_id_ : begin < end ? id_at(begin) : kNone;
+  int id = chunk.first == counted_.first ? checked(first_id_) : begin < end ? id_at(begin) : kNone;
   int ahead = begin + g_.size() < end ? id_at(begin + g_.size()) : kNone;
 #pragma unroll 1
   for (int index = begin; index < end; index += g_.size()) {
@@ -187,7 +191,7 @@ __device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
   }
   if (num_dropped != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped);
   g_.sync();
-  if (reports && load_relaxed(*memory_.twins) != 0) report_twins(chunk);
+  if (reports && memory_.twins->raw != 0) report_twins(chunk);
 }
 
 __device__ inline void Ranker::set_bits_again(const IndexRange& chunk) {
@@ -276,7 +280,7 @@ template <class F>
 __device__ void Ranker::store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const {
   const int end = tokens.end * plan_.shape.top_k;
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
-  const bool twins = load_relaxed(*memory_.twins) != 0;
+  const bool twins = memory_.twins->raw != 0;
   int index = tokens.first * plan_.shape.top_k + g_.thread();
   if (index >= end) return;
   int id = id_at(index);

@@ -10,15 +10,14 @@
 
 namespace ferry::cuda {
 
-// Exclusive sum over the lanes; `total` gets the sum of all.
-__device__ inline std::uint32_t sum_before(std::uint32_t value, std::uint32_t& total) {
+// Exclusive sum over the lanes.
+__device__ inline std::uint32_t sum_before(std::uint32_t value) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::uint32_t sum = value;
   for (int distance = 1; distance < 32; distance *= 2) {
     const std::uint32_t other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
     if (lane >= distance) sum += other;
   }
-  total = __shfl_sync(kAllLanes, sum, 31);
   return sum - value;
 }
 
@@ -33,8 +32,7 @@ __device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Ep
   for (int source = g.thread() / 32; source < plan.shape.ranks; source += g.size() / 32) {
     const bool masked = plan.is_masked(source);
     if (lane == 0 && !masked)
-      ok = ok &&
-           fabric.wait_alone(plan.map.routed(source), epoch, {Operation::dispatch, Phase::routing, source, -1});
+      ok = ok && fabric.wait_alone(plan.map.routed(source), epoch, {Operation::dispatch, Phase::routing, source, -1});
     __syncwarp();
     const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)));
     const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
@@ -43,6 +41,32 @@ __device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Ep
     for (int i = lane; i < experts; i += 32) starts.of_source[source * experts + i] = masked ? 0 : counts[i];
   }
   return g.all(ok);
+}
+
+// From `filled`, warp by warp: what comes before a warp's groups each warp adds up for itself, so none waits for
+// another. Ends with a barrier.
+__device__ inline void find_group_starts(const TeamGroup& g, const Plan& plan, const RowStarts& starts) {
+  const int groups = plan.groups();
+  const int lane = g.thread() % 32;
+#pragma unroll 1
+  for (int first = g.thread() - lane; first <= groups; first += g.size()) {
+    std::uint32_t row = 0;
+    std::uint32_t tile = 0;
+#pragma unroll 1
+    for (int before = lane; before < first; before += 32) {
+      row += align_row(starts.filled[before], plan.alignment);
+      tile += (starts.filled[before] + 127) / 128;
+    }
+    row = __reduce_add_sync(kAllLanes, row);
+    tile = __reduce_add_sync(kAllLanes, tile);
+    const int group = first + lane;
+    const std::uint32_t filled = group < groups ? starts.filled[group] : 0;
+    row += sum_before(align_row(filled, plan.alignment));
+    tile += sum_before((filled + 127) / 128);
+    if (group <= groups) starts.group[group] = row;
+    if (group < groups) starts.tiles[group] = tile - row / 128;
+  }
+  g.sync();
 }
 
 // From what await_counts found. of_source is counted from the start of the row's group.
@@ -68,27 +92,7 @@ __device__ inline void find_row_starts(const TeamGroup& g, const Plan& plan, int
     starts.filled[group] = rows;
   }
   g.sync();
-  if (g.thread() < 32) {
-    std::uint32_t row = 0;
-    std::uint32_t tile = 0;
-#pragma unroll 1
-    for (int first = 0; first < groups; first += 32) {
-      const int group = first + g.thread();
-      const std::uint32_t filled = group < groups ? starts.filled[group] : 0;
-      std::uint32_t rows = 0;
-      std::uint32_t tiles = 0;
-      const std::uint32_t at = row + sum_before(align_row(filled, plan.alignment), rows);
-      const std::uint32_t tiles_before = tile + sum_before((filled + 127) / 128, tiles);
-      if (group < groups) {
-        starts.group[group] = at;
-        starts.tiles[group] = tiles_before - at / 128;
-      }
-      row += rows;
-      tile += tiles;
-    }
-    if (g.thread() == 0) starts.group[groups] = row;
-  }
-  g.sync();
+  find_group_starts(g, plan, starts);
 }
 
 // To device memory, where combine finds them.

@@ -61,12 +61,15 @@ static_assert(kLeastTeamThreads == TeamGroup::kWidth && kThreads / (2 * TeamGrou
               "teams of more than a warp have a barrier each");
 
 // A team's share of the columns is dealt out as in a TeamGroup, but every warp asks, waits and goes on for itself:
-// sync() holds a warp together. What a warp looks up it keeps in scratch memory of its own.
+// sync() holds a warp together. What a warp looks up it keeps in scratch memory of its own. So a team may also be
+// several blocks, whose numbers follow each other.
 class LooseTeam {
  public:
   static constexpr int kWidth = 32;
 
-  __device__ explicit LooseTeam(int threads) : thread_(static_cast<int>(threadIdx.x) % threads), threads_(threads) {}
+  // `block`: this one's number among those that share the work.
+  __device__ LooseTeam(int threads, int block)
+      : thread_((block * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) % threads), threads_(threads) {}
 
   __device__ int thread() const { return thread_; }
   __device__ int size() const { return threads_; }

@@ -83,10 +83,18 @@ constexpr int team_threads_for(int blocks, int tokens, int most_teams = kMostTea
   return kThreads / teams;
 }
 
+// The same for teams that need no barrier, and so may be several blocks where there are more of these than tokens.
+inline constexpr int kMostTeamBlocks = 2;  // 8 columns for each thread are 8192
+constexpr int loose_team_threads_for(int blocks, int tokens) {
+  int span = 1;
+  while (2 * span <= kMostTeamBlocks && 2 * span * tokens <= blocks) span *= 2;
+  return span > 1 ? span * kThreads : team_threads_for(blocks, tokens);
+}
+
 // Teams of `blocks` that share out tokens of all ranks in turn: a number that has no factor in common with the ranks,
 // or a team would always serve the same one, and those that serve the own rank would be done first.
 constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens) {
-  int teams = blocks * (kThreads / team_threads);
+  int teams = team_threads > kThreads ? blocks / (team_threads / kThreads) : blocks * (kThreads / team_threads);
   if (tokens <= teams) return teams;
   while (std::gcd(teams, ranks) != 1) --teams;
   return teams;
@@ -113,7 +121,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   roles.rankers_receive = work.receives && receivers < 8 * roles.rankers;
   const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);
   const int places = work.ranks * std::max(work.num_tokens, 1);
-  roles.receive_team_threads = team_threads_for(std::max(1, all_receivers), places);
+  roles.receive_team_threads = loose_team_threads_for(std::max(1, all_receivers), places);
   roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
   return policy;
 }
@@ -123,13 +131,14 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   CombinePolicy policy;
   CombineRoles& roles = policy.roles;
   const int to_send = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
-  const int to_receive = work.receives ? std::max(work.num_tokens, 1) : 0;
-  const bool apart = to_send + to_receive <= most;
+  const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;
+  const bool apart = to_send + tokens <= most;
+  const int to_receive = apart ? std::min(most - to_send, kMostTeamBlocks * tokens) : tokens;
   policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;
   roles.first_receiver = apart ? roles.senders : 0;
   roles.send_team_threads = team_threads_for(std::max(1, roles.senders), to_send, work.ring_teams);
-  roles.receive_team_threads = team_threads_for(policy.blocks - roles.first_receiver, to_receive);
+  roles.receive_team_threads = loose_team_threads_for(policy.blocks - roles.first_receiver, tokens);
   roles.direct = apart;
   return policy;
 }

@@ -79,6 +79,8 @@ FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 template <class T, Scope S>
 FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
+  // Known to the compiler as shared memory's where it is: several times faster there than at a generic address.
+  if constexpr (S == Scope::block) return atomicOr_block(&word.raw, value);
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_or(value, ::cuda::memory_order_relaxed);
 #else
   return std::atomic_ref<T>(word.raw).fetch_or(value, std::memory_order_relaxed);

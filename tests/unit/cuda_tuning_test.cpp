@@ -89,6 +89,23 @@ TEST(CudaTuning, EveryRoleOfACombineHasABlock) {
   }
 }
 
+TEST(CudaTuning, AFewTokensAreReceivedByTeamsOfSeveralBlocks) {
+  EXPECT_EQ(loose_team_threads_for(32, 4), kMostTeamBlocks * kThreads);
+  EXPECT_EQ(loose_team_threads_for(7, 4), kThreads);
+  EXPECT_EQ(loose_team_threads_for(132, 264), kThreads / 2);
+  EXPECT_EQ(sharing_teams(33, 2 * kThreads, 4, 4), 16);
+  const CombinePolicy policy = combine_policy(kHopper, work_of(1));
+  EXPECT_EQ(policy.blocks - policy.roles.first_receiver, kMostTeamBlocks);
+  EXPECT_EQ(policy.roles.receive_team_threads, kMostTeamBlocks * kThreads);
+}
+
+// A small round is soon over: rankers that received too would end last. A few blocks share all work.
+TEST(CudaTuning, RankersReceiveOnlyWhereBlocksAreFew) {
+  EXPECT_FALSE(dispatch_policy(kHopper, work_of(1)).roles.rankers_receive);
+  EXPECT_FALSE(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.rankers_receive);
+  EXPECT_TRUE(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.rankers_receive);
+}
+
 TEST(CudaTuning, PrintsItself) {
   std::ostringstream text;
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n' << CombinePolicy{132, {132, 0, 64, 32}};
