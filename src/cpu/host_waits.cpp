@@ -54,15 +54,9 @@ Epoch HostWaits::abort_value() const {
   return abort_word(failure_.epoch_wanted, failure_.reported_by != rank_, waited_for_);
 }
 
-// I10
 int HostWaits::find_culprit() const {
   HostPacer moment(moment_for_words(deadline_));
-  return follow_abort_words(failure().missing_rank, rank_, waited_for_, ranks_, [&](int suspect) {
-    const auto never = [] { return false; };
-    return wait_at_least(abort_words_[suspect], 1, never, moment) == Waited::arrived
-               ? load_acquire(abort_words_[suspect])
-               : Epoch{0};
-  });
+  return find_culprit(moment);
 }
 
 }  // namespace ferry::cpu

@@ -77,8 +77,18 @@ class HostWaits {
   // What this rank writes into its abort word at every peer, before it asks for the culprit: whom it waited for, and
   // whether its own deadline passed or another rank's word ended the wait.
   Epoch abort_value() const;
-  // The rank that the failure goes back to (follow_abort_words). Gives the others a moment to say theirs.
+  // The rank that the failure goes back to (follow_abort_words, I10). Gives the others a moment to say theirs: that of
+  // their deadline, or of the caller's pacer.
   int find_culprit() const;
+  template <class Pacer>
+  int find_culprit(Pacer& moment) const {
+    return follow_abort_words(failure().missing_rank, rank_, waited_for_, ranks_, [&](int suspect) {
+      const auto never = [] { return false; };
+      return wait_at_least(abort_words_[suspect], 1, never, moment) == Waited::arrived
+                 ? load_acquire(abort_words_[suspect])
+                 : Epoch{0};
+    });
+  }
   std::uint64_t waited_ns(int peer) const { return load_relaxed(waited_ns_[static_cast<std::size_t>(peer)]); }
 
  private:

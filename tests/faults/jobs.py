@@ -13,10 +13,13 @@ FAULT_RANK = os.environ["FERRY_FAULT_RANK"]
 LOSE_IN_PRODUCT = os.environ["FERRY_LOSE_IN_PRODUCT"]
 RECORD_EXIT = pathlib.Path(__file__).with_name("record_exit.sh")
 
-DEADLINE = 1.5  # seconds, of every wait
+# Seconds. A rank that is alive must make its deadline also where a busy machine gives it a tenth of a core, and what
+# ranks do after it takes as long there as it likes, but no second deadline: the library's own is 30 s, and would show.
+DEADLINE = 5  # of every wait
+IN_TIME = DEADLINE + 15
 RANKS = 4
 TCP = {"UCX_TLS": "tcp,self"}
-PATIENCE = 60  # seconds until a job counts as hung
+PATIENCE = 240  # seconds until a job counts as hung, on a busy machine too
 ENVIRONMENT = {  # containers; more processes than cores
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none"}
@@ -104,12 +107,12 @@ class FaultTestCase(unittest.TestCase):
         return job
 
     def assert_named(self, job, rank, missing):
-        """The rank ended by itself with an error that names `missing`, within the deadline plus a second."""
+        """The rank ended by itself with an error that names `missing`, in time."""
         self.assertTrue(job.has("seen", rank), f"rank {rank} saw nothing: {job.said()}")
         seen = job.seen(rank)
         self.assertEqual(seen["missing"], missing, f"{seen}: {job.said()}")
         self.assertIn(f"rank {missing}", seen["what"])
-        self.assertLess(seen["seconds"], DEADLINE + 1, seen)
+        self.assertLess(seen["seconds"], IN_TIME, seen)
         self.assertTrue(seen["refuses"], seen)
         job.wait_for("exit", [rank])
         self.assertEqual(job.exit_code(rank), 1)

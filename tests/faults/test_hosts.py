@@ -5,7 +5,7 @@ import numpy as np
 from support import ferry, make_layer
 
 from hosts import Hosts
-from jobs import BINARY, DEADLINE, RANKS, FaultTestCase, fault_rank
+from jobs import BINARY, IN_TIME, RANKS, FaultTestCase, fault_rank
 
 
 class HostsTestCase(FaultTestCase):
@@ -22,7 +22,7 @@ class HostsTestCase(FaultTestCase):
         self.assertTrue(job.has("seen", rank), f"rank {rank} saw nothing: {job.said()}")
         seen = job.seen(rank)
         self.assertIn(seen["missing"], missing, f"{seen}: {job.said()}")
-        self.assertLess(seen["seconds"], DEADLINE + 1, seen)
+        self.assertLess(seen["seconds"], IN_TIME, seen)
         job.wait_for("exit", [rank])
         self.assertEqual(job.exit_code(rank), 1)
 

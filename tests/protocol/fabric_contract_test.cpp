@@ -56,7 +56,7 @@ template <class Inner>
 struct Failing {
   using Type = FailingFabric<typename Inner::Type>;
   static std::shared_ptr<typename Type::Net> net(std::uint64_t seed, const cpu::Heaps& heaps) {
-    return Inner::net(seed, heaps);
+    return std::make_shared<typename Type::Net>(Inner::net(seed, heaps), kRanks);
   }
 };
 static_assert(Fabric<FailingFabric<DirectFabric>>);

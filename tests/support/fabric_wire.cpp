@@ -102,6 +102,11 @@ Wire::Delivered Wire::deliver(bool hurry) {
   return Delivered::one;
 }
 
+std::int64_t Wire::all_delivered() {
+  const std::lock_guard lock(guard_);
+  return pending_.empty() ? static_cast<std::int64_t>(last_id_) : -1;
+}
+
 void Wire::carry_out(const Operation& operation) {
   if (operation.word != nullptr)
     store_release(*operation.word, operation.value);

@@ -40,6 +40,9 @@ class Wire {
   // few times, so that they come late even when nothing else is under way. Called by one thread at a time.
   Delivered deliver(bool hurry);
 
+  // How many operations there were so far; -1 while some of them are under way.
+  std::int64_t all_delivered();
+
  private:
   struct Operation {
     std::uint64_t id = 0;

@@ -1,6 +1,7 @@
 // FailingFabric: a rank that stops at a chosen fabric call, over any other fabric. From then on nothing that it does
 // reaches anyone: the call throws RankStopped, and the test's thread returns as a killed process would. A
-// put_then_signal is two calls, so a rank can stop between a put and its signal.
+// put_then_signal is two calls, so a rank can stop between a put and its signal. Deadlines pass when all ranks that are
+// left wait in vain, however fast they are (standstill.h).
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "support/fake_fabric.h"
+#include "support/standstill.h"
 
 namespace ferry::test {
 
@@ -61,10 +63,30 @@ class StopPlan {
 template <class Inner>
 class FailingFabric {
  public:
-  using Net = typename Inner::Net;
+  struct Net {
+    Net(std::shared_ptr<typename Inner::Net> of_inner, int ranks)
+        : inner(of_inner), standstill(ranks, carried(of_inner)) {}
 
-  FailingFabric(std::shared_ptr<Net> net, FabricPlace place, std::shared_ptr<StopPlan> plan)
-      : inner_(std::move(net), std::move(place)), plan_(std::move(plan)) {}
+    std::shared_ptr<typename Inner::Net> inner;
+    Standstill standstill;
+
+   private:
+    static std::function<std::int64_t()> carried(const std::shared_ptr<typename Inner::Net>& net) {
+      if constexpr (requires { net->wire; })
+        return [net] { return net->wire.all_delivered(); };
+      else
+        return {};
+    }
+  };
+
+  FailingFabric(std::shared_ptr<Net> net, const FabricPlace& place, std::shared_ptr<StopPlan> plan)
+      : net_(std::move(net)), inner_(net_->inner, place), plan_(std::move(plan)) {
+    for (int peer = 0; peer < size(); ++peer)
+      if (place.masked[peer] != 0) net_->standstill.leave(peer);
+  }
+  ~FailingFabric() { net_->standstill.leave(rank()); }
+  FailingFabric(const FailingFabric&) = delete;
+  FailingFabric& operator=(const FailingFabric&) = delete;
 
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
@@ -76,6 +98,7 @@ class FailingFabric {
   void put(const SerialGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     stop_or_go_on();
     inner_.put(g, peer, offset, source, bytes);
+    net_->standstill.note_act();
   }
   void put_then_signal(const SerialGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
                        std::size_t word, Epoch value) {
@@ -86,19 +109,28 @@ class FailingFabric {
     }
     plan_->note({peer, word, value});
     inner_.put_then_signal(g, peer, offset, source, bytes, word, value);
+    net_->standstill.note_act();
   }
   void signal_after_puts(const SerialGroup& g, int peer, std::size_t word, Epoch value) {
     stop_or_go_on();
     plan_->note({peer, word, value});
     inner_.signal_after_puts(g, peer, word, value);
+    net_->standstill.note_act();
   }
   // Does not throw: an exchange that gives up tells the others, and they must not hear it from a rank that is gone.
   void signal_without_order(const SerialGroup& g, int peer, std::size_t word, Epoch value) {
-    if (!plan_->count()) inner_.signal_without_order(g, peer, word, value);
+    if (plan_->count()) return;
+    inner_.signal_without_order(g, peer, word, value);
+    net_->standstill.note_act();
   }
-  bool wait_at_least(const SerialGroup& g, std::size_t word, Epoch target, const WaitSite& site) {
+  bool wait_at_least(const SerialGroup&, std::size_t word, Epoch target, const WaitSite& site) {
     stop_or_go_on();
-    return inner_.wait_at_least(g, word, target, site);
+    StandstillPacer pacer(net_->standstill, rank());
+    return waits().wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site, pacer);
+  }
+  int find_culprit() const {
+    StandstillPacer moment(net_->standstill, rank());
+    return waits().find_culprit(moment);
   }
 
  private:
@@ -106,6 +138,7 @@ class FailingFabric {
     if (plan_->count()) throw RankStopped();
   }
 
+  std::shared_ptr<Net> net_;
   Inner inner_;
   std::shared_ptr<StopPlan> plan_;
 };

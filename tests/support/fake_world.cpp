@@ -125,11 +125,15 @@ std::unique_ptr<ExchangeBackend> FakeWorld::make_exchange(const Shape& shape, co
   }
   const auto no_net = [](const cpu::Heaps&) { return std::make_shared<DirectFabric::Net>(); };
   const auto late_net = [&](const cpu::Heaps& heaps) { return std::make_shared<ReorderingNet>(seed_, reach, heaps); };
-  if (kind_ == FakeKind::direct)
-    return stops_ ? make_on<FailingFabric<DirectFabric>>(shape, options, staged, no_net)
-                  : make_on<DirectFabric>(shape, options, staged, no_net);
-  return stops_ ? make_on<FailingFabric<ReorderingFabric>>(shape, options, staged, late_net)
-                : make_on<ReorderingFabric>(shape, options, staged, late_net);
+  const auto may_fail = [this, &shape, &options, staged]<class Inner>(const auto& make_net, Inner*) {
+    if (!stops_) return make_on<Inner>(shape, options, staged, make_net);
+    using Failing = FailingFabric<Inner>;
+    return make_on<Failing>(shape, options, staged, [&](const cpu::Heaps& heaps) {
+      return std::make_shared<typename Failing::Net>(make_net(heaps), size());
+    });
+  };
+  if (kind_ == FakeKind::direct) return may_fail(no_net, static_cast<DirectFabric*>(nullptr));
+  return may_fail(late_net, static_cast<ReorderingFabric*>(nullptr));
 }
 
 std::vector<std::unique_ptr<World>> make_fake_worlds(FakeKind kind, int ranks, std::uint64_t seed) {
