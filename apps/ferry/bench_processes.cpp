@@ -54,7 +54,7 @@ class ProcessBench {
     measured.input_sets = static_cast<int>(sets_.size());
     measured.memory_bytes = exchange_.memory_bytes();
     measured.network = count_bytes();
-    const auto link = make_shmem_put_link(world_, *std::max_element(bytes_to_.begin(), bytes_to_.end()));
+    const auto link = make_shmem_put_link(world_, legs_, most_bytes_of_a_put());
     for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) put_plainly(*link);
     double each = 0;
     for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) {
@@ -102,7 +102,7 @@ class ProcessBench {
   Span put_plainly(PutLink& link) {
     world_.barrier();
     const double begin = now_seconds();
-    link.exchange(bytes_to_);
+    link.exchange();
     return {begin, now_seconds()};
   }
 
@@ -118,32 +118,62 @@ class ProcessBench {
     world_.barrier();
     const double counted = bytes_sent_by_host() - counted_before;
     const Stats after = exchange_.stats();
-    bytes_to_.assign(static_cast<std::size_t>(world_.size()), 0);
+    std::vector<Sent> sent(static_cast<std::size_t>(world_.size()));
     double through_network = 0;
     for (int peer = 0; peer < world_.size(); ++peer) {
       if (peer == world_.rank()) continue;
-      const double bytes = sent_to(peer, before, after) / kCountedRounds;
-      bytes_to_[static_cast<std::size_t>(peer)] = static_cast<std::size_t>(bytes);
-      if (!world_.reaches_directly(peer)) through_network += bytes;
+      Sent& to = sent[static_cast<std::size_t>(peer)];
+      to = sent_to(peer, before, after);
+      if (!world_.reaches_directly(peer)) through_network += to.dispatch + to.combine;
     }
+    make_legs(sent);
     NetworkBytes network;
     network.formula = sum_of_all(through_network);
     if (one_host_ && dispatch && counted_before >= 0) network.counted = counted / kCountedRounds;
     return network;
   }
 
-  // Messages, routing and results as the exchange counts them, and eight bytes for each signal: one with each message
-  // and each result, one for the routing and one for the end of the round.
-  double sent_to(int peer, const Stats& before, const Stats& after) const {
+  struct Sent {
+    double dispatch = 0;
+    double combine = 0;
+  };
+
+  // Of one round: messages, routing and results as the exchange counts them, and eight bytes for each signal: one with
+  // each message and each result, one for the routing and one for the end of the round.
+  Sent sent_to(int peer, const Stats& before, const Stats& after) const {
     const auto at = static_cast<std::size_t>(peer);
-    const auto messages = static_cast<double>(after.messages_sent[at] - before.messages_sent[at]);
-    const auto bytes = static_cast<double>(after.bytes_sent[at] - before.bytes_sent[at]);
+    const auto of_one = [](std::uint64_t first, std::uint64_t last) {
+      return static_cast<double>(last - first) / kCountedRounds;
+    };
     const Shape& shape = bench_.shape;
-    const double routing = 8.0 * shape.max_tokens * shape.top_k + 64 + 4.0 * num_local_experts(shape, peer);
+    const double messages = of_one(before.messages_sent[at], after.messages_sent[at]);
     const auto message = static_cast<double>(message_bytes(bench_.format, shape.hidden));
-    const double results = (bytes - messages * message - kCountedRounds * routing) / (2.0 * shape.hidden);
-    if (bench_.operation == BenchOperation::combine) return results * (2.0 * shape.hidden + 8) + 8 * kCountedRounds;
-    return bytes + 8 * (messages + results + 2 * kCountedRounds);
+    const double routing = 8.0 * shape.max_tokens * shape.top_k + 64 + 4.0 * num_local_experts(shape, peer);
+    const double result = 2.0 * shape.hidden;
+    const double results =
+        (of_one(before.bytes_sent[at], after.bytes_sent[at]) - messages * message - routing) / result;
+    Sent sent;
+    if (bench_.operation != BenchOperation::combine) sent.dispatch = messages * (message + 8) + routing + 8;
+    if (bench_.operation != BenchOperation::dispatch) sent.combine = results * (result + 8);
+    (bench_.operation == BenchOperation::dispatch ? sent.dispatch : sent.combine) += 8;
+    return sent;
+  }
+
+  // The plain put's: results are sent when the rows have come, so each way is a leg.
+  void make_legs(const std::vector<Sent>& sent) {
+    PutLeg dispatch, combine;
+    for (const Sent& each : sent) {
+      dispatch.bytes_to.push_back(static_cast<std::size_t>(each.dispatch));
+      combine.bytes_to.push_back(static_cast<std::size_t>(each.combine));
+    }
+    dispatch.same_for_all = true;
+    if (bench_.operation != BenchOperation::combine) legs_.push_back(dispatch);
+    if (bench_.operation != BenchOperation::dispatch) legs_.push_back(combine);
+  }
+  std::size_t most_bytes_of_a_put() {
+    std::size_t most = 1;
+    for (const PutLeg& leg : legs_) most = std::max(most, *std::max_element(leg.bytes_to.begin(), leg.bytes_to.end()));
+    return static_cast<std::size_t>(max_of_all(static_cast<double>(most)));
   }
 
   std::vector<double> gathered(std::span<const double> mine) {
@@ -185,7 +215,7 @@ class ProcessBench {
   bool one_host_;
   Exchange exchange_;
   std::vector<RankSet> sets_;
-  std::vector<std::size_t> bytes_to_;  // [ranks] in one iteration, by the formula
+  std::vector<PutLeg> legs_;  // of one iteration, by the formula
 };
 
 }  // namespace

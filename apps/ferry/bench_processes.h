@@ -19,7 +19,7 @@ struct NetworkBytes {
 
 struct ProcessMeasurement {
   BenchSamples samples;
-  BenchSamples plain_put;  // of the same bytes to the same ranks, each rank's in one piece
+  BenchSamples plain_put;  // of the same bytes to the same ranks (put_link.h)
   NetworkBytes network;
   int input_sets = 0;
   std::size_t memory_bytes = 0;

@@ -15,6 +15,8 @@ std::string why_no_shmem() { return kWhy; }
 int num_shmem_ranks() { return 0; }
 std::unique_ptr<Job> start_shmem_job() { throw Error(ErrorKind::unsupported, kWhy); }
 
-std::unique_ptr<PutLink> make_shmem_put_link(World&, std::size_t) { throw Error(ErrorKind::unsupported, kWhy); }
+std::unique_ptr<PutLink> make_shmem_put_link(World&, std::vector<PutLeg>, std::size_t) {
+  throw Error(ErrorKind::unsupported, kWhy);
+}
 
 }  // namespace ferry::app

@@ -3,17 +3,25 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
+#include <vector>
 
 #include "ferry/process_world.h"
 
 namespace ferry::app {
 
+// One way: so many bytes to each rank. A token's message is the same for all ranks that get it, a result is not.
+struct PutLeg {
+  std::vector<std::size_t> bytes_to;  // [ranks]
+  bool same_for_all = false;          // all puts read one buffer; else each rank's has its own
+};
+
 class PutLink {
  public:
   virtual ~PutLink() = default;
-  // Puts so many bytes to each rank, and returns when all that the others put is here. All ranks call it.
-  virtual void exchange(std::span<const std::size_t> bytes_to) = 0;
+  // For each leg in turn: puts to all ranks at once, a fence, a signal to each, and a wait for the signals of all. So
+  // when it returns every rank has all that was put to it, and no leg began before the one before it had arrived.
+  // All ranks call it.
+  virtual void exchange() = 0;
 };
 
 }  // namespace ferry::app

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "cpu/host_group.h"
 #include "cpu/shmem_memory.h"
@@ -14,32 +15,44 @@ namespace {
 
 class ShmemPutLink final : public PutLink {
  public:
-  ShmemPutLink(World& world, std::size_t most_bytes)
+  // Every rank's memory is the same: for each leg a buffer for what each rank puts here, then one to put from, or one
+  // for each rank.
+  ShmemPutLink(World& world, std::vector<PutLeg> legs, std::size_t most_bytes)
       : ranks_(static_cast<std::size_t>(world.size())),
+        legs_(std::move(legs)),
         most_bytes_((most_bytes + 127) / 128 * 128),
-        words_(ranks_ * 2 * sizeof(SignalWord)),
-        block_(cpu::share_memory(world, 2 * words_ + (ranks_ + 1) * most_bytes_, words_, kDefaultDeadline)) {
-    std::memset(block_->local(buffer(ranks_)), 1, most_bytes_);
+        words_((ranks_ * sizeof(SignalWord) + 127) / 128 * 128),
+        block_(cpu::share_memory(world, words_ + 2 * legs_.size() * ranks_ * most_bytes_, words_, kDefaultDeadline)) {
+    for (std::size_t leg = 0; leg < legs_.size(); ++leg)
+      std::memset(block_->local(source(leg, 0)), 1, (legs_[leg].same_for_all ? 1 : ranks_) * most_bytes_);
   }
 
-  void exchange(std::span<const std::size_t> bytes_to) override {
-    ++turn_;
+  void exchange() override {
     const int mine = block_->rank();
     const int ranks = static_cast<int>(ranks_);
-    for (int step = 1; step < ranks; ++step) put((mine + step) % ranks, bytes_to);
-    cpu::shmem::fence();
-    for (int step = 1; step < ranks; ++step) signal((mine + step) % ranks);
-    for (int step = 1; step < ranks; ++step) await((mine + step) % ranks);
+    for (std::size_t leg = 0; leg < legs_.size(); ++leg) {
+      ++turn_;
+      for (int step = 1; step < ranks; ++step) put(leg, (mine + step) % ranks);
+      cpu::shmem::fence();
+      for (int step = 1; step < ranks; ++step) signal((mine + step) % ranks);
+      for (int step = 1; step < ranks; ++step) await((mine + step) % ranks);
+    }
   }
 
  private:
   std::size_t word(int rank) const { return static_cast<std::size_t>(rank) * sizeof(SignalWord); }
-  std::size_t buffer(std::size_t index) const { return 2 * words_ + index * most_bytes_; }
+  std::size_t buffer(std::size_t leg, std::size_t index) const {
+    return words_ + (2 * leg * ranks_ + index) * most_bytes_;
+  }
+  std::size_t source(std::size_t leg, std::size_t peer) const {
+    return buffer(leg, ranks_ + (legs_[leg].same_for_all ? 0 : peer));
+  }
 
-  void put(int peer, std::span<const std::size_t> bytes_to) {
-    const std::size_t bytes = std::min(bytes_to[static_cast<std::size_t>(peer)], most_bytes_);
-    const std::size_t to = buffer(static_cast<std::size_t>(block_->rank()));
-    const std::byte* from = block_->local(buffer(ranks_));
+  void put(std::size_t leg, int peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    const std::size_t bytes = std::min(legs_[leg].bytes_to[index], most_bytes_);
+    const std::size_t to = buffer(leg, static_cast<std::size_t>(block_->rank()));
+    const std::byte* from = block_->local(source(leg, index));
     if (std::byte* direct = block_->pointer(peer, to))
       cpu::copy_message({}, direct, from, bytes);
     else if (bytes != 0)
@@ -62,6 +75,7 @@ class ShmemPutLink final : public PutLink {
   }
 
   std::size_t ranks_;
+  std::vector<PutLeg> legs_;
   std::size_t most_bytes_;
   std::size_t words_;
   std::unique_ptr<cpu::ShmemBlock> block_;
@@ -70,8 +84,8 @@ class ShmemPutLink final : public PutLink {
 
 }  // namespace
 
-std::unique_ptr<PutLink> make_shmem_put_link(World& world, std::size_t most_bytes) {
-  return std::make_unique<ShmemPutLink>(world, most_bytes);
+std::unique_ptr<PutLink> make_shmem_put_link(World& world, std::vector<PutLeg> legs, std::size_t most_bytes) {
+  return std::make_unique<ShmemPutLink>(world, std::move(legs), most_bytes);
 }
 
 }  // namespace ferry::app
