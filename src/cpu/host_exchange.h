@@ -44,6 +44,8 @@ class HostExchange final : public ExchangeBackend {
         stats_(protocol_shape(shape, options, rank).ranks, layout_.groups - (options.fused_shared_expert ? 1 : 0),
                row_bytes(layout_, options)) {
     plan_ = make_plan(shape, options, map, rank);
+    // Partial sums of neighbouring tokens then lie together wherever both tokens name this rank (I9), for one put.
+    plan_.slot_per_rank = is_staged() && !plan_.exact && plan_.shape.ranks <= plan_.shape.top_k;
     masked_.resize(static_cast<std::size_t>(plan_.shape.ranks));
     plan_.masked = masked_.data();
     next_mask_ = options.mask;
@@ -143,6 +145,14 @@ class HostExchange final : public ExchangeBackend {
     group.past_cache = bytes >= kBytesPastCache;
     return group;
   }
+  // What the network reads next is best in the cache.
+  HostGroup sending_group_for(std::size_t bytes) const {
+    HostGroup group = group_for(bytes);
+    if (is_staged()) group.past_cache = false;
+    return group;
+  }
+  // Some rank is reached by puts from send buffers.
+  bool is_staged() const { return plan_.map.region_bytes(HeapMap::kSentResults) != 0; }
 
   static std::uint64_t row_bytes(const RowLayout& layout, const ExchangeOptions& options) {
     return static_cast<std::uint64_t>(layout.payload_row_bytes) +
@@ -246,7 +256,8 @@ class HostExchange final : public ExchangeBackend {
     publish_routing(plan_, *fabric_, group_, args.num_tokens, epoch, bytes.data());
     for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
     const std::size_t copies = static_cast<std::size_t>(std::min(plan_.shape.ranks, plan_.shape.top_k));
-    const HostGroup group = group_for(static_cast<std::size_t>(args.num_tokens) * copies * plan_.map.message_bytes());
+    const HostGroup group =
+        sending_group_for(static_cast<std::size_t>(args.num_tokens) * copies * plan_.map.message_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, 0, sent.data(), sent.data() + plan_.shape.ranks};
@@ -319,7 +330,7 @@ class HostExchange final : public ExchangeBackend {
   }
 
   void send_all_back(const CombineArgs& args) {
-    const HostGroup group = group_for(starts_.group[layout_.groups] * plan_.map.result_bytes());
+    const HostGroup group = sending_group_for(starts_.group[layout_.groups] * plan_.map.result_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
       send_results(plan_, *fabric_, group, round_.dispatched, block, starts_, args, staging(block.index),

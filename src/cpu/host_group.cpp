@@ -15,7 +15,7 @@ namespace ferry::cpu {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kAhead = 256;  // columns from a load to its prefetch: the rows of a token lie far apart
+constexpr int kAhead = 512;  // columns from a load to its prefetch: the rows of a token lie far apart
 using Halves = std::uint16_t __attribute__((vector_size(kLanes * 2)));
 using Words = std::uint32_t __attribute__((vector_size(kLanes * 4)));
 using Floats = float __attribute__((vector_size(kLanes * 4)));

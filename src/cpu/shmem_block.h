@@ -62,7 +62,7 @@ class ShmemBlock {
       for (std::size_t i = 0; i < kMostTogether; ++i) store_release((&first)[i], value);
     put(peer, word, &first, count * sizeof(SignalWord));
   }
-  static constexpr std::size_t kMostTogether = 8;
+  static constexpr std::size_t kMostTogether = 32;
   // For a value that may differ from a newer one by a multiple of kValues: an abort word.
   void signal_rare(int peer, std::size_t word, Epoch value) const { signal_from(peer, word, kept(0, value)); }
 

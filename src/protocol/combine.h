@@ -4,7 +4,8 @@
 //   drain_results  (all blocks)  in place of receive_results, where a dispatch gives up a round after send_results
 //
 // by_rank: the partial sum of expert rank d for token t lands in slot [t][j] of the source, j = how many smaller ranks
-// t names. exact: row (t, k) lands in slot [t][k]. These slots need no second copy (I8).
+// t names, or d itself where every rank has a slot. exact: row (t, k) lands in slot [t][k]. These slots need no second
+// copy (I8).
 #pragma once
 
 #include <cstddef>
@@ -140,7 +141,7 @@ FERRY_HD void find_results(const G& g, const Plan& plan, const RoutingEntry* ent
     int count = 0;
     if (!plan.exact) list_named_ranks(plan, entries, named);
     for (int j = 0; !plan.exact && j < named.count; ++j, ++count) {
-      results.index[count] = j;
+      results.index[count] = plan.slot_per_rank ? named.rank[j] : j;
       results.rank[count] = named.rank[j];
     }
     for (int k = 0; plan.exact && k < plan.shape.top_k; ++k) {

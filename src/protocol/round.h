@@ -28,7 +28,8 @@ struct Plan {
   int rank = 0;     // in `shape`
   int id_base = 0;  // skip_a2a: first expert of this rank, else 0
   bool exact = false;
-  int shared_groups = 0;  // 1 with a fused shared expert
+  bool slot_per_rank = false;  // by_rank: each expert rank has a result slot of its own for every token (I9)
+  int shared_groups = 0;       // 1 with a fused shared expert
   int alignment = 1;
   const std::uint8_t* masked = nullptr;  // [ranks]: 1 for ranks that take no part; latched per round. Null: all do
 
@@ -248,8 +249,9 @@ FERRY_HD inline void list_named_ranks(const Plan& plan, const RoutingEntry* entr
   }
 }
 
-// I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names.
+// I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names, or the rank.
 FERRY_HD inline int partial_index(const Plan& plan, const RoutingEntry* entries) {
+  if (plan.slot_per_rank) return plan.rank;
   NamedRanks named;
   list_named_ranks(plan, entries, named);
   int index = 0;

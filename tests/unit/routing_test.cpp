@@ -139,6 +139,8 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
         Plan at_expert_rank = source.plan;
         at_expert_rank.rank = named.rank[j];
         ASSERT_EQ(partial_index(at_expert_rank, entries), j);
+        at_expert_rank.slot_per_rank = true;
+        ASSERT_EQ(partial_index(at_expert_rank, entries), named.rank[j]);
       }
     }
   }
