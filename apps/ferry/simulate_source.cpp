@@ -113,7 +113,7 @@ static_assert(TokenFormat<SizesOnly>);
 
 SourceRound::SourceRound(const Shape& shape, const ExchangeOptions& options) : format_(options.format) {
   require_valid(shape, options);
-  plan_.shape = shape;
+  plan_.set_shape(shape);
   plan_.map = make_heap_map(shape, options, 0, false);
   plan_.code = {id_bits(shape.experts)};
   plan_.exact = options.reduction == Reduction::exact;
