@@ -103,15 +103,34 @@ __device__ void count_received(const DispatchParams& p, const TeamGroup& g, cons
 // What a warp asks for first once it knows where rows begin: then it need not wait for it, nor for its address.
 template <Fabric F>
 __device__ void look_ahead_to_first(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
-  const int token = plan.by_ranks.quotient(teams.index);
-  if (token >= plan.shape.max_tokens) return;
-  int source = plan.rank + teams.index - token * plan.shape.ranks;
-  if (source >= plan.shape.ranks) source -= plan.shape.ranks;
-  const auto* entries = reinterpret_cast<const std::byte*>(entries_of(plan, fabric, epoch, {source, token}));
+  const TokenSequence tokens(plan, plan.shape.max_tokens, plan.rank);
+  if (teams.index >= tokens.length) return;
+  const TokenAt at = tokens.at(teams.index);
+  const auto* entries = reinterpret_cast<const std::byte*>(entries_of(plan, fabric, epoch, at));
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (lane == 0) ptx::prefetch_to_l1(entries);
-  if (lane == 1) ptx::prefetch_to_l2(fabric.local(plan.map.arrived(epoch, source, token)));
-  if (lane == 2) ptx::prefetch_to_l2(fabric.local(plan.map.message(epoch, source, token)));
+  if (lane == 1) ptx::prefetch_to_l2(fabric.local(plan.map.arrived(epoch, at.source, at.token)));
+  if (lane == 2) ptx::prefetch_to_l2(fabric.local(plan.map.message(epoch, at.source, at.token)));
+}
+
+// Those of the receiving blocks that have no token, or all of them where most have one; from the last on, which has the
+// fewest. An index past the count: not among them.
+__device__ inline Block without_tokens(const DispatchParams& p, const RowStarts& starts, int team_threads,
+                                       const Block& receivers) {
+  const int own = p.in.shared_end - p.in.shared_begin;
+  const int places = max(own, p.plan.shape.ranks * static_cast<int>(starts.tokens[p.plan.shape.ranks]));
+  const int busy = places * max(1, team_threads / static_cast<int>(blockDim.x));
+  return {receivers.count - 1 - receivers.index, 2 * busy > receivers.count ? receivers.count : receivers.count - busy};
+}
+
+// What follows from the counts alone: before the first token, while messages are on their way.
+template <Fabric F>
+__device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, Block block) {
+  if (block.index >= block.count) return;
+  write_row_metadata(b.p.plan, b.all, block, starts, b.p.out);
+  if (block.index != 0) return;
+  keep_tokens(b.all, b.p.plan, starts, b.p.kept);
+  count_received(b.p, b.all, fabric, b.epoch);
 }
 
 template <TokenFormat Fmt, Fabric F>
@@ -128,18 +147,13 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
     look_ahead_to_first(p.plan, fabric, b.epoch, teams);
     find_row_starts(b.all, p.plan, p.in.shared_end - p.in.shared_begin, starts);
   }
+  write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
   const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
                   (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
                                        starts, p.out, scratch) &&
                    lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
   ptx::let_next_kernel_launch();
-  const Block metadata{block.count - 1 - block.index, block.count};  // the last block has the fewest tokens
-  write_row_metadata(p.plan, b.all, metadata, starts, p.out);
-  if (metadata.index == 0) {
-    keep_tokens(b.all, p.plan, starts, p.kept);
-    count_received(p, b.all, fabric, b.epoch);
-  }
   return ok;
 }
 

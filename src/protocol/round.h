@@ -146,9 +146,9 @@ struct TokenSequence {
 
   // `first`: a rank, or the number of ranks for the first one.
   FERRY_HD TokenSequence(const Plan& plan, const RowStarts& starts, int first)
-      : by_ranks(plan.by_ranks),
-        first_source(first),
-        length(plan.shape.ranks * static_cast<int>(starts.tokens[plan.shape.ranks])) {}
+      : TokenSequence(plan, static_cast<int>(starts.tokens[plan.shape.ranks]), first) {}
+  FERRY_HD TokenSequence(const Plan& plan, int most_tokens, int first)
+      : by_ranks(plan.by_ranks), first_source(first), length(plan.shape.ranks * most_tokens) {}
   FERRY_HD TokenAt at(int place) const {
     const int token = by_ranks.quotient(place);
     const int source = first_source + place - token * by_ranks.divisor();
