@@ -199,9 +199,10 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.stats = stats_;
   params.num_experts = shape_.experts;
   const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
-  const DispatchPolicy policy = dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call),
-                                                {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts,
-                                                 dispatch_ring_teams(plan_), params.sends, params.receives});
+  const DispatchPolicy policy =
+      dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call),
+                      {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts, dispatch_ring_teams(plan_),
+                       params.sends, params.receives, plan_.shape.hidden, static_cast<int>(plan_.map.message_bytes())});
   params.roles = policy.roles;
   dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }

@@ -87,6 +87,27 @@ __device__ inline void store_scales_of_rows(const LooseTeam& g, const ScalePlace
   }
 }
 
+// Tiles of 1-byte scales: four columns of a row lie side by side, and neighbouring threads have neighbouring words of a
+// tile, where the rows go 0, 32, 64, 96, 1, 33 and so on.
+__device__ inline void zero_scale_tail(const TeamGroup& g, const ScalePlace& place, std::int64_t first_row,
+                                       std::int64_t end_row, std::uint32_t scales_offset) {
+  if (place.layout != ScaleLayout::tiled) return;
+  if (place.scale_bytes != 1) return ferry::zero_scale_tail<TeamGroup>(g, place, first_row, end_row, scales_offset);
+  const std::int64_t block = first_row + (end_row - first_row) / kScaleTileRows * kScaleTileRows;
+  const auto filled = static_cast<int>(end_row - block);
+  if (filled == 0) return;
+  const int words = tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns * kScaleTileRows;
+#pragma unroll 4
+  for (int i = g.thread(); i < words; i += g.size()) {
+    const int word = i % kScaleTileRows;
+    const int row = word % 4 * 32 + word / 4;
+    if (row < filled) continue;
+    const ScaleRow at{block + row, first_row, scales_offset};
+    const std::int64_t index = scale_index(place, at, i / kScaleTileRows * kScaleTileColumns);
+    *reinterpret_cast<std::uint32_t*>(place.base + index) = 0;
+  }
+}
+
 __device__ inline int once_in(const TeamGroup& g, int found) { return g.any(found != 0) && g.thread() == 0 ? 1 : 0; }
 
 // Rows are device memory: said here, loads need not look whether an address is shared memory's.

@@ -73,6 +73,8 @@ struct Work {
   int ring_teams = 1;
   bool sends = true;
   bool receives = true;
+  int hidden = 0;
+  int message_bytes = 0;
 };
 
 // Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
@@ -102,6 +104,11 @@ constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens)
 
 inline constexpr int kMostSenders = 44;  // blocks: a third of an H200's multiprocessors; more of them crowd the links
 inline constexpr int kMostSendTeams = 264;  // of all senders of a dispatch, for the same reason
+
+// Twice as many where a message is less than two bytes for three columns: making it takes as long, and the links are
+// less full.
+constexpr int crowd_of(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes ? 2 : 1; }
+
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
 
 constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
@@ -110,9 +117,11 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   DispatchRoles& roles = policy.roles;
   if (work.sends) {
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
-    const int wanted = work.num_tokens <= 2 * kMostSenders ? std::max(1, work.num_tokens) : kMostSenders;
-    roles.senders = std::max(1, std::min(wanted, (most - roles.rankers) / (work.receives ? 2 : 1)));
-    const int most_teams = std::min(work.ring_teams, std::max(1, kMostSendTeams / roles.senders));
+    const int crowd = crowd_of(work);
+    const int wanted = work.num_tokens <= 2 * kMostSenders ? std::max(1, work.num_tokens) : crowd * kMostSenders;
+    const int room = most - roles.rankers;
+    roles.senders = std::max(1, std::min(wanted, work.receives ? room * 5 / 8 : room));
+    const int most_teams = std::min(work.ring_teams, std::max(1, crowd * kMostSendTeams / roles.senders));
     roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, most_teams);
   }
   const int busy = roles.rankers + roles.senders;

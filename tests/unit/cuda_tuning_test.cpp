@@ -39,6 +39,15 @@ TEST(CudaTuning, OneSenderForEachTokenUpToAShareOfTheDevice) {
   EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.senders, kMostSenders);
 }
 
+TEST(CudaTuning, MessagesThatAreSmallForTheirColumnsHaveMoreSenders) {
+  Work work = work_of(4096, true, true, 8);
+  work.hidden = 7168;
+  work.message_bytes = 7392;
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSenders);
+  work.message_bytes = 4032;
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
+}
+
 TEST(CudaTuning, FewSendersHaveSmallerTeams) {
   EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.send_team_threads, 128);
   EXPECT_EQ(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.send_team_threads, 64);
