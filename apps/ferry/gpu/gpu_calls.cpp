@@ -158,7 +158,7 @@ class GpuCalls final : public RankCalls {
  private:
   template <class Byte>
   Tensor on_device(const BasicTensor<Byte>& host, std::size_t place) const {
-    if (!host) return {};
+    if (host.rank == 0) return {};  // not given; what has no elements is, and may have no memory
     return {memory_->data() + place, host.dtype, std::span(host.shape.data(), static_cast<std::size_t>(host.rank))};
   }
   ConstTensor copy_in(const ConstTensor& host, std::size_t place) const {

@@ -58,15 +58,14 @@ void NvshmemWorld::require_nodes() const {
 
 std::unique_ptr<ExchangeBackend> NvshmemWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
   if (options.skip_a2a)
-    throw Error(
-        ErrorKind::unsupported,
-        fmt::format("rank {}: skip_a2a sends nothing, so it needs no NVSHMEM; make the exchange on a world of one "
-                    "host (make_cuda_process_world)",
-                    rank()));
+    throw Error(ErrorKind::unsupported, fmt::format("rank {}: skip_a2a sends nothing, so it needs no network and no "
+                                                    "NVSHMEM; make the exchange on a world of one "
+                                                    "host (make_cuda_process_world)",
+                                                    rank()));
   if (options.gpu_kernels != nullptr && is_staged())
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: hooks that are compiled into kernels reach the ranks of one node, and this world "
-                            "has several; give hooks as pointers",
+                            "has several; make the exchange on a world of one node",
                             rank()));
   return GpuWorld::make_exchange(shape, options);
 }
