@@ -36,7 +36,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
  public:
   using Group = TeamGroup;
   static constexpr int kRing = 1;     // buffers of a team: free again when the copy engine has read them
-  static constexpr int kPending = 3;  // messages of a team that have left and are not signalled yet
+  static constexpr int kPending = 1;  // messages of a team that have left and are not signalled yet
 
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
       : links_(links), buffer_bytes_(buffer_bytes) {}

@@ -1,9 +1,9 @@
 // Ranking: how many earlier entries of this source name the same expert, without an atomic reservation. The table is
 // cut into parts, a block each, which stores its entries to every rank. In a block, each expert has a bit for every
 // token of a chunk; the bits below a token's are the entries before it. Bits are set in any order and counted when all
-// are. Where the bits of all tokens fit, every block sets them all; else a block sets those of its part and learns from
-// the others what comes before it. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of range, or
-// twice in a token) count as -1.
+// are. Where tokens are few and the bits of all fit, every block sets them all; else a block sets those of its part and
+// learns from the others what comes before it. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of
+// range, or twice in a token) count as -1.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ class Ranker {
         parts_(parts),
         mine_{parts == 1 ? 0 : part * ranking.part_tokens,
               parts == 1 ? in.num_tokens : min(in.num_tokens, (part + 1) * ranking.part_tokens)},
-        counts_all_(in.num_tokens <= 32 * ranking.words),
+        counts_all_(in.num_tokens <= min(32 * ranking.words, kEntriesByAll / plan.shape.top_k)),
         counted_(counts_all_ ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, ranking.words, plan.shape.experts) {}
 
@@ -85,6 +85,7 @@ class Ranker {
   __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
  private:
+  static constexpr int kEntriesByAll = 2048;  // more of them are sooner counted in parts
   static constexpr int kNone = -1;
   static constexpr int kBad = -2;  // an id out of range
 
