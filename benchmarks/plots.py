@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""SVG plots from the JSON lines of `ferry bench`, for docs/performance.md.
+"""SVG plots from the JSON lines of `ferry bench` and cuda_bench, for docs/performance.md.
 
 usage: plots.py FOLDER FILE...
 For each FILE, where it has the records, those of processes aside:
   FOLDER/<name>-tokens.svg   time over tokens per rank, with the floor, the bound and the baseline
   FOLDER/<name>-models.svg   the pair's ratio to its bound (CPU: its floor) for each model
   FOLDER/<name>-formats.svg  time of the pair for each format
+  FOLDER/<name>-rounds.svg   cuda_bench: time over tokens per rank, of the newest commit and the oldest
 The newest record of a line counts. The same records give the same bytes.
 """
 
@@ -137,6 +138,36 @@ def plot_formats(measured):
     return figure
 
 
+def plot_rounds(lines):
+    """Of the shape with the most lines: each commit's time over tokens; lines without a commit are of the oldest."""
+    kinds = {}
+    for line in lines:
+        kind = tuple(line[name] for name in ("ranks", "hidden", "top_k", "experts", "format", "max_blocks"))
+        kinds.setdefault(kind, {}).setdefault(line.get("commit", "earlier"), {})[line["n"]] = line
+    if not kinds:
+        return None
+    kind, commits = max(kinds.items(), key=lambda entry: sum(map(len, entry[1].values())))
+    commits = {commit: found for commit, found in commits.items() if len(found) >= FEWEST_POINTS}
+    if not commits:
+        return None
+    shown = list(dict.fromkeys([list(commits)[-1], list(commits)[0]]))
+    tokens = sorted({n for commit in shown for n in commits[commit]})
+    figure, axes = plt.subplots(1, len(OPERATIONS), figsize=(3.4 * len(OPERATIONS), 3.3), sharey=True)
+    for axis, operation in zip(axes, OPERATIONS):
+        for commit, style in zip(shown, ({"color": "#1f5fa8", "marker": "o"}, {"color": "#999999", "linestyle": "--"})):
+            points = sorted((n, line[f"{operation}_us"]) for n, line in commits[commit].items())
+            axis.plot(*zip(*points), label=commit, markersize=3.5, **style)
+        axis.set(xscale="log", yscale="log", title=operation, xlabel="tokens per rank")
+        axis.set_xticks(tokens, [str(n) for n in tokens], rotation=60)
+        axis.minorticks_off()
+    axes[0].set_ylabel("microseconds")
+    axes[0].legend()
+    ranks, hidden, top_k, experts, format_name, limit = kind
+    figure.suptitle(f"hidden {hidden}, top-{top_k} of {experts}, {ranks} GPUs, {format_name}"
+                    + (f", {limit} blocks" if limit else ""), fontsize=10)
+    return figure
+
+
 PLOTS = {"tokens": plot_tokens, "models": plot_models, "formats": plot_formats}
 
 
@@ -147,8 +178,8 @@ def main(arguments):
     folder.mkdir(parents=True, exist_ok=True)
     for path in map(pathlib.Path, arguments[1:]):
         measured = [record for record in records.load(path) if not records.is_of_processes(record)]
-        for name, plot in PLOTS.items():
-            figure = plot(measured)
+        figures = [(name, plot(measured)) for name, plot in PLOTS.items()]
+        for name, figure in [*figures, ("rounds", plot_rounds(records.load_chains(path)))]:
             if figure is None:
                 continue
             target = folder / f"{path.stem}-{name}.svg"

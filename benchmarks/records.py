@@ -11,6 +11,12 @@ def load(path):
         return [record for record in map(json.loads, file) if "operation" in record and "time_us" in record]
 
 
+def load_chains(path):
+    """The lines of cuda_bench: times of rounds that follow each other in a CUDA graph."""
+    with open(path, encoding="utf-8") as file:
+        return [record for record in map(json.loads, file) if "pair_us" in record and "n" in record]
+
+
 def is_codec(record):
     return "bf16_gb_per_s" in record
 

@@ -87,6 +87,16 @@ class PlotTest(unittest.TestCase):
             plots.main([str(folder / "out"), str(folder / "x.jsonl")])
             return {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
 
+    def test_rounds_of_the_newest_and_the_oldest_commit(self):
+        lines = [{"n": n, "hidden": 7168, "top_k": 8, "experts": 256, "ranks": 2, "format": "fp8_block128", "max_blocks": 0,
+                  "commit": commit, "dispatch_us": 9.0 + n, "combine_us": 8.0 + n, "pair_us": 17.0 + 2 * n}
+                 for commit in ("old", "between", "new") for n in (1, 32, 1024)]
+        (made,) = self.plots_of(lines).values()
+        for word in (b">new<", b">old<", b">dispatch<"):
+            self.assertIn(word, made)
+        self.assertNotIn(b">between<", made)
+        self.assertEqual(self.plots_of(lines[:2]), {})  # too few to draw
+
     def test_each_kind_of_plot(self):
         models = [one for name in ("deepseek-v3", "kimi-k2", "mixtral-8x7b") for one in sweep(name)]
         formats = [record(format_name=name) for name in ("bf16", "mxfp8", "nvfp4")]
