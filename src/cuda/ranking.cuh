@@ -102,10 +102,10 @@ class Ranker {
     for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) visit(expert);
   }
   __device__ void clear_bits(const IndexRange& chunk);
+  __device__ void clear_used_bits(const IndexRange& chunk);
   __device__ bool is_twin(int index, int id) const;
   __device__ void mark(const IndexRange& chunk, bool reports);
   __device__ void mark_entry(const IndexRange& chunk, bool reports, int index, int id, std::uint64_t& num_dropped);
-  __device__ void set_bits_again(const IndexRange& chunk);
   __device__ void report_twins(const IndexRange& chunk) const;
   __device__ std::uint32_t count_below(int expert, int end_word) const;
   __device__ std::uint32_t rank_of(int expert, int place) const;
@@ -147,6 +147,13 @@ __device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
 #pragma unroll 1
   for (int i = g_.thread(); i < words; i += g_.size()) memory_.bits[i].raw = 0;
   if (g_.thread() == 0) memory_.twins->raw = 0;
+}
+
+// Between barriers: of those that read the bits before, and of those that set them next.
+__device__ inline void Ranker::clear_used_bits(const IndexRange& chunk) {
+  g_.sync();
+  clear_bits(chunk);
+  g_.sync();
 }
 
 // Whether the token named the same expert before. Asked only in a chunk where some token did.
@@ -195,13 +202,6 @@ __device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
   if (reports && memory_.twins->raw != 0) report_twins(chunk);
 }
 
-__device__ inline void Ranker::set_bits_again(const IndexRange& chunk) {
-  g_.sync();
-  clear_bits(chunk);
-  g_.sync();
-  mark(chunk, false);
-}
-
 __device__ inline void Ranker::report_twins(const IndexRange& chunk) const {
   const int top_k = plan_.shape.top_k;
 #pragma unroll 1
@@ -231,11 +231,7 @@ __device__ inline void Ranker::count() {
 #pragma unroll 1
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
     const IndexRange chunk = chunk_at(first);
-    if (first != counted_.first) {
-      g_.sync();
-      clear_bits(chunk);
-      g_.sync();
-    }
+    if (first != counted_.first) clear_used_bits(chunk);
     mark(chunk, !counts_all_ || part_ == 0);
     if (part_ == 0 || !counts_all_)
       for_each_expert([&](int expert) { memory_.total[expert] += count_below(expert, words_of(chunk)); });
@@ -315,7 +311,8 @@ __device__ void Ranker::store_entries(F& fabric) {
   if (counted_.end - counted_.first <= 32 * ranking_.words) return store_tokens(fabric, counted_.first, mine_);
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
     const IndexRange chunk = chunk_at(first);
-    set_bits_again(chunk);
+    clear_used_bits(chunk);
+    mark(chunk, false);
     store_tokens(fabric, chunk.first, chunk);
     g_.sync();
     for_each_expert([&](int expert) { memory_.before[expert] += count_below(expert, words_of(chunk)); });
