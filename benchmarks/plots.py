@@ -139,7 +139,8 @@ def plot_formats(measured):
 
 
 def plot_rounds(lines):
-    """Of the shape with the most lines: each commit's time over tokens; lines without a commit are of the oldest."""
+    """Of the shape with the most lines, time over tokens: of the last commit in the file, and of the first. Lines without
+    a commit are one of their own."""
     kinds = {}
     for line in lines:
         kind = tuple(line[name] for name in ("ranks", "hidden", "top_k", "experts", "format", "max_blocks"))

@@ -1,5 +1,5 @@
-// The number of a round lives on the device, so that a captured graph replays. Every block reads it when it begins;
-// when all have, the first block moves it on, long before the kernel ends.
+// I13: the number of a round lives on the device, so that a captured graph replays. Every block reads it when it
+// begins; when all have, the first block moves it on, long before the kernel ends.
 #pragma once
 
 #include "cuda/device_state.h"
