@@ -66,6 +66,11 @@ class Words(unittest.TestCase):
         self.assertTrue(words("tests/gpu/a.cu", text))
         self.assertFalse([finding for finding in words("src/cuda/ptx_copy.cuh", 'asm("x");')])
 
+    def test_the_parser_belongs_to_the_command_line(self):
+        text = "void add_options(CLI::App& app);"
+        self.assertTrue(words("apps/ferry/commands.h", text))
+        self.assertEqual(words("apps/ferry/command_line.cpp", text), [])
+
     def test_the_library_neither_ends_nor_prints(self):
         for text in ("std::abort();", "exit(1);", 'std::printf("x");', "std::cout << 1;", 'fmt::print("x");'):
             self.assertTrue(words("src/cpu/a.cpp", text), text)

@@ -1,4 +1,4 @@
-// Options of `ferry bench`, and the sweep over all that they name.
+// The sweep of `ferry bench` over all that its options name.
 #include "ferry/bench_command.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,6 @@
 
 #include "ferry/bench_baseline.h"
 #include "ferry/bench_measurers.h"
-#include "ferry/bench_simulate.h"
 #include "ferry/job.h"
 #include "ferry/models.h"
 #include "ferry/options.h"
@@ -31,98 +30,11 @@ const std::map<std::string, BenchOperation> kOperations = {{"pair", BenchOperati
 const std::map<std::string, RoutingKind> kRoutings = {{"uniform", RoutingKind::uniform}, {"zipf", RoutingKind::zipf}};
 const std::map<std::string, Reduction> kReductions = {{"by_rank", Reduction::by_rank}, {"exact", Reduction::exact}};
 
-struct BenchOptions {
-  std::vector<std::string> operations = {"pair"};
-  std::vector<std::string> formats = {"bf16"};
-  std::vector<std::string> reductions = {"by_rank"};
-  std::vector<std::string> routings = {"uniform"};
-  std::vector<std::string> models;
-  std::vector<int> tokens = {1, 32, 128, 512};
-  std::vector<int> ranks = {2};
-  Shape shape{0, 64, 8, 1, 7168};  // without ranks and tokens, which are swept
-  double zipf_exponent = 1.0;
-  int workers = 1;
-  int nodes = 1;
-  int max_blocks = 0;
-  BenchEffort effort;
-  std::string backend = "auto";
-  std::string output;
-  bool json = false;
-  bool baseline = false;
-  SimulateOptions simulation;
-};
-
-CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const char* help,
-                      const std::vector<std::string>& allowed) {
-  return command.add_option(name, values, help)->delimiter(',')->check(CLI::IsMember(allowed))->capture_default_str();
-}
-
 template <class Value>
 std::vector<std::string> names_of(const std::map<std::string, Value>& map) {
   std::vector<std::string> names;
   for (const auto& entry : map) names.push_back(entry.first);
   return names;
-}
-
-void add_shape_options(CLI::App& command, BenchOptions& options) {
-  command.add_option("--ranks,--gpus", options.ranks, "ranks, each a thread or a GPU; more than one value is a sweep")
-      ->delimiter(',')
-      ->check(CLI::Range(1, kMaxRanks))
-      ->capture_default_str();
-  command.add_option("--experts", options.shape.experts, "experts over all ranks")->capture_default_str();
-  command.add_option("--top-k", options.shape.top_k, "experts of a token")->capture_default_str();
-  command.add_option("--hidden", options.shape.hidden, "columns of a token")->capture_default_str();
-  command.add_option("--tokens,-n", options.tokens, "tokens of each rank; more than one value is a sweep")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  add_list(command, "--routing", options.routings, "how tokens choose experts", names_of(kRoutings));
-  command.add_option("--zipf-exponent", options.zipf_exponent, "popularity falls as 1 / position^exponent")
-      ->check(CLI::Range(0.0, 10.0))
-      ->capture_default_str();
-  command.add_option("--seconds", options.effort.seconds, "time to measure each line for")
-      ->check(CLI::Range(0.01, 600.0))
-      ->capture_default_str();
-  command.add_option("--iterations", options.effort.iterations, "fixed number of iterations in place of --seconds")
-      ->check(CLI::Range(0, 1'000'000));
-  add_list(command, "--operation", options.operations, "what to measure; pair is a dispatch and its combine",
-           names_of(kOperations));
-}
-
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const AnyFormat& format : all_formats()) names.push_back(format.name());
-  return names;
-}
-
-void add_sweep_options(CLI::App& command, BenchOptions& options) {
-  std::vector<std::string> formats = format_names();
-  formats.push_back("all");
-  std::vector<std::string> models;
-  for (const Model& model : kModels) models.emplace_back(model.name);
-  add_list(command, "--format", options.formats, "token formats, or all", formats);
-  add_list(command, "--combine", options.reductions, "how results are reduced", names_of(kReductions));
-  add_list(command, "--model", options.models, "named shapes, in place of --experts, --top-k and --hidden", models)
-      ->excludes("--experts", "--top-k", "--hidden");
-  command.add_option("--workers", options.workers, "CPU: threads that work for each rank")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  command.add_option("--nodes", options.nodes, "processes: logical nodes that the ranks are split over")
-      ->capture_default_str();
-  command.add_option("--max-blocks", options.max_blocks, "GPUs: most blocks of a kernel; 0: no limit")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  command
-      .add_option("--backend", options.backend,
-                  "which ranks to use: auto takes GPUs where there are enough, else the processes of a job")
-      ->check(CLI::IsMember({"auto", "cpu", "shmem", "cuda", "nvshmem"}))
-      ->capture_default_str();
-  command.add_flag(
-      "--baseline", options.baseline,
-      "also measure what one would use instead: the exchange written with MPI_Alltoallv, or on GPUs NCCL; with "
-      "--backend nvshmem, the same ranks as one node");
-  command.add_flag("--json", options.json, "print one JSON object a line");
-  command.add_option("--output", options.output, "append the JSON lines to this file");
 }
 
 struct NamedShape {
@@ -234,6 +146,15 @@ class Records {
   std::ofstream file_;
 };
 
+SimulatedCase simulated_case(const SimulateOptions& options, const BenchCase& bench) {
+  Cluster cluster;
+  cluster.ranks = bench.shape.ranks;
+  cluster.ranks_per_node = options.ranks_per_node;
+  cluster.speed = {LinkSpeed{options.nvlink_gb * 1e9, options.nvlink_us * 1e-6, 0},
+                   LinkSpeed{options.nic_gb * 1e9, options.nic_us * 1e-6, options.nic_operations * 1e6}};
+  return {bench, cluster, options.node_limit};
+}
+
 void run_simulation(const BenchOptions& options, const std::string& command) {
   std::vector<std::vector<BenchCase>> tables;
   std::int64_t sources = 0;
@@ -257,7 +178,22 @@ void run_simulation(const BenchOptions& options, const std::string& command) {
   }
 }
 
-void run_bench(const BenchOptions& options, const std::string& command) {
+// What was typed, so that a record can be repeated.
+std::string typed_command() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string words;
+  for (std::string word; std::getline(file, word, '\0');) words += (words.empty() ? "" : " ") + word;
+  return words;
+}
+
+}  // namespace
+
+std::vector<std::string> operation_names() { return names_of(kOperations); }
+std::vector<std::string> routing_names() { return names_of(kRoutings); }
+std::vector<std::string> reduction_names() { return names_of(kReductions); }
+
+void run_bench_command(const BenchOptions& options) {
+  const std::string command = typed_command();
   if (options.simulation.simulate) return run_simulation(options, command);
   const std::vector<std::vector<BenchCase>> tables = tables_of(options);
   std::int64_t count = 0;
@@ -275,15 +211,7 @@ void run_bench(const BenchOptions& options, const std::string& command) {
   }
 }
 
-// What was typed, so that a record can be repeated.
-std::string command_line() {
-  std::ifstream file("/proc/self/cmdline");
-  std::string words;
-  for (std::string word; std::getline(file, word, '\0');) words += (words.empty() ? "" : " ") + word;
-  return words;
-}
-
-void run_worker(const BenchOptions& options) {
+void run_bench_worker_command(const BenchOptions& options) {
   BenchCase bench;
   bench.operation = kOperations.at(options.operations.at(0));
   bench.shape = options.shape;
@@ -294,25 +222,6 @@ void run_worker(const BenchOptions& options) {
   bench.effort = options.effort;
   require_valid(bench.shape);
   run_mpi_worker(bench);
-}
-
-}  // namespace
-
-void add_bench_command(CLI::App& app) {
-  const auto options = std::make_shared<BenchOptions>();
-  CLI::App* bench = app.add_subcommand(
-      "bench", "measure the exchange, the codecs, the wire and a baseline, or simulate up to 2048 ranks");
-  add_shape_options(*bench, *options);
-  add_sweep_options(*bench, *options);
-  add_simulate_options(*bench, options->simulation);
-  for (const char* measured :
-       {"--baseline", "--operation", "--workers", "--seconds", "--iterations", "--backend", "--max-blocks", "--nodes"})
-    bench->get_option("--simulate")->excludes(bench->get_option(measured));
-  bench->callback([options] { run_bench(*options, command_line()); });
-  const auto worker_options = std::make_shared<BenchOptions>();
-  CLI::App* worker = app.add_subcommand("bench-mpi-worker", "a process of the baseline")->group("");
-  add_shape_options(*worker, *worker_options);
-  worker->callback([worker_options] { run_worker(*worker_options); });
 }
 
 }  // namespace ferry::app

@@ -16,12 +16,7 @@ namespace {
 
 constexpr std::int64_t kRowsAtATime = 256;
 
-struct CodecCommand {
-  std::string format;
-  float input_scale = 1.0f;
-  std::string in, out, payload, scales;
-  bool json = false;
-
+struct CodecCommand : CodecArguments {
   void encode() const;
   void decode() const;
   void print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const;
@@ -161,30 +156,9 @@ void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden,
                     non_finite == 0 ? "" : fmt::format("; {} blocks hold a NaN or an infinity", non_finite)));
 }
 
-void add_shared_options(CLI::App& command, const std::shared_ptr<CodecCommand>& codec) {
-  add_format_option(command, codec->format);
-  command.get_option("--format")->required()->default_str("");
-  command.add_option("--input-scale", codec->input_scale, "Scale of the tensor, for nvfp4")->capture_default_str();
-  command.add_option("--payload", codec->payload, "uint8 [rows, bytes of a row]")->required();
-  command.add_option("--scales", codec->scales,
-                     "float32 or uint8 [rows, blocks], in column order; not needed for bf16");
-  add_json_flag(command, codec->json);
-}
-
 }  // namespace
 
-void add_codec_command(CLI::App& app) {
-  const auto codec = std::make_shared<CodecCommand>();
-  CLI::App& command = *app.add_subcommand("codec", "Encode or decode the rows of an array (.npy files)");
-  command.require_subcommand(1);
-  CLI::App& encode = *command.add_subcommand("encode", "float32 or float16 rows to payload and scales");
-  encode.add_option("--in", codec->in, "float32 or float16 [rows, hidden]")->required();
-  add_shared_options(encode, codec);
-  encode.callback([codec] { codec->encode(); });
-  CLI::App& decode = *command.add_subcommand("decode", "Payload and scales to float32 rows");
-  decode.add_option("--out", codec->out, "float32 [rows, hidden]; appears when complete")->required();
-  add_shared_options(decode, codec);
-  decode.callback([codec] { codec->decode(); });
-}
+void run_encode_command(const CodecArguments& asked) { CodecCommand{asked}.encode(); }
+void run_decode_command(const CodecArguments& asked) { CodecCommand{asked}.decode(); }
 
 }  // namespace ferry::app

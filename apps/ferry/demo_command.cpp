@@ -35,12 +35,7 @@ struct FormatResult {
   double rms_error = 0;
 };
 
-struct DemoCommand {
-  std::string backend = "auto";
-  std::string text;
-  std::string svg = "ferry-demo.svg";
-  bool json = false;
-
+struct DemoCommand : DemoArguments {
   void run() const;
   void finish(const Backend& chosen, const Ranks& ranks, const DemoModel& model,
               const std::vector<FormatResult>& results, PendingFile& picture) const;
@@ -198,14 +193,6 @@ void DemoCommand::finish(const Backend& chosen, const Ranks& ranks, const DemoMo
 
 }  // namespace
 
-void add_demo_command(CLI::App& app) {
-  const auto command = std::make_shared<DemoCommand>();
-  CLI::App& demo = *app.add_subcommand("demo", "Run a small MoE layer made from a text in every token format");
-  add_backend_option(demo, command->backend);
-  demo.add_option("--text", command->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
-  demo.add_option("--svg", command->svg, "Where the picture of the routing goes")->capture_default_str();
-  add_json_flag(demo, command->json);
-  demo.callback([command] { command->run(); });
-}
+void run_demo_command(const DemoArguments& asked) { DemoCommand{asked}.run(); }
 
 }  // namespace ferry::app

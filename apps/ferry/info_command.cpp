@@ -18,21 +18,7 @@
 namespace ferry::app {
 namespace {
 
-struct InfoCommand {
-  std::string backend = "auto";
-  std::string model;
-  int ranks = 0;
-  int experts = 0;
-  int top_k = 0;
-  int tokens = 0;
-  int hidden = 0;
-  int alignment = 0;
-  std::string format = "bf16";
-  std::string combine = "by_rank";
-  bool shared = false;
-  bool tiled = false;
-  bool json = false;
-
+struct InfoCommand : InfoArguments {
   void run() const;
   bool asks_for_shape() const {
     return !model.empty() || ranks != 0 || experts != 0 || top_k != 0 || tokens != 0 || hidden != 0;
@@ -211,24 +197,6 @@ void InfoCommand::run() const {
 
 }  // namespace
 
-void add_info_command(CLI::App& app) {
-  const auto command = std::make_shared<InfoCommand>();
-  CLI::App& info = *app.add_subcommand("info", "Show devices, backends, and the memory that a shape needs");
-  add_backend_option(info, command->backend);
-  info.add_option("--model", command->model, "Shape of a named model, such as deepseek-v3");
-  info.add_option("--ranks", command->ranks, "Ranks (4 where a shape is asked for)");
-  info.add_option("--experts", command->experts, "Experts over all ranks");
-  info.add_option("--top-k", command->top_k, "Experts of a token");
-  info.add_option("--tokens", command->tokens, "Most tokens of a rank in a round (128 where a shape is asked for)");
-  info.add_option("--hidden", command->hidden, "Columns of a token");
-  info.add_option("--alignment", command->alignment, "First row of an expert; 0: the format's default")
-      ->capture_default_str();
-  add_format_option(info, command->format);
-  add_combine_option(info, command->combine);
-  info.add_flag("--shared-expert", command->shared, "With a fused shared expert");
-  info.add_flag("--tiled-scales", command->tiled, "mxfp8 scales in tiles");
-  add_json_flag(info, command->json);
-  info.callback([command] { command->run(); });
-}
+void run_info_command(const InfoArguments& asked) { InfoCommand{asked}.run(); }
 
 }  // namespace ferry::app

@@ -25,20 +25,7 @@ std::size_t output_bytes(const Layer& layer) {
   return static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden) * sizeof(float);
 }
 
-struct LayerCommand {
-  std::string backend = "auto";
-  int ranks = 0;
-  int nodes = 1;
-  std::string format = "bf16";
-  std::string combine = "by_rank";
-  float input_scale = 1.0f;
-  LayerPaths paths;
-  std::string output;
-  std::string dump;
-  int deadline_seconds = 300;
-  bool check = false;
-  bool json = false;
-
+struct LayerCommand : LayerArguments {
   void run() const;
   void open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const;
   LayerReport compute(const Ranks& on, const Layer& layer, const LayerOptions& options, LayerFiles& files,
@@ -192,32 +179,6 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
 
 }  // namespace
 
-void add_layer_command(CLI::App& app) {
-  const auto command = std::make_shared<LayerCommand>();
-  CLI::App& layer = *app.add_subcommand("layer", "Run an MoE layer on your tensors (.npy files)");
-  add_backend_option(layer, command->backend);
-  layer.add_option("--ranks", command->ranks, "Ranks that the tokens and the experts are split over")->required();
-  layer.add_option("--nodes", command->nodes, "Nodes that the ranks are split over")->capture_default_str();
-  add_format_option(layer, command->format);
-  add_combine_option(layer, command->combine);
-  layer.add_option("--input-scale", command->input_scale, "Scale of the tokens, for nvfp4")->capture_default_str();
-  layer.add_option("--tokens", command->paths.tokens, "float32 [tokens, hidden]")->required();
-  layer.add_option("--topk-ids", command->paths.ids, "int32 or int64 [tokens, K]; -1: no expert")->required();
-  layer.add_option("--topk-weights", command->paths.weights, "float32 [tokens, K]")->required();
-  layer.add_option("--gate-up", command->paths.gate_up, "float32 [experts, 2*inter, hidden]: gate rows, then up rows")
-      ->required();
-  layer.add_option("--down", command->paths.down, "float32 [experts, hidden, inter]")->required();
-  layer.add_option("--shared-gate-up", command->paths.shared_gate_up,
-                   "float32 [2*inter, hidden]: an expert for all tokens");
-  layer.add_option("--shared-down", command->paths.shared_down, "float32 [hidden, inter]");
-  layer.add_option("--output", command->output, "float32 [tokens, hidden]; appears when complete")->required();
-  layer.add_option("--dump", command->dump, "Write each rank's dispatched rows to DIR/rank<r>/; one round")
-      ->type_name("DIR");
-  layer.add_option("--deadline", command->deadline_seconds, "Seconds that a rank waits for another before it gives up")
-      ->capture_default_str();
-  layer.add_flag("--check", command->check, "Compare with a dense float64 oracle; fail beyond the derived bound");
-  add_json_flag(layer, command->json);
-  layer.callback([command] { command->run(); });
-}
+void run_layer_command(const LayerArguments& asked) { LayerCommand{asked}.run(); }
 
 }  // namespace ferry::app

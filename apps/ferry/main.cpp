@@ -6,9 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "ferry/bench_command.h"
-#include "ferry/commands.h"
-#include "ferry/ferry.h"
+#include "ferry/command_line.h"
 #include "ferry/job.h"
 
 namespace {
@@ -32,28 +30,7 @@ int report(std::string message, int code) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Carries Mixture-of-Experts tokens to the ranks that own their experts, and back.", "ferry");
-  app.set_version_flag("--version", std::string("ferry ") + ferry::kVersion);
-  app.require_subcommand(1);
-  app.footer(
-      "Exit code: 0 done; 2 bad use: options, or arrays that do not fit; 1 failed: files, memory, checks.\n"
-      "`ferry COMMAND --help` explains a command.");
-  ferry::app::add_demo_command(app);
-  ferry::app::add_layer_command(app);
-  ferry::app::add_codec_command(app);
-  ferry::app::add_bench_command(app);
-  ferry::app::add_verify_command(app);
-  ferry::app::add_info_command(app);
-  const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty())
-    return report(std::string(argv[1]) + " is not a command (see --help)", kBadUse);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked_for_help) {
-    return app.exit(asked_for_help);
-  } catch (const CLI::ParseError& error) {
-    return report(std::string(error.what()) + " (see --help)", kBadUse);
-  }
+  ferry::app::run_command_line(argc, argv);
   ferry::app::finish_job();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return report("cannot write to standard output", kFailure);
   return 0;

@@ -1,18 +1,12 @@
-// Options that several commands share, and what their values mean in this build.
+// What the values of options that several commands share mean, and which are refused.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 
 #include "ferry/exchange.h"
-#include "ferry/ranks.h"
 
 namespace ferry::app {
-
-void add_backend_option(CLI::App& command, std::string& backend);  // --backend auto|cpu|shmem|cuda|nvshmem
-void add_json_flag(CLI::App& command, bool& json);                 // --json
-void add_format_option(CLI::App& command, std::string& format);    // --format, checked by format_named when used
-void add_combine_option(CLI::App& command, std::string& combine);  // --combine exact|by_rank
 
 // Throws Error(invalid_argument).
 Reduction reduction_named(const std::string& name);

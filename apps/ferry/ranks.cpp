@@ -7,7 +7,6 @@
 
 #include "ferry/gpu.h"
 #include "ferry/nvshmem.h"
-#include "ferry/options.h"
 #include "ferry/shmem.h"
 #include "net/launch_environment.h"
 

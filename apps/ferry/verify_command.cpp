@@ -19,20 +19,9 @@
 #endif
 
 namespace ferry::app {
-namespace {
-
-struct VerifyCommand {
-  std::string backend = "auto";
-  std::string only;
-  int nodes = 1;
-  bool quick = false;
-  bool list = false;
-  bool json = false;
-
-  void run() const;
-};
 
 #if FERRY_HAS_CONFORMANCE
+namespace {
 
 struct Outcome {
   const char* result;  // "ok", "skipped" or "FAILED"
@@ -104,21 +93,21 @@ Outcome run_case(const conformance::Case& wanted, const conformance::Backend& ba
   }
 }
 
-std::vector<const conformance::Case*> wanted_cases(const VerifyCommand& command) {
+std::vector<const conformance::Case*> wanted_cases(const VerifyArguments& asked) {
   std::vector<const conformance::Case*> wanted;
   for (const conformance::Case& known : conformance::all_cases())
-    if ((!command.quick || known.quick) && known.name.find(command.only) != std::string::npos) wanted.push_back(&known);
+    if ((!asked.quick || known.quick) && known.name.find(asked.only) != std::string::npos) wanted.push_back(&known);
   if (wanted.empty())
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("--case {}: no case has this in its name; --list shows them", command.only));
+                fmt::format("--case {}: no case has this in its name; --list shows them", asked.only));
   return wanted;
 }
 
-void list_cases(const VerifyCommand& command) {
+void list_cases(const VerifyArguments& asked) {
   Table table({{"case", "case", true}, {"what", "what it shows", true}});
-  for (const conformance::Case* known : wanted_cases(command))
+  for (const conformance::Case* known : wanted_cases(asked))
     table.add_row({text_cell(known->name), text_cell(known->what)});
-  command.json ? print(table.json()) : print(table.text());
+  asked.json ? print(table.json()) : print(table.text());
 }
 
 struct Counts {
@@ -141,10 +130,12 @@ Counts run_suite(const Suite& suite, const std::vector<const conformance::Case*>
   return counts;
 }
 
-void VerifyCommand::run() const {
-  if (list) return list_cases(*this);
-  const std::vector<Suite> suites = suites_of(backend, nodes);
-  const std::vector<const conformance::Case*> cases = wanted_cases(*this);
+}  // namespace
+
+void run_verify_command(const VerifyArguments& asked) {
+  if (asked.list) return list_cases(asked);
+  const std::vector<Suite> suites = suites_of(asked.backend, asked.nodes);
+  const std::vector<const conformance::Case*> cases = wanted_cases(asked);
   Table table({{"backend", "backend", true},
                {"case", "case", true},
                {"result", "result", true},
@@ -166,7 +157,7 @@ void VerifyCommand::run() const {
     missing[known.name] = why;
     summary += fmt::format("Backend {} is not here: {}.\n", known.name, why);
   }
-  if (json)
+  if (asked.json)
     print(Json{{"ok", all.ok},
                {"skipped", all.skipped},
                {"failed", all.failed},
@@ -179,26 +170,11 @@ void VerifyCommand::run() const {
 
 #else
 
-void VerifyCommand::run() const {
+void run_verify_command(const VerifyArguments&) {
   throw Error(ErrorKind::unsupported,
               "verify: this build was made without the tests (FERRY_TESTS), which hold the suite");
 }
 
 #endif
-
-}  // namespace
-
-void add_verify_command(CLI::App& app) {
-  const auto command = std::make_shared<VerifyCommand>();
-  CLI::App& verify = *app.add_subcommand("verify", "Run the conformance suite here and say what works");
-  add_backend_option(verify, command->backend);
-  verify.add_option("--nodes", command->nodes, "Logical nodes that the processes of a job are split over")
-      ->capture_default_str();
-  verify.add_flag("--quick", command->quick, "Only the cases that are quick");
-  verify.add_option("--case", command->only, "Only cases with this in their name");
-  verify.add_flag("--list", command->list, "List the cases and run none");
-  add_json_flag(verify, command->json);
-  verify.callback([command] { command->run(); });
-}
 
 }  // namespace ferry::app
