@@ -1,7 +1,7 @@
 // The sweep of `ferry bench` over all that its options name.
 #include "ferry/bench_command.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,7 +1,7 @@
 // The measured loop of an exchange, one thread per rank.
 #include "ferry/bench_exchange.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Records and tables of GPU measurements.
 #include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // Buffers, threads and facts of the machine for the benchmarks.
 #include "ferry/bench_machine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
 

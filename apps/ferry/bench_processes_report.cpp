@@ -1,6 +1,5 @@
 // Records and tables of measurements on processes.
-#include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

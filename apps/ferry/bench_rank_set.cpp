@@ -1,6 +1,6 @@
 #include "ferry/bench_rank_set.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace ferry::app {
 namespace {

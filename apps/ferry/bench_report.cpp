@@ -2,7 +2,7 @@
 #include "ferry/bench_report.h"
 
 #include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // Random routing by inverse cumulative weights, without the distributions of <random>: they differ between libraries.
 #include "ferry/bench_routing.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "ferry/byte_links.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // `ferry codec encode|decode`: a token format applied to the rows of an array, row by row.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

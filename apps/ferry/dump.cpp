@@ -1,7 +1,7 @@
 // Arrays are trimmed to the rows that exist: row_offsets[last] of them, or the tiles that they take.
 #include "ferry/dump.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,7 @@
 // One hue whose opacity is the value, so that empty cells take the background's colour, light or dark.
 #include "ferry/heatmap_svg.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // combines, round after round.
 #include "ferry/layer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <barrier>

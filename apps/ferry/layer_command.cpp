@@ -1,5 +1,5 @@
 // `ferry layer`: an MoE layer on the user's tensors, from .npy files to a .npy file.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

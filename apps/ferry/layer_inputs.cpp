@@ -1,7 +1,7 @@
 // Every refusal names the option, the file, the value and what it must be.
 #include "ferry/layer_inputs.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <limits>
 

@@ -1,7 +1,7 @@
 // Reads the limits that Linux keeps in /proc and in the cgroup.
 #include "ferry/memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 

@@ -1,5 +1,5 @@
 // The header of a .npy file: a magic, a version, and a Python dictionary of three entries.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <cctype>

@@ -1,6 +1,6 @@
 #include "ferry/options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // When a progress line is due, and how it looks.
 #include "ferry/progress.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>

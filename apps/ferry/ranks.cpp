@@ -1,7 +1,7 @@
 // The table of backends, and what is refused of --backend, --ranks and --nodes.
 #include "ferry/ranks.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <numeric>
 

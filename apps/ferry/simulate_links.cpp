@@ -1,7 +1,7 @@
 // Sums and bounds over the links of a cluster.
 #include "ferry/simulate_links.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

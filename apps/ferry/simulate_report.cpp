@@ -1,7 +1,7 @@
 // Records and tables of simulated rounds.
 #include "ferry/simulate_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

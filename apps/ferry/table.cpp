@@ -1,7 +1,7 @@
 // Layout of tables, and how values are written for people.
 #include "ferry/table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <cmath>

@@ -1,5 +1,5 @@
 // `ferry verify`: the conformance suite on the backends of this machine.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // One refusal per argument of swiglu, in the order of the arguments.
 #include "activation/swiglu_check.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <initializer_list>

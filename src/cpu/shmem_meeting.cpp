@@ -1,6 +1,6 @@
 #include "cpu/shmem_meeting.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

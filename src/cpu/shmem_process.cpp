@@ -1,6 +1,6 @@
 #include "cpu/shmem_process.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>

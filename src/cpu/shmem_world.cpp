@@ -1,7 +1,7 @@
 // ShmemJob and its worlds: ranks as processes under OpenSHMEM's launcher.
 #include "ferry/shmem_world.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // ThreadWorld: ranks as threads of one process. They meet in a Hub that all of them own.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <algorithm>

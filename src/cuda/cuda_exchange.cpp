@@ -1,6 +1,6 @@
 #include "cuda/cuda_exchange.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // CudaWorld: one rank per GPU of this process. Ranks meet as those of a thread world do; only the memory differs.
 #include "ferry/cuda/cuda_world.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <mutex>

@@ -1,6 +1,6 @@
 #include "cuda/device_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

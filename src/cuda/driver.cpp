@@ -1,7 +1,7 @@
 #include "cuda/driver.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ferry/error.h"
 

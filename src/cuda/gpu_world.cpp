@@ -1,6 +1,6 @@
 #include "cuda/gpu_world.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <string>

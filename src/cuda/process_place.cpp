@@ -1,6 +1,6 @@
 #include "cuda/process_place.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/error.h"

@@ -1,6 +1,6 @@
 // ProcessWorld: one rank per process, each with one GPU of the same host. The processes meet by TCP; each maps the
 // memory of all others, by handles that travel as file descriptors.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Errors of the GPU backend on the host: a sentence with its values, behind the rank that says it.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

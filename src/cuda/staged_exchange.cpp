@@ -1,6 +1,6 @@
 #include "cuda/staged_exchange.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

@@ -1,6 +1,6 @@
 #include "net/launch_environment.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "protocol/round_state.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace ferry {
 namespace {

@@ -2,7 +2,6 @@
 #include "protocol/validate.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cmath>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "shared/contract.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <cstring>

@@ -1,7 +1,7 @@
 // ferry::Exchange: forwards to the backend that the world makes; and the calls over all exchanges of a process.
 #include "ferry/exchange.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <exception>
 #include <functional>

@@ -1,5 +1,5 @@
 // Names of the public enumerations, for messages.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ferry/error.h"
 #include "ferry/shape.h"

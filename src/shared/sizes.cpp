@@ -1,7 +1,7 @@
 // Sizes and refusals, all before anything is allocated.
 #include "shared/sizes.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 #include "shared/symmetric_arena.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 // FOLDER gets ready.<rank> when a rank's first round is done, and seen.<rank>, a JSON object, when it ends with an
 // error. Exit code 0 when all rounds worked, 1 after an error.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // The exchange on GPUs: dispatches in a chain, and dispatch-combine pairs in a chain.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // NCCL on the same tokens: what a user without Ferry would call. Optional when the tool is built.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ferry/gpu/bench_ranks.h"
 

@@ -2,7 +2,7 @@
 #include "ferry/gpu.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cuda/device_memory.h"
 #include "cuda/launch.h"

@@ -1,6 +1,6 @@
 // Calls of a GPU rank for a caller with host memory: one piece of device memory with a copy of each tensor.
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

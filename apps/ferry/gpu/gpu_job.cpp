@@ -1,5 +1,5 @@
 // A job of processes with a GPU each: their worlds, and the bytes that the first one sends for all.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ferry/byte_links.h"
 #include "ferry/cuda/cuda_world.h"

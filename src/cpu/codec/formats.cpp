@@ -1,7 +1,7 @@
 // The list of the library's formats behind function pointers, and their look-up by name.
 #include "cpu/codec/formats.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <string>

@@ -1,6 +1,6 @@
 // cuda_swiglu: checks what can be checked without touching device memory, then enqueues one kernel.
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

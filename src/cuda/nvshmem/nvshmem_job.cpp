@@ -1,6 +1,6 @@
 #include "cuda/nvshmem/nvshmem_job.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nvshmem_host.h>
 
 #include <cstdlib>

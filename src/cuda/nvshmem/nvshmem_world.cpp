@@ -2,7 +2,7 @@
 // memory, and the way to ranks of other nodes.
 #include "cuda/nvshmem/nvshmem_world.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cuda/nvshmem/nvshmem_launch.h"
 #include "cuda/process_place.h"
