@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Runs the tests of one class beside each other, one for each core: most of their time they wait for deadlines.
+
+usage: beside.py <module>.<Class>
+Each runs in a Python of its own, so signals and the names of its network are its own, too.
+"""
+import concurrent.futures
+import os
+import subprocess
+import sys
+import unittest
+
+SKIPPED = "OK (skipped="
+
+
+def run(test):
+    return subprocess.run([sys.executable, "-m", "unittest", "-v", test], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+
+
+def main():
+    tests = [test.id() for test in unittest.defaultTestLoader.loadTestsFromName(sys.argv[1])]
+    failed = skipped = 0
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as cores:
+        for done in cores.map(run, tests):
+            failed += done.returncode != 0
+            skipped += done.returncode == 0 and SKIPPED in done.stdout
+            # What one test ends with must not be taken for the end of all.
+            print(done.stdout if done.returncode != 0 else done.stdout.split("\n-----")[0], flush=True)
+    print(f"Ran {len(tests)} tests")
+    if failed or not tests:
+        print(f"FAILED ({failed})")
+        return 1
+    print(f"{SKIPPED}{skipped})" if skipped else "OK")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
