@@ -18,6 +18,7 @@
 #include "ferry/progress.h"
 #include "ferry/ranks.h"
 #include "ferry/simulate_report.h"
+#include "ferry/table.h"
 
 namespace ferry::app {
 namespace {

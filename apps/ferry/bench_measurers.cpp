@@ -10,6 +10,7 @@
 #include "ferry/bench_processes.h"
 #include "ferry/bench_report.h"
 #include "ferry/job.h"
+#include "ferry/table.h"
 
 namespace ferry::app {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "ferry/bench_case.h"
+#include "ferry/json.h"
 #include "ferry/ranks.h"
-#include "ferry/table.h"
 
 namespace ferry::app {
 

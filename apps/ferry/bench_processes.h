@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ferry/bench_case.h"
+#include "ferry/json.h"
 #include "ferry/ranks.h"
-#include "ferry/table.h"
 
 namespace ferry::app {
 

@@ -7,6 +7,7 @@
 #include "ferry/bench_processes.h"
 #include "ferry/bench_report.h"
 #include "ferry/ferry.h"
+#include "ferry/table.h"
 
 namespace ferry::app {
 namespace {

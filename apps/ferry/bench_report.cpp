@@ -8,6 +8,7 @@
 
 #include "ferry/bench_machine.h"
 #include "ferry/ferry.h"
+#include "ferry/table.h"
 
 namespace ferry::app {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "ferry/bench_baseline.h"
 #include "ferry/bench_case.h"
-#include "ferry/table.h"
+#include "ferry/json.h"
 
 namespace ferry::app {
 

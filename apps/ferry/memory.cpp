@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "ferry/error.h"
-#include "ferry/table.h"
+#include "ferry/human.h"
 
 namespace ferry::app {
 namespace {

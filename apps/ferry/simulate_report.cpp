@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ferry/ferry.h"
+#include "ferry/table.h"
 
 namespace ferry::app {
 namespace {

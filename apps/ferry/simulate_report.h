@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "ferry/json.h"
 #include "ferry/simulate.h"
-#include "ferry/table.h"
 
 namespace ferry::app {
 

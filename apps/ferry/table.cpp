@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -54,24 +53,6 @@ Cell number_cell(double value, int decimals) {
 Cell scientific_cell(double value) { return {finite_or_null(value), fmt::format("{:.2e}", value)}; }
 Cell bytes_cell(std::uint64_t bytes) { return {bytes, human_bytes(bytes)}; }
 Cell yes_no_cell(bool value, const char* yes, const char* no) { return {value, value ? yes : no}; }
-
-std::string human_bytes(std::uint64_t bytes) {
-  constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 999.95 && unit + 1 < kUnits.size()) {
-    value /= 1000;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, kUnits[unit]);
-}
-
-std::string human_seconds(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
-  return fmt::format("{:.2f} s", seconds);
-}
 
 void Table::add_row(std::vector<Cell> cells) {
   if (cells.size() != columns_.size()) throw std::logic_error("a row has as many cells as the table has columns");

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-namespace ferry::app {
+#include "ferry/human.h"
+#include "ferry/json.h"
 
-using Json = nlohmann::ordered_json;
+namespace ferry::app {
 
 // One value twice: as JSON holds it, and as a person reads it.
 struct Cell {
@@ -21,9 +22,6 @@ Cell number_cell(double value, int decimals);  // fixed point
 Cell scientific_cell(double value);            // "1.2e-03"
 Cell bytes_cell(std::uint64_t bytes);          // "1.5 MB"; the JSON holds bytes
 Cell yes_no_cell(bool value, const char* yes = "yes", const char* no = "NO");
-
-std::string human_bytes(std::uint64_t bytes);  // decimal units, as wires are sold: "1.5 MB"
-std::string human_seconds(double seconds);     // "1.5 ms"
 
 struct Column {
   std::string key;    // in JSON

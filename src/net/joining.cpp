@@ -93,9 +93,9 @@ class Reception {
           ++i;
           continue;
         }
-        Caller caller{std::move(waiting_[i].socket), waiting_[i].hello};
+        Waiting heard = std::move(waiting_[i]);
         waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-        if (state == State::whole && receive(std::move(caller))) return true;
+        if (state == State::whole && receive(Caller{std::move(heard.socket), heard.hello})) return true;
       }
       if (deadline_.has_passed()) return false;
     }

@@ -11,6 +11,7 @@
 #include "ferry/gpu/bench_kernels.h"
 #include "ferry/gpu/bench_ranks.h"
 #include "ferry/gpu/graph_timer.h"
+#include "ferry/human.h"
 
 namespace ferry::app {
 namespace {

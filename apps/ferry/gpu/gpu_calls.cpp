@@ -8,7 +8,7 @@
 #include "cuda/device_memory.h"
 #include "cuda/launch.h"
 #include "ferry/gpu.h"
-#include "ferry/table.h"
+#include "ferry/human.h"
 #include "shared/scale_layout.h"
 
 namespace ferry::app {

@@ -1,0 +1,12 @@
+// Sizes and times as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ferry::app {
+
+std::string human_bytes(std::uint64_t bytes);  // decimal units, as wires are sold: "1.5 MB"
+std::string human_seconds(double seconds);     // "1.5 ms"
+
+}  // namespace ferry::app
