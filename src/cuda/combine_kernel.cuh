@@ -18,8 +18,13 @@ struct CombineMemory {
 };
 inline constexpr std::size_t kCombineSharedBytes = (sizeof(CombineMemory) + 127) / 128 * 128;
 
+__device__ inline Block sending_teams(const CombineParams& p) {
+  return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});
+}
+
 template <Fabric F>
-__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, CombineMemory& memory) {
+__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const KeptStart& start,
+                              CombineMemory& memory) {
   const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
   const bool sends = p.sends && block < p.roles.senders;
@@ -33,8 +38,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, Co
   if (sends) {
     const TeamGroup team(p.roles.send_team_threads);
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
-    sender.send(teams_of(team.size(), {block, p.roles.senders}), memory.drawn[team.team()],
-                [&] { receiver.receive_if_there(); });
+    sender.send(sending_teams(p), start, memory.drawn[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) complete_puts(fabric, team);  // I8: combine_async, whose round may be given up
   }
   receiver.receive_rest();
@@ -48,12 +52,14 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   clear_counts(all, p.plan, shared.bytes_sent);
   ptx::wait_for_earlier_kernels();
   DeviceState& state = *p.links.state;
-  const RoundStart round = share_round(all, read_round(all, state, false), shared.round);
+  const RoundStart seen = read_round(all, state, false);
+  const KeptStart start(p, sending_teams(p).index);
+  const RoundStart round = share_round(all, seen, shared.round);
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.direct) fabric.reach_directly();
   fabric.use_rings(memory + kCombineSharedBytes, TeamGroup(p.roles.send_team_threads));
-  combine_share(p, fabric, round.epoch, shared);
+  combine_share(p, fabric, round.epoch, start, shared);
   ptx::let_next_kernel_launch();
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);

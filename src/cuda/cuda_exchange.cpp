@@ -76,6 +76,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   ranking_.part_done = memory_->as<DeviceWord<Epoch>>(part_done);
   ranking_.part_tokens = ranking_part_tokens(plan_.shape);
   links_.by_part_tokens = Divider(ranking_.part_tokens);
+  links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
 
   links_.rank = plan_.rank;
   links_.size = plan_.shape.ranks;

@@ -42,6 +42,14 @@ class DeviceWaits {
                               const WaitSite& site) {
     return load_acquire(watched) >= target || wait_longer(links, watched, target, site);
   }
+  // I19: for a word that carries the tag of `epoch`. Each thread of a warp may wait for one; the first one's time
+  // counts. `told`: the word that follows it.
+  __device__ static TaggedValue wait_for_tag(const PeerLinks& links, const SystemWord<std::uint32_t>& watched,
+                                             Epoch epoch, const SignalWord& told, const WaitSite& site) {
+    const std::uint32_t word = load_relaxed(watched);
+    if (links.tag.is_of(word, epoch)) return {true, links.tag.value(word)};
+    return wait_longer_for_tag(links, watched, epoch, told, site);
+  }
 
  private:
   // Kept out of the phases, whose own lines lie closer together for it.
@@ -51,11 +59,27 @@ class DeviceWaits {
     DevicePacer pacer(links.deadline_ns);
     const Waited waited = wait_at_least(
         watched, target, [&links] { return has_abort(links); }, pacer);
-    const std::uint64_t passed = pacer.waited_ns();
-    if (passed != 0) fetch_add_relaxed(links.waited_ns[site.peer], passed);
+    note_time(links, site, pacer);
     if (waited == Waited::arrived) return true;
     fail(links, waited, site, load_relaxed(watched), target);
     return false;
+  }
+  __device__ __noinline__ static TaggedValue wait_longer_for_tag(const PeerLinks& links,
+                                                                 const SystemWord<std::uint32_t>& watched, Epoch epoch,
+                                                                 const SignalWord& told, WaitSite site) {
+    DevicePacer pacer(links.deadline_ns);
+    std::uint32_t word = 0;
+    const auto there = [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); };
+    const Waited waited = wait_until(
+        there, [&links] { return has_abort(links); }, pacer);
+    if (threadIdx.x % 32 == 0) note_time(links, site, pacer);
+    if (waited == Waited::arrived) return {true, links.tag.value(word)};
+    fail(links, waited, site, load_relaxed(told), epoch);
+    return {};
+  }
+  __device__ static void note_time(const PeerLinks& links, const WaitSite& site, const DevicePacer& pacer) {
+    const std::uint64_t passed = pacer.waited_ns();
+    if (passed != 0) fetch_add_relaxed(links.waited_ns[site.peer], passed);
   }
   __device__ static const SignalWord& abort_of(const PeerLinks& links, int peer) {
     return reinterpret_cast<const SignalWord*>(links.heap[links.rank] + links.abort_words)[peer];

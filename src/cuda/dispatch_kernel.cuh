@@ -75,11 +75,25 @@ __device__ bool rank_part(DispatchBlock& b, F& fabric) {
   return b.all.all(ok);
 }
 
+__device__ inline Block sending_teams(const DispatchBlock& b, int team_threads) {
+  return teams_of(team_threads, {b.index() - b.p.roles.rankers, b.p.roles.senders});
+}
+
+// What a team sends first is on its way before the round's number is known.
+__device__ inline void look_ahead_to_first_token(const DispatchBlock& b) {
+  const TeamGroup team(b.p.roles.send_team_threads);
+  const int token = sending_teams(b, team.size()).index;
+  if (token >= b.p.in.num_tokens) return;
+  if (team.thread() == 0)
+    ptx::prefetch_to_l1(b.p.in.ids.address(static_cast<std::int64_t>(token) * b.p.plan.shape.top_k));
+  look_ahead(team, b.p.in.tokens + token * b.p.in.row_bytes, b.p.in.row_bytes);
+}
+
 template <TokenFormat Fmt, Fabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const TeamGroup team(b.p.roles.send_team_threads);
   fabric.use_rings(b.memory, team);
-  const Block block = teams_of(team.size(), {b.index() - b.p.roles.rankers, b.p.roles.senders});
+  const Block block = sending_teams(b, team.size());
   SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
   const DrawnShare share(team, block, 1, b.p.in.num_tokens, b.p.links.state->tokens_drawn[b.epoch & 1],
@@ -91,12 +105,13 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
 template <Fabric F>
 __device__ void count_received(const DispatchParams& p, const TeamGroup& g, const F& fabric, Epoch epoch) {
   const int experts = p.plan.local_experts();
+  const RoundTag& tag = fabric.links().tag;
   for (int source = 0; source < p.plan.shape.ranks; ++source) {
     if (p.plan.is_masked(source)) continue;
     const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(p.plan.map.counts(epoch, source)));
     for (int i = g.thread(); i < experts; i += g.size())
-      if (counts[i] != 0)
-        fetch_add_relaxed(p.stats.received[source * experts + i], static_cast<std::uint64_t>(counts[i]));
+      if (const std::uint64_t count = tag.value(counts[i]); count != 0)
+        fetch_add_relaxed(p.stats.received[source * experts + i], count);
   }
 }
 
@@ -106,9 +121,8 @@ __device__ void look_ahead_to_first(const Plan& plan, const F& fabric, Epoch epo
   const TokenSequence tokens(plan, plan.shape.max_tokens, plan.rank);
   if (teams.index >= tokens.length) return;
   const TokenAt at = tokens.at(teams.index);
-  const auto* entries = reinterpret_cast<const std::byte*>(entries_of(plan, fabric, epoch, at));
   const int lane = static_cast<int>(threadIdx.x % 32);
-  if (lane == 0) ptx::prefetch_to_l1(entries);
+  if (lane == 0) ptx::prefetch_to_l2(reinterpret_cast<const std::byte*>(entries_of(plan, fabric, epoch, at)));
   if (lane == 1) ptx::prefetch_to_l2(fabric.local(plan.map.arrived(epoch, at.source, at.token)));
   if (lane == 2) ptx::prefetch_to_l2(fabric.local(plan.map.message(epoch, at.source, at.token)));
 }
@@ -154,11 +168,13 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
                                        starts, p.out, scratch) &&
                    lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
   ptx::let_next_kernel_launch();
-  return ok;
+  // Counts show only themselves: that the round has begun everywhere (I1, I8) one block sees for all.
+  return block.index != 0 ? ok : await_routing(p.plan, fabric, b.all, b.epoch) && ok;
 }
 
 template <TokenFormat Fmt, Fabric F>
 __device__ void play_roles(DispatchBlock& b, F& fabric) {
+  if (b.sends()) look_ahead_to_first_token(b);
   bool ok = b.ranks() ? rank_part(b, fabric) : b.begin();
   if (b.p.sends && b.index() == 0 && ok)
     ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch));

@@ -49,6 +49,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   __device__ int size() const { return links_.size; }
   __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
+  __device__ bool is_near(int) const { return true; }
   // Others are reached from the ring, which keeps several results on their way.
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
     return peer == links_.rank || reaches_directly_ ? links_.heap[peer] + offset : nullptr;
@@ -86,6 +87,11 @@ class PeerFabric : public TeamWaits<PeerFabric> {
     *reinterpret_cast<T*>(links_.heap[peer] + offset) = value;
   }
 
+  // A word that others know by its tag (I19).
+  __device__ void store_word(int peer, std::size_t offset, std::uint32_t value) const {
+    store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(links_.heap[peer] + offset), value);
+  }
+
   // The buffer that is free next: waits until what it held was read.
   __device__ std::byte* next_staging(const TeamGroup& g) {
     if (g.thread() < kMostDestinations) ptx::bulk_wait_read<kRing - 1>();
@@ -106,6 +112,12 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   // For one thread; the others learn the answer by a barrier of their own.
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
     return wait_on(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
+  }
+  // I19: `told` is the word that is signalled later.
+  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site) const {
+    const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(local(word));
+    return DeviceWaits<PeerSignal>::wait_for_tag(links_, watched, epoch,
+                                                 *reinterpret_cast<const SignalWord*>(local(told)), site);
   }
   // The same for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {

@@ -101,6 +101,7 @@ class Ranker {
 #pragma unroll 1
     for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) visit(expert);
   }
+  __device__ void look_ahead_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
   __device__ bool is_twin(int index, int id) const;
@@ -113,6 +114,7 @@ class Ranker {
   __device__ void store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const;
   template <class F>
   __device__ void store_entries(F& fabric);
+  // I19
   template <class F>
   __device__ void store_counts(F& fabric);
 
@@ -138,8 +140,24 @@ __device__ inline void Ranker::prepare() {
   const int stored = mine_.first * top_k + g_.thread();
   if (counted < counted_.end * top_k) first_id_ = in_.ids.at(counted);  // checked when it is there
   if (stored < mine_.end * top_k) first_weight_ = in_.weights.given(0, stored);
+  look_ahead_to_more();
   for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
   clear_bits(chunk_at(counted_.first));
+}
+
+// Into this multiprocessor's cache: what later turns read.
+__device__ inline void Ranker::look_ahead_to_more() const {
+  constexpr int kLine = 128;
+  const int top_k = plan_.shape.top_k;
+  const std::byte* ids = in_.ids.address(counted_.first * top_k + g_.size());
+  const std::byte* end = in_.ids.address(counted_.end * top_k);
+#pragma unroll 1
+  for (ids += g_.thread() * kLine; ids < end; ids += g_.size() * kLine) ptx::prefetch_to_l1(ids);
+  if (in_.weights.data == nullptr) return;
+#pragma unroll 1
+  for (int index = mine_.first * top_k + g_.size() + g_.thread() * (kLine / 4); index < mine_.end * top_k;
+       index += g_.size() * (kLine / 4))
+    ptx::prefetch_to_l1(reinterpret_cast<const std::byte*>(in_.weights.data + index));
 }
 
 __device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
@@ -252,9 +270,9 @@ __device__ bool Ranker::learn_from_other_parts(F& fabric) {
   for_each_expert([&](int expert) {
     std::uint32_t before = 0;
     std::uint32_t total = 0;
-#pragma unroll 1
-    for (int part = 0; part < parts_; ++part) {
-      const std::uint32_t count = counts[part * experts + expert];
+#pragma unroll
+    for (int part = 0; part < static_cast<int>(HeapMap::kMostTableParts); ++part) {
+      const std::uint32_t count = part < parts_ ? counts[part * experts + expert] : 0;
       before += part < part_ ? count : 0;
       total += count;
     }
@@ -321,15 +339,17 @@ __device__ void Ranker::store_entries(F& fabric) {
 
 template <class F>
 __device__ void Ranker::store_counts(F& fabric) {
+  const RoundTag& tag = fabric.links().tag;
   const std::size_t counts = plan_.map.counts(epoch_, plan_.rank);
   for_each_expert([&](int expert) {
     const int owner = plan_.owner_of(expert);
     const auto local = static_cast<std::size_t>(expert - plan_.experts_of(owner).first);
-    if (!plan_.is_masked(owner)) fabric.store(owner, counts + local * sizeof(std::uint32_t), memory_.total[expert]);
+    if (!plan_.is_masked(owner))
+      fabric.store_word(owner, counts + local * sizeof(std::uint32_t), tag.mark(memory_.total[expert], epoch_));
   });
+  const std::uint32_t num_tokens = tag.mark(static_cast<std::uint32_t>(in_.num_tokens), epoch_);
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
-    if (!plan_.is_masked(peer))
-      fabric.store(peer, plan_.map.header(epoch_, plan_.rank), static_cast<std::uint32_t>(in_.num_tokens));
+    if (!plan_.is_masked(peer)) fabric.store_word(peer, plan_.map.header(epoch_, plan_.rank), num_tokens);
 }
 
 template <Fabric F>

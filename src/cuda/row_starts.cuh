@@ -1,5 +1,5 @@
-// Row starts by one block, as protocol/dispatch.h's await_routing and find_row_starts: from the R * L counts alone
-// (I4).
+// Row starts by one block, as protocol/dispatch.h's find_row_starts: from the R * L counts alone (I4), which need not
+// wait for the tables.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,47 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value) {
   return sum - value;
 }
 
-// Relies on I2. Waits for the routing of all sources, and takes their counts and headers into shared memory: a warp for
-// every source, the loads of each right behind its wait. False: a rank did not come.
+// Where a count of a source lies, and where it is kept in shared memory.
+struct CountPlace {
+  int source = -1;  // none
+  std::size_t word = 0;
+  std::uint32_t* kept = nullptr;
+};
+
+// The counts of all sources, 32 to a warp, source by source; behind them the numbers of their tokens.
+__device__ inline CountPlace count_place(const Plan& plan, Epoch epoch, const RowStarts& starts, int run, int lane) {
+  const int experts = plan.local_experts();
+  const int ranks = plan.shape.ranks;
+  const int part = plan.by_ranks.quotient(run);
+  const int index = part * 32 + lane;
+  if (part * 32 < experts) {
+    const int source = run - part * ranks;
+    if (index >= experts) return {};
+    return {source, plan.map.counts(epoch, source) + static_cast<std::size_t>(index) * sizeof(std::uint32_t),
+            starts.of_source + source * experts + index};
+  }
+  const int source = (run - (experts + 31) / 32 * ranks) * 32 + lane;
+  if (source >= ranks) return {};
+  return {source, plan.map.header(epoch, source), starts.tokens + source};
+}
+
+// I19. Waits for the counts and numbers of tokens of all sources and takes them into shared memory. The tables may
+// still be on their way. False: a rank did not come.
 template <Fabric F>
 __device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Epoch epoch, const RowStarts& starts) {
-  const int experts = plan.local_experts();
-  const int lane = g.thread() % 32;
+  const int ranks = plan.shape.ranks;
+  const int runs = (plan.local_experts() + 31) / 32 * ranks + (ranks + 31) / 32;
   bool ok = true;
 #pragma unroll 1
-  for (int source = g.thread() / 32; source < plan.shape.ranks; source += g.size() / 32) {
-    const bool masked = plan.is_masked(source);
-    if (lane == 0 && !masked)
-      ok = ok && fabric.wait_alone(plan.map.routed(source), epoch, {Operation::dispatch, Phase::routing, source, -1});
-    __syncwarp();
-    const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)));
-    const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(epoch, source)));
-    if (lane == 0) starts.tokens[source] = masked ? 0 : header->num_tokens;
-#pragma unroll 2
-    for (int i = lane; i < experts; i += 32) starts.of_source[source * experts + i] = masked ? 0 : counts[i];
+  for (int run = g.thread() / 32; run < runs; run += g.size() / 32) {
+    const CountPlace at = count_place(plan, epoch, starts, run, g.thread() % 32);
+    if (at.source < 0) continue;
+    TaggedValue count{true, 0};
+    if (!plan.is_masked(at.source))
+      count = fabric.wait_for_tag(at.word, epoch, plan.map.routed(at.source),
+                                  {Operation::dispatch, Phase::routing, at.source, -1});
+    ok = ok && count.is_there;
+    *at.kept = count.value;
   }
   return g.all(ok);
 }

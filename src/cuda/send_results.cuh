@@ -34,14 +34,14 @@ __device__ inline KeptToken load_kept(const Plan& plan, const KeptRows& kept, co
   return token;
 }
 
-// The token's rows are wanted soon.
-__device__ inline void look_ahead(const TeamGroup& g, const CombineArgs& in, const KeptToken& token, int hidden) {
-  const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
-  for (unsigned rest = local; rest != 0; rest &= rest - 1) {
-    const std::uint32_t row = __shfl_sync(kAllLanes, token.row.row, __ffs(static_cast<int>(rest)) - 1);
-    look_ahead(g, in.row(row, 0.0f).data, static_cast<std::int64_t>(hidden) * (in.wide ? 4 : 2));
-  }
-}
+// What a sender asks for first. It lies in the same place in every round, so the round need not be known.
+struct KeptStart {
+  int most_tokens;  // of a source
+  KeptToken first;
+  __device__ KeptStart(const CombineParams& p, int place)
+      : most_tokens(static_cast<int>(p.kept.tokens[p.plan.shape.ranks])),
+        first(load_kept(p.plan, p.kept, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
+};
 
 // One team's sends.
 template <Fabric F>
@@ -52,19 +52,17 @@ class ResultSender {
                           std::uint64_t* bytes_sent)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), rows_(rows), bytes_sent_(bytes_sent) {}
 
-  // Relies on I8 and I18, as the generic one. `between` is called after every place of the sequence.
+  // Relies on I8 and I18, as the generic one. `start`: of the first place of `block`. `between` is called after every
+  // place of the sequence.
   template <class Between>
-  __device__ void send(Block block, int* slots, const Between& between) {
-    RowStarts starts;
-    starts.tokens = p_.kept.tokens;
-    const TokenSequence tokens(p_.plan, starts, p_.plan.rank + 1);
+  __device__ void send(Block block, const KeptStart& start, int* slots, const Between& between) {
+    const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
     DrawnShare share(g_, block, 2, tokens.length, p_.links.state->results_drawn, slots);
-    KeptToken next = load_kept(p_.plan, p_.kept, tokens, share.index);
+    KeptToken next = start.first;
     int following = share.next(g_);
     for (int place = share.index; place < tokens.length;) {
       const KeptToken token = next;
       next = load_kept(p_.plan, p_.kept, tokens, following);
-      look_ahead(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
       else

@@ -11,12 +11,14 @@
 
 namespace ferry::cuda {
 
-// Self has local(offset), links() and wait_alone(word, target, site).
+// Self has local(offset), links(), wait_alone(word, target, site) and is_near(peer): whether a look at a word that the
+// peer signals shows what came before it.
 template <class Self>
 class TeamWaits {
  public:
   template <class G>
   __device__ bool wait_at_least(const G& g, std::size_t word, Epoch target, const WaitSite& site) {
+    if (word == arrived_) return true;
     const TeamGroup& team = sharers(g);
     return team.all(team.thread() != 0 || self().wait_alone(word, target, site));
   }
@@ -39,15 +41,32 @@ class TeamWaits {
       there = there && load_relaxed(*reinterpret_cast<const SignalWord*>(self().local(word(i)))) >= target;
     return team.all(there);
   }
-  // I2: the part of a source's table that has this token's entries; await_routing saw the first part.
+  // I2: by a warp, for the part of a source's table that has this token's entries. What it has seen it remembers. A
+  // second lane looks meanwhile whether the message is there (I5).
   template <class G>
   __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, int source, int token) {
     const int part = self().links().by_part_tokens.quotient(token);
-    return part == 0 ||
-           wait_at_least(g, plan.map.routed(source, part), epoch, {Operation::dispatch, Phase::routing, source, token});
+    const int number = source * static_cast<int>(HeapMap::kMostTableParts) + part;
+    const std::uint64_t bit = number < 64 ? std::uint64_t{1} << number : 0;
+    const std::size_t arrived = plan.map.arrived(epoch, source, token);
+    const std::size_t routed = plan.map.routed(source, part);
+    const int lane = sharers(g).thread();
+    bool there = lane > 1 || (lane == 0 && (seen_ & bit) != 0);
+    if (!there)
+      there = load_acquire(*reinterpret_cast<const SignalWord*>(self().local(lane == 0 ? routed : arrived))) >= epoch;
+    const bool message = __shfl_sync(kAllLanes, there, 1) && self().is_near(source);
+    arrived_ = message ? arrived : kNoWord;
+    if (lane == 0 && (!there || !self().is_near(source)))
+      there = self().wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
+    seen_ |= bit;
+    return sharers(g).all(lane != 0 || there);
   }
 
  private:
+  static constexpr std::size_t kNoWord = ~std::size_t{0};
+  std::uint64_t seen_ = 0;         // parts of tables
+  std::size_t arrived_ = kNoWord;  // a word that a warp has seen arrive, and need not ask for again
+
   __device__ Self& self() { return static_cast<Self&>(*this); }
   __device__ const Self& self() const { return static_cast<const Self&>(*this); }
 };

@@ -52,6 +52,9 @@ struct TopkIds {
   const void* data = nullptr;
   bool wide = false;  // int64 instead of int32
 
+  FERRY_HD const std::byte* address(std::int64_t index) const {
+    return static_cast<const std::byte*>(data) + index * (wide ? 8 : 4);
+  }
   FERRY_HD std::int64_t at(std::int64_t index) const {
     return wide ? static_cast<const std::int64_t*>(data)[index] : static_cast<const std::int32_t*>(data)[index];
   }

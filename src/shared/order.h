@@ -68,6 +68,15 @@ FERRY_HD void store_release(Shared<T, S>& word, T value) {
 }
 
 template <class T, Scope S>
+FERRY_HD void store_relaxed(Shared<T, S>& word, T value) {
+#if defined(__CUDA_ARCH__)
+  ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).store(value, ::cuda::memory_order_relaxed);
+#else
+  std::atomic_ref<T>(word.raw).store(value, std::memory_order_relaxed);
+#endif
+}
+
+template <class T, Scope S>
 FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_relaxed);

@@ -14,20 +14,25 @@ enum class Waited : std::uint8_t { arrived, expired, aborted };
 // A pacer's answer after it let some time pass.
 enum class Pace : std::uint8_t { again, look_for_abort, expired };
 
-// Waits until word >= target (I13). What the signaller wrote before its release is visible after `arrived`; else the
-// deadline passed or someone gave up (I10).
+// Waits until there(); else the deadline passed or someone gave up (I10).
 // `aborted()` is asked when the pacer says so; `pacer.pause()` returns a Pace.
-template <Scope S, class Aborted, class Pacer>
-FERRY_HD Waited wait_at_least(const Shared<Epoch, S>& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
-  while (load_acquire(word) < target) {
+template <class There, class Aborted, class Pacer>
+FERRY_HD Waited wait_until(const There& there, const Aborted& aborted, Pacer& pacer) {
+  while (!there()) {
     const Pace pace = pacer.pause();
     if (pace == Pace::again) continue;
     const bool is_aborted = aborted();
     if (!is_aborted && pace != Pace::expired) continue;
-    if (load_acquire(word) >= target) return Waited::arrived;
+    if (there()) return Waited::arrived;
     return is_aborted ? Waited::aborted : Waited::expired;
   }
   return Waited::arrived;
+}
+
+// Waits until word >= target (I13). What the signaller wrote before its release is visible after `arrived`.
+template <Scope S, class Aborted, class Pacer>
+FERRY_HD Waited wait_at_least(const Shared<Epoch, S>& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
+  return wait_until([&] { return load_acquire(word) >= target; }, aborted, pacer);
 }
 
 }  // namespace ferry

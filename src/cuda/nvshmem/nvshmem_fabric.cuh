@@ -56,6 +56,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
   __device__ int size() const { return links_.size; }
   __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
+  __device__ bool is_near(int peer) const { return links_.heap[peer] != nullptr; }
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
     return is_near(peer) && (peer == links_.rank || reaches_directly_) ? links_.heap[peer] + offset : nullptr;
   }
@@ -108,12 +109,17 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
   __device__ void store(int peer, std::size_t offset, const T& value) {
     if (is_near(peer)) {
       *reinterpret_cast<T*>(links_.heap[peer] + offset) = value;
-    } else if constexpr (std::is_same_v<T, RoutingEntry>) {
-      note_entry(offset);
     } else {
-      static_assert(std::is_same_v<T, std::uint32_t>, "a count, or a number of tokens");
-      nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
+      static_assert(std::is_same_v<T, RoutingEntry>);
+      note_entry(offset);
     }
+  }
+  // A word that others know by its tag (I19).
+  __device__ void store_word(int peer, std::size_t offset, std::uint32_t value) const {
+    if (is_near(peer))
+      store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(links_.heap[peer] + offset), value);
+    else
+      nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
   }
 
   // The buffer that is free next: waits until what it held was read.
@@ -146,6 +152,12 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
     if (ok && !is_near(site.peer)) nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, target);
     return ok;
   }
+  // I19: `told` is the word that is signalled later.
+  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site) const {
+    const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(local(word));
+    return DeviceWaits<NvshmemSignal>::wait_for_tag(links_, watched, epoch,
+                                                    *reinterpret_cast<const SignalWord*>(local(told)), site);
+  }
   // The same for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
     return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
@@ -154,7 +166,6 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
  private:
   static constexpr std::uint32_t kNothing = 0xFFFFFFFFu;
 
-  __device__ bool is_near(int peer) const { return links_.heap[peer] != nullptr; }
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
   }
