@@ -102,12 +102,21 @@ constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens)
   return teams;
 }
 
-inline constexpr int kMostSenders = 44;  // blocks: a third of an H200's multiprocessors; more of them crowd the links
+// Blocks that send: a third of an H200's multiprocessors, or half of them where each has many tokens; more of them
+// crowd the links.
+inline constexpr int kMostSenders = 44;
+inline constexpr int kMostSendersOfMany = 66;
+inline constexpr int kManyTokens = 512;
 inline constexpr int kMostSendTeams = 264;  // of all senders of a dispatch, for the same reason
 
-// Twice as many where a message is less than two bytes for three columns: making it takes as long, and the links are
+// Twice the fewer where a message is less than two bytes for three columns: making it takes as long, and the links are
 // less full.
-constexpr int crowd_of(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes ? 2 : 1; }
+constexpr bool has_small_messages(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes; }
+constexpr int most_senders(const Work& work) {
+  if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);
+  if (has_small_messages(work)) return 2 * kMostSenders;
+  return work.num_tokens < kManyTokens ? kMostSenders : kMostSendersOfMany;
+}
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
 
@@ -117,11 +126,10 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   DispatchRoles& roles = policy.roles;
   if (work.sends) {
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
-    const int crowd = crowd_of(work);
-    const int wanted = work.num_tokens <= 2 * kMostSenders ? std::max(1, work.num_tokens) : crowd * kMostSenders;
     const int room = most - roles.rankers;
-    roles.senders = std::max(1, std::min(wanted, work.receives ? room * 5 / 8 : room));
-    const int most_teams = std::min(work.ring_teams, std::max(1, crowd * kMostSendTeams / roles.senders));
+    roles.senders = std::max(1, std::min(most_senders(work), work.receives ? room * 5 / 8 : room));
+    const int crowd = has_small_messages(work) ? 2 * kMostSendTeams : kMostSendTeams;
+    const int most_teams = std::min(work.ring_teams, std::max(1, crowd / roles.senders));
     roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, most_teams);
   }
   const int busy = roles.rankers + roles.senders;

@@ -36,14 +36,15 @@ TEST(CudaTuning, OneSenderForEachTokenUpToAShareOfTheDevice) {
   EXPECT_EQ(dispatch_policy(kHopper, work_of(0)).roles.senders, 1);
   EXPECT_EQ(dispatch_policy(kHopper, work_of(1)).roles.senders, 1);
   EXPECT_EQ(dispatch_policy(kHopper, work_of(2 * kMostSenders)).roles.senders, 2 * kMostSenders);
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.senders, kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(kManyTokens - 1, true, true, 8)).roles.senders, kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, work_of(kManyTokens, true, true, 8)).roles.senders, kMostSendersOfMany);
 }
 
 TEST(CudaTuning, MessagesThatAreSmallForTheirColumnsHaveMoreSenders) {
   Work work = work_of(4096, true, true, 8);
   work.hidden = 7168;
   work.message_bytes = 7392;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany);
   work.message_bytes = 4032;
   EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
 }
