@@ -168,8 +168,10 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
                                        starts, p.out, scratch) &&
                    lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
   ptx::let_next_kernel_launch();
-  // Counts show only themselves: that the round has begun everywhere (I1, I8) one block sees for all.
-  return block.index != 0 ? ok : await_routing(p.plan, fabric, b.all, b.epoch) && ok;
+  // Counts show only themselves: that the round has begun everywhere (I1, I8) one block sees for all, of the last ones,
+  // which have the fewest tokens.
+  if (block.index != max(0, block.count - 2)) return ok;
+  return await_routing(p.plan, fabric, b.all, b.epoch) && ok;
 }
 
 template <TokenFormat Fmt, Fabric F>
