@@ -143,6 +143,8 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   return policy;
 }
 
+inline constexpr int kLeastSumThreads = 128;  // that sum a token from all ranks: smaller teams finish it late
+
 constexpr CombinePolicy combine_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   CombinePolicy policy;
@@ -155,7 +157,8 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;
   roles.first_receiver = apart ? roles.senders : 0;
   roles.send_team_threads = team_threads_for(std::max(1, roles.senders), to_send, work.ring_teams);
-  roles.receive_team_threads = loose_team_threads_for(policy.blocks - roles.first_receiver, tokens);
+  roles.receive_team_threads =
+      std::max(kLeastSumThreads, loose_team_threads_for(policy.blocks - roles.first_receiver, tokens));
   roles.direct = apart;
   return policy;
 }
