@@ -9,7 +9,7 @@
 
 namespace ferry::cuda {
 
-// What a block keeps in shared memory before the rings of its teams.
+// What a block keeps in shared memory before the buffers of its teams.
 struct CombineMemory {
   TokenScratch scratch[kThreads / 32];                     // of each warp
   std::uint64_t bytes_sent[kMostTeams][kMaxRanksPerNode];  // of each team
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.direct) fabric.reach_directly();
-  fabric.use_rings(memory + kCombineSharedBytes, TeamGroup(p.roles.send_team_threads));
+  fabric.use_buffers(memory + kCombineSharedBytes, TeamGroup(p.roles.send_team_threads));
   combine_share(p, fabric, round.epoch, start, shared);
   ptx::let_next_kernel_launch();
   all.sync();

@@ -202,7 +202,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
   const DispatchPolicy policy =
       dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call),
-                      {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts, dispatch_ring_teams(plan_),
+                      {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts, dispatch_buffer_teams(plan_),
                        params.sends, params.receives, plan_.shape.hidden, static_cast<int>(plan_.map.message_bytes())});
   params.roles = policy.roles;
   dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
@@ -222,7 +222,7 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   params.stats = stats_;
   const CombinePolicy policy = combine_policy(
       resident(combine_blocks_per_multiprocessor_, call),
-      {plan_.shape.ranks, num_tokens_, likely_arrivals(), 1, combine_ring_teams(plan_), params.sends, params.receives});
+      {plan_.shape.ranks, num_tokens_, likely_arrivals(), 1, combine_buffer_teams(plan_), params.sends, params.receives});
   params.roles = policy.roles;
   combine_launcher_.launch(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }

@@ -11,7 +11,7 @@
 
 namespace ferry::cuda {
 
-// What a block keeps in shared memory; behind it, the role's part: rings, counters or row starts.
+// What a block keeps in shared memory; behind it, the role's part: buffers, counters or row starts.
 struct DispatchMemory {
   TokenScratch scratch[kThreads / 32];  // of each warp; a sending team has that of its first one
   std::uint64_t messages[kMostTeams][kMaxRanksPerNode];
@@ -92,7 +92,7 @@ __device__ inline void look_ahead_to_first_token(const DispatchBlock& b) {
 template <TokenFormat Fmt, Fabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const TeamGroup team(b.p.roles.send_team_threads);
-  fabric.use_rings(b.memory, team);
+  fabric.use_buffers(b.memory, team);
   const Block block = sending_teams(b, team.size());
   SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
@@ -163,7 +163,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   }
   write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
-  const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
+  const bool ok = teams.index >= teams.count ||  // one team too many (shabuffer_teams)
                   (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
                                        starts, p.out, scratch) &&
                    lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));

@@ -51,32 +51,30 @@ static std::size_t ranking_bytes(const Plan& plan) {
 }
 
 // As many teams as fit with their buffers in `budget` bytes.
-static int ring_teams(std::size_t buffer_bytes, std::size_t budget) {
+static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
   int teams = kMostTeams;
-  while (teams > 1 && static_cast<std::size_t>(teams * PeerFabric::kRing) * buffer_bytes > budget) teams /= 2;
+  while (teams > 1 && static_cast<std::size_t>(teams) * buffer_bytes > budget) teams /= 2;
   return teams;
 }
 // Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message has a thread for each of its
 // destinations, so a team has more than a warp.
-int dispatch_ring_teams(const Plan& plan) {
+int dispatch_buffer_teams(const Plan& plan) {
   static_assert(kMostDestinations <= 64);
-  return std::min(kThreads / 64, ring_teams(plan.map.message_bytes(), 65 * 1024));
+  return std::min(kThreads / 64, buffer_teams(plan.map.message_bytes(), 65 * 1024));
 }
-int combine_ring_teams(const Plan& plan) { return ring_teams(plan.map.result_bytes(), 140 * 1024); }
+int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result_bytes(), 140 * 1024); }
 
 std::size_t dispatch_shared_bytes(const Plan& plan) {
-  const std::size_t ring =
-      static_cast<std::size_t>(dispatch_ring_teams(plan) * PeerFabric::kRing) * plan.map.message_bytes();
+  const std::size_t buffers = static_cast<std::size_t>(dispatch_buffer_teams(plan)) * plan.map.message_bytes();
   const std::size_t starts =
       (static_cast<std::size_t>(plan.shape.ranks) * static_cast<std::size_t>(plan.local_experts()) +
        3 * static_cast<std::size_t>(plan.groups()) + 1 + static_cast<std::size_t>(plan.shape.ranks) + 1) *
       sizeof(std::uint32_t);
-  return kDispatchSharedBytes + std::max({ring, ranking_bytes(plan), starts});
+  return kDispatchSharedBytes + std::max({buffers, ranking_bytes(plan), starts});
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {
-  return kCombineSharedBytes +
-         static_cast<std::size_t>(combine_ring_teams(plan) * PeerFabric::kRing) * plan.map.result_bytes();
+  return kCombineSharedBytes + static_cast<std::size_t>(combine_buffer_teams(plan)) * plan.map.result_bytes();
 }
 
 }  // namespace ferry::cuda

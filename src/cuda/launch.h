@@ -37,8 +37,8 @@ Launchers peer_launchers();
 std::size_t dispatch_shared_bytes(const Plan& plan);
 std::size_t combine_shared_bytes(const Plan& plan);
 // How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
-int dispatch_ring_teams(const Plan& plan);
-int combine_ring_teams(const Plan& plan);
+int dispatch_buffer_teams(const Plan& plan);
+int combine_buffer_teams(const Plan& plan);
 // Words of 32 tokens whose bits a ranking block has room for.
 int ranking_words(const Plan& plan);
 // Tokens of a part of the routing table, which one block ranks: the same on all ranks.

@@ -1,12 +1,12 @@
-// PeerFabric: ranks whose memory a kernel can store to (one host, NVLink). Messages are made in a ring of buffers in
-// shared memory and leave by bulk copies, several on their way at once; each peer is one thread's, which waits for its
-// copies and then signals. Waiting is one thread's too.
+// PeerFabric: ranks whose memory a kernel can store to (one host, NVLink). Messages are made in a buffer in shared
+// memory and leave by bulk copies, to all peers at once; each peer is one thread's, which waits for its copy and then
+// signals, while the next message is made. Waiting is one thread's too.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/bulk_signals.cuh"
+#include "cuda/bulk_signal.cuh"
 #include "cuda/device_state.h"
 #include "cuda/device_waits.cuh"
 #include "cuda/ptx.cuh"
@@ -35,14 +35,12 @@ class PeerSignal {
 class PeerFabric : public TeamWaits<PeerFabric> {
  public:
   using Group = TeamGroup;
-  static constexpr int kRing = 1;     // buffers of a team: free again when the copy engine has read them
-  static constexpr int kPending = 1;  // messages of a team that have left and are not signalled yet
 
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
       : links_(links), buffer_bytes_(buffer_bytes) {}
   // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
-  __device__ void use_rings(std::byte* rings, const TeamGroup& team) {
-    ring_ = rings + static_cast<std::size_t>(team.team()) * kRing * buffer_bytes_;
+  __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
+    buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
   }
 
   __device__ int rank() const { return links_.rank; }
@@ -50,11 +48,11 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
   __device__ bool is_near(int) const { return true; }
-  // Others are reached from the ring, which keeps several results on their way.
+  // Others are reached from the buffer: a result is on its way while the next one is made.
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
     return peer == links_.rank || reaches_directly_ ? links_.heap[peer] + offset : nullptr;
   }
-  // From now on peers are stored to without a ring: sooner there where little is sent.
+  // From now on peers are stored to without a buffer: sooner there where little is sent.
   __device__ void reach_directly() { reaches_directly_ = true; }
 
   __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
@@ -94,9 +92,9 @@ class PeerFabric : public TeamWaits<PeerFabric> {
 
   // The buffer that is free next: waits until what it held was read.
   __device__ std::byte* next_staging(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<kRing - 1>();
+    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
     g.sync();
-    return ring_ + (used_ % kRing) * buffer_bytes_;
+    return buffer_;
   }
 
   // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion.
@@ -105,7 +103,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
 
   // Every message has left and is signalled. Also what an aborting block does before it exits.
   __device__ void finish_puts(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) signals_.finish();
+    if (g.thread() < kMostDestinations) signal_.finish();
     g.sync();
   }
 
@@ -135,10 +133,9 @@ class PeerFabric : public TeamWaits<PeerFabric> {
 
   const PeerLinks& links_;
   bool reaches_directly_ = false;
-  std::byte* ring_ = nullptr;
+  std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_;
-  std::uint32_t used_ = 0;
-  BulkSignals<kPending> signals_;  // of this thread's own copies
+  BulkSignal signal_;  // of this thread's own copies
 };
 
 __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,
@@ -154,9 +151,8 @@ __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, cons
       ptx::bulk_store(links_.heap[peer] + offset, static_cast<const std::byte*>(source), bytes);
       signal = &word_at(peer, word);
     }
-    signals_.commit(signal, value);
+    signal_.commit(signal, value);
   }
-  ++used_;
 #else
   for (int i = 0; i < count; ++i) put(g, peers[i], offset, source, bytes);
   g.sync();

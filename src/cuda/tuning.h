@@ -64,13 +64,13 @@ struct Resident {
 };
 
 // What a call has to do. `arrivals`: about how many messages come, and results go; `parts` of the routing table want a
-// block each; `ring_teams`: as many teams of a block have a buffer.
+// block each; `buffer_teams`: as many teams of a block have a buffer.
 struct Work {
   int ranks = 1;
   int num_tokens = 0;  // of this rank
   int arrivals = 0;
   int parts = 1;
-  int ring_teams = 1;
+  int buffer_teams = 1;
   bool sends = true;
   bool receives = true;
   int hidden = 0;
@@ -95,7 +95,7 @@ constexpr int loose_team_threads_for(int blocks, int tokens) {
 
 // Teams of `blocks` that share out tokens of all ranks in turn: a number that has no factor in common with the ranks,
 // or a team would always serve the same one, and those that serve the own rank would be done first.
-constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens) {
+constexpr int shabuffer_teams(int blocks, int team_threads, int ranks, int tokens) {
   int teams = team_threads > kThreads ? blocks / (team_threads / kThreads) : blocks * (kThreads / team_threads);
   if (tokens <= teams) return teams;
   while (std::gcd(teams, ranks) != 1) --teams;
@@ -129,7 +129,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
     const int room = most - roles.rankers;
     roles.senders = std::max(1, std::min(most_senders(work), work.receives ? room * 5 / 8 : room));
     const int crowd = has_small_messages(work) ? 2 * kMostSendTeams : kMostSendTeams;
-    const int most_teams = std::min(work.ring_teams, std::max(1, crowd / roles.senders));
+    const int most_teams = std::min(work.buffer_teams, std::max(1, crowd / roles.senders));
     roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, most_teams);
   }
   const int busy = roles.rankers + roles.senders;
@@ -139,7 +139,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);
   const int places = work.ranks * std::max(work.num_tokens, 1);
   roles.receive_team_threads = loose_team_threads_for(std::max(1, all_receivers), places);
-  roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
+  roles.receive_teams = shabuffer_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
   return policy;
 }
 
@@ -156,7 +156,7 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;
   roles.first_receiver = apart ? roles.senders : 0;
-  roles.send_team_threads = team_threads_for(std::max(1, roles.senders), to_send, work.ring_teams);
+  roles.send_team_threads = team_threads_for(std::max(1, roles.senders), to_send, work.buffer_teams);
   roles.receive_team_threads =
       std::max(kLeastSumThreads, loose_team_threads_for(policy.blocks - roles.first_receiver, tokens));
   roles.direct = apart;

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cuda/bulk_signals.cuh"
+#include "cuda/bulk_signal.cuh"
 #include "cuda/device_state.h"
 #include "cuda/device_waits.cuh"
 #include "cuda/peer_fabric.cuh"
@@ -41,15 +41,13 @@ class NvshmemSignal {
 class NvshmemFabric : public TeamWaits<NvshmemFabric> {
  public:
   using Group = TeamGroup;
-  static constexpr int kRing = PeerFabric::kRing;
-  static constexpr int kPending = PeerFabric::kPending;
 
   // links.heap: where this device can store to a rank's memory, null for ranks of other nodes. Rank r is PE r.
   __device__ NvshmemFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
       : links_(links), plan_(plan), buffer_bytes_(buffer_bytes) {}
   // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
-  __device__ void use_rings(std::byte* rings, const TeamGroup& team) {
-    ring_ = rings + static_cast<std::size_t>(team.team()) * kRing * buffer_bytes_;
+  __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
+    buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
   }
 
   __device__ int rank() const { return links_.rank; }
@@ -124,18 +122,18 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
 
   // The buffer that is free next: waits until what it held was read.
   __device__ std::byte* next_staging(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<kRing - 1>();
+    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
     g.sync();
-    return ring_ + (used_ % kRing) * buffer_bytes_;
+    return buffer_;
   }
 
-  // `source`: a buffer of the ring, or the send buffer of this message or result.
+  // `source`: the buffer, or the send buffer of this message or result.
   __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
                                        const void* source, std::size_t bytes, std::size_t word, Epoch value);
 
   // Every message to a near rank has left and is signalled; those to far ranks will be.
   __device__ void finish_puts(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) signals_.finish();
+    if (g.thread() < kMostDestinations) signal_.finish();
     g.sync();
   }
   // I8: of a round that may be given up after combine_async, nothing may still be on its way when the next kernel
@@ -197,12 +195,11 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
   const PeerLinks& links_;
   const Plan& plan_;
   bool reaches_directly_ = false;
-  std::byte* ring_ = nullptr;
+  std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_;
-  std::uint32_t used_ = 0;
   std::uint32_t table_first_ = kNothing;  // of the own table, stored by this thread and not put to far ranks yet
   std::uint32_t table_end_ = 0;
-  BulkSignals<kPending> signals_;
+  BulkSignal signal_;
 };
 
 static_assert(Fabric<NvshmemFabric>);
@@ -221,8 +218,8 @@ __device__ inline void NvshmemFabric::put_table() {
       nvshmemx_putmem_nbi_warp(from, from, (end - first) * sizeof(RoutingEntry), peer);
 }
 
-// From the ring, by bulk copies. I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for
-// the copy's own completion.
+// From the buffer, by bulk copies. I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits
+// for the copy's own completion.
 __device__ inline void NvshmemFabric::put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
                                                const std::byte* source, std::size_t bytes, std::size_t word,
                                                Epoch value) {
@@ -234,9 +231,8 @@ __device__ inline void NvshmemFabric::put_near(const TeamGroup& g, const int* pe
       ptx::bulk_store(links_.heap[peers[g.thread()]] + offset, source, bytes);
       signal = &word_at(peers[g.thread()], word);
     }
-    signals_.commit(signal, value);
+    signal_.commit(signal, value);
   }
-  ++used_;
 }
 
 // From memory of the device, by all threads.
@@ -272,9 +268,9 @@ __device__ inline void NvshmemFabric::put_then_signal_each(const TeamGroup& g, c
   const auto* from = static_cast<const std::byte*>(source);
   bool any_far = false;
   for (int i = 0; i < count; ++i) any_far = any_far || !is_near(peers[i]);
-  const bool in_ring = __isShared(source) != 0;
+  const bool in_buffer = __isShared(source) != 0;
 #if __CUDA_ARCH__ >= 900
-  if (in_ring)
+  if (in_buffer)
     put_near(g, peers, count, offset, from, bytes, word, value);
   else
     store_near(g, peers, count, offset, from, bytes, word, value);
@@ -282,7 +278,7 @@ __device__ inline void NvshmemFabric::put_then_signal_each(const TeamGroup& g, c
   store_near(g, peers, count, offset, from, bytes, word, value);
 #endif
   if (!any_far) return;
-  if (in_ring) {
+  if (in_buffer) {
     std::byte* buffer = local(plan_.map.send_buffer_of(offset, peers[0]));  // I15
     copy_bytes(g, buffer, from, bytes);
     from = buffer;
