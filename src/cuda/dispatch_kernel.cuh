@@ -163,7 +163,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   }
   write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
-  const bool ok = teams.index >= teams.count ||  // one team too many (shabuffer_teams)
+  const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
                   (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
                                        starts, p.out, scratch) &&
                    lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));

@@ -43,6 +43,15 @@ struct KeptStart {
         first(load_kept(p.plan, p.kept, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
 };
 
+// The token's rows are wanted soon.
+__device__ inline void look_ahead(const TeamGroup& g, const CombineArgs& in, const KeptToken& token, int hidden) {
+  const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
+  for (unsigned rest = local; rest != 0; rest &= rest - 1) {
+    const std::uint32_t row = __shfl_sync(kAllLanes, token.row.row, __ffs(static_cast<int>(rest)) - 1);
+    look_ahead(g, in.row(row, 0.0f).data, static_cast<std::int64_t>(hidden) * (in.wide ? 4 : 2));
+  }
+}
+
 // One team's sends.
 template <Fabric F>
 class ResultSender {
@@ -63,6 +72,7 @@ class ResultSender {
     for (int place = share.index; place < tokens.length;) {
       const KeptToken token = next;
       next = load_kept(p_.plan, p_.kept, tokens, following);
+      if (p_.roles.looks_ahead) look_ahead(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
       else

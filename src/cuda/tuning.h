@@ -30,7 +30,8 @@ struct CombineRoles {
   int first_receiver = 0;
   int send_team_threads = kThreads;
   int receive_team_threads = kThreads;
-  bool direct = false;  // results are made in their slots, not in a buffer first
+  bool direct = false;       // results are made in their slots, not in a buffer first
+  bool looks_ahead = false;  // a team asks for the rows of its next token
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
@@ -95,7 +96,7 @@ constexpr int loose_team_threads_for(int blocks, int tokens) {
 
 // Teams of `blocks` that share out tokens of all ranks in turn: a number that has no factor in common with the ranks,
 // or a team would always serve the same one, and those that serve the own rank would be done first.
-constexpr int shabuffer_teams(int blocks, int team_threads, int ranks, int tokens) {
+constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens) {
   int teams = team_threads > kThreads ? blocks / (team_threads / kThreads) : blocks * (kThreads / team_threads);
   if (tokens <= teams) return teams;
   while (std::gcd(teams, ranks) != 1) --teams;
@@ -139,11 +140,14 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);
   const int places = work.ranks * std::max(work.num_tokens, 1);
   roles.receive_team_threads = loose_team_threads_for(std::max(1, all_receivers), places);
-  roles.receive_teams = shabuffer_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
+  roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
   return policy;
 }
 
 inline constexpr int kLeastSumThreads = 128;  // that sum a token from all ranks: smaller teams finish it late
+
+// That ask for rows ahead: those of many more are more than the L2 cache holds, and are gone when they are wanted.
+inline constexpr int kMostTeamsAhead = 264;
 
 constexpr CombinePolicy combine_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
@@ -160,6 +164,8 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   roles.receive_team_threads =
       std::max(kLeastSumThreads, loose_team_threads_for(policy.blocks - roles.first_receiver, tokens));
   roles.direct = apart;
+  const int teams = roles.senders * (kThreads / roles.send_team_threads);
+  roles.looks_ahead = teams <= kMostTeamsAhead && 2 * teams <= to_send;
   return policy;
 }
 

@@ -25,11 +25,11 @@ TEST(CudaTuning, FewTokensGetLargeTeams) {
 }
 
 TEST(CudaTuning, TeamsServeAllRanksInTurn) {
-  EXPECT_EQ(shabuffer_teams(132, 64, 4, 100000), 1055);
-  EXPECT_EQ(shabuffer_teams(132, 64, 6, 100000), 1055);
-  EXPECT_EQ(shabuffer_teams(3, 512, 3, 100), 2);
-  EXPECT_EQ(shabuffer_teams(1, 512, 4, 100), 1);
-  EXPECT_EQ(shabuffer_teams(132, 64, 4, 1056), 1056) << "each has one: none may have two";
+  EXPECT_EQ(sharing_teams(132, 64, 4, 100000), 1055);
+  EXPECT_EQ(sharing_teams(132, 64, 6, 100000), 1055);
+  EXPECT_EQ(sharing_teams(3, 512, 3, 100), 2);
+  EXPECT_EQ(sharing_teams(1, 512, 4, 100), 1);
+  EXPECT_EQ(sharing_teams(132, 64, 4, 1056), 1056) << "each has one: none may have two";
 }
 
 TEST(CudaTuning, OneSenderForEachTokenUpToAShareOfTheDevice) {
@@ -103,7 +103,7 @@ TEST(CudaTuning, AFewTokensAreReceivedByTeamsOfSeveralBlocks) {
   EXPECT_EQ(loose_team_threads_for(32, 4), kMostTeamBlocks * kThreads);
   EXPECT_EQ(loose_team_threads_for(7, 4), kThreads);
   EXPECT_EQ(loose_team_threads_for(132, 264), kThreads / 2);
-  EXPECT_EQ(shabuffer_teams(33, 2 * kThreads, 4, 4), 16);
+  EXPECT_EQ(sharing_teams(33, 2 * kThreads, 4, 4), 16);
   const CombinePolicy policy = combine_policy(kHopper, work_of(1));
   EXPECT_EQ(policy.blocks - policy.roles.first_receiver, kMostTeamBlocks);
   EXPECT_EQ(policy.roles.receive_team_threads, kMostTeamBlocks * kThreads);
@@ -114,6 +114,12 @@ TEST(CudaTuning, RankersReceiveOnlyWhereBlocksAreFew) {
   EXPECT_FALSE(dispatch_policy(kHopper, work_of(1)).roles.rankers_receive);
   EXPECT_FALSE(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.rankers_receive);
   EXPECT_TRUE(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.rankers_receive);
+}
+
+TEST(CudaTuning, OnlyFewTeamsWithMoreToDoAskForRowsAhead) {
+  EXPECT_TRUE(combine_policy({132, 1, 24}, work_of(4096, true, true, 8)).roles.looks_ahead);
+  EXPECT_FALSE(combine_policy(kHopper, work_of(4096, true, true, 8)).roles.looks_ahead);
+  EXPECT_FALSE(combine_policy(kHopper, work_of(1, true, true, 8)).roles.looks_ahead);
 }
 
 TEST(CudaTuning, PrintsItself) {
