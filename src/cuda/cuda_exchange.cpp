@@ -220,9 +220,9 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   params.num_tokens = num_tokens_;
   params.kept = kept_;
   params.stats = stats_;
-  const CombinePolicy policy = combine_policy(
-      resident(combine_blocks_per_multiprocessor_, call),
-      {plan_.shape.ranks, num_tokens_, likely_arrivals(), 1, combine_buffer_teams(plan_), params.sends, params.receives});
+  const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call),
+                                              {plan_.shape.ranks, num_tokens_, likely_arrivals(), 1,
+                                               combine_buffer_teams(plan_), params.sends, params.receives});
   params.roles = policy.roles;
   combine_launcher_.launch(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }
