@@ -27,6 +27,13 @@ FERRY_HD inline float at_least(float value, float limit) {
   return value < limit ? limit : value;
 #endif
 }
+FERRY_HD inline float within(float value, float limit) {  // -limit to limit
+#if defined(__CUDA_ARCH__)
+  return ptx::bounded_or_nan(value, limit);
+#else
+  return at_least(at_most(value, limit), -limit);
+#endif
+}
 FERRY_HD inline float limited(float value, float lower, float upper) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(fminf(value, upper), lower);
@@ -36,10 +43,11 @@ FERRY_HD inline float limited(float value, float lower, float upper) {
 #endif
 }
 
-// 2^-64 * exp(-x) for x of -105 to 30; within 2^-22 + |x| * 2^-26 of it, relative. Always a normal number.
-FERRY_HD inline float scaled_exp_minus(float x) {
+// 2^kPower * exp(-x); within 2^-22 + |x| * 2^-26 of it, relative. It must be a normal number.
+template <int kPower>
+FERRY_HD inline float exp_minus(float x) {
   constexpr float kLog2E = 1.44269504f;
-  constexpr float kRounder = 12582912.0f - 64.0f;  // about 1.5 * 2^23: adding it rounds to a whole number
+  constexpr float kRounder = 12582912.0f + kPower;  // about 1.5 * 2^23: adding it rounds to a whole number
   const float shifted = fused_multiply_add(x, -kLog2E, kRounder);
   const float whole = add_rounded(shifted, -kRounder);
   const float fraction = fused_multiply_add(x, -kLog2E, -whole);  // -0.5 to 0.5
@@ -51,25 +59,42 @@ FERRY_HD inline float scaled_exp_minus(float x) {
   power = fused_multiply_add(power, fraction, 0x1.ebf9bcp-3f);
   power = fused_multiply_add(power, fraction, 0x1.62e42ap-1f);
   power = fused_multiply_add(power, fraction, 1.0f);
-  // The low bits of `shifted` are the whole number less 64: an exponent, once they are in its place.
+  // The low bits of `shifted` are the whole number and kPower: an exponent, once they are in its place.
   return float_of(bits_of(power) + (bits_of(shifted) << 23));
 }
 
+// Sigmoids of this magnitude or less need no care about the ends of the range: see sigmoid.
+inline constexpr float kModerate = 64.0f;
+
 // 1 / (1 + exp(-x)); down to 0 for large negative x, and 1 for a NaN: what it is multiplied with is a NaN too.
+// kIsModerate: |x| is at most kModerate, or x is a NaN, for which the result is anything. The same bits with fewer
+// operations: the scale of the other way only moves exponents, and at 30 or more both give 1.
+template <bool kIsModerate = false>
 FERRY_HD inline float sigmoid(float x) {
+  if constexpr (kIsModerate) return codec::reciprocal_rounded(add_rounded(1.0f, exp_minus<0>(x)));
   constexpr float kScale = 0x1p-64f;  // keeps exp and the reciprocal in range
-  return multiply_rounded(codec::reciprocal_rounded(add_rounded(kScale, scaled_exp_minus(limited(x, -105.0f, 30.0f)))),
+  return multiply_rounded(codec::reciprocal_rounded(add_rounded(kScale, exp_minus<-64>(limited(x, -105.0f, 30.0f)))),
                           kScale);
 }
 
+template <bool kIsModerate = false>
 FERRY_HD inline float silu_product(float gate, float up) {
-  return multiply_rounded(multiply_rounded(gate, sigmoid(gate)), up);
+  return multiply_rounded(multiply_rounded(gate, sigmoid<kIsModerate>(gate)), up);
 }
 
+template <bool kIsModerate = false>
 FERRY_HD inline float clamped_product(float gate, float up, float alpha, float limit) {
   const float g = at_most(gate, limit);
-  const float u = at_least(at_most(up, limit), -limit);
-  return multiply_rounded(multiply_rounded(add_rounded(u, 1.0f), g), sigmoid(multiply_rounded(alpha, g)));
+  const float u = within(up, limit);
+  return multiply_rounded(multiply_rounded(add_rounded(u, 1.0f), g), sigmoid<kIsModerate>(multiply_rounded(alpha, g)));
+}
+
+// Gates of at most this magnitude make moderate sigmoids only. Finite: an infinite gate is never moderate.
+inline float moderate_gate(bool clamped, float alpha) {
+  constexpr float kLargest = 3.0e38f;
+  if (!clamped) return kModerate;
+  const float magnitude = alpha < 0 ? -alpha : alpha;
+  return magnitude > kModerate / kLargest ? kModerate / magnitude : kLargest;
 }
 
 // The activated columns of a row of 2 * inter inputs. A NaN may be any NaN.
@@ -113,15 +138,51 @@ struct SwigluColumns {
     codec::fetch_elements(from + (kInterleaved ? kColumns : inter), kColumns, pairs.half[1]);
   }
 
-  template <bool kClamped>
+  // The largest magnitude of the gates; a NaN may count as 0.
+  FERRY_HD static float largest_gate(const Pairs& pairs) {
+    float largest = 0.0f;
+#if defined(__CUDA_ARCH__)
+    constexpr bool kInPairs = sizeof(Stored) == 2;
+#else
+    constexpr bool kInPairs = false;
+#endif
+    if constexpr (kInPairs) {
+      std::uint32_t pair = 0;
+      for (int i = 0; i < (kInterleaved ? kColumns : kColumns / 2); ++i) {
+        const Stored* const two = pairs.half[i / (kColumns / 2)].elements + 2 * i % kColumns;
+        pair = Input::larger_magnitudes(pair, two[0] | std::uint32_t{two[1]} << 16);
+      }
+      largest = float_of(Input::number_bits(static_cast<Stored>(pair)));
+      const float second = float_of(Input::number_bits(static_cast<Stored>(pair >> 16)));
+      if (!kInterleaved && second > largest) largest = second;
+    } else {
+      for (int i = 0; i < kColumns; ++i) {
+        const float magnitude = float_of(bits_of(gate_of(pairs, i)) & codec::kMagnitudeMask);
+        largest = magnitude > largest ? magnitude : largest;
+      }
+    }
+    return largest;
+  }
+
+  // kIsModerate: largest_gate is at most moderate_gate.
+  template <bool kClamped, bool kIsModerate>
   FERRY_HD static void activate(const Pairs& pairs, float alpha, float limit, std::uint32_t (&bits)[kColumns]) {
     for (int i = 0; i < kColumns; ++i) {
-      const int at = 2 * i % kColumns;
-      const auto& pair = pairs.half[i / (kColumns / 2)];
-      const float gate = float_of(Input::number_bits(kInterleaved ? pair.elements[at] : pairs.half[0].elements[i]));
-      const float up = float_of(Input::number_bits(kInterleaved ? pair.elements[at + 1] : pairs.half[1].elements[i]));
-      bits[i] = bits_of(kClamped ? clamped_product(gate, up, alpha, limit) : silu_product(gate, up));
+      const float gate = gate_of(pairs, i);
+      const float up = up_of(pairs, i);
+      bits[i] = bits_of(kClamped ? clamped_product<kIsModerate>(gate, up, alpha, limit)
+                                 : silu_product<kIsModerate>(gate, up));
     }
+  }
+
+ private:
+  FERRY_HD static float gate_of(const Pairs& pairs, int i) {
+    return float_of(Input::number_bits(kInterleaved ? pairs.half[i / (kColumns / 2)].elements[2 * i % kColumns]
+                                                    : pairs.half[0].elements[i]));
+  }
+  FERRY_HD static float up_of(const Pairs& pairs, int i) {
+    return float_of(Input::number_bits(kInterleaved ? pairs.half[i / (kColumns / 2)].elements[2 * i % kColumns + 1]
+                                                    : pairs.half[1].elements[i]));
   }
 };
 

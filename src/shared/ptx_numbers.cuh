@@ -52,6 +52,45 @@ __device__ inline float smaller_or_nan(float a, float b) {
   return y;
 }
 
+
+// `value` cut off at -limit and limit; a NaN where value is one.
+__device__ inline float bounded_or_nan(float value, float limit) {
+#if __CUDA_ARCH__ >= 860
+  float y;
+  asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(y) : "f"(value), "f"(limit));
+  return y;
+#else
+  return larger_or_nan(smaller_or_nan(value, limit), -limit);
+#endif
+}
+
+// The larger magnitude of each of two pairs, with any sign; a number where one is a NaN.
+__device__ inline std::uint32_t larger_two_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t y;
+#if __CUDA_ARCH__ >= 860
+  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+#else
+  asm("{.reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.bf16x2 %0, x, y;}" : "=r"(y) : "r"(a), "r"(b));
+#endif
+  return y;
+}
+__device__ inline std::uint32_t larger_two_f16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t y;
+#if __CUDA_ARCH__ >= 860
+  asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+#else
+  asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.f16x2 %0, x, y;}" : "=r"(y) : "r"(a), "r"(b));
+#endif
+  return y;
+}
+
+// The bits of `a` where `mask` has ones, those of `b` elsewhere.
+__device__ inline std::uint32_t choose_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+  std::uint32_t y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(y) : "r"(a), "r"(b), "r"(mask));
+  return y;
+}
+
 __device__ inline float float_of_f16(std::uint16_t f16) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(f16));

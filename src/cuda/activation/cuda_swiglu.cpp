@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "activation/swiglu_math.h"
 #include "cuda/activation/swiglu_launch.h"
 #include "cuda/device_memory.h"
 #include "cuda/launch.h"
@@ -58,6 +59,7 @@ SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& wo
   params.alpha = options.alpha;
   params.limit = options.limit;
   params.clamped = options.clamped;
+  params.moderate_gate = activation::moderate_gate(options.clamped, options.alpha);
   params.by_group = work.scales.layout == ScaleLayout::tiled || work.input_scales != nullptr;
   if (params.by_group && work.groups >= kMostFoundGroups)
     refuse(ErrorKind::unsupported,

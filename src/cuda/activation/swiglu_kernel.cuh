@@ -165,7 +165,10 @@ __device__ void activate_share(const SwigluParams& p, const LaneShare& share, co
     next_exist = fetch_next();
     if (p.by_group) group.move_to(p, offsets, here.row);
     std::uint32_t values[kSwigluColumns];
-    Columns::template activate<kClamped>(pairs, p.alpha, p.limit, values);
+    if (__all_sync(WarpGroup::kAllThreads, Columns::largest_gate(pairs) <= p.moderate_gate))
+      Columns::template activate<kClamped, true>(pairs, p.alpha, p.limit, values);
+    else
+      Columns::template activate<kClamped, false>(pairs, p.alpha, p.limit, values);
     EncodeTo<F>::run(p, group, here, exist, values);
   }
 }

@@ -17,6 +17,7 @@ struct SwigluParams {
   activation::SwigluWork work;  // addresses of device memory
   float alpha = 0;
   float limit = 0;
+  float moderate_gate = 0;  // magnitude up to which gates take the short way
   bool clamped = false;
   bool by_group = false;  // a row's group is needed: for its tiles, or for its input scale
   int lanes_per_row = 0;  // threads that share a row: its columns by kSwigluColumns, up to whole blocks

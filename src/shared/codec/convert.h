@@ -73,35 +73,51 @@ FERRY_HD inline std::uint32_t eight_e2m1(const float (&v)[8]) {
 #endif
 }
 
-// Four bytes with a sign on top and a magnitude below 32 to four 6-bit codes in a byte each; these to 24 bits.
-FERRY_HD constexpr std::uint32_t six_of_eight(std::uint32_t bytes) {
-  return (bytes & 0x1f1f1f1fu) | ((bytes >> 2) & 0x20202020u);
+// The bits of `a` where `mask` has ones, those of `b` elsewhere.
+FERRY_HD inline std::uint32_t choose_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return ptx::choose_bits(mask, a, b);
+#else
+  return (a & mask) | (b & ~mask);
+#endif
 }
-FERRY_HD constexpr std::uint32_t squeeze_six(std::uint32_t six) {
-  const std::uint32_t twelve = (six & 0x003f003fu) | ((six >> 2) & 0x0fc00fc0u);
-  return (twelve & 0x00000fffu) | ((twelve >> 4) & 0x00fff000u);
+
+// Four bytes with a sign on top and a magnitude below 32 to four 6-bit codes in the low 24 bits; any bits above.
+FERRY_HD inline std::uint32_t squeeze_six(std::uint32_t bytes) {
+  const std::uint32_t six = choose_bits(0x1f1f1f1fu, bytes, bytes >> 2);
+  const std::uint32_t twelve = choose_bits(0x003f003fu, six, six >> 2);
+  return choose_bits(0x00000fffu, twelve, twelve >> 4);
 }
-// Four times 24 bits as three words.
-FERRY_HD constexpr void join_six(const std::uint32_t (&four)[4], std::uint32_t (&words)[3]) {
-  words[0] = four[0] | four[1] << 24;
-  words[1] = four[1] >> 8 | four[2] << 16;
-  words[2] = four[2] >> 16 | four[3] << 8;
+// As squeeze_six, of four codes in a byte each.
+FERRY_HD inline std::uint32_t squeeze_codes(std::uint32_t six) {
+  const std::uint32_t twelve = choose_bits(0x003f003fu, six, six >> 2);
+  return choose_bits(0x00000fffu, twelve, twelve >> 4);
+}
+// Four times 24 bits, with any bits above, as three words.
+FERRY_HD inline void join_six(const std::uint32_t (&four)[4], std::uint32_t (&words)[3]) {
+  words[0] = choose_bits(0x00ffffffu, four[0], four[1] << 24);
+  words[1] = choose_bits(0x0000ffffu, four[1] >> 8, four[2] << 16);
+  words[2] = choose_bits(0x000000ffu, four[2] >> 16, four[3] << 8);
 }
 
 // Eight E2M1 codes from E5M2 bytes of 2^-14 times their values, which end in the same bits: `even` has columns 0, 2, 4
 // and 6, `odd` the others.
-FERRY_HD constexpr std::uint32_t join_four(std::uint32_t even, std::uint32_t odd) {
-  return ((even >> 1) & 0x07070707u) | ((even >> 4) & 0x08080808u) | ((odd << 3) & 0x70707070u) | (odd & 0x80808080u);
+FERRY_HD inline std::uint32_t join_four(std::uint32_t even, std::uint32_t odd) {
+  const std::uint32_t low = choose_bits(0x07070707u, even >> 1, even >> 4);
+  const std::uint32_t high = choose_bits(0x7f7f7f7fu, odd << 3, odd);
+  return choose_bits(0x0f0f0f0fu, low, high);
 }
 
-// 2^-14 times the E2M1 value nearest to 2^14 * value, with its sign. At most 7 * 2^-14 in magnitude.
-// Adding 1.5 * 2^22 times the power of two at or below the value leaves one bit behind its leading one.
-FERRY_HD inline float round_to_e2m1(float value) {
-  constexpr std::uint32_t kLowest = (127u - 14u) << 23;  // E2M1's smallest normal, 1, times 2^-14
-  const std::uint32_t power = larger(bits_of(value) & kInfinityBits, kLowest);
-  const float anchor = multiply_rounded(float_of(power), 6291456.0f);
-  const float rounded = add_rounded(add_rounded(value, anchor), -anchor);
-  return float_of((bits_of(rounded) & kMagnitudeMask) | (bits_of(value) & ~kMagnitudeMask));
+// 2^-14 times the E2M1 value nearest to 2^14 times the magnitude, at most 7 * 2^-14, with the sign of `sign`.
+// A number less 2^22 times itself keeps one bit behind its leading one. Below E2M1's smallest normal, 1, all numbers
+// keep a step of 0.5: the least that is taken away lies so far above 2^22 that they do not leave its binade.
+FERRY_HD inline float round_to_e2m1(float magnitude, std::uint32_t sign) {
+  constexpr std::uint32_t kLeast = ((127u - 14u) << 23) + 2u;  // (1 + 2^-22) * 2^-14
+  constexpr float kTimes = 4194304.0f;
+  const float anchor = float_of(larger(bits_of(magnitude), kLeast));
+  const float left = fused_multiply_add(anchor, -kTimes, magnitude);
+  const float rounded = fused_multiply_add(anchor, kTimes, left);
+  return float_of(choose_bits(kMagnitudeMask, bits_of(rounded), sign));
 }
 
 FERRY_HD inline void scaled(const std::uint32_t (&bits)[16], float multiplier, float (&values)[16]) {
@@ -161,10 +177,10 @@ requires(Element::kBits == 6 && kConversion != Conversion::by_column) struct Pac
       else if constexpr (kByElement)
         four[i] = detail::four_e3m2(a[0], a[1], a[2], a[3]);
       else if constexpr (kE2m3)
-        four[i] = detail::six_of_eight(detail::four_e4m3(a[0], a[1], a[2], a[3]));
+        four[i] = detail::four_e4m3(a[0], a[1], a[2], a[3]);
       else
-        four[i] = detail::six_of_eight(detail::four_e5m2(a[0], a[1], a[2], a[3]));
-      four[i] = detail::squeeze_six(four[i]);
+        four[i] = detail::four_e5m2(a[0], a[1], a[2], a[3]);
+      four[i] = kByElement ? detail::squeeze_codes(four[i]) : detail::squeeze_six(four[i]);
     }
     detail::join_six(four, words);
   }
@@ -174,9 +190,10 @@ template <>
 struct Pack<E2m1, Conversion::by_byte_floats> {
   static constexpr bool kByColumn = false;
   FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[2]) {
+    const float low = multiply_rounded(multiplier, 0x1p-14f);
     float v[16];
-    detail::scaled(bits, multiply_rounded(multiplier, 0x1p-14f), v);
-    for (float& value : v) value = detail::round_to_e2m1(value);
+    for (int i = 0; i < 16; ++i)
+      v[i] = detail::round_to_e2m1(multiply_rounded(magnitude_of(float_of(bits[i])), low), bits[i]);
     for (int i = 0; i < 2; ++i) {
       const float* a = v + 8 * i;
       words[i] =

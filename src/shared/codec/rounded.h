@@ -24,6 +24,9 @@ FERRY_HD constexpr std::uint32_t smaller(std::uint32_t a, std::uint32_t b) { ret
 // A mask in place of a choice: a choice between float32 results becomes a branch, which keeps loops from vectorising.
 FERRY_HD constexpr std::uint32_t all_ones_if(bool condition) { return 0u - static_cast<std::uint32_t>(condition); }
 
+// A GPU's operations take magnitudes at no cost, where they see that one is meant.
+FERRY_HD inline float magnitude_of(float value) { return __builtin_fabsf(value); }
+
 FERRY_HD inline float add_rounded(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fadd_rn(a, b);
@@ -76,6 +79,15 @@ FERRY_HD inline float quotient_rounded(float a, float b, [[maybe_unused]] float 
 #else
   return a / b;
 #endif
+}
+
+// a / b for b of 2^-20 to 2^20: the same bits as divide_rounded, the short way where a is far from the ends of the range.
+FERRY_HD inline float divide_by_moderate(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  const std::uint32_t exponent = (bits_of(a) >> 23) & 0xffu;
+  if (exponent - 47u < 160u) return quotient_rounded(a, b, reciprocal_rounded(b));
+#endif
+  return divide_rounded(a, b);
 }
 
 // The larger of two magnitudes given as float32 bits, `bits` with a sign; above kInfinityBits where one is a NaN.

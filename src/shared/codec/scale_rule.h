@@ -77,9 +77,10 @@ struct TwoLevelScale {
   static constexpr Stored kNan = 0x7f;
   static constexpr bool kFits = false;  // an E4M3 scale that is cut off or a few steps above zero is far from amax / 6
   FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float input_scale) {
-    const float wanted = divide_rounded(multiply_rounded(input_scale, float_of(amax_bits)), 6.0f);
-    const std::uint32_t code = e4m3_code(wanted);
-    const float inverse = divide_rounded(input_scale, e4m3_value(larger(code, 1u)));
+    // What is larger is cut off to the same code, and what is too small for quotient_rounded is code 0.
+    const float scaled = float_of(smaller(bits_of(multiply_rounded(input_scale, float_of(amax_bits))), kLarge));
+    const std::uint32_t code = e4m3_code(quotient_rounded(scaled, 6.0f, 1.0f / 6.0f));
+    const float inverse = divide_by_moderate(input_scale, e4m3_value(larger(code, 1u)));
     return {static_cast<Stored>(code), code == 0 ? 0.0f : inverse};
   }
   FERRY_HD static float decode(float code, Stored stored, float input_scale) {
@@ -87,6 +88,7 @@ struct TwoLevelScale {
   }
 
  private:
+  static constexpr std::uint32_t kLarge = bits_of(0x1p20f);
   FERRY_HD static std::uint32_t e4m3_code(float magnitude) {
 #if defined(__CUDA_ARCH__)
     if constexpr (ptx::kHasByteFloats) return ptx::four_e4m3(magnitude, 0.0f, 0.0f, 0.0f);

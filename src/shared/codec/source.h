@@ -21,6 +21,11 @@ struct Bf16Input {
   using Stored = std::uint16_t;
   FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return float_bits_of_bf16(stored); }
   FERRY_HD static std::uint32_t number_bits(Stored stored) { return float_bits(stored); }
+#if defined(__CUDA_ARCH__)
+  __device__ static std::uint32_t larger_magnitudes(std::uint32_t a, std::uint32_t b) {
+    return ptx::larger_two_bf16(a, b);
+  }
+#endif
 };
 
 struct F16Input {
@@ -34,6 +39,11 @@ struct F16Input {
     return float_bits(stored);
 #endif
   }
+#if defined(__CUDA_ARCH__)
+  __device__ static std::uint32_t larger_magnitudes(std::uint32_t a, std::uint32_t b) {
+    return ptx::larger_two_f16(a, b);
+  }
+#endif
 };
 
 struct F32Input {
