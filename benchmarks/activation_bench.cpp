@@ -1,6 +1,6 @@
-// Times cuda_swiglu on one GPU beside plain copies of as many bytes. Kernels are chained in a CUDA graph over several
-// sets of tensors, more than the L2 cache holds, so that every row comes from memory; the median of 21 replays. Prints
-// one JSON line per case. Never checks results.
+// Times cuda_swiglu on one GPU beside a kernel that only reads and writes as many bytes. Kernels are chained in a CUDA
+// graph over several sets of tensors, more than the L2 cache holds, so that every row comes from memory; the median of
+// 21 replays. Prints one JSON line per case. Never checks results.
 //
 //   activation_bench [FORMAT] [INTER] [ROWS ...]      FORMAT or INTER `all`: each of a list
 #include <cuda_runtime_api.h>
@@ -165,11 +165,12 @@ void run_case(const Machine& machine, const BenchCase& c) {
     const Tensors& t = sets[static_cast<std::size_t>(i % count)];
     cuda_swiglu(c.format, t.in, t.out, c.options, launch);
   });
-  // As many bytes, read from one set's rows and written to the next one's.
+  // A kernel that only reads and writes as much: one set's rows, and those of the set that was used longest ago.
+  const std::size_t written = (moved - sets[0].input_bytes) / 16 * 16;
   const float copy_us = time_chain(machine.stream, chain, [&](int i) {
-    const std::size_t bytes = std::min(moved / 2, sets[0].input_bytes) / 16 * 16;
-    launch_copy(const_cast<void*>(sets[static_cast<std::size_t>((i + 1) % count)].in.rows.data),
-                sets[static_cast<std::size_t>(i % count)].in.rows.data, bytes, machine.multiprocessors, machine.stream);
+    launch_read_and_write(const_cast<void*>(sets[static_cast<std::size_t>((i + count / 2) % count)].in.rows.data),
+                          sets[static_cast<std::size_t>(i % count)].in.rows.data, sets[0].input_bytes, written,
+                          machine.multiprocessors, machine.stream);
   });
   const double floor_us = static_cast<double>(moved) / machine.copy_rate;
   std::printf(

@@ -8,7 +8,13 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kAhead = 4;  // loads of a thread on their way at once
 
-__global__ void __launch_bounds__(kThreads) copy_vectors(uint4* to, const uint4* from, std::size_t count) {
+// What is read and not written only has to be looked at.
+__global__ void __launch_bounds__(kThreads)
+    move_vectors(uint4* to, const uint4* from, std::size_t count, std::size_t written) {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
   const std::size_t stride = std::size_t{gridDim.x} * kThreads;
   for (std::size_t first = std::size_t{blockIdx.x} * kThreads + threadIdx.x; first < count; first += kAhead * stride) {
     uint4 vectors[kAhead];
@@ -16,17 +22,34 @@ __global__ void __launch_bounds__(kThreads) copy_vectors(uint4* to, const uint4*
     for (int i = 0; i < kAhead; ++i)
       if (first + i * stride < count) vectors[i] = from[first + i * stride];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (first + i * stride < count) to[first + i * stride] = vectors[i];
+    for (int i = 0; i < kAhead; ++i) {
+      const std::size_t at = first + i * stride;
+      if (at < written || (at < count && (vectors[i].x & vectors[i].y & vectors[i].z & vectors[i].w) == 0xffffffffu))
+        to[at] = vectors[i];
+    }
   }
 }
 
 }  // namespace
 
-void launch_copy(void* to, const void* from, std::size_t bytes, int multiprocessors, cudaStream_t stream) {
-  const std::size_t count = bytes / sizeof(uint4);
+void launch_read_and_write(void* to, const void* from, std::size_t read, std::size_t written, int multiprocessors,
+                           cudaStream_t stream) {
+  const std::size_t count = read / sizeof(uint4);
   const std::size_t blocks =
       std::min<std::size_t>((count + kThreads - 1) / kThreads, 8u * static_cast<unsigned>(multiprocessors));
-  copy_vectors<<<static_cast<unsigned>(std::max<std::size_t>(blocks, 1)), kThreads, 0, stream>>>(
-      static_cast<uint4*>(to), static_cast<const uint4*>(from), count);
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::max<std::size_t>(blocks, 1)));
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &dependent;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, move_vectors, static_cast<uint4*>(to), static_cast<const uint4*>(from), count,
+                     written / sizeof(uint4));
+}
+
+void launch_copy(void* to, const void* from, std::size_t bytes, int multiprocessors, cudaStream_t stream) {
+  launch_read_and_write(to, from, bytes, bytes, multiprocessors, stream);
 }

@@ -52,7 +52,6 @@ __device__ inline float smaller_or_nan(float a, float b) {
   return y;
 }
 
-
 // `value` cut off at -limit and limit; a NaN where value is one.
 __device__ inline float bounded_or_nan(float value, float limit) {
 #if __CUDA_ARCH__ >= 860

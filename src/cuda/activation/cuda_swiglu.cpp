@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "activation/swiglu_math.h"
@@ -60,13 +61,12 @@ SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& wo
   params.limit = options.limit;
   params.clamped = options.clamped;
   params.moderate_gate = activation::moderate_gate(options.clamped, options.alpha);
+  params.most_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(work.scales.row_capacity, UINT32_MAX));
   params.by_group = work.scales.layout == ScaleLayout::tiled || work.input_scales != nullptr;
-  if (params.by_group && work.groups >= kMostFoundGroups)
-    refuse(ErrorKind::unsupported,
-           "row_offsets has {} groups; with tiled scales or input_scales a GPU takes fewer than {}", work.groups,
-           kMostFoundGroups);
   const int block = format.block() == 0 ? kSwigluColumns : format.block();
-  params.lanes_per_row = (work.inter + block - 1) / block * (block / kSwigluColumns);
+  params.lanes = Divider((work.inter + block - 1) / block * (block / kSwigluColumns));
+  params.tile_columns = Divider(std::max(tiled_scales_per_row(work.scales.scales_per_row) / kScaleTileColumns, 1));
+  params.row_elements = 2 * static_cast<std::size_t>(work.inter);
   params.scale_elements = scale_tensor_elements(work.scales, work.groups);
   return params;
 }

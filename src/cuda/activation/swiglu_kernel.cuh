@@ -1,8 +1,10 @@
-// The SwiGLU kernel: one text for all formats and inputs. A thread takes 16 columns of a row at a time; the next 16 are
-// on their way while it activates, encodes and stores these. Blocks share the rows evenly, whatever their number is.
+// The SwiGLU kernel: one text for all formats and inputs. A thread takes 16 columns of a row at a time, a warp 32
+// neighbouring threads' of them; warps take turns over all rows. A warp's first columns follow from its number alone,
+// so they are on their way before the number of rows is known; the next are while these are encoded and stored.
 #pragma once
 
 #include "activation/swiglu_math.h"
+#include "cuda/activation/row_groups.cuh"
 #include "cuda/activation/swiglu_launch.h"
 #include "cuda/groups.cuh"
 #include "cuda/ptx_launch.cuh"
@@ -11,80 +13,31 @@
 
 namespace ferry::cuda {
 
-// Blocks that a multiprocessor holds at once: 64 registers a thread more for every further 4 bytes of input.
+// Blocks that a multiprocessor holds at once: what the registers of a thread's columns leave room for.
 template <class Input>
-inline constexpr int kSwigluBlocks = sizeof(typename Input::Stored) == 4 ? 2 : 3;
+inline constexpr int kSwigluBlocks = sizeof(typename Input::Stored) == 4 ? 3 : 4;
 
 // A row, and the lane of it that a thread is.
 struct RowLane {
   std::uint32_t row;
   int lane;
 
+  __device__ static RowLane first_of(const SwigluParams& p) {
+    const auto index = static_cast<int>(blockIdx.x * kSwigluThreads + threadIdx.x);
+    const int row = p.lanes.quotient(index);
+    return {static_cast<std::uint32_t>(row), index - row * p.lanes.divisor()};
+  }
+  // To the warp's next turn.
   __device__ void step(const SwigluParams& p) {
     row += static_cast<std::uint32_t>(p.step_rows);
     lane += p.step_lanes;
-    if (lane < p.lanes_per_row) return;
-    lane -= p.lanes_per_row;
+    if (lane < p.lanes.divisor()) return;
+    lane -= p.lanes.divisor();
     ++row;
   }
-};
-
-// A block's run of lanes, counted through all rows.
-struct LaneShare {
-  std::int64_t begin;
-  int count;
-};
-
-__device__ inline std::int64_t divide(std::int64_t a, int b) {
-  return a >> 32 == 0 ? static_cast<std::int64_t>(static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b))
-                      : a / b;
-}
-
-__device__ inline LaneShare share_of_block(const SwigluParams& p, std::int64_t rows) {
-  const std::int64_t total = rows * p.lanes_per_row;
-  const auto blocks = static_cast<int>(gridDim.x);
-  const std::int64_t share =
-      (divide(total + blocks - 1, blocks) + WarpGroup::kWidth - 1) / WarpGroup::kWidth * WarpGroup::kWidth;
-  const std::int64_t begin = share * static_cast<int>(blockIdx.x);
-  const std::int64_t left = total - begin;
-  return {begin, static_cast<int>(left < 0 ? 0 : left < share ? left : share)};
-}
-
-// The group that a thread's rows are in; rows only grow. `offsets` are row_offsets in shared memory.
-class GroupOfRow {
- public:
-  __device__ GroupOfRow(const SwigluParams& p, const std::uint32_t* offsets, std::uint32_t row) {
-    if (!p.by_group) return;
-    int low = 0;
-    for (int high = p.work.groups; high - low > 1;) {
-      const int middle = (low + high) / 2;
-      (offsets[middle] <= row ? low : high) = middle;
-    }
-    enter(p, offsets, low);
+  __device__ bool exists(const SwigluParams& p, std::uint32_t rows) const {
+    return row < rows && lane * kSwigluColumns < p.work.inter;
   }
-  __device__ void move_to(const SwigluParams& p, const std::uint32_t* offsets, std::uint32_t row) {
-    if (row < end_) return;
-    int group = group_;
-    while (group + 1 < p.work.groups && row >= offsets[group + 1]) ++group;
-    enter(p, offsets, group);
-  }
-  __device__ float input_scale() const { return input_scale_; }
-  __device__ ScaleRow scale_row(std::uint32_t row) const { return {row, first_, scales_offset_}; }
-
- private:
-  __device__ void enter(const SwigluParams& p, const std::uint32_t* offsets, int group) {
-    group_ = group;
-    first_ = offsets[group];
-    end_ = offsets[group + 1];
-    if (p.work.scales_offsets != nullptr) scales_offset_ = p.work.scales_offsets[group];
-    if (p.work.input_scales != nullptr) input_scale_ = p.work.input_scales[group];
-  }
-
-  int group_ = 0;
-  std::uint32_t first_ = 0;
-  std::uint32_t end_ = 0xffffffffu;
-  std::uint32_t scales_offset_ = 0;
-  float input_scale_ = 1.0f;
 };
 
 // One scale, and zeros behind a row's last one where tiles round columns up. Never outside the tensor.
@@ -108,7 +61,7 @@ __device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int colum
 template <class F>
 struct EncodeTo {
   static constexpr int kLanes = F::block() / kSwigluColumns;
-  __device__ static void run(const SwigluParams& p, const GroupOfRow& group, const RowLane& at, bool exist,
+  __device__ static void run(const SwigluParams& p, const RowGroups& group, const RowLane& at, bool exist,
                              const std::uint32_t (&values)[kSwigluColumns]) {
     const auto encoded =
         F::template encode_columns<kLanes, kSwigluColumns>(WarpGroup{}, values, group.input_scale(), exist);
@@ -122,7 +75,7 @@ struct EncodeTo {
 template <>
 struct EncodeTo<Bf16> {
   static constexpr int kLanes = 1;
-  __device__ static void run(const SwigluParams& p, const GroupOfRow&, const RowLane& at, bool exist,
+  __device__ static void run(const SwigluParams& p, const RowGroups&, const RowLane& at, bool exist,
                              const std::uint32_t (&values)[kSwigluColumns]) {
     std::uint32_t words[kSwigluColumns / 2];
     Bf16::pack_columns(values, 0u, words);  // every NaN as 0x7FFF
@@ -132,92 +85,53 @@ struct EncodeTo<Bf16> {
   }
 };
 
-template <class F, class Input, bool kInterleaved, bool kClamped>
-__device__ void activate_share(const SwigluParams& p, const LaneShare& share, const std::uint32_t* offsets) {
-  using Columns = activation::SwigluColumns<Input, kInterleaved>;
-  using Stored = typename Input::Stored;
-  const auto* const rows = reinterpret_cast<const Stored*>(p.work.rows);
-  const int inter = p.work.inter;
-  int index = static_cast<int>(threadIdx.x);
-  if (index / WarpGroup::kWidth * WarpGroup::kWidth >= share.count) return;
-  const std::int64_t first = share.begin + index;
-  const std::int64_t first_row = divide(first, p.lanes_per_row);
-  RowLane at{static_cast<std::uint32_t>(first_row), static_cast<int>(first - first_row * p.lanes_per_row)};
-  GroupOfRow group(p, offsets, at.row);
+// A thread's columns of a row, if it has any there.
+template <class Columns, class Stored>
+__device__ void fetch(const SwigluParams& p, const RowLane& at, std::uint32_t rows, typename Columns::Pairs& pairs) {
+  const auto* const all = reinterpret_cast<const Stored*>(p.work.rows);
+  if (at.exists(p, rows)) Columns::fetch(all + at.row * p.row_elements, p.work.inter, at.lane * kSwigluColumns, pairs);
+}
 
-  typename Columns::Pairs next{};
-  const auto fetch_next = [&] {
-    const bool exist = index < share.count && at.lane * kSwigluColumns < inter;
-    if (exist)
-      Columns::fetch(rows + static_cast<std::size_t>(at.row) * 2 * static_cast<std::size_t>(inter), inter,
-                     at.lane * kSwigluColumns, next);
-    return exist;
-  };
-  bool next_exist = fetch_next();
+// All turns of a warp. `pairs` are on their way, of the place `at`.
+template <class F, class Input, bool kInterleaved, bool kClamped>
+__device__ void activate_rows(const SwigluParams& p, std::uint32_t rows, RowLane at, RowGroups& groups,
+                              typename activation::SwigluColumns<Input, kInterleaved>::Pairs& pairs) {
+  using Columns = activation::SwigluColumns<Input, kInterleaved>;
+  const auto turns = static_cast<int>(
+      (std::uint64_t{rows} * static_cast<unsigned>(p.lanes.divisor()) + WarpGroup::kWidth - 1) / WarpGroup::kWidth);
   // All threads of a warp make the same number of turns: those that share a block talk to each other.
 #pragma unroll 1
-  for (int turn = index / WarpGroup::kWidth * WarpGroup::kWidth; turn < share.count; turn += kSwigluThreads) {
-    const typename Columns::Pairs pairs = next;
+  for (int turn = warp_of_grid(); turn < turns; turn += warps_of_grid()) {
     const RowLane here = at;
-    const bool exist = next_exist;
-    index += kSwigluThreads;
-    at.step(p);
-    next_exist = fetch_next();
-    if (p.by_group) group.move_to(p, offsets, here.row);
     std::uint32_t values[kSwigluColumns];
     if (__all_sync(WarpGroup::kAllThreads, Columns::largest_gate(pairs) <= p.moderate_gate))
       Columns::template activate<kClamped, true>(pairs, p.alpha, p.limit, values);
     else
       Columns::template activate<kClamped, false>(pairs, p.alpha, p.limit, values);
-    EncodeTo<F>::run(p, group, here, exist, values);
+    at.step(p);
+    fetch<Columns, typename Input::Stored>(p, at, rows, pairs);
+    if (p.by_group) groups.move_to(p, here.row < rows ? here.row : rows - 1);
+    EncodeTo<F>::run(p, groups, here, here.exists(p, rows), values);
   }
-}
-
-// Tiles only: scale 0 for the rows of each group's last tile that lie past its end; four columns at a time.
-__device__ inline void zero_scale_tails(const SwigluParams& p, const std::uint32_t* offsets) {
-  const ScalePlace& place = p.work.scales;
-  const auto tile_columns = static_cast<std::uint32_t>(tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns);
-  const std::uint32_t total = static_cast<std::uint32_t>(p.work.groups) * tile_columns * kScaleTileRows;
-  for (std::uint32_t i = blockIdx.x * kSwigluThreads + threadIdx.x; i < total; i += gridDim.x * kSwigluThreads) {
-    const std::uint32_t row = i % kScaleTileRows;
-    const std::uint32_t group = i / kScaleTileRows / tile_columns;
-    const std::uint32_t column = i / kScaleTileRows % tile_columns * kScaleTileColumns;
-    const std::uint32_t rows = offsets[group + 1] - offsets[group];
-    if (rows % kScaleTileRows == 0 || row < rows % kScaleTileRows) continue;
-    const ScaleRow at{std::int64_t{offsets[group]} + rows / kScaleTileRows * kScaleTileRows + row, offsets[group],
-                      p.work.scales_offsets[group]};
-    const auto index = static_cast<std::uint64_t>(scale_index(place, at, static_cast<int>(column)));
-    if (index < static_cast<std::uint64_t>(p.scale_elements))
-      *reinterpret_cast<std::uint32_t*>(place.base + index) = 0u;
-  }
-}
-
-// The rows that exist, read on the device; row_offsets come to shared memory where rows are looked up in them.
-__device__ inline std::int64_t read_rows(const SwigluParams& p, std::uint32_t* offsets) {
-  std::uint32_t rows = 0;
-  if (p.by_group) {
-    for (int i = static_cast<int>(threadIdx.x); i <= p.work.groups; i += kSwigluThreads)
-      offsets[i] = p.work.row_offsets[i];
-    __syncthreads();
-    rows = offsets[p.work.groups];
-  } else {
-    rows = p.work.row_offsets[p.work.groups];
-  }
-  return rows < p.work.scales.row_capacity ? std::int64_t{rows} : p.work.scales.row_capacity;
 }
 
 template <class F, class Input, bool kInterleaved>
 __global__ void __launch_bounds__(kSwigluThreads, kSwigluBlocks<Input>)
     swiglu_kernel(const __grid_constant__ SwigluParams p) {
-  extern __shared__ std::uint32_t offsets[];
+  using Columns = activation::SwigluColumns<Input, kInterleaved>;
+  const RowLane at = RowLane::first_of(p);
+  typename Columns::Pairs pairs{};
   ptx::await_earlier_kernels();
   ptx::let_next_kernel_start();
-  const LaneShare share = share_of_block(p, read_rows(p, offsets));
+  const std::uint32_t offered = p.work.row_offsets[p.work.groups];
+  RowGroups groups(p);
+  fetch<Columns, typename Input::Stored>(p, at, p.most_rows, pairs);
+  if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p);
+  const std::uint32_t rows = offered < p.most_rows ? offered : p.most_rows;
   if (p.clamped)
-    activate_share<F, Input, kInterleaved, true>(p, share, offsets);
+    activate_rows<F, Input, kInterleaved, true>(p, rows, at, groups, pairs);
   else
-    activate_share<F, Input, kInterleaved, false>(p, share, offsets);
-  if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p, offsets);
+    activate_rows<F, Input, kInterleaved, false>(p, rows, at, groups, pairs);
 }
 
 template <class F, bool kInterleaved>

@@ -23,12 +23,13 @@ const SwigluLauncher* find_swiglu_launcher(const char* format) {
 
 void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid) {
   const DType rows = params.work.dtype;
-  params.step_rows = kSwigluThreads / params.lanes_per_row;
-  params.step_lanes = kSwigluThreads % params.lanes_per_row;
-  const std::int64_t lanes = params.work.scales.row_capacity * params.lanes_per_row;
+  const std::int64_t lanes = params.work.scales.row_capacity * params.lanes.divisor();
   std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(rows);
   if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
   blocks = std::clamp<std::int64_t>((lanes + kSwigluThreads - 1) / kSwigluThreads, 1, blocks);
+  const int threads = static_cast<int>(blocks) * kSwigluThreads;
+  params.step_rows = threads / params.lanes.divisor();
+  params.step_lanes = threads % params.lanes.divisor();
 
   cudaLaunchAttribute dependent{};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -36,7 +37,6 @@ void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool in
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(kSwigluThreads);
-  config.dynamicSmemBytes = params.by_group ? (static_cast<std::size_t>(params.work.groups) + 1) * 4 : 0;
   config.stream = grid.stream;
   config.attrs = &dependent;
   config.numAttrs = grid.dependent ? 1 : 0;

@@ -6,12 +6,13 @@
 #include <cstddef>
 
 #include "activation/swiglu_check.h"
+#include "shared/divider.h"
 
 namespace ferry::cuda {
 
-inline constexpr int kSwigluThreads = 256;     // of a block
-inline constexpr int kSwigluColumns = 16;      // that a thread takes at a time
-inline constexpr int kMostFoundGroups = 8192;  // row_offsets that fit in shared memory, for formats that ask for groups
+inline constexpr int kSwigluThreads = 256;  // of a block
+inline constexpr int kSwigluWarps = kSwigluThreads / 32;
+inline constexpr int kSwigluColumns = 16;  // that a thread takes at a time
 
 struct SwigluParams {
   activation::SwigluWork work;  // addresses of device memory
@@ -19,10 +20,13 @@ struct SwigluParams {
   float limit = 0;
   float moderate_gate = 0;  // magnitude up to which gates take the short way
   bool clamped = false;
-  bool by_group = false;  // a row's group is needed: for its tiles, or for its input scale
-  int lanes_per_row = 0;  // threads that share a row: its columns by kSwigluColumns, up to whole blocks
-  int step_rows = 0;      // kSwigluThreads as rows and lanes
+  std::uint32_t most_rows = 0;  // row_capacity, as row_offsets can count
+  bool by_group = false;        // a row's group is needed: for its tiles, or for its input scale
+  Divider lanes;                // threads that share a row: its columns by kSwigluColumns, up to whole blocks
+  Divider tile_columns;         // tiles that a row of tiled scales crosses
+  int step_rows = 0;            // all threads of the grid as rows and lanes
   int step_lanes = 0;
+  std::size_t row_elements = 0;     // of an input row
   std::int64_t scale_elements = 0;  // of the scale tensor
 };
 

@@ -81,7 +81,8 @@ FERRY_HD inline float quotient_rounded(float a, float b, [[maybe_unused]] float 
 #endif
 }
 
-// a / b for b of 2^-20 to 2^20: the same bits as divide_rounded, the short way where a is far from the ends of the range.
+// a / b for b of 2^-20 to 2^20: the same bits as divide_rounded, the short way where a is far from the ends of the
+// range.
 FERRY_HD inline float divide_by_moderate(float a, float b) {
 #if defined(__CUDA_ARCH__)
   const std::uint32_t exponent = (bits_of(a) >> 23) & 0xffu;
@@ -90,12 +91,12 @@ FERRY_HD inline float divide_by_moderate(float a, float b) {
   return divide_rounded(a, b);
 }
 
-// The larger of two magnitudes given as float32 bits, `bits` with a sign; above kInfinityBits where one is a NaN.
-FERRY_HD inline std::uint32_t larger_magnitude(std::uint32_t magnitude, std::uint32_t bits) {
+// The larger magnitude of two float32 given as bits; above kInfinityBits where one is a NaN.
+FERRY_HD inline std::uint32_t larger_magnitude(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDA_ARCH__)
-  return bits_of(ptx::larger_magnitude(float_of(magnitude), float_of(bits)));
+  return bits_of(ptx::larger_magnitude(float_of(a), float_of(b)));
 #else
-  return larger(magnitude, bits & kMagnitudeMask);
+  return larger(a & kMagnitudeMask, b & kMagnitudeMask);
 #endif
 }
 

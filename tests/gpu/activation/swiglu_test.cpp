@@ -135,6 +135,35 @@ TEST(CudaSwiglu, TakesManyRowsAndFewBlocks) {
   }
 }
 
+// More groups than a warp keeps, empty ones among them, and warps whose rows lie in several.
+TEST(CudaSwiglu, TakesManyGroups) {
+  FERRY_SKIP_WITHOUT_GPU();
+  std::mt19937 random(23);
+  for (const int groups : {31, 32, 33, 64, 200, 1500}) {
+    for (const int inter : {32, 96, 768}) {
+      ActivationShape shape;
+      shape.inter = inter;
+      shape.row_offsets = {0};
+      for (int group = 0; group < groups; ++group) {
+        const auto rows = static_cast<std::uint32_t>(random() % 5 == 0   ? random() % 150
+                                                     : random() % 3 == 0 ? random() % 4
+                                                                         : 0);
+        shape.row_offsets.push_back(shape.row_offsets.back() + (groups > 1000 ? rows / 8 : rows));
+      }
+      shape.spare_rows = 77;
+      for (const int max_blocks : {0, 3}) {
+        ActivationCase one(format_named("nvfp4"), shape, static_cast<unsigned>(groups));
+        one.input_scales.resize(static_cast<std::size_t>(groups));
+        for (float& scale : one.input_scales) scale = 0.25f + static_cast<float>(random() % 64);
+        CudaLaunch launch;
+        launch.max_blocks = max_blocks;
+        ASSERT_NO_FATAL_FAILURE(
+            expect_same(one, std::to_string(groups) + " groups inter " + std::to_string(inter), launch));
+      }
+    }
+  }
+}
+
 TEST(CudaSwiglu, NoRowsIsNothingToDo) {
   FERRY_SKIP_WITHOUT_GPU();
   for (const AnyFormat& format : all_formats()) {
