@@ -132,36 +132,31 @@ struct SwigluColumns {
     codec::Fetched<Stored, kColumns> half[2];  // gates and ups, or the first and the last eight pairs
   };
 
-  FERRY_HD static void fetch(const Stored* row, int inter, int column, Pairs& pairs) {
-    const Stored* const from = row + (kInterleaved ? 2 * column : column);
+  // Of a row, where these columns start.
+  FERRY_HD static int first_element(int column) { return kInterleaved ? 2 * column : column; }
+
+  // `from` is that element of a row.
+  FERRY_HD static void fetch(const Stored* from, int inter, Pairs& pairs) {
     codec::fetch_elements(from, kColumns, pairs.half[0]);
     codec::fetch_elements(from + (kInterleaved ? kColumns : inter), kColumns, pairs.half[1]);
   }
 
-  // The largest magnitude of the gates; a NaN may count as 0.
+  // The largest magnitude of the gates; one that is a NaN may count as 0 or make a NaN.
   FERRY_HD static float largest_gate(const Pairs& pairs) {
-    float largest = 0.0f;
 #if defined(__CUDA_ARCH__)
-    constexpr bool kInPairs = sizeof(Stored) == 2;
-#else
-    constexpr bool kInPairs = false;
-#endif
-    if constexpr (kInPairs) {
-      std::uint32_t pair = 0;
-      for (int i = 0; i < (kInterleaved ? kColumns : kColumns / 2); ++i) {
-        const Stored* const two = pairs.half[i / (kColumns / 2)].elements + 2 * i % kColumns;
-        pair = Input::larger_magnitudes(pair, two[0] | std::uint32_t{two[1]} << 16);
-      }
-      largest = float_of(Input::number_bits(static_cast<Stored>(pair)));
-      const float second = float_of(Input::number_bits(static_cast<Stored>(pair >> 16)));
-      if (!kInterleaved && second > largest) largest = second;
+    if constexpr (sizeof(Stored) == 2) {
+      std::uint32_t two = 0;
+      for (int i = 0; i < (kInterleaved ? kColumns : kColumns / 2); ++i)
+        two = Input::larger_magnitudes(two, codec::pair_at(pairs.half[i / (kColumns / 2)], i % (kColumns / 2)));
+      two &= 0x7fff7fffu;
+      const float first = float_of(Input::first_bits(two));
+      return kInterleaved ? first : fmaxf(first, float_of(Input::second_bits(two)));
     } else {
-      for (int i = 0; i < kColumns; ++i) {
-        const float magnitude = float_of(bits_of(gate_of(pairs, i)) & codec::kMagnitudeMask);
-        largest = magnitude > largest ? magnitude : largest;
-      }
+      return largest_of(pairs);
     }
-    return largest;
+#else
+    return largest_of(pairs);
+#endif
   }
 
   // kIsModerate: largest_gate is at most moderate_gate.
@@ -176,13 +171,25 @@ struct SwigluColumns {
   }
 
  private:
+  FERRY_HD static float largest_of(const Pairs& pairs) {
+    std::uint32_t largest = 0;
+    for (int i = 0; i < kColumns; ++i) largest = codec::larger_magnitude(largest, bits_of(gate_of(pairs, i)));
+    return float_of(largest);
+  }
   FERRY_HD static float gate_of(const Pairs& pairs, int i) {
-    return float_of(Input::number_bits(kInterleaved ? pairs.half[i / (kColumns / 2)].elements[2 * i % kColumns]
-                                                    : pairs.half[0].elements[i]));
+    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns) : at(pairs.half[0], i);
   }
   FERRY_HD static float up_of(const Pairs& pairs, int i) {
-    return float_of(Input::number_bits(kInterleaved ? pairs.half[i / (kColumns / 2)].elements[2 * i % kColumns + 1]
-                                                    : pairs.half[1].elements[i]));
+    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns + 1) : at(pairs.half[1], i);
+  }
+  FERRY_HD static float at(const codec::Fetched<Stored, kColumns>& half, int i) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (sizeof(Stored) == 2) {
+      const std::uint32_t pair = codec::pair_at(half, i / 2);
+      return float_of(i % 2 == 0 ? Input::first_bits(pair) : Input::second_bits(pair));
+    }
+#endif
+    return float_of(Input::number_bits(half.elements[i]));
   }
 };
 

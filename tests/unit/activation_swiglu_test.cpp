@@ -63,7 +63,7 @@ void expect_columns_of_the_row() {
     std::uint32_t got[16];
     source.template load<16>(column, 16, want);
     typename Columns::Pairs pairs;
-    Columns::fetch(row.data(), 65536, column, pairs);
+    Columns::fetch(row.data() + Columns::first_element(column), 65536, pairs);
     if (Columns::largest_gate(pairs) <= activation::moderate_gate(kClamped, 1.702f))
       Columns::template activate<kClamped, true>(pairs, 1.702f, 7.0f, got);
     else

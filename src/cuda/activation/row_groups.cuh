@@ -90,16 +90,23 @@ class RowGroups {
   float kept_scale_ = 1.0f;
 };
 
-// Scale 0 for four columns of the rows from `taken` on of those that `lane` is, and 32, 64 and 96 further: neighbours
-// in a tile.
+// Scale 0 for four columns of those rows of `lane` and 32, 64 and 96 further that are not below `taken`: neighbours in
+// a tile.
 __device__ inline void zero_four_rows(std::byte* to, int lane, int taken) {
-  if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0 && lane >= taken) {
+  const auto address = reinterpret_cast<std::uintptr_t>(to);
+  if (address % 16 == 0 && lane >= taken) {
     *reinterpret_cast<uint4*>(to) = make_uint4(0u, 0u, 0u, 0u);
     return;
   }
-  const int kept = lane < taken ? ((taken - 1 - lane) / 32 + 1) * kScaleTileColumns : 0;
-#pragma unroll 1
-  for (int i = kept; i < 4 * kScaleTileColumns; ++i) to[i] = std::byte{0};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (lane + 32 * i < taken) continue;
+    std::byte* const four = to + kScaleTileColumns * i;
+    if (address % 4 == 0)
+      *reinterpret_cast<std::uint32_t*>(four) = 0u;
+    else
+      for (int column = 0; column < kScaleTileColumns; ++column) four[column] = std::byte{0};
+  }
 }
 
 // Tiles only: scale 0 for the rows of each group's last tile that lie past its end. A warp takes a tile at a time.

@@ -40,16 +40,21 @@ struct RowLane {
   }
 };
 
-// One scale, and zeros behind a row's last one where tiles round columns up. Never outside the tensor.
+// One scale, and zeros behind a row's last one where tiles round columns up. Never outside the tensor: rows are below
+// its capacity, tiles may lie anywhere.
 template <class F>
 __device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int column, typename F::Stored scale) {
   ScalePlace place = p.work.scales;
   if constexpr (F::block() != 32) place.layout = F::scale_layout();  // the others can have tiles or not
   auto* const scales = reinterpret_cast<typename F::Stored*>(place.base);
-  const auto elements = static_cast<std::uint64_t>(p.scale_elements);
   const auto index = static_cast<std::uint64_t>(scale_index(place, at, column));
+  if (place.layout != ScaleLayout::tiled) {
+    scales[index] = scale;
+    return;
+  }
+  const auto elements = static_cast<std::uint64_t>(p.scale_elements);
   if (index < elements) scales[index] = scale;
-  if (place.layout != ScaleLayout::tiled || column + 1 < place.scales_per_row) return;
+  if (column + 1 < place.scales_per_row) return;
 #pragma unroll 1
   for (int behind = column + 1; behind % kScaleTileColumns != 0; ++behind) {
     const auto zero = static_cast<std::uint64_t>(scale_index(place, at, behind));
@@ -85,11 +90,11 @@ struct EncodeTo<Bf16> {
   }
 };
 
-// A thread's columns of a row, if it has any there.
-template <class Columns, class Stored>
-__device__ void fetch(const SwigluParams& p, const RowLane& at, std::uint32_t rows, typename Columns::Pairs& pairs) {
-  const auto* const all = reinterpret_cast<const Stored*>(p.work.rows);
-  if (at.exists(p, rows)) Columns::fetch(all + at.row * p.row_elements, p.work.inter, at.lane * kSwigluColumns, pairs);
+// Where a thread's first columns of a row are.
+template <class Columns>
+__device__ const typename Columns::Stored* columns_at(const SwigluParams& p, const RowLane& at) {
+  const auto* const all = reinterpret_cast<const typename Columns::Stored*>(p.work.rows);
+  return all + at.row * p.row_elements + Columns::first_element(at.lane * kSwigluColumns);
 }
 
 // All turns of a warp. `pairs` are on their way, of the place `at`.
@@ -109,7 +114,7 @@ __device__ void activate_rows(const SwigluParams& p, std::uint32_t rows, RowLane
     else
       Columns::template activate<kClamped, false>(pairs, p.alpha, p.limit, values);
     at.step(p);
-    fetch<Columns, typename Input::Stored>(p, at, rows, pairs);
+    if (at.exists(p, rows)) Columns::fetch(columns_at<Columns>(p, at), p.work.inter, pairs);
     if (p.by_group) groups.move_to(p, here.row < rows ? here.row : rows - 1);
     EncodeTo<F>::run(p, groups, here, here.exists(p, rows), values);
   }
@@ -125,7 +130,7 @@ __global__ void __launch_bounds__(kSwigluThreads, kSwigluBlocks<Input>)
   ptx::let_next_kernel_start();
   const std::uint32_t offered = p.work.row_offsets[p.work.groups];
   RowGroups groups(p);
-  fetch<Columns, typename Input::Stored>(p, at, p.most_rows, pairs);
+  if (at.exists(p, p.most_rows)) Columns::fetch(columns_at<Columns>(p, at), p.work.inter, pairs);
   if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p);
   const std::uint32_t rows = offered < p.most_rows ? offered : p.most_rows;
   if (p.clamped)

@@ -22,6 +22,9 @@ struct Bf16Input {
   FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return float_bits_of_bf16(stored); }
   FERRY_HD static std::uint32_t number_bits(Stored stored) { return float_bits(stored); }
 #if defined(__CUDA_ARCH__)
+  // number_bits of the two in a word, and the larger magnitudes of two words.
+  __device__ static std::uint32_t first_bits(std::uint32_t pair) { return pair << 16; }
+  __device__ static std::uint32_t second_bits(std::uint32_t pair) { return pair & 0xffff0000u; }
   __device__ static std::uint32_t larger_magnitudes(std::uint32_t a, std::uint32_t b) {
     return ptx::larger_two_bf16(a, b);
   }
@@ -40,6 +43,10 @@ struct F16Input {
 #endif
   }
 #if defined(__CUDA_ARCH__)
+  __device__ static std::uint32_t first_bits(std::uint32_t pair) { return number_bits(static_cast<Stored>(pair)); }
+  __device__ static std::uint32_t second_bits(std::uint32_t pair) {
+    return number_bits(static_cast<Stored>(pair >> 16));
+  }
   __device__ static std::uint32_t larger_magnitudes(std::uint32_t a, std::uint32_t b) {
     return ptx::larger_two_f16(a, b);
   }
@@ -57,6 +64,13 @@ template <class Stored, int kCount>
 struct alignas(16) Fetched {
   Stored elements[kCount] = {};
 };
+
+// Two neighbouring elements of 2 bytes each: a register of a GPU.
+template <class Stored, int kCount>
+FERRY_HD inline std::uint32_t pair_at(const Fetched<Stored, kCount>& fetched, int pair) {
+  static_assert(sizeof(Stored) == 2);
+  return reinterpret_cast<const std::uint32_t*>(fetched.elements)[pair];
+}
 
 // Reads the first `count` elements, a multiple of 8, from a multiple of 16 bytes. A GPU's thread takes each vector or
 // leaves it: a loop over what is left of a row is one that ptxas 13.0 lets read past its end.
