@@ -87,7 +87,7 @@ struct Tensors {
   SwigluInput in;
   SwigluOutput out;
   std::size_t input_bytes = 0;
-  std::size_t moved = 0;  // bytes that the kernel has to read and write
+  std::size_t moved = 0;  // bytes that the kernel has to read and write; zeros in the last tiles of groups are some
 };
 
 bool is_tiled(const BenchCase& c) { return c.options.tiled_scales || c.format.scale_layout() == ScaleLayout::tiled; }
@@ -129,6 +129,8 @@ Tensors make_tensors(const BenchCase& c, const std::vector<std::uint16_t>& patte
     made.out.scales = {device_memory(static_cast<std::size_t>(count * ((per_row + 3) / 4) * 512)),
                        dtype,
                        {count, (per_row + 3) / 4, 32, 4, 4}};
+    made.moved +=
+        (std::size_t{tiles_before} * 128 - static_cast<std::size_t>(c.rows)) * static_cast<std::size_t>(per_row);
     made.in.scales_offsets = {on_device(tiles), DType::u32, {c.groups}};
     return made;
   }

@@ -16,7 +16,7 @@ struct SwigluOptions {
 
 struct SwigluInput {
   ConstTensor rows{};            // bf16, f16 or f32 [row_capacity, 2 * inter], contiguous
-  ConstTensor row_offsets{};     // u32 [groups + 1], as dispatch wrote it; rows past its last value are not touched
+  ConstTensor row_offsets{};     // u32 [groups + 1], as dispatch wrote it; rows past its last value are not activated
   ConstTensor scales_offsets{};  // u32 [groups]; tiled scales only
   ConstTensor input_scales{};    // nvfp4: f32 [groups], one per group, each finite and > 0; not given: 1
 };

@@ -48,6 +48,24 @@ TEST(Sigmoid, IsNearTheExactOne) {
   EXPECT_EQ(activation::sigmoid(std::numeric_limits<float>::max()), 1.0f);
 }
 
+TEST(SwigluMath, ModerateSigmoidsHaveTheSameBits) {
+  for (std::uint32_t bits = 0; bits <= codec::bits_of(activation::kModerate * 1.01f); bits += 1021)
+    for (const std::uint32_t sign : {0u, 0x80000000u}) {
+      const float x = codec::float_of(bits | sign);
+      ASSERT_EQ(codec::bits_of(activation::sigmoid<true>(x)), codec::bits_of(activation::sigmoid(x))) << x;
+    }
+}
+
+// Gates up to the bound make moderate arguments of the sigmoid, and infinite ones never do.
+TEST(SwigluMath, GatesAreModerateUpToABound) {
+  EXPECT_EQ(activation::moderate_gate(false, 1e30f), activation::kModerate);
+  for (const float alpha : {0.0f, 1e-40f, 1e-37f, 0.3f, 1.702f, -1.702f, 1e30f}) {
+    const float bound = activation::moderate_gate(true, alpha);
+    EXPECT_LT(bound, std::numeric_limits<float>::infinity()) << alpha;
+    EXPECT_LE(std::fabs(alpha * bound), activation::kModerate * 1.01f) << alpha;
+  }
+}
+
 // What a GPU's thread takes at a time, for every bf16 as a gate and as an up.
 template <bool kInterleaved, bool kClamped>
 void expect_columns_of_the_row() {

@@ -12,7 +12,8 @@ struct CudaLaunch {
 
 // Enqueues one kernel that activates the rows that row_offsets says exist when it runs, into `format`, and returns.
 // Nothing waits for the GPU, and the call may be captured in a CUDA graph. All tensors are memory of one device, which
-// `stream` belongs to; rows and payload start at multiples of 16 bytes. The caller keeps them until the kernel is done.
+// `stream` belongs to; rows and payload start at multiples of 16 bytes. Rows that do not exist may be read, up to
+// row_capacity. The caller keeps them all until the kernel is done.
 //
 // Throws Error(invalid_argument) that names the argument, before anything is enqueued: for all that ferry::swiglu
 // refuses, for host memory and for memory of another device; but not for values in device memory. Rows past

@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kSwigluThreads, kSwigluBlocks<Input>)
   typename Columns::Pairs pairs{};
   ptx::await_earlier_kernels();
   ptx::let_next_kernel_start();
+  if (at.exists(p, p.most_rows)) Columns::fetch(columns_at<Columns>(p, at), p.work.inter, pairs);
   const std::uint32_t offered = p.work.row_offsets[p.work.groups];
   RowGroups groups(p);
-  if (at.exists(p, p.most_rows)) Columns::fetch(columns_at<Columns>(p, at), p.work.inter, pairs);
   if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p);
   const std::uint32_t rows = offered < p.most_rows ? offered : p.most_rows;
   if (p.clamped)
