@@ -15,7 +15,7 @@ namespace ferry::cuda {
 
 // Blocks that a multiprocessor holds at once: what the registers of a thread's columns leave room for.
 template <class Input>
-inline constexpr int kSwigluBlocks = sizeof(typename Input::Stored) == 4 ? 3 : 4;
+inline constexpr int kSwigluBlocks = sizeof(typename Input::Stored) == 4 ? 2 : 3;
 
 // A row, and the lane of it that a thread is.
 struct RowLane {
