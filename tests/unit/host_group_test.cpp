@@ -1,7 +1,6 @@
 // The CPU's copies, sums and scale stores give the same bytes as the generic text, past the cache and not.
 #include "cpu/host_group.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>

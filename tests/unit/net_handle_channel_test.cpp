@@ -1,7 +1,7 @@
 // Open files that travel between ranks: pipes here, memory of a GPU elsewhere.
 #include "net/handle_channel.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
