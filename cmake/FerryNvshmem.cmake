@@ -33,6 +33,9 @@ target_include_directories(ferry_nvshmem SYSTEM PRIVATE ${FERRY_NVSHMEM_INCLUDE}
 set_target_properties(ferry_nvshmem PROPERTIES CUDA_SEPARABLE_COMPILATION ON CUDA_RESOLVE_DEVICE_SYMBOLS ON)
 target_link_libraries(ferry_nvshmem PUBLIC ferry_cuda PRIVATE fmt::fmt ferry_cuda_flags ferry_warnings CUDA::cudart
                                                               ${FERRY_NVSHMEM_DEVICE} ${FERRY_NVSHMEM_HOST})
+# Two blocks of dispatch share a multiprocessor, so it calls functions of at most 64 registers; one block's of combine may
+# have more, but their functions are the same. Kernels say for themselves how many they take.
+target_compile_options(ferry_nvshmem PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--maxrregcount=64>)
 get_filename_component(FERRY_NVSHMEM_LIB ${FERRY_NVSHMEM_HOST} DIRECTORY)
 target_link_options(ferry_nvshmem INTERFACE LINKER:-rpath,${FERRY_NVSHMEM_LIB}) # its plugins lie beside it
 if(NOT FERRY_NVSHMEM STREQUAL "ON")

@@ -55,13 +55,13 @@ __device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Ep
 #pragma unroll 1
   for (int run = g.thread() / 32; run < runs; run += g.size() / 32) {
     const CountPlace at = count_place(plan, epoch, starts, run, g.thread() % 32);
-    if (at.source < 0) continue;
     TaggedValue count{true, 0};
-    if (!plan.is_masked(at.source))
+    if (at.source >= 0 && !plan.is_masked(at.source))
       count = fabric.wait_for_tag(at.word, epoch, plan.map.routed(at.source),
                                   {Operation::dispatch, Phase::routing, at.source, -1});
     ok = ok && count.is_there;
-    *at.kept = count.value;
+    if (at.source >= 0) *at.kept = count.value;
+    __syncwarp();  // lanes waited apart
   }
   return g.all(ok);
 }
