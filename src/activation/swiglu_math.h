@@ -133,7 +133,7 @@ struct SwigluColumns {
   };
 
   // Of a row, where these columns start.
-  FERRY_HD static int first_element(int column) { return kInterleaved ? 2 * column : column; }
+  FERRY_HD static constexpr int first_element(int column) { return kInterleaved ? 2 * column : column; }
 
   // `from` is that element of a row.
   FERRY_HD static void fetch(const Stored* from, int inter, Pairs& pairs) {

@@ -66,7 +66,11 @@ SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& wo
   const int block = format.block() == 0 ? kSwigluColumns : format.block();
   params.lanes = Divider((work.inter + block - 1) / block * (block / kSwigluColumns));
   params.tile_columns = Divider(std::max(tiled_scales_per_row(work.scales.scales_per_row) / kScaleTileColumns, 1));
-  params.row_elements = 2 * static_cast<std::size_t>(work.inter);
+  const std::size_t row_bytes = 2 * static_cast<std::size_t>(work.inter) * size_of(work.dtype);
+  if (row_bytes > UINT32_MAX)
+    refuse(ErrorKind::unsupported, "a row of rows has {} bytes; a GPU takes up to 2^32 - 1", row_bytes);
+  params.row_bytes = static_cast<std::uint32_t>(row_bytes);
+  params.payload_row_bytes = static_cast<std::uint32_t>(work.payload_row_bytes);
   params.scale_elements = scale_tensor_elements(work.scales, work.groups);
   return params;
 }

@@ -7,8 +7,9 @@
 
 namespace ferry::cuda {
 
-__device__ inline int warp_of_grid() {
-  return static_cast<int>(blockIdx.x) * kSwigluWarps + static_cast<int>(threadIdx.x) / WarpGroup::kWidth;
+// A warp's first turn: the first warps of all blocks come before the second ones.
+__device__ inline int first_turn() {
+  return static_cast<int>(threadIdx.x) / WarpGroup::kWidth * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
 }
 __device__ inline int warps_of_grid() { return static_cast<int>(gridDim.x) * kSwigluWarps; }
 
@@ -109,13 +110,14 @@ __device__ inline void zero_four_rows(std::byte* to, int lane, int taken) {
   }
 }
 
-// Tiles only: scale 0 for the rows of each group's last tile that lie past its end. A warp takes a tile at a time.
+// Tiles only: scale 0 for the rows of each group's last tile that lie past its end. A warp takes a tile at a time;
+// those that have no rows come first.
 __device__ inline void zero_scale_tails(const SwigluParams& p) {
   const int lane = WarpGroup{}.thread();
   const int tile_columns = p.tile_columns.divisor();
   const int tiles = p.work.groups * tile_columns;
 #pragma unroll 1
-  for (int tile = warp_of_grid(); tile < tiles; tile += warps_of_grid()) {
+  for (int tile = warps_of_grid() - 1 - first_turn(); tile < tiles; tile += warps_of_grid()) {
     const int group = p.tile_columns.quotient(tile);
     const std::uint32_t first = p.work.row_offsets[group];
     const std::uint32_t rows = p.work.row_offsets[group + 1] - first;

@@ -23,7 +23,7 @@ struct RowLane {
   int lane;
 
   __device__ static RowLane first_of(const SwigluParams& p) {
-    const auto index = static_cast<int>(blockIdx.x * kSwigluThreads + threadIdx.x);
+    const int index = first_turn() * WarpGroup::kWidth + WarpGroup{}.thread();
     const int row = p.lanes.quotient(index);
     return {static_cast<std::uint32_t>(row), index - row * p.lanes.divisor()};
   }
@@ -62,6 +62,12 @@ __device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int colum
   }
 }
 
+// Where a thread's `bytes` bytes of a row go.
+__device__ inline std::byte* payload_at(const SwigluParams& p, const RowLane& at, unsigned bytes) {
+  return p.work.payload + std::uint64_t{at.row} * p.payload_row_bytes +
+         std::uint64_t{static_cast<unsigned>(at.lane)} * bytes;
+}
+
 // Sixteen activated columns into the format.
 template <class F>
 struct EncodeTo {
@@ -72,8 +78,7 @@ struct EncodeTo {
         F::template encode_columns<kLanes, kSwigluColumns>(WarpGroup{}, values, group.input_scale(), exist);
     if (!exist) return;
     constexpr int kWords = sizeof encoded.words / 4;
-    codec::store_words<kWords>(encoded.words, p.work.payload + at.row * p.work.payload_row_bytes +
-                                                  static_cast<std::size_t>(at.lane) * kWords * 4);
+    codec::store_words<kWords>(encoded.words, payload_at(p, at, kWords * 4));
     if (at.lane % kLanes == 0) store_scale<F>(p, group.scale_row(at.row), at.lane / kLanes, encoded.scale);
   }
 };
@@ -85,16 +90,19 @@ struct EncodeTo<Bf16> {
     std::uint32_t words[kSwigluColumns / 2];
     Bf16::pack_columns(values, 0u, words);  // every NaN as 0x7FFF
     if (!exist) return;
-    codec::store_words<kSwigluColumns / 2>(
-        words, p.work.payload + at.row * p.work.payload_row_bytes + static_cast<std::size_t>(at.lane) * sizeof words);
+    codec::store_words<kSwigluColumns / 2>(words, payload_at(p, at, sizeof words));
   }
 };
 
-// Where a thread's first columns of a row are.
+// A thread's columns, if there are any below row `rows`.
 template <class Columns>
-__device__ const typename Columns::Stored* columns_at(const SwigluParams& p, const RowLane& at) {
-  const auto* const all = reinterpret_cast<const typename Columns::Stored*>(p.work.rows);
-  return all + at.row * p.row_elements + Columns::first_element(at.lane * kSwigluColumns);
+__device__ void fetch(const SwigluParams& p, const RowLane& at, std::uint32_t rows, typename Columns::Pairs& pairs) {
+  using Stored = typename Columns::Stored;
+  if (!at.exists(p, rows)) return;
+  constexpr unsigned kLaneBytes = Columns::first_element(kSwigluColumns) * sizeof(Stored);
+  const std::byte* const from =
+      p.work.rows + std::uint64_t{at.row} * p.row_bytes + std::uint64_t{static_cast<unsigned>(at.lane)} * kLaneBytes;
+  Columns::fetch(reinterpret_cast<const Stored*>(from), p.work.inter, pairs);
 }
 
 // All turns of a warp. `pairs` are on their way, of the place `at`.
@@ -106,7 +114,7 @@ __device__ void activate_rows(const SwigluParams& p, std::uint32_t rows, RowLane
       (std::uint64_t{rows} * static_cast<unsigned>(p.lanes.divisor()) + WarpGroup::kWidth - 1) / WarpGroup::kWidth);
   // All threads of a warp make the same number of turns: those that share a block talk to each other.
 #pragma unroll 1
-  for (int turn = warp_of_grid(); turn < turns; turn += warps_of_grid()) {
+  for (int turn = first_turn(); turn < turns; turn += warps_of_grid()) {
     const RowLane here = at;
     std::uint32_t values[kSwigluColumns];
     if (__all_sync(WarpGroup::kAllThreads, Columns::largest_gate(pairs) <= p.moderate_gate))
@@ -114,7 +122,7 @@ __device__ void activate_rows(const SwigluParams& p, std::uint32_t rows, RowLane
     else
       Columns::template activate<kClamped, false>(pairs, p.alpha, p.limit, values);
     at.step(p);
-    if (at.exists(p, rows)) Columns::fetch(columns_at<Columns>(p, at), p.work.inter, pairs);
+    fetch<Columns>(p, at, rows, pairs);
     if (p.by_group) groups.move_to(p, here.row < rows ? here.row : rows - 1);
     EncodeTo<F>::run(p, groups, here, here.exists(p, rows), values);
   }
@@ -125,14 +133,16 @@ __global__ void __launch_bounds__(kSwigluThreads, kSwigluBlocks<Input>)
     swiglu_kernel(const __grid_constant__ SwigluParams p) {
   using Columns = activation::SwigluColumns<Input, kInterleaved>;
   const RowLane at = RowLane::first_of(p);
+  const bool early = first_turn() < p.early_turns;
   typename Columns::Pairs pairs{};
   ptx::await_earlier_kernels();
   ptx::let_next_kernel_start();
-  if (at.exists(p, p.most_rows)) Columns::fetch(columns_at<Columns>(p, at), p.work.inter, pairs);
+  if (early) fetch<Columns>(p, at, p.most_rows, pairs);
   const std::uint32_t offered = p.work.row_offsets[p.work.groups];
   RowGroups groups(p);
-  if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p);
   const std::uint32_t rows = offered < p.most_rows ? offered : p.most_rows;
+  if (!early) fetch<Columns>(p, at, rows, pairs);
+  if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p);
   if (p.clamped)
     activate_rows<F, Input, kInterleaved, true>(p, rows, at, groups, pairs);
   else

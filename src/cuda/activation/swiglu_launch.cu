@@ -23,10 +23,11 @@ const SwigluLauncher* find_swiglu_launcher(const char* format) {
 
 void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid) {
   const DType rows = params.work.dtype;
-  const std::int64_t lanes = params.work.scales.row_capacity * params.lanes.divisor();
+  const std::int64_t turns = (params.work.scales.row_capacity * params.lanes.divisor() + 31) / 32;
   std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(rows);
   if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
-  blocks = std::clamp<std::int64_t>((lanes + kSwigluThreads - 1) / kSwigluThreads, 1, blocks);
+  blocks = std::clamp<std::int64_t>(turns, 1, blocks);
+  params.early_turns = grid.multiprocessors * kSwigluEarlyWarps;
   const int threads = static_cast<int>(blocks) * kSwigluThreads;
   params.step_rows = threads / params.lanes.divisor();
   params.step_lanes = threads % params.lanes.divisor();

@@ -12,7 +12,8 @@ namespace ferry::cuda {
 
 inline constexpr int kSwigluThreads = 256;  // of a block
 inline constexpr int kSwigluWarps = kSwigluThreads / 32;
-inline constexpr int kSwigluColumns = 16;  // that a thread takes at a time
+inline constexpr int kSwigluEarlyWarps = 8;  // of a multiprocessor: their 2 MiB take as long as the number of rows
+inline constexpr int kSwigluColumns = 16;    // that a thread takes at a time
 
 struct SwigluParams {
   activation::SwigluWork work;  // addresses of device memory
@@ -26,7 +27,9 @@ struct SwigluParams {
   Divider tile_columns;         // tiles that a row of tiled scales crosses
   int step_rows = 0;            // all threads of the grid as rows and lanes
   int step_lanes = 0;
-  std::size_t row_elements = 0;     // of an input row
+  int early_turns = 0;          // whose columns are fetched before the number of rows is known
+  std::uint32_t row_bytes = 0;  // of an input row
+  std::uint32_t payload_row_bytes = 0;
   std::int64_t scale_elements = 0;  // of the scale tensor
 };
 
