@@ -61,7 +61,6 @@ __device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Ep
                                   {Operation::dispatch, Phase::routing, at.source, -1});
     ok = ok && count.is_there;
     if (at.source >= 0) *at.kept = count.value;
-    __syncwarp();  // lanes waited apart
   }
   return g.all(ok);
 }

@@ -34,10 +34,10 @@ class TeamGroup {
     else
       ptx::team_sync(barrier_, threads_);
   }
-  // All threads get the same answer; also a barrier.
+  // All threads get the same answer; also a barrier. Lanes may have waited apart.
   __device__ bool all(bool value) const {
-    if (threads_ != kWidth) return ptx::team_all(barrier_, threads_, value);
     __syncwarp();
+    if (threads_ != kWidth) return ptx::team_all(barrier_, threads_, value);
     return __all_sync(kAllLanes, value) != 0;
   }
   __device__ bool any(bool value) const { return !all(!value); }
