@@ -25,17 +25,26 @@ if(NOT FERRY_NVSHMEM_INCLUDE OR NOT FERRY_NVSHMEM_DEVICE OR NOT FERRY_NVSHMEM_HO
 endif()
 message(STATUS "NVSHMEM: ${FERRY_NVSHMEM_HOST}, target ferry_nvshmem")
 
-file(GLOB sources CONFIGURE_DEPENDS src/cuda/nvshmem/*.cpp src/cuda/nvshmem/*.cu src/cuda/nvshmem/instances/*.cu)
-add_library(ferry_nvshmem STATIC ${sources})
-add_library(ferry::nvshmem ALIAS ferry_nvshmem)
-target_include_directories(ferry_nvshmem PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
-target_include_directories(ferry_nvshmem SYSTEM PRIVATE ${FERRY_NVSHMEM_INCLUDE})
-set_target_properties(ferry_nvshmem PROPERTIES CUDA_SEPARABLE_COMPILATION ON CUDA_RESOLVE_DEVICE_SYMBOLS ON)
-target_link_libraries(ferry_nvshmem PUBLIC ferry_cuda PRIVATE fmt::fmt ferry_cuda_flags ferry_warnings CUDA::cudart
-                                                              ${FERRY_NVSHMEM_DEVICE} ${FERRY_NVSHMEM_HOST})
 # Two blocks of dispatch share a multiprocessor, so it calls functions of at most 64 registers; one block's of combine may
 # have more, but their functions are the same. Kernels say for themselves how many they take.
-target_compile_options(ferry_nvshmem PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--maxrregcount=64>)
+function(ferry_nvshmem_library target kind)
+  add_library(${target} ${kind} ${ARGN})
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_include_directories(${target} SYSTEM PRIVATE ${FERRY_NVSHMEM_INCLUDE})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--maxrregcount=64>)
+  set_target_properties(${target} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
+  target_link_libraries(${target} PUBLIC ferry_cuda PRIVATE fmt::fmt ferry_cuda_flags ferry_warnings CUDA::cudart)
+endfunction()
+
+file(GLOB sources CONFIGURE_DEPENDS src/cuda/nvshmem/*.cpp src/cuda/nvshmem/*.cu src/cuda/nvshmem/instances/*.cu)
+ferry_nvshmem_library(ferry_nvshmem STATIC ${sources})
+add_library(ferry::nvshmem ALIAS ferry_nvshmem)
+set_target_properties(ferry_nvshmem PROPERTIES CUDA_RESOLVE_DEVICE_SYMBOLS ON)
+target_link_libraries(ferry_nvshmem PRIVATE ${FERRY_NVSHMEM_DEVICE} ${FERRY_NVSHMEM_HOST})
+# `./dev check nvshmem`: the kernels of one format stand for all, which differ in the encoder alone.
+list(FILTER sources EXCLUDE REGEX "/instances/")
+ferry_nvshmem_library(ferry_nvshmem_compile OBJECT EXCLUDE_FROM_ALL ${sources}
+                      src/cuda/nvshmem/instances/fp8_block128.cu)
 get_filename_component(FERRY_NVSHMEM_LIB ${FERRY_NVSHMEM_HOST} DIRECTORY)
 target_link_options(ferry_nvshmem INTERFACE LINKER:-rpath,${FERRY_NVSHMEM_LIB}) # its plugins lie beside it
 if(NOT FERRY_NVSHMEM STREQUAL "ON")
