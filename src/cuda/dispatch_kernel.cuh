@@ -108,9 +108,10 @@ __device__ void count_received(const DispatchParams& p, const TeamGroup& g, cons
   const RoundTag& tag = fabric.links().tag;
   for (int source = 0; source < p.plan.shape.ranks; ++source) {
     if (p.plan.is_masked(source)) continue;
-    const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric.local(p.plan.map.counts(epoch, source)));
+    const auto* counts =
+        reinterpret_cast<const SystemWord<std::uint32_t>*>(fabric.local(p.plan.map.counts(epoch, source)));
     for (int i = g.thread(); i < experts; i += g.size())
-      if (const std::uint64_t count = tag.value(counts[i]); count != 0)
+      if (const std::uint64_t count = tag.value(load_relaxed(counts[i])); count != 0)
         fetch_add_relaxed(p.stats.received[source * experts + i], count);
   }
 }
@@ -167,11 +168,11 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
                   (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
                                        starts, p.out, scratch) &&
                    lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
-  ptx::let_next_kernel_launch();
   // Counts show only themselves: that the round has begun everywhere (I1, I8) one block sees for all, of the last ones,
   // which have the fewest tokens.
-  if (block.index != max(0, block.count - 2)) return ok;
-  return await_routing(p.plan, fabric, b.all, b.epoch) && ok;
+  const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);
+  ptx::let_next_kernel_launch();
+  return ok && began;
 }
 
 template <TokenFormat Fmt, Fabric F>

@@ -1,6 +1,6 @@
 // PeerFabric: ranks whose memory a kernel can store to (one host, NVLink). Messages are made in a buffer in shared
 // memory and leave by bulk copies, to all peers at once; each peer is one thread's, which waits for its copy and then
-// signals, while the next message is made. Waiting is one thread's too.
+// signals, while the next message is made. Who waits is one thread, or, for counts, each for its own.
 #pragma once
 
 #include <cstddef>

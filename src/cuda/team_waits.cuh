@@ -48,15 +48,16 @@ class TeamWaits {
     const int part = self().links().by_part_tokens.quotient(token);
     const int number = source * static_cast<int>(HeapMap::kMostTableParts) + part;
     const std::uint64_t bit = number < 64 ? std::uint64_t{1} << number : 0;
+    const bool seen = (seen_ & bit) != 0;
     const std::size_t arrived = plan.map.arrived(epoch, source, token);
     const std::size_t routed = plan.map.routed(source, part);
     const int lane = sharers(g).thread();
-    bool there = lane > 1 || (lane == 0 && (seen_ & bit) != 0);
+    bool there = lane > 1 || (lane == 0 && seen);
     if (!there)
       there = load_acquire(*reinterpret_cast<const SignalWord*>(self().local(lane == 0 ? routed : arrived))) >= epoch;
     const bool message = __shfl_sync(kAllLanes, there, 1) && self().is_near(source);
     arrived_ = message ? arrived : kNoWord;
-    if (lane == 0 && (!there || !self().is_near(source)))
+    if (lane == 0 && !seen && (!there || !self().is_near(source)))
       there = self().wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
     seen_ |= bit;
     return sharers(g).all(lane != 0 || there);

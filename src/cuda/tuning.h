@@ -110,8 +110,8 @@ inline constexpr int kMostSendersOfMany = 66;
 inline constexpr int kManyTokens = 512;
 inline constexpr int kMostSendTeams = 264;  // of all senders of a dispatch, for the same reason
 
-// Twice the fewer where a message is less than two bytes for three columns: making it takes as long, and the links are
-// less full.
+// Twice kMostSenders where a message is less than two bytes for three columns: making it takes as long, and the links
+// are less full.
 constexpr bool has_small_messages(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes; }
 constexpr int most_senders(const Work& work) {
   if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);

@@ -146,8 +146,8 @@ FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch
   return wait_for_each(fabric, g, plan.shape.ranks, word, epoch, site, plan.masked);
 }
 
-// I2: a table that its source ranked in several parts comes in parts, and await_routing saw the first. A fabric whose
-// sources do so waits here for the part of one token.
+// I2: a table that its source ranked in several parts comes in parts. A fabric whose sources do so waits here for the
+// part of one token.
 template <ThreadGroup G, Fabric F>
 FERRY_HD bool await_entries(const Plan& plan, F& fabric, const G& g, Epoch epoch, TokenAt at) {
   if constexpr (requires { fabric.await_entries(g, plan, epoch, at.source, at.token); })

@@ -10,7 +10,8 @@
 //   C5  peer_pointer: where a peer's memory can be stored to directly, else null. For this rank itself never null.
 //   Where
 //       there is one, a put has read its source when it returns.
-//   C6  wait_at_least: the only way to wait, on a word of this rank's memory. What the signal follows is visible after
+//   C6  wait_at_least: how the protocol waits, on a word of this rank's memory. What the signal follows is visible
+//   after
 //       true. False: the deadline passed or a rank aborted; every later wait of this exchange is false too.
 //   C7  Signals to one word, and the puts that put_then_signal binds to them, take effect in the order of the calls.
 #pragma once

@@ -26,7 +26,7 @@ class HeapMap {
   enum Region {
     kMessages,       // [parity][source][token] message
     kTables,         // [parity][source][token][k] RoutingEntry
-    kCounts,         // [parity][source][local expert] u32
+    kCounts,         // [parity][source][local expert] u32; on GPUs, as the number of tokens, with a tag (I19)
     kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
     kHeaders,        // [parity][source] RoutingHeader
     kArrived,        // [parity][source][token] word: the message is there
