@@ -32,7 +32,7 @@ class PeerSignal {
   const PeerLinks& links_;
 };
 
-class PeerFabric : public TeamWaits<PeerFabric> {
+class PeerFabric : public TeamWaits<PeerFabric, PeerSignal> {
  public:
   using Group = TeamGroup;
 
@@ -90,7 +90,7 @@ class PeerFabric : public TeamWaits<PeerFabric> {
     store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(links_.heap[peer] + offset), value);
   }
 
-  // The buffer that is free next: waits until what it held was read.
+  // The buffer, once what it held was read.
   __device__ std::byte* next_staging(const TeamGroup& g) {
     if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
     g.sync();
@@ -110,12 +110,6 @@ class PeerFabric : public TeamWaits<PeerFabric> {
   // For one thread; the others learn the answer by a barrier of their own.
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
     return wait_on(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
-  }
-  // I19: `told` is the word that is signalled later.
-  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site) const {
-    const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(local(word));
-    return DeviceWaits<PeerSignal>::wait_for_tag(links_, watched, epoch,
-                                                 *reinterpret_cast<const SignalWord*>(local(told)), site);
   }
   // The same for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {

@@ -13,10 +13,10 @@ namespace ferry::cuda {
 // parity, so before epoch e it holds 0 or e - 2: two bits tell.
 class RoundTag {
  public:
-  static constexpr std::uint32_t kMost = (1u << 30) - 1;
+  static constexpr std::uint32_t kLargestValue = (1u << 30) - 1;
 
   RoundTag() = default;
-  // For values up to `largest`, at most kMost.
+  // For values up to `largest`, at most kLargestValue.
   FERRY_HD explicit RoundTag(std::uint32_t largest) : shift_(0) {
     while (largest >> shift_ != 0) ++shift_;
   }

@@ -28,7 +28,10 @@ struct CountPlace {
   std::uint32_t* kept = nullptr;
 };
 
-// The counts of all sources, 32 to a warp, source by source; behind them the numbers of their tokens.
+// Warps' turns for the counts of all sources, 32 of one source each.
+__device__ inline int count_runs(const Plan& plan) { return (plan.local_experts() + 31) / 32 * plan.shape.ranks; }
+
+// What a lane of turn `run` waits for. Behind the counts come the numbers of the sources' tokens.
 __device__ inline CountPlace count_place(const Plan& plan, Epoch epoch, const RowStarts& starts, int run, int lane) {
   const int experts = plan.local_experts();
   const int ranks = plan.shape.ranks;
@@ -40,7 +43,7 @@ __device__ inline CountPlace count_place(const Plan& plan, Epoch epoch, const Ro
     return {source, plan.map.counts(epoch, source) + static_cast<std::size_t>(index) * sizeof(std::uint32_t),
             starts.of_source + source * experts + index};
   }
-  const int source = (run - (experts + 31) / 32 * ranks) * 32 + lane;
+  const int source = (run - count_runs(plan)) * 32 + lane;
   if (source >= ranks) return {};
   return {source, plan.map.header(epoch, source), starts.tokens + source};
 }
@@ -49,8 +52,7 @@ __device__ inline CountPlace count_place(const Plan& plan, Epoch epoch, const Ro
 // still be on their way. False: a rank did not come.
 template <Fabric F>
 __device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Epoch epoch, const RowStarts& starts) {
-  const int ranks = plan.shape.ranks;
-  const int runs = (plan.local_experts() + 31) / 32 * ranks + (ranks + 31) / 32;
+  const int runs = count_runs(plan) + (plan.shape.ranks + 31) / 32;
   bool ok = true;
 #pragma unroll 1
   for (int run = g.thread() / 32; run < runs; run += g.size() / 32) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cuda/device_state.h"
+#include "cuda/device_waits.cuh"
 #include "cuda/team_group.cuh"
 #include "protocol/fabric.h"
 #include "protocol/round.h"
@@ -13,7 +14,7 @@ namespace ferry::cuda {
 
 // Self has local(offset), links(), wait_alone(word, target, site) and is_near(peer): whether a look at a word that the
 // peer signals shows what came before it.
-template <class Self>
+template <class Self, class Signal>
 class TeamWaits {
  public:
   template <class G>
@@ -21,6 +22,13 @@ class TeamWaits {
     if (word == arrived_) return true;
     const TeamGroup& team = sharers(g);
     return team.all(team.thread() != 0 || self().wait_alone(word, target, site));
+  }
+  // I19: by one thread; the others learn the answer by a barrier of their own. `told` is the word that is signalled
+  // later.
+  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site) const {
+    const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(self().local(word));
+    return DeviceWaits<Signal>::wait_for_tag(self().links(), watched, epoch,
+                                             *reinterpret_cast<const SignalWord*>(self().local(told)), site);
   }
   // Each thread waits for one; more than there are threads come in turns.
   template <class G, class WordOf, class SiteOf>
@@ -48,7 +56,7 @@ class TeamWaits {
     const int part = self().links().by_part_tokens.quotient(token);
     const int number = source * static_cast<int>(HeapMap::kMostTableParts) + part;
     const std::uint64_t bit = number < 64 ? std::uint64_t{1} << number : 0;
-    const bool seen = (seen_ & bit) != 0;
+    const bool seen = (seen_parts_ & bit) != 0;
     const std::size_t arrived = plan.map.arrived(epoch, source, token);
     const std::size_t routed = plan.map.routed(source, part);
     const int lane = sharers(g).thread();
@@ -59,13 +67,13 @@ class TeamWaits {
     arrived_ = message ? arrived : kNoWord;
     if (lane == 0 && !seen && (!there || !self().is_near(source)))
       there = self().wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
-    seen_ |= bit;
+    seen_parts_ |= bit;
     return sharers(g).all(lane != 0 || there);
   }
 
  private:
   static constexpr std::size_t kNoWord = ~std::size_t{0};
-  std::uint64_t seen_ = 0;         // parts of tables
+  std::uint64_t seen_parts_ = 0;   // of tables
   std::size_t arrived_ = kNoWord;  // a word that a warp has seen arrive, and need not ask for again
 
   __device__ Self& self() { return static_cast<Self&>(*this); }

@@ -116,7 +116,7 @@ TEST(CudaTuning, RankersReceiveOnlyWhereBlocksAreFew) {
   EXPECT_TRUE(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.rankers_receive);
 }
 
-TEST(CudaTuning, OnlyFewTeamsWithMoreToDoAskForRowsAhead) {
+TEST(CudaTuning, OnlyFewTeamsThatHaveMoreTokensAskForRowsAhead) {
   EXPECT_TRUE(combine_policy({132, 1, 24}, work_of(4096, true, true, 8)).roles.looks_ahead);
   EXPECT_FALSE(combine_policy(kHopper, work_of(4096, true, true, 8)).roles.looks_ahead);
   EXPECT_FALSE(combine_policy(kHopper, work_of(1, true, true, 8)).roles.looks_ahead);

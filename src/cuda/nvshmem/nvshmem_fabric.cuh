@@ -38,7 +38,7 @@ class NvshmemSignal {
   const PeerLinks& links_;
 };
 
-class NvshmemFabric : public TeamWaits<NvshmemFabric> {
+class NvshmemFabric : public TeamWaits<NvshmemFabric, NvshmemSignal> {
  public:
   using Group = TeamGroup;
 
@@ -120,7 +120,7 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
       nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
   }
 
-  // The buffer that is free next: waits until what it held was read.
+  // The buffer, once what it held was read.
   __device__ std::byte* next_staging(const TeamGroup& g) {
     if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
     g.sync();
@@ -149,12 +149,6 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric> {
     // The word has its value, so this returns at once; a network may have to be told to show what came before it (C6).
     if (ok && !is_near(site.peer)) nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, target);
     return ok;
-  }
-  // I19: `told` is the word that is signalled later.
-  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site) const {
-    const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(local(word));
-    return DeviceWaits<NvshmemSignal>::wait_for_tag(links_, watched, epoch,
-                                                    *reinterpret_cast<const SignalWord*>(local(told)), site);
   }
   // The same for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
