@@ -63,6 +63,17 @@ __device__ inline float bounded_or_nan(float value, float limit) {
 #endif
 }
 
+// The larger of the two magnitudes, with value's sign; `least` is positive.
+__device__ inline float at_least_in_magnitude(float value, float least) {
+  float y;
+#if __CUDA_ARCH__ >= 860
+  asm("max.xorsign.abs.f32 %0, %1, %2;" : "=f"(y) : "f"(value), "f"(least));
+#else
+  asm("{.reg .f32 x; abs.f32 x, %1; max.f32 x, x, %2; copysign.f32 %0, %1, x;}" : "=f"(y) : "f"(value), "f"(least));
+#endif
+  return y;
+}
+
 // The larger magnitude of each of two pairs, with any sign; a number where one is a NaN.
 __device__ inline std::uint32_t larger_two_bf16(std::uint32_t a, std::uint32_t b) {
   std::uint32_t y;

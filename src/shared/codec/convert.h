@@ -108,16 +108,25 @@ FERRY_HD inline std::uint32_t join_four(std::uint32_t even, std::uint32_t odd) {
   return choose_bits(0x0f0f0f0fu, low, high);
 }
 
-// 2^-14 times the E2M1 value nearest to 2^14 times the magnitude, at most 7 * 2^-14, with the sign of `sign`.
+// The larger of the magnitudes of a number and of `least` > 0, with the number's sign.
+FERRY_HD inline float at_least_in_magnitude(float value, float least) {
+#if defined(__CUDA_ARCH__)
+  return ptx::at_least_in_magnitude(value, least);
+#else
+  return __builtin_copysignf(float_of(larger(bits_of(value) & kMagnitudeMask, bits_of(least))), value);
+#endif
+}
+
+// 2^-14 times the E2M1 value nearest to 2^14 * value, at most 7 * 2^-14 in magnitude, and 2^-20 times that or less beside
+// it, so that a zero has a sign.
 // A number less 2^22 times itself keeps one bit behind its leading one. Below E2M1's smallest normal, 1, all numbers
 // keep a step of 0.5: the least that is taken away lies so far above 2^22 that they do not leave its binade.
-FERRY_HD inline float round_to_e2m1(float magnitude, std::uint32_t sign) {
-  constexpr std::uint32_t kLeast = ((127u - 14u) << 23) + 2u;  // (1 + 2^-22) * 2^-14
+FERRY_HD inline float round_to_e2m1(float value) {
+  constexpr float kLeast = 0x1.000004p-14f;  // 1 + 2^-22, times 2^-14
   constexpr float kTimes = 4194304.0f;
-  const float anchor = float_of(larger(bits_of(magnitude), kLeast));
-  const float left = fused_multiply_add(anchor, -kTimes, magnitude);
-  const float rounded = fused_multiply_add(anchor, kTimes, left);
-  return float_of(choose_bits(kMagnitudeMask, bits_of(rounded), sign));
+  const float anchor = at_least_in_magnitude(value, kLeast);
+  const float left = fused_multiply_add(anchor, -kTimes, value);
+  return fused_multiply_add(anchor, 0x1p-20f, fused_multiply_add(anchor, kTimes, left));
 }
 
 FERRY_HD inline void scaled(const std::uint32_t (&bits)[16], float multiplier, float (&values)[16]) {
@@ -190,10 +199,9 @@ template <>
 struct Pack<E2m1, Conversion::by_byte_floats> {
   static constexpr bool kByColumn = false;
   FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[2]) {
-    const float low = multiply_rounded(multiplier, 0x1p-14f);
     float v[16];
-    for (int i = 0; i < 16; ++i)
-      v[i] = detail::round_to_e2m1(multiply_rounded(magnitude_of(float_of(bits[i])), low), bits[i]);
+    detail::scaled(bits, multiply_rounded(multiplier, 0x1p-14f), v);
+    for (float& value : v) value = detail::round_to_e2m1(value);
     for (int i = 0; i < 2; ++i) {
       const float* a = v + 8 * i;
       words[i] =
