@@ -43,9 +43,16 @@ FERRY_HD inline float limited(float value, float lower, float upper) {
 #endif
 }
 
+// Shifts to the left as factors. A GPU multiplies where it adds floats, and shifts where it has more to do already; it
+// is not told the factors before it runs, or it would shift.
+struct ShiftFactors {
+  std::uint32_t one_exponent = 1u << 23;
+  std::uint32_t half_word = 1u << 16;
+};
+
 // 2^kPower * exp(-x); within 2^-22 + |x| * 2^-26 of it, relative. It must be a normal number.
 template <int kPower>
-FERRY_HD inline float exp_minus(float x) {
+FERRY_HD inline float exp_minus(float x, std::uint32_t one_exponent) {
   constexpr float kLog2E = 1.44269504f;
   constexpr float kRounder = 12582912.0f + kPower;  // about 1.5 * 2^23: adding it rounds to a whole number
   const float shifted = fused_multiply_add(x, -kLog2E, kRounder);
@@ -60,7 +67,7 @@ FERRY_HD inline float exp_minus(float x) {
   power = fused_multiply_add(power, fraction, 0x1.62e42ap-1f);
   power = fused_multiply_add(power, fraction, 1.0f);
   // The low bits of `shifted` are the whole number and kPower: an exponent, once they are in its place.
-  return float_of(bits_of(power) + (bits_of(shifted) << 23));
+  return float_of(bits_of(power) + bits_of(shifted) * one_exponent);
 }
 
 // Sigmoids of this magnitude or less need no care about the ends of the range: see sigmoid.
@@ -70,23 +77,25 @@ inline constexpr float kModerate = 64.0f;
 // kIsModerate: |x| is at most kModerate, or x is a NaN, for which the result is anything. The same bits with fewer
 // operations: the scale of the other way only moves exponents, and at 30 or more both give 1.
 template <bool kIsModerate = false>
-FERRY_HD inline float sigmoid(float x) {
-  if constexpr (kIsModerate) return codec::reciprocal_rounded(add_rounded(1.0f, exp_minus<0>(x)));
+FERRY_HD inline float sigmoid(float x, ShiftFactors by = {}) {
+  if constexpr (kIsModerate) return codec::reciprocal_rounded(add_rounded(1.0f, exp_minus<0>(x, by.one_exponent)));
   constexpr float kScale = 0x1p-64f;  // keeps exp and the reciprocal in range
-  return multiply_rounded(codec::reciprocal_rounded(add_rounded(kScale, exp_minus<-64>(limited(x, -105.0f, 30.0f)))),
-                          kScale);
+  return multiply_rounded(
+      codec::reciprocal_rounded(add_rounded(kScale, exp_minus<-64>(limited(x, -105.0f, 30.0f), by.one_exponent))),
+      kScale);
 }
 
 template <bool kIsModerate = false>
-FERRY_HD inline float silu_product(float gate, float up) {
-  return multiply_rounded(multiply_rounded(gate, sigmoid<kIsModerate>(gate)), up);
+FERRY_HD inline float silu_product(float gate, float up, ShiftFactors by = {}) {
+  return multiply_rounded(multiply_rounded(gate, sigmoid<kIsModerate>(gate, by)), up);
 }
 
 template <bool kIsModerate = false>
-FERRY_HD inline float clamped_product(float gate, float up, float alpha, float limit) {
+FERRY_HD inline float clamped_product(float gate, float up, float alpha, float limit, ShiftFactors by = {}) {
   const float g = at_most(gate, limit);
   const float u = within(up, limit);
-  return multiply_rounded(multiply_rounded(add_rounded(u, 1.0f), g), sigmoid<kIsModerate>(multiply_rounded(alpha, g)));
+  return multiply_rounded(multiply_rounded(add_rounded(u, 1.0f), g),
+                          sigmoid<kIsModerate>(multiply_rounded(alpha, g), by));
 }
 
 // Gates of at most this magnitude make moderate sigmoids only. Finite: an infinite gate is never moderate.
@@ -145,8 +154,8 @@ struct SwigluColumns {
   FERRY_HD static float largest_gate(const Pairs& pairs) {
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(Stored) == 2) {
-      std::uint32_t two = 0;
-      for (int i = 0; i < (kInterleaved ? kColumns : kColumns / 2); ++i)
+      std::uint32_t two = codec::pair_at(pairs.half[0], 0);
+      for (int i = 1; i < (kInterleaved ? kColumns : kColumns / 2); ++i)
         two = Input::larger_magnitudes(two, codec::pair_at(pairs.half[i / (kColumns / 2)], i % (kColumns / 2)));
       two &= 0x7fff7fffu;
       const float first = float_of(Input::first_bits(two));
@@ -161,32 +170,33 @@ struct SwigluColumns {
 
   // kIsModerate: largest_gate is at most moderate_gate.
   template <bool kClamped, bool kIsModerate>
-  FERRY_HD static void activate(const Pairs& pairs, float alpha, float limit, std::uint32_t (&bits)[kColumns]) {
+  FERRY_HD static void activate(const Pairs& pairs, float alpha, float limit, std::uint32_t (&bits)[kColumns],
+                                ShiftFactors by = {}) {
     for (int i = 0; i < kColumns; ++i) {
-      const float gate = gate_of(pairs, i);
-      const float up = up_of(pairs, i);
-      bits[i] = bits_of(kClamped ? clamped_product<kIsModerate>(gate, up, alpha, limit)
-                                 : silu_product<kIsModerate>(gate, up));
+      const float gate = gate_of(pairs, i, by);
+      const float up = up_of(pairs, i, by);
+      bits[i] = bits_of(kClamped ? clamped_product<kIsModerate>(gate, up, alpha, limit, by)
+                                 : silu_product<kIsModerate>(gate, up, by));
     }
   }
 
  private:
   FERRY_HD static float largest_of(const Pairs& pairs) {
     std::uint32_t largest = 0;
-    for (int i = 0; i < kColumns; ++i) largest = codec::larger_magnitude(largest, bits_of(gate_of(pairs, i)));
+    for (int i = 0; i < kColumns; ++i) largest = codec::larger_magnitude(largest, bits_of(gate_of(pairs, i, {})));
     return float_of(largest);
   }
-  FERRY_HD static float gate_of(const Pairs& pairs, int i) {
-    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns) : at(pairs.half[0], i);
+  FERRY_HD static float gate_of(const Pairs& pairs, int i, ShiftFactors by) {
+    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns, by) : at(pairs.half[0], i, by);
   }
-  FERRY_HD static float up_of(const Pairs& pairs, int i) {
-    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns + 1) : at(pairs.half[1], i);
+  FERRY_HD static float up_of(const Pairs& pairs, int i, ShiftFactors by) {
+    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns + 1, by) : at(pairs.half[1], i, by);
   }
-  FERRY_HD static float at(const codec::Fetched<Stored, kColumns>& half, int i) {
+  FERRY_HD static float at(const codec::Fetched<Stored, kColumns>& half, int i, [[maybe_unused]] ShiftFactors by) {
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(Stored) == 2) {
       const std::uint32_t pair = codec::pair_at(half, i / 2);
-      return float_of(i % 2 == 0 ? Input::first_bits(pair) : Input::second_bits(pair));
+      return float_of(i % 2 == 0 ? Input::first_bits(pair, by.half_word) : Input::second_bits(pair));
     }
 #endif
     return float_of(Input::number_bits(half.elements[i]));

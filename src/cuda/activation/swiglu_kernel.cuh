@@ -45,7 +45,10 @@ struct RowLane {
 template <class F>
 __device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int column, typename F::Stored scale) {
   ScalePlace place = p.work.scales;
-  if constexpr (F::block() != 32) place.layout = F::scale_layout();  // the others can have tiles or not
+  if constexpr (F::block() != 32)
+    place.layout = F::scale_layout();
+  else if (place.layout != ScaleLayout::tiled)  // these can have tiles or not
+    place.layout = ScaleLayout::row_major;
   auto* const scales = reinterpret_cast<typename F::Stored*>(place.base);
   const auto index = static_cast<std::uint64_t>(scale_index(place, at, column));
   if (place.layout != ScaleLayout::tiled) {
@@ -118,9 +121,9 @@ __device__ void activate_rows(const SwigluParams& p, std::uint32_t rows, RowLane
     const RowLane here = at;
     std::uint32_t values[kSwigluColumns];
     if (__all_sync(WarpGroup::kAllThreads, Columns::largest_gate(pairs) <= p.moderate_gate))
-      Columns::template activate<kClamped, true>(pairs, p.alpha, p.limit, values);
+      Columns::template activate<kClamped, true>(pairs, p.alpha, p.limit, values, p.shifts);
     else
-      Columns::template activate<kClamped, false>(pairs, p.alpha, p.limit, values);
+      Columns::template activate<kClamped, false>(pairs, p.alpha, p.limit, values, p.shifts);
     at.step(p);
     fetch<Columns>(p, at, rows, pairs);
     if (p.by_group) groups.move_to(p, here.row < rows ? here.row : rows - 1);

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "activation/swiglu_check.h"
+#include "activation/swiglu_math.h"
 #include "shared/divider.h"
 
 namespace ferry::cuda {
@@ -19,6 +20,7 @@ struct SwigluParams {
   activation::SwigluWork work;  // addresses of device memory
   float alpha = 0;
   float limit = 0;
+  activation::ShiftFactors shifts;
   float moderate_gate = 0;  // magnitude up to which gates take the short way
   bool clamped = false;
   std::uint32_t most_rows = 0;  // row_capacity, as row_offsets can count

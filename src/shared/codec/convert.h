@@ -117,10 +117,10 @@ FERRY_HD inline float at_least_in_magnitude(float value, float least) {
 #endif
 }
 
-// 2^-14 times the E2M1 value nearest to 2^14 * value, at most 7 * 2^-14 in magnitude, and 2^-20 times that or less beside
-// it, so that a zero has a sign.
-// A number less 2^22 times itself keeps one bit behind its leading one. Below E2M1's smallest normal, 1, all numbers
-// keep a step of 0.5: the least that is taken away lies so far above 2^22 that they do not leave its binade.
+// 2^-14 times the E2M1 value nearest to 2^14 * value, at most 7 * 2^-14 in magnitude, and 2^-20 times that or less
+// beside it, so that a zero has a sign. A number less 2^22 times itself keeps one bit behind its leading one. Below
+// E2M1's smallest normal, 1, all numbers keep a step of 0.5: the least that is taken away lies so far above 2^22 that
+// they do not leave its binade.
 FERRY_HD inline float round_to_e2m1(float value) {
   constexpr float kLeast = 0x1.000004p-14f;  // 1 + 2^-22, times 2^-14
   constexpr float kTimes = 4194304.0f;
