@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "copy_kernel.h"
 #include "ferry/cuda/activation.h"
+#include "ferry/gpu/copy_kernel.h"
 
 namespace {
 
@@ -70,6 +70,7 @@ struct Machine {
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
   double copy_rate = 0;  // bytes per microsecond, read and written, of large copies
+  const char* copy_method = "";
 };
 
 struct BenchCase {
@@ -170,35 +171,41 @@ void run_case(const Machine& machine, const BenchCase& c) {
   // A kernel that only reads and writes as much: one set's rows, and those of the set that was used longest ago.
   const std::size_t written = (moved - sets[0].input_bytes) / 16 * 16;
   const float copy_us = time_chain(machine.stream, chain, [&](int i) {
-    launch_read_and_write(const_cast<void*>(sets[static_cast<std::size_t>((i + count / 2) % count)].in.rows.data),
-                          sets[static_cast<std::size_t>(i % count)].in.rows.data, sets[0].input_bytes, written,
-                          machine.multiprocessors, machine.stream);
+    check(app::launch_read_and_write(
+        const_cast<void*>(sets[static_cast<std::size_t>((i + count / 2) % count)].in.rows.data),
+        sets[static_cast<std::size_t>(i % count)].in.rows.data, sets[0].input_bytes, written, machine.multiprocessors,
+        machine.stream));
   });
   const double floor_us = static_cast<double>(moved) / machine.copy_rate;
   std::printf(
       "{\"bench\": \"activation\", \"device\": \"%s\", \"format\": \"%s\", \"variant\": \"%s\", \"input\": \"%s\", "
       "\"inter\": %d, \"rows\": %d, \"us\": %.2f, \"bytes\": %zu, \"gb_per_s\": %.0f, \"copy_gb_per_s\": %.0f, "
-      "\"ratio\": %.3f, \"same_bytes_copied_us\": %.2f, \"ratio_to_same_bytes_copied\": %.3f}\n",
+      "\"copy_method\": \"%s\", \"ratio\": %.3f, \"same_bytes_copied_us\": %.2f, \"ratio_to_same_bytes_copied\": "
+      "%.3f}\n",
       machine.name.c_str(), c.format.name(), c.variant, to_string(c.dtype), c.inter, c.rows, us, moved,
-      static_cast<double>(moved) / us * 1e-3, machine.copy_rate * 1e-3, us / floor_us, copy_us, us / copy_us);
+      static_cast<double>(moved) / us * 1e-3, machine.copy_rate * 1e-3, machine.copy_method, us / floor_us, copy_us,
+      us / copy_us);
   std::fflush(stdout);
   for (const Tensors& tensors : sets) release(tensors);
 }
 
-// The better of the driver's copy and the kernel's, over 1 GiB.
-double measure_copy_rate(const Machine& machine) {
+// The fastest copy of 1 GiB.
+void measure_copy_rate(Machine& machine) {
   constexpr std::size_t kBytes = std::size_t{1} << 30;
   void* const from = device_memory(kBytes);
   void* const to = device_memory(kBytes);
   check(cudaMemset(from, 1, kBytes));
-  const float driver = time_chain(machine.stream, 2, [&](int) {
-    check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, machine.stream));
-  });
-  const float kernel = time_chain(machine.stream, 2,
-                                  [&](int) { launch_copy(to, from, kBytes, machine.multiprocessors, machine.stream); });
+  for (const app::CopyMethod& method : app::kCopyMethods) {
+    const float us = time_chain(machine.stream, 4, [&](int) {
+      check(app::launch_copy(method, to, from, kBytes, machine.multiprocessors, machine.stream));
+    });
+    const double rate = 2.0 * static_cast<double>(kBytes) / us;
+    if (rate <= machine.copy_rate) continue;
+    machine.copy_rate = rate;
+    machine.copy_method = method.name;
+  }
   check(cudaFree(from));
   check(cudaFree(to));
-  return 2.0 * static_cast<double>(kBytes) / std::min(driver, kernel);
 }
 
 Machine this_machine() {
@@ -208,7 +215,7 @@ Machine this_machine() {
   machine.name = properties.name;
   machine.multiprocessors = properties.multiProcessorCount;
   check(cudaStreamCreateWithFlags(&machine.stream, cudaStreamNonBlocking));
-  machine.copy_rate = measure_copy_rate(machine);
+  measure_copy_rate(machine);
   return machine;
 }
 

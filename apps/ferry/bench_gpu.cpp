@@ -111,6 +111,12 @@ void fit_line(GpuSpeeds& speeds) {
   speeds.wire_latency = std::max(0.0, (y - slope * x) / weight);
 }
 
+void take_fastest_copy(GpuSpeeds& speeds) {
+  const GpuSpeeds::Copy& fastest = *std::ranges::max_element(speeds.copies, {}, &GpuSpeeds::Copy::bytes_per_second);
+  speeds.copy_bytes_per_second = fastest.bytes_per_second;
+  speeds.copy_method = fastest.method;
+}
+
 BenchSamples GpuMeasurement::samples(BenchOperation operation) const {
   if (operation == BenchOperation::dispatch) return dispatch;
   if (operation == BenchOperation::pair) return pair;

@@ -37,16 +37,24 @@ struct GpuSpeeds {
     double seconds;
     int blocks;  // with which it was fastest
   };
+  struct Copy {
+    const char* method;
+    double bytes_per_second;  // reads and writes both counted; of the slowest rank
+  };
   std::vector<Point> wire;  // bulk copies of every rank to all others at once
   double wire_bytes_per_second = 0;
   double wire_latency = 0;  // seconds; both of a line through the points
   const char* method = "bulk copies from shared memory";
   std::vector<PutRate> puts;         // NVSHMEM: by how many are in flight
-  double copy_bytes_per_second = 0;  // in device memory, reads and writes both counted; of the slowest rank
+  std::vector<Copy> copies;          // in device memory, every way that was tried
+  double copy_bytes_per_second = 0;  // the fastest of them
+  const char* copy_method = "";
 };
 
 // time = latency + bytes / rate, by least squares of the relative errors.
 void fit_line(GpuSpeeds& speeds);
+// Sets copy_bytes_per_second and copy_method from `copies`, of which there is at least one.
+void take_fastest_copy(GpuSpeeds& speeds);
 
 // NCCL on the same tokens, bf16: seconds, medians.
 struct NcclTimes {

@@ -51,13 +51,18 @@ Json wire_json(const GpuSpeeds& speeds) {
   Json puts = Json::array();
   for (const PutRate& rate : speeds.puts)
     puts.push_back({{"in_flight", rate.in_flight}, {"gb_per_s", rounded(rate.bytes_per_second * 1e-9, 10)}});
+  Json copies = Json::array();
+  for (const GpuSpeeds::Copy& copy : speeds.copies)
+    copies.push_back({{"method", copy.method}, {"gb_per_s", rounded(copy.bytes_per_second * 1e-9, 10)}});
   return {{"gb_per_s", rounded(speeds.wire_bytes_per_second * 1e-9, 10)},
           {"latency_us", micros(speeds.wire_latency)},
           {"counts", "bytes out of a rank, all ranks to all others at once"},
           {"method", speeds.method},
           {"points", points},
           {"puts_in_flight", puts},
-          {"copy_gb_per_s", rounded(speeds.copy_bytes_per_second * 1e-9, 10)}};
+          {"copy_gb_per_s", rounded(speeds.copy_bytes_per_second * 1e-9, 10)},
+          {"copy_method", speeds.copy_method},
+          {"copies", copies}};
 }
 
 // What of NCCL stands beside the operation.
@@ -190,12 +195,12 @@ std::string to_text(const std::vector<GpuResult>& results, const GpuBench& measu
   const GpuSpeeds& speeds = *results.front().speeds;
   return fmt::format(
       "{}ranks={} experts={} top_k={} hidden={}{}{}, {}\nwire {:.1f} GB/s + {:.1f} us ({}), copies in device memory "
-      "{:.0f} GB/s\n{}{}",
+      "{:.0f} GB/s ({})\n{}{}",
       bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.shape.experts, bench.shape.top_k,
       bench.shape.hidden, bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks),
       results.front().nodes == 1 ? "" : fmt::format(" nodes={}", results.front().nodes), measurer.hardware(),
       speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.method,
-      speeds.copy_bytes_per_second * 1e-9, puts_text(speeds), table.text());
+      speeds.copy_bytes_per_second * 1e-9, speeds.copy_method, puts_text(speeds), table.text());
 }
 
 }  // namespace ferry::app

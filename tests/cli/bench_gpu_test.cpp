@@ -1,7 +1,11 @@
-// The bytes, the floor and the line through the wire's points of GPU measurements: arithmetic, so tested without a GPU.
+// The bytes, the floor and the line through the wire's points of GPU measurements, and their records: tested without a
+// GPU.
 #include "ferry/bench_gpu.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
 
 #include "ferry/bench_routing.h"
 
@@ -54,11 +58,48 @@ TEST(FitLine, FindsRateAndLatency) {
   EXPECT_NEAR(speeds.wire_latency, 3e-6, 1e-12);
 }
 
-TEST(GpuResult, FloorAndBoundTakeTheSlowerOfWireAndMemory) {
+GpuSpeeds some_speeds() {
   GpuSpeeds speeds;
   speeds.wire_bytes_per_second = 100e9;
   speeds.wire_latency = 3e-6;
-  speeds.copy_bytes_per_second = 1000e9;
+  speeds.copies = {{"slow", 800e9}, {"fast", 1000e9}, {"middling", 900e9}};
+  take_fastest_copy(speeds);
+  return speeds;
+}
+
+TEST(TakeFastestCopy, TakesItsRateAndItsName) {
+  const GpuSpeeds speeds = some_speeds();
+  EXPECT_EQ(speeds.copy_bytes_per_second, 1000e9);
+  EXPECT_STREQ(speeds.copy_method, "fast");
+}
+
+class FakeBench final : public GpuBench {
+ public:
+  const GpuSpeeds& speeds() const override { return speeds_; }
+  const std::string& hardware() const override { return hardware_; }
+  const char* backend() const override { return "cuda"; }
+  GpuMeasurement measure(const BenchCase&, bool) override { return {}; }
+
+ private:
+  GpuSpeeds speeds_ = some_speeds();
+  std::string hardware_ = "4 x GPU";
+};
+
+TEST(GpuRecord, SaysHowCopiesWereMade) {
+  const FakeBench bench;
+  GpuResult result{everything(), &bench.speeds(), {}};
+  result.bench.operation = BenchOperation::pair;
+  result.measured.dispatch.seconds = result.measured.pair.seconds = {10e-6};
+  const Json wire = to_json(result, bench, "ferry bench")["wire"];
+  EXPECT_EQ(wire["copy_gb_per_s"], 1000);
+  EXPECT_EQ(wire["copy_method"], "fast");
+  ASSERT_EQ(wire["copies"].size(), 3u);
+  EXPECT_EQ(wire["copies"][2], (Json{{"method", "middling"}, {"gb_per_s", 900}}));
+  EXPECT_THAT(to_text({result}, bench), testing::HasSubstr("copies in device memory 1000 GB/s (fast)"));
+}
+
+TEST(GpuResult, FloorAndBoundTakeTheSlowerOfWireAndMemory) {
+  const GpuSpeeds speeds = some_speeds();
   GpuResult result{everything(), &speeds, {}};
   result.measured.bytes = {{1e6, 5e6}, {1e6, 20e6}};  // dispatch: 10 us of wire; combine: 20 us of memory
   result.bench.operation = BenchOperation::dispatch;

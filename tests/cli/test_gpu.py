@@ -168,6 +168,9 @@ class BenchTestCase(FerryTestCase):
                 self.assertIn(key, record)
             self.assertEqual(record["backend"], "cuda")
             self.assertEqual(len(record["wire"]["points"]), 5)
+            copies = {copy["method"]: copy["gb_per_s"] for copy in record["wire"]["copies"]}
+            self.assertEqual(copies[record["wire"]["copy_method"]], record["wire"]["copy_gb_per_s"])
+            self.assertEqual(max(copies.values()), record["wire"]["copy_gb_per_s"])
 
     def test_options(self):
         for options in (["--combine", "exact"], ["--routing", "zipf"], ["--max-blocks", 24]):

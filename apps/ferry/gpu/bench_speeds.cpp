@@ -7,6 +7,7 @@
 #include "cuda/launch.h"
 #include "ferry/gpu/bench_kernels.h"
 #include "ferry/gpu/bench_ranks.h"
+#include "ferry/gpu/copy_kernel.h"
 #include "ferry/gpu/graph_timer.h"
 #include "ferry/nvshmem.h"
 
@@ -30,10 +31,33 @@ std::vector<std::byte*> share_addresses(World& world, std::byte* mine) {
   return all;
 }
 
+int multiprocessors_of(int device) {
+  int count = 0;
+  cuda_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return count;
+}
+
+// The caller's device is current.
+std::vector<GpuSpeeds::Copy> measure_copies(World& world, int multiprocessors, const Stream& stream) {
+  const DeviceMemory from(kCopyBytes), to(kCopyBytes);
+  std::vector<GpuSpeeds::Copy> copies;
+  for (const CopyMethod& method : kCopyMethods) {
+    const auto copy = [&](int) {
+      cuda_check(launch_copy(method, to.data(), from.data(), kCopyBytes, multiprocessors, stream), method.name);
+    };
+    copy(0);  // a kernel is loaded at its first launch: not in a capture
+    stream.wait();
+    const GraphTiming timing = time_graph(world, stream, 4, kEffort, copy);
+    copies.push_back({method.name, 2.0 * static_cast<double>(kCopyBytes) / BenchSamples{timing.seconds}.at(0.5)});
+  }
+  return copies;
+}
+
 void measure_rank(const Ranks& ranks, World& world, GpuSpeeds& speeds) {
   const cuda::DeviceScope scope(ranks.device_of(world));
   const auto size = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
   const std::size_t largest = *std::max_element(std::begin(kSizes), std::end(kSizes));
+  const int multiprocessors = multiprocessors_of(ranks.device_of(world));
   const Stream stream;
   if (!ranks.is_part()) {  // else others' addresses mean nothing here
     prepare_wire_copy();
@@ -43,9 +67,6 @@ void measure_rank(const Ranks& ranks, World& world, GpuSpeeds& speeds) {
     copy.from = from.data();
     for (std::size_t step = 1; step < size; ++step)  // this rank's part of every other one's buffer
       copy.to[copy.peers++] = heaps[(rank + step) % size] + rank * largest;
-    int multiprocessors = 0;
-    cuda_check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ranks.device_of(world)),
-               "cudaDeviceGetAttribute");
     for (const std::size_t bytes : kSizes) {
       if (size == 1) break;
       copy.bytes = bytes;
@@ -62,13 +83,8 @@ void measure_rank(const Ranks& ranks, World& world, GpuSpeeds& speeds) {
     }
     world.barrier();  // nobody frees what another still writes to
   }
-  const DeviceMemory from(kCopyBytes), to(kCopyBytes);
-  const GraphTiming copies = time_graph(world, stream, 4, kEffort, [&](int) {
-    cuda_check(cudaMemcpyAsync(to.data(), from.data(), kCopyBytes, cudaMemcpyDeviceToDevice, stream),
-               "cudaMemcpyAsync");
-  });
-  if (ranks.is_part() || rank == 0)
-    speeds.copy_bytes_per_second = 2.0 * static_cast<double>(kCopyBytes) / BenchSamples{copies.seconds}.at(0.5);
+  std::vector<GpuSpeeds::Copy> copies = measure_copies(world, multiprocessors, stream);
+  if (ranks.is_part() || rank == 0) speeds.copies = std::move(copies);
 }
 
 }  // namespace
@@ -76,6 +92,7 @@ void measure_rank(const Ranks& ranks, World& world, GpuSpeeds& speeds) {
 GpuSpeeds measure_speeds(const Ranks& ranks) {
   GpuSpeeds speeds;
   ranks.run([&](World& world) { measure_rank(ranks, world, speeds); });
+  take_fastest_copy(speeds);
   if (ranks.is_part()) {
     PutSpeeds puts = measure_put_speeds(ranks, kPutBytes);
     speeds.wire = std::move(puts.points);

@@ -1,8 +1,9 @@
-#include "copy_kernel.h"
+#include "ferry/gpu/copy_kernel.h"
 
 #include <algorithm>
 #include <cstdint>
 
+namespace ferry::app {
 namespace {
 
 constexpr int kThreads = 256;
@@ -30,13 +31,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
-
-void launch_read_and_write(void* to, const void* from, std::size_t read, std::size_t written, int multiprocessors,
-                           cudaStream_t stream) {
+cudaError_t launch_move(void* to, const void* from, std::size_t read, std::size_t written, int most_blocks,
+                        cudaStream_t stream) {
   const std::size_t count = read / sizeof(uint4);
   const std::size_t blocks =
-      std::min<std::size_t>((count + kThreads - 1) / kThreads, 8u * static_cast<unsigned>(multiprocessors));
+      std::min<std::size_t>((count + kThreads - 1) / kThreads, static_cast<unsigned>(most_blocks));
   cudaLaunchAttribute dependent{};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   dependent.val.programmaticStreamSerializationAllowed = 1;
@@ -46,10 +45,21 @@ void launch_read_and_write(void* to, const void* from, std::size_t read, std::si
   config.stream = stream;
   config.attrs = &dependent;
   config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, move_vectors, static_cast<uint4*>(to), static_cast<const uint4*>(from), count,
-                     written / sizeof(uint4));
+  return cudaLaunchKernelEx(&config, move_vectors, static_cast<uint4*>(to), static_cast<const uint4*>(from), count,
+                            written / sizeof(uint4));
 }
 
-void launch_copy(void* to, const void* from, std::size_t bytes, int multiprocessors, cudaStream_t stream) {
-  launch_read_and_write(to, from, bytes, bytes, multiprocessors, stream);
+}  // namespace
+
+cudaError_t launch_copy(const CopyMethod& method, void* to, const void* from, std::size_t bytes, int multiprocessors,
+                        cudaStream_t stream) {
+  if (method.blocks == 0) return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  return launch_move(to, from, bytes, bytes, method.blocks * multiprocessors, stream);
 }
+
+cudaError_t launch_read_and_write(void* to, const void* from, std::size_t read, std::size_t written,
+                                  int multiprocessors, cudaStream_t stream) {
+  return launch_move(to, from, read, written, 8 * multiprocessors, stream);
+}
+
+}  // namespace ferry::app
