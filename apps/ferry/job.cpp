@@ -24,6 +24,11 @@ std::unique_ptr<Job>& joined() {
   return job;
 }
 
+std::chrono::milliseconds& deadline_of_end() {
+  static std::chrono::milliseconds deadline = kDefaultDeadline;
+  return deadline;
+}
+
 // By a launcher, or by hand with a rank, a size and an address. What of Slurm's own stands in a batch script as well,
 // where no process of a job runs, does not count.
 std::optional<net::LaunchedProcess> started_process() {
@@ -107,8 +112,10 @@ int process_number() {
 }
 
 void finish_job() {
-  if (joined()) joined()->finish();
+  if (joined()) joined()->finish(deadline_of_end());
 }
+
+void finish_job_within(std::chrono::milliseconds deadline) { deadline_of_end() = deadline; }
 
 int exit_code_of(const std::exception& error) {
   if (const auto* first = dynamic_cast<const FirstProcessFailed*>(&error)) return first->exit_code();

@@ -18,7 +18,7 @@ class Job {
   virtual ProcessWorld& world() = 0;  // of all processes
   // Collective over all processes; null for those that are not among the first `ranks`.
   virtual std::unique_ptr<ProcessWorld> make_world(int ranks, int nodes) = 0;
-  virtual void finish() = 0;  // collective, the last call
+  virtual void finish(std::chrono::milliseconds deadline) = 0;  // collective, the last call
 };
 
 // The job that this process has joined; null: none. At most one is joined, once; from then on only the first process
@@ -35,8 +35,10 @@ int num_processes();
 // Its number among them; 0 where there was no launcher.
 int process_number();
 
-// Ends the job that was joined, on success. A process that fails after join() must end by std::_Exit.
+// Ends the job that was joined, on success. A process that fails after join() must end by std::_Exit. It waits for the
+// others as long as finish_job_within() said, or for the library's own deadline.
 void finish_job();
+void finish_job_within(std::chrono::milliseconds deadline);
 
 // The first process failed, and says why.
 class FirstProcessFailed : public std::runtime_error {

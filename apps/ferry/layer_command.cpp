@@ -109,6 +109,7 @@ void LayerCommand::run() const {
   require_in_range("--deadline", deadline_seconds, 1, kMaxDeadline.count() / 1000);
   const LayerOptions options{ranks,       format_named(format), reduction_named(combine),
                              input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
+  finish_job_within(options.deadline);
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
   in_first_process(options.deadline, [&] { open(on, options, files); });

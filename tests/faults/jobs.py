@@ -11,6 +11,7 @@ BINARY = os.environ["FERRY_BINARY"]
 OSHRUN = os.environ["FERRY_OSHRUN"]
 FAULT_RANK = os.environ["FERRY_FAULT_RANK"]
 LOSE_IN_PRODUCT = os.environ["FERRY_LOSE_IN_PRODUCT"]
+STOP_AT_END = os.environ["FERRY_STOP_AT_END"]
 RECORD_EXIT = pathlib.Path(__file__).with_name("record_exit.sh")
 
 # Seconds. A rank that is alive must make its deadline also where a busy machine gives it a tenth of a core, and what

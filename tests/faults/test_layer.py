@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 
-from jobs import BINARY, LOSE_IN_PRODUCT, RANKS, TCP, FaultTestCase, wait_until
+from jobs import BINARY, LOSE_IN_PRODUCT, RANKS, STOP_AT_END, TCP, FaultTestCase, wait_until
 
 DEADLINE = 8  # seconds: longer than the experts of a round take, on a busy machine too
 IN_TIME = DEADLINE + 16  # what they had to do, and to be seen by this test; less than the 30 s of the library
@@ -30,10 +30,10 @@ class LayerTestCase(FaultTestCase):
             options += [f"--{name}", self.folder / f"{name}.npy"]
         return options
 
-    def start_layer(self, options, lose=-1, **settings):
+    def start_layer(self, options, lose=-1, fault=LOSE_IN_PRODUCT, **settings):
         self.written = self.folder / "written"
         self.written.mkdir()
-        with_fault = ["env", f"LD_PRELOAD={LOSE_IN_PRODUCT}", f"FERRY_LOSE_RANK={lose}",
+        with_fault = ["env", f"LD_PRELOAD={fault}", f"FERRY_LOSE_RANK={lose}",
                       f"FERRY_LOSE_PRODUCT={PRODUCT}"]
         return self.start([*with_fault, BINARY, "layer", *options, "--output", self.written / "y.npy"], **settings)
 
@@ -79,6 +79,18 @@ class LayerTestCase(FaultTestCase):
             self.assertFalse(job.has("exit", 0), job.said())
             fcntl.fcntl(tokens, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         self.assert_named_by(job, [0, 1, 3], 2)
+
+    def test_loses_a_process_at_the_end(self):
+        """All is written, and the job cannot end: --deadline says how long the others wait for that, too."""
+        job = self.start_layer(self.options(), lose=2, fault=STOP_AT_END)
+        wait_until(lambda: any(self.written.glob("y.npy")) or job.process.poll() is not None, "no output appears")
+        written = time.monotonic()
+        job.wait_for("exit", [0, 1, 3])
+        self.assertLess(time.monotonic() - written, IN_TIME)
+        for rank in (0, 1, 3):
+            self.assertEqual(job.exit_code(rank), 1, job.said())
+            self.assertRegex(job.read("said", rank), f"(?m)^ferry: rank {rank}: .*{1000 * DEADLINE} ms")
+        self.assertFalse(job.has("exit", 2), job.said())
 
     def test_loses_nobody(self):
         """So the errors of the other tests come from the fault."""

@@ -60,7 +60,7 @@ class GpuJob final : public Job {
     return std::make_unique<GpuProcessWorld>(make_cuda_process_world(options), links_);
   }
 
-  void finish() override { world_->barrier(); }
+  void finish(std::chrono::milliseconds deadline) override { world_->barrier({}, deadline); }
 
  private:
   // Names have at most 63 characters.

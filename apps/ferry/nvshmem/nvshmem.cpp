@@ -77,9 +77,9 @@ class JobOfNvshmem final : public Job {
     return std::make_unique<NvshmemRankWorld>(std::move(world), job_, links_);
   }
 
-  void finish() override {
+  void finish(std::chrono::milliseconds deadline) override {
     world_.reset();
-    job_->end(meeting_, kDefaultDeadline);
+    job_->end(meeting_, deadline);
   }
 
  private:

@@ -12,9 +12,9 @@ class JobOfShmem final : public Job {
   JobOfShmem() : world_(job_.make_world()) {}
   ProcessWorld& world() override { return *world_; }
   std::unique_ptr<ProcessWorld> make_world(int ranks, int nodes) override { return job_.make_world(ranks, nodes); }
-  void finish() override {
+  void finish(std::chrono::milliseconds deadline) override {
     world_.reset();
-    job_.finish();
+    job_.finish(deadline);
   }
 
  private:
