@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ferry/bench_fields.h"
 #include "ferry/bench_gpu.h"
 #include "ferry/bench_report.h"
 #include "ferry/ferry.h"
@@ -13,9 +14,6 @@ namespace ferry::app {
 namespace {
 
 constexpr double kMicro = 1e6;
-
-double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
-double micros(double seconds) { return rounded(seconds * kMicro, 100); }
 
 Json bytes_json(const GpuResult& result) {
   const auto phase = [](const PhaseBytes& bytes) {
@@ -88,48 +86,25 @@ double any_baseline_seconds(const GpuResult& result) {
   return result.measured.one_node ? one_node_seconds(result) : baseline_seconds(result);
 }
 
-std::vector<Column> columns(const std::string& baseline) {
-  std::vector<Column> columns = {{"operation", "operation", true},
-                                 {"format", "format", true},
-                                 {"combine", "combine", true},
-                                 {"routing", "routing", true},
-                                 {"tokens", "n"},
-                                 {"min", "min us"},
-                                 {"median", "median us"},
-                                 {"p99", "p99 us"},
-                                 {"wire", "wire bytes"},
-                                 {"floor", "floor us"},
-                                 {"ratio", "x floor"},
-                                 {"bound", "bound us"},
-                                 {"bound_ratio", "x bound"}};
-  if (!baseline.empty())
-    columns.insert(columns.end(), {{"baseline", baseline + " us"}, {"baseline_ratio", "x " + baseline}});
-  return columns;
-}
-
-std::vector<Cell> cells_of(const GpuResult& result) {
+Fields fields_of(const GpuResult& result) {
   const BenchSamples samples = result.measured.samples(result.bench.operation);
+  const double median = samples.at(0.5);
   const GpuBytes& bytes = result.measured.bytes;
   double wire = 0;
   if (result.bench.operation != BenchOperation::combine) wire += bytes.dispatch.wire;
   if (result.bench.operation != BenchOperation::dispatch) wire += bytes.combine.wire;
-  std::vector<Cell> cells = {text_cell(to_string(result.bench.operation)),
-                             text_cell(result.bench.format.name()),
-                             text_cell(to_string(result.bench.reduction)),
-                             text_cell(to_string(result.bench.routing)),
-                             count_cell(result.bench.shape.max_tokens),
-                             number_cell(samples.at(0) * kMicro, 1),
-                             number_cell(samples.at(0.5) * kMicro, 1),
-                             number_cell(samples.at(0.99) * kMicro, 1),
-                             bytes_cell(static_cast<std::uint64_t>(wire)),
-                             number_cell(result.floor_seconds() * kMicro, 1),
-                             number_cell(samples.at(0.5) / result.floor_seconds(), 2),
-                             number_cell(result.bound_seconds() * kMicro, 1),
-                             number_cell(samples.at(0.5) / result.bound_seconds(), 2)};
-  if (baseline_name(result).empty()) return cells;
-  cells.push_back(number_cell(any_baseline_seconds(result) * kMicro, 1));
-  cells.push_back(number_cell(samples.at(0.5) / any_baseline_seconds(result), 2));
-  return cells;
+  Fields fields = exchange_fields(result.bench);
+  add_times(fields, samples, {kMin, kMedian, kP99});
+  fields.push_back({{"wire", "wire bytes"}, bytes_cell(static_cast<std::uint64_t>(wire))});
+  fields.push_back(micros_field("floor", "floor us", result.floor_seconds()));
+  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds()));
+  fields.push_back(micros_field("bound", "bound us", result.bound_seconds()));
+  fields.push_back(ratio_field("bound_ratio", "x bound", median / result.bound_seconds()));
+  const std::string baseline = baseline_name(result);
+  if (baseline.empty()) return fields;
+  fields.push_back(micros_field("baseline", baseline + " us", any_baseline_seconds(result)));
+  fields.push_back(ratio_field("baseline_ratio", "x " + baseline, median / any_baseline_seconds(result)));
+  return fields;
 }
 
 // NVSHMEM: what a number of puts in flight carries.
@@ -146,12 +121,6 @@ std::string puts_text(const GpuSpeeds& speeds) {
 Json to_json(const GpuResult& result, const GpuBench& measurer, const std::string& command) {
   const BenchCase& bench = result.bench;
   const BenchSamples samples = result.measured.samples(bench.operation);
-  Json shape = {{"ranks", bench.shape.ranks},
-                {"experts", bench.shape.experts},
-                {"top_k", bench.shape.top_k},
-                {"hidden", bench.shape.hidden},
-                {"tokens", bench.shape.max_tokens}};
-  if (!bench.model.empty()) shape["model"] = bench.model;
   Json json = {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                {"version", kVersion},
                {"hardware", {{"gpus", measurer.hardware()}}},
@@ -160,7 +129,7 @@ Json to_json(const GpuResult& result, const GpuBench& measurer, const std::strin
                {"nodes", result.nodes},
                {"operation", to_string(bench.operation)},
                {"format", bench.format.name()},
-               {"shape", shape},
+               {"shape", shape_json(bench)},
                {"policy", policy_json(result)},
                {"time_us", times_json(samples)},
                {"bytes", bytes_json(result)},
@@ -189,8 +158,8 @@ Json to_json(const GpuResult& result, const GpuBench& measurer, const std::strin
 
 std::string to_text(const std::vector<GpuResult>& results, const GpuBench& measurer) {
   if (results.empty()) return {};
-  Table table(columns(baseline_name(results.front())));
-  for (const GpuResult& result : results) table.add_row(cells_of(result));
+  std::vector<Fields> rows;
+  for (const GpuResult& result : results) rows.push_back(fields_of(result));
   const BenchCase& bench = results.front().bench;
   const GpuSpeeds& speeds = *results.front().speeds;
   return fmt::format(
@@ -200,7 +169,7 @@ std::string to_text(const std::vector<GpuResult>& results, const GpuBench& measu
       bench.shape.hidden, bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks),
       results.front().nodes == 1 ? "" : fmt::format(" nodes={}", results.front().nodes), measurer.hardware(),
       speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.method,
-      speeds.copy_bytes_per_second * 1e-9, speeds.copy_method, puts_text(speeds), table.text());
+      speeds.copy_bytes_per_second * 1e-9, speeds.copy_method, puts_text(speeds), Table(rows).text());
 }
 
 }  // namespace ferry::app

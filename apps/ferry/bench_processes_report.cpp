@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ferry/bench_fields.h"
 #include "ferry/bench_machine.h"
 #include "ferry/bench_processes.h"
 #include "ferry/bench_report.h"
@@ -24,7 +25,20 @@ double ratio_of_bytes(const ProcessResult& result) {
   return result.measured.network.counted / result.measured.network.formula;
 }
 
-Cell micros_cell(double seconds) { return number_cell(seconds * 1e6, 1); }
+Fields fields_of(const ProcessResult& result) {
+  const ProcessMeasurement& measured = result.measured;
+  Fields fields = exchange_fields(result.bench);
+  add_times(fields, measured.samples, {kMin, kMedian, kP90, kP99});
+  fields.push_back(micros_field("put", "plain put us", measured.plain_put.at(0.5)));
+  fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result)));
+  fields.push_back({{"network", "network bytes"}, bytes_cell(static_cast<std::uint64_t>(measured.network.formula))});
+  const bool counted = is_counted(result);
+  const auto left = static_cast<std::uint64_t>(counted ? measured.network.counted : 0);
+  for (Field field : {Field{{"counted", "left the host"}, bytes_cell(left)},
+                      Field{{"share", "x formula"}, number_cell(ratio_of_bytes(result), 3)}})
+    fields.push_back(counted ? field : without_value(field));
+  return fields;
+}
 
 }  // namespace
 
@@ -44,42 +58,18 @@ Json to_json(const ProcessResult& result, const std::string& command) {
   json["memory_bytes_per_rank"] = measured.memory_bytes;
   json["plain_put"] = {{"of", "the same bytes to the same ranks, each rank's in one piece"},
                        {"time_us", times_json(measured.plain_put)}};
-  json["ratio_to_plain_put"] = std::round(ratio_to_put(result) * 1000) / 1000;
+  json["ratio_to_plain_put"] = rounded(ratio_to_put(result), 1000);
   json["network_bytes"] = {{"formula", std::llround(measured.network.formula)}};
   if (!is_counted(result)) return json;
   json["network_bytes"]["left_the_interfaces"] = std::llround(measured.network.counted);
-  json["network_bytes"]["ratio"] = std::round(ratio_of_bytes(result) * 1000) / 1000;
+  json["network_bytes"]["ratio"] = rounded(ratio_of_bytes(result), 1000);
   return json;
 }
 
 std::string to_text(const std::vector<ProcessResult>& results) {
   if (results.empty()) return {};
-  Table table({{"operation", "operation", true},
-               {"format", "format", true},
-               {"combine", "combine", true},
-               {"routing", "routing", true},
-               {"tokens", "n"},
-               {"min", "min us"},
-               {"median", "median us"},
-               {"p90", "p90 us"},
-               {"p99", "p99 us"},
-               {"put", "plain put us"},
-               {"ratio", "x put"},
-               {"network", "network bytes"},
-               {"counted", "left the host"},
-               {"share", "x formula"}});
-  for (const ProcessResult& result : results) {
-    const BenchSamples& samples = result.measured.samples;
-    const bool counted = is_counted(result);
-    table.add_row({text_cell(to_string(result.bench.operation)), text_cell(result.bench.format.name()),
-                   text_cell(to_string(result.bench.reduction)), text_cell(to_string(result.bench.routing)),
-                   count_cell(result.bench.shape.max_tokens), micros_cell(samples.at(0)), micros_cell(samples.at(0.5)),
-                   micros_cell(samples.at(0.9)), micros_cell(samples.at(0.99)),
-                   micros_cell(result.measured.plain_put.at(0.5)), number_cell(ratio_to_put(result), 2),
-                   bytes_cell(static_cast<std::uint64_t>(result.measured.network.formula)),
-                   counted ? bytes_cell(static_cast<std::uint64_t>(result.measured.network.counted)) : text_cell("-"),
-                   counted ? number_cell(ratio_of_bytes(result), 3) : text_cell("-")});
-  }
+  std::vector<Fields> rows;
+  for (const ProcessResult& result : results) rows.push_back(fields_of(result));
   const ProcessResult& first = results.front();
   const BenchCase& bench = first.bench;
   return fmt::format(
@@ -87,7 +77,7 @@ std::string to_text(const std::vector<ProcessResult>& results) {
       "hidden={}, {} cores of {}\n{}",
       bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, first.nodes, first.direct_peers, bench.workers,
       bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores, this_machine().cpu,
-      table.text());
+      Table(rows).text());
 }
 
 }  // namespace ferry::app

@@ -6,18 +6,13 @@
 
 #include <cmath>
 
+#include "ferry/bench_fields.h"
 #include "ferry/bench_machine.h"
 #include "ferry/ferry.h"
 #include "ferry/table.h"
 
 namespace ferry::app {
 namespace {
-
-constexpr double kMicro = 1e6;
-
-// To `per_unit` steps, so that records stay short.
-double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
-double micros(double seconds) { return rounded(seconds * kMicro, 100); }
 
 Json hardware_json() {
   const Hardware& machine = this_machine();
@@ -40,6 +35,53 @@ Json bytes_json(const BenchCase& bench, const BenchBytes& bytes) {
           {"moved", whole(bytes.moved(bench.operation))}};
 }
 
+// Bytes of bf16 input (encode) or output (decode) per second.
+double codec_speed(const BenchResult& result) { return result.measured.bytes.tokens / result.measured.samples.at(0.5); }
+
+Fields fields_of(const BenchResult& result, bool with_baseline) {
+  const BenchSamples& samples = result.measured.samples;
+  const double median = samples.at(0.5);
+  Fields fields = exchange_fields(result.bench);
+  add_times(fields, samples, {kMin, kMedian, kP90, kP99});
+  const auto moved = static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation));
+  fields.push_back({{"moved", "moved"}, bytes_cell(moved)});
+  fields.push_back({{"wire", "wire GB/s"}, number_cell(result.measured.wire.bytes_per_second * 1e-9, 1)});
+  fields.push_back(micros_field("floor", "floor us", result.floor_seconds()));
+  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds()));
+  if (!with_baseline) return fields;
+  const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
+  for (Field field : {micros_field("mpi", "MPI us", baseline), ratio_field("mpi_ratio", "x MPI", median / baseline)})
+    fields.push_back(result.baseline ? field : without_value(field));
+  return fields;
+}
+
+std::string exchange_text(const std::vector<BenchResult>& results) {
+  bool with_baseline = false;
+  for (const BenchResult& result : results) with_baseline = with_baseline || result.baseline.has_value();
+  std::vector<Fields> rows;
+  for (const BenchResult& result : results) rows.push_back(fields_of(result, with_baseline));
+  const BenchCase& bench = results.front().bench;
+  return fmt::format("{}ranks={} workers={} experts={} top_k={} hidden={}, {} cores of {}\n{}",
+                     bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.workers,
+                     bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores,
+                     this_machine().cpu, Table(rows).text());
+}
+
+std::string codec_text(const std::vector<BenchResult>& results) {
+  std::vector<Fields> rows;
+  for (const BenchResult& result : results) {
+    Fields& fields = rows.emplace_back(codec_fields(result.bench));
+    add_times(fields, result.measured.samples, {kMin, kMedian, kP90, kP99});
+    fields.push_back({{"speed", "GB/s of bf16"}, number_cell(codec_speed(result) * 1e-9, 2)});
+  }
+  return fmt::format("one core of {}\n{}", this_machine().cpu, Table(rows).text());
+}
+
+}  // namespace
+
+double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
+double micros(double seconds) { return rounded(seconds * 1e6, 100); }
+
 Json shape_json(const BenchCase& bench) {
   Json json = {{"ranks", bench.shape.ranks},
                {"experts", bench.shape.experts},
@@ -50,95 +92,11 @@ Json shape_json(const BenchCase& bench) {
   return json;
 }
 
-// Bytes of bf16 input (encode) or output (decode) per second.
-double codec_speed(const BenchResult& result) { return result.measured.bytes.tokens / result.measured.samples.at(0.5); }
-
-std::vector<Column> columns(bool with_baseline) {
-  std::vector<Column> columns = {{"operation", "operation", true},
-                                 {"format", "format", true},
-                                 {"combine", "combine", true},
-                                 {"routing", "routing", true},
-                                 {"tokens", "n"},
-                                 {"min", "min us"},
-                                 {"median", "median us"},
-                                 {"p90", "p90 us"},
-                                 {"p99", "p99 us"},
-                                 {"moved", "moved"},
-                                 {"wire", "wire GB/s"},
-                                 {"floor", "floor us"},
-                                 {"ratio", "x floor"}};
-  if (with_baseline) columns.insert(columns.end(), {{"mpi", "MPI us"}, {"mpi_ratio", "x MPI"}});
-  return columns;
-}
-
-std::vector<Cell> exchange_cells(const BenchResult& result, bool with_baseline) {
-  const BenchSamples& samples = result.measured.samples;
-  std::vector<Cell> cells = {
-      text_cell(to_string(result.bench.operation)),
-      text_cell(result.bench.format.name()),
-      text_cell(to_string(result.bench.reduction)),
-      text_cell(to_string(result.bench.routing)),
-      count_cell(result.bench.shape.max_tokens),
-      number_cell(samples.at(0) * kMicro, 1),
-      number_cell(samples.at(0.5) * kMicro, 1),
-      number_cell(samples.at(0.9) * kMicro, 1),
-      number_cell(samples.at(0.99) * kMicro, 1),
-      bytes_cell(static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation))),
-      number_cell(result.measured.wire.bytes_per_second * 1e-9, 1),
-      number_cell(result.floor_seconds() * kMicro, 1),
-      number_cell(samples.at(0.5) / result.floor_seconds(), 2)};
-  if (!with_baseline) return cells;
-  if (result.baseline) {
-    const double baseline = result.baseline->samples.at(0.5);
-    cells.push_back(number_cell(baseline * kMicro, 1));
-    cells.push_back(number_cell(samples.at(0.5) / baseline, 2));
-  } else {
-    cells.insert(cells.end(), {text_cell("-"), text_cell("-")});
-  }
-  return cells;
-}
-
-std::string exchange_text(const std::vector<BenchResult>& results) {
-  bool with_baseline = false;
-  for (const BenchResult& result : results) with_baseline = with_baseline || result.baseline.has_value();
-  Table table(columns(with_baseline));
-  for (const BenchResult& result : results) table.add_row(exchange_cells(result, with_baseline));
-  const BenchCase& bench = results.front().bench;
-  return fmt::format("{}ranks={} workers={} experts={} top_k={} hidden={}, {} cores of {}\n{}",
-                     bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.workers,
-                     bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores,
-                     this_machine().cpu, table.text());
-}
-
-std::string codec_text(const std::vector<BenchResult>& results) {
-  Table table({{"operation", "operation", true},
-               {"format", "format", true},
-               {"hidden", "hidden"},
-               {"tokens", "n"},
-               {"min", "min us"},
-               {"median", "median us"},
-               {"p90", "p90 us"},
-               {"p99", "p99 us"},
-               {"speed", "GB/s of bf16"}});
-  for (const BenchResult& result : results) {
-    const BenchSamples& samples = result.measured.samples;
-    table.add_row({text_cell(to_string(result.bench.operation)), text_cell(result.bench.format.name()),
-                   count_cell(result.bench.shape.hidden), count_cell(result.bench.shape.max_tokens),
-                   number_cell(samples.at(0) * kMicro, 1), number_cell(samples.at(0.5) * kMicro, 1),
-                   number_cell(samples.at(0.9) * kMicro, 1), number_cell(samples.at(0.99) * kMicro, 1),
-                   number_cell(codec_speed(result) * 1e-9, 2)});
-  }
-  return fmt::format("one core of {}\n{}", this_machine().cpu, table.text());
-}
-
-}  // namespace
-
 Json times_json(const BenchSamples& samples) {
-  return {{"min", micros(samples.at(0))},
-          {"median", micros(samples.at(0.5))},
-          {"p90", micros(samples.at(0.9))},
-          {"p99", micros(samples.at(0.99))},
-          {"iterations", samples.seconds.size()}};
+  Json json;
+  for (const Percentile& time : {kMin, kMedian, kP90, kP99}) json[time.name] = micros(samples.at(time.fraction));
+  json["iterations"] = samples.seconds.size();
+  return json;
 }
 
 Json record_head(const char* backend, const BenchCase& bench, const std::string& command) {

@@ -20,8 +20,12 @@ struct BenchResult {
   double floor_seconds() const { return measured.bytes.moved(bench.operation) / measured.wire.bytes_per_second; }
 };
 
-// What every record begins with: date, hardware, command, what was measured; and how times are said.
+double rounded(double value, double per_unit);  // to `per_unit` steps, so that records stay short
+double micros(double seconds);                  // of a record
+
+// What every record begins with: date, hardware, command, what was measured; and how shapes and times are said.
 Json record_head(const char* backend, const BenchCase& bench, const std::string& command);
+Json shape_json(const BenchCase& bench);
 Json times_json(const BenchSamples& samples);
 
 // One record, complete by itself: date, hardware, command, shape, policy, times, bytes, wire, baseline.

@@ -54,6 +54,15 @@ Cell scientific_cell(double value) { return {finite_or_null(value), fmt::format(
 Cell bytes_cell(std::uint64_t bytes) { return {bytes, human_bytes(bytes)}; }
 Cell yes_no_cell(bool value, const char* yes, const char* no) { return {value, value ? yes : no}; }
 
+Table::Table(const std::vector<Fields>& rows) {
+  for (const Field& field : rows.at(0)) columns_.push_back(field.column);
+  for (const Fields& row : rows) {
+    std::vector<Cell> cells;
+    for (const Field& field : row) cells.push_back(field.cell);
+    add_row(std::move(cells));
+  }
+}
+
 void Table::add_row(std::vector<Cell> cells) {
   if (cells.size() != columns_.size()) throw std::logic_error("a row has as many cells as the table has columns");
   rows_.push_back(std::move(cells));

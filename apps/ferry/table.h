@@ -29,9 +29,18 @@ struct Column {
   bool left = false;  // align left; numbers stay right
 };
 
+// A column and what stands in it, for rows that say both at once.
+struct Field {
+  Column column;
+  Cell cell;
+};
+using Fields = std::vector<Field>;
+
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  explicit Table(const std::vector<Fields>& rows);  // of one row or more, which all have the same columns
 
   void add_row(std::vector<Cell> cells);
   std::string text() const;  // a line of titles, a rule, and a line per row

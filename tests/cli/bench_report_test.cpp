@@ -1,0 +1,65 @@
+// The table of `ferry bench` on CPU ranks, from made-up results.
+#include "ferry/bench_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "ferry/bench_fields.h"
+
+namespace ferry::app {
+namespace {
+
+BenchResult result(BenchOperation operation = BenchOperation::pair) {
+  BenchResult made;
+  made.bench.operation = operation;
+  made.bench.shape = {2, 8, 2, 1234, 256};
+  made.measured.samples.seconds = {10e-6, 20e-6, 30e-6, 40e-6, 1e-3};
+  made.measured.bytes = {1e6, 0, 0, 0, 0, 1e6};
+  made.measured.wire.bytes_per_second = 100e9;
+  return made;
+}
+
+// The words of a line of the table, which come after a line about the machine, the titles and a rule.
+std::vector<std::string> row(const std::string& text, std::size_t index) {
+  std::istringstream lines(text);
+  std::string line;
+  for (std::size_t i = 0; i < index + 4; ++i) std::getline(lines, line);
+  std::istringstream words(line);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+TEST(BenchTable, HasTimesFloorAndBaseline) {
+  BenchResult with = result();
+  with.baseline = BaselineMeasurement{{{60e-6}}, "MPI", 2};
+  const std::string text = to_text(std::vector<BenchResult>{with, result()});
+  EXPECT_THAT(row(text, 0),
+              testing::ElementsAre("pair", "bf16", "by_rank", "uniform", "1", "234", "10.0", "30.0", "1000.0", "1000.0",
+                                   "2.00", "MB", "100.0", "20.0", "1.50", "60.0", "0.50"));
+  const std::vector<std::string> without = row(text, 1);
+  EXPECT_THAT(std::vector(without.end() - 4, without.end()), testing::ElementsAre("20.0", "1.50", "-", "-"));
+}
+
+TEST(BenchTable, WithoutBaselinesHasNoColumnForThem) {
+  EXPECT_THAT(to_text(std::vector<BenchResult>{result()}), testing::Not(testing::HasSubstr("MPI")));
+}
+
+TEST(BenchTable, OfCodecsHasTheirSpeed) {
+  const std::string text = to_text(std::vector<BenchResult>{result(BenchOperation::encode)});
+  EXPECT_THAT(row(text, 0),
+              testing::ElementsAre("encode", "bf16", "256", "1", "234", "10.0", "30.0", "1000.0", "1000.0", "33.33"));
+}
+
+TEST(TableOfFields, WantsTheSameColumnsInEveryRow) {
+  const Fields one = codec_fields(result().bench);
+  Fields more = one;
+  more.push_back(ratio_field("ratio", "x", 2));
+  EXPECT_EQ(Table({one, one}).text().find("operation"), 0u);
+  EXPECT_THROW(Table({one, more}), std::logic_error);
+}
+
+}  // namespace
+}  // namespace ferry::app
