@@ -44,9 +44,6 @@ CudaExchange::~CudaExchange() {
 }
 
 void CudaExchange::plan_memory(const HeapMap& map) {
-  if (plan_.shape.max_tokens > static_cast<int>(RoundTag::kLargestValue))
-    refuse(ErrorKind::unsupported, rank_, "{}: on GPUs a rank has at most {} tokens. Make max_tokens smaller",
-           to_string(shape_), RoundTag::kLargestValue);
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
   const auto experts = static_cast<std::size_t>(plan_.local_experts());
   std::size_t bytes = 0;

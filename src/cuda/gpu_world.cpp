@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "cuda/shape_limits.h"
 #include "cuda/staged_exchange.h"
 #include "shared/contract.h"
 
@@ -61,6 +62,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
+  require_countable_tokens(shape, rank());
   if (options.gpu_kernels != nullptr && staged_)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: hooks that are compiled into kernels need a world whose calls take device memory "
