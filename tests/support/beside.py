@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests of one class beside each other, one for each core: most of their time they wait for deadlines.
 
-usage: beside.py <module>.<Class>
+usage: beside.py <module>.<Class>     (in the folder of the module)
 Each runs in a Python of its own, so signals and the names of its network are its own, too.
 """
 import concurrent.futures
@@ -19,6 +19,7 @@ def run(test):
 
 
 def main():
+    sys.path[0] = os.getcwd()
     tests = [test.id() for test in unittest.defaultTestLoader.loadTestsFromName(sys.argv[1])]
     failed = skipped = 0
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as cores:
