@@ -34,8 +34,8 @@ Fields fields_of(const ProcessResult& result) {
   fields.push_back({{"network", "network bytes"}, bytes_cell(static_cast<std::uint64_t>(measured.network.formula))});
   const bool counted = is_counted(result);
   const auto left = static_cast<std::uint64_t>(counted ? measured.network.counted : 0);
-  for (Field field : {Field{{"counted", "left the host"}, bytes_cell(left)},
-                      Field{{"share", "x formula"}, number_cell(ratio_of_bytes(result), 3)}})
+  for (const Field& field : {Field{{"counted", "left the host"}, bytes_cell(left)},
+                             Field{{"share", "x formula"}, number_cell(ratio_of_bytes(result), 3)}})
     fields.push_back(counted ? field : without_value(field));
   return fields;
 }

@@ -50,7 +50,8 @@ Fields fields_of(const BenchResult& result, bool with_baseline) {
   fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds()));
   if (!with_baseline) return fields;
   const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
-  for (Field field : {micros_field("mpi", "MPI us", baseline), ratio_field("mpi_ratio", "x MPI", median / baseline)})
+  for (const Field& field :
+       {micros_field("mpi", "MPI us", baseline), ratio_field("mpi_ratio", "x MPI", median / baseline)})
     fields.push_back(result.baseline ? field : without_value(field));
   return fields;
 }

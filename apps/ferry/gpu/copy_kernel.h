@@ -17,7 +17,10 @@ inline constexpr CopyMethod kCopyMethods[] = {{"cudaMemcpyAsync", 0},
                                               {"kernel, 4 blocks per multiprocessor", 4},
                                               {"kernel, 8 blocks per multiprocessor", 8},
                                               {"kernel, 16 blocks per multiprocessor", 16},
-                                              {"kernel, 32 blocks per multiprocessor", 32}};
+                                              {"kernel, 32 blocks per multiprocessor", 32},
+                                              {"kernel, 64 blocks per multiprocessor", 64},
+                                              {"kernel, 128 blocks per multiprocessor", 128},
+                                              {"kernel, 512 blocks per multiprocessor", 512}};
 
 // Sizes and addresses are multiples of 16.
 cudaError_t launch_copy(const CopyMethod& method, void* to, const void* from, std::size_t bytes, int multiprocessors,
