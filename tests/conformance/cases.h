@@ -18,6 +18,7 @@ void add_refusal_cases(Cases& cases);    // bad input
 void add_agreement_cases(Cases& cases);  // options that differ between ranks
 void add_fault_cases(Cases& cases);      // missing ranks, deadlines, masks
 void add_stress_cases(Cases& cases);     // many rounds with pauses
+void add_large_cases(Cases& cases);      // over a thousand tokens on a rank
 void add_report_cases(Cases& cases);     // memory, statistics, rows that fit exactly
 void add_process_cases(Cases& cases);    // one call for all exchanges of a process
 

@@ -34,6 +34,7 @@ const std::vector<Case>& all_cases() {
     add_agreement_cases(list);
     add_fault_cases(list);
     add_stress_cases(list);
+    add_large_cases(list);
     add_report_cases(list);
     add_process_cases(list);
     return list;

@@ -1,0 +1,76 @@
+// Rounds of over a thousand tokens on a rank: every worker has many of them, and an expert rows of many. Every layout
+// of scales, with groups of many rows, of few and of none.
+#include "conformance/cases.h"
+#include "conformance/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+constexpr int kTokens = 1100;
+
+// 2 ranks: the fewest GPUs that send each other anything.
+PlanSettings settings_for(const char* format, const char* routing, int hidden) {
+  PlanSettings settings;
+  settings.shape = {2, 24, 3, kTokens, hidden};
+  settings.options = options_for(format);
+  settings.options.tiled_scales = format == std::string("mxfp8");
+  settings.routing = routing;
+  settings.seed = 31;
+  return settings;
+}
+
+// Rows of a few scales, of which tiles fill up the last word, and of many.
+void layouts(const Backend& backend, const char* format) {
+  for (const char* routing : {"uniform", "zipf", "one_expert", "some_none", "empty_ranks"}) {
+    PlanSettings settings = settings_for(format, routing, routing == std::string("zipf") ? 608 : 160);
+    settings.options.expert_alignment = routing == std::string("some_none") ? 128 : 1;
+    settings.options.fused_shared_expert = routing == std::string("uniform") || routing == std::string("some_none");
+    settings.spare_rows = routing == std::string("uniform") ? 0 : 3;
+    run_plan(backend, settings, routing == std::string("zipf") ? Form::one_call : Form::split);
+  }
+}
+
+void many_experts(const Backend& backend) {
+  for (const char* format : {"fp8_block128", "nvfp4"}) {
+    PlanSettings settings = settings_for(format, "uniform", 64);
+    settings.shape.experts = 1500;
+    run_plan(backend, settings, Form::one_call);
+  }
+}
+
+// Large and small rounds of one exchange in turn, some of them given up: nothing is left of one for the next.
+void in_turn(const Backend& backend, const char* format) {
+  std::vector<Plan> plans;
+  for (const char* routing :
+       {"uniform", "ragged", "zipf", "one_token", "uniform", "no_tokens", "one_rank", "uniform"}) {
+    PlanSettings settings = settings_for(format, routing, 96);
+    settings.seed += plans.size();
+    plans.push_back(make_plan(settings));
+  }
+  on_ranks(backend, 2, std::string("large and small rounds, ") + format, [&](World& world) {
+    Exchange exchange(world, plans[0].settings.shape, plans[0].settings.options);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      RankRound round(plans[i], world.rank());
+      run_dispatch(exchange, round, i % 2 == 0 ? Form::one_call : Form::split);
+      round.check_rows();
+      if (i % 3 == 1) continue;  // no combine
+      run_combine(exchange, round, Form::split);
+      round.check_tokens();
+    }
+  });
+}
+
+}  // namespace
+
+void add_large_cases(Cases& cases) {
+  for (const char* format : {"fp8_block128", "fp8_block128_ue8m0", "nvfp4", "mxfp8"}) {
+    const std::string name = std::string("large/") + format;
+    cases.push_back({name, "over a thousand tokens on a rank, alignments 1 and 128, a shared expert", false,
+                     [format](const Backend& backend) { layouts(backend, format); }});
+    cases.push_back({name + "_in_turn", "large and small rounds on one exchange, some given up", false,
+                     [format](const Backend& backend) { in_turn(backend, format); }});
+  }
+  cases.push_back({"large/many_experts", "over a thousand tokens on a rank, few for an expert", false, many_experts});
+}
+
+}  // namespace ferry::conformance
