@@ -203,7 +203,8 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   const DispatchPolicy policy =
       dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call),
                       {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts, dispatch_buffer_teams(plan_),
-                       params.sends, params.receives, plan_.shape.hidden, static_cast<int>(plan_.map.message_bytes())});
+                       params.sends, params.receives, plan_.shape.hidden, static_cast<int>(plan_.map.message_bytes()),
+                       plan_.groups(), plan_.shape.top_k});
   params.roles = policy.roles;
   dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }

@@ -64,8 +64,8 @@ struct Resident {
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, most_blocks); }
 };
 
-// What a call has to do. `arrivals`: about how many messages come, and results go; `parts` of the routing table want a
-// block each; `buffer_teams`: as many teams of a block have a buffer.
+// What a call has to do. `arrivals`: about how many messages come, and results go; `groups` of rows: those of this
+// rank; `parts` of the routing table want a block each; `buffer_teams`: as many teams of a block have a buffer.
 struct Work {
   int ranks = 1;
   int num_tokens = 0;  // of this rank
@@ -76,6 +76,8 @@ struct Work {
   bool receives = true;
   int hidden = 0;
   int message_bytes = 0;
+  int groups = 0;
+  int top_k = 1;
 };
 
 // Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
@@ -121,6 +123,13 @@ constexpr int most_senders(const Work& work) {
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
 
+// Blocks beside those that a few messages keep busy: a group of a few rows has many of padding, whose marks and scales
+// are more bytes than a few tokens, and tokens would wait for them.
+inline constexpr int kMostPaddingBlocks = 64;
+constexpr int padding_blocks(const Work& work) {
+  return std::min({kMostPaddingBlocks, work.groups, work.num_tokens * work.top_k});
+}
+
 constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   DispatchPolicy policy;
@@ -134,7 +143,8 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
     roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, most_teams);
   }
   const int busy = roles.rankers + roles.senders;
-  const int receivers = work.receives ? std::min(most - busy, std::max(work.arrivals, kLeastReceivers)) : 0;
+  const int to_receive = std::max(work.arrivals + padding_blocks(work), kLeastReceivers);
+  const int receivers = work.receives ? std::min(most - busy, to_receive) : 0;
   policy.blocks = busy + receivers;
   roles.rankers_receive = work.receives && receivers < 8 * roles.rankers;
   const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);

@@ -54,6 +54,22 @@ TEST(CudaTuning, FewSendersHaveSmallerTeams) {
   EXPECT_EQ(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.send_team_threads, 64);
 }
 
+TEST(CudaTuning, FewTokensHaveBlocksForThePaddingOfTheirGroups) {
+  const auto blocks_for = [](int tokens, int groups) {
+    Work work = work_of(tokens);
+    work.groups = groups;
+    work.top_k = 8;
+    const DispatchPolicy policy = dispatch_policy(kHopper, work);
+    return policy.blocks - policy.roles.rankers - policy.roles.senders;
+  };
+  EXPECT_EQ(blocks_for(1, 64), kLeastReceivers);
+  EXPECT_EQ(blocks_for(4, 64), 4 * 4 + 32) << "no more than there are rows";
+  EXPECT_EQ(blocks_for(8, 64), 4 * 8 + 64);
+  EXPECT_EQ(blocks_for(8, 2), 4 * 8 + 2) << "or groups";
+  EXPECT_EQ(blocks_for(8, 1000), 4 * 8 + kMostPaddingBlocks);
+  EXPECT_EQ(blocks_for(4096, 64), 264 - 1 - kMostSendersOfMany);
+}
+
 // Every role has a block, and no more blocks wait than the device holds: any number of tokens, any limit.
 TEST(CudaTuning, EveryRoleOfADispatchFitsBesideTheOthers) {
   for (int most = 3; most <= 264; ++most) {
