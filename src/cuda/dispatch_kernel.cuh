@@ -128,14 +128,15 @@ __device__ void look_ahead_to_first(const Plan& plan, const F& fabric, Epoch epo
   if (lane == 2) ptx::prefetch_to_l2(fabric.local(plan.map.message(epoch, at.source, at.token)));
 }
 
-// Those of the receiving blocks that have no token, or all of them where most have one; from the last on, which has the
-// fewest. An index past the count: not among them.
+// Those of the receiving blocks that have no token, or all of them where these are fewer than a quarter; from the last
+// on, which has the fewest. An index past the count: not among them.
 __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts& starts, int team_threads,
                                        const Block& receivers) {
   const int own = p.in.shared_end - p.in.shared_begin;
   const int places = max(own, p.plan.shape.ranks * static_cast<int>(starts.tokens[p.plan.shape.ranks]));
   const int busy = places * max(1, team_threads / static_cast<int>(blockDim.x));
-  return {receivers.count - 1 - receivers.index, 2 * busy > receivers.count ? receivers.count : receivers.count - busy};
+  return {receivers.count - 1 - receivers.index,
+          4 * busy > 3 * receivers.count ? receivers.count : receivers.count - busy};
 }
 
 // What follows from the counts alone: before the first token, while messages are on their way.
