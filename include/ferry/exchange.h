@@ -62,7 +62,7 @@ struct DispatchInput {
 // Where dispatch puts the rows; the caller owns all of it. Order of rows: local expert, source rank, token, k.
 struct DispatchOutput {
   Tensor payload{};      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
-  Tensor scales{};       // in the format's layout (RowLayout::scales_shape); not given for bf16
+  Tensor scales{};       // in the format's layout (RowLayout::scales_shape), on GPUs tiles 16-byte aligned; bf16: none
   Tensor row_offsets{};  // u32 [groups + 1]: padded starts and the padded end
   Tensor expert_ids{};   // i32 [groups]: 0 .. groups-1
   Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows

@@ -80,6 +80,10 @@ void CudaExchange::require_outputs(const DispatchOutput& out) const {
   require_on_device("expert_ids", out.expert_ids.data);
   require_on_device("src_info", out.src_info.data);
   require_on_device("scales_offsets", out.scales_offsets.data);
+  const auto scales = reinterpret_cast<std::uintptr_t>(out.scales.data);
+  if (layout_.scale_layout == ScaleLayout::tiled && scales % 16 != 0)
+    refuse(ErrorKind::invalid_argument, rank_,
+           "scales starts at {:#x}; on a GPU the address of tiled scales must be a multiple of 16", scales);
 }
 
 DispatchArgs CudaExchange::check_input(const DispatchInput& in) {

@@ -87,8 +87,8 @@ __device__ inline void store_scales_of_rows(const LooseTeam& g, const ScalePlace
   }
 }
 
-// Tiles of 1-byte scales: four columns of a row lie side by side, and neighbouring threads have neighbouring words of a
-// tile, where the rows go 0, 32, 64, 96, 1, 33 and so on.
+// Tiles of 1-byte scales: four columns of a row lie side by side, and so do the rows r, r + 32, r + 64 and r + 96. A
+// few tokens leave most of a tile empty, so a thread takes 16 bytes.
 __device__ inline void zero_scale_tail(const TeamGroup& g, const ScalePlace& place, std::int64_t first_row,
                                        std::int64_t end_row, std::uint32_t scales_offset) {
   if (place.layout != ScaleLayout::tiled) return;
@@ -96,15 +96,19 @@ __device__ inline void zero_scale_tail(const TeamGroup& g, const ScalePlace& pla
   const std::int64_t block = first_row + (end_row - first_row) / kScaleTileRows * kScaleTileRows;
   const auto filled = static_cast<int>(end_row - block);
   if (filled == 0) return;
-  const int words = tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns * kScaleTileRows;
+  constexpr int kQuarter = kScaleTileRows / 4;
+  const int vectors = tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns * kQuarter;
 #pragma unroll 4
-  for (int i = g.thread(); i < words; i += g.size()) {
-    const int word = i % kScaleTileRows;
-    const int row = word % 4 * 32 + word / 4;
-    if (row < filled) continue;
+  for (int i = g.thread(); i < vectors; i += g.size()) {
+    const int row = i % kQuarter;
     const ScaleRow at{block + row, first_row, scales_offset};
-    const std::int64_t index = scale_index(place, at, i / kScaleTileRows * kScaleTileColumns);
-    *reinterpret_cast<std::uint32_t*>(place.base + index) = 0;
+    std::byte* to = place.base + scale_index(place, at, i / kQuarter * kScaleTileColumns);
+    if (row >= filled) {
+      *reinterpret_cast<uint4*>(to) = uint4{};
+      continue;
+    }
+    for (int quarter = 1; quarter < 4; ++quarter)
+      if (row + quarter * kQuarter >= filled) reinterpret_cast<std::uint32_t*>(to)[quarter] = 0;
   }
 }
 

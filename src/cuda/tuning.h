@@ -90,9 +90,10 @@ constexpr int team_threads_for(int blocks, int tokens, int most_teams = kMostTea
 
 // The same for teams that need no barrier, and so may be several blocks where there are more of these than tokens.
 inline constexpr int kMostTeamBlocks = 2;  // 8 columns for each thread are 8192
-constexpr int loose_team_threads_for(int blocks, int tokens) {
+// `others`: so many of the blocks have other work.
+constexpr int loose_team_threads_for(int blocks, int tokens, int others = 0) {
   int span = 1;
-  while (2 * span <= kMostTeamBlocks && 2 * span * tokens <= blocks) span *= 2;
+  while (2 * span <= kMostTeamBlocks && 2 * span * tokens <= blocks - others) span *= 2;
   return span > 1 ? span * kThreads : team_threads_for(blocks, tokens);
 }
 
@@ -149,7 +150,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   roles.rankers_receive = work.receives && receivers < 8 * roles.rankers;
   const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);
   const int places = work.ranks * std::max(work.num_tokens, 1);
-  roles.receive_team_threads = loose_team_threads_for(std::max(1, all_receivers), places);
+  roles.receive_team_threads = loose_team_threads_for(std::max(1, all_receivers), places, padding_blocks(work) / 2);
   roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
   return policy;
 }

@@ -169,7 +169,14 @@ TEST_F(GpuBadInput, RefusesMisalignedMemory) {
   expect_works();
 }
 
-// Scales of one byte need no alignment.
+TEST_F(GpuBadInput, RefusesTiledScalesBetweenVectors) {
+  make("nvfp4");
+  EXPECT_THAT(refused_dispatch([](DeviceRound& r) { move(r.out.scales.data, 8); }),
+              AllOf(HasSubstr("scales"), HasSubstr("16")));
+  expect_works();
+}
+
+// Scales of one byte in rows need no alignment.
 TEST_F(GpuBadInput, TakesScalesAtAnyAddress) {
   DeviceRound round(plan, 0);
   move(round.out.scales.data, 1);

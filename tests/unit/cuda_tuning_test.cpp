@@ -68,6 +68,8 @@ TEST(CudaTuning, FewTokensHaveBlocksForThePaddingOfTheirGroups) {
   EXPECT_EQ(blocks_for(8, 2), 4 * 8 + 2) << "or groups";
   EXPECT_EQ(blocks_for(8, 1000), 4 * 8 + kMostPaddingBlocks);
   EXPECT_EQ(blocks_for(4096, 64), 264 - 1 - kMostSendersOfMany);
+  EXPECT_EQ(loose_team_threads_for(128, 64), 1024);
+  EXPECT_EQ(loose_team_threads_for(128, 64, 32), 512) << "teams of several blocks leave some to others";
 }
 
 // Every role has a block, and no more blocks wait than the device holds: any number of tokens, any limit.
