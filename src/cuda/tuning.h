@@ -124,8 +124,8 @@ constexpr int most_senders(const Work& work) {
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
 
-// Blocks beside those that a few messages keep busy: a group of a few rows has many of padding, whose marks and scales
-// are more bytes than a few tokens, and tokens would wait for them.
+// Blocks beside those that a few messages keep busy: a block marks the padding of one group after another, and in tiles
+// zeroes its scales, which takes longer than a few tokens.
 inline constexpr int kMostPaddingBlocks = 64;
 constexpr int padding_blocks(const Work& work) {
   return std::min({kMostPaddingBlocks, work.groups, work.num_tokens * work.top_k});
