@@ -106,9 +106,9 @@ void ShmemProcess::end(std::chrono::milliseconds deadline) {
   stop_moving();
   ended_ = true;
   if (returns_within(deadline, [] { shmem::end(); })) return;
-  throw Error(ErrorKind::system,
-              fmt::format("rank {}: OpenSHMEM did not end within {} ms; end this process with std::_Exit", rank(),
-                          deadline.count()));
+  throw Error(ErrorKind::system, fmt::format("rank {}: OpenSHMEM did not end within {} ms: a process of the job is "
+                                             "missing. Leave by std::_Exit, as its clean-up waits for all",
+                                             rank(), deadline.count()));
 }
 
 }  // namespace ferry::cpu

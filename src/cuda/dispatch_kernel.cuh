@@ -136,7 +136,7 @@ __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts&
   const int places = max(own, p.plan.shape.ranks * static_cast<int>(starts.tokens[p.plan.shape.ranks]));
   const int busy = places * max(1, team_threads / static_cast<int>(blockDim.x));
   return {receivers.count - 1 - receivers.index,
-          4 * busy > 3 * receivers.count ? receivers.count : receivers.count - busy};
+          busy > receivers.count - receivers.count / 4 ? receivers.count : receivers.count - busy};
 }
 
 // What follows from the counts alone: before the first token, while messages are on their way.

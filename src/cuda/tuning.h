@@ -150,6 +150,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   roles.rankers_receive = work.receives && receivers < 8 * roles.rankers;
   const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);
   const int places = work.ranks * std::max(work.num_tokens, 1);
+  // Half of them, as tokens come before padding.
   roles.receive_team_threads = loose_team_threads_for(std::max(1, all_receivers), places, padding_blocks(work) / 2);
   roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, work.ranks, places);
   return policy;

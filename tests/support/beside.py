@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the tests of one class beside each other, one for each core: most of their time they wait for deadlines.
+"""Runs the tests of one class beside each other: so many at once, or one for each core.
 
-usage: beside.py <module>.<Class>     (in the folder of the module)
+usage: beside.py <module>.<Class> [AT_ONCE]     (in the folder of the module)
 Each runs in a Python of its own, so signals and the names of its network are its own, too.
 """
 import concurrent.futures
@@ -22,7 +22,8 @@ def main():
     sys.path[0] = os.getcwd()
     tests = [test.id() for test in unittest.defaultTestLoader.loadTestsFromName(sys.argv[1])]
     failed = skipped = 0
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as cores:
+    at_once = int(sys.argv[2]) if len(sys.argv) > 2 else len(os.sched_getaffinity(0))
+    with concurrent.futures.ThreadPoolExecutor(at_once) as cores:
         for done in cores.map(run, tests):
             failed += done.returncode != 0
             skipped += done.returncode == 0 and SKIPPED in done.stdout

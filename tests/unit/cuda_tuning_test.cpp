@@ -11,7 +11,15 @@ namespace {
 constexpr Resident kHopper{132, 2, 264};
 
 Work work_of(int tokens, bool sends = true, bool receives = true, int parts = 1) {
-  return {4, tokens, 4 * tokens, parts, 8, sends, receives};
+  return {.ranks = 4,
+          .num_tokens = tokens,
+          .arrivals = 4 * tokens,
+          .parts = parts,
+          .buffer_teams = 8,
+          .sends = sends,
+          .receives = receives,
+          .groups = 64,
+          .top_k = 8};
 }
 
 TEST(CudaTuning, FewTokensGetLargeTeams) {

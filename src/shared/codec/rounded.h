@@ -24,9 +24,6 @@ FERRY_HD constexpr std::uint32_t smaller(std::uint32_t a, std::uint32_t b) { ret
 // A mask in place of a choice: a choice between float32 results becomes a branch, which keeps loops from vectorising.
 FERRY_HD constexpr std::uint32_t all_ones_if(bool condition) { return 0u - static_cast<std::uint32_t>(condition); }
 
-// A GPU's operations take magnitudes at no cost, where they see that one is meant.
-FERRY_HD inline float magnitude_of(float value) { return __builtin_fabsf(value); }
-
 FERRY_HD inline float add_rounded(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fadd_rn(a, b);
