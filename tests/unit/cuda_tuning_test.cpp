@@ -66,7 +66,6 @@ TEST(CudaTuning, FewTokensHaveBlocksForThePaddingOfTheirGroups) {
   const auto blocks_for = [](int tokens, int groups) {
     Work work = work_of(tokens);
     work.groups = groups;
-    work.top_k = 8;
     const DispatchPolicy policy = dispatch_policy(kHopper, work);
     return policy.blocks - policy.roles.rankers - policy.roles.senders;
   };
