@@ -71,7 +71,7 @@ def plot_tokens(measured):
 
         with_baseline = [record for _, record in chosen if "baseline" in record]
         draw(lambda r: r["time_us"]["median"], "Ferry", color="#1f5fa8", marker="o", markersize=3.5)
-        draw(lambda r: r.get("floor_us"), "floor", color="#777777", linestyle=":")
+        draw(lambda r: r["floor_us"], "floor", color="#777777", linestyle=":")
         draw(lambda r: r.get("bound_us"), "bound", color="#777777", linestyle="--")
         if with_baseline:
             draw(lambda r: r["baseline"]["time_us"]["median"] if "baseline" in r else None,
@@ -86,11 +86,11 @@ def plot_tokens(measured):
 
 
 def ratio_of(record):
-    return record.get("ratio_to_bound", record.get("ratio_to_floor"))
+    return record.get("ratio_to_bound", record["ratio_to_floor"])
 
 
 def plot_models(measured):
-    pairs = newest([r for r in measured if r["operation"] == "pair" and "model" in r["shape"] and ratio_of(r)],
+    pairs = newest([r for r in measured if r["operation"] == "pair" and "model" in r["shape"]],
                    lambda r: (r["shape"]["model"], r["shape"]["tokens"], r["shape"]["ranks"], r["format"],
                               r["policy"]["routing"]))
     # One series for each number of tokens, ranks, format and routing that every model has.
@@ -129,10 +129,9 @@ def plot_formats(measured):
         return None
     figure, axis = plt.subplots(figsize=(6.4, 1.1 + 0.28 * len(formats)))
     axis.barh(list(formats), [record["time_us"]["median"] for record in formats.values()], color="#1f5fa8", height=0.6)
-    if all("floor_us" in record for record in formats.values()):
-        axis.plot([record["floor_us"] for record in formats.values()], list(formats), "|", color="#c2571a",
-                  markersize=14, markeredgewidth=2, label="floor")
-        axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.plot([record["floor_us"] for record in formats.values()], list(formats), "|", color="#c2571a",
+              markersize=14, markeredgewidth=2, label="floor")
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axis.invert_yaxis()
     axis.set_title(f"{kind[0]}, n = {kind[1]}, {kind[2]}, {kind[3]} routing", fontsize=10)
     axis.set_xlabel("microseconds of a pair")

@@ -33,10 +33,10 @@ def record(operation="pair", tokens=128, model=None, format_name="fp8_block128",
     return made
 
 
-def without_floor(made):
-    """A record that says no floor and no bound."""
-    return {name: value for name, value in made.items()
-            if name not in ("floor_us", "ratio_to_floor", "bound_us", "ratio_to_bound")}
+def of_cpus(made):
+    """The record as CPU ranks make it: with a floor, without a bound."""
+    policy = {"combine": "by_rank", "routing": "uniform", "workers": 1}
+    return {name: value for name, value in made.items() if "bound" not in name} | {"backend": "cpu", "policy": policy}
 
 
 def sweep(model=None):
@@ -61,11 +61,10 @@ class TableTest(unittest.TestCase):
         self.assertIn("NCCL us", text)
         self.assertIn("|  |", text)
 
-    def test_records_without_a_floor_have_no_columns_for_it(self):
-        text = table.table([table.exchange_row(without_floor(one)) for one in sweep()])
-        self.assertIn("NCCL us", text)
-        for word in ("floor", "bound"):
-            self.assertNotIn(word, text)
+    def test_records_of_cpus_have_no_columns_of_a_bound(self):
+        text = table.table([table.exchange_row(of_cpus(one)) for one in sweep()])
+        self.assertIn("floor us 20.0, x floor 2.00", text)
+        self.assertNotIn("bound", text)
 
     def test_row_of_processes(self):
         made = record() | {"backend": "shmem", "policy": {"combine": "exact", "routing": "uniform", "nodes": 4},
@@ -121,16 +120,14 @@ class PlotTest(unittest.TestCase):
         self.assertIn(b"kimi-k2", made["x-models.svg"])
         self.assertIn(b"nvfp4", made["x-formats.svg"])
 
-    def test_records_without_a_floor_are_drawn_beside_their_baseline(self):
+    def test_records_of_cpus_are_drawn_beside_their_floor(self):
         models = [one for name in ("deepseek-v3", "kimi-k2", "mixtral-8x7b") for one in sweep(name)]
-        formats = [record(format_name=name) for name in ("bf16", "mxfp8", "nvfp4")]
-        made = self.plots_of(list(map(without_floor, sweep() + models + formats)))
-        self.assertEqual(sorted(made), ["x-formats.svg", "x-tokens.svg"])  # those of models are ratios
-        self.assertIn(b">NCCL<", made["x-tokens.svg"])
+        made = self.plots_of(list(map(of_cpus, sweep() + models)))
+        self.assertEqual(sorted(made), ["x-models.svg", "x-tokens.svg"])
+        self.assertIn(b">floor<", made["x-tokens.svg"])
+        self.assertIn(b"pair: time over its floor", made["x-models.svg"])
         for text in made.values():
-            ElementTree.fromstring(text)
-            for word in (b">floor<", b">bound<"):
-                self.assertNotIn(word, text)
+            self.assertNotIn(b"bound", text)
 
     def test_same_records_same_bytes(self):
         self.assertEqual(self.plots_of(sweep()), self.plots_of(sweep()))
