@@ -1,0 +1,152 @@
+// What holds of the launch policies whatever a device has and a call has to do: random Resident and Work.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "cuda/tuning.h"
+
+namespace ferry::cuda {
+namespace {
+
+constexpr int kTries = 20000;
+
+class RandomCalls {
+ public:
+  // Of three blocks or more: what leaves fewer is refused before.
+  Resident resident() {
+    const int multiprocessors = between(3, 148);
+    const int blocks_of_each = between(1, 3);
+    return {multiprocessors, blocks_of_each, 3 + size(2 * multiprocessors * blocks_of_each)};
+  }
+  Work work() {
+    Work work;
+    work.ranks = between(1, 72);
+    work.num_tokens = size(8192);
+    work.arrivals = between(0, 2) == 0 ? size(8192) : work.num_tokens * between(1, 4);
+    work.parts = between(1, 8);
+    work.buffer_teams = 1 << between(0, 4);
+    const int calls = between(0, 2);
+    work.sends = calls != 1;
+    work.receives = calls != 2;
+    work.hidden = 32 * between(1, 256);
+    work.message_bytes = work.hidden * between(1, 4) / 2;
+    work.groups = size(512);
+    work.top_k = between(1, 32);
+    return work;
+  }
+
+ private:
+  int between(int least, int most) { return std::uniform_int_distribution(least, most)(random_); }
+  // Small ones as often as large ones.
+  int size(int most) { return between(0, between(0, 1) == 0 ? 40 : most); }
+
+  std::mt19937 random_{7};
+};
+
+testing::Message said(const Resident& resident, const Work& work) {
+  return testing::Message() << resident.blocks() << " blocks of " << resident.multiprocessors << " * "
+                            << resident.blocks_per_multiprocessor << "; ranks " << work.ranks << " tokens "
+                            << work.num_tokens << " arrivals " << work.arrivals << " parts " << work.parts
+                            << " buffers " << work.buffer_teams << " sends " << work.sends << " receives "
+                            << work.receives << " groups " << work.groups << " top_k " << work.top_k;
+}
+
+// Teams of a block at most: as large as they can be without one of them having two tokens.
+void expect_largest_teams(int blocks, int team_threads, int tokens, int most_teams) {
+  ASSERT_TRUE(team_threads > 0 && kThreads % team_threads == 0) << team_threads;
+  const int teams = kThreads / team_threads;
+  EXPECT_TRUE(teams == 1 || teams <= most_teams) << "a team has no buffer";
+  EXPECT_TRUE(teams == 1 || blocks * teams / 2 < tokens) << "larger teams would have had a token each";
+  EXPECT_TRUE(2 * teams > most_teams || blocks * teams >= tokens) << "tokens wait for teams that could be smaller";
+}
+
+void expect_senders(const Resident& resident, const Work& work, const DispatchPolicy& policy) {
+  const DispatchRoles& roles = policy.roles;
+  const int room = resident.blocks() - roles.rankers;
+  EXPECT_TRUE(roles.rankers == work.parts || (roles.rankers == 1 && work.parts + 2 > resident.blocks()));
+  EXPECT_GE(roles.senders, 1);
+  EXPECT_LE(roles.senders, std::max(1, work.num_tokens)) << "a sender has no token";
+  EXPECT_TRUE(work.receives || roles.senders == std::min(room, most_senders(work))) << "blocks are left unused";
+  const int crowd = has_small_messages(work) ? 2 * kMostSendTeams : kMostSendTeams;
+  expect_largest_teams(roles.senders, roles.send_team_threads, work.num_tokens,
+                       std::min(work.buffer_teams, crowd / roles.senders));
+}
+
+// No place of the arrivals is without a team, and none is served by one that no block has.
+void expect_receivers(const Work& work, const DispatchPolicy& policy) {
+  const DispatchRoles& roles = policy.roles;
+  const int receivers = policy.blocks - roles.senders - (roles.rankers_receive ? 0 : roles.rankers);
+  const int teams = receivers * kThreads / roles.receive_team_threads;
+  const int places = work.ranks * std::max(1, work.num_tokens);
+  EXPECT_GE(roles.receive_teams, 1);
+  EXPECT_LE(roles.receive_teams, teams);
+  EXPECT_LT(teams - roles.receive_teams, work.ranks) << "teams are idle";
+  if (places <= teams)
+    EXPECT_EQ(roles.receive_teams, teams) << "each has one: none may have two";
+  else
+    EXPECT_EQ(std::gcd(roles.receive_teams, work.ranks), 1) << "a team serves some ranks only";
+  const int left = receivers - kMostTeamBlocks * places;
+  if (roles.receive_team_threads > kThreads)
+    EXPECT_GE(left, padding_blocks(work) / 2) << "padding has too few blocks without tokens";
+  else
+    EXPECT_LT(left, padding_blocks(work) / 2) << "teams could have been of several blocks";
+}
+
+TEST(CudaPolicy, HoldsForAnyDispatch) {
+  RandomCalls calls;
+  for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
+    const Resident resident = calls.resident();
+    const Work work = calls.work();
+    const DispatchPolicy policy = dispatch_policy(resident, work);
+    SCOPED_TRACE(said(resident, work) << ": " << policy);
+    EXPECT_LE(policy.blocks,
+              std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
+    const int idle = policy.blocks - policy.roles.rankers - policy.roles.senders;
+    EXPECT_EQ(idle > 0, work.receives) << "each role that has work has a block of its own";
+    EXPECT_TRUE(work.receives || !policy.roles.rankers_receive);
+    if (work.sends)
+      expect_senders(resident, work, policy);
+    else
+      EXPECT_EQ(policy.roles.rankers + policy.roles.senders, 0);
+    if (work.receives) expect_receivers(work, policy);
+  }
+}
+
+TEST(CudaPolicy, HoldsForAnyCombine) {
+  RandomCalls calls;
+  for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
+    const Resident resident = calls.resident();
+    const Work work = calls.work();
+    const CombinePolicy policy = combine_policy(resident, work);
+    SCOPED_TRACE(said(resident, work) << ": " << policy);
+    const CombineRoles& roles = policy.roles;
+    const int results = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
+    const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;
+    EXPECT_LE(policy.blocks,
+              std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
+    EXPECT_EQ(roles.direct, results + tokens <= resident.blocks()) << "a block for each result and each token";
+    if (roles.direct) {
+      EXPECT_EQ(roles.senders, results);
+      EXPECT_EQ(roles.first_receiver, roles.senders) << "a block does both";
+      EXPECT_GE(policy.blocks - roles.senders, tokens);
+      EXPECT_LE(policy.blocks - roles.senders, kMostTeamBlocks * tokens) << "a block has nothing to do";
+    } else {
+      EXPECT_EQ(roles.senders, work.sends ? policy.blocks : 0);
+      EXPECT_EQ(roles.first_receiver, 0);
+      EXPECT_LE(policy.blocks, std::max(results, tokens)) << "a block has nothing to do";
+      EXPECT_GE(policy.blocks, std::min(resident.blocks(), std::max(results, tokens))) << "blocks are left unused";
+    }
+    if (work.sends) expect_largest_teams(roles.senders, roles.send_team_threads, results, work.buffer_teams);
+    const int receivers = policy.blocks - roles.first_receiver;
+    EXPECT_GE(roles.receive_team_threads, kLeastSumThreads);
+    if (roles.receive_team_threads > kThreads)
+      EXPECT_GE(receivers, kMostTeamBlocks * tokens);
+    else if (roles.receive_team_threads > kLeastSumThreads)
+      expect_largest_teams(receivers, roles.receive_team_threads, tokens, kMostTeams);
+  }
+}
+
+}  // namespace
+}  // namespace ferry::cuda
