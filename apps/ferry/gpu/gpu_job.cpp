@@ -1,42 +1,12 @@
 // A job of processes with a GPU each: their worlds, and the bytes that the first one sends for all.
 #include <fmt/core.h>
 
-#include "ferry/byte_links.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/gpu.h"
-#include "shared/exchange_backend.h"
+#include "ferry/linked_world.h"
 
 namespace ferry::app {
 namespace {
-
-// A world of the library, and the job's own connections for what no exchange carries.
-class GpuProcessWorld final : public ProcessWorld {
- public:
-  GpuProcessWorld(std::unique_ptr<World> world, std::shared_ptr<ByteLinks> links)
-      : world_(std::move(world)), links_(std::move(links)) {}
-
-  const char* backend() const override { return world_->backend(); }
-  int rank() const override { return world_->rank(); }
-  int size() const override { return world_->size(); }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
-                  std::chrono::milliseconds deadline) override {
-    world_->all_gather(mine, all, mask, deadline);
-  }
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
-    return world_->make_exchange(shape, options);
-  }
-  bool reaches_directly(int) const override { return true; }
-  void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) override {
-    links_->send(data, to, deadline);
-  }
-  void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) override {
-    links_->receive(data, from, deadline);
-  }
-
- private:
-  std::unique_ptr<World> world_;
-  std::shared_ptr<ByteLinks> links_;
-};
 
 class GpuJob final : public Job {
  public:
@@ -57,7 +27,7 @@ class GpuJob final : public Job {
     options.device = gpu_of_this_process();
     options.staged = staged_;
     if (place_.rank >= ranks) return nullptr;
-    return std::make_unique<GpuProcessWorld>(make_cuda_process_world(options), links_);
+    return std::make_unique<LinkedWorld<World>>(make_cuda_process_world(options), links_);
   }
 
   void finish(std::chrono::milliseconds deadline) override { world_->barrier({}, deadline); }
