@@ -232,6 +232,27 @@ void lose_two_ranks(const Backend& backend) {
   });
 }
 
+// A second rank leaves an exchange that goes without the first: it is named, and the others go on without both.
+void lose_one_more(const Backend& backend) {
+  require_lost_ranks(backend);
+  const Plan without_one = make_plan(survivors_settings("bf16", Reduction::by_rank));
+  PlanSettings settings = survivors_settings("bf16", Reduction::by_rank);
+  settings.options.mask[0] = true;
+  const Plan without_both = make_plan(settings);
+  on_ranks(backend, kShape.ranks, "a second rank that leaves", [&](World& world) {
+    const int rank = world.rank();
+    if (rank == kLost) return;
+    Exchange exchange(world, kShape, without_one.settings.options);
+    run_round(exchange, without_one, Form::split);
+    if (rank == 0) return;
+    RankRound round(without_one, rank);
+    expect_missing(rank, "dispatch", 0, [&] { exchange.dispatch(round.in, round.out, {kShort}); });
+    expect_refused_from_now_on(exchange, without_one, 0);
+    Exchange survivors(world, kShape, settings.options);
+    for (int i = 0; i < 3; ++i) run_round(survivors, without_both, Form::one_call);
+  });
+}
+
 // A rank that is only slow is waited for.
 void wait_for_a_slow_rank(const Backend& backend) {
   PlanSettings settings = settings_for("bf16", Reduction::by_rank, kSuiteDeadline);
@@ -278,6 +299,7 @@ void add_fault_cases(Cases& cases) {
   cases.push_back(
       {"faults/late_rank", "a rank that comes too late is told that it was given up", true, tell_the_late_rank});
   cases.push_back({"faults/two_lost", "two ranks leave at once", true, lose_two_ranks});
+  cases.push_back({"faults/lost_one_more", "a rank leaves when another one is masked", true, lose_one_more});
   cases.push_back({"faults/slow_rank", "a rank that is only slow is waited for", true, wait_for_a_slow_rank});
 }
 

@@ -146,6 +146,24 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
   }
 }
 
+// A fused shared expert has the tokens of its share, at their own rank, and no others.
+TEST(FindDestinations, AreTheRanksOfTheIdsAndTheOwnOneForTheSharedExpert) {
+  Rank rank({3, 6, 2, 4, 32}, 1);
+  rank.plan.shared_groups = 1;
+  const std::vector<std::int64_t> ids = {0, 4, 1, -1, 2, 3, -1, 5};
+  DispatchArgs args;
+  args.num_tokens = 4;
+  args.ids = {ids.data(), true};
+  args.shared_begin = 1;
+  args.shared_end = 3;
+  const std::vector<std::vector<int>> expected = {{0, 2}, {1, 0}, {1}, {2}};
+  for (int token = 0; token < args.num_tokens; ++token) {
+    NamedRanks to;
+    find_destinations(SerialGroup{}, rank.plan, args, token, to);
+    EXPECT_EQ(std::vector<int>(to.rank, to.rank + to.count), expected[static_cast<std::size_t>(token)]);
+  }
+}
+
 // I4: rows of all sources fill every group without a gap, whatever order messages come in.
 TEST(FindRowStarts, GivesEveryRowOnce) {
   const Shape shape{3, 7, 3, 9, 32};

@@ -35,6 +35,8 @@ TEST(Sizes, RefusesOptionsThatDoNotFit) {
   expect_refused("workers", [](ExchangeOptions& o) { o.workers = 0; });
   expect_refused("workers", [](ExchangeOptions& o) { o.workers = 100'000; });
   expect_refused("deadline", [](ExchangeOptions& o) { o.deadline = std::chrono::milliseconds(0); });
+  expect_refused("deadline", [](ExchangeOptions& o) { o.deadline = kMaxDeadline + std::chrono::milliseconds(1); });
+  EXPECT_NO_THROW(require_valid(kShape, {.deadline = kMaxDeadline}));
   expect_refused("mask", [](ExchangeOptions& o) { o.mask.resize(5); });
   expect_refused("rows", [](ExchangeOptions&) {}, {127, 127, 1, (1 << 25) - 1, 64});
 }

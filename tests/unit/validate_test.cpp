@@ -106,6 +106,7 @@ TEST(Validate, RefusesBadTokensAndIds) {
   bad_dispatch("topk_ids[1, 0]", "6", [](Call& c) { c.ids[2] = 6; });
   bad_dispatch("topk_ids[2, 1]", "-2", [](Call& c) { c.ids[5] = -2; });
   bad_dispatch("topk_ids[1, 1]", "distinct", [](Call& c) { c.ids[3] = 2; });
+  bad_dispatch("topk_ids[0, 1]", "distinct", [](Call& c) { c.ids[0] = c.ids[1] = 0; });
 }
 
 TEST(Validate, RefusesBadWeightsAndScales) {

@@ -57,7 +57,13 @@ struct WaitingRank {
   explicit WaitingRank(int rank) : abort_words(3), masked(3), waits(rank, 3, abort_words.data(), masked.data()) {
     waits.set_deadline(std::chrono::milliseconds(20));
   }
-  bool wait_for(int peer) { return waits.wait(word, 9, WaitSite{Operation::combine, Phase::result, peer, 1}); }
+  static WaitSite site(int peer) { return {Operation::combine, Phase::result, peer, 1}; }
+  bool wait_for(int peer) { return waits.wait(word, 9, site(peer)); }
+  // The signal comes after one look at the abort words.
+  bool look_and_wait_for(int peer) {
+    ScriptedPacer pacer{{Pace::look_for_abort}, &word, 9};
+    return waits.wait(word, 9, site(peer), pacer);
+  }
   SignalWord word;
   std::vector<SignalWord> abort_words;
   std::vector<std::uint8_t> masked;
@@ -104,8 +110,22 @@ TEST(HostWaits, RanksThatWaitForEachOtherBelieveTheFirst) {
 TEST(HostWaits, ARankThatWasOnlyToldEndsNoWait) {
   WaitingRank rank(0);
   store_release(rank.abort_words[1], was_told_waiting_for(2));
-  store_release(rank.word, Epoch{9});
-  EXPECT_TRUE(rank.wait_for(1));
+  EXPECT_TRUE(rank.look_and_wait_for(1));
+}
+
+TEST(HostWaits, ARankThatGaveUpEndsEveryWait) {
+  WaitingRank rank(0);
+  store_release(rank.abort_words[1], gave_up_on(2));
+  EXPECT_FALSE(rank.look_and_wait_for(1));
+}
+
+// Workers of a rank fail one after another.
+TEST(HostWaits, TheFirstFailureIsTheOneThatIsTold) {
+  WaitingRank rank(0);
+  EXPECT_FALSE(rank.wait_for(1));
+  EXPECT_FALSE(rank.wait_for(2));
+  EXPECT_EQ(rank.waits.failure().missing_rank, 1);
+  EXPECT_EQ(rank.waits.abort_value(), gave_up_on(1));
 }
 
 // I11
@@ -113,6 +133,8 @@ TEST(HostWaits, WordsOfMaskedRanksCountForNothing) {
   WaitingRank rank(0);
   rank.masked[1] = 1;
   store_release(rank.abort_words[1], gave_up_on(2));
+  EXPECT_TRUE(rank.look_and_wait_for(2));
+  store_release(rank.word, Epoch{0});
   EXPECT_FALSE(rank.wait_for(2));
   EXPECT_EQ(rank.waits.failure().reported_by, 0) << "its own deadline ended the wait";
 }
