@@ -49,6 +49,26 @@ TEST(Masks, TakeEffectAtTheNextDispatch) {
   }
 }
 
+// I8, I11: rank 2 leaves after its dispatch, so its results never come. The others give that round up with results on
+// their way: of these they wait for those of ranks that the next round has.
+TEST(Masks, TakeRanksOutOfARoundThatIsGivenUp) {
+  for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped_late}) {
+    const Plan all = make_plan(settings_of(Reduction::by_rank, 44));
+    PlanSettings masked = settings_of(Reduction::by_rank, 45);
+    masked.options.mask = without(2);
+    const Plan survivors = make_plan(masked);
+    run_fake_ranks(kind, kShape.ranks, 46, [&](FakeWorld& world) {
+      Exchange exchange(world, kShape, all.settings.options);
+      RankRound round(all, world.rank());
+      exchange.dispatch(round.in, round.out);
+      if (world.rank() == 2) return;
+      exchange.combine_async(round.combine_in);
+      exchange.add_to_mask(without(2));
+      for (int i = 0; i < 3; ++i) conformance::run_round(exchange, survivors, conformance::Form::one_call);
+    });
+  }
+}
+
 // The plan as it is when ranks 0 and 2 have lost each other: what one sends to the other is dropped at its home.
 Plan without_entries_between_0_and_2(const Plan& given) {
   Plan plan = given;
