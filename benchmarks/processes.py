@@ -88,7 +88,8 @@ def over_tcp(bench):
     rows = []
     for ranks, nodes, options in ((2, 1, ["--tokens", "512"]), (4, 1, ["--tokens", "32,128,512"]),
                                   (4, 4, ["--tokens", "512", "--format", "bf16,mxfp8"]),
-                                  (4, 2, ["--tokens", "512", "--combine", "exact"])):
+                                  (4, 2, ["--tokens", "128,512", "--combine", "exact"]),
+                                  (4, 4, ["--tokens", "512", "--combine", "exact"])):
         for record in bench.processes(ranks, TCP, "--nodes", nodes, *options):
             wire, put = record["network_bytes"], record["plain_put"]["time_us"]
             rows.append([str(ranks), record["format"], record["policy"]["combine"], str(nodes), str(record["shape"]["tokens"]),

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "cpu/worker_pool.h"
 #include "protocol/combine.h"
 #include "protocol/dispatch.h"
+#include "protocol/packed_results.h"
 #include "protocol/plan.h"
 #include "protocol/round_state.h"
 #include "protocol/validate.h"
@@ -44,8 +46,10 @@ class HostExchange final : public ExchangeBackend {
         stats_(protocol_shape(shape, options, rank).ranks, layout_.groups - (options.fused_shared_expert ? 1 : 0),
                row_bytes(layout_, options)) {
     plan_ = make_plan(shape, options, map, rank);
-    // Partial sums of neighbouring tokens then lie together wherever both tokens name this rank (I9), for one put.
-    plan_.slot_per_rank = is_staged() && !plan_.exact && plan_.shape.ranks <= plan_.shape.top_k;
+    if (is_staged()) {
+      packed_slots_ = packed_.emplace(plan_).slots();
+      plan_.packed = &packed_slots_;
+    }
     masked_.resize(static_cast<std::size_t>(plan_.shape.ranks));
     plan_.masked = masked_.data();
     next_mask_ = options.mask;
@@ -276,6 +280,7 @@ class HostExchange final : public ExchangeBackend {
     const Epoch epoch = round_.dispatched;
     require_no_one_missing(await_routing(plan_, *fabric_, group_, epoch));
     find_row_starts(plan_, *fabric_, epoch, shared_.end - shared_.begin, starts_);
+    if (packed_) packed_->number_slots(plan_, *fabric_, epoch);
     write_row_metadata(plan_, group_, Block{0, 1}, starts_, out);
     const HostGroup group = group_for(starts_.group[layout_.groups] * out.row_bytes);
     on_workers([&](Block block) {
@@ -362,6 +367,8 @@ class HostExchange final : public ExchangeBackend {
   RowLayout layout_;
   HostGroup group_;
   Plan plan_;
+  std::optional<PackedResults> packed_;
+  PackedSlots packed_slots_{};
   std::vector<std::uint8_t> masked_;
   RankMask next_mask_;
   std::vector<std::uint32_t> start_rows_;

@@ -4,8 +4,8 @@
 //   drain_results  (all blocks)  in place of receive_results, where a dispatch gives up a round after send_results
 //
 // by_rank: the partial sum of expert rank d for token t lands in slot [t][j] of the source, j = how many smaller ranks
-// t names, or d itself where every rank has a slot. exact: row (t, k) lands in slot [t][k]. These slots need no second
-// copy (I8).
+// t names. exact: row (t, k) lands in slot [t][k]. Where some ranks are reached by puts only, either lands where
+// packed_results.h says. These slots need no second copy (I8).
 #pragma once
 
 #include <cstddef>
@@ -59,13 +59,26 @@ struct ResultCounts {
   std::uint64_t* bytes = nullptr;  // [ranks]
 };
 
-// I15: where a result for slot `offset` of `peer` is made: at the peer itself where it can be stored to, else in the
-// send buffer, or where the fabric or the caller has room.
+// A result's slot at its source, counted from the first one of its token, and its place in the send buffer.
+struct ResultPlace {
+  int index;
+  std::uint32_t sent_index = 0;
+};
+
+// I9: of this rank's i-th result of a token, where results are packed.
+FERRY_HD inline ResultPlace packed_place(const Plan& plan, int source, int token, int i) {
+  const std::size_t entry = static_cast<std::size_t>(source) * plan.shape.max_tokens + token;
+  const std::uint32_t sent_index = plan.packed->before[entry] + i;
+  return {plan.map.index_of_slot(plan.packed->begin_at[source] + sent_index, token), sent_index};
+}
+
+// I15: where a result for `peer` is made: at the peer itself where it can be stored to, else in the send buffer, or
+// where the fabric or the caller has room.
 template <ThreadGroup G, Fabric F>
-FERRY_HD std::byte* result_target(const Plan& plan, F& fabric, const G& g, int peer, std::size_t offset,
-                                  std::size_t send_buffer, std::byte* staging) {
-  if (std::byte* direct = fabric.peer_pointer(peer, offset)) return direct;
-  if (plan.map.region_bytes(HeapMap::kSentResults) != 0) return fabric.local(send_buffer);
+FERRY_HD std::byte* result_target(const Plan& plan, F& fabric, const G& g, int peer, int token,
+                                  const ResultPlace& place, std::byte* staging) {
+  if (std::byte* direct = fabric.peer_pointer(peer, plan.map.result(token, place.index))) return direct;
+  if (plan.packed != nullptr) return fabric.local(plan.map.sent_result(peer, place.sent_index));
   return staging_for(fabric, g, staging);
 }
 
@@ -90,23 +103,22 @@ FERRY_HD void send_partial(const Plan& plan, F& fabric, const G& g, Epoch epoch,
   const LocalRows& found = scratch.found;
   for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
   g.sync();
-  const int index = partial_index(plan, entries);
+  const ResultPlace place =
+      plan.packed != nullptr ? packed_place(plan, source, token, 0) : ResultPlace{partial_index(plan, entries)};
   RowSink sink;
-  sink.data = result_target(plan, fabric, g, source, plan.map.result(token, index),
-                            plan.map.sent_result(source, token, 0), staging);
+  sink.data = result_target(plan, fabric, g, source, token, place, staging);
   sum_rows(g, scratch.rows, found.count, plan.shape.hidden, sink);
-  deliver_result(plan, fabric, g, epoch, source, token, index, sink.data, counted);
+  deliver_result(plan, fabric, g, epoch, source, token, place.index, sink.data, counted);
 }
 
 template <ThreadGroup G, Fabric F>
 FERRY_HD void send_each_row(const Plan& plan, F& fabric, const G& g, Epoch epoch, const CombineArgs& in, int source,
                             int token, const LocalRows& found, std::byte* staging, const ResultCounts& counted) {
   for (int i = 0; i < found.count; ++i) {
-    const int k = found.k[i];
-    std::byte* to = result_target(plan, fabric, g, source, plan.map.result(token, k),
-                                  plan.map.sent_result(source, token, k), staging);
+    const ResultPlace place = plan.packed != nullptr ? packed_place(plan, source, token, i) : ResultPlace{found.k[i]};
+    std::byte* to = result_target(plan, fabric, g, source, token, place, staging);
     convert_row(g, in.row(found.row[i], 1.0f), plan.shape.hidden, to, DType::bf16);
-    deliver_result(plan, fabric, g, epoch, source, token, k, to, counted);
+    deliver_result(plan, fabric, g, epoch, source, token, place.index, to, counted);
   }
 }
 
@@ -141,7 +153,7 @@ FERRY_HD void find_results(const G& g, const Plan& plan, const RoutingEntry* ent
     int count = 0;
     if (!plan.exact) list_named_ranks(plan, entries, named);
     for (int j = 0; !plan.exact && j < named.count; ++j, ++count) {
-      results.index[count] = plan.slot_per_rank ? named.rank[j] : j;
+      results.index[count] = j;
       results.rank[count] = named.rank[j];
     }
     for (int k = 0; plan.exact && k < plan.shape.top_k; ++k) {
@@ -153,6 +165,19 @@ FERRY_HD void find_results(const G& g, const Plan& plan, const RoutingEntry* ent
     }
     results.count = count;
   }
+  g.sync();
+}
+
+// The same of an own token, also where results are packed (I9).
+template <ThreadGroup G, Fabric F>
+FERRY_HD void find_own_results(const Plan& plan, const F& fabric, const G& g, Epoch epoch, int token,
+                               TokenScratch& scratch) {
+  TokenResults& results = scratch.results;
+  find_results(g, plan, entries_of(plan, fabric, epoch, {plan.rank, token}), results, scratch.named);
+  if (plan.packed == nullptr) return;
+  const std::uint32_t* of_result = plan.packed->of_result + token * plan.map.results_per_token();
+  for (int i = g.thread(); i < results.count; i += g.size())
+    results.index[i] = plan.map.index_of_slot(plan.packed->begin[results.rank[i]] + of_result[i], token);
   g.sync();
 }
 
@@ -192,7 +217,8 @@ FERRY_HD void copy_unreduced(const Plan& plan, F& fabric, const G& g, const Comb
   int next = 0;
   for (int k = 0; k < plan.shape.top_k; ++k, to += row_bytes) {
     if (next < results.count && results.k[next] == k) {
-      convert_row(g, {fabric.local(plan.map.result(token, k)), 1.0f, false}, plan.shape.hidden, to, out.dtype);
+      const std::byte* result = fabric.local(plan.map.result(token, results.index[next]));
+      convert_row(g, {result, 1.0f, false}, plan.shape.hidden, to, out.dtype);
       ++next;
     } else {
       fill_zero(g, to, row_bytes);
@@ -217,9 +243,8 @@ template <ThreadGroup G, Fabric F>
 FERRY_HD bool receive_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, int num_tokens, Block block,
                               const RowStarts& starts, const CombineArgs& in, const CombineOut& out,
                               TokenScratch& scratch) {
-  const RoutingEntry* table = table_of(plan, fabric, epoch, plan.rank);
   for (int token = block.index; token < num_tokens; token += block.count) {
-    find_results(g, plan, table + static_cast<std::size_t>(token) * plan.shape.top_k, scratch.results, scratch.named);
+    find_own_results(plan, fabric, g, epoch, token, scratch);
     if (!await_results(plan, fabric, g, epoch, token, scratch.results)) return false;
     reduce_token(plan, fabric, g, starts, in, out, token, scratch);
   }
@@ -231,10 +256,9 @@ FERRY_HD bool receive_results(const Plan& plan, F& fabric, const G& g, Epoch epo
 template <ThreadGroup G, Fabric F>
 FERRY_HD bool drain_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, Block block, TokenScratch& scratch) {
   TokenResults& results = scratch.results;
-  const RoutingEntry* table = table_of(plan, fabric, epoch, plan.rank);
   const int num_tokens = tokens_of(plan, fabric, epoch, plan.rank);
   for (int token = block.index; token < num_tokens; token += block.count) {
-    find_results(g, plan, table + static_cast<std::size_t>(token) * plan.shape.top_k, results, scratch.named);
+    find_own_results(plan, fabric, g, epoch, token, scratch);
     if (g.thread() == 0) {
       int kept = 0;
       for (int i = 0; i < results.count; ++i) {

@@ -18,6 +18,15 @@
 
 namespace ferry {
 
+// The slots of results where they are packed (I9): those of a source begin with rank 0's, and each rank's are in the
+// order of the source's tokens, of one token in that of k.
+struct PackedSlots {
+  const std::uint32_t* begin;      // [ranks]: the first slot here of each rank's results
+  const std::uint32_t* of_result;  // [max_tokens, results per token]: own results: earlier ones of the same rank
+  const std::uint32_t* begin_at;   // [ranks]: the first slot of this rank's results at each source
+  const std::uint32_t* before;     // [ranks, max_tokens]: this rank's results to a source for tokens before this one
+};
+
 struct Plan {
   Shape shape;  // as the protocol sees it: one rank, and its experts only, in skip_a2a mode
   ExpertSplit split;
@@ -28,8 +37,8 @@ struct Plan {
   int rank = 0;     // in `shape`
   int id_base = 0;  // skip_a2a: first expert of this rank, else 0
   bool exact = false;
-  bool slot_per_rank = false;  // by_rank: each expert rank has a result slot of its own for every token (I9)
-  int shared_groups = 0;       // 1 with a fused shared expert
+  const PackedSlots* packed = nullptr;  // where results are packed (I9), else null; renewed per round
+  int shared_groups = 0;                // 1 with a fused shared expert
   int alignment = 1;
   const std::uint8_t* masked = nullptr;  // [ranks]: 1 for ranks that take no part; latched per round. Null: all do
 
@@ -193,7 +202,7 @@ struct NamedRanks {
 // What one token's sum is made of: the slots that its own table says will come, in order.
 struct TokenResults {
   int count = 0;
-  int index[kMaxTopK];  // slot
+  int index[kMaxTopK];  // slot, counted from the token's first one; where results are packed, it may be any
   int rank[kMaxTopK];   // who writes it
   int k[kMaxTopK];      // exact only
 };
@@ -252,9 +261,8 @@ FERRY_HD inline void list_named_ranks(const Plan& plan, const RoutingEntry* entr
   }
 }
 
-// I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names, or the rank.
+// I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names.
 FERRY_HD inline int partial_index(const Plan& plan, const RoutingEntry* entries) {
-  if (plan.slot_per_rank) return plan.rank;
   NamedRanks named;
   list_named_ranks(plan, entries, named);
   int index = 0;

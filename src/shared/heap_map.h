@@ -33,10 +33,10 @@ class HeapMap {
     kRouted,         // [source][part] word: that part of the table is there; the first: header and counts too
     kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
     kAborted,        // [peer] word: epoch << 16 | rank that peer waited for in vain + 1
-    kResults,        // [token][j or k] bf16 row; staged, by_rank: [j][token]
+    kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
     kResultArrived,  // as kResults: the result is there
     kSentMessages,   // staged: [parity][token] message
-    kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact
+    kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact; packed: one after another
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 8;
@@ -107,31 +107,32 @@ class HeapMap {
   FERRY_HD constexpr std::size_t consumed(int peer) const { return word(kConsumed, peer); }
   FERRY_HD constexpr std::size_t aborted(int peer) const { return word(kAborted, peer); }
   FERRY_HD constexpr std::size_t result(int token, int index) const {
-    return begin_[kResults] + result_index(token, index) * result_bytes();
+    return begin_[kResults] + result_slot(token, index) * result_bytes();
   }
   FERRY_HD constexpr std::size_t result_arrived(int token, int index) const {
-    return begin_[kResultArrived] + result_index(token, index) * sizeof(SignalWord);
+    return begin_[kResultArrived] + result_slot(token, index) * sizeof(SignalWord);
+  }
+  // The index by which `token` names a slot that may be in the place of another's: that of packed results (I9).
+  FERRY_HD constexpr int index_of_slot(std::uint32_t slot, int token) const {
+    return static_cast<int>(slot) - token * static_cast<int>(results_per_token());
   }
   FERRY_HD constexpr std::size_t sent_message(Epoch e, int token) const {
     return begin_[kSentMessages] + slot_of_one(e, token) * h_.message;
   }
-  FERRY_HD constexpr std::size_t sent_result(int source, int token, int k) const {
-    const std::size_t row = static_cast<std::size_t>(source) * static_cast<std::size_t>(h_.shape.max_tokens) +
-                            static_cast<std::size_t>(token);
-    const std::size_t index =
-        h_.exact ? row * static_cast<std::size_t>(h_.shape.top_k) + static_cast<std::size_t>(k) : row;
-    return begin_[kSentResults] + index * result_bytes();
+  // `index`: the token, or token * K + k when exact; where results are packed, how many were sent there before.
+  FERRY_HD constexpr std::size_t sent_result(int source, std::size_t index) const {
+    const std::size_t most =
+        static_cast<std::size_t>(h_.shape.max_tokens) * static_cast<std::size_t>(h_.exact ? h_.shape.top_k : 1);
+    return begin_[kSentResults] + (static_cast<std::size_t>(source) * most + index) * result_bytes();
   }
 
-  // I15: where what is to go to slot `offset` of `peer`, a message's or a result's, waits to be read by the network.
-  // The two copies of a message's, and the slot that a result's has of its own, keep it until the receiver has shown
-  // that it has it.
+  // I15: where what is to go to slot `offset` of `peer`, a message's or a result's, waits to be read by the network,
+  // where results are not packed. The two copies of a message's, and the slot that a result's has of its own, keep it
+  // until the receiver has shown that it has it.
   FERRY_HD constexpr std::size_t send_buffer_of(std::size_t offset, int peer) const {
     if (offset >= begin_[kResults]) {
       const std::size_t slot = (offset - begin_[kResults]) / result_bytes();
-      if (!h_.exact) return sent_result(peer, token_of_partial(slot), 0);
-      return sent_result(peer, static_cast<int>(slot / results_per_token()),
-                         static_cast<int>(slot % results_per_token()));
+      return sent_result(peer, h_.exact ? slot : slot / results_per_token());
     }
     const std::size_t slot = (offset - begin_[kMessages]) / h_.message;
     const auto tokens = static_cast<std::size_t>(h_.shape.max_tokens);
@@ -149,16 +150,8 @@ class HeapMap {
   FERRY_HD constexpr std::size_t slot_of_one(Epoch e, int token) const {
     return (e & 1) * static_cast<std::size_t>(h_.shape.max_tokens) + static_cast<std::size_t>(token);
   }
-  // Partial sums that travel by puts lie together by index, so that those of neighbouring tokens can be one put.
-  FERRY_HD constexpr std::size_t result_index(int token, int index) const {
-    if (h_.staged && !h_.exact)
-      return static_cast<std::size_t>(index) * static_cast<std::size_t>(h_.shape.max_tokens) +
-             static_cast<std::size_t>(token);
+  FERRY_HD constexpr std::size_t result_slot(int token, int index) const {
     return static_cast<std::size_t>(token) * results_per_token() + static_cast<std::size_t>(index);
-  }
-  FERRY_HD constexpr int token_of_partial(std::size_t slot) const {
-    return static_cast<int>(h_.staged ? slot % static_cast<std::size_t>(h_.shape.max_tokens)
-                                      : slot / results_per_token());
   }
   FERRY_HD constexpr std::size_t word(Region region, int index) const {
     return begin_[region] + static_cast<std::size_t>(index) * sizeof(SignalWord);

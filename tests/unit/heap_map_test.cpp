@@ -44,9 +44,9 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
     pieces.push_back({map.routed(rank), 8, HeapMap::kRouted});
     pieces.push_back({map.consumed(rank), 8, HeapMap::kConsumed});
     pieces.push_back({map.aborted(rank), 8, HeapMap::kAborted});
-    for (int token = 0; h.staged && token < h.shape.max_tokens; ++token)
-      for (int k = 0; k < (h.exact ? h.shape.top_k : 1); ++k)
-        pieces.push_back({map.sent_result(rank, token, k), map.result_bytes(), HeapMap::kSentResults});
+    const std::size_t sent = static_cast<std::size_t>(h.shape.max_tokens) * (h.exact ? top_k : 1);
+    for (std::size_t index = 0; h.staged && index < sent; ++index)
+      pieces.push_back({map.sent_result(rank, index), map.result_bytes(), HeapMap::kSentResults});
   }
   for (int token = 0; token < h.shape.max_tokens; ++token) {
     for (std::size_t index = 0; index < map.results_per_token(); ++index) {
@@ -110,6 +110,21 @@ TEST(HeapMap, TotalIsWhatTheDesignPromises) {
   }
 }
 
+// I9: a token may name the slot of any other, by an index that leads there.
+TEST(HeapMap, GivesEveryTokenAnIndexOfEverySlot) {
+  for (const bool exact : {false, true}) {
+    const HeapMap map(heap_shape({2, 6, 3, 5, 64}, exact, true));
+    const int per_token = static_cast<int>(map.results_per_token());
+    for (int token = 0; token < 5; ++token) {
+      for (int slot = 0; slot < 5 * per_token; ++slot) {
+        const int index = map.index_of_slot(static_cast<std::uint32_t>(slot), token);
+        EXPECT_EQ(map.result(token, index), map.result(slot / per_token, slot % per_token));
+        EXPECT_EQ(map.result_arrived(token, index), map.result_arrived(slot / per_token, slot % per_token));
+      }
+    }
+  }
+}
+
 // What a fabric asks that has a slot of a peer in hand, and puts what goes there from a send buffer.
 TEST(HeapMap, FindsTheSendBufferOfEverySlot) {
   for (const bool exact : {false, true}) {
@@ -120,11 +135,9 @@ TEST(HeapMap, FindsTheSendBufferOfEverySlot) {
           for (const Epoch e : {Epoch{6}, Epoch{7}})
             for (int source = 0; source < shape.ranks; ++source)
               EXPECT_EQ(map.send_buffer_of(map.message(e, source, token), peer), map.sent_message(e, token));
-          for (std::size_t slot = 0; slot < map.results_per_token(); ++slot) {
-            const int index = static_cast<int>(slot);
+          for (int index = 0; index < static_cast<int>(map.results_per_token()); ++index)
             EXPECT_EQ(map.send_buffer_of(map.result(token, index), peer),
-                      map.sent_result(peer, token, exact ? index : 0));
-          }
+                      map.sent_result(peer, static_cast<std::size_t>(exact ? token * shape.top_k + index : token)));
         }
       }
     }

@@ -7,11 +7,13 @@
 #include <set>
 #include <vector>
 
-#include "protocol/dispatch.h"
+#include "support/one_rank.h"
 #include "support/routing_cases.h"
 
 namespace ferry {
 namespace {
+
+using test::Rank;
 
 TEST(EntryCode, KeepsExpertAndRankWithin) {
   for (const int experts : {1, 2, 3, 7, 8, 255, 256, 1000}) {
@@ -36,53 +38,6 @@ TEST(AlignRow, RoundsUp) {
   EXPECT_EQ(align_row(129, 128), 256u);
   EXPECT_EQ(align_row(5, 1), 5u);
 }
-
-// A fabric of one rank's memory only: enough for the phases that ask no peer.
-struct LocalMemory {
-  std::vector<std::uint64_t> words;
-  int rank() const { return 0; }
-  int size() const { return 1; }
-  std::byte* local(std::size_t offset) const {
-    return reinterpret_cast<std::byte*>(const_cast<std::uint64_t*>(words.data())) + offset;
-  }
-  std::byte* peer_pointer(int, std::size_t offset) const { return local(offset); }
-  void put(const SerialGroup&, int, std::size_t, const void*, std::size_t) {}
-  void put_then_signal(const SerialGroup&, int, std::size_t, const void*, std::size_t, std::size_t, Epoch) {}
-  void signal_after_puts(const SerialGroup&, int, std::size_t, Epoch) {}
-  void signal_without_order(const SerialGroup&, int, std::size_t, Epoch) {}
-  bool wait_at_least(const SerialGroup&, std::size_t, Epoch, const WaitSite&) { return true; }
-};
-static_assert(Fabric<LocalMemory>);
-
-struct Rank {
-  Rank(const Shape& shape, int rank) : masked(static_cast<std::size_t>(shape.ranks)) {
-    HeapShape heap;
-    heap.shape = shape;
-    heap.max_local = max_local_experts(shape);
-    heap.message = 16;
-    plan.set_shape(shape);
-    plan.map = HeapMap(heap);
-    plan.code = {id_bits(shape.experts)};
-    plan.rank = rank;
-    plan.masked = masked.data();
-    memory.words.resize(plan.map.total() / 8 + 1);
-  }
-
-  // Ranks these ids as this rank's own; returns its table.
-  const RoutingEntry* rank_ids(const std::vector<std::int64_t>& ids, std::uint64_t* dropped = nullptr) {
-    DispatchArgs args;
-    args.num_tokens = static_cast<int>(ids.size()) / plan.shape.top_k;
-    args.ids = {ids.data(), true};
-    args.weights.top_k = plan.shape.top_k;
-    const std::uint64_t count = rank_entries(plan, memory, args, kFirstEpoch);
-    if (dropped != nullptr) *dropped = count;
-    return table_of(plan, memory, kFirstEpoch, plan.rank);
-  }
-
-  std::vector<std::uint8_t> masked;
-  Plan plan;
-  LocalMemory memory;
-};
 
 // I3: the rank within an expert is how many earlier entries of this source name it.
 TEST(RankEntries, CountsEarlierEntriesOfTheSameExpert) {
@@ -139,8 +94,6 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
         Plan at_expert_rank = source.plan;
         at_expert_rank.rank = named.rank[j];
         ASSERT_EQ(partial_index(at_expert_rank, entries), j);
-        at_expert_rank.slot_per_rank = true;
-        ASSERT_EQ(partial_index(at_expert_rank, entries), named.rank[j]);
       }
     }
   }
