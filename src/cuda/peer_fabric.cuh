@@ -6,19 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/bulk_signal.cuh"
 #include "cuda/device_state.h"
-#include "cuda/device_waits.cuh"
+#include "cuda/near_fabric.cuh"
 #include "cuda/ptx.cuh"
 #include "cuda/team_group.cuh"
-#include "cuda/team_waits.cuh"
 #include "protocol/fabric.h"
 #include "protocol/round.h"
 #include "shared/copy.h"
 
 namespace ferry::cuda {
-
-inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and the own one
 
 // Sets a word at a rank whose memory can be stored to.
 class PeerSignal {
@@ -32,28 +28,16 @@ class PeerSignal {
   const PeerLinks& links_;
 };
 
-class PeerFabric : public TeamWaits<PeerFabric, PeerSignal> {
+class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
  public:
-  using Group = TeamGroup;
-
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
-      : links_(links), buffer_bytes_(buffer_bytes) {}
-  // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
-  __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
-    buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
-  }
+      : NearFabric(links, buffer_bytes) {}
 
-  __device__ int rank() const { return links_.rank; }
-  __device__ int size() const { return links_.size; }
-  __device__ const PeerLinks& links() const { return links_; }
-  __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
   __device__ bool is_near(int) const { return true; }
   // Others are reached from the buffer: a result is on its way while the next one is made.
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
-    return peer == links_.rank || reaches_directly_ ? links_.heap[peer] + offset : nullptr;
+    return goes_directly(peer) ? links_.heap[peer] + offset : nullptr;
   }
-  // From now on peers are stored to without a buffer: sooner there where little is sent.
-  __device__ void reach_directly() { reaches_directly_ = true; }
 
   __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     std::byte* to = links_.heap[peer] + offset;
@@ -74,10 +58,6 @@ class PeerFabric : public TeamWaits<PeerFabric, PeerSignal> {
   __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
-  __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
-                                  std::size_t bytes, std::size_t word, Epoch value) {
-    put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
-  }
 
   // A small value by one thread; a signal_each_after_puts follows.
   template <class T>
@@ -90,46 +70,14 @@ class PeerFabric : public TeamWaits<PeerFabric, PeerSignal> {
     store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(links_.heap[peer] + offset), value);
   }
 
-  // The buffer, once what it held was read.
-  __device__ std::byte* next_staging(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
-    g.sync();
-    return buffer_;
-  }
-
   // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion.
   __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
                                        const void* source, std::size_t bytes, std::size_t word, Epoch value);
-
-  // Every message has left and is signalled. Also what an aborting block does before it exits.
-  __device__ void finish_puts(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) signal_.finish();
-    g.sync();
-  }
 
   // For one thread; the others learn the answer by a barrier of their own.
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
     return wait_on(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
   }
-  // The same for another block of this rank's own.
-  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
-    return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
-  }
-
- private:
-  __device__ SignalWord& word_at(int peer, std::size_t word) const {
-    return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
-  }
-  template <Scope S>
-  __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
-    return DeviceWaits<PeerSignal>::wait(links_, watched, target, site);
-  }
-
-  const PeerLinks& links_;
-  bool reaches_directly_ = false;
-  std::byte* buffer_ = nullptr;
-  std::size_t buffer_bytes_;
-  BulkSignal signal_;  // of this thread's own copies
 };
 
 __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,

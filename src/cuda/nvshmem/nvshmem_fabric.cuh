@@ -11,12 +11,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cuda/bulk_signal.cuh"
 #include "cuda/device_state.h"
-#include "cuda/device_waits.cuh"
+#include "cuda/near_fabric.cuh"
 #include "cuda/peer_fabric.cuh"
 #include "cuda/team_rows.cuh"
-#include "cuda/team_waits.cuh"
 #include "protocol/round.h"
 #include "shared/copy.h"
 
@@ -38,28 +36,16 @@ class NvshmemSignal {
   const PeerLinks& links_;
 };
 
-class NvshmemFabric : public TeamWaits<NvshmemFabric, NvshmemSignal> {
+class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
  public:
-  using Group = TeamGroup;
-
   // links.heap: where this device can store to a rank's memory, null for ranks of other nodes. Rank r is PE r.
   __device__ NvshmemFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
-      : links_(links), plan_(plan), buffer_bytes_(buffer_bytes) {}
-  // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
-  __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
-    buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
-  }
+      : NearFabric(links, buffer_bytes), plan_(plan) {}
 
-  __device__ int rank() const { return links_.rank; }
-  __device__ int size() const { return links_.size; }
-  __device__ const PeerLinks& links() const { return links_; }
-  __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
   __device__ bool is_near(int peer) const { return links_.heap[peer] != nullptr; }
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
-    return is_near(peer) && (peer == links_.rank || reaches_directly_) ? links_.heap[peer] + offset : nullptr;
+    return is_near(peer) && goes_directly(peer) ? links_.heap[peer] + offset : nullptr;
   }
-  // As PeerFabric's, for near ranks.
-  __device__ void reach_directly() { reaches_directly_ = true; }
 
   __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     if (is_near(peer)) {
@@ -96,10 +82,6 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric, NvshmemSignal> {
   __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) NvshmemSignal{links_}(peer, word, value);
   }
-  __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
-                                  std::size_t bytes, std::size_t word, Epoch value) {
-    put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
-  }
 
   // A small value by one thread; a signal_each_after_puts follows. Entries of the own table are only noted where they
   // are to go far: the store to this rank's own table is what a whole run of them is put from.
@@ -120,22 +102,10 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric, NvshmemSignal> {
       nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
   }
 
-  // The buffer, once what it held was read.
-  __device__ std::byte* next_staging(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
-    g.sync();
-    return buffer_;
-  }
-
   // `source`: the buffer, or the send buffer of this message or result.
   __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
                                        const void* source, std::size_t bytes, std::size_t word, Epoch value);
 
-  // Every message to a near rank has left and is signalled; those to far ranks will be.
-  __device__ void finish_puts(const TeamGroup& g) {
-    if (g.thread() < kMostDestinations) signal_.finish();
-    g.sync();
-  }
   // I8: of a round that may be given up after combine_async, nothing may still be on its way when the next kernel
   // begins. Stores are there by then; puts are waited for.
   __device__ void complete_puts(const TeamGroup& g) {
@@ -150,22 +120,11 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric, NvshmemSignal> {
     if (ok && !is_near(site.peer)) nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, target);
     return ok;
   }
-  // The same for another block of this rank's own.
-  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
-    return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
-  }
 
  private:
   static constexpr std::uint32_t kNothing = 0xFFFFFFFFu;
 
-  __device__ SignalWord& word_at(int peer, std::size_t word) const {
-    return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
-  }
   __device__ std::uint64_t* signal_at(std::size_t word) const { return reinterpret_cast<std::uint64_t*>(local(word)); }
-  template <Scope S>
-  __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
-    return DeviceWaits<NvshmemSignal>::wait(links_, watched, target, site);
-  }
   __device__ void fence_and_signal(int peer, std::size_t word, Epoch value) const {
     nvshmem_fence();
     nvshmemx_signal_op(signal_at(word), value, NVSHMEM_SIGNAL_SET, peer);
@@ -186,14 +145,9 @@ class NvshmemFabric : public TeamWaits<NvshmemFabric, NvshmemSignal> {
   __device__ void put_far(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
                           std::size_t bytes, std::size_t word, Epoch value) const;
 
-  const PeerLinks& links_;
   const Plan& plan_;
-  bool reaches_directly_ = false;
-  std::byte* buffer_ = nullptr;
-  std::size_t buffer_bytes_;
   std::uint32_t table_first_ = kNothing;  // of the own table, stored by this thread and not put to far ranks yet
   std::uint32_t table_end_ = 0;
-  BulkSignal signal_;
 };
 
 static_assert(Fabric<NvshmemFabric>);

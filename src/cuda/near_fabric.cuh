@@ -1,0 +1,78 @@
+// NearFabric: what fabrics have in common whose kernels can store to other ranks' memory: a team's buffer in shared
+// memory, which messages leave by bulk copies, the signals owed for these, and how one thread waits.
+#pragma once
+
+#include <cstddef>
+
+#include "cuda/bulk_signal.cuh"
+#include "cuda/device_state.h"
+#include "cuda/device_waits.cuh"
+#include "cuda/ptx.cuh"
+#include "cuda/team_group.cuh"
+#include "cuda/team_waits.cuh"
+
+namespace ferry::cuda {
+
+inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and the own one
+
+// Self is a Fabric, and has put_then_signal_each.
+template <class Self, class Signal>
+class NearFabric : public TeamWaits<Self, Signal> {
+ public:
+  using Group = TeamGroup;
+
+  // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
+  __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
+    buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
+  }
+
+  __device__ int rank() const { return links_.rank; }
+  __device__ int size() const { return links_.size; }
+  __device__ const PeerLinks& links() const { return links_; }
+  __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
+  // From now on near ranks are stored to without a buffer: sooner there where little is sent.
+  __device__ void reach_directly() { reaches_directly_ = true; }
+
+  __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
+                                  std::size_t bytes, std::size_t word, Epoch value) {
+    static_cast<Self&>(*this).put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
+  }
+
+  // The buffer, once what it held was read.
+  __device__ std::byte* next_staging(const TeamGroup& g) {
+    if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
+    g.sync();
+    return buffer_;
+  }
+
+  // Every message to a near rank has left and is signalled. Also what an aborting block does before it exits.
+  __device__ void finish_puts(const TeamGroup& g) {
+    if (g.thread() < kMostDestinations) signal_.finish();
+    g.sync();
+  }
+
+  // For one thread, which waits for another block of this rank's own.
+  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
+    return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
+  }
+
+ protected:
+  __device__ NearFabric(const PeerLinks& links, std::size_t buffer_bytes)
+      : links_(links), buffer_bytes_(buffer_bytes) {}
+  __device__ bool goes_directly(int near_peer) const { return near_peer == links_.rank || reaches_directly_; }
+  __device__ SignalWord& word_at(int peer, std::size_t word) const {
+    return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
+  }
+  template <Scope S>
+  __device__ bool wait_on(const Shared<Epoch, S>& watched, Epoch target, const WaitSite& site) const {
+    return DeviceWaits<Signal>::wait(links_, watched, target, site);
+  }
+
+  const PeerLinks& links_;
+  bool reaches_directly_ = false;
+  std::byte* buffer_ = nullptr;
+  std::size_t buffer_bytes_;
+  BulkSignal signal_;  // of this thread's own copies
+};
+
+}  // namespace ferry::cuda
