@@ -55,6 +55,14 @@ void GpuWorld::together(const std::function<void()>& work, const RankMask& mask,
   }
 }
 
+void GpuWorld::require_supported(const ExchangeOptions& options) const {
+  if (options.gpu_kernels != nullptr && staged_)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: hooks that are compiled into kernels need a world whose calls take device memory "
+                            "(make_cuda_worlds); this one takes host memory",
+                            rank()));
+}
+
 std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
   const DeviceScope scope(device_);
   require_valid(shape, options);
@@ -63,11 +71,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
   require_countable_tokens(shape, rank());
-  if (options.gpu_kernels != nullptr && staged_)
-    throw Error(ErrorKind::unsupported,
-                fmt::format("rank {}: hooks that are compiled into kernels need a world whose calls take device memory "
-                            "(make_cuda_worlds); this one takes host memory",
-                            rank()));
+  require_supported(options);
   const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);

@@ -27,6 +27,10 @@ class GpuWorld : public World {
   // The kernels that reach those heaps.
   virtual Launchers launchers() const { return peer_launchers(); }
 
+  // Throws where this kind of world cannot have such an exchange. Asked when all ranks agree on the options, so all
+  // throw.
+  virtual void require_supported(const ExchangeOptions& options) const;
+
   // Whether some ranks are reached by puts only, from send buffers.
   virtual bool is_staged() const { return false; }
 

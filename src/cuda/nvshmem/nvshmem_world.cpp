@@ -56,7 +56,7 @@ void NvshmemWorld::require_nodes() const {
                       rank(), peer, ranks_per_node_));
 }
 
-std::unique_ptr<ExchangeBackend> NvshmemWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
+void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
   if (options.skip_a2a)
     throw Error(ErrorKind::unsupported, fmt::format("rank {}: skip_a2a sends nothing, so it needs no network and no "
                                                     "NVSHMEM; make the exchange on a world of one "
@@ -67,7 +67,7 @@ std::unique_ptr<ExchangeBackend> NvshmemWorld::make_exchange(const Shape& shape,
                 fmt::format("rank {}: hooks that are compiled into kernels reach the ranks of one node, and this world "
                             "has several; make the exchange on a world of one node",
                             rank()));
-  return GpuWorld::make_exchange(shape, options);
+  GpuWorld::require_supported(options);
 }
 
 bool NvshmemWorld::is_staged() const {

@@ -24,13 +24,13 @@ class NvshmemWorld final : public GpuWorld {
                   std::chrono::milliseconds deadline) override {
     meeting_->all_gather(mine, all, mask, deadline);
   }
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override;
   // Whether this rank stores to that one's memory; else it puts.
   bool is_of_node(int peer) const;
 
  private:
   static constexpr std::chrono::milliseconds kPatienceAtTheEnd{5000};
   void require_nodes() const;
+  void require_supported(const ExchangeOptions& options) const override;
   bool is_staged() const override;
   Launchers launchers() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
