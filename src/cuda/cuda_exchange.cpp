@@ -6,6 +6,7 @@
 
 #include "cuda/abort_waits.h"
 #include "cuda/refuse.h"
+#include "cuda/scale_tiles.h"
 #include "protocol/plan.h"
 
 namespace ferry::cuda {
@@ -58,7 +59,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   const std::size_t tokens = ranks * static_cast<std::size_t>(plan_.shape.max_tokens);
   const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(KeptRow));
   const std::size_t kept_slots = take(tokens);
-  const std::size_t kept_tokens = take((ranks + 1) * sizeof(std::uint32_t));
+  const std::size_t kept_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
   const std::size_t part_counts =
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(std::uint32_t));
   const std::size_t part_done = take(HeapMap::kMostTableParts * sizeof(DeviceWord<Epoch>));
@@ -71,7 +72,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   waited_ns_ = stats_.bytes + ranks;
   stats_.received = waited_ns_ + ranks;
   kept_ = {memory_->as<KeptRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
-           memory_->as<std::uint32_t>(kept_tokens)};
+           row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
   ranking_.part_counts = memory_->as<std::uint32_t>(part_counts);
   ranking_.part_done = memory_->as<DeviceWord<Epoch>>(part_done);
   ranking_.part_tokens = ranking_part_tokens(plan_.shape);
@@ -108,6 +109,7 @@ void CudaExchange::prepare_kernels() {
            to_string(shape_), needed, device_, most_shared);
   dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, dispatch_shared_bytes(plan_));
   combine_blocks_per_multiprocessor_ = combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_));
+  scales_blocks_per_multiprocessor_ = prepare_scales(plan_);
 }
 
 Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
@@ -200,13 +202,43 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.stats = stats_;
   params.num_experts = shape_.experts;
   const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
-  const DispatchPolicy policy =
-      dispatch_policy(resident(dispatch_blocks_per_multiprocessor_, call),
-                      {plan_.shape.ranks, num_tokens_, likely_arrivals(), parts, dispatch_buffer_teams(plan_),
-                       params.sends, params.receives, plan_.shape.hidden, static_cast<int>(plan_.map.message_bytes()),
-                       plan_.groups(), plan_.shape.top_k});
+  const int scale_words = scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
+                                                layout_.scales_per_row, layout_.payload_row_bytes);
+  const Work work{plan_.shape.ranks,
+                  num_tokens_,
+                  likely_arrivals(),
+                  parts,
+                  dispatch_buffer_teams(plan_),
+                  params.sends,
+                  params.receives,
+                  plan_.shape.hidden,
+                  static_cast<int>(plan_.map.message_bytes()),
+                  plan_.groups(),
+                  plan_.shape.top_k,
+                  scale_words};
+  const Resident most = resident(dispatch_blocks_per_multiprocessor_, call);
+  const DispatchPolicy policy = dispatch_policy(most, work);
   params.roles = policy.roles;
-  dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
+  const bool scales_last = stores_scales_last(most, work, policy.blocks);
+  if (scales_last) params.out.scales.layout = ScaleLayout::none;
+  const auto stream = static_cast<cudaStream_t>(call.stream);
+  dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_), stream);
+  if (scales_last) store_scales(*out, call);
+}
+
+// I20
+void CudaExchange::store_scales(const RowsOut& out, const CallOptions& call) const {
+  ScalesParams params;
+  params.plan = plan_;
+  params.state = links_.state;
+  params.heap = links_.heap[plan_.rank];
+  params.scales = out.scales;
+  params.by_parts = Divider(scale_parts(out.scales));
+  params.src_info = out.src_info;
+  params.payload_bytes = out.row_bytes;
+  params.starts = kept_.starts.of_source;
+  launch_scales(params, resident(scales_blocks_per_multiprocessor_, call).blocks(),
+                static_cast<cudaStream_t>(call.stream));
 }
 
 void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {

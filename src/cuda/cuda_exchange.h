@@ -63,6 +63,7 @@ class CudaExchange final : public ExchangeBackend {
   CombineArgs check_rows(const CombineInput& in) const;
   CombineOut check_sums(const CombineOutput& out) const;
   void run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call);
+  void store_scales(const RowsOut& out, const CallOptions& call) const;
   void run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call);
   // How many messages come, if the others have as many tokens as this rank.
   int likely_arrivals() const { return num_tokens_ * std::min(plan_.shape.ranks, plan_.shape.top_k); }
@@ -89,6 +90,7 @@ class CudaExchange final : public ExchangeBackend {
   int multiprocessors_ = 0;
   int dispatch_blocks_per_multiprocessor_ = 0;
   int combine_blocks_per_multiprocessor_ = 0;
+  int scales_blocks_per_multiprocessor_ = 0;
   RankMask next_mask_;
   std::vector<std::uint8_t> masked_;
   RoundState round_;

@@ -51,14 +51,7 @@ struct DispatchBlock {
 };
 
 __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory, const KeptRows& kept) {
-  KeepingRowStarts starts;
-  starts.of_source = reinterpret_cast<std::uint32_t*>(memory);
-  starts.group = starts.of_source + plan.shape.ranks * plan.local_experts();
-  starts.filled = starts.group + plan.groups() + 1;
-  starts.tiles = starts.filled + plan.groups();
-  starts.tokens = starts.tiles + plan.groups();
-  starts.kept = kept;
-  return starts;
+  return {row_starts_at(plan, reinterpret_cast<std::uint32_t*>(memory)), kept};
 }
 
 template <Fabric F>
@@ -145,7 +138,7 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
   if (block.index >= block.count) return;
   write_row_metadata(b.p.plan, b.all, block, starts, b.p.out);
   if (block.index != 0) return;
-  keep_tokens(b.all, b.p.plan, starts, b.p.kept);
+  keep_row_starts(b.all, b.p.plan, starts, b.p.kept);
   count_received(b.p, b.all, fabric, b.epoch);
 }
 

@@ -26,10 +26,24 @@ struct KeptRow {
 };
 inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
 struct KeptRows {
-  KeptRow* rows = nullptr;          // [ranks, tokens, top_k]
-  std::uint8_t* slots = nullptr;    // [ranks, tokens]: by_rank, of this rank's partial (I9)
-  std::uint32_t* tokens = nullptr;  // [ranks + 1], as RowStarts::tokens
+  KeptRow* rows = nullptr;        // [ranks, tokens, top_k]
+  std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, of this rank's partial (I9)
+  RowStarts starts;               // one after the other (row_starts_at)
 };
+
+// Row starts one after the other in memory.
+FERRY_HD inline int row_start_words(const Plan& plan) {
+  return plan.shape.ranks * (plan.local_experts() + 1) + 3 * plan.groups() + 2;
+}
+FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) {
+  RowStarts starts;
+  starts.of_source = words;
+  starts.group = starts.of_source + plan.shape.ranks * plan.local_experts();
+  starts.filled = starts.group + plan.groups() + 1;
+  starts.tiles = starts.filled + plan.groups();
+  starts.tokens = starts.tiles + plan.groups();
+  return starts;
+}
 
 // Counters behind Exchange::stats(): [ranks], and [ranks, local experts] for `received`.
 struct StatsWords {
@@ -44,12 +58,23 @@ struct DispatchParams {
   bool sends = true;     // dispatch_async and dispatch
   bool receives = true;  // dispatch_wait and dispatch
   DispatchArgs in;
-  RowsOut out;
+  RowsOut out;  // without scales where the scales kernel follows
   KeptRows kept;
   RankingArgs ranking;
   StatsWords stats;
   DispatchRoles roles;
   int num_experts = 0;  // that ids may name
+};
+
+struct ScalesParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  const std::byte* heap = nullptr;  // this rank's symmetric memory
+  ScalePlace scales;
+  Divider by_parts;  // of a row's scales (scale_tiles.h)
+  const std::int32_t* src_info = nullptr;
+  std::size_t payload_bytes = 0;  // of a message, before its scales
+  const std::uint32_t* starts = nullptr;
 };
 
 struct CombineParams {

@@ -9,6 +9,7 @@
 #include "cuda/hooked_fabric.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/peer_fabric.cuh"
+#include "cuda/scales_kernel.cuh"
 
 namespace ferry::cuda {
 
@@ -50,6 +51,15 @@ static std::size_t ranking_bytes(const Plan& plan) {
   return (static_cast<std::size_t>(ranking_words(plan) + 2) * experts + 1) * sizeof(std::uint32_t);
 }
 
+static std::size_t row_start_bytes(const Plan& plan) {
+  return static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t);
+}
+
+int prepare_scales(const Plan& plan) { return prepare_kernel(&scales_kernel, kThreads, row_start_bytes(plan)); }
+void launch_scales(const ScalesParams& params, int blocks, cudaStream_t stream) {
+  launch(&scales_kernel, params, blocks, row_start_bytes(params.plan), stream);
+}
+
 // As many teams as fit with their buffers in `budget` bytes.
 static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
   int teams = kMostTeams;
@@ -66,11 +76,7 @@ int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result
 
 std::size_t dispatch_shared_bytes(const Plan& plan) {
   const std::size_t buffers = static_cast<std::size_t>(dispatch_buffer_teams(plan)) * plan.map.message_bytes();
-  const std::size_t starts =
-      (static_cast<std::size_t>(plan.shape.ranks) * static_cast<std::size_t>(plan.local_experts()) +
-       3 * static_cast<std::size_t>(plan.groups()) + 1 + static_cast<std::size_t>(plan.shape.ranks) + 1) *
-      sizeof(std::uint32_t);
-  return kDispatchSharedBytes + std::max({buffers, ranking_bytes(plan), starts});
+  return kDispatchSharedBytes + std::max({buffers, ranking_bytes(plan), row_start_bytes(plan)});
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {

@@ -119,10 +119,11 @@ __device__ inline void find_row_starts(const TeamGroup& g, const Plan& plan, int
   find_group_starts(g, plan, starts);
 }
 
-// To device memory, where combine finds them.
-__device__ inline void keep_tokens(const TeamGroup& g, const Plan& plan, const RowStarts& starts,
-                                   const KeptRows& kept) {
-  for (int i = g.thread(); i <= plan.shape.ranks; i += g.size()) kept.tokens[i] = starts.tokens[i];
+// To device memory, where combine and the scales kernel find them.
+__device__ inline void keep_row_starts(const TeamGroup& g, const Plan& plan, const RowStarts& starts,
+                                       const KeptRows& kept) {
+  const int words = row_start_words(plan);
+  for (int i = g.thread(); i < words; i += g.size()) kept.starts.of_source[i] = starts.of_source[i];
 }
 
 }  // namespace ferry::cuda

@@ -30,7 +30,7 @@ __device__ inline KeptToken load_kept(const Plan& plan, const KeptRows& kept, co
   if (lane < plan.shape.top_k) token.row = kept.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
   token.slot = kept.slots[index];
   // Asked last: what is kept of a token that did not come is old, and no load waits for another.
-  if (token.at.token >= static_cast<int>(kept.tokens[token.at.source])) token.row.row = kNoRow;
+  if (token.at.token >= static_cast<int>(kept.starts.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
 }
 
@@ -39,7 +39,7 @@ struct KeptStart {
   int most_tokens;  // of a source
   KeptToken first;
   __device__ KeptStart(const CombineParams& p, int place)
-      : most_tokens(static_cast<int>(p.kept.tokens[p.plan.shape.ranks])),
+      : most_tokens(static_cast<int>(p.kept.starts.tokens[p.plan.shape.ranks])),
         first(load_kept(p.plan, p.kept, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <ostream>
 
@@ -78,6 +79,7 @@ struct Work {
   int message_bytes = 0;
   int groups = 0;
   int top_k = 1;
+  int scale_words = 0;  // of a row, each of which is a sector of memory of its own (scattered_scale_words)
 };
 
 // Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
@@ -116,10 +118,17 @@ inline constexpr int kMostSendTeams = 264;  // of all senders of a dispatch, for
 // Twice kMostSenders where a message is less than two bytes for three columns: making it takes as long, and the links
 // are less full.
 constexpr bool has_small_messages(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes; }
+// The same with one other rank at most, to which each token goes once: rows of device memory take longer than the
+// links, and what senders wait for is that memory.
+inline constexpr int kVeryManyTokens = 4096;
+constexpr bool spares_links(const Work& work) { return work.ranks <= 2 && work.num_tokens >= kVeryManyTokens; }
 constexpr int most_senders(const Work& work) {
   if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);
-  if (has_small_messages(work)) return 2 * kMostSenders;
+  if (has_small_messages(work) || spares_links(work)) return 2 * kMostSenders;
   return work.num_tokens < kManyTokens ? kMostSenders : kMostSendersOfMany;
+}
+constexpr int most_send_teams(const Work& work) {
+  return (spares_links(work) ? 3 : has_small_messages(work) ? 2 : 1) * kMostSendTeams;
 }
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
@@ -131,6 +140,19 @@ constexpr int padding_blocks(const Work& work) {
   return std::min({kMostPaddingBlocks, work.groups, work.num_tokens * work.top_k});
 }
 
+// Whether the scales kernel follows a dispatch of `blocks`, which takes 5 to 10 us: from so many words of scales for
+// each block on, and where stores of single words would hold the others up, as messages come faster than they are laid
+// out: blocks are few, or the words of a message's rows are many beside its bytes, which the links need time for.
+inline constexpr int kManyScaleWords = 3000;
+inline constexpr int kBytesForScaleWord = 42;  // of a message, that hide a store
+constexpr bool stores_scales_last(const Resident& resident, const Work& work, int blocks) {
+  const std::int64_t rows = std::int64_t{work.num_tokens} * work.top_k;
+  if (!work.receives || rows * work.scale_words < std::int64_t{kManyScaleWords} * blocks) return false;
+  const std::int64_t of_a_message = std::int64_t{work.top_k} * work.scale_words * kBytesForScaleWord;
+  return blocks < resident.multiprocessors ||
+         of_a_message >= std::int64_t{std::min(work.ranks, work.top_k)} * work.message_bytes;
+}
+
 constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   DispatchPolicy policy;
@@ -139,8 +161,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
     const int room = most - roles.rankers;
     roles.senders = std::max(1, std::min(most_senders(work), work.receives ? room * 5 / 8 : room));
-    const int crowd = has_small_messages(work) ? 2 * kMostSendTeams : kMostSendTeams;
-    const int most_teams = std::min(work.buffer_teams, std::max(1, crowd / roles.senders));
+    const int most_teams = std::min(work.buffer_teams, std::max(1, most_send_teams(work) / roles.senders));
     roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, most_teams);
   }
   const int busy = roles.rankers + roles.senders;

@@ -30,6 +30,7 @@ struct PlanSettings {
   int row_gap = 0;     // the same in the experts' output
   int output_gap = 0;  // the same in combine's output
   int spare_rows = 5;  // row capacity beyond the worst case
+  int max_blocks = 0;  // CallOptions
   bool epilogue = false;
   bool unreduced = false;
 };

@@ -137,15 +137,15 @@ void expect_error(int rank, const std::string& place, ErrorKind kind, const std:
 }
 
 void run_dispatch(Exchange& exchange, const RankRound& round, Form form) {
-  if (form == Form::one_call) return exchange.dispatch(round.in, round.out);
-  exchange.dispatch_async(round.in);
-  exchange.dispatch_wait(round.out);
+  if (form == Form::one_call) return exchange.dispatch(round.in, round.out, round.call);
+  exchange.dispatch_async(round.in, round.call);
+  exchange.dispatch_wait(round.out, round.call);
 }
 
 void run_combine(Exchange& exchange, const RankRound& round, Form form) {
-  if (form == Form::one_call) return exchange.combine(round.combine_in, round.combine_out);
-  exchange.combine_async(round.combine_in);
-  exchange.combine_wait(round.combine_out);
+  if (form == Form::one_call) return exchange.combine(round.combine_in, round.combine_out, round.call);
+  exchange.combine_async(round.combine_in, round.call);
+  exchange.combine_wait(round.combine_out, round.call);
 }
 
 void run_round(Exchange& exchange, const Plan& plan, Form form) {

@@ -47,6 +47,7 @@ Tensor tensor_of(void* memory, DType dtype, const std::vector<std::int64_t>& sha
 
 RankRound::RankRound(const Plan& plan, int rank)
     : plan_(plan), rank_(rank), given_(plan.round.ranks[size(rank)]), expected_(plan.rows[size(rank)]) {
+  call.max_blocks = plan.settings.max_blocks;
   weight_table_ = {&given_.weights, plan.round.shape.top_k};
   make_input();
   make_output();

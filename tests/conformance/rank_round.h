@@ -20,6 +20,7 @@ class RankRound {
   DispatchOutput out;
   CombineInput combine_in;
   CombineOutput combine_out;
+  CallOptions call;
 
   // Every byte of every output of dispatch, those that must stay as they were included.
   void check_rows() const;

@@ -69,9 +69,8 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
   EXPECT_GE(roles.senders, 1);
   EXPECT_LE(roles.senders, std::max(1, work.num_tokens)) << "a sender has no token";
   EXPECT_TRUE(work.receives || roles.senders == std::min(room, most_senders(work))) << "blocks are left unused";
-  const int crowd = has_small_messages(work) ? 2 * kMostSendTeams : kMostSendTeams;
   expect_largest_teams(roles.senders, roles.send_team_threads, work.num_tokens,
-                       std::min(work.buffer_teams, crowd / roles.senders));
+                       std::min(work.buffer_teams, most_send_teams(work) / roles.senders));
 }
 
 // No place of the arrivals is without a team, and none is served by one that no block has.

@@ -59,6 +59,18 @@ TEST(CudaTuning, MessagesThatAreSmallForTheirColumnsHaveMoreSenders) {
   EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
 }
 
+TEST(CudaTuning, MoreBlocksSendManyTokensToOneOtherRank) {
+  Work work = work_of(kVeryManyTokens, true, true, 8);
+  work.ranks = 2;
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.send_team_threads, 64);
+  work.ranks = 3;
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany) << "they would crowd the links";
+  work.ranks = 2;
+  work.num_tokens = kVeryManyTokens - 1;
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany);
+}
+
 TEST(CudaTuning, FewSendersHaveSmallerTeams) {
   EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.send_team_threads, 128);
   EXPECT_EQ(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.send_team_threads, 64);
@@ -102,6 +114,28 @@ TEST(CudaTuning, OnlyFewTeamsThatHaveMoreTokensAskForRowsAhead) {
   EXPECT_TRUE(combine_policy({132, 1, 24}, work_of(4096, true, true, 8)).roles.looks_ahead);
   EXPECT_FALSE(combine_policy(kHopper, work_of(4096, true, true, 8)).roles.looks_ahead);
   EXPECT_FALSE(combine_policy(kHopper, work_of(1, true, true, 8)).roles.looks_ahead);
+}
+
+// Of hidden 7168, top-8: FP8 has 56 words of scales for each row and messages of 7392 bytes, NVFP4 112 and 4032.
+TEST(CudaTuning, ManyWordsOfScalesAreStoredLast) {
+  const auto last = [](int ranks, int tokens, int words, int message_bytes, int most_blocks = 264,
+                       bool receives = true) {
+    Work work = work_of(tokens, true, receives, 8);
+    work.ranks = ranks;
+    work.hidden = 7168;
+    work.scale_words = words;
+    work.message_bytes = message_bytes;
+    const Resident resident{132, 2, most_blocks};
+    return stores_scales_last(resident, work, dispatch_policy(resident, work).blocks);
+  };
+  EXPECT_TRUE(last(2, 4096, 56, 7392));
+  EXPECT_FALSE(last(2, 512, 56, 7392)) << "the kernel takes longer than the stores";
+  EXPECT_FALSE(last(2, 4096, 56, 7392, 264, false)) << "nothing is laid out";
+  EXPECT_FALSE(last(2, 4096, 0, 7392)) << "scales of a row lie together";
+  EXPECT_FALSE(last(4, 8192, 56, 7392)) << "the links take longer than the stores";
+  EXPECT_TRUE(last(4, 4096, 112, 4032));
+  EXPECT_TRUE(last(4, 4096, 56, 7392, 24)) << "few blocks take longer than the links";
+  EXPECT_FALSE(last(4, 128, 56, 7392, 24));
 }
 
 TEST(CudaTuning, PrintsItself) {
