@@ -100,26 +100,36 @@ class ScaleStores {
   int rows_;  // from this lane's first one to the end of the group, padding included
 };
 
-static __global__ void __launch_bounds__(kThreads, 2) scales_kernel(const __grid_constant__ ScalesParams p) {
-  extern __shared__ __align__(16) std::uint32_t words[];
-  ptx::let_next_kernel_launch();
-  ptx::wait_for_earlier_kernels();
-  const Epoch epoch = load_relaxed(p.state->dispatched);
-  const bool broken = load_relaxed(p.state->failed) != 0;
+// Into shared memory, with a barrier behind it.
+__device__ inline RowStarts fetch_row_starts(const ScalesParams& p, std::uint32_t* words) {
   const int count = row_start_words(p.plan);
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) words[i] = p.starts[i];
   __syncthreads();
-  if (broken) return;
-  const RowStarts starts = row_starts_at(p.plan, words);
-  const Block warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
-  const int units = static_cast<int>(count_tiles(starts, p.plan.groups())) * p.by_parts.divisor();
+  return row_starts_at(p.plan, words);
+}
+
+// What a warp has to do: parts of tiles, `warps.count` apart.
+__device__ inline void store_share(const ScalesParams& p, const RowStarts& starts, Epoch epoch, const Block& warps) {
+  const int groups = p.plan.groups();
+  const int units = static_cast<int>(count_tiles(starts, groups)) * p.by_parts.divisor();
 #pragma unroll 1
   for (int unit = warps.index; unit < units; unit += warps.count) {
     const int tile = p.by_parts.quotient(unit);
-    ScaleStores(p, starts, epoch, find_tile(starts, p.plan.groups(), static_cast<std::uint32_t>(tile)),
+    ScaleStores(p, starts, epoch, find_tile(starts, groups, static_cast<std::uint32_t>(tile)),
                 unit - tile * p.by_parts.divisor())
         .store();
   }
+}
+
+static __global__ void __launch_bounds__(kThreads, 2) scales_kernel(const __grid_constant__ ScalesParams p) {
+  extern __shared__ __align__(16) std::uint32_t words[];
+  ptx::let_next_kernel_launch();  // this one waits for no other block, and the next one for its end
+  ptx::wait_for_earlier_kernels();
+  const Epoch epoch = load_relaxed(p.state->dispatched);
+  const bool broken = load_relaxed(p.state->failed) != 0;
+  const RowStarts starts = fetch_row_starts(p, words);
+  if (broken) return;
+  store_share(p, starts, epoch, teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)}));
 }
 
 }  // namespace ferry::cuda
