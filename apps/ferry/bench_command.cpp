@@ -134,11 +134,14 @@ class Records {
     file_.open(name_, std::ios::app);
     if (!file_) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", name_));
   }
+  // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
   void add(const Json& record) {
-    const std::string line = record.dump() + "\n";
-    if (json_) print(line);
-    if (file_.is_open() && !(file_ << line << std::flush))
-      throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", name_));
+    in_first_process(kDefaultDeadline, [&] {
+      const std::string line = record.dump() + "\n";
+      if (json_) print(line);
+      if (file_.is_open() && !(file_ << line << std::flush))
+        throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", name_));
+    });
   }
 
  private:
@@ -208,7 +211,9 @@ void run_bench_command(const BenchOptions& options) {
       records.add(measurer.measure(bench));
       progress.advance();
     }
-    if (!options.json) print(measurer.table() + "\n");
+    if (options.json) continue;
+    const std::string table = measurer.table();
+    in_first_process(kDefaultDeadline, [&] { print(table + "\n"); });
   }
 }
 

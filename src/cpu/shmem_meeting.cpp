@@ -13,6 +13,8 @@ namespace ferry::cpu {
 namespace {
 
 constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
+// What a rank waits for here may take long: the first process's files, a world that it has no part in.
+constexpr std::chrono::milliseconds kRestsAfter{1};
 constexpr std::size_t kChunkMemory = std::size_t{16} << 20;  // for the chunks of all ranks together
 
 std::size_t aligned(std::size_t bytes) {
@@ -99,7 +101,7 @@ void ShmemMeeting::post_piece(const Turn& turn, std::span<const std::byte> mine)
 }
 
 void ShmemMeeting::await_pieces(const Turn& turn) {
-  ShmemPacer pacer(turn.deadline);
+  ShmemPacer pacer(turn.deadline, kRestsAfter);
   int missing = -1;
   bool told = false;
   for (int peer = 0; peer < ranks() && missing < 0; ++peer) {

@@ -1,13 +1,72 @@
 """The conformance suite over OpenSHMEM in jobs of two and four processes, for each way that ranks reach each other."""
+import fcntl
+import json
+import os
+import subprocess
+import termios
+import time
 import unittest
 
-from test_shmem_layer import TRANSPORTS, ProcessesTestCase, oshrun
+from support import BINARY
+from test_shmem_layer import OSHRUN, TRANSPORTS, ProcessesTestCase, oshrun
 
 
 class VerifyTestCase(ProcessesTestCase):
+    PIPE = 4096  # bytes, less than is printed
+    PATIENCE = 120  # seconds until the first process counts as never printing
+    READS_AFTER = 32  # seconds: a deadline of 30, which began when the pipe was full or just before
+
     def verify(self, processes, *options, transport="shared memory"):
         done = oshrun(processes, "verify", "--backend", "shmem", *options, environment=TRANSPORTS[transport])
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def start_printing_to(self, pipe, *arguments):
+        """The tool as two processes that print to `pipe`; each one's id is in pid.<rank>."""
+        script = f'echo $$ >"{self.folder}/pid.$OMPI_COMM_WORLD_RANK" && exec "$@" >"{pipe}"'
+        job = subprocess.Popen([OSHRUN, "-np", "2", "sh", "-c", script, "sh", BINARY, *arguments],
+                               stderr=subprocess.PIPE, text=True, env={**os.environ, **TRANSPORTS["tcp"]})
+        self.addCleanup(job.stderr.close)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.terminate)
+        return job
+
+    def bytes_in(self, pipe):
+        return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), "little")
+
+    def seconds_of_cpu(self, rank):
+        pid = (self.folder / f"pid.{rank}").read_text().strip()
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
+        except FileNotFoundError:
+            self.fail(f"rank {rank} ended while nobody read")
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def test_a_slow_reader(self):
+        """Whoever reads what the first process prints takes longer than the library's deadline: the others wait, and
+        rest."""
+        path = self.folder / "pipe"
+        os.mkfifo(path)
+        with open(os.open(path, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as pipe:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, self.PIPE)
+            # Cases of short work and long names.
+            job = self.start_printing_to(path, "verify", "--backend", "shmem", "--json", "--case", "al")
+            end = time.monotonic() + self.PATIENCE
+            while self.bytes_in(pipe) < self.PIPE:
+                self.assertIsNone(job.poll())
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.01)
+            before = self.seconds_of_cpu(1)
+            time.sleep(self.READS_AFTER)
+            # Who waits without rest takes a core, or its share of one.
+            self.assertLess(self.seconds_of_cpu(1) - before, self.READS_AFTER / 4)
+            text = b""
+            while job.poll() is None or self.bytes_in(pipe) != 0:
+                text += pipe.read(self.PIPE) or b""
+                time.sleep(0.01)
+        self.assertEqual(job.returncode, 0, job.stderr.read())
+        report = json.loads(text)
+        self.assertEqual((report["failed"], len(report["cases"])), (0, report["ok"] + report["skipped"]))
 
     def test_shared_memory_2(self):
         self.verify(2)
