@@ -204,18 +204,18 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
   const int scale_words = scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
                                                 layout_.scales_per_row, layout_.payload_row_bytes);
-  const Work work{plan_.shape.ranks,
-                  num_tokens_,
-                  likely_arrivals(),
-                  parts,
-                  dispatch_buffer_teams(plan_),
-                  params.sends,
-                  params.receives,
-                  plan_.shape.hidden,
-                  static_cast<int>(plan_.map.message_bytes()),
-                  plan_.groups(),
-                  plan_.shape.top_k,
-                  scale_words};
+  const Work work{.ranks = plan_.shape.ranks,
+                  .num_tokens = num_tokens_,
+                  .arrivals = likely_arrivals(),
+                  .parts = parts,
+                  .buffer_teams = dispatch_buffer_teams(plan_),
+                  .sends = params.sends,
+                  .receives = params.receives,
+                  .hidden = plan_.shape.hidden,
+                  .message_bytes = static_cast<int>(plan_.map.message_bytes()),
+                  .groups = plan_.groups(),
+                  .top_k = plan_.shape.top_k,
+                  .scale_words = scale_words};
   const Resident most = resident(dispatch_blocks_per_multiprocessor_, call);
   const DispatchPolicy policy = dispatch_policy(most, work);
   params.roles = policy.roles;

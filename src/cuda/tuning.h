@@ -140,9 +140,10 @@ constexpr int padding_blocks(const Work& work) {
   return std::min({kMostPaddingBlocks, work.groups, work.num_tokens * work.top_k});
 }
 
-// Whether the scales kernel follows a dispatch of `blocks`, which takes 5 to 10 us: from so many words of scales for
-// each block on, and where stores of single words would hold the others up, as messages come faster than they are laid
-// out: blocks are few, or the words of a message's rows are many beside its bytes, which the links need time for.
+// Whether the scales kernel follows a dispatch of `blocks`. It takes time of its own, so only from so many words of
+// scales for each block on, and where stores of single words would hold the others up, as messages come faster than
+// they are laid out: blocks are few, or the words of a message's rows are many beside its bytes, which the links need
+// time for.
 inline constexpr int kManyScaleWords = 3000;
 inline constexpr int kBytesForScaleWord = 42;  // of a message, that hide a store
 constexpr bool stores_scales_last(const Resident& resident, const Work& work, int blocks) {

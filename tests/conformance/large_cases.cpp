@@ -20,7 +20,7 @@ PlanSettings settings_for(const char* format, const char* routing, int hidden) {
   return settings;
 }
 
-// The last words of a row's scales are not full, in no layout.
+// Rows whose scales of one byte do not fill the last word of a tile.
 void layouts(const Backend& backend, const char* format) {
   for (const char* routing : {"uniform", "zipf", "one_expert", "some_none", "empty_ranks"}) {
     PlanSettings settings = settings_for(format, routing, 608);
