@@ -50,7 +50,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   std::size_t bytes = 0;
   const auto take = [&bytes](std::size_t wanted) {
     const std::size_t at = bytes;
-    bytes += (wanted + 127) / 128 * 128;
+    bytes += whole_lines(wanted);
     return at;
   };
   const std::size_t state = take(sizeof(DeviceState));
@@ -61,8 +61,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   const std::size_t kept_slots = take(tokens);
   const std::size_t kept_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
   const std::size_t part_counts =
-      take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(std::uint32_t));
-  const std::size_t part_done = take(HeapMap::kMostTableParts * sizeof(DeviceWord<Epoch>));
+      take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(DeviceWord<Epoch>));
   memory_ = std::make_unique<DeviceMemory>(bytes);
 
   masked_.resize(ranks);
@@ -73,8 +72,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   stats_.received = waited_ns_ + ranks;
   kept_ = {memory_->as<KeptRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
            row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
-  ranking_.part_counts = memory_->as<std::uint32_t>(part_counts);
-  ranking_.part_done = memory_->as<DeviceWord<Epoch>>(part_done);
+  ranking_.part_counts = memory_->as<DeviceWord<Epoch>>(part_counts);
   ranking_.part_tokens = ranking_part_tokens(plan_.shape);
   links_.by_part_tokens = Divider(ranking_.part_tokens);
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
@@ -218,6 +216,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
                   .scale_words = scale_words};
   const Resident most = resident(dispatch_blocks_per_multiprocessor_, call);
   const DispatchPolicy policy = dispatch_policy(most, work);
+  params.links.naps = naps(work);
   params.roles = policy.roles;
   const bool scales_last = stores_scales_last(most, work, policy.blocks);
   if (scales_last) params.out.scales.layout = ScaleLayout::none;
@@ -253,9 +252,15 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   params.num_tokens = num_tokens_;
   params.kept = kept_;
   params.stats = stats_;
-  const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call),
-                                              {plan_.shape.ranks, num_tokens_, likely_arrivals(), 1,
-                                               combine_buffer_teams(plan_), params.sends, params.receives});
+  const Work work{.ranks = plan_.shape.ranks,
+                  .num_tokens = num_tokens_,
+                  .arrivals = likely_arrivals(),
+                  .buffer_teams = combine_buffer_teams(plan_),
+                  .sends = params.sends,
+                  .receives = params.receives,
+                  .hidden = plan_.shape.hidden};
+  const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), work);
+  params.links.naps = naps(work);
   params.roles = policy.roles;
   combine_launcher_.launch(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
 }

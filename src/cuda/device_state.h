@@ -45,6 +45,9 @@ struct HookBytes {
   alignas(16) std::byte bytes[kMost] = {};
 };
 
+// What a buffer of `bytes` takes whose neighbours begin at lines of memory, too.
+FERRY_HD constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + 127) / 128 * 128; }
+
 // What a fabric needs, by value in a kernel's parameter.
 struct PeerLinks {
   int rank = 0;
@@ -56,6 +59,7 @@ struct PeerLinks {
   std::size_t abort_words = 0;
   std::size_t my_abort_word = 0;
   std::uint64_t deadline_ns = 0;
+  bool naps = false;  // tuning.h
   DeviceState* state = nullptr;
   HostRecord* record = nullptr;
   DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]

@@ -13,12 +13,14 @@
 
 namespace ferry::cuda {
 
-// Looks at the clock and for an abort only now and then: a waiter's loads are what arrivals compete with.
+// Looks at the clock and for an abort only now and then, and where many wait it naps between looks at the word, after
+// the first few: a waiter's loads are what arrivals compete with.
 class DevicePacer {
  public:
-  __device__ explicit DevicePacer(std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {}
+  __device__ explicit DevicePacer(const PeerLinks& links) : deadline_ns_(links.deadline_ns), naps_(links.naps) {}
   __device__ Pace pause() {
-    if (++turns_ % kLookEvery != 0) return Pace::again;
+    if (++turns_ > kTurnsAwake && naps_) __nanosleep(kNap);
+    if (turns_ % kLookEvery != 0) return Pace::again;
     const std::uint64_t now = ptx::global_nanoseconds();
     if (turns_ == kLookEvery) started_ = now;
     return now - started_ >= deadline_ns_ ? Pace::expired : Pace::look_for_abort;
@@ -27,7 +29,10 @@ class DevicePacer {
 
  private:
   static constexpr std::uint32_t kLookEvery = 64;
+  static constexpr std::uint32_t kTurnsAwake = 3;
+  static constexpr unsigned kNap = 64;  // ns
   std::uint64_t deadline_ns_;
+  bool naps_;
   std::uint64_t started_ = 0;
   std::uint32_t turns_ = 0;
 };
@@ -56,7 +61,7 @@ class DeviceWaits {
   template <Scope S>
   __device__ __noinline__ static bool wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
                                                   WaitSite site) {
-    DevicePacer pacer(links.deadline_ns);
+    DevicePacer pacer(links);
     const Waited waited = wait_at_least(
         watched, target, [&links] { return has_abort(links); }, pacer);
     note_time(links, site, pacer);
@@ -67,7 +72,7 @@ class DeviceWaits {
   __device__ __noinline__ static TaggedValue wait_longer_for_tag(const PeerLinks& links,
                                                                  const SystemWord<std::uint32_t>& watched, Epoch epoch,
                                                                  const SignalWord& told, WaitSite site) {
-    DevicePacer pacer(links.deadline_ns);
+    DevicePacer pacer(links);
     std::uint32_t word = 0;
     const auto there = [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); };
     const Waited waited = wait_until(

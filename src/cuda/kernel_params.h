@@ -13,10 +13,9 @@ namespace ferry::cuda {
 struct RankingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
-  int words = 1;                           // of 32 tokens each, whose bits fit in shared memory together
-  int part_tokens = 0;                     // tokens of a part of the table; a multiple of 32
-  std::uint32_t* part_counts = nullptr;    // [parts, experts]
-  DeviceWord<Epoch>* part_done = nullptr;  // [parts]: the counts of that part are there
+  int words = 1;                             // of 32 tokens each, whose bits fit in shared memory together
+  int part_tokens = 0;                       // tokens of a part of the table; a multiple of 32
+  DeviceWord<Epoch>* part_counts = nullptr;  // [parts, experts], each with its round (CountOfRound)
 };
 
 // What dispatch found out about every token that came, for combine: epoch or not, it lies in the same place.

@@ -21,7 +21,8 @@ class NearFabric : public TeamWaits<Self, Signal> {
  public:
   using Group = TeamGroup;
 
-  // Before any put: the buffers of this block's teams, in shared memory, 16-byte aligned.
+  // Before any put: the buffers of this block's teams, in shared memory. Each begins at a line, as slots do: a bulk
+  // copy whose two sides lie alike in their lines sends whole lines.
   __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
     buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
   }
@@ -58,7 +59,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
 
  protected:
   __device__ NearFabric(const PeerLinks& links, std::size_t buffer_bytes)
-      : links_(links), buffer_bytes_(buffer_bytes) {}
+      : links_(links), buffer_bytes_(whole_lines(buffer_bytes)) {}
   __device__ bool goes_directly(int near_peer) const { return near_peer == links_.rank || reaches_directly_; }
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);

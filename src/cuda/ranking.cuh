@@ -101,6 +101,10 @@ class Ranker {
 #pragma unroll 1
     for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) visit(expert);
   }
+  __device__ DeviceWord<Epoch>& count_of(int part, int expert) const {
+    return ranking_.part_counts[part * plan_.shape.experts + expert];
+  }
+  __device__ int add_up_parts(int expert) const;
   __device__ void look_ahead_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
@@ -256,31 +260,40 @@ __device__ inline void Ranker::count() {
   }
 }
 
+// I19
 template <class F>
 __device__ bool Ranker::learn_from_other_parts(F& fabric) {
   if (parts_ == 1 || counts_all_) return true;
-  std::uint32_t* counts = ranking_.part_counts;
-  const int experts = plan_.shape.experts;
-  for_each_expert([&](int expert) { counts[part_ * experts + expert] = memory_.total[expert]; });
-  g_.sync();
+  for_each_expert(
+      [&](int expert) { store_relaxed(count_of(part_, expert), CountOfRound::mark(memory_.total[expert], epoch_)); });
   bool ok = true;
-  if (g_.thread() == 0) store_release(ranking_.part_done[part_], epoch_);
-  if (g_.thread() < parts_) ok = fabric.wait_for_block(ranking_.part_done[g_.thread()], epoch_, Phase::routing);
-  if (!g_.all(ok)) return false;
   for_each_expert([&](int expert) {
-    std::uint32_t before = 0;
-    std::uint32_t total = 0;
-#pragma unroll
-    for (int part = 0; part < static_cast<int>(HeapMap::kMostTableParts); ++part) {
-      const std::uint32_t count = part < parts_ ? counts[part * experts + expert] : 0;
-      before += part < part_ ? count : 0;
-      total += count;
-    }
-    memory_.before[expert] = before;
-    memory_.total[expert] = total;
+    int missing = kNone;
+    do {
+      missing = add_up_parts(expert);
+      if (missing != kNone)
+        ok = ok && fabric.wait_for_block(count_of(missing, expert), CountOfRound::least(epoch_), Phase::routing);
+    } while (missing != kNone && ok);
   });
-  g_.sync();
-  return true;
+  return g_.all(ok);
+}
+
+// I19. Asks for the counts of all parts at once. Returns a part whose count is not there yet, or kNone.
+__device__ inline int Ranker::add_up_parts(int expert) const {
+  std::uint32_t before = 0;
+  std::uint32_t total = 0;
+  int missing = kNone;
+#pragma unroll
+  for (int part = 0; part < static_cast<int>(HeapMap::kMostTableParts); ++part) {
+    if (part >= parts_) continue;
+    const Epoch word = load_relaxed(count_of(part, expert));
+    if (word < CountOfRound::least(epoch_)) missing = part;
+    before += part < part_ ? CountOfRound::count(word) : 0;
+    total += CountOfRound::count(word);
+  }
+  memory_.before[expert] = before;
+  memory_.total[expert] = total;
+  return missing;
 }
 
 __device__ inline void Ranker::report_bad_ids() const {

@@ -31,6 +31,18 @@ class RoundTag {
   int shift_ = 30;
 };
 
+// A count beside the whole number of its round, in a word that only grows, so it is waited for like a signal; and as it
+// shows only itself, nothing is put behind it. For words that are not written in every round.
+struct CountOfRound {
+  static constexpr int kCountBits = 30;  // RoundTag::kLargestValue
+
+  FERRY_HD static constexpr Epoch mark(std::uint32_t count, Epoch epoch) { return least(epoch) | count; }
+  FERRY_HD static constexpr Epoch least(Epoch epoch) { return epoch << kCountBits; }
+  FERRY_HD static constexpr std::uint32_t count(Epoch word) {
+    return static_cast<std::uint32_t>(word) & RoundTag::kLargestValue;
+  }
+};
+
 // What a word with a tag held when it was of the round.
 struct TaggedValue {
   bool is_there = false;

@@ -57,6 +57,10 @@ inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
              << p.roles.receive_team_threads;
 }
 
+// Whether waiters nap between looks: many of them get in each other's way, and in that of what they wait for. A nap
+// costs a few tokens a fifth of a microsecond.
+inline constexpr int kManyArrivals = 256;
+
 // What a kernel can have at once on a device.
 struct Resident {
   int multiprocessors = 0;
@@ -81,6 +85,8 @@ struct Work {
   int top_k = 1;
   int scale_words = 0;  // of a row, each of which is a sector of memory of its own (scattered_scale_words)
 };
+
+constexpr bool naps(const Work& work) { return work.arrivals >= kManyArrivals; }
 
 // Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
 // follow each other; many tokens get small ones, so that more of them are under way.
@@ -112,8 +118,8 @@ constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens)
 // crowd the links.
 inline constexpr int kMostSenders = 44;
 inline constexpr int kMostSendersOfMany = 66;
-inline constexpr int kManyTokens = 512;
-inline constexpr int kMostSendTeams = 264;  // of all senders of a dispatch, for the same reason
+inline constexpr int kManyTokens = 4 * kMostSenders;  // more than a team of four warps each
+inline constexpr int kMostSendTeams = 264;            // of all senders of a dispatch, for the same reason
 
 // Twice kMostSenders where a message is less than two bytes for three columns: making it takes as long, and the links
 // are less full.
@@ -125,7 +131,7 @@ constexpr bool spares_links(const Work& work) { return work.ranks <= 2 && work.n
 constexpr int most_senders(const Work& work) {
   if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);
   if (has_small_messages(work) || spares_links(work)) return 2 * kMostSenders;
-  return work.num_tokens < kManyTokens ? kMostSenders : kMostSendersOfMany;
+  return work.num_tokens <= kManyTokens ? kMostSenders : kMostSendersOfMany;
 }
 constexpr int most_send_teams(const Work& work) {
   return (spares_links(work) ? 3 : has_small_messages(work) ? 2 : 1) * kMostSendTeams;
@@ -183,6 +189,17 @@ inline constexpr int kLeastSumThreads = 128;  // that sum a token from all ranks
 // That ask for rows ahead: those of many more are more than the L2 cache holds, and are gone when they are wanted.
 inline constexpr int kMostTeamsAhead = 264;
 
+// Bytes of results that are on their way to others at once: more of them wait in the links for each other, and so do
+// the signals behind them.
+inline constexpr int kMostBytesLeaving = 10 << 20;
+constexpr int most_result_teams(int blocks, const Work& work) {
+  const std::int64_t leaving =
+      std::int64_t{blocks} * 2 * work.hidden * (work.ranks - 1) / work.ranks;  // of a team each
+  int teams = work.buffer_teams;
+  while (teams > 1 && leaving * teams > kMostBytesLeaving) teams /= 2;
+  return teams;
+}
+
 constexpr CombinePolicy combine_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   CombinePolicy policy;
@@ -194,7 +211,8 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;
   roles.first_receiver = apart ? roles.senders : 0;
-  roles.send_team_threads = team_threads_for(std::max(1, roles.senders), to_send, work.buffer_teams);
+  roles.send_team_threads =
+      team_threads_for(std::max(1, roles.senders), to_send, most_result_teams(roles.senders, work));
   roles.receive_team_threads =
       std::max(kLeastSumThreads, loose_team_threads_for(policy.blocks - roles.first_receiver, tokens));
   roles.direct = apart;

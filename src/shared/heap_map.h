@@ -43,12 +43,12 @@ class HeapMap {
   static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a bulk copy's 16 bytes
 
   HeapMap() = default;
-  explicit constexpr HeapMap(const HeapShape& h) : h_(h) {
+  explicit constexpr HeapMap(const HeapShape& h) : h_(h), message_slot_(message_slot_bytes(h)) {
     const auto ranks = static_cast<std::size_t>(h.shape.ranks);
     const auto tokens = static_cast<std::size_t>(h.shape.max_tokens);
     const auto top_k = static_cast<std::size_t>(h.shape.top_k);
     const std::size_t bytes[kRegions] = {
-        2 * ranks * tokens * h.message,
+        2 * ranks * tokens * message_slot_,
         2 * ranks * tokens * top_k * sizeof(RoutingEntry),
         2 * ranks * static_cast<std::size_t>(h.max_local) * sizeof(std::uint32_t),
         2 * static_cast<std::size_t>(h.shape.experts) * sizeof(std::uint32_t),
@@ -59,7 +59,7 @@ class HeapMap {
         ranks * sizeof(SignalWord),
         tokens * results_per_token() * result_bytes(),
         tokens * results_per_token() * sizeof(SignalWord),
-        h.staged ? 2 * tokens * h.message : 0,
+        h.staged ? 2 * tokens * message_slot_ : 0,
         h.staged ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
     };
     for (int region = 0; region < kRegions; ++region)
@@ -78,13 +78,14 @@ class HeapMap {
   }
 
   FERRY_HD constexpr std::size_t message_bytes() const { return h_.message; }
+  FERRY_HD constexpr std::size_t message_slot_bytes() const { return message_slot_; }
   FERRY_HD constexpr std::size_t result_bytes() const { return static_cast<std::size_t>(h_.shape.hidden) * 2; }
   FERRY_HD constexpr std::size_t results_per_token() const {
     return static_cast<std::size_t>(h_.exact || h_.shape.top_k < h_.shape.ranks ? h_.shape.top_k : h_.shape.ranks);
   }
 
   FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
-    return begin_[kMessages] + slot(e, source, token) * h_.message;
+    return begin_[kMessages] + slot(e, source, token) * message_slot_;
   }
   FERRY_HD constexpr std::size_t table(Epoch e, int source) const {
     return begin_[kTables] + slot(e, source, 0) * static_cast<std::size_t>(h_.shape.top_k) * sizeof(RoutingEntry);
@@ -117,7 +118,7 @@ class HeapMap {
     return static_cast<int>(slot) - token * static_cast<int>(results_per_token());
   }
   FERRY_HD constexpr std::size_t sent_message(Epoch e, int token) const {
-    return begin_[kSentMessages] + slot_of_one(e, token) * h_.message;
+    return begin_[kSentMessages] + slot_of_one(e, token) * message_slot_;
   }
   // `index`: the token, or token * K + k when exact; where results are packed, how many were sent there before.
   FERRY_HD constexpr std::size_t sent_result(int source, std::size_t index) const {
@@ -134,12 +135,18 @@ class HeapMap {
       const std::size_t slot = (offset - begin_[kResults]) / result_bytes();
       return sent_result(peer, h_.exact ? slot : slot / results_per_token());
     }
-    const std::size_t slot = (offset - begin_[kMessages]) / h_.message;
+    const std::size_t slot = (offset - begin_[kMessages]) / message_slot_;
     const auto tokens = static_cast<std::size_t>(h_.shape.max_tokens);
     return sent_message(slot / tokens / static_cast<std::size_t>(h_.shape.ranks), static_cast<int>(slot % tokens));
   }
 
  private:
+  // Slots begin where lines of memory do: links carry whole lines faster. Not where that takes more than a sixteenth
+  // more memory, nor where messages that follow each other go as one put.
+  static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
+    const std::size_t padding = (kAlignment - h.message % kAlignment) % kAlignment;
+    return h.staged || 16 * padding > h.message ? h.message : h.message + padding;
+  }
   // I14: the index of a word or a slot names its only writer.
   FERRY_HD constexpr std::size_t line(Epoch e, int source) const {
     return (e & 1) * static_cast<std::size_t>(h_.shape.ranks) + static_cast<std::size_t>(source);
@@ -158,6 +165,7 @@ class HeapMap {
   }
 
   HeapShape h_{};
+  std::size_t message_slot_ = 0;
   std::size_t begin_[kRegions + 1] = {};
 };
 

@@ -137,7 +137,8 @@ TEST(CudaPolicy, HoldsForAnyCombine) {
       EXPECT_LE(policy.blocks, std::max(results, tokens)) << "a block has nothing to do";
       EXPECT_GE(policy.blocks, std::min(resident.blocks(), std::max(results, tokens))) << "blocks are left unused";
     }
-    if (work.sends) expect_largest_teams(roles.senders, roles.send_team_threads, results, work.buffer_teams);
+    if (work.sends)
+      expect_largest_teams(roles.senders, roles.send_team_threads, results, most_result_teams(roles.senders, work));
     const int receivers = policy.blocks - roles.first_receiver;
     EXPECT_GE(roles.receive_team_threads, kLeastSumThreads);
     if (roles.receive_team_threads > kThreads)

@@ -33,5 +33,17 @@ TEST(RoundTag, NeverTakesTheWordOfTwoRoundsBeforeForThisOne) {
   }
 }
 
+TEST(CountOfRound, GrowsFromRoundToRoundWhateverIsCounted) {
+  for (Epoch epoch : {Epoch{2}, Epoch{3}, Epoch{1} << 18, (Epoch{1} << 33) + 7}) {
+    for (const std::uint32_t count : {0u, 1u, 8192u, RoundTag::kLargestValue}) {
+      const Epoch word = CountOfRound::mark(count, epoch);
+      EXPECT_EQ(CountOfRound::count(word), count);
+      EXPECT_GE(word, CountOfRound::least(epoch));
+      EXPECT_LT(word, CountOfRound::least(epoch + 1)) << "taken for the next round's";
+    }
+  }
+  EXPECT_LT(Epoch{0}, CountOfRound::least(2)) << "as words begin";
+}
+
 }  // namespace
 }  // namespace ferry::cuda

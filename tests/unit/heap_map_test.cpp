@@ -110,6 +110,21 @@ TEST(HeapMap, TotalIsWhatTheDesignPromises) {
   }
 }
 
+// A message's slot begins at a line of memory where that takes little, and where no put takes several messages along.
+TEST(HeapMap, MessagesBeginAtLinesWhereThatTakesLittle) {
+  const auto slot = [](std::size_t message, bool staged) {
+    return HeapMap({{4, 64, 8, 16, 7168}, 16, message, false, staged}).message_slot_bytes();
+  };
+  EXPECT_EQ(slot(7392, false), 7424u);
+  EXPECT_EQ(slot(7392, true), 7392u) << "neighbours leave in one put";
+  EXPECT_EQ(slot(4032, false), 4096u);
+  EXPECT_EQ(slot(14336, false), 14336u);
+  EXPECT_EQ(slot(576, false), 576u) << "a ninth more memory";
+  const HeapMap map({{4, 64, 8, 16, 7168}, 16, 7392, false, false});
+  for (const Epoch e : {Epoch{6}, Epoch{7}})
+    for (int token = 0; token < 16; ++token) EXPECT_EQ(map.message(e, 3, token) % HeapMap::kAlignment, 0u);
+}
+
 // I9: a token may name the slot of any other, by an index that leads there.
 TEST(HeapMap, GivesEveryTokenAnIndexOfEverySlot) {
   for (const bool exact : {false, true}) {
