@@ -127,7 +127,7 @@ __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts&
                                        const Block& receivers) {
   const int own = p.in.shared_end - p.in.shared_begin;
   const int places = max(own, p.plan.shape.ranks * static_cast<int>(starts.tokens[p.plan.shape.ranks]));
-  const int busy = places * max(1, team_threads / static_cast<int>(blockDim.x));
+  const int busy = places * max(1, team_threads / kThreads);
   return {receivers.count - 1 - receivers.index,
           busy > receivers.count - receivers.count / 4 ? receivers.count : receivers.count - busy};
 }

@@ -18,7 +18,7 @@ class TeamGroup {
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
 
   // All threads of the block.
-  __device__ TeamGroup() : barrier_(0), first_(0), threads_(static_cast<int>(blockDim.x)) {}
+  __device__ TeamGroup() : barrier_(0), first_(0), threads_(kThreads) {}
   // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice.
   __device__ explicit TeamGroup(int threads)
       : barrier_(1 + static_cast<int>(threadIdx.x) / threads),
@@ -69,7 +69,7 @@ class LooseTeam {
 
   // `block`: this one's number among those that share the work.
   __device__ LooseTeam(int threads, int block)
-      : thread_((block * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) % threads), threads_(threads) {}
+      : thread_((block * kThreads + static_cast<int>(threadIdx.x)) % threads), threads_(threads) {}
 
   __device__ int thread() const { return thread_; }
   __device__ int size() const { return threads_; }

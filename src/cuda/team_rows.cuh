@@ -16,9 +16,9 @@ namespace ferry::cuda {
 // The teams of `threads` threads of `block`, which may be several blocks each: those of different blocks come first, so
 // that few tokens spread over many.
 __device__ inline Block teams_of(int threads, Block block) {
-  const int teams = static_cast<int>(blockDim.x) / threads;
+  const int teams = kThreads / threads;
   if (teams == 0) {
-    const int span = threads / static_cast<int>(blockDim.x);
+    const int span = threads / kThreads;
     return {block.index / span, block.count / span};  // blocks that are left over make no team
   }
   return {static_cast<int>(threadIdx.x) / threads * block.count + block.index, teams * block.count};

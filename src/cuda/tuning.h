@@ -121,8 +121,8 @@ inline constexpr int kMostSendersOfMany = 66;
 inline constexpr int kManyTokens = 4 * kMostSenders;  // more than a team of four warps each
 inline constexpr int kMostSendTeams = 264;            // of all senders of a dispatch, for the same reason
 
-// Twice kMostSenders where a message is less than two bytes for three columns: making it takes as long, and the links
-// are less full.
+// Twice kMostSenders where a message is less than two bytes for three columns, or thrice where tokens are very many:
+// making it takes as long, and the links are less full.
 constexpr bool has_small_messages(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes; }
 // The same with one other rank at most, to which each token goes once: rows of device memory take longer than the
 // links, and what senders wait for is that memory.
@@ -130,6 +130,7 @@ inline constexpr int kVeryManyTokens = 4096;
 constexpr bool spares_links(const Work& work) { return work.ranks <= 2 && work.num_tokens >= kVeryManyTokens; }
 constexpr int most_senders(const Work& work) {
   if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);
+  if (has_small_messages(work) && work.num_tokens >= kVeryManyTokens && !spares_links(work)) return 3 * kMostSenders;
   if (has_small_messages(work) || spares_links(work)) return 2 * kMostSenders;
   return work.num_tokens <= kManyTokens ? kMostSenders : kMostSendersOfMany;
 }

@@ -56,6 +56,9 @@ TEST(CudaTuning, MessagesThatAreSmallForTheirColumnsHaveMoreSenders) {
   work.message_bytes = 5600;  // of mxfp6
   EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany);
   work.message_bytes = 4032;
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 3 * kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.send_team_threads, 128);
+  work.num_tokens = kVeryManyTokens - 1;
   EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
 }
 
