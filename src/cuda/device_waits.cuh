@@ -55,6 +55,18 @@ class DeviceWaits {
     if (links.tag.is_of(word, epoch)) return {true, links.tag.value(word)};
     return wait_longer_for_tag(links, watched, epoch, told, site);
   }
+  // I19: the same for a count that another block of this rank stores with the whole number of its round.
+  __device__ __noinline__ static bool wait_for_count(const PeerLinks& links, const DeviceWord<Epoch>& watched,
+                                                     Epoch epoch, WaitSite site) {
+    DevicePacer pacer(links);
+    const auto there = [&] { return links.tag.has_come(load_relaxed(watched), epoch); };
+    const Waited waited = wait_until(
+        there, [&links] { return has_abort(links); }, pacer);
+    if (threadIdx.x % 32 == 0) note_time(links, site, pacer);
+    if (waited == Waited::arrived) return true;
+    fail(links, waited, site, links.tag.epoch_of_whole(load_relaxed(watched)), epoch);
+    return false;
+  }
 
  private:
   // Kept out of the phases, whose own lines lie closer together for it.

@@ -15,7 +15,7 @@ struct RankingArgs {
   DeviceState* state = nullptr;
   int words = 1;                             // of 32 tokens each, whose bits fit in shared memory together
   int part_tokens = 0;                       // tokens of a part of the table; a multiple of 32
-  DeviceWord<Epoch>* part_counts = nullptr;  // [parts, experts], each with its round (CountOfRound)
+  DeviceWord<Epoch>* part_counts = nullptr;  // [parts, experts], each with its round (I19)
 };
 
 // What dispatch found out about every token that came, for combine: epoch or not, it lies in the same place.

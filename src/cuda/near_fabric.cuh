@@ -21,8 +21,8 @@ class NearFabric : public TeamWaits<Self, Signal> {
  public:
   using Group = TeamGroup;
 
-  // Before any put: the buffers of this block's teams, in shared memory. Each begins at a line, as slots do: a bulk
-  // copy whose two sides lie alike in their lines sends whole lines.
+  // Before any put: the buffers of this block's teams, in shared memory. Each begins at a line, as message slots
+  // do: a bulk copy whose two sides lie alike in their lines sends whole lines.
   __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
     buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
   }
@@ -52,6 +52,16 @@ class NearFabric : public TeamWaits<Self, Signal> {
     g.sync();
   }
 
+  // I2: waits for a part of this rank's own table.
+  __device__ static bool await_own_part(const PeerLinks& links, const Plan& plan, int part, Epoch epoch) {
+    const auto& word = *reinterpret_cast<const SignalWord*>(links.heap[links.rank] + plan.map.routed(links.rank, part));
+    return DeviceWaits<Signal>::wait(links, word, epoch, {Operation::dispatch, Phase::routing, links.rank, -1});
+  }
+  // For one thread, which waits for another block of this rank's own: here for a count.
+  __device__ bool wait_for_count(const DeviceWord<Epoch>& count, Epoch epoch) const {
+    return DeviceWaits<Signal>::wait_for_count(links_, count, epoch,
+                                               {Operation::dispatch, Phase::routing, links_.rank, -1});
+  }
   // For one thread, which waits for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
     return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});

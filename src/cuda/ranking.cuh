@@ -24,6 +24,14 @@ __device__ __noinline__ inline void report_bad_id(const RankingArgs& ranking, Ep
   ranking.record->bad_id = id;
 }
 
+// By one thread, once the words of all parts of this rank's own table were seen (I2): tells the host.
+__device__ inline void tell_of_bad_ids(const RankingArgs& ranking, Epoch epoch) {
+  const std::uint32_t bad = load_relaxed(ranking.state->bad_ids[epoch & 1]);
+  if (bad == 0) return;
+  ranking.record->num_bad = bad;
+  store_release(ranking.record->has_bad_id, 1u);
+}
+
 // What a block keeps in shared memory: [words][experts] bits, [experts] entries before the chunk, [experts] of the part
 // or, later, of all, and whether an id comes twice in some token of the chunk.
 struct RankingMemory {
@@ -73,8 +81,6 @@ class Ranker {
 
   // Asks for the first entries and clears shared memory, while the round has not begun yet: a barrier must follow.
   __device__ void prepare();
-  // By one thread, once all parts are counted: tells the host.
-  __device__ void report_bad_ids() const;
   // Counts this part.
   __device__ void count();
   // What comes before this part, and in all, from the other blocks. False: a block did not come.
@@ -104,7 +110,7 @@ class Ranker {
   __device__ DeviceWord<Epoch>& count_of(int part, int expert) const {
     return ranking_.part_counts[part * plan_.shape.experts + expert];
   }
-  __device__ int add_up_parts(int expert) const;
+  __device__ int add_up_parts(const RoundTag& tag, int expert) const;
   __device__ void look_ahead_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
@@ -264,22 +270,22 @@ __device__ inline void Ranker::count() {
 template <class F>
 __device__ bool Ranker::learn_from_other_parts(F& fabric) {
   if (parts_ == 1 || counts_all_) return true;
+  const RoundTag& tag = fabric.links().tag;
   for_each_expert(
-      [&](int expert) { store_relaxed(count_of(part_, expert), CountOfRound::mark(memory_.total[expert], epoch_)); });
+      [&](int expert) { store_relaxed(count_of(part_, expert), tag.mark_whole(memory_.total[expert], epoch_)); });
   bool ok = true;
   for_each_expert([&](int expert) {
     int missing = kNone;
     do {
-      missing = add_up_parts(expert);
-      if (missing != kNone)
-        ok = ok && fabric.wait_for_block(count_of(missing, expert), CountOfRound::least(epoch_), Phase::routing);
+      missing = add_up_parts(tag, expert);
+      if (missing != kNone) ok = ok && fabric.wait_for_count(count_of(missing, expert), epoch_);
     } while (missing != kNone && ok);
   });
   return g_.all(ok);
 }
 
 // I19. Asks for the counts of all parts at once. Returns a part whose count is not there yet, or kNone.
-__device__ inline int Ranker::add_up_parts(int expert) const {
+__device__ inline int Ranker::add_up_parts(const RoundTag& tag, int expert) const {
   std::uint32_t before = 0;
   std::uint32_t total = 0;
   int missing = kNone;
@@ -287,20 +293,13 @@ __device__ inline int Ranker::add_up_parts(int expert) const {
   for (int part = 0; part < static_cast<int>(HeapMap::kMostTableParts); ++part) {
     if (part >= parts_) continue;
     const Epoch word = load_relaxed(count_of(part, expert));
-    if (word < CountOfRound::least(epoch_)) missing = part;
-    before += part < part_ ? CountOfRound::count(word) : 0;
-    total += CountOfRound::count(word);
+    if (!tag.has_come(word, epoch_)) missing = part;
+    before += part < part_ ? tag.value_of_whole(word) : 0;
+    total += tag.value_of_whole(word);
   }
   memory_.before[expert] = before;
   memory_.total[expert] = total;
   return missing;
-}
-
-__device__ inline void Ranker::report_bad_ids() const {
-  const std::uint32_t bad = load_relaxed(ranking_.state->bad_ids[epoch_ & 1]);
-  if (bad == 0) return;
-  ranking_.record->num_bad = bad;
-  store_release(ranking_.record->has_bad_id, 1u);
 }
 
 // Tokens of the chunk that begins at `chunk_first`, whose bits are set.
@@ -377,7 +376,6 @@ __device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
     signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, part_ + i), epoch_,
                            plan_.masked);
   if (part_ != 0) return;
-  if (g_.thread() == 0) report_bad_ids();
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
     if (peer != plan_.rank && !plan_.is_masked(peer))
       bytes_sent[peer] += static_cast<std::size_t>(in_.num_tokens) * plan_.shape.top_k * sizeof(RoutingEntry) +

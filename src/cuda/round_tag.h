@@ -27,20 +27,15 @@ class RoundTag {
   FERRY_HD bool is_of(std::uint32_t word, Epoch epoch) const { return (word ^ mark(0, epoch)) >> shift_ == 0; }
   FERRY_HD std::uint32_t value(std::uint32_t word) const { return word & ((1u << shift_) - 1u); }
 
+  // For a word that is not written in every round: one of 64 bits, with the number of the round above the value. It
+  // only grows, so it is waited for with >=, and it still shows only itself.
+  FERRY_HD Epoch mark_whole(std::uint32_t value, Epoch epoch) const { return epoch << shift_ | value; }
+  FERRY_HD bool has_come(Epoch word, Epoch epoch) const { return word >= mark_whole(0, epoch); }
+  FERRY_HD std::uint32_t value_of_whole(Epoch word) const { return value(static_cast<std::uint32_t>(word)); }
+  FERRY_HD Epoch epoch_of_whole(Epoch word) const { return word >> shift_; }
+
  private:
   int shift_ = 30;
-};
-
-// A count beside the whole number of its round, in a word that only grows, so it is waited for like a signal; and as it
-// shows only itself, nothing is put behind it. For words that are not written in every round.
-struct CountOfRound {
-  static constexpr int kCountBits = 30;  // RoundTag::kLargestValue
-
-  FERRY_HD static constexpr Epoch mark(std::uint32_t count, Epoch epoch) { return least(epoch) | count; }
-  FERRY_HD static constexpr Epoch least(Epoch epoch) { return epoch << kCountBits; }
-  FERRY_HD static constexpr std::uint32_t count(Epoch word) {
-    return static_cast<std::uint32_t>(word) & RoundTag::kLargestValue;
-  }
 };
 
 // What a word with a tag held when it was of the round.

@@ -124,7 +124,7 @@ inline constexpr int kMostSendTeams = 264;            // of all senders of a dis
 // Twice kMostSenders where a message is less than two bytes for three columns, or thrice where tokens are very many:
 // making it takes as long, and the links are less full.
 constexpr bool has_small_messages(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes; }
-// The same with one other rank at most, to which each token goes once: rows of device memory take longer than the
+// Twice, too, with one other rank at most, to which each token goes once: rows of device memory take longer than the
 // links, and what senders wait for is that memory.
 inline constexpr int kVeryManyTokens = 4096;
 constexpr bool spares_links(const Work& work) { return work.ranks <= 2 && work.num_tokens >= kVeryManyTokens; }

@@ -142,7 +142,7 @@ class HeapMap {
 
  private:
   // Slots begin where lines of memory do: links carry whole lines faster. Not where that takes more than a sixteenth
-  // more memory, nor where messages that follow each other go as one put.
+  // more memory, nor where some ranks are reached by puts: messages that follow each other may go as one.
   static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
     const std::size_t padding = (kAlignment - h.message % kAlignment) % kAlignment;
     return h.staged || 16 * padding > h.message ? h.message : h.message + padding;

@@ -33,16 +33,22 @@ TEST(RoundTag, NeverTakesTheWordOfTwoRoundsBeforeForThisOne) {
   }
 }
 
-TEST(CountOfRound, GrowsFromRoundToRoundWhateverIsCounted) {
-  for (Epoch epoch : {Epoch{2}, Epoch{3}, Epoch{1} << 18, (Epoch{1} << 33) + 7}) {
-    for (const std::uint32_t count : {0u, 1u, 8192u, RoundTag::kLargestValue}) {
-      const Epoch word = CountOfRound::mark(count, epoch);
-      EXPECT_EQ(CountOfRound::count(word), count);
-      EXPECT_GE(word, CountOfRound::least(epoch));
-      EXPECT_LT(word, CountOfRound::least(epoch + 1)) << "taken for the next round's";
+TEST(RoundTag, WholeNumbersOnlyGrow) {
+  for (const std::uint32_t largest : kLargest) {
+    const RoundTag tag(largest);
+    EXPECT_FALSE(tag.has_come(0, 2)) << "as words begin";
+    for (Epoch epoch : {Epoch{2}, Epoch{3}, Epoch{1} << 18, (Epoch{1} << 33) + 7}) {
+      for (const std::uint32_t value : {0u, largest / 2, largest}) {
+        const Epoch word = tag.mark_whole(value, epoch);
+        EXPECT_EQ(tag.value_of_whole(word), value);
+        EXPECT_EQ(tag.epoch_of_whole(word), epoch);
+        EXPECT_TRUE(tag.has_come(word, epoch));
+        EXPECT_FALSE(tag.has_come(word, epoch + 1)) << "taken for the next round's";
+      }
     }
   }
-  EXPECT_LT(Epoch{0}, CountOfRound::least(2)) << "as words begin";
+  const RoundTag tag(8192);
+  EXPECT_FALSE(tag.has_come(tag.mark_whole(5, (Epoch{1} << 49) - 1), (Epoch{1} << 49) + 1)) << "for thousands of years";
 }
 
 }  // namespace

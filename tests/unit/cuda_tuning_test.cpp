@@ -71,8 +71,10 @@ TEST(CudaTuning, SoManyTeamsSendResultsAsTheLinksCarryAtOnce) {
   EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 128);
   EXPECT_EQ(combine_policy({132, 1, 24}, work).roles.send_team_threads, 64) << "few blocks, few bytes";
   work.hidden = 4096;
+  work.buffer_teams = 16;
   EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 64);
   work.hidden = 7168;
+  work.buffer_teams = 8;
   work.ranks = 2;
   EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 64);
   work.ranks = 1;
