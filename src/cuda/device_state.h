@@ -34,7 +34,7 @@ struct DeviceState {
   DeviceWord<std::uint64_t> dropped;
   DeviceWord<std::uint64_t> dispatches;
   DeviceWord<std::uint64_t> combines;
-  DeviceWord<std::uint32_t> bad_ids[2];       // by parity of the round before: what ranking met so far
+  DeviceWord<std::uint32_t> bad_ids[2];       // by parity of the round: what ranking met so far
   DeviceWord<std::uint32_t> tokens_drawn[2];  // by parity of the round: dispatch's, by its teams (drawn_share.cuh)
   DeviceWord<std::uint32_t> results_drawn;    // combine's
 };

@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_cons
   DispatchBlock block{p, all, shared, memory + kDispatchSharedBytes, read_round(all, *p.links.state, p.sends)};
   play_roles<Fmt>(block, fabric);
   const bool tells = p.sends && block.index() == 0;
-  if (tells && all.thread() < p.roles.rankers) F::await_own_part(p.links, p.plan, all.thread(), block.epoch);
-  all.sync();
-  if (tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
+  const bool waits = tells && all.thread() < p.roles.rankers;
+  const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
+  if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
   if (!block.ranks() && !block.sends()) return;
   add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
   add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
