@@ -16,7 +16,7 @@ struct CombineMemory {
   int drawn[kMostTeams][2];
   RoundStart round;
 };
-inline constexpr std::size_t kCombineSharedBytes = (sizeof(CombineMemory) + 127) / 128 * 128;
+inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
 
 __device__ inline Block sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});

@@ -50,7 +50,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   std::size_t bytes = 0;
   const auto take = [&bytes](std::size_t wanted) {
     const std::size_t at = bytes;
-    bytes += whole_lines(wanted);
+    bytes += HeapMap::whole_lines(wanted);
     return at;
   };
   const std::size_t state = take(sizeof(DeviceState));

@@ -45,9 +45,6 @@ struct HookBytes {
   alignas(16) std::byte bytes[kMost] = {};
 };
 
-// What a buffer of `bytes` takes whose neighbours begin at lines of memory, too.
-FERRY_HD constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + 127) / 128 * 128; }
-
 // What a fabric needs, by value in a kernel's parameter.
 struct PeerLinks {
   int rank = 0;

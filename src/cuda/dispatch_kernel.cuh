@@ -19,7 +19,7 @@ struct DispatchMemory {
   int drawn[kMostTeams][2];
   RoundStart round;
 };
-inline constexpr std::size_t kDispatchSharedBytes = (sizeof(DispatchMemory) + 127) / 128 * 128;
+inline constexpr std::size_t kDispatchSharedBytes = HeapMap::whole_lines(sizeof(DispatchMemory));
 
 // One block's view of a dispatch.
 struct DispatchBlock {

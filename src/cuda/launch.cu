@@ -63,7 +63,7 @@ void launch_scales(const ScalesParams& params, int blocks, cudaStream_t stream) 
 // As many teams as fit with their buffers in `budget` bytes.
 static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
   int teams = kMostTeams;
-  while (teams > 1 && static_cast<std::size_t>(teams) * whole_lines(buffer_bytes) > budget) teams /= 2;
+  while (teams > 1 && static_cast<std::size_t>(teams) * HeapMap::whole_lines(buffer_bytes) > budget) teams /= 2;
   return teams;
 }
 // Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message has a thread for each of its
@@ -76,13 +76,13 @@ int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result
 
 std::size_t dispatch_shared_bytes(const Plan& plan) {
   const std::size_t buffers =
-      static_cast<std::size_t>(dispatch_buffer_teams(plan)) * whole_lines(plan.map.message_bytes());
+      static_cast<std::size_t>(dispatch_buffer_teams(plan)) * HeapMap::whole_lines(plan.map.message_bytes());
   return kDispatchSharedBytes + std::max({buffers, ranking_bytes(plan), row_start_bytes(plan)});
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {
   const std::size_t buffers =
-      static_cast<std::size_t>(combine_buffer_teams(plan)) * whole_lines(plan.map.result_bytes());
+      static_cast<std::size_t>(combine_buffer_teams(plan)) * HeapMap::whole_lines(plan.map.result_bytes());
   return kCombineSharedBytes + buffers;
 }
 

@@ -69,7 +69,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
 
  protected:
   __device__ NearFabric(const PeerLinks& links, std::size_t buffer_bytes)
-      : links_(links), buffer_bytes_(whole_lines(buffer_bytes)) {}
+      : links_(links), buffer_bytes_(HeapMap::whole_lines(buffer_bytes)) {}
   __device__ bool goes_directly(int near_peer) const { return near_peer == links_.rank || reaches_directly_; }
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);

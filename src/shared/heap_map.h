@@ -40,7 +40,11 @@ class HeapMap {
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 8;
-  static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a bulk copy's 16 bytes
+  static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a GPU's line of memory
+  // What `bytes` take whose neighbours begin at lines, too.
+  FERRY_HD static constexpr std::size_t whole_lines(std::size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
   HeapMap() = default;
   explicit constexpr HeapMap(const HeapShape& h) : h_(h), message_slot_(message_slot_bytes(h)) {
@@ -62,8 +66,7 @@ class HeapMap {
         h.staged ? 2 * tokens * message_slot_ : 0,
         h.staged ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
     };
-    for (int region = 0; region < kRegions; ++region)
-      begin_[region + 1] = begin_[region] + (bytes[region] + kAlignment - 1) / kAlignment * kAlignment;
+    for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
   }
 
   FERRY_HD constexpr std::size_t total() const { return begin_[kRegions]; }
@@ -144,8 +147,8 @@ class HeapMap {
   // Slots begin where lines of memory do: links carry whole lines faster. Not where that takes more than a sixteenth
   // more memory, nor where some ranks are reached by puts: messages that follow each other may go as one.
   static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
-    const std::size_t padding = (kAlignment - h.message % kAlignment) % kAlignment;
-    return h.staged || 16 * padding > h.message ? h.message : h.message + padding;
+    const std::size_t lines = whole_lines(h.message);
+    return h.staged || 16 * (lines - h.message) > h.message ? h.message : lines;
   }
   // I14: the index of a word or a slot names its only writer.
   FERRY_HD constexpr std::size_t line(Epoch e, int source) const {
