@@ -57,10 +57,6 @@ inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
              << p.roles.receive_team_threads;
 }
 
-// Whether waiters nap between looks: many of them get in each other's way, and in that of what they wait for. A nap
-// costs a few tokens a fifth of a microsecond.
-inline constexpr int kManyArrivals = 256;
-
 // What a kernel can have at once on a device.
 struct Resident {
   int multiprocessors = 0;
@@ -86,6 +82,9 @@ struct Work {
   int scale_words = 0;  // of a row, each of which is a sector of memory of its own (scattered_scale_words)
 };
 
+// Whether waiters nap between looks: many of them get in each other's way, and in that of what they wait for. A nap
+// costs a few tokens a fifth of a microsecond.
+inline constexpr int kManyArrivals = 256;
 constexpr bool naps(const Work& work) { return work.arrivals >= kManyArrivals; }
 
 // Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
@@ -114,11 +113,11 @@ constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens)
   return teams;
 }
 
-// Blocks that send: a third of an H200's multiprocessors, or half of them where each has many tokens; more of them
-// crowd the links.
+// Blocks that send: a third of an H200's multiprocessors, or half of them where their teams would have more than a
+// token each; more of them crowd the links.
 inline constexpr int kMostSenders = 44;
 inline constexpr int kMostSendersOfMany = 66;
-inline constexpr int kManyTokens = 4 * kMostSenders;  // more than a team of four warps each
+inline constexpr int kManyTokens = 4 * kMostSenders;  // of four warps a team
 inline constexpr int kMostSendTeams = 264;            // of all senders of a dispatch, for the same reason
 
 // Twice kMostSenders where a message is less than two bytes for three columns, or thrice where tokens are very many:
@@ -130,8 +129,8 @@ inline constexpr int kVeryManyTokens = 4096;
 constexpr bool spares_links(const Work& work) { return work.ranks <= 2 && work.num_tokens >= kVeryManyTokens; }
 constexpr int most_senders(const Work& work) {
   if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);
-  if (has_small_messages(work) && work.num_tokens >= kVeryManyTokens && !spares_links(work)) return 3 * kMostSenders;
-  if (has_small_messages(work) || spares_links(work)) return 2 * kMostSenders;
+  if (spares_links(work)) return 2 * kMostSenders;
+  if (has_small_messages(work)) return (work.num_tokens < kVeryManyTokens ? 2 : 3) * kMostSenders;
   return work.num_tokens <= kManyTokens ? kMostSenders : kMostSendersOfMany;
 }
 constexpr int most_send_teams(const Work& work) {

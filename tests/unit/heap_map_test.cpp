@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-// Slots of 2976 bytes are larger than their messages.
+// Messages of 80 bytes follow each other; those of 2976 begin at lines, where nothing is staged.
 HeapShape heap_shape(const Shape& shape, bool exact, bool staged, std::size_t message = 16 * 5) {
   return {shape, max_local_experts(shape), message, exact, staged};
 }
