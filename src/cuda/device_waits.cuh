@@ -58,14 +58,9 @@ class DeviceWaits {
   // I19: the same for a count that another block of this rank stores with the whole number of its round.
   __device__ __noinline__ static bool wait_for_count(const PeerLinks& links, const DeviceWord<Epoch>& watched,
                                                      Epoch epoch, WaitSite site) {
-    DevicePacer pacer(links);
-    const auto there = [&] { return links.tag.has_come(load_relaxed(watched), epoch); };
-    const Waited waited = wait_until(
-        there, [&links] { return has_abort(links); }, pacer);
-    if (threadIdx.x % 32 == 0) note_time(links, site, pacer);
-    if (waited == Waited::arrived) return true;
-    fail(links, waited, site, links.tag.epoch_of_whole(load_relaxed(watched)), epoch);
-    return false;
+    return wait_with_warp(
+        links, [&] { return links.tag.has_come(load_relaxed(watched), epoch); },
+        [&] { return links.tag.epoch_of_whole(load_relaxed(watched)); }, epoch, site);
   }
 
  private:
@@ -84,15 +79,24 @@ class DeviceWaits {
   __device__ __noinline__ static TaggedValue wait_longer_for_tag(const PeerLinks& links,
                                                                  const SystemWord<std::uint32_t>& watched, Epoch epoch,
                                                                  const SignalWord& told, WaitSite site) {
-    DevicePacer pacer(links);
     std::uint32_t word = 0;
-    const auto there = [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); };
+    const bool arrived = wait_with_warp(
+        links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); }, [&] { return load_relaxed(told); },
+        epoch, site);
+    return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
+  }
+  // Until there(), in a thread of a warp whose others may wait, too: the first one's time counts. Else the record says
+  // that seen() was the newest round.
+  template <class There, class Seen>
+  __device__ static bool wait_with_warp(const PeerLinks& links, const There& there, const Seen& seen, Epoch epoch,
+                                        const WaitSite& site) {
+    DevicePacer pacer(links);
     const Waited waited = wait_until(
         there, [&links] { return has_abort(links); }, pacer);
     if (threadIdx.x % 32 == 0) note_time(links, site, pacer);
-    if (waited == Waited::arrived) return {true, links.tag.value(word)};
-    fail(links, waited, site, load_relaxed(told), epoch);
-    return {};
+    if (waited == Waited::arrived) return true;
+    fail(links, waited, site, seen(), epoch);
+    return false;
   }
   __device__ static void note_time(const PeerLinks& links, const WaitSite& site, const DevicePacer& pacer) {
     const std::uint64_t passed = pacer.waited_ns();

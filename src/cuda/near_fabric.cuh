@@ -55,21 +55,24 @@ class NearFabric : public TeamWaits<Self, Signal> {
   // I2: waits for a part of this rank's own table.
   __device__ static bool await_own_part(const PeerLinks& links, const Plan& plan, int part, Epoch epoch) {
     const auto& word = *reinterpret_cast<const SignalWord*>(links.heap[links.rank] + plan.map.routed(links.rank, part));
-    return DeviceWaits<Signal>::wait(links, word, epoch, {Operation::dispatch, Phase::routing, links.rank, -1});
+    return DeviceWaits<Signal>::wait(links, word, epoch, own_site(links));
   }
   // For one thread, which waits for another block of this rank's own: here for a count.
   __device__ bool wait_for_count(const DeviceWord<Epoch>& count, Epoch epoch) const {
-    return DeviceWaits<Signal>::wait_for_count(links_, count, epoch,
-                                               {Operation::dispatch, Phase::routing, links_.rank, -1});
+    return DeviceWaits<Signal>::wait_for_count(links_, count, epoch, own_site(links_));
   }
   // For one thread, which waits for another block of this rank's own.
-  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target, Phase phase) {
-    return wait_on(word, target, {Operation::dispatch, phase, links_.rank, -1});
+  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target) {
+    return wait_on(word, target, own_site(links_));
   }
 
  protected:
   __device__ NearFabric(const PeerLinks& links, std::size_t buffer_bytes)
       : links_(links), buffer_bytes_(HeapMap::whole_lines(buffer_bytes)) {}
+  // What a block waits for that waits for others of its own rank.
+  __device__ static WaitSite own_site(const PeerLinks& links) {
+    return {Operation::dispatch, Phase::routing, links.rank, -1};
+  }
   __device__ bool goes_directly(int near_peer) const { return near_peer == links_.rank || reaches_directly_; }
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);

@@ -35,7 +35,7 @@ __device__ inline void say_started(DeviceState& state) { fetch_add_relaxed(state
 template <class F>
 __device__ bool move_on(DeviceState& state, F& fabric, Epoch epoch) {
   const std::uint64_t all = state.started_before + gridDim.x;
-  if (!fabric.wait_for_block(state.started, all, Phase::routing)) return false;
+  if (!fabric.wait_for_block(state.started, all)) return false;
   state.started_before = all;
   store_release(state.bad_ids[(epoch + 1) & 1], 0u);
   store_release(state.tokens_drawn[(epoch + 1) & 1], 0u);
