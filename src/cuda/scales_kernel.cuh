@@ -25,9 +25,7 @@ class ScaleStores {
     rows_ = static_cast<int>(starts.group[tile.group + 1] - first) - static_cast<int>(in_group);
     const ScaleRow row{first + in_group, first, starts.tiles[tile.group]};
     to_ = p.scales.base + scale_index(p.scales, row, first_column_) * p.scales.scale_bytes;
-    find_messages(starts, tile.group, in_group);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) from_[i] += from_[i] == nullptr ? 0 : part * kScalePartBytes;
+    find_messages(starts, tile.group, in_group, p.payload_bytes + static_cast<std::size_t>(part) * kScalePartBytes);
   }
 
   __device__ void store() const {
@@ -52,8 +50,8 @@ class ScaleStores {
  private:
   static constexpr int kRows = kScaleTileRows / 32;  // of a lane
 
-  // Where the scales of this lane's rows came, null where there is no message.
-  __device__ void find_messages(const RowStarts& starts, int group, std::uint32_t in_group) {
+  // Where this part of the scales of this lane's rows came, `offset` into a message; null where there is none.
+  __device__ void find_messages(const RowStarts& starts, int group, std::uint32_t in_group, std::size_t offset) {
     const int local = group - p_.plan.shared_groups;
     const std::uint32_t first = starts.group[group];
     int token[kRows];
@@ -67,7 +65,7 @@ class ScaleStores {
       from_[i] = nullptr;
       if (token[i] < 0) continue;
       const int source = local < 0 ? p_.plan.rank : source_of(p_.plan, starts, local, in_group + 32 * i);
-      from_[i] = p_.heap + p_.plan.map.message(epoch_, source, token[i]) + p_.payload_bytes;
+      from_[i] = p_.heap + p_.plan.map.message(epoch_, source, token[i]) + offset;
     }
   }
 
