@@ -45,7 +45,8 @@ struct ExchangeOptions {
   RankMask mask{};                   // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait, unless a call gives its own
   int workers = 1;  // CPU: threads that work for this rank in a call, the caller's included
-  const cuda::Launchers* gpu_kernels = nullptr;  // GPU: a HookedExchange's own (ferry/cuda/hooked_exchange.cuh)
+  // GPU: a HookedExchange's own (ferry/cuda/hooked_exchange.cuh, hooked_nvshmem_exchange.cuh), which sets it.
+  const cuda::Launchers* gpu_kernels = nullptr;
 };
 
 // What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order).

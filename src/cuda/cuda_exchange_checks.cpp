@@ -57,7 +57,7 @@ void CudaExchange::refuse_pointer(const char* name, bool given) const {
   if (given && options_.gpu_kernels == nullptr)
     refuse(ErrorKind::unsupported, rank_,
            "{} is a pointer to a function, which kernels cannot call; give it to a HookedExchange "
-           "(ferry/cuda/hooked_exchange.cuh), which compiles it into them",
+           "(ferry/cuda/hooked_exchange.cuh; over NVSHMEM hooked_nvshmem_exchange.cuh), which compiles it into them",
            name);
 }
 

@@ -61,6 +61,15 @@ void GpuWorld::require_supported(const ExchangeOptions& options) const {
                 fmt::format("rank {}: hooks that are compiled into kernels need a world whose calls take device memory "
                             "(make_cuda_worlds); this one takes host memory",
                             rank()));
+  if (options.gpu_kernels != nullptr) require_kernels(*options.gpu_kernels);
+}
+
+void GpuWorld::require_kernels(const Launchers& kernels) const {
+  if (kernels.reaches_far)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: a HookedNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
+                            "which there is HookedExchange (ferry/cuda/hooked_exchange.cuh)",
+                            rank(), backend()));
 }
 
 std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
@@ -71,7 +80,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
   require_countable_tokens(shape, rank());
-  require_supported(options);
+  together([&] { require_supported(options); }, options.mask, options.deadline);  // whose kernels may be of two kinds
   const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);

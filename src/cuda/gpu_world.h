@@ -27,9 +27,11 @@ class GpuWorld : public World {
   // The kernels that reach those heaps.
   virtual Launchers launchers() const { return peer_launchers(); }
 
-  // Throws where this kind of world cannot have such an exchange. Asked when all ranks agree on the options, so all
-  // throw.
+  // Throws where this kind of world cannot have such an exchange. Where one rank's does, all throw.
   virtual void require_supported(const ExchangeOptions& options) const;
+
+  // Throws where kernels that a caller gives do not reach this world's ranks. Part of require_supported.
+  virtual void require_kernels(const Launchers& kernels) const;
 
   // Whether some ranks are reached by puts only, from send buffers.
   virtual bool is_staged() const { return false; }

@@ -30,7 +30,9 @@ static const DispatchLauncher* find_peer_dispatch(const char* format) {
   return nullptr;
 }
 
-Launchers peer_launchers() { return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>()}; }
+Launchers peer_launchers() {
+  return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kReachesFar};
+}
 
 int ranking_part_tokens(const Shape& shape) {
   constexpr int kEntries = 256;  // fewer take a block no less time

@@ -30,6 +30,8 @@ class PeerSignal {
 
 class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
  public:
+  static constexpr bool kReachesFar = false;
+
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
       : NearFabric(links, buffer_bytes) {}
 

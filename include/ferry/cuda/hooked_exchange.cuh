@@ -2,6 +2,9 @@
 // hooks are inlined: nothing is called through a pointer. Formats: Bf16, Fp8Block128, Fp8Block128Ue8m0, Mxfp8,
 // Mxfp6E2m3, Mxfp6E3m2, Mxfp4, Nvfp4.
 //
+// For worlds whose ranks store to each other. Those of make_nvshmem_world may have several nodes: for them there is
+// HookedNvshmemExchange (hooked_nvshmem_exchange.cuh).
+//
 // Compile with nvcc and link ferry::cuda_kernels, which brings the headers of the kernels, the library, and
 // --fmad=false: sums are the same bytes as on the CPU only where nothing is contracted.
 #pragma once
@@ -31,13 +34,16 @@ namespace ferry::cuda {
 //                                          out for: `count` unrounded float32 sums of a token from `column` on (8 of
 //                                          them, from a multiple of 8). Each column of a token comes once, tokens in
 //                                          any order, from any thread; a barrier of threads in it would hang.
-template <TokenFormat Fmt, class Hooks>
+//
+// `Wire` is the fabric of the kernels: how they reach other ranks.
+template <TokenFormat Fmt, class Hooks, class Wire = PeerFabric>
 class HookedExchange {
   static_assert(HasRouterWeight<Hooks> || HasInputScale<Hooks> || HasEpilogue<Hooks>,
                 "Hooks has none of router_weight, input_scale and epilogue");
 
  public:
-  // As Exchange's, of a world of make_cuda_worlds or make_cuda_process_world; `options.format` is Fmt's whatever it
+  // As Exchange's, of a world of make_cuda_worlds or make_cuda_process_world, or of make_nvshmem_world where all ranks
+  // are one node; a HookedNvshmemExchange's, of any world of make_nvshmem_world. `options.format` is Fmt's whatever it
   // says. Loads the kernels on all ranks. Throws also Error(unsupported) for a world of another kind.
   HookedExchange(World& world, const Shape& shape, ExchangeOptions options = {})
       : exchange_(checked(world), shape, completed(options)) {}
@@ -74,7 +80,7 @@ class HookedExchange {
   const Exchange& exchange() const { return exchange_; }
 
  private:
-  using KernelFabric = Hooked<PeerFabric, Hooks>;
+  using KernelFabric = Hooked<Wire, Hooks>;
 
   static const Launchers& launchers() {
     static const Launchers kLaunchers{[](const char* format) {
@@ -82,15 +88,17 @@ class HookedExchange {
                                             dispatch_launcher<Fmt, KernelFabric>();
                                         return std::strcmp(format, kLauncher.format) == 0 ? &kLauncher : nullptr;
                                       },
-                                      combine_launcher<KernelFabric>()};
+                                      combine_launcher<KernelFabric>(), KernelFabric::kReachesFar};
     return kLaunchers;
   }
+  // Worlds of GPUs say themselves, on all ranks, which kernels reach their ranks.
   static World& checked(World& world) {
-    if (std::strcmp(world.backend(), "cuda") != 0)
-      throw Error(ErrorKind::unsupported, std::string("HookedExchange needs a world of GPUs that store to each other "
-                                                      "(make_cuda_worlds); this one is ") +
-                                              world.backend());
-    return world;
+    for (const char* backend : {"cuda", "nvshmem"})
+      if (std::strcmp(world.backend(), backend) == 0) return world;
+    throw Error(ErrorKind::unsupported, "rank " + std::to_string(world.rank()) +
+                                            ": hooks inside kernels need a world of GPUs (make_cuda_worlds, "
+                                            "make_cuda_process_world, make_nvshmem_world); this one is " +
+                                            world.backend());
   }
   static ExchangeOptions completed(ExchangeOptions options) {
     options.format = any_format<Fmt>();

@@ -26,10 +26,11 @@ struct NvshmemOptions {
 // exists: nodes and ranks_per_node divide one machine into several. Of a node that `nodes` makes, ranks whose memory
 // cannot be mapped are reached by puts too; those of a node that ranks_per_node makes are refused.
 //
-// Exchanges: as of make_cuda_process_world, but skip_a2a is refused. Their memory comes from heap_bytes
-// (ferry::memory_use with staged = true says how much each takes); nothing that waits without a deadline is called once
-// the world is made. Throws PeerMissing, Error(invalid_argument), or Error(unsupported) where NVSHMEM does not start or
-// two ranks of one node cannot reach each other.
+// Exchanges: as of make_cuda_process_world, but skip_a2a is refused, and hooks on several nodes are a
+// HookedNvshmemExchange's (hooked_nvshmem_exchange.cuh). Their memory comes from heap_bytes (ferry::memory_use with
+// staged = true says how much each takes); nothing that waits without a deadline is called once the world is made.
+// Throws PeerMissing, Error(invalid_argument), or Error(unsupported) where NVSHMEM does not start or two ranks of one
+// node cannot reach each other.
 std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options = {});
 
 }  // namespace ferry

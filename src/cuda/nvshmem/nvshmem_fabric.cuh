@@ -38,6 +38,8 @@ class NvshmemSignal {
 
 class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
  public:
+  static constexpr bool kReachesFar = true;
+
   // links.heap: where this device can store to a rank's memory, null for ranks of other nodes. Rank r is PE r.
   __device__ NvshmemFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
       : NearFabric(links, buffer_bytes), plan_(plan) {}

@@ -23,6 +23,8 @@ const DispatchLauncher* find_dispatch(const char* format) {
 
 }  // namespace
 
-Launchers nvshmem_launchers() { return {&find_dispatch, combine_launcher<Hooked<NvshmemFabric, NoHooks>>()}; }
+Launchers nvshmem_launchers() {
+  return {&find_dispatch, combine_launcher<Hooked<NvshmemFabric, NoHooks>>(), NvshmemFabric::kReachesFar};
+}
 
 }  // namespace ferry::cuda

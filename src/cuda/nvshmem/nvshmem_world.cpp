@@ -62,12 +62,16 @@ void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
                                                     "NVSHMEM; make the exchange on a world of one "
                                                     "host (make_cuda_process_world)",
                                                     rank()));
-  if (options.gpu_kernels != nullptr && is_staged())
-    throw Error(ErrorKind::unsupported,
-                fmt::format("rank {}: hooks that are compiled into kernels reach the ranks of one node, and this world "
-                            "has several; make the exchange on a world of one node",
-                            rank()));
   GpuWorld::require_supported(options);
+}
+
+// NvshmemFabric's serve any world of NVSHMEM, PeerFabric's one whose ranks all store to each other.
+void NvshmemWorld::require_kernels(const Launchers& kernels) const {
+  if (!kernels.reaches_far && is_staged())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: the kernels of a HookedExchange reach the ranks of one node, and this world has "
+                            "several; make a HookedNvshmemExchange (ferry/cuda/hooked_nvshmem_exchange.cuh)",
+                            rank()));
 }
 
 bool NvshmemWorld::is_staged() const {

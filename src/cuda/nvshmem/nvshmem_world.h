@@ -31,6 +31,7 @@ class NvshmemWorld final : public GpuWorld {
   static constexpr std::chrono::milliseconds kPatienceAtTheEnd{5000};
   void require_nodes() const;
   void require_supported(const ExchangeOptions& options) const override;
+  void require_kernels(const Launchers& kernels) const override;
   bool is_staged() const override;
   Launchers launchers() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;

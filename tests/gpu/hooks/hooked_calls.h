@@ -1,4 +1,4 @@
-// HookedExchanges behind one interface, so that only hooked_calls.cu holds kernels.
+// Exchanges with hooks behind one interface, so that only .cu files hold kernels.
 #pragma once
 
 #include <memory>
@@ -25,10 +25,13 @@ class HookedCalls {
   virtual void combine(const CombineInput& in, const CombineOutput& out, const HookValues& values, bool split) = 0;
 };
 
-// Hooks: router_weight, input_scale and epilogue; the epilogue alone; the router's weight alone.
+using MakeHooked = std::unique_ptr<HookedCalls> (*)(World&, const Shape&, const ExchangeOptions&);
+
+// Hooks: router_weight, input_scale and epilogue; the epilogue alone; the router's weight alone. Over PeerFabric in
+// gpu_hook_tests, over NvshmemFabric in nvshmem_hook_tests.
 std::unique_ptr<HookedCalls> make_nvfp4_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
 std::unique_ptr<HookedCalls> make_bf16_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
-std::unique_ptr<HookedCalls> make_mxfp8_with_epilogue(World& world, const Shape& shape, const ExchangeOptions& options);
-std::unique_ptr<HookedCalls> make_mxfp8_with_weight(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_fp8_with_epilogue(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_fp8_with_weight(World& world, const Shape& shape, const ExchangeOptions& options);
 
 }  // namespace ferry::test

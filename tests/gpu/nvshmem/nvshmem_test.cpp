@@ -7,10 +7,8 @@
 #include <cstdlib>
 
 #include "conformance/rank_round.h"
-#include "cuda/nvshmem/nvshmem_world.h"
-#include "cuda/process_place.h"
 #include "ferry/cuda/cuda_world.h"
-#include "gpu/processes/process_backend.h"
+#include "gpu/nvshmem/nvshmem_processes.h"
 #include "gpu/processes/workers.h"
 
 namespace ferry::test {
@@ -21,22 +19,15 @@ using conformance::expect_error;
 // "<ranks of a node>[:<first letters of the cases>, or quick for the quick ones>]"
 int run_suite(const std::string& what) {
   const std::size_t colon = what.find(':');
-  const ProcessPlace place = place_of_process();
-  const int device = cuda::choose_device(-1, place);
   NvshmemOptions options;
   options.ranks_per_node = std::atoi(what.c_str());
   options.staged = true;
-  std::shared_ptr<cuda::NvshmemJob> job;
-  ProcessBackend processes(place, [&](const ProcessPlace& of_the_case) {
-    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(of_the_case, kMaxRanksPerNode), options.deadline);
-    return std::make_unique<cuda::NvshmemWorld>(job, std::move(meeting), options, device, false);
-  });
-  job = cuda::NvshmemJob::start(processes.control(), device, options.heap_bytes, options.deadline);
-  conformance::Backend suite = processes.backend("nvshmem");
+  NvshmemProcesses nvshmem(options);
+  conformance::Backend suite = nvshmem.processes().backend("nvshmem");
   suite.has_skip_a2a = false;
   suite.is_staged = [&](const World& world) { return options.ranks_per_node < world.size(); };
-  const int code = processes.run_suite(suite, colon == std::string::npos ? "" : what.substr(colon + 1));
-  job->end(processes.control(), options.deadline);
+  const int code = nvshmem.processes().run_suite(suite, colon == std::string::npos ? "" : what.substr(colon + 1));
+  nvshmem.end();
   return code;
 }
 

@@ -50,7 +50,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-Worker start(int rank, int ranks, int port, const std::string& what) {
+Worker start(int rank, int ranks, int port, const std::string& program, std::vector<std::string> arguments) {
   std::array<int, 2> ends{-1, -1};
   if (pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
   Worker worker;
@@ -62,9 +62,9 @@ Worker start(int rank, int ranks, int port, const std::string& what) {
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
   posix_spawn_file_actions_addclose(&actions, ends[0]);
   posix_spawn_file_actions_addclose(&actions, ends[1]);
-  std::vector<std::string> arguments{"gpu_process_tests", "--worker", what};
+  arguments.insert(arguments.begin(), program);
   std::vector<std::string> environment = environment_of(rank, ranks, port);
-  const int status = posix_spawn(&worker.pid, "/proc/self/exe", &actions, nullptr, pointers_to(arguments).data(),
+  const int status = posix_spawn(&worker.pid, program.c_str(), &actions, nullptr, pointers_to(arguments).data(),
                                  pointers_to(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (status != 0) throw std::runtime_error("cannot start a worker");
@@ -97,10 +97,11 @@ void collect(std::vector<Worker>& workers, std::vector<WorkerResult>& results, c
 
 }  // namespace
 
-std::vector<WorkerResult> run_workers(int ranks, const std::string& what, std::chrono::seconds limit) {
+std::vector<WorkerResult> run_processes(int ranks, const std::string& program,
+                                        const std::vector<std::string>& arguments, std::chrono::seconds limit) {
   const int port = net::listen_on({"127.0.0.1", 0}).port;
   std::vector<Worker> workers;
-  for (int rank = 0; rank < ranks; ++rank) workers.push_back(start(rank, ranks, port, what));
+  for (int rank = 0; rank < ranks; ++rank) workers.push_back(start(rank, ranks, port, program, arguments));
   std::vector<WorkerResult> results(workers.size());
   collect(workers, results, net::Deadline(limit));
   for (std::size_t i = 0; i < workers.size(); ++i) {
@@ -111,6 +112,10 @@ std::vector<WorkerResult> run_workers(int ranks, const std::string& what, std::c
     if (WIFSIGNALED(status)) results[i].signal = WTERMSIG(status);
   }
   return results;
+}
+
+std::vector<WorkerResult> run_workers(int ranks, const std::string& what, std::chrono::seconds limit) {
+  return run_processes(ranks, "/proc/self/exe", {"--worker", what}, limit);
 }
 
 std::string text_of(const std::vector<WorkerResult>& results) {

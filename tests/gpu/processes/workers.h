@@ -22,6 +22,11 @@ int work(const std::string& what);
 std::vector<WorkerResult> run_workers(int ranks, const std::string& what,
                                       std::chrono::seconds limit = std::chrono::seconds(120));
 
+// The same of another program.
+std::vector<WorkerResult> run_processes(int ranks, const std::string& program,
+                                        const std::vector<std::string>& arguments,
+                                        std::chrono::seconds limit = std::chrono::seconds(120));
+
 std::string text_of(const std::vector<WorkerResult>& results);
 
 // main() of a program of workers: a worker, or GoogleTest's.

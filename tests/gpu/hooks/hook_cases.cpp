@@ -1,0 +1,97 @@
+#include "gpu/hooks/hook_cases.h"
+
+#include <string>
+
+#include "gpu/device_round.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::Plan;
+using conformance::PlanSettings;
+using cuda::cuda_check;
+using cuda::DeviceMemory;
+
+constexpr int kMasked = 1;
+
+// Takes from a round what hooks give in its place. Sums that an epilogue adds up begin at zero.
+HookValues take_values(const HookCase& each, const Plan& plan, const DeviceMemory& scale, DeviceRound& round) {
+  HookValues values;
+  values.top_k = plan.settings.shape.top_k;
+  values.hidden = plan.settings.shape.hidden;
+  cuda_check(cudaMemcpy(scale.data(), &plan.settings.input_scale, sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
+  values.input_scale = reinterpret_cast<const float*>(scale.data());
+  round.in.input_scale = nullptr;
+  ConstTensor& weights = each.reduction == Reduction::by_rank ? round.in.topk_weights : round.combine_in.topk_weights;
+  if (each.weight) {
+    values.weights = static_cast<const float*>(weights.data);
+    weights = {};
+  }
+  if (each.epilogue) {
+    values.sums = static_cast<float*>(round.combine_out.tokens.data);
+    const auto bytes = static_cast<std::size_t>(round.combine_out.tokens.elements()) * sizeof(float);
+    cuda_check(cudaMemset(values.sums, 0, bytes), "cudaMemset");
+    round.combine_out.tokens = {};
+  }
+  return values;
+}
+
+}  // namespace
+
+const std::vector<HookCase>& hook_cases() {
+  using enum Reduction;
+  static const std::vector<HookCase> kCases = {
+      {"all_by_rank", "nvfp4", make_nvfp4_with_all, by_rank, true, true},
+      {"all_exact", "nvfp4", make_nvfp4_with_all, exact, true, true},
+      {"all_with_shared", "bf16", make_bf16_with_all, by_rank, true, true, true},
+      {"all_exact_bf16", "bf16", make_bf16_with_all, exact, true, true, true},
+      {"all_masked", "bf16", make_bf16_with_all, by_rank, true, true, false, true},
+      {"all_exact_masked", "bf16", make_bf16_with_all, exact, true, true, false, true},
+      {"epilogue", "fp8_block128", make_fp8_with_epilogue, by_rank, false, true},
+      {"epilogue_exact", "fp8_block128", make_fp8_with_epilogue, exact, false, true},
+      {"weight", "fp8_block128", make_fp8_with_weight, by_rank, true, false},
+      {"weight_exact", "fp8_block128", make_fp8_with_weight, exact, true, false}};
+  return kCases;
+}
+
+Plan make_hook_plan(const HookCase& each, int ranks) {
+  PlanSettings settings;
+  settings.shape = {ranks, 3 * ranks + 1, 3, 37, 384};
+  settings.options = conformance::options_for(each.format, each.reduction);
+  settings.options.fused_shared_expert = each.shared;
+  if (each.masked && ranks > 2) {
+    settings.options.mask.assign(static_cast<std::size_t>(ranks), false);
+    settings.options.mask[kMasked] = true;
+  }
+  settings.routing = "ragged";
+  settings.output_dtype = each.epilogue ? DType::f32 : DType::bf16;
+  settings.input_scale = std::string(each.format) == "nvfp4" ? 37.5f : 1.0f;
+  settings.seed = 77;
+  return conformance::make_plan(settings);
+}
+
+void run_hook_rounds(World& world, int device, const HookCase& each, const Plan& plan) {
+  const RankMask& mask = plan.settings.options.mask;
+  if (is_masked(mask, world.rank())) return;
+  cuda_check(cudaSetDevice(device), "cudaSetDevice");  // where the tensors of this thread are made
+  const auto calls = each.make(world, plan.settings.shape, plan.settings.options);
+  for (int turn = 0; turn < 4; ++turn) {
+    DeviceRound round(plan, world.rank());
+    const DeviceMemory scale(sizeof(float));
+    const HookValues values = take_values(each, plan, scale, round);
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    world.barrier(mask, conformance::kSuiteDeadline);
+    HookValues at_dispatch = values;  // which calls no hook that is combine's: these would read null
+    at_dispatch.sums = nullptr;
+    if (each.reduction == Reduction::exact) at_dispatch.weights = nullptr;
+    const bool split = turn % 2 == 1;
+    calls->dispatch(round.in, round.out, at_dispatch, split);
+    calls->combine(round.combine_in, round.combine_out, values, split);
+    round.fetch();
+    world.barrier(mask, conformance::kSuiteDeadline);
+    round.host.check_rows();
+    round.host.check_tokens();
+  }
+}
+
+}  // namespace ferry::test

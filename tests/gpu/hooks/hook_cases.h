@@ -1,0 +1,29 @@
+// Rounds with hooks, whatever the world: which hooks, how they are called, and the oracle's bytes.
+#pragma once
+
+#include <vector>
+
+#include "conformance/plan.h"
+#include "gpu/hooks/hooked_calls.h"
+
+namespace ferry::test {
+
+struct HookCase {
+  const char* name;
+  const char* format;
+  MakeHooked make;
+  Reduction reduction;
+  bool weight;    // has router_weight
+  bool epilogue;  // has epilogue
+  bool shared = false;
+  bool masked = false;  // without rank 1, where there are more than two
+};
+const std::vector<HookCase>& hook_cases();
+
+// The same on every rank.
+conformance::Plan make_hook_plan(const HookCase& each, int ranks);
+
+// One rank's rounds, in one call each and split; throws where a byte differs. `device` is its GPU.
+void run_hook_rounds(World& world, int device, const HookCase& each, const conformance::Plan& plan);
+
+}  // namespace ferry::test

@@ -1,0 +1,60 @@
+// What the .cu files of hooked calls share: the exchange of this program, PeerFabric's or NvshmemFabric's, and its
+// calls.
+#pragma once
+
+#include "gpu/hooks/hooked_calls.h"
+#ifdef FERRY_TEST_HOOKS_OVER_NVSHMEM
+#include "ferry/cuda/hooked_nvshmem_exchange.cuh"
+#else
+#include "ferry/cuda/hooked_exchange.cuh"
+#endif
+
+namespace ferry::test {
+
+#ifdef FERRY_TEST_HOOKS_OVER_NVSHMEM
+template <class Fmt, class Hooks>
+using HookedUnderTest = cuda::HookedNvshmemExchange<Fmt, Hooks>;
+#else
+template <class Fmt, class Hooks>
+using HookedUnderTest = cuda::HookedExchange<Fmt, Hooks>;
+#endif
+
+// `Hooks::of` makes the hooks of what they read and write.
+template <class Hooked, class Hooks>
+class Calls final : public HookedCalls {
+ public:
+  Calls(World& world, const Shape& shape, const ExchangeOptions& options) : hooked_(world, shape, options) {}
+  Exchange& exchange() override { return hooked_.exchange(); }
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const HookValues& values, bool split) override {
+    const auto hooks = Hooks::of(values);
+    if (!split) return hooked_.dispatch(in, out, hooks);
+    hooked_.dispatch_async(in, hooks);
+    hooked_.dispatch_wait(out);
+  }
+  void combine(const CombineInput& in, const CombineOutput& out, const HookValues& values, bool split) override {
+    const auto hooks = Hooks::of(values);
+    if (!split) return hooked_.combine(in, out, hooks);
+    hooked_.combine_async(in);
+    hooked_.combine_wait(out, hooks);
+  }
+
+ private:
+  Hooked hooked_;
+};
+
+template <class Hooked, class Hooks>
+std::unique_ptr<HookedCalls> make_calls(World& world, const Shape& shape, const ExchangeOptions& options) {
+  return std::make_unique<Calls<Hooked, Hooks>>(world, shape, options);
+}
+
+// The hooks themselves, for those that have several.
+struct HookBodies {
+  HookValues values;
+  __device__ float weight(int token, int k) const { return values.weights[token * values.top_k + k]; }
+  // Adds: a column that comes twice is seen.
+  __device__ void add(int token, int column, const float* sums, int count) const {
+    for (int i = 0; i < count; ++i) values.sums[token * values.hidden + column + i] += sums[i];
+  }
+};
+
+}  // namespace ferry::test

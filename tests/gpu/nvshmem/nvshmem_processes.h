@@ -1,0 +1,42 @@
+// Processes with one NVSHMEM among them and as many worlds as there are cases, each over a meeting of its own.
+#pragma once
+
+#include <memory>
+
+#include "cuda/nvshmem/nvshmem_world.h"
+#include "cuda/process_place.h"
+#include "gpu/processes/process_backend.h"
+
+namespace ferry::test {
+
+class NvshmemProcesses {
+ public:
+  // Collective. `options`, which may change from world to world, must live as long.
+  explicit NvshmemProcesses(const NvshmemOptions& options)
+      : options_(options),
+        place_(place_of_process()),
+        device_(cuda::choose_device(-1, place_)),
+        processes_(place_, [this](const ProcessPlace& of_the_case) { return make_world(of_the_case); }),
+        job_(cuda::NvshmemJob::start(processes_.control(), device_, options.heap_bytes, options.deadline)) {}
+
+  int rank() const { return place_.rank; }
+  int size() const { return place_.size; }
+  int device() const { return device_; }
+  ProcessBackend& processes() { return processes_; }
+  // The last call. Collective.
+  void end() { job_->end(processes_.control(), options_.deadline); }
+
+ private:
+  std::unique_ptr<World> make_world(const ProcessPlace& place) {
+    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options_.deadline);
+    return std::make_unique<cuda::NvshmemWorld>(job_, std::move(meeting), options_, device_, false);
+  }
+
+  const NvshmemOptions& options_;
+  ProcessPlace place_;
+  int device_;
+  ProcessBackend processes_;
+  std::shared_ptr<cuda::NvshmemJob> job_;
+};
+
+}  // namespace ferry::test
