@@ -26,6 +26,15 @@ if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR FERRY_APPS))
   file(GLOB headers src/shared/codec/*.h)
   install(FILES ${headers} DESTINATION ${kernels_dir}/shared/codec COMPONENT library)
 endif()
+# The same for GPUs of several nodes.
+if(TARGET ferry_nvshmem AND (FERRY_NVSHMEM STREQUAL "ON" OR FERRY_APPS))
+  install(TARGETS ferry_nvshmem ferry_nvshmem_kernels EXPORT ferry-nvshmem-targets ARCHIVE DESTINATION
+          ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  install(EXPORT ferry-nvshmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
+  install(FILES cmake/ferry-find-nvshmem.cmake DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
+  install(FILES src/cuda/nvshmem/nvshmem_fabric.cuh DESTINATION ${kernels_dir}/cuda/nvshmem COMPONENT library)
+  get_filename_component(FERRY_NVSHMEM_BUILT_WITH ${FERRY_NVSHMEM_INCLUDE} DIRECTORY)
+endif()
 install(EXPORT ferry-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
 configure_package_config_file(cmake/ferry-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/ferry-config.cmake
                               INSTALL_DESTINATION ${FERRY_CONFIG_DIR})
