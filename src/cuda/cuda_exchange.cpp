@@ -213,7 +213,8 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
                   .message_bytes = static_cast<int>(plan_.map.message_bytes()),
                   .groups = plan_.groups(),
                   .top_k = plan_.shape.top_k,
-                  .scale_words = scale_words};
+                  .scale_words = scale_words,
+                  .all_near = plan_.map.all_near()};
   const Resident most = resident(dispatch_blocks_per_multiprocessor_, call);
   const DispatchPolicy policy = dispatch_policy(most, work);
   params.links.naps = naps(work);
@@ -258,7 +259,8 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
                   .buffer_teams = combine_buffer_teams(plan_),
                   .sends = params.sends,
                   .receives = params.receives,
-                  .hidden = plan_.shape.hidden};
+                  .hidden = plan_.shape.hidden,
+                  .all_near = plan_.map.all_near()};
   const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), work);
   params.links.naps = naps(work);
   params.roles = policy.roles;

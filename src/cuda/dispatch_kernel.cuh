@@ -86,6 +86,7 @@ template <TokenFormat Fmt, Fabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const TeamGroup team(b.p.roles.send_team_threads);
   fabric.use_buffers(b.memory, team);
+  if (b.p.roles.stores) fabric.store_messages();
   const Block block = sending_teams(b, team.size());
   SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];

@@ -10,6 +10,7 @@
 #include "cuda/ptx.cuh"
 #include "cuda/team_group.cuh"
 #include "cuda/team_waits.cuh"
+#include "shared/copy.h"
 
 namespace ferry::cuda {
 
@@ -33,6 +34,8 @@ class NearFabric : public TeamWaits<Self, Signal> {
   __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
   // From now on near ranks are stored to without a buffer: sooner there where little is sent.
   __device__ void reach_directly() { reaches_directly_ = true; }
+  // From now on messages leave by stores: sooner there, but a team waits for them.
+  __device__ void store_messages() { stores_messages_ = true; }
 
   __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
                                   std::size_t bytes, std::size_t word, Epoch value) {
@@ -67,6 +70,24 @@ class NearFabric : public TeamWaits<Self, Signal> {
   }
 
  protected:
+  // To near ranks, by stores of all threads, each of 16 bytes to one rank after the other. I5: the barrier and a
+  // thread's release for each rank put them before the signal.
+  __device__ void store_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+                                         const std::byte* source, std::size_t bytes, std::size_t word,
+                                         Epoch value) const {
+    const Self& self = static_cast<const Self&>(*this);
+    g.sync();
+    for (std::size_t at = sizeof(Bytes16) * static_cast<std::size_t>(g.thread()); at < bytes;
+         at += sizeof(Bytes16) * static_cast<std::size_t>(g.size())) {
+      const Bytes16 piece = *reinterpret_cast<const Bytes16*>(source + at);
+#pragma unroll 4
+      for (int i = 0; i < count; ++i)
+        if (self.is_near(peers[i])) *reinterpret_cast<Bytes16*>(links_.heap[peers[i]] + offset + at) = piece;
+    }
+    g.sync();
+    if (g.thread() < count && self.is_near(peers[g.thread()])) store_release(word_at(peers[g.thread()], word), value);
+  }
+
   __device__ NearFabric(const PeerLinks& links, std::size_t buffer_bytes)
       : links_(links), buffer_bytes_(HeapMap::whole_lines(buffer_bytes)) {}
   // What a block waits for that waits for others of its own rank.
@@ -84,6 +105,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
 
   const PeerLinks& links_;
   bool reaches_directly_ = false;
+  bool stores_messages_ = false;
   std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_;
   BulkSignal signal_;  // of this thread's own copies

@@ -72,7 +72,8 @@ class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
     store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(links_.heap[peer] + offset), value);
   }
 
-  // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion.
+  // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion. Or
+  // by stores, after store_messages().
   __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
                                        const void* source, std::size_t bytes, std::size_t word, Epoch value);
 
@@ -85,22 +86,22 @@ class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
 __device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,
                                                         std::size_t offset, const void* source, std::size_t bytes,
                                                         std::size_t word, Epoch value) {
+  const auto* from = static_cast<const std::byte*>(source);
 #if __CUDA_ARCH__ >= 900
+  if (stores_messages_) return store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
   ptx::fence_shared_for_bulk();
   g.sync();
   if (g.thread() < kMostDestinations) {
     SignalWord* signal = nullptr;
     if (g.thread() < count) {
       const int peer = peers[g.thread()];
-      ptx::bulk_store(links_.heap[peer] + offset, static_cast<const std::byte*>(source), bytes);
+      ptx::bulk_store(links_.heap[peer] + offset, from, bytes);
       signal = &word_at(peer, word);
     }
     signal_.commit(signal, value);
   }
 #else
-  for (int i = 0; i < count; ++i) put(g, peers[i], offset, source, bytes);
-  g.sync();
-  if (g.thread() < count) store_release(word_at(peers[g.thread()], word), value);
+  store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
 #endif
 }
 

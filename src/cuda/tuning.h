@@ -21,6 +21,7 @@ struct DispatchRoles {
   int send_team_threads = kThreads;
   int receive_team_threads = kThreads;
   int receive_teams = 0;  // that share the arrivals
+  bool stores = false;    // messages leave by stores of all of a team's threads, not by bulk copies
   friend constexpr bool operator==(const DispatchRoles&, const DispatchRoles&) = default;
 };
 
@@ -79,7 +80,8 @@ struct Work {
   int message_bytes = 0;
   int groups = 0;
   int top_k = 1;
-  int scale_words = 0;  // of a row, each of which is a sector of memory of its own (scattered_scale_words)
+  int scale_words = 0;   // of a row, each of which is a sector of memory of its own (scattered_scale_words)
+  bool all_near = true;  // every rank's memory can be stored to
 };
 
 // Whether waiters nap between looks: many of them get in each other's way, and in that of what they wait for. A nap
@@ -120,21 +122,44 @@ inline constexpr int kMostSendersOfMany = 66;
 inline constexpr int kManyTokens = 4 * kMostSenders;  // of four warps a team
 inline constexpr int kMostSendTeams = 264;            // of all senders of a dispatch, for the same reason
 
-// Twice kMostSenders where a message is less than two bytes for three columns, or thrice where tokens are very many:
-// making it takes as long, and the links are less full.
+// Twice kMostSenders where a message is less than two bytes for three columns: making it takes as long, and the links
+// are less full.
 constexpr bool has_small_messages(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes; }
-// Twice, too, with one other rank at most, to which each token goes once: rows of device memory take longer than the
-// links, and what senders wait for is that memory.
-inline constexpr int kVeryManyTokens = 4096;
-constexpr bool spares_links(const Work& work) { return work.ranks <= 2 && work.num_tokens >= kVeryManyTokens; }
 constexpr int most_senders(const Work& work) {
   if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);
-  if (spares_links(work)) return 2 * kMostSenders;
-  if (has_small_messages(work)) return (work.num_tokens < kVeryManyTokens ? 2 : 3) * kMostSenders;
+  if (has_small_messages(work)) return 2 * kMostSenders;
   return work.num_tokens <= kManyTokens ? kMostSenders : kMostSendersOfMany;
 }
-constexpr int most_send_teams(const Work& work) {
-  return (spares_links(work) ? 3 : has_small_messages(work) ? 2 : 1) * kMostSendTeams;
+constexpr int most_send_teams(const Work& work) { return (has_small_messages(work) ? 2 : 1) * kMostSendTeams; }
+
+// How many others a token goes to where all experts are as likely.
+constexpr double likely_others(const Work& work) {
+  double none = 1;  // of its experts is a certain rank's
+  for (int k = 0; k < work.top_k; ++k) none *= 1 - 1.0 / work.ranks;
+  return (work.ranks - 1) * (1 - none);
+}
+
+// Senders whose messages leave by stores. The links take stores sooner than bulk copies, but a team waits until its
+// message is there: worth it where it has more than one. So many of them as fill the links: what is sent beyond that
+// waits there, and so do the signals behind it.
+struct StoringSenders {
+  int blocks = 0;  // none: bulk copies are better
+  int teams = 1;   // of a block
+};
+inline constexpr double kMostBytesStored = 6e6;  // that are on their way to others at once
+inline constexpr int kMostStoringSenders = 2 * kMostSenders;
+constexpr StoringSenders storing_senders(const Work& work) {
+  if (!work.all_near || work.ranks < 2 || work.message_bytes == 0) return {};
+  if (has_small_messages(work)) return {3 * kMostSenders, 4};
+  const double teams = kMostBytesStored / (work.message_bytes * likely_others(work));
+  const bool many = teams > 4 * kMostStoringSenders && work.num_tokens >= 16 * kMostStoringSenders;
+  const int of_block = many ? 8 : 4;
+  return {static_cast<int>(std::clamp(teams / of_block, 1.0, double{kMostStoringSenders})), of_block};
+}
+// Whether `room` blocks do so.
+constexpr bool stores_messages(const StoringSenders& storing, const Work& work, int room) {
+  return storing.blocks > 0 && storing.blocks <= room && storing.teams <= work.buffer_teams &&
+         2 * work.num_tokens >= 3 * storing.blocks * storing.teams;
 }
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
@@ -167,9 +192,13 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   if (work.sends) {
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
     const int room = most - roles.rankers;
-    roles.senders = std::max(1, std::min(most_senders(work), work.receives ? room * 5 / 8 : room));
+    const int room_to_send = work.receives ? room * 5 / 8 : room;
+    const StoringSenders storing = storing_senders(work);
+    roles.stores = stores_messages(storing, work, room_to_send);
+    roles.senders = roles.stores ? storing.blocks : std::max(1, std::min(most_senders(work), room_to_send));
     const int most_teams = std::min(work.buffer_teams, std::max(1, most_send_teams(work) / roles.senders));
-    roles.send_team_threads = team_threads_for(roles.senders, work.num_tokens, most_teams);
+    roles.send_team_threads =
+        roles.stores ? kThreads / storing.teams : team_threads_for(roles.senders, work.num_tokens, most_teams);
   }
   const int busy = roles.rankers + roles.senders;
   const int to_receive = std::max(work.arrivals + padding_blocks(work), kLeastReceivers);
@@ -188,6 +217,10 @@ inline constexpr int kLeastSumThreads = 128;  // that sum a token from all ranks
 
 // That ask for rows ahead: those of many more are more than the L2 cache holds, and are gone when they are wanted.
 inline constexpr int kMostTeamsAhead = 264;
+constexpr bool looks_ahead(const CombineRoles& roles, int results) {
+  const int teams = roles.senders * (kThreads / roles.send_team_threads);
+  return teams <= kMostTeamsAhead && 2 * teams <= results;
+}
 
 // Bytes of results that are on their way to others at once: more of them wait in the links for each other, and so do
 // the signals behind them.
@@ -200,8 +233,33 @@ constexpr int most_result_teams(int blocks, const Work& work) {
   return teams;
 }
 
+// Many results: two thirds of the blocks send at most, as many teams as fill the links, and the others receive. Results
+// are made in their slots, as stores of many threads are there sooner than bulk copies.
+inline constexpr double kMostBytesSummed = 9e6;  // of results that are made at once
+inline constexpr int kManyResults = 6;           // for each block
+constexpr bool parts_roles(const Work& work, int most) {
+  return work.sends && work.receives && work.all_near && work.ranks > 1 && most >= 3 &&
+         work.ranks * work.num_tokens >= kManyResults * most;
+}
+constexpr CombinePolicy parted_combine_policy(const Work& work, int most) {
+  const int most_senders = 2 * most / 3;
+  const int wanted = std::max(1, static_cast<int>(kMostBytesSummed / (2 * std::max(1, work.hidden))));
+  int teams = 1;
+  while (teams < kMostTeams && most_senders * teams < wanted) teams *= 2;
+  CombinePolicy policy;
+  policy.blocks = most;
+  policy.roles.senders = policy.roles.first_receiver = std::clamp(wanted / teams, 1, most_senders);
+  policy.roles.send_team_threads = kThreads / teams;
+  policy.roles.receive_team_threads =
+      std::max(kLeastSumThreads, loose_team_threads_for(most - policy.roles.senders, work.num_tokens));
+  policy.roles.direct = true;
+  policy.roles.looks_ahead = looks_ahead(policy.roles, work.arrivals);
+  return policy;
+}
+
 constexpr CombinePolicy combine_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
+  if (parts_roles(work, most)) return parted_combine_policy(work, most);
   CombinePolicy policy;
   CombineRoles& roles = policy.roles;
   const int to_send = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
@@ -211,13 +269,13 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;
   roles.first_receiver = apart ? roles.senders : 0;
+  const int places = std::max(to_send, work.sends ? work.ranks * work.num_tokens : 0);  // some have no result
   roles.send_team_threads =
-      team_threads_for(std::max(1, roles.senders), to_send, most_result_teams(roles.senders, work));
+      team_threads_for(std::max(1, roles.senders), places, most_result_teams(roles.senders, work));
   roles.receive_team_threads =
       std::max(kLeastSumThreads, loose_team_threads_for(policy.blocks - roles.first_receiver, tokens));
   roles.direct = apart;
-  const int teams = roles.senders * (kThreads / roles.send_team_threads);
-  roles.looks_ahead = teams <= kMostTeamsAhead && 2 * teams <= to_send;
+  roles.looks_ahead = looks_ahead(roles, to_send);
   return policy;
 }
 

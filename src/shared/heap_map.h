@@ -80,6 +80,8 @@ class HeapMap {
     return kNames[region];
   }
 
+  // Every rank's memory can be stored to: nothing is put from send buffers.
+  FERRY_HD constexpr bool all_near() const { return !h_.staged; }
   FERRY_HD constexpr std::size_t message_bytes() const { return h_.message; }
   FERRY_HD constexpr std::size_t message_slot_bytes() const { return message_slot_; }
   FERRY_HD constexpr std::size_t result_bytes() const { return static_cast<std::size_t>(h_.shape.hidden) * 2; }

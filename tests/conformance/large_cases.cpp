@@ -27,7 +27,8 @@ void layouts(const Backend& backend, const char* format) {
     settings.options.expert_alignment = routing == std::string("some_none") ? 128 : 1;
     settings.options.fused_shared_expert = routing == std::string("uniform") || routing == std::string("some_none");
     settings.spare_rows = routing == std::string("uniform") ? 0 : 3;
-    settings.max_blocks = routing == std::string("empty_ranks") ? 0 : routing == std::string("zipf") ? 8 : kFewBlocks;
+    const bool whole_device = routing == std::string("empty_ranks") || routing == std::string("zipf");
+    settings.max_blocks = whole_device ? 0 : routing == std::string("one_expert") ? 8 : kFewBlocks;
     run_plan(backend, settings, routing == std::string("zipf") ? Form::one_call : Form::split);
   }
 }

@@ -34,6 +34,7 @@ class RandomCalls {
     work.message_bytes = work.hidden * between(1, 4) / 2;
     work.groups = size(512);
     work.top_k = between(1, 32);
+    work.all_near = between(0, 3) != 0;
     return work;
   }
 
@@ -50,7 +51,8 @@ testing::Message said(const Resident& resident, const Work& work) {
                             << resident.blocks_per_multiprocessor << "; ranks " << work.ranks << " tokens "
                             << work.num_tokens << " arrivals " << work.arrivals << " parts " << work.parts
                             << " buffers " << work.buffer_teams << " sends " << work.sends << " receives "
-                            << work.receives << " groups " << work.groups << " top_k " << work.top_k;
+                            << work.receives << " groups " << work.groups << " top_k " << work.top_k << " all near "
+                            << work.all_near;
 }
 
 // Teams of a block at most: as large as they can be without one of them having two tokens.
@@ -68,6 +70,14 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
   EXPECT_TRUE(roles.rankers == work.parts || (roles.rankers == 1 && work.parts + 2 > resident.blocks()));
   EXPECT_GE(roles.senders, 1);
   EXPECT_LE(roles.senders, std::max(1, work.num_tokens)) << "a sender has no token";
+  const int teams = kThreads / roles.send_team_threads;
+  if (roles.stores) {
+    EXPECT_TRUE(work.all_near && work.ranks > 1) << "nobody to store to";
+    EXPECT_LE(teams, work.buffer_teams) << "a team has no buffer";
+    EXPECT_LT(roles.senders * teams, work.num_tokens) << "a team waits for its stores, and has one token at most";
+    EXPECT_LE(roles.senders, work.receives ? room * 5 / 8 : room) << "too few blocks are left to receive";
+    return;
+  }
   EXPECT_TRUE(work.receives || roles.senders == std::min(room, most_senders(work))) << "blocks are left unused";
   expect_largest_teams(roles.senders, roles.send_team_threads, work.num_tokens,
                        std::min(work.buffer_teams, most_send_teams(work) / roles.senders));
@@ -113,6 +123,20 @@ TEST(CudaPolicy, HoldsForAnyDispatch) {
   }
 }
 
+// Each block sends or receives, and both have enough.
+void expect_parts(const Resident& resident, const Work& work, const CombinePolicy& policy) {
+  const CombineRoles& roles = policy.roles;
+  EXPECT_TRUE(work.sends && work.receives && work.all_near);
+  EXPECT_EQ(policy.blocks, resident.blocks()) << "blocks are left unused";
+  EXPECT_EQ(roles.first_receiver, roles.senders) << "a block does both, or nothing";
+  EXPECT_GE(roles.senders, 1);
+  EXPECT_LE(roles.senders, 2 * policy.blocks / 3) << "too few blocks are left to receive";
+  EXPECT_GE(roles.send_team_threads, kLeastTeamThreads);
+  EXPECT_GE(roles.receive_team_threads, kLeastSumThreads);
+  const double made_at_once = double{2} * work.hidden * roles.senders * (kThreads / roles.send_team_threads);
+  EXPECT_TRUE(made_at_once <= kMostBytesSummed || roles.senders == 1) << "more than the links carry at once";
+}
+
 TEST(CudaPolicy, HoldsForAnyCombine) {
   RandomCalls calls;
   for (int i = 0; i < kTries && !testing::Test::HasFailure(); ++i) {
@@ -125,7 +149,12 @@ TEST(CudaPolicy, HoldsForAnyCombine) {
     const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;
     EXPECT_LE(policy.blocks,
               std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
-    EXPECT_EQ(roles.direct, results + tokens <= resident.blocks()) << "a block for each result and each token";
+    const bool parted = parts_roles(work, resident.blocks());
+    EXPECT_EQ(roles.direct, parted || results + tokens <= resident.blocks()) << "a block for each result and token";
+    if (parted) {
+      expect_parts(resident, work, policy);
+      continue;
+    }
     if (roles.direct) {
       EXPECT_EQ(roles.senders, results);
       EXPECT_EQ(roles.first_receiver, roles.senders) << "a block does both";
@@ -137,8 +166,9 @@ TEST(CudaPolicy, HoldsForAnyCombine) {
       EXPECT_LE(policy.blocks, std::max(results, tokens)) << "a block has nothing to do";
       EXPECT_GE(policy.blocks, std::min(resident.blocks(), std::max(results, tokens))) << "blocks are left unused";
     }
+    const int places = std::max(results, work.ranks * work.num_tokens);
     if (work.sends)
-      expect_largest_teams(roles.senders, roles.send_team_threads, results, most_result_teams(roles.senders, work));
+      expect_largest_teams(roles.senders, roles.send_team_threads, places, most_result_teams(roles.senders, work));
     const int receivers = policy.blocks - roles.first_receiver;
     EXPECT_GE(roles.receive_team_threads, kLeastSumThreads);
     if (roles.receive_team_threads > kThreads)

@@ -29,7 +29,7 @@ TEST(CudaTuning, FewTokensGetLargeTeams) {
   EXPECT_EQ(team_threads_for(264, 100000), 32);
   EXPECT_EQ(team_threads_for(264, 100000, 8), 64) << "a sending team has a buffer";
   EXPECT_EQ(combine_policy(kHopper, work_of(1)).roles.send_team_threads, 512);
-  EXPECT_EQ(combine_policy(kHopper, work_of(4096)).roles.send_team_threads, 64);
+  EXPECT_EQ(combine_policy(kHopper, work_of(150)).roles.send_team_threads, 128);
 }
 
 TEST(CudaTuning, TeamsServeAllRanksInTurn) {
@@ -49,17 +49,60 @@ TEST(CudaTuning, OneSenderForEachTokenUpToAShareOfTheDevice) {
 }
 
 TEST(CudaTuning, MessagesThatAreSmallForTheirColumnsHaveMoreSenders) {
-  Work work = work_of(4096, true, true, 8);
+  Work work = work_of(512, true, true, 8);
   work.hidden = 7168;
-  work.message_bytes = 7392;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany);
   work.message_bytes = 5600;  // of mxfp6
+  work.all_near = false;
   EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany);
   work.message_bytes = 4032;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 3 * kMostSenders);
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.send_team_threads, 128);
-  work.num_tokens = kVeryManyTokens - 1;
   EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, work).roles.send_team_threads, 128);
+}
+
+// What is measured on 4 and 2 H200s.
+TEST(CudaTuning, MessagesAreStoredWhereATeamHasMoreThanOne) {
+  const auto roles = [](int ranks, int top_k, int hidden, int message_bytes, int tokens, int most_blocks = 264) {
+    Work work = work_of(tokens, true, true, 8);
+    work.ranks = ranks;
+    work.top_k = top_k;
+    work.hidden = hidden;
+    work.message_bytes = message_bytes;
+    return dispatch_policy({132, 2, most_blocks}, work).roles;
+  };
+  const DispatchRoles fp8 = roles(4, 8, 7168, 7392, 512);
+  EXPECT_TRUE(fp8.stores);
+  EXPECT_EQ(fp8.senders, 75);
+  EXPECT_EQ(fp8.send_team_threads, 128);
+  EXPECT_FALSE(roles(4, 8, 7168, 7392, 384).stores);
+  EXPECT_FALSE(roles(4, 8, 7168, 7392, 4096, 24).stores) << "so few blocks cannot fill the links by stores";
+  EXPECT_TRUE(roles(4, 8, 7168, 4032, 1024).stores);
+  EXPECT_EQ(roles(4, 8, 7168, 4032, 1024).senders, 3 * kMostSenders);
+  EXPECT_FALSE(roles(4, 8, 7168, 4032, 512).stores);
+  EXPECT_EQ(roles(4, 8, 7168, 14336, 4096).senders, 38) << "larger messages, fewer of them";
+  EXPECT_EQ(roles(4, 8, 4096, 4224, 4096).send_team_threads, 64);
+  EXPECT_EQ(roles(4, 8, 4096, 4224, 4096).senders, 65);
+  EXPECT_EQ(roles(4, 2, 4096, 4224, 4096).senders, kMostStoringSenders) << "few others get a message";
+  EXPECT_EQ(roles(2, 8, 7168, 7392, 4096).senders, kMostStoringSenders);
+  EXPECT_FALSE(roles(2, 8, 7168, 7392, 512).stores);
+  EXPECT_FALSE(roles(1, 8, 7168, 7392, 4096).stores) << "no links to fill";
+}
+
+TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
+  const auto policy = [](int ranks, int hidden, int tokens, int most_blocks = 132, bool all_near = true) {
+    Work work = work_of(tokens);
+    work.ranks = ranks;
+    work.hidden = hidden;
+    work.all_near = all_near;
+    return combine_policy({132, 1, most_blocks}, work);
+  };
+  EXPECT_EQ(policy(4, 7168, 4096), (CombinePolicy{132, {78, 78, 64, 128, true, false}}));
+  EXPECT_EQ(policy(4, 7168, 4096, 24), (CombinePolicy{24, {16, 16, 32, 128, true, true}}));
+  EXPECT_EQ(policy(4, 4096, 4096), (CombinePolicy{132, {68, 68, 32, 128, true, false}}));
+  EXPECT_EQ(policy(4, 2880, 4096), (CombinePolicy{132, {88, 88, 32, 128, true, false}}));
+  EXPECT_EQ(policy(4, 7168, 198).roles.senders, 78);
+  EXPECT_EQ(policy(4, 7168, 197).roles.senders, 132) << "few results: blocks do both";
+  EXPECT_EQ(policy(4, 7168, 4096, 132, false).roles.senders, 132) << "some ranks are reached from buffers only";
+  EXPECT_EQ(policy(1, 7168, 4096).roles.senders, 132) << "no links to fill";
 }
 
 // What is measured on 4 and 2 H200s: four teams of each block send 14336 bytes to 3 others, eight 8192, or 14336 to
@@ -67,6 +110,7 @@ TEST(CudaTuning, MessagesThatAreSmallForTheirColumnsHaveMoreSenders) {
 TEST(CudaTuning, SoManyTeamsSendResultsAsTheLinksCarryAtOnce) {
   Work work = work_of(4096);
   work.hidden = 7168;
+  work.all_near = false;
   constexpr Resident kOneBlockEach{132, 1, 132};
   EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 128);
   EXPECT_EQ(combine_policy({132, 1, 24}, work).roles.send_team_threads, 64) << "few blocks, few bytes";
@@ -86,18 +130,6 @@ TEST(CudaTuning, ManyWaitersNap) {
   EXPECT_FALSE(naps(work_of(1)));
   EXPECT_FALSE(naps(work_of(kManyArrivals / 4 - 1)));
   EXPECT_TRUE(naps(work_of(kManyArrivals / 4)));
-}
-
-TEST(CudaTuning, MoreBlocksSendManyTokensToOneOtherRank) {
-  Work work = work_of(kVeryManyTokens, true, true, 8);
-  work.ranks = 2;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.send_team_threads, 64);
-  work.ranks = 3;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany) << "they would crowd the links";
-  work.ranks = 2;
-  work.num_tokens = kVeryManyTokens - 1;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany);
 }
 
 TEST(CudaTuning, FewSendersHaveSmallerTeams) {
@@ -140,6 +172,7 @@ TEST(CudaTuning, RankersReceiveOnlyWhereBlocksAreFew) {
 }
 
 TEST(CudaTuning, OnlyFewTeamsThatHaveMoreTokensAskForRowsAhead) {
+  EXPECT_TRUE(combine_policy({132, 1, 24}, work_of(4096, true, false, 8)).roles.looks_ahead);
   EXPECT_TRUE(combine_policy({132, 1, 24}, work_of(4096, true, true, 8)).roles.looks_ahead);
   EXPECT_FALSE(combine_policy(kHopper, work_of(4096, true, true, 8)).roles.looks_ahead);
   EXPECT_FALSE(combine_policy(kHopper, work_of(1, true, true, 8)).roles.looks_ahead);

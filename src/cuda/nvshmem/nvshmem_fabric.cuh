@@ -142,8 +142,6 @@ class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
 
   __device__ void put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
                            std::size_t bytes, std::size_t word, Epoch value);
-  __device__ void store_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
-                             const std::byte* source, std::size_t bytes, std::size_t word, Epoch value) const;
   __device__ void put_far(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
                           std::size_t bytes, std::size_t word, Epoch value) const;
 
@@ -185,17 +183,6 @@ __device__ inline void NvshmemFabric::put_near(const TeamGroup& g, const int* pe
   }
 }
 
-// From memory of the device, by all threads.
-__device__ inline void NvshmemFabric::store_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
-                                                 const std::byte* source, std::size_t bytes, std::size_t word,
-                                                 Epoch value) const {
-  g.sync();
-  for (int i = 0; i < count; ++i)
-    if (is_near(peers[i])) copy_bytes(g, links_.heap[peers[i]] + offset, source, bytes);
-  g.sync();
-  if (g.thread() < count && is_near(peers[g.thread()])) store_release(word_at(peers[g.thread()], word), value);
-}
-
 // From the send buffer, a warp for each far rank. I5, I7: the signal comes behind this put's own data, which is all the
 // order that is needed.
 __device__ inline void NvshmemFabric::put_far(const TeamGroup& g, const int* peers, int count, std::size_t offset,
@@ -220,12 +207,12 @@ __device__ inline void NvshmemFabric::put_then_signal_each(const TeamGroup& g, c
   for (int i = 0; i < count; ++i) any_far = any_far || !is_near(peers[i]);
   const bool in_buffer = __isShared(source) != 0;
 #if __CUDA_ARCH__ >= 900
-  if (in_buffer)
+  if (in_buffer && !stores_messages_)
     put_near(g, peers, count, offset, from, bytes, word, value);
   else
-    store_near(g, peers, count, offset, from, bytes, word, value);
+    store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
 #else
-  store_near(g, peers, count, offset, from, bytes, word, value);
+  store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
 #endif
   if (!any_far) return;
   if (in_buffer) {

@@ -1,8 +1,8 @@
 // gpu_stress [ROUNDS [RANKS [SEED [damage]]]]: exchanges on the GPUs of this machine, every row and every sum compared.
 //
-// At most 256 tokens a rank; each round has other numbers of tokens, data, routing and delays. Hidden, experts, top-k,
-// format and reduction change from segment to segment. `damage` changes one byte, which must be found.
-// Exit code: 0 all right, 1 a mismatch or an error, 77 nothing run.
+// At most 256 tokens a rank, and 640 in every third segment; each round has other numbers of tokens, data, routing and
+// delays. Hidden, experts, top-k, format and reduction change from segment to segment. `damage` changes one byte, which
+// must be found. Exit code: 0 all right, 1 a mismatch or an error, 77 nothing run.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,6 +20,7 @@ using namespace ferry::stress;
 
 constexpr int kSkipped = 77;
 constexpr int kMaxTokens = 256;
+constexpr int kMoreTokens = 640;  // so many are sent and summed in other ways
 constexpr unsigned kRoundsOfSegment = 500;
 constexpr Config kConfigs[] = {
     {7168, 256, 8, Format::fp8_block128, false, false, 0}, {2880, 128, 4, Format::fp8_block128, false, false, 0},
@@ -59,7 +60,8 @@ int run(unsigned rounds, int ranks, unsigned seed, bool damaged) {
   run_cuda_ranks(ranks, false, [&](World& world) {
     for (unsigned done = 0, index = 0; done < rounds; ++index) {
       const unsigned some = std::min(kRoundsOfSegment, rounds - done);
-      const Segment segment{kConfigs[index % std::size(kConfigs)], kMaxTokens, done, some, seed, damaged};
+      const int max_tokens = index % 3 == 2 ? kMoreTokens : kMaxTokens;
+      const Segment segment{kConfigs[index % std::size(kConfigs)], max_tokens, done, some, seed, damaged};
       totals.add(world.rank(), segment, run_segment(world, segment));
       done += some;
       if (world.rank() != 0 || seconds_since(shown) < 5) continue;

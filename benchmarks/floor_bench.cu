@@ -1,0 +1,319 @@
+// The floor of a round: the messages of a dispatch, or the results of a combine, of n tokens on each GPU of this
+// machine, sent, signalled, waited for and copied to where they belong, and nothing else: no routing, no ranking, no
+// layout, no encoding, nothing read on the sender's side. And its parts: an empty launch, signals alone, and what only
+// sends, with its signals and without. By bulk copies and by stores, each in the best of many ways to share the work
+// out. Prints one JSON line per case. Never checks what arrived.
+//
+//   floor_bench HIDDEN TOP_K TOKENS [TOKENS ...]
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "cuda/ptx.cuh"
+#include "ferry/shape.h"
+#include "shared/order.h"
+
+namespace {
+
+using namespace ferry;
+
+constexpr int kGpus = 16;
+constexpr int kReplays = 4;
+
+constexpr std::uint32_t whole_lines(std::uint32_t bytes) { return (bytes + 127) / 128 * 128; }
+
+enum class What { launch, signals, sends, dispatch, combine };
+
+struct Case {
+  What what;
+  int messages;         // from each rank to each, itself included
+  int rows;             // that a rank gets, where `what` is dispatch
+  std::uint32_t bytes;  // of a message
+  std::uint32_t slot;   // from one message to the next
+  bool stores = false;  // messages by stores of all threads, and not by bulk copies
+  bool signals = true;
+  int steps = 100;                           // of a graph
+  int senders = 0, blocks = 0, threads = 0;  // a block sends or receives a message at a time
+};
+
+struct Params {
+  Case how;
+  int ranks = 0, rank = 0;
+  Epoch step = 0;
+  const Epoch* base = nullptr;
+  std::byte* slots[kGpus] = {};  // at each rank, from each rank
+  SignalWord* words[kGpus] = {};
+  std::byte* out = nullptr;
+};
+
+__device__ bool there(const SignalWord& word, Epoch epoch) {
+  for (int look = 0; look < 10'000'000; ++look)
+    if (load_acquire(word) >= epoch) return true;
+  return false;
+}
+
+__device__ void copy(std::byte* to, const std::byte* from, std::uint32_t bytes) {
+  for (std::uint32_t at = 16 * threadIdx.x; at < bytes; at += 16 * blockDim.x)
+    *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(from + at);
+}
+
+__device__ void send(const Params& p, std::byte* buffer, int message, Epoch epoch) {
+  const auto place =
+      static_cast<std::size_t>(p.rank) * static_cast<std::size_t>(p.how.messages) + static_cast<std::size_t>(message);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (p.how.what == What::signals) {
+    if (thread < p.ranks) store_release(p.words[thread][place], epoch);
+    return;
+  }
+  if (p.how.stores) {
+    for (std::uint32_t at = 16 * threadIdx.x; at < p.how.bytes; at += 16 * blockDim.x)
+      for (int peer = 0; peer < p.ranks; ++peer)
+        *reinterpret_cast<uint4*>(p.slots[peer] + place * p.how.slot + at) = *reinterpret_cast<uint4*>(buffer + at);
+    __syncthreads();
+  } else if (thread < p.ranks) {
+    ptx::bulk_store(p.slots[thread] + place * p.how.slot, buffer, p.how.bytes);
+    ptx::bulk_commit();
+    ptx::bulk_wait<0>();
+  }
+  if (p.how.signals && thread < p.ranks) store_release(p.words[thread][place], epoch);
+}
+
+// One message, or all results of a token.
+__device__ void receive(const Params& p, int index, Epoch epoch) {
+  const bool sums = p.how.what == What::combine;
+  const int first = sums ? index * p.ranks : index, count = sums ? p.ranks : 1;
+  const auto place_of = [&](int i) {  // messages of all ranks alternate
+    return static_cast<std::size_t>(i % p.ranks) * static_cast<std::size_t>(p.how.messages) +
+           static_cast<std::size_t>(i / p.ranks);
+  };
+  const int thread = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  if (thread < count) there(p.words[p.rank][place_of(first + thread)], epoch);
+  __syncthreads();
+  if (p.how.what == What::signals) return;
+  const std::byte* slots = p.slots[p.rank];
+  if (sums) {
+    for (std::uint32_t at = 16 * threadIdx.x; at < p.how.bytes; at += 16 * blockDim.x) {
+      uint4 sum{};
+      for (int i = 0; i < count; ++i) {
+        const uint4 one = *reinterpret_cast<const uint4*>(slots + place_of(first + i) * p.how.slot + at);
+        sum = {sum.x + one.x, sum.y + one.y, sum.z + one.z, sum.w + one.w};
+      }
+      *reinterpret_cast<uint4*>(p.out + static_cast<std::size_t>(index) * p.how.bytes + at) = sum;
+    }
+    return;
+  }
+  const auto all = static_cast<long long>(p.how.messages) * p.ranks;
+  for (long long row = p.how.rows * static_cast<long long>(index) / all;
+       row < p.how.rows * static_cast<long long>(index + 1) / all; ++row)
+    copy(p.out + static_cast<std::size_t>(row) * p.how.bytes, slots + place_of(index) * p.how.slot, p.how.bytes);
+}
+
+__global__ void __launch_bounds__(1024) round_kernel(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) std::byte buffer[];
+  ptx::wait_for_earlier_kernels();
+  if (p.how.what == What::launch) return;
+  const Epoch epoch = *p.base + p.step;
+  const int block = static_cast<int>(blockIdx.x);
+  for (int i = block; block < p.how.senders && i < p.how.messages; i += p.how.senders) send(p, buffer, i, epoch);
+  if (p.how.what == What::sends) return;
+  const bool apart = p.how.blocks > p.how.senders;
+  const int first = apart ? p.how.senders : 0;
+  const int items = p.how.what == What::combine ? p.how.messages : p.how.messages * p.ranks;
+  for (int i = block - first; block >= first && i < items; i += p.how.blocks - first) receive(p, i, epoch);
+  ptx::let_next_kernel_launch();
+}
+
+void check(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  std::fprintf(stderr, "floor_bench: %s\n", cudaGetErrorString(status));
+  std::exit(1);
+}
+
+template <class T>
+T* device_array(std::size_t count) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, count * sizeof(T)));
+  check(cudaMemset(memory, 0, count * sizeof(T)));
+  return static_cast<T*>(memory);
+}
+
+class Gpus {
+ public:
+  Gpus(std::size_t most_messages, std::size_t most_bytes, std::size_t out_bytes) {
+    int ranks = 0;
+    check(cudaGetDeviceCount(&ranks));
+    params_.resize(static_cast<std::size_t>(std::min(ranks, kGpus)));
+    const std::size_t all = most_messages * params_.size();
+    for (std::size_t rank = 0; rank < params_.size(); ++rank) {
+      check(cudaSetDevice(static_cast<int>(rank)));
+      for (std::size_t peer = 0; peer < params_.size(); ++peer)
+        if (peer != rank) check(cudaDeviceEnablePeerAccess(static_cast<int>(peer), 0));
+      std::byte* slots = device_array<std::byte>(all * most_bytes);
+      SignalWord* words = device_array<SignalWord>(all);
+      base_.push_back(device_array<Epoch>(1));
+      params_[rank].out = device_array<std::byte>(out_bytes);
+      params_[rank].base = base_.back();
+      params_[rank].rank = static_cast<int>(rank);
+      params_[rank].ranks = static_cast<int>(params_.size());
+      for (Params& p : params_) p.slots[rank] = slots, p.words[rank] = words;
+      check(cudaFuncSetAttribute(&round_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 32 * 1024));
+    }
+  }
+  int ranks() const { return static_cast<int>(params_.size()); }
+
+  float microseconds(const Case& how) {
+    std::vector<float> us(params_.size());
+    std::barrier begin(static_cast<std::ptrdiff_t>(params_.size()));
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < params_.size(); ++rank)
+      threads.emplace_back([&, rank] { us[rank] = time_graph(rank, how, begin); });
+    for (std::thread& thread : threads) thread.join();
+    epoch_ += static_cast<Epoch>(how.steps) * (kReplays + 1);
+    return *std::max_element(us.begin(), us.end());
+  }
+
+ private:
+  void launch(const Params& params, cudaStream_t stream) const {
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(params.how.blocks));
+    config.blockDim = dim3(static_cast<unsigned>(params.how.threads));
+    config.dynamicSmemBytes = whole_lines(params.how.bytes);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    check(cudaLaunchKernelEx(&config, &round_kernel, params));
+  }
+
+  float time_graph(std::size_t rank, const Case& how, std::barrier<>& begin) {
+    check(cudaSetDevice(static_cast<int>(rank)));
+    Params params = params_[rank];
+    params.how = how;
+    cudaStream_t stream = nullptr;
+    cudaEvent_t from = nullptr, to = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    check(cudaStreamCreate(&stream));
+    check(cudaEventCreate(&from));
+    check(cudaEventCreate(&to));
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int step = 1; step <= how.steps; ++step) {
+      params.step = static_cast<Epoch>(step);
+      launch(params, stream);
+    }
+    check(cudaStreamEndCapture(stream, &graph));
+    check(cudaGraphInstantiate(&ready, graph, 0));
+    std::vector<float> us;
+    for (int replay = 0; replay <= kReplays; ++replay) {
+      const Epoch base = epoch_ + static_cast<Epoch>(replay * how.steps);
+      check(cudaMemcpy(base_[rank], &base, sizeof base, cudaMemcpyHostToDevice));
+      begin.arrive_and_wait();
+      check(cudaEventRecord(from, stream));
+      check(cudaGraphLaunch(ready, stream));
+      check(cudaEventRecord(to, stream));
+      check(cudaStreamSynchronize(stream));
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, from, to));
+      if (replay > 0) us.push_back(1000 * milliseconds / static_cast<float>(how.steps));
+    }
+    check(cudaGraphExecDestroy(ready));
+    check(cudaGraphDestroy(graph));
+    check(cudaEventDestroy(to));
+    check(cudaEventDestroy(from));
+    check(cudaStreamDestroy(stream));
+    std::nth_element(us.begin(), us.begin() + kReplays / 2, us.end());
+    return us[kReplays / 2];
+  }
+
+  std::vector<Params> params_;
+  std::vector<Epoch*> base_;
+  Epoch epoch_ = 0;
+};
+
+const char* name_of(What what) {
+  switch (what) {
+    case What::launch:
+      return "launch";
+    case What::signals:
+      return "signals";
+    case What::sends:
+      return "sends";
+    case What::dispatch:
+      return "dispatch";
+    case What::combine:
+      return "combine";
+  }
+  return "";
+}
+
+// The best of several ways to share the work out, which a kernel that does more cannot beat with the same ones.
+void measure(Gpus& gpus, Case how, int tokens) {
+  how.steps = std::clamp(25600 / tokens, 10, 100);
+  float best = 1e9f;
+  Case chosen = how;
+  for (const int threads : {128, 256, 512, 1024})
+    for (const int blocks : {132, 264, 528, 1056}) {
+      if (blocks * threads > 132 * 2048 || static_cast<int>(how.bytes) * blocks > 132 * 220 * 1024) continue;
+      for (const int senders : {blocks, blocks / 2, 66, 44}) {
+        if (senders > blocks) continue;
+        Case now = how;
+        now.threads = threads;
+        now.blocks = blocks;
+        now.senders = senders;
+        const float us = gpus.microseconds(now);
+        if (us < best) best = us, chosen = now;
+      }
+    }
+  std::printf(
+      "{\"floor\": \"%s\", \"ranks\": %d, \"tokens\": %d, \"messages\": %d, \"bytes\": %u, \"slot\": %u, \"by\": "
+      "\"%s\", "
+      "\"signals\": %s, \"blocks\": %d, \"senders\": %d, \"threads\": %d, \"us\": %.2f}\n",
+      name_of(how.what), gpus.ranks(), tokens, how.messages, how.bytes, how.slot, how.stores ? "stores" : "copies",
+      how.signals ? "true" : "false", chosen.blocks, chosen.senders, chosen.threads, static_cast<double>(best));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: floor_bench HIDDEN TOP_K TOKENS [TOKENS ...]\n");
+    return 2;
+  }
+  const int hidden = std::atoi(argv[1]), top_k = std::atoi(argv[2]);
+  int most = 1;
+  for (int arg = 3; arg < argc; ++arg) most = std::max(most, std::atoi(argv[arg]));
+  // Of rows, which have scales, or of sums.
+  const std::size_t out = 2 * static_cast<std::size_t>(most) * static_cast<std::size_t>(top_k * hidden);
+  Gpus gpus(static_cast<std::size_t>(most), whole_lines(2 * static_cast<std::uint32_t>(hidden)), out);
+  for (int arg = 3; arg < argc; ++arg) {
+    const int tokens = std::atoi(argv[arg]);
+    // A token goes once to each rank that has one of its experts.
+    const double reached = 1 - std::pow(1 - 1.0 / gpus.ranks(), top_k);
+    const int messages = std::max(1, static_cast<int>(reached * tokens));
+    const int row = hidden + hidden / 32;  // fp8_block128: a scale of 4 bytes for each 128
+    const auto bytes = static_cast<std::uint32_t>(row), result_bytes = static_cast<std::uint32_t>(2 * hidden);
+    const std::uint32_t slot = whole_lines(bytes), result_slot = whole_lines(result_bytes);
+    measure(gpus, {What::launch, messages, 0, 16, 128}, tokens);
+    measure(gpus, {What::signals, messages, 0, 16, 128}, tokens);
+    measure(gpus, {What::sends, messages, 0, bytes, bytes, false, false}, tokens);  // not at lines of memory
+    for (const bool stores : {false, true}) {
+      for (const bool signals : {false, true}) {
+        measure(gpus, {What::sends, messages, 0, bytes, slot, stores, signals}, tokens);
+        measure(gpus, {What::sends, messages, 0, result_bytes, result_slot, stores, signals}, tokens);
+      }
+      measure(gpus, {What::dispatch, messages, tokens * top_k, bytes, slot, stores}, tokens);
+      measure(gpus, {What::combine, messages, 0, result_bytes, result_slot, stores}, tokens);
+    }
+  }
+  return 0;
+}
