@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ferry/error.h"
+#include "support/free_port.h"
 
 namespace ferry::app {
 namespace {
@@ -23,9 +24,7 @@ std::vector<std::byte> pattern(std::size_t bytes, int seed) {
 
 // Runs `body` for each of `size` ranks on a thread of its own.
 void run_job(int size, const std::function<void(int rank, ByteLinks& links)>& body) {
-  const net::Listener free_port = net::listen_on({"127.0.0.1", 0});
-  const std::uint16_t port = free_port.port;
-  const_cast<net::Descriptor&>(free_port.socket).reset();
+  const std::uint16_t port = test::free_port();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {

@@ -1,6 +1,8 @@
 """What the tests of the command line share: running `ferry`, inputs of a layer, and the layer in numpy."""
 import os
 import pathlib
+import random
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -17,6 +19,18 @@ REDUCTIONS = ["exact", "by_rank"]
 def ferry(*arguments, **options):
     """Runs the tool and returns the finished process, output as text."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+
+
+def free_port():
+    """A port that nothing listens at, below those that connections get by themselves."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as found:
+            try:
+                found.bind(("", port))
+                return port
+            except OSError:
+                continue
 
 
 def to_bf16_bits(x):

@@ -1,11 +1,10 @@
 """`--backend cuda`: the files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU."""
 import json
 import os
-import socket
 import subprocess
 import unittest
 
-from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer
+from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, free_port, make_layer
 
 
 def cuda_backend():
@@ -71,9 +70,7 @@ class SameFilesTestCase(FerryTestCase):
 
 def run_job(processes, *arguments):
     """Runs the tool as so many processes, with what mpirun would put into their environment: [(code, out, err)]."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     started = []
     for rank in range(processes):
         environment = {name: value for name, value in os.environ.items()

@@ -2,17 +2,10 @@
 The files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU or no NVSHMEM."""
 import json
 import os
-import socket
 import subprocess
 import unittest
 
-from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, free_port, make_layer
 
 
 def start(processes, *arguments):

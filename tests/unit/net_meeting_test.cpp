@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "ferry/error.h"
+#include "support/free_port.h"
 
 namespace ferry::net {
 namespace {
@@ -21,7 +22,7 @@ using testing::HasSubstr;
 constexpr milliseconds kLong{20'000};
 constexpr milliseconds kShort{300};
 
-HostPort free_address() { return {"127.0.0.1", listen_on({"127.0.0.1", 0}).port}; }
+HostPort free_address() { return {"127.0.0.1", test::free_port()}; }
 
 Job job(const HostPort& address, int rank, int size, const std::string& name) {
   Job made;

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "support/free_port.h"
+
 namespace ferry::test {
 namespace {
 
@@ -37,7 +39,7 @@ std::string ProcessBackend::agree(const std::string& mine) {
 }
 
 void ProcessBackend::run_ranks(int ranks, const std::function<void(World&)>& body) {
-  std::uint32_t port = rank() == 0 ? net::listen_on({"127.0.0.1", 0}).port : 0u;
+  const std::uint32_t port = rank() == 0 ? free_port() : 0u;
   std::vector<std::uint32_t> ports(static_cast<std::size_t>(control_.size()));
   control_.all_gather(std::as_bytes(std::span(&port, 1)), std::as_writable_bytes(std::span(ports)), {},
                       kControlDeadline);

@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "net/socket.h"
+#include "support/free_port.h"
 
 extern char** environ;
 
@@ -99,7 +100,7 @@ void collect(std::vector<Worker>& workers, std::vector<WorkerResult>& results, c
 
 std::vector<WorkerResult> run_processes(int ranks, const std::string& program,
                                         const std::vector<std::string>& arguments, std::chrono::seconds limit) {
-  const int port = net::listen_on({"127.0.0.1", 0}).port;
+  const int port = free_port();
   std::vector<Worker> workers;
   for (int rank = 0; rank < ranks; ++rank) workers.push_back(start(rank, ranks, port, program, arguments));
   std::vector<WorkerResult> results(workers.size());

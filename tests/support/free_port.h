@@ -1,0 +1,26 @@
+// A port of this host for a test to meet at.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/error.h"
+#include "net/socket.h"
+
+namespace ferry::test {
+
+// Nothing listens there, and no connection gets it by itself before the test does: it lies below the ports that the
+// system gives to connections, of which a world's set-up makes many.
+inline std::uint16_t free_port() {
+  constexpr std::uint64_t kFirst = 12'000;
+  constexpr std::uint64_t kCount = 20'000;
+  for (;;) {
+    const auto port = static_cast<std::uint16_t>(kFirst + net::random_number() % kCount);
+    try {
+      return net::listen_on({"127.0.0.1", port}).port;
+    } catch (const Error&) {
+      continue;  // taken
+    }
+  }
+}
+
+}  // namespace ferry::test
