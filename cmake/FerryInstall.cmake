@@ -10,7 +10,7 @@ if(TARGET ferry_shmem)
   install(EXPORT ferry-shmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
 endif()
 # The GPU library, where it was asked for or the tool has it, and the text of its kernels, for which hooks are compiled.
-if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR FERRY_APPS))
+if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR FERRY_APPS OR (TARGET ferry_nvshmem AND FERRY_NVSHMEM STREQUAL "ON")))
   install(TARGETS ferry_cuda ferry_cuda_kernels EXPORT ferry-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
           COMPONENT library)
   install(EXPORT ferry-cuda-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)

@@ -9,12 +9,22 @@ function(ferry_find_nvshmem)
       OUTPUT_VARIABLE of_python
       OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
-  set(hints ${NVSHMEM_HOME} $ENV{NVSHMEM_HOME} $ENV{NVSHMEM_PREFIX} ${FERRY_NVSHMEM_BUILT_WITH} ${of_python}
-            /usr/local/nvshmem)
-  find_path(FERRY_NVSHMEM_INCLUDE nvshmemx.h HINTS ${hints} PATH_SUFFIXES include)
-  find_library(FERRY_NVSHMEM_DEVICE NAMES nvshmem_device HINTS ${hints} PATH_SUFFIXES lib lib64)
-  find_library(FERRY_NVSHMEM_HOST NAMES nvshmem_host libnvshmem_host.so.3 HINTS ${hints} PATH_SUFFIXES lib lib64)
-  mark_as_advanced(FERRY_NVSHMEM_INCLUDE FERRY_NVSHMEM_DEVICE FERRY_NVSHMEM_HOST)
+  # The first folder that has all three: headers and libraries of two versions do not go together. Looked for again
+  # each time, so that another NVSHMEM_HOME counts.
+  foreach(home ${NVSHMEM_HOME} $ENV{NVSHMEM_HOME} $ENV{NVSHMEM_PREFIX} ${FERRY_NVSHMEM_BUILT_WITH} ${of_python}
+               /usr/local/nvshmem ${CMAKE_PREFIX_PATH} /usr)
+    unset(FERRY_NVSHMEM_INCLUDE CACHE)
+    unset(FERRY_NVSHMEM_DEVICE CACHE)
+    unset(FERRY_NVSHMEM_HOST CACHE)
+    find_path(FERRY_NVSHMEM_INCLUDE nvshmemx.h PATHS ${home} PATH_SUFFIXES include NO_DEFAULT_PATH)
+    find_library(FERRY_NVSHMEM_DEVICE NAMES nvshmem_device PATHS ${home} PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH)
+    find_library(FERRY_NVSHMEM_HOST NAMES nvshmem_host libnvshmem_host.so.3 PATHS ${home} PATH_SUFFIXES lib lib64
+                 NO_DEFAULT_PATH)
+    mark_as_advanced(FERRY_NVSHMEM_INCLUDE FERRY_NVSHMEM_DEVICE FERRY_NVSHMEM_HOST)
+    if(FERRY_NVSHMEM_INCLUDE AND FERRY_NVSHMEM_DEVICE AND FERRY_NVSHMEM_HOST)
+      break()
+    endif()
+  endforeach()
   set(FERRY_NVSHMEM_FOUND FALSE PARENT_SCOPE)
   if(NOT FERRY_NVSHMEM_INCLUDE OR NOT FERRY_NVSHMEM_DEVICE OR NOT FERRY_NVSHMEM_HOST)
     return()

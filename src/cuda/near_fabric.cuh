@@ -1,5 +1,5 @@
 // NearFabric: what fabrics have in common whose kernels can store to other ranks' memory: a team's buffer in shared
-// memory, which messages leave by bulk copies, the signals owed for these, and how one thread waits.
+// memory, which messages leave by bulk copies or by stores, the signals owed for these, and how one thread waits.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // PeerFabric: ranks whose memory a kernel can store to (one host, NVLink). Messages are made in a buffer in shared
 // memory and leave by bulk copies, to all peers at once; each peer is one thread's, which waits for its copy and then
-// signals, while the next message is made. Who waits is one thread, or, for counts, each for its own.
+// signals, while the next message is made. Large rounds store them. Who waits is one thread, or, for counts, each for
+// its own.
 #pragma once
 
 #include <cstddef>

@@ -48,14 +48,15 @@ using CombinePolicy = LaunchPolicy<CombineRoles>;
 
 inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.rankers << " rank, " << p.roles.senders << " send in teams of "
-             << p.roles.send_team_threads << ", the others"
+             << p.roles.send_team_threads << (p.roles.stores ? " by stores" : "") << ", the others"
              << (p.roles.rankers_receive ? " and then those that rank" : "") << " receive in " << p.roles.receive_teams
              << " teams of " << p.roles.receive_team_threads;
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.senders << " send in teams of " << p.roles.send_team_threads
              << ", from the " << p.roles.first_receiver << "th on they receive in teams of "
-             << p.roles.receive_team_threads;
+             << p.roles.receive_team_threads << (p.roles.direct ? ", direct" : "")
+             << (p.roles.looks_ahead ? ", looking ahead" : "");
 }
 
 // What a kernel can have at once on a device.
@@ -141,20 +142,24 @@ constexpr double likely_others(const Work& work) {
 
 // Senders whose messages leave by stores. The links take stores sooner than bulk copies, but a team waits until its
 // message is there: worth it where it has more than one. So many of them as fill the links: what is sent beyond that
-// waits there, and so do the signals behind it.
+// waits there, and so do the signals behind it. Where these are few blocks, as messages are large or go to many ranks,
+// making messages would hold the links up.
 struct StoringSenders {
   int blocks = 0;  // none: bulk copies are better
   int teams = 1;   // of a block
 };
 inline constexpr double kMostBytesStored = 6e6;  // that are on their way to others at once
+inline constexpr int kLeastStoringSenders = 33;
 inline constexpr int kMostStoringSenders = 2 * kMostSenders;
+inline constexpr int kMostStoringSendersOfSmall = 3 * kMostSenders;
 constexpr StoringSenders storing_senders(const Work& work) {
   if (!work.all_near || work.ranks < 2 || work.message_bytes == 0) return {};
-  if (has_small_messages(work)) return {3 * kMostSenders, 4};
+  const bool small = has_small_messages(work);
+  const double most = small ? kMostStoringSendersOfSmall : kMostStoringSenders;
   const double teams = kMostBytesStored / (work.message_bytes * likely_others(work));
-  const bool many = teams > 4 * kMostStoringSenders && work.num_tokens >= 16 * kMostStoringSenders;
-  const int of_block = many ? 8 : 4;
-  return {static_cast<int>(std::clamp(teams / of_block, 1.0, double{kMostStoringSenders})), of_block};
+  const int of_block = !small && teams > 4 * most && work.num_tokens >= 16 * most ? 8 : 4;
+  if (teams < of_block * kLeastStoringSenders) return {};
+  return {static_cast<int>(std::min(teams / of_block, most)), of_block};
 }
 // Whether `room` blocks do so.
 constexpr bool stores_messages(const StoringSenders& storing, const Work& work, int room) {
@@ -233,13 +238,20 @@ constexpr int most_result_teams(int blocks, const Work& work) {
   return teams;
 }
 
+// Turns of those who send results: they look at every token of every rank. Those that have nothing to send are soon
+// over, so where they are more than half, only the others count.
+constexpr int likely_turns(const Work& work) {
+  const int tokens = work.ranks * work.num_tokens;
+  return 2 * work.arrivals >= tokens ? std::max(tokens, work.arrivals) : work.arrivals;
+}
+
 // Many results: two thirds of the blocks send at most, as many teams as fill the links, and the others receive. Results
 // are made in their slots, as stores of many threads are there sooner than bulk copies.
 inline constexpr double kMostBytesSummed = 9e6;  // of results that are made at once
 inline constexpr int kManyResults = 6;           // for each block
 constexpr bool parts_roles(const Work& work, int most) {
   return work.sends && work.receives && work.all_near && work.ranks > 1 && most >= 3 &&
-         work.ranks * work.num_tokens >= kManyResults * most;
+         likely_turns(work) >= kManyResults * most;
 }
 constexpr CombinePolicy parted_combine_policy(const Work& work, int most) {
   const int most_senders = 2 * most / 3;
@@ -259,19 +271,18 @@ constexpr CombinePolicy parted_combine_policy(const Work& work, int most) {
 
 constexpr CombinePolicy combine_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
-  if (parts_roles(work, most)) return parted_combine_policy(work, most);
   CombinePolicy policy;
   CombineRoles& roles = policy.roles;
   const int to_send = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
   const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;
   const bool apart = to_send + tokens <= most;
+  if (!apart && parts_roles(work, most)) return parted_combine_policy(work, most);
   const int to_receive = apart ? std::min(most - to_send, kMostTeamBlocks * tokens) : tokens;
   policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;
   roles.first_receiver = apart ? roles.senders : 0;
-  const int places = std::max(to_send, work.sends ? work.ranks * work.num_tokens : 0);  // some have no result
-  roles.send_team_threads =
-      team_threads_for(std::max(1, roles.senders), places, most_result_teams(roles.senders, work));
+  const int turns = std::max(to_send, work.sends ? likely_turns(work) : 0);
+  roles.send_team_threads = team_threads_for(std::max(1, roles.senders), turns, most_result_teams(roles.senders, work));
   roles.receive_team_threads =
       std::max(kLeastSumThreads, loose_team_threads_for(policy.blocks - roles.first_receiver, tokens));
   roles.direct = apart;

@@ -1,12 +1,14 @@
-// Rounds of over a thousand tokens on a rank: every worker has many of them, and an expert rows of many. Every layout
-// of scales, with groups of many rows, of few and of none.
+// Rounds of hundreds of tokens on a rank, or over a thousand: every worker has many of them, and an expert rows of
+// many. Every layout of scales, with groups of many rows, of few and of none.
+#include <functional>
+
 #include "conformance/cases.h"
 #include "conformance/rank_round.h"
 
 namespace ferry::conformance {
 namespace {
 
-constexpr int kTokens = 1100;
+constexpr int kTokens = 1500;
 constexpr int kFewBlocks = 3;  // each has many rows: GPUs store their scales last
 
 // 2 ranks: the fewest GPUs that send each other anything.
@@ -42,6 +44,29 @@ void many_experts(const Backend& backend) {
   }
 }
 
+// Four ranks, each of which has others to send to; all that combine has beside sums of bf16 rows.
+void combines(const Backend& backend) {
+  const auto run = [&](Reduction reduction, const std::function<void(PlanSettings&)>& change) {
+    PlanSettings settings = settings_for("fp8_block128", "uniform", 608);
+    settings.shape.ranks = 4;
+    settings.shape.max_tokens = 700;
+    settings.options = options_for("fp8_block128", reduction);
+    change(settings);
+    run_plan(backend, settings, Form::one_call);
+  };
+  run(Reduction::exact, [](PlanSettings& s) { s.row_dtype = s.output_dtype = DType::f32; });
+  run(Reduction::by_rank, [](PlanSettings& s) { s.row_dtype = DType::f32; });
+  run(Reduction::by_rank, [](PlanSettings& s) { s.epilogue = true; });
+  run(Reduction::exact, [](PlanSettings& s) {
+    s.weights = WeightForm::none;
+    s.unreduced = true;
+  });
+  run(Reduction::exact, [](PlanSettings& s) { s.options.fused_shared_expert = true; });
+  if (!backend.can_lose_ranks) return;
+  for (const Reduction reduction : {Reduction::exact, Reduction::by_rank})
+    run(reduction, [](PlanSettings& s) { s.options.mask = {false, false, true, false}; });
+}
+
 // Large and small rounds of one exchange in turn, some of them given up: nothing is left of one for the next.
 void in_turn(const Backend& backend, const char* format) {
   std::vector<Plan> plans;
@@ -75,6 +100,8 @@ void add_large_cases(Cases& cases) {
     cases.push_back({name + "_in_turn", "large and small rounds on one exchange, some given up", false,
                      [format](const Backend& backend) { in_turn(backend, format); }});
   }
+  cases.push_back(
+      {"large/combines", "hundreds of tokens on each of four ranks, all that combine has", false, combines});
   cases.push_back({"large/many_experts", "over a thousand tokens on a rank, few for an expert", false, many_experts});
 }
 

@@ -51,8 +51,8 @@ testing::Message said(const Resident& resident, const Work& work) {
                             << resident.blocks_per_multiprocessor << "; ranks " << work.ranks << " tokens "
                             << work.num_tokens << " arrivals " << work.arrivals << " parts " << work.parts
                             << " buffers " << work.buffer_teams << " sends " << work.sends << " receives "
-                            << work.receives << " groups " << work.groups << " top_k " << work.top_k << " all near "
-                            << work.all_near;
+                            << work.receives << " hidden " << work.hidden << " message " << work.message_bytes
+                            << " groups " << work.groups << " top_k " << work.top_k << " all near " << work.all_near;
 }
 
 // Teams of a block at most: as large as they can be without one of them having two tokens.
@@ -75,6 +75,7 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
     EXPECT_TRUE(work.all_near && work.ranks > 1) << "nobody to store to";
     EXPECT_LE(teams, work.buffer_teams) << "a team has no buffer";
     EXPECT_LT(roles.senders * teams, work.num_tokens) << "a team waits for its stores, and has one token at most";
+    EXPECT_GE(roles.senders, kLeastStoringSenders) << "too few to fill the links";
     EXPECT_LE(roles.senders, work.receives ? room * 5 / 8 : room) << "too few blocks are left to receive";
     return;
   }
@@ -133,8 +134,10 @@ void expect_parts(const Resident& resident, const Work& work, const CombinePolic
   EXPECT_LE(roles.senders, 2 * policy.blocks / 3) << "too few blocks are left to receive";
   EXPECT_GE(roles.send_team_threads, kLeastTeamThreads);
   EXPECT_GE(roles.receive_team_threads, kLeastSumThreads);
-  const double made_at_once = double{2} * work.hidden * roles.senders * (kThreads / roles.send_team_threads);
-  EXPECT_TRUE(made_at_once <= kMostBytesSummed || roles.senders == 1) << "more than the links carry at once";
+  const std::int64_t teams = std::int64_t{roles.senders} * (kThreads / roles.send_team_threads);
+  const std::int64_t made_at_once = 2 * teams * work.hidden;
+  EXPECT_TRUE(static_cast<double>(made_at_once) <= kMostBytesSummed || roles.senders == 1)
+      << "more than the links carry at once";
 }
 
 TEST(CudaPolicy, HoldsForAnyCombine) {
@@ -149,8 +152,9 @@ TEST(CudaPolicy, HoldsForAnyCombine) {
     const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;
     EXPECT_LE(policy.blocks,
               std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
-    const bool parted = parts_roles(work, resident.blocks());
-    EXPECT_EQ(roles.direct, parted || results + tokens <= resident.blocks()) << "a block for each result and token";
+    const bool apart = results + tokens <= resident.blocks();  // a block for each result and token
+    const bool parted = !apart && parts_roles(work, resident.blocks());
+    EXPECT_EQ(roles.direct, parted || apart);
     if (parted) {
       expect_parts(resident, work, policy);
       continue;
@@ -166,9 +170,9 @@ TEST(CudaPolicy, HoldsForAnyCombine) {
       EXPECT_LE(policy.blocks, std::max(results, tokens)) << "a block has nothing to do";
       EXPECT_GE(policy.blocks, std::min(resident.blocks(), std::max(results, tokens))) << "blocks are left unused";
     }
-    const int places = std::max(results, work.ranks * work.num_tokens);
+    const int turns = std::max(results, likely_turns(work));
     if (work.sends)
-      expect_largest_teams(roles.senders, roles.send_team_threads, places, most_result_teams(roles.senders, work));
+      expect_largest_teams(roles.senders, roles.send_team_threads, turns, most_result_teams(roles.senders, work));
     const int receivers = policy.blocks - roles.first_receiver;
     EXPECT_GE(roles.receive_team_threads, kLeastSumThreads);
     if (roles.receive_team_threads > kThreads)

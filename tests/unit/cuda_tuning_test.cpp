@@ -1,6 +1,7 @@
 // The launch policies of the GPU kernels: plain arithmetic, so tested without a GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "cuda/tuning.h"
@@ -85,12 +86,18 @@ TEST(CudaTuning, MessagesAreStoredWhereATeamHasMoreThanOne) {
   EXPECT_EQ(roles(2, 8, 7168, 7392, 4096).senders, kMostStoringSenders);
   EXPECT_FALSE(roles(2, 8, 7168, 7392, 512).stores);
   EXPECT_FALSE(roles(1, 8, 7168, 7392, 4096).stores) << "no links to fill";
+  EXPECT_EQ(roles(8, 8, 7168, 7392, 4096).senders, 44);
+  EXPECT_EQ(roles(8, 8, 7168, 4032, 4096).senders, 80) << "a token goes to more ranks";
+  EXPECT_FALSE(roles(8, 8, 7168, 14336, 4096).stores) << "too few senders to make so many messages";
+  EXPECT_FALSE(roles(72, 22, 8192, 16384, 4096).stores);
 }
 
 TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
-  const auto policy = [](int ranks, int hidden, int tokens, int most_blocks = 132, bool all_near = true) {
+  const auto policy = [](int ranks, int hidden, int tokens, int most_blocks = 132, bool all_near = true,
+                         int top_k = 8) {
     Work work = work_of(tokens);
     work.ranks = ranks;
+    work.arrivals = std::min(ranks, top_k) * tokens;
     work.hidden = hidden;
     work.all_near = all_near;
     return combine_policy({132, 1, most_blocks}, work);
@@ -103,6 +110,9 @@ TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
   EXPECT_EQ(policy(4, 7168, 197).roles.senders, 132) << "few results: blocks do both";
   EXPECT_EQ(policy(4, 7168, 4096, 132, false).roles.senders, 132) << "some ranks are reached from buffers only";
   EXPECT_EQ(policy(1, 7168, 4096).roles.senders, 132) << "no links to fill";
+  EXPECT_EQ(policy(4, 4096, 198, 132, true, 2).roles.senders, 68) << "half of the turns have a result";
+  EXPECT_EQ(policy(72, 7168, 11, 132, true, 8).roles.send_team_threads, 512) << "most turns are soon over";
+  EXPECT_EQ(policy(16, 7168, 50, 132, true, 2).roles.send_team_threads, 512);
 }
 
 // What is measured on 4 and 2 H200s: four teams of each block send 14336 bytes to 3 others, eight 8192, or 14336 to
@@ -202,10 +212,14 @@ TEST(CudaTuning, ManyWordsOfScalesAreStoredLast) {
 
 TEST(CudaTuning, PrintsItself) {
   std::ostringstream text;
-  text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n' << CombinePolicy{132, {132, 0, 64, 32}};
+  text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n' << CombinePolicy{132, {132, 0, 64, 32}} << '\n';
+  text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167, true}} << '\n';
+  text << CombinePolicy{132, {88, 88, 64, 32, true, true}};
   EXPECT_EQ(text.str(),
             "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
-            "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32");
+            "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32\n"
+            "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
+            "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead");
 }
 
 }  // namespace
