@@ -17,26 +17,24 @@
 
 #include "cuda/ptx.cuh"
 #include "ferry/shape.h"
+#include "shared/heap_map.h"
 #include "shared/order.h"
 
 namespace {
 
 using namespace ferry;
 
-constexpr int kGpus = 16;
 constexpr int kReplays = 4;
-
-constexpr std::uint32_t whole_lines(std::uint32_t bytes) { return (bytes + 127) / 128 * 128; }
 
 enum class What { launch, signals, sends, dispatch, combine };
 
 struct Case {
   What what;
-  int messages;         // from each rank to each, itself included
-  int rows;             // that a rank gets, where `what` is dispatch
-  std::uint32_t bytes;  // of a message
-  std::uint32_t slot;   // from one message to the next
-  bool stores = false;  // messages by stores of all threads, and not by bulk copies
+  int messages;              // from each rank to each, itself included
+  int rows = 0;              // that a rank gets, where `what` is dispatch
+  std::uint32_t bytes = 16;  // of a message
+  std::uint32_t slot = 128;  // from one message to the next
+  bool stores = false;       // messages by stores of all threads, and not by bulk copies
   bool signals = true;
   int steps = 100;                           // of a graph
   int senders = 0, blocks = 0, threads = 0;  // a block sends or receives a message at a time
@@ -47,8 +45,8 @@ struct Params {
   int ranks = 0, rank = 0;
   Epoch step = 0;
   const Epoch* base = nullptr;
-  std::byte* slots[kGpus] = {};  // at each rank, from each rank
-  SignalWord* words[kGpus] = {};
+  std::byte* slots[kMaxRanksPerNode] = {};  // at each rank, from each rank
+  SignalWord* words[kMaxRanksPerNode] = {};
   std::byte* out = nullptr;
   int* missing = nullptr;  // set where a message did not come
 };
@@ -150,7 +148,7 @@ class Gpus {
   Gpus(std::size_t most_messages, std::size_t most_bytes, std::size_t out_bytes) {
     int ranks = 0;
     check(cudaGetDeviceCount(&ranks));
-    params_.resize(static_cast<std::size_t>(std::min(ranks, kGpus)));
+    params_.resize(static_cast<std::size_t>(std::min(ranks, kMaxRanksPerNode)));
     const std::size_t all = most_messages * params_.size();
     for (std::size_t rank = 0; rank < params_.size(); ++rank) {
       check(cudaSetDevice(static_cast<int>(rank)));
@@ -174,7 +172,8 @@ class Gpus {
   bool fits(const Case& how) const {
     int blocks = 0;
     int multiprocessors = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, &round_kernel, how.threads, whole_lines(how.bytes)));
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, &round_kernel, how.threads,
+                                                        HeapMap::whole_lines(how.bytes)));
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     return how.blocks <= blocks * multiprocessors;
   }
@@ -198,7 +197,7 @@ class Gpus {
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(params.how.blocks));
     config.blockDim = dim3(static_cast<unsigned>(params.how.threads));
-    config.dynamicSmemBytes = whole_lines(params.how.bytes);
+    config.dynamicSmemBytes = HeapMap::whole_lines(params.how.bytes);
     config.stream = stream;
     config.attrs = &early;
     config.numAttrs = 1;
@@ -278,7 +277,7 @@ void measure(Gpus& gpus, Case how, int tokens) {
   float best = 1e9f;
   Case chosen = how;
   for (const int threads : {128, 256, 512, 1024})
-    for (const int blocks : {132, 264, 528, 1056}) {
+    for (const int blocks : {132, 264, 528, 1056}) {  // an H200 has 132 multiprocessors
       Case now = how;
       now.threads = threads;
       now.blocks = blocks;
@@ -291,9 +290,8 @@ void measure(Gpus& gpus, Case how, int tokens) {
       }
     }
   std::printf(
-      "{\"floor\": \"%s\", \"ranks\": %d, \"tokens\": %d, \"messages\": %d, \"bytes\": %u, \"slot\": %u, \"by\": "
-      "\"%s\", "
-      "\"signals\": %s, \"blocks\": %d, \"senders\": %d, \"threads\": %d, \"us\": %.2f}\n",
+      "{\"floor\": \"%s\", \"ranks\": %d, \"tokens\": %d, \"messages\": %d, \"bytes\": %u, \"slot\": %u, "
+      "\"by\": \"%s\", \"signals\": %s, \"blocks\": %d, \"senders\": %d, \"threads\": %d, \"us\": %.2f}\n",
       name_of(how.what), gpus.ranks(), tokens, how.messages, how.bytes, how.slot, how.stores ? "stores" : "copies",
       how.signals ? "true" : "false", chosen.blocks, chosen.senders, chosen.threads, static_cast<double>(best));
   std::fflush(stdout);
@@ -311,7 +309,7 @@ int main(int argc, char** argv) {
   for (int arg = 3; arg < argc; ++arg) most = std::max(most, std::atoi(argv[arg]));
   // Of rows, which have scales, or of sums.
   const std::size_t out = 2 * static_cast<std::size_t>(most) * static_cast<std::size_t>(top_k * hidden);
-  Gpus gpus(static_cast<std::size_t>(most), whole_lines(2 * static_cast<std::uint32_t>(hidden)), out);
+  Gpus gpus(static_cast<std::size_t>(most), HeapMap::whole_lines(2 * static_cast<std::uint32_t>(hidden)), out);
   for (int arg = 3; arg < argc; ++arg) {
     const int tokens = std::max(1, std::atoi(argv[arg]));
     // A token goes once to each rank that has one of its experts.
@@ -319,18 +317,31 @@ int main(int argc, char** argv) {
     const int messages = std::max(1, static_cast<int>(reached * tokens));
     const int row = (hidden + hidden / 32 + 15) / 16 * 16;  // fp8_block128: a scale of 4 bytes for each 128
     const auto bytes = static_cast<std::uint32_t>(row), result_bytes = static_cast<std::uint32_t>(2 * hidden);
-    const std::uint32_t slot = whole_lines(bytes), result_slot = whole_lines(result_bytes);
-    measure(gpus, {What::launch, messages, 0, 16, 128}, tokens);
-    measure(gpus, {What::signals, messages, 0, 16, 128}, tokens);
-    measure(gpus, {What::sends, messages, 0, bytes, bytes, false, false}, tokens);  // not at lines of memory
-    for (const bool stores : {false, true}) {
-      for (const bool signals : {false, true}) {
-        measure(gpus, {What::sends, messages, 0, bytes, slot, stores, signals}, tokens);
-        measure(gpus, {What::sends, messages, 0, result_bytes, result_slot, stores, signals}, tokens);
+    const auto slot = static_cast<std::uint32_t>(HeapMap::whole_lines(bytes));
+    const Case message{.what = What::sends, .messages = messages, .bytes = bytes, .slot = slot};
+    const Case result{.what = What::sends,
+                      .messages = messages,
+                      .bytes = result_bytes,
+                      .slot = static_cast<std::uint32_t>(HeapMap::whole_lines(result_bytes))};
+    measure(gpus, {.what = What::launch, .messages = messages}, tokens);
+    measure(gpus, {.what = What::signals, .messages = messages}, tokens);
+    Case not_at_lines = message;
+    not_at_lines.slot = bytes;
+    not_at_lines.signals = false;
+    measure(gpus, not_at_lines, tokens);
+    for (const What round : {What::dispatch, What::combine})
+      for (const bool stores : {false, true}) {
+        Case each = round == What::dispatch ? message : result;
+        each.stores = stores;
+        for (const bool signals : {false, true}) {
+          each.what = What::sends;
+          each.signals = signals;
+          measure(gpus, each, tokens);
+        }
+        each.what = round;
+        each.rows = tokens * top_k;
+        measure(gpus, each, tokens);
       }
-      measure(gpus, {What::dispatch, messages, tokens * top_k, bytes, slot, stores}, tokens);
-      measure(gpus, {What::combine, messages, 0, result_bytes, result_slot, stores}, tokens);
-    }
   }
   return 0;
 }
