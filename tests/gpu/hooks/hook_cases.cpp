@@ -50,20 +50,23 @@ const std::vector<HookCase>& hook_cases() {
       {"epilogue", "fp8_block128", make_fp8_with_epilogue, by_rank, false, true},
       {"epilogue_exact", "fp8_block128", make_fp8_with_epilogue, exact, false, true},
       {"weight", "fp8_block128", make_fp8_with_weight, by_rank, true, false},
-      {"weight_exact", "fp8_block128", make_fp8_with_weight, exact, true, false}};
+      {"weight_exact", "fp8_block128", make_fp8_with_weight, exact, true, false},
+      // So many that messages and results are stored, and blocks send or sum.
+      {"many_tokens", "bf16", make_bf16_with_all, by_rank, true, true, false, false, 640, "uniform"},
+      {"many_tokens_exact", "bf16", make_bf16_with_all, exact, true, true, false, false, 640, "uniform"}};
   return kCases;
 }
 
 Plan make_hook_plan(const HookCase& each, int ranks) {
   PlanSettings settings;
-  settings.shape = {ranks, 3 * ranks + 1, 3, 37, 384};
+  settings.shape = {ranks, 3 * ranks + 1, 3, each.tokens, 384};
   settings.options = conformance::options_for(each.format, each.reduction);
   settings.options.fused_shared_expert = each.shared;
   if (each.masked && ranks > 2) {
     settings.options.mask.assign(static_cast<std::size_t>(ranks), false);
     settings.options.mask[kMasked] = true;
   }
-  settings.routing = "ragged";
+  settings.routing = each.routing;
   settings.output_dtype = each.epilogue ? DType::f32 : DType::bf16;
   settings.input_scale = std::string(each.format) == "nvfp4" ? 37.5f : 1.0f;
   settings.seed = 77;

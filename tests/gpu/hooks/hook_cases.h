@@ -17,6 +17,8 @@ struct HookCase {
   bool epilogue;  // has epilogue
   bool shared = false;
   bool masked = false;  // without rank 1, where there are more than two
+  int tokens = 37;
+  const char* routing = "ragged";
 };
 const std::vector<HookCase>& hook_cases();
 

@@ -63,7 +63,7 @@ int run_refusals() {
   NvshmemOptions options;
   options.ranks_per_node = 1;
   NvshmemProcesses nvshmem(options);
-  const HookCase& right = hook_cases().back();
+  const HookCase& right = hook_cases().front();
   const conformance::Plan plan = make_hook_plan(right, nvshmem.size());
   int failures = 0;
   const auto run = [&](const char* name, const std::function<void(World&)>& body) {
