@@ -55,7 +55,7 @@ ferry_nvshmem_library(nvshmem library ON)
 ferry_nvshmem_library(nvshmem_kernels program OFF)
 target_link_libraries(ferry_nvshmem_kernels PUBLIC ferry_cuda_kernels INTERFACE ferry::nvshmem_headers)
 target_compile_options(ferry_nvshmem_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-rdc=true> ${FERRY_NVSHMEM_REGISTERS})
-add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds one has both, to install them
+add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds the first has both, to install them
 
 # `./dev check nvshmem`: the kernels of one format stand for all, which differ in the encoder alone, and those with hooks.
 list(FILTER sources EXCLUDE REGEX "/instances/")

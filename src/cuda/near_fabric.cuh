@@ -70,8 +70,8 @@ class NearFabric : public TeamWaits<Self, Signal> {
   }
 
  protected:
-  // To near ranks, by stores of all threads, each of 16 bytes to one rank after the other. I5: the barrier and a
-  // thread's release for each rank put them before the signal.
+  // To near ranks, by stores of all threads, each of 16 bytes to one rank after the other; `bytes` is a multiple of 16.
+  // I5: the barrier and a thread's release for each rank put them before the signal.
   __device__ void store_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
                                          const std::byte* source, std::size_t bytes, std::size_t word,
                                          Epoch value) const {

@@ -152,19 +152,17 @@ inline constexpr double kMostBytesStored = 6e6;  // that are on their way to oth
 inline constexpr int kLeastStoringSenders = 33;
 inline constexpr int kMostStoringSenders = 2 * kMostSenders;
 inline constexpr int kMostStoringSendersOfSmall = 3 * kMostSenders;
-constexpr StoringSenders storing_senders(const Work& work) {
+// Of `room` blocks.
+constexpr StoringSenders storing_senders(const Work& work, int room) {
   if (!work.all_near || work.ranks < 2 || work.message_bytes == 0) return {};
   const bool small = has_small_messages(work);
   const double most = small ? kMostStoringSendersOfSmall : kMostStoringSenders;
   const double teams = kMostBytesStored / (work.message_bytes * likely_others(work));
   const int of_block = !small && teams > 4 * most && work.num_tokens >= 16 * most ? 8 : 4;
-  if (teams < of_block * kLeastStoringSenders) return {};
-  return {static_cast<int>(std::min(teams / of_block, most)), of_block};
-}
-// Whether `room` blocks do so.
-constexpr bool stores_messages(const StoringSenders& storing, const Work& work, int room) {
-  return storing.blocks > 0 && storing.blocks <= room && storing.teams <= work.buffer_teams &&
-         2 * work.num_tokens >= 3 * storing.blocks * storing.teams;
+  const int blocks = static_cast<int>(std::min(teams / of_block, most));
+  const bool enough = blocks >= kLeastStoringSenders && 2 * work.num_tokens >= 3 * blocks * of_block;
+  return enough && blocks <= room && of_block <= work.buffer_teams ? StoringSenders{blocks, of_block}
+                                                                   : StoringSenders{};
 }
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
@@ -198,8 +196,8 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
     const int room = most - roles.rankers;
     const int room_to_send = work.receives ? room * 5 / 8 : room;
-    const StoringSenders storing = storing_senders(work);
-    roles.stores = stores_messages(storing, work, room_to_send);
+    const StoringSenders storing = storing_senders(work, room_to_send);
+    roles.stores = storing.blocks > 0;
     roles.senders = roles.stores ? storing.blocks : std::max(1, std::min(most_senders(work), room_to_send));
     const int most_teams = std::min(work.buffer_teams, std::max(1, most_send_teams(work) / roles.senders));
     roles.send_team_threads =
