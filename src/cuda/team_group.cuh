@@ -13,6 +13,9 @@ namespace ferry::cuda {
 
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
+// Of the number of threads of a team, a power of two: a division by it would be some 20 instructions.
+__device__ inline int log2_of(int threads) { return 31 - __clz(threads); }
+
 class TeamGroup {
  public:
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
@@ -21,15 +24,19 @@ class TeamGroup {
   __device__ TeamGroup() : barrier_(0), first_(0), threads_(kThreads) {}
   // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice.
   __device__ explicit TeamGroup(int threads)
-      : barrier_(1 + static_cast<int>(threadIdx.x) / threads),
-        first_(static_cast<int>(threadIdx.x) / threads * threads),
-        threads_(threads) {}
+      : barrier_(1 + (static_cast<int>(threadIdx.x) >> log2_of(threads))),
+        first_(static_cast<int>(threadIdx.x) & -threads),
+        threads_(threads) {
+    __builtin_assume(barrier_ > 0);
+  }
 
   __device__ int team() const { return barrier_ - 1; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
   __device__ int size() const { return threads_; }
   __device__ void sync() const {
-    if (threads_ == kWidth)
+    if (is_block())
+      __syncthreads();  // which the compiler knows: it keeps warps together there
+    else if (threads_ == kWidth)
       __syncwarp();
     else
       ptx::team_sync(barrier_, threads_);
@@ -37,6 +44,7 @@ class TeamGroup {
   // All threads get the same answer; also a barrier. Lanes may have waited apart.
   __device__ bool all(bool value) const {
     __syncwarp();
+    if (is_block()) return __syncthreads_and(value ? 1 : 0) != 0;
     if (threads_ != kWidth) return ptx::team_all(barrier_, threads_, value);
     return __all_sync(kAllLanes, value) != 0;
   }
@@ -52,7 +60,9 @@ class TeamGroup {
   }
 
  private:
-  int barrier_;
+  __device__ bool is_block() const { return barrier_ == 0; }
+
+  int barrier_;  // 0: the block's
   int first_;
   int threads_;
 };
@@ -69,7 +79,7 @@ class LooseTeam {
 
   // `block`: this one's number among those that share the work.
   __device__ LooseTeam(int threads, int block)
-      : thread_((block * kThreads + static_cast<int>(threadIdx.x)) % threads), threads_(threads) {}
+      : thread_((block * kThreads + static_cast<int>(threadIdx.x)) & (threads - 1)), threads_(threads) {}
 
   __device__ int thread() const { return thread_; }
   __device__ int size() const { return threads_; }

@@ -16,12 +16,12 @@ namespace ferry::cuda {
 // The teams of `threads` threads of `block`, which may be several blocks each: those of different blocks come first, so
 // that few tokens spread over many.
 __device__ inline Block teams_of(int threads, Block block) {
-  const int teams = kThreads / threads;
-  if (teams == 0) {
-    const int span = threads / kThreads;
-    return {block.index / span, block.count / span};  // blocks that are left over make no team
+  const int shift = log2_of(threads);
+  if (threads > kThreads) {
+    const int span = shift - log2_of(kThreads);
+    return {block.index >> span, block.count >> span};  // blocks that are left over make no team
   }
-  return {static_cast<int>(threadIdx.x) / threads * block.count + block.index, teams * block.count};
+  return {(static_cast<int>(threadIdx.x) >> shift) * block.count + block.index, (kThreads >> shift) * block.count};
 }
 
 // Into the L2 cache, by as many threads as there are lines.
@@ -232,12 +232,11 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   }
 }
 
-// As ferry::sum_rows: the same operations in the same order.
+// As ferry::sum_rows: the same operations in the same order. Where some rows are wide, so is the last one: all are of
+// one kind but that of a shared expert, which comes last.
 template <ThreadGroup G>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  bool wide = false;
-  for (int i = 0; i < count; ++i) wide = wide || rows[i].wide;
-  if (wide)
+  if (count > 0 && rows[count - 1].wide)
     sum_columns<true, 1>(g, rows, count, hidden, sink);
   else
     sum_columns<false, 4>(g, rows, count, hidden, sink);

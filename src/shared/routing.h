@@ -40,10 +40,10 @@ struct ExpertRange {
   FERRY_HD bool contains(int expert) const { return expert >= first && expert < first + count; }
 };
 
-// Rounds a row number up to the alignment of an expert's first row.
+// Rounds a row number up to the alignment of an expert's first row, which is a power of two.
 FERRY_HD constexpr std::uint32_t align_row(std::uint32_t row, int alignment) {
   const auto step = static_cast<std::uint32_t>(alignment);
-  return (row + step - 1) / step * step;
+  return (row + step - 1) & ~(step - 1);
 }
 
 }  // namespace ferry
