@@ -127,6 +127,17 @@ TEST(HeapMap, MessagesBeginAtLinesWhereThatTakesLittle) {
     for (int token = 0; token < 16; ++token) EXPECT_EQ(map.message(e, 3, token) % HeapMap::kAlignment, 0u);
 }
 
+// Indices have 32 bits; offsets have 64.
+TEST(HeapMap, OffsetsGoOnPastFourGigabytes) {
+  const HeapMap map(heap_shape({64, 256, 8, 65536, 7168}, false, false, 7392));
+  const std::size_t slots = 64 * 65536;
+  EXPECT_EQ(map.message(7, 63, 65535) - map.message(6, 0, 0), (2 * slots - 1) * map.message_slot_bytes());
+  EXPECT_GT(map.message(7, 63, 65535), std::size_t{1} << 35);
+  EXPECT_EQ(map.table(7, 63) - map.table(6, 0), (2 * slots - 65536) * 8 * sizeof(RoutingEntry));
+  EXPECT_EQ(map.arrived(7, 63, 65535) - map.arrived(6, 0, 0), (2 * slots - 1) * sizeof(SignalWord));
+  EXPECT_EQ(map.result(65535, 7) - map.result(0, 0), (65536u * 8 - 1) * map.result_bytes());
+}
+
 // I9: a token may name the slot of any other, by an index that leads there.
 TEST(HeapMap, GivesEveryTokenAnIndexOfEverySlot) {
   for (const bool exact : {false, true}) {
