@@ -80,6 +80,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   links_.rank = plan_.rank;
   links_.size = plan_.shape.ranks;
   for (std::size_t peer = 0; peer < heaps_.size(); ++peer) links_.heap[peer] = heaps_[peer].get();
+  links_.own = links_.heap[plan_.rank];
   links_.abort_words = map.aborted(0);
   links_.my_abort_word = map.aborted(plan_.rank);
   links_.state = memory_->as<DeviceState>(state);
@@ -145,7 +146,7 @@ int CudaExchange::find_culprit() const {
   using std::chrono::milliseconds;
   const WaitRecord& failure = record_->wait;
   const auto deadline = milliseconds(links_.deadline_ns / 1'000'000);
-  const auto* words = reinterpret_cast<const SignalWord*>(links_.heap[plan_.rank] + links_.abort_words);
+  const auto* words = reinterpret_cast<const SignalWord*>(links_.own + links_.abort_words);
   AbortWaits waits(words, plan_.shape.ranks, std::clamp(deadline / 2, milliseconds(50), milliseconds(500)));
   const Epoch own = waits.word_now(plan_.rank);  // what this rank told the others
   const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
@@ -197,6 +198,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   if (out != nullptr) params.out = *out;
   params.kept = kept_;
   params.ranking = ranking_;
+  params.ranking.counts_all = each_counts_all(num_tokens_, plan_.shape.top_k, ranking_.words);
   params.stats = stats_;
   params.num_experts = shape_.experts;
   const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
@@ -206,6 +208,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
                   .num_tokens = num_tokens_,
                   .arrivals = likely_arrivals(),
                   .parts = parts,
+                  .counts_all = params.ranking.counts_all,
                   .buffer_teams = dispatch_buffer_teams(plan_),
                   .sends = params.sends,
                   .receives = params.receives,
@@ -231,7 +234,7 @@ void CudaExchange::store_scales(const RowsOut& out, const CallOptions& call) con
   ScalesParams params;
   params.plan = plan_;
   params.state = links_.state;
-  params.heap = links_.heap[plan_.rank];
+  params.heap = links_.own;
   params.scales = out.scales;
   params.by_parts = Divider(scale_parts(out.scales));
   params.src_info = out.src_info;

@@ -50,6 +50,7 @@ struct PeerLinks {
   int rank = 0;
   int size = 0;
   std::byte* heap[kMaxRanksPerNode] = {};
+  std::byte* own = nullptr;              // heap[rank]
   const std::uint8_t* masked = nullptr;  // null: no rank is
   Divider by_part_tokens;                // tokens of a part of a routing table
   RoundTag tag;                          // of counts and numbers of tokens

@@ -47,13 +47,16 @@ class DeviceWaits {
                               const WaitSite& site) {
     return load_acquire(watched) >= target || wait_longer(links, watched, target, site);
   }
-  // I19: for a word that carries the tag of `epoch`. Each thread of a warp may wait for one; the first one's time
-  // counts. `told`: the word that follows it.
-  __device__ static TaggedValue wait_for_tag(const PeerLinks& links, const SystemWord<std::uint32_t>& watched,
-                                             Epoch epoch, const SignalWord& told, const WaitSite& site) {
-    const std::uint32_t word = load_relaxed(watched);
-    if (links.tag.is_of(word, epoch)) return {true, links.tag.value(word)};
-    return wait_longer_for_tag(links, watched, epoch, told, site);
+  // I19: for a word that carries the tag of `epoch`, and did not when it was looked at. Each thread of a warp may wait
+  // for one; the first one's time counts. `told`: the word that follows it.
+  __device__ __noinline__ static TaggedValue wait_for_tag(const PeerLinks& links,
+                                                          const SystemWord<std::uint32_t>& watched, Epoch epoch,
+                                                          const SignalWord& told, WaitSite site) {
+    std::uint32_t word = 0;
+    const bool arrived = wait_with_warp(
+        links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); }, [&] { return load_relaxed(told); },
+        epoch, site);
+    return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
   }
   // I19: the same for a count that another block of this rank stores with the whole number of its round.
   __device__ __noinline__ static bool wait_for_count(const PeerLinks& links, const DeviceWord<Epoch>& watched,
@@ -76,15 +79,6 @@ class DeviceWaits {
     fail(links, waited, site, load_relaxed(watched), target);
     return false;
   }
-  __device__ __noinline__ static TaggedValue wait_longer_for_tag(const PeerLinks& links,
-                                                                 const SystemWord<std::uint32_t>& watched, Epoch epoch,
-                                                                 const SignalWord& told, WaitSite site) {
-    std::uint32_t word = 0;
-    const bool arrived = wait_with_warp(
-        links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); }, [&] { return load_relaxed(told); },
-        epoch, site);
-    return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
-  }
   // Until there(), in a thread of a warp whose others may wait, too: the first one's time counts. Else the record says
   // that seen() was the newest round.
   template <class There, class Seen>
@@ -103,7 +97,7 @@ class DeviceWaits {
     if (passed != 0) fetch_add_relaxed(links.waited_ns[site.peer], passed);
   }
   __device__ static const SignalWord& abort_of(const PeerLinks& links, int peer) {
-    return reinterpret_cast<const SignalWord*>(links.heap[links.rank] + links.abort_words)[peer];
+    return reinterpret_cast<const SignalWord*>(links.own + links.abort_words)[peer];
   }
   __device__ static bool has_abort(const PeerLinks& links) {
     if (load_relaxed(links.state->failed) != 0) return true;

@@ -17,6 +17,7 @@ struct DispatchMemory {
   std::uint64_t messages[kMostTeams][kMaxRanksPerNode];
   std::uint64_t bytes[kMostTeams][kMaxRanksPerNode];
   int drawn[kMostTeams][2];
+  WarpTotals totals;
   RoundStart round;
 };
 inline constexpr std::size_t kDispatchSharedBytes = HeapMap::whole_lines(sizeof(DispatchMemory));
@@ -26,10 +27,15 @@ struct DispatchBlock {
   const DispatchParams& p;
   const TeamGroup& all;
   DispatchMemory& shared;
-  std::byte* memory;  // the role's part
-  RoundStart seen;    // of one thread
-  Epoch epoch = 0;    // from begin() on
+  std::byte* memory;     // the role's part
+  RoundStart seen = {};  // of one thread
+  Epoch epoch = 0;       // from begin() on
 
+  // Before anything that an earlier kernel may have written is read. Asks for the round's number.
+  __device__ void await_earlier_kernels() {
+    ptx::wait_for_earlier_kernels();
+    seen = read_round(all, *p.links.state, p.sends);
+  }
   // All threads. False: an earlier call failed.
   __device__ bool begin() {
     const RoundStart round = share_round(all, seen, shared.round);
@@ -39,6 +45,8 @@ struct DispatchBlock {
   }
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ bool ranks() const { return index() < p.roles.rankers; }
+  __device__ bool stores_entries() const { return index() < p.roles.parts(); }
+  __device__ bool stores_counts() const { return index() == (p.roles.counts_apart ? p.roles.parts() : 0); }
   __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
   __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.rankers_receive); }
   // Blocks with nothing else to do come first.
@@ -57,8 +65,12 @@ __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory
 template <Fabric F>
 __device__ bool rank_part(DispatchBlock& b, F& fabric) {
   const TeamGroup team(ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts));
-  Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, b.index(), b.p.roles.rankers, b.memory);
+  const RankingShare share{b.index(), b.p.roles.parts(), b.stores_entries(), b.stores_counts()};
+  Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, share, b.memory);
   if (team.team() == 0) ranker.prepare();
+  b.all.sync();
+  b.await_earlier_kernels();
+  if (team.team() == 0) ranker.mark_first();
   bool ok = b.begin();
   if (ok && team.team() == 0) {
     ranker.count();
@@ -150,13 +162,9 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const Block block = b.among_receivers();
   const LooseTeam team(p.roles.receive_team_threads, block.index);
   const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
-  // The first turn is a rehearsal: it finds nothing, but while counts are on their way its lines come close.
-#pragma unroll 1
-  for (int turn = 0; turn < 2; ++turn) {
-    if (turn == 1 && !await_counts(b.all, p.plan, fabric, b.epoch, starts)) return false;
-    look_ahead_to_first(p.plan, fabric, b.epoch, teams);
-    find_row_starts(b.all, p.plan, p.in.shared_end - p.in.shared_begin, starts);
-  }
+  look_ahead_to_first(p.plan, fabric, b.epoch, teams);
+  RowStartFinder<F> finder(p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts, b.shared.totals);
+  if (!finder.find()) return false;
   write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
   const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
@@ -170,15 +178,28 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   return ok && began;
 }
 
+// A block's part before it receives. False: an earlier call failed, or a rank did not come.
 template <TokenFormat Fmt, Fabric F>
-__device__ void play_roles(DispatchBlock& b, F& fabric) {
-  if (b.sends()) look_ahead_to_first_token(b);
-  bool ok = b.ranks() ? rank_part(b, fabric) : b.begin();
+__device__ bool rank_and_send(DispatchBlock& b, F& fabric) {
+  bool ok = true;
+  if (b.ranks()) {
+    ok = rank_part(b, fabric);
+  } else {
+    b.await_earlier_kernels();
+    if (b.sends()) look_ahead_to_first_token(b);
+    ok = b.begin();
+  }
   if (b.p.sends && b.index() == 0 && ok)
     ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch));
   if (ok && b.sends()) send_share<Fmt>(b, fabric);
   b.all.sync();  // what a role kept in shared memory gives way to the next one's
-  if (ok && b.receives()) lay_out_share<Fmt>(b, fabric);
+  return ok;
+}
+
+template <TokenFormat Fmt, Fabric F>
+__device__ void play_roles(DispatchBlock& b) {
+  F fabric(b.p.links, b.p.plan, b.p.plan.map.message_bytes());
+  if (rank_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
 
 template <TokenFormat Fmt, Fabric F>
@@ -188,12 +209,10 @@ __global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_cons
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts(all, p.plan, shared.messages);
   clear_counts(all, p.plan, shared.bytes);
-  ptx::wait_for_earlier_kernels();
-  F fabric(p.links, p.plan, p.plan.map.message_bytes());
-  DispatchBlock block{p, all, shared, memory + kDispatchSharedBytes, read_round(all, *p.links.state, p.sends)};
-  play_roles<Fmt>(block, fabric);
+  DispatchBlock block{p, all, shared, memory + kDispatchSharedBytes};
+  play_roles<Fmt, F>(block);
   const bool tells = p.sends && block.index() == 0;
-  const bool waits = tells && all.thread() < p.roles.rankers;
+  const bool waits = tells && all.thread() < p.roles.parts();
   const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
   if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
   if (!block.ranks() && !block.sends()) return;

@@ -13,6 +13,7 @@ namespace ferry::cuda {
 struct RankingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
+  bool counts_all = false;                   // every block counts the entries of all parts
   int words = 1;                             // of 32 tokens each, whose bits fit in shared memory together
   int part_tokens = 0;                       // tokens of a part of the table; a multiple of 32
   DeviceWord<Epoch>* part_counts = nullptr;  // [parts, experts], each with its round (I19)

@@ -31,7 +31,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
   __device__ int rank() const { return links_.rank; }
   __device__ int size() const { return links_.size; }
   __device__ const PeerLinks& links() const { return links_; }
-  __device__ std::byte* local(std::size_t offset) const { return links_.heap[links_.rank] + offset; }
+  __device__ std::byte* local(std::size_t offset) const { return links_.own + offset; }
   // From now on near ranks are stored to without a buffer: sooner there where little is sent.
   __device__ void reach_directly() { reaches_directly_ = true; }
   // From now on messages leave by stores: sooner there, but a team waits for them.
@@ -57,7 +57,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
 
   // I2: waits for a part of this rank's own table.
   __device__ static bool await_own_part(const PeerLinks& links, const Plan& plan, int part, Epoch epoch) {
-    const auto& word = *reinterpret_cast<const SignalWord*>(links.heap[links.rank] + plan.map.routed(links.rank, part));
+    const auto& word = *reinterpret_cast<const SignalWord*>(links.own + plan.map.routed(links.rank, part));
     return DeviceWaits<Signal>::wait(links, word, epoch, own_site(links));
   }
   // For one thread, which waits for another block of this rank's own: here for a count.

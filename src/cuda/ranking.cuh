@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cuda/bad_ids.cuh"
 #include "cuda/kernel_params.h"
 #include "cuda/team_group.cuh"
 #include "cuda/token_scratch.cuh"
@@ -15,36 +16,19 @@
 
 namespace ferry::cuda {
 
-// One of a round; the counter of the next one is cleared meanwhile (round_clock.cuh).
-__device__ __noinline__ inline void report_bad_id(const RankingArgs& ranking, Epoch epoch, int token, int k,
-                                                  std::int64_t id) {
-  if (fetch_add_relaxed(ranking.state->bad_ids[epoch & 1], 1u) != 0) return;
-  ranking.record->bad_token = token;
-  ranking.record->bad_k = k;
-  ranking.record->bad_id = id;
-}
-
-// By one thread, once the words of all parts of this rank's own table were seen (I2): tells the host.
-__device__ inline void tell_of_bad_ids(const RankingArgs& ranking, Epoch epoch) {
-  const std::uint32_t bad = load_relaxed(ranking.state->bad_ids[epoch & 1]);
-  if (bad == 0) return;
-  ranking.record->num_bad = bad;
-  store_release(ranking.record->has_bad_id, 1u);
-}
-
 // What a block keeps in shared memory: [words][experts] bits, [experts] entries before the chunk, [experts] of the part
-// or, later, of all, and whether an id comes twice in some token of the chunk.
+// or, later, of all, and what is wrong with ids of the chunk: kTwins, kBadIds.
 struct RankingMemory {
   BlockWord<std::uint32_t>* bits;
   std::uint32_t* before;
   std::uint32_t* total;
-  BlockWord<std::uint32_t>* twins;
+  BlockWord<std::uint32_t>* wrong;
 
   __device__ RankingMemory(std::byte* memory, int words, int experts)
       : bits(reinterpret_cast<BlockWord<std::uint32_t>*>(memory)),
         before(reinterpret_cast<std::uint32_t*>(bits + words * experts)),
         total(before + experts),
-        twins(reinterpret_cast<BlockWord<std::uint32_t>*>(total + experts)) {}
+        wrong(reinterpret_cast<BlockWord<std::uint32_t>*>(total + experts)) {}
 };
 
 // Tokens, or entries, [first, end).
@@ -59,41 +43,54 @@ __device__ inline int ranking_threads(int entries, int experts) {
   return entries <= kFew && experts <= 4 * kFew ? kFew : kThreads;
 }
 
+// What a block does: entries of a part of the table, counts and header, or both.
+struct RankingShare {
+  int part;  // `parts`: none
+  int parts;
+  bool stores_entries;
+  bool stores_counts;
+};
+__device__ inline IndexRange part_of(const RankingShare& share, int num_tokens, int part_tokens) {
+  if (!share.stores_entries) return {0, 0};
+  if (share.parts == 1) return {0, num_tokens};
+  return {share.part * part_tokens, min(num_tokens, (share.part + 1) * part_tokens)};
+}
+
 // One block's work on its part. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
 // jumped over are what it costs. In every phase a thread has the same experts, and entries a block's width apart.
 class Ranker {
  public:
   __device__ Ranker(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
-                    const RankingArgs& ranking, const Epoch& epoch, int part, int parts, std::byte* memory)
+                    const RankingArgs& ranking, const Epoch& epoch, const RankingShare& share, std::byte* memory)
       : g_(g),
         plan_(plan),
         in_(in),
         num_experts_(num_experts),
         ranking_(ranking),
         epoch_(epoch),
-        part_(part),
-        parts_(parts),
-        mine_{parts == 1 ? 0 : part * ranking.part_tokens,
-              parts == 1 ? in.num_tokens : min(in.num_tokens, (part + 1) * ranking.part_tokens)},
-        counts_all_(in.num_tokens <= min(32 * ranking.words, kEntriesByAll / plan.shape.top_k)),
-        counted_(counts_all_ ? IndexRange{0, in.num_tokens} : mine_),
+        share_(share),
+        mine_(part_of(share, in.num_tokens, ranking.part_tokens)),
+        counted_(ranking.counts_all ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, ranking.words, plan.shape.experts) {}
 
-  // Asks for the first entries and clears shared memory, while the round has not begun yet: a barrier must follow.
+  // Clears shared memory, which needs no earlier kernel. A barrier must follow.
   __device__ void prepare();
+  // Sets the bits of the first chunk, while the round has not begun yet: a barrier must follow.
+  __device__ void mark_first();
   // Counts this part.
   __device__ void count();
   // What comes before this part, and in all, from the other blocks. False: a block did not come.
   template <class F>
   __device__ bool learn_from_other_parts(F& fabric);
-  // Entries to every rank; from the first part also header and counts. I2: then the part's word.
+  // Counts and header, entries to every rank; I2: then the part's word.
   template <Fabric F>
   __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
  private:
-  static constexpr int kEntriesByAll = 2048;  // more of them are sooner counted in parts
   static constexpr int kNone = -1;
-  static constexpr int kBad = -2;  // an id out of range
+  static constexpr int kBad = -2;              // an id out of range
+  static constexpr std::uint32_t kTwins = 1;   // some token names an expert twice
+  static constexpr std::uint32_t kBadIds = 2;  // some id is out of range
 
   __device__ int id_at(int index) const { return checked(in_.ids.at(index)); }
   __device__ int checked(std::int64_t id) const {
@@ -115,9 +112,9 @@ class Ranker {
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
   __device__ bool is_twin(int index, int id) const;
-  __device__ void mark(const IndexRange& chunk, bool reports);
-  __device__ void mark_entry(const IndexRange& chunk, bool reports, int index, int id, std::uint64_t& num_dropped);
-  __device__ void report_twins(const IndexRange& chunk) const;
+  __device__ void mark(const IndexRange& chunk);
+  __device__ void mark_entry(const IndexRange& chunk, int index, int id);
+  __device__ void report(const IndexRange& chunk) const;
   __device__ std::uint32_t count_below(int expert, int end_word) const;
   __device__ std::uint32_t rank_of(int expert, int place) const;
   template <class F>
@@ -126,7 +123,7 @@ class Ranker {
   __device__ void store_entries(F& fabric);
   // I19
   template <class F>
-  __device__ void store_counts(F& fabric);
+  __device__ void store_counts(F& fabric, std::uint64_t* bytes_sent);
 
   const TeamGroup& g_;
   const Plan& plan_;
@@ -134,25 +131,28 @@ class Ranker {
   int num_experts_;
   const RankingArgs& ranking_;
   const Epoch& epoch_;  // not known yet when the first entries are asked for
-  int part_;
-  int parts_;
+  const RankingShare& share_;
   IndexRange mine_;     // the part
-  bool counts_all_;     // in one chunk
-  IndexRange counted_;  // by this block
+  IndexRange counted_;  // by this block: all of them in one chunk, or the part
   RankingMemory memory_;
   std::int64_t first_id_ = kNone;  // of this thread's first entry that it counts
   float first_weight_ = 0.0f;      // and of its first of the part
+  std::uint64_t num_dropped_ = 0;  // of this thread's entries
 };
 
 __device__ inline void Ranker::prepare() {
+  for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
+  clear_bits(chunk_at(counted_.first));
+}
+
+__device__ inline void Ranker::mark_first() {
   const int top_k = plan_.shape.top_k;
   const int counted = counted_.first * top_k + g_.thread();
   const int stored = mine_.first * top_k + g_.thread();
   if (counted < counted_.end * top_k) first_id_ = in_.ids.at(counted);  // checked when it is there
   if (stored < mine_.end * top_k) first_weight_ = in_.weights.given(0, stored);
   look_ahead_to_more();
-  for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
-  clear_bits(chunk_at(counted_.first));
+  mark(chunk_at(counted_.first));
 }
 
 // Into this multiprocessor's cache: what later turns read.
@@ -174,7 +174,7 @@ __device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
   const int words = words_of(chunk) * plan_.shape.experts;
 #pragma unroll 1
   for (int i = g_.thread(); i < words; i += g_.size()) memory_.bits[i].raw = 0;
-  if (g_.thread() == 0) memory_.twins->raw = 0;
+  if (g_.thread() == 0) memory_.wrong->raw = 0;
 }
 
 // Between barriers: of those that read the bits before, and of those that set them next.
@@ -194,25 +194,21 @@ __device__ inline bool Ranker::is_twin(int index, int id) const {
 }
 
 // I3: sets the bit of an entry. An id that comes twice in a token is found out later (is_twin).
-__device__ inline void Ranker::mark_entry(const IndexRange& chunk, bool reports, int index, int id,
-                                          std::uint64_t& num_dropped) {
+__device__ inline void Ranker::mark_entry(const IndexRange& chunk, int index, int id) {
   const int token = plan_.by_top_k.quotient(index);
-  if (id == kBad && reports)
-    report_bad_id(ranking_, epoch_, token, index - token * plan_.shape.top_k, in_.ids.at(index));
+  if (id == kBad) fetch_or_relaxed(*memory_.wrong, kBadIds);
   bool dropped = false;
   const int expert = routed_expert(plan_, id, &dropped);
-  num_dropped += dropped ? 1 : 0;
+  num_dropped_ += dropped ? 1 : 0;
   if (expert < 0) return;
   const int place = token - chunk.first;
   const std::uint32_t bit = 1u << place % 32;
   if ((fetch_or_relaxed(memory_.bits[place / 32 * plan_.shape.experts + expert], bit) & bit) != 0)
-    fetch_or_relaxed(*memory_.twins, 1u);
+    fetch_or_relaxed(*memory_.wrong, kTwins);
 }
 
-// Sets the bits of a chunk, which are clear, and tells of bad and dropped entries where it `reports`. Ends with a
-// barrier.
-__device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
-  std::uint64_t num_dropped = 0;
+// Sets the bits of a chunk, which are clear. A barrier must follow.
+__device__ inline void Ranker::mark(const IndexRange& chunk) {
   const int end = chunk.end * plan_.shape.top_k;
   const int begin = chunk.first * plan_.shape.top_k + g_.thread();
   int id = chunk.first == counted_.first ? checked(first_id_) : begin < end ? id_at(begin) : kNone;
@@ -221,23 +217,21 @@ __device__ inline void Ranker::mark(const IndexRange& chunk, bool reports) {
   for (int index = begin; index < end; index += g_.size()) {
     const int next = index + 2 * g_.size();
     const int after = next < end ? id_at(next) : kNone;
-    if (id != kNone) mark_entry(chunk, reports, index, id, num_dropped);
+    if (id != kNone) mark_entry(chunk, index, id);
     id = ahead;
     ahead = after;
   }
-  if (num_dropped != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped);
-  g_.sync();
-  if (reports && memory_.twins->raw != 0) report_twins(chunk);
 }
 
-__device__ inline void Ranker::report_twins(const IndexRange& chunk) const {
+// Tells of what is wrong with the chunk's ids.
+__device__ inline void Ranker::report(const IndexRange& chunk) const {
   const int top_k = plan_.shape.top_k;
 #pragma unroll 1
   for (int index = chunk.first * top_k + g_.thread(); index < chunk.end * top_k; index += g_.size()) {
     const int id = id_at(index);
-    if (routed_expert(plan_, id) < 0 || !is_twin(index, id)) continue;
+    if (id != kBad && (routed_expert(plan_, id) < 0 || !is_twin(index, id))) continue;
     const int token = plan_.by_top_k.quotient(index);
-    report_bad_id(ranking_, epoch_, token, index - token * top_k, id);
+    report_bad_id(ranking_, epoch_, token, index - token * top_k, in_.ids.at(index));
   }
 }
 
@@ -256,23 +250,30 @@ __device__ inline std::uint32_t Ranker::rank_of(int expert, int place) const {
 }
 
 __device__ inline void Ranker::count() {
+  // What is wrong is told by a block that signals behind it: then whoever tells the host has seen it (I2).
+  const bool reports = !ranking_.counts_all || share_.part == 0;
+  const bool adds_up = !ranking_.counts_all || share_.stores_counts;
 #pragma unroll 1
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
     const IndexRange chunk = chunk_at(first);
-    if (first != counted_.first) clear_used_bits(chunk);
-    mark(chunk, !counts_all_ || part_ == 0);
-    if (part_ == 0 || !counts_all_)
-      for_each_expert([&](int expert) { memory_.total[expert] += count_below(expert, words_of(chunk)); });
+    if (first != counted_.first) {
+      clear_used_bits(chunk);
+      mark(chunk);
+      g_.sync();
+    }
+    if (reports && memory_.wrong->raw != 0) report(chunk);
+    if (adds_up) for_each_expert([&](int expert) { memory_.total[expert] += count_below(expert, words_of(chunk)); });
   }
+  if (num_dropped_ != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped_);
 }
 
 // I19
 template <class F>
 __device__ bool Ranker::learn_from_other_parts(F& fabric) {
-  if (parts_ == 1 || counts_all_) return true;
+  if (share_.parts == 1 || ranking_.counts_all) return true;
   const RoundTag& tag = fabric.links().tag;
   for_each_expert(
-      [&](int expert) { store_relaxed(count_of(part_, expert), tag.mark_whole(memory_.total[expert], epoch_)); });
+      [&](int expert) { store_relaxed(count_of(share_.part, expert), tag.mark_whole(memory_.total[expert], epoch_)); });
   bool ok = true;
   for_each_expert([&](int expert) {
     int missing = kNone;
@@ -291,10 +292,10 @@ __device__ inline int Ranker::add_up_parts(const RoundTag& tag, int expert) cons
   int missing = kNone;
 #pragma unroll
   for (int part = 0; part < static_cast<int>(HeapMap::kMostTableParts); ++part) {
-    if (part >= parts_) continue;
+    if (part >= share_.parts) continue;
     const Epoch word = load_relaxed(count_of(part, expert));
     if (!tag.has_come(word, epoch_)) missing = part;
-    before += part < part_ ? tag.value_of_whole(word) : 0;
+    before += part < share_.part ? tag.value_of_whole(word) : 0;
     total += tag.value_of_whole(word);
   }
   memory_.before[expert] = before;
@@ -307,7 +308,7 @@ template <class F>
 __device__ void Ranker::store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const {
   const int end = tokens.end * plan_.shape.top_k;
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
-  const bool twins = memory_.twins->raw != 0;
+  const bool twins = (memory_.wrong->raw & kTwins) != 0;
   int index = tokens.first * plan_.shape.top_k + g_.thread();
   if (index >= end) return;
   int id = id_at(index);
@@ -342,7 +343,8 @@ __device__ void Ranker::store_entries(F& fabric) {
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
     const IndexRange chunk = chunk_at(first);
     clear_used_bits(chunk);
-    mark(chunk, false);
+    mark(chunk);
+    g_.sync();
     store_tokens(fabric, chunk.first, chunk);
     g_.sync();
     for_each_expert([&](int expert) { memory_.before[expert] += count_below(expert, words_of(chunk)); });
@@ -350,7 +352,7 @@ __device__ void Ranker::store_entries(F& fabric) {
 }
 
 template <class F>
-__device__ void Ranker::store_counts(F& fabric) {
+__device__ void Ranker::store_counts(F& fabric, std::uint64_t* bytes_sent) {
   const RoundTag& tag = fabric.links().tag;
   const std::size_t counts = plan_.map.counts(epoch_, plan_.rank);
   for_each_expert([&](int expert) {
@@ -362,25 +364,26 @@ __device__ void Ranker::store_counts(F& fabric) {
   const std::uint32_t num_tokens = tag.mark(static_cast<std::uint32_t>(in_.num_tokens), epoch_);
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
     if (!plan_.is_masked(peer)) fabric.store_word(peer, plan_.map.header(epoch_, plan_.rank), num_tokens);
-}
-
-template <Fabric F>
-__device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
-  if (part_ == 0) store_counts(fabric);
-  store_entries(fabric);
-  g_.sync();  // a fabric may put entries of other warps along with a warp's own
-  // A block that ranks the whole table says so for every part that others may wait for.
-  const int words = parts_ > 1 ? 1 : max(1, (in_.num_tokens + ranking_.part_tokens - 1) / ranking_.part_tokens);
-#pragma unroll 1
-  for (int i = 0; i < words; ++i)
-    signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, part_ + i), epoch_,
-                           plan_.masked);
-  if (part_ != 0) return;
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
     if (peer != plan_.rank && !plan_.is_masked(peer))
       bytes_sent[peer] += static_cast<std::size_t>(in_.num_tokens) * plan_.shape.top_k * sizeof(RoutingEntry) +
                           sizeof(RoutingHeader) +
                           static_cast<std::size_t>(plan_.experts_of(peer).count) * sizeof(std::uint32_t);
+}
+
+template <Fabric F>
+__device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
+  if (share_.stores_counts) store_counts(fabric, bytes_sent);
+  if (!share_.stores_entries) return;
+  store_entries(fabric);
+  g_.sync();  // a fabric may put entries of other warps along with a warp's own
+  // A block that ranks the whole table says so for every part that others may wait for.
+  const int words =
+      share_.parts > 1 ? 1 : max(1, fabric.links().by_part_tokens.quotient(in_.num_tokens + ranking_.part_tokens - 1));
+#pragma unroll 1
+  for (int i = 0; i < words; ++i)
+    signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, share_.part + i), epoch_,
+                           plan_.masked);
 }
 
 }  // namespace ferry::cuda

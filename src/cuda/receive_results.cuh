@@ -45,6 +45,7 @@ class ResultReceiver {
   __device__ bool receive(bool rehearses) {
     look_up();
     if (!rehearses && !await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
+    if (!rehearses) let_next_kernel_launch();
     CombineOut out = p_.out;
     if (rehearses) {
       out.tokens = nullptr;
@@ -56,6 +57,12 @@ class ResultReceiver {
     reduce_token(p_.plan, fabric_, g_, starts, p_.in, out, token_, scratch_);
     if (!rehearses) token_ += step_;
     return true;
+  }
+
+  // With the last results of a team that takes whole blocks the block waits for nobody any more, whose warps all wait
+  // for the same ones.
+  __device__ void let_next_kernel_launch() const {
+    if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads) ptx::let_next_kernel_launch();
   }
 
   const CombineParams& p_;

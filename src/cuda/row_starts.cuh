@@ -1,5 +1,6 @@
 // Row starts by one block, as protocol/dispatch.h's find_row_starts: from the R * L counts alone (I4), which need not
-// wait for the tables.
+// wait for the tables. A thread has a group: it takes the group's counts from all sources, and the warps then tell each
+// other how many rows theirs have.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@ namespace ferry::cuda {
 __device__ inline std::uint32_t sum_before(std::uint32_t value) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::uint32_t sum = value;
+#pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
     const std::uint32_t other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
     if (lane >= distance) sum += other;
@@ -21,103 +23,133 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value) {
   return sum - value;
 }
 
-// Where a count of a source lies, and where it is kept in shared memory.
-struct CountPlace {
-  int source = -1;  // none
-  std::size_t word = 0;
-  std::uint32_t* kept = nullptr;
+// In shared memory: rows, aligned, and scale tiles of each warp's groups.
+struct WarpTotals {
+  static constexpr int kWarps = kThreads / 32;
+  std::uint32_t rows[kWarps];
+  std::uint32_t tiles[kWarps];
 };
 
-// Warps' turns for the counts of all sources, 32 of one source each.
-__device__ inline int count_runs(const Plan& plan) { return (plan.local_experts() + 31) / 32 * plan.shape.ranks; }
-
-// What a lane of turn `run` waits for. Behind the counts come the numbers of the sources' tokens.
-__device__ inline CountPlace count_place(const Plan& plan, Epoch epoch, const RowStarts& starts, int run, int lane) {
-  const int experts = plan.local_experts();
-  const int ranks = plan.shape.ranks;
-  const int part = plan.by_ranks.quotient(run);
-  const int index = part * 32 + lane;
-  if (part * 32 < experts) {
-    const int source = run - part * ranks;
-    if (index >= experts) return {};
-    return {source, plan.map.counts(epoch, source) + static_cast<std::size_t>(index) * sizeof(std::uint32_t),
-            starts.of_source + source * experts + index};
-  }
-  const int source = (run - count_runs(plan)) * 32 + lane;
-  if (source >= ranks) return {};
-  return {source, plan.map.header(epoch, source), starts.tokens + source};
-}
-
-// I19. Waits for the counts and numbers of tokens of all sources and takes them into shared memory. The tables may
-// still be on their way. False: a rank did not come.
 template <Fabric F>
-__device__ bool await_counts(const TeamGroup& g, const Plan& plan, F& fabric, Epoch epoch, const RowStarts& starts) {
-  const int runs = count_runs(plan) + (plan.shape.ranks + 31) / 32;
-  bool ok = true;
-#pragma unroll 1
-  for (int run = g.thread() / 32; run < runs; run += g.size() / 32) {
-    const CountPlace at = count_place(plan, epoch, starts, run, g.thread() % 32);
-    TaggedValue count{true, 0};
-    if (at.source >= 0 && !plan.is_masked(at.source))
-      count = fabric.wait_for_tag(at.word, epoch, plan.map.routed(at.source),
-                                  {Operation::dispatch, Phase::routing, at.source, -1});
-    ok = ok && count.is_there;
-    if (at.source >= 0) *at.kept = count.value;
-  }
-  return g.all(ok);
-}
+class RowStartFinder {
+ public:
+  // All threads of the block. `shared_rows`: of the fused shared expert's group.
+  __device__ RowStartFinder(const Plan& plan, F& fabric, Epoch epoch, int shared_rows, const RowStarts& starts,
+                            WarpTotals& totals)
+      : plan_(plan), fabric_(fabric), epoch_(epoch), shared_rows_(shared_rows), starts_(starts), totals_(totals) {}
 
-// From `filled`, warp by warp: what comes before a warp's groups each warp adds up for itself, so none waits for
-// another. Ends with a barrier.
-__device__ inline void find_group_starts(const TeamGroup& g, const Plan& plan, const RowStarts& starts) {
-  const int groups = plan.groups();
-  const int lane = g.thread() % 32;
-#pragma unroll 1
-  for (int first = g.thread() - lane; first <= groups; first += g.size()) {
-    std::uint32_t row = 0;
+  // I19. Waits for the counts and numbers of tokens of all sources, and fills `starts`, of_source counted from the
+  // start of the row's group. The tables may still be on their way. False: a rank did not come. Ends with a barrier.
+  __device__ bool find() {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    if (warp == WarpTotals::kWarps - 1) take_numbers_of_tokens();
+    std::uint32_t row = 0;  // before the groups of this turn
     std::uint32_t tile = 0;
 #pragma unroll 1
-    for (int before = lane; before < first; before += 32) {
-      row += align_row(starts.filled[before], plan.alignment);
-      tile += (starts.filled[before] + 127) / 128;
+    for (int first = 0; first <= plan_.groups(); first += kThreads) {
+      const int group = first + static_cast<int>(threadIdx.x);
+      const std::uint32_t filled = take_counts(group - plan_.shared_groups);
+      const std::uint32_t rows = align_row(filled, plan_.alignment);
+      const std::uint32_t tiles = (filled + 127) / 128;
+      const std::uint32_t rows_before = sum_before(rows);
+      const std::uint32_t tiles_before = sum_before(tiles);
+      if (threadIdx.x % 32 == 31) {
+        totals_.rows[warp] = rows_before + rows;
+        totals_.tiles[warp] = tiles_before + tiles;
+      }
+      ok_ = all_.all(ok_);
+      store_group(group, filled, row + sum_of_warps(totals_.rows, warp) + rows_before,
+                  tile + sum_of_warps(totals_.tiles, warp) + tiles_before);
+      if (first + kThreads <= plan_.groups()) {
+        row += sum_of_warps(totals_.rows, WarpTotals::kWarps);
+        tile += sum_of_warps(totals_.tiles, WarpTotals::kWarps);
+      }
+      all_.sync();
     }
-    row = __reduce_add_sync(kAllLanes, row);
-    tile = __reduce_add_sync(kAllLanes, tile);
-    const int group = first + lane;
-    const std::uint32_t filled = group < groups ? starts.filled[group] : 0;
-    row += sum_before(align_row(filled, plan.alignment));
-    tile += sum_before((filled + 127) / 128);
-    if (group <= groups) starts.group[group] = row;
-    if (group < groups) starts.tiles[group] = tile - row / 128;
+    return ok_;
   }
-  g.sync();
-}
 
-// From what await_counts found. of_source is counted from the start of the row's group.
-__device__ inline void find_row_starts(const TeamGroup& g, const Plan& plan, int shared_rows, const RowStarts& starts) {
-  const int experts = plan.local_experts();
-  const int groups = plan.groups();
-  if (g.thread() == g.size() - 1) {
+ private:
+  static constexpr int kAhead = 4;  // counts of a group that are asked for at once
+
+  // Of the first `warps`, by every warp for itself.
+  __device__ static std::uint32_t sum_of_warps(const std::uint32_t* totals, int warps) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return __reduce_add_sync(kAllLanes, lane < warps ? totals[lane] : 0);
+  }
+  __device__ void store_group(int group, std::uint32_t filled, std::uint32_t row, std::uint32_t tile) {
+    if (group > plan_.groups()) return;
+    starts_.group[group] = row;
+    if (group == plan_.groups()) return;
+    starts_.filled[group] = filled;
+    starts_.tiles[group] = tile - row / 128;
+  }
+
+  // What a word of a source says, whose first look was `word`.
+  __device__ std::uint32_t take(int source, std::size_t at, std::uint32_t word) {
+    const RoundTag& tag = fabric_.links().tag;
+    if (plan_.is_masked(source)) return 0;
+    if (tag.is_of(word, epoch_)) return tag.value(word);
+    const TaggedValue waited =
+        fabric_.wait_for_tag(at, epoch_, plan_.map.routed(source), {Operation::dispatch, Phase::routing, source, -1});
+    ok_ = ok_ && waited.is_there;
+    return waited.value;
+  }
+  __device__ std::uint32_t look(std::size_t at) const {
+    return load_relaxed(*reinterpret_cast<const SystemWord<std::uint32_t>*>(fabric_.local(at)));
+  }
+
+  // By one warp, a source in each lane.
+  __device__ void take_numbers_of_tokens() {
+    const int ranks = plan_.shape.ranks;
     std::uint32_t most = 0;
 #pragma unroll 1
-    for (int source = 0; source < plan.shape.ranks; ++source) most = max(most, starts.tokens[source]);
-    starts.tokens[plan.shape.ranks] = most;
-  }
-#pragma unroll 1
-  for (int group = g.thread(); group < groups; group += g.size()) {
-    const int local = group - plan.shared_groups;
-    std::uint32_t rows = local < 0 ? static_cast<std::uint32_t>(shared_rows) : 0;
-#pragma unroll 1
-    for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
-      const std::uint32_t count = starts.of_source[source * experts + local];
-      starts.of_source[source * experts + local] = rows;
-      rows += count;
+    for (int source = static_cast<int>(threadIdx.x % 32); source < ranks; source += 32) {
+      const std::size_t at = plan_.map.header(epoch_, source);
+      const std::uint32_t tokens = take(source, at, look(at));
+      starts_.tokens[source] = tokens;
+      most = max(most, tokens);
     }
-    starts.filled[group] = rows;
+    most = __reduce_max_sync(kAllLanes, most);
+    if (threadIdx.x % 32 == 0) starts_.tokens[ranks] = most;
   }
-  g.sync();
-  find_group_starts(g, plan, starts);
-}
+
+  // The rows of a group, none past the last one; and where in it those of each source begin. Counts that are not there
+  // are waited for one after the other, which all are on their way. Nobody looks who has no group: all blocks look at
+  // the same lines.
+  __device__ std::uint32_t take_counts(int local) {
+    const int experts = plan_.local_experts();
+    const int ranks = plan_.shape.ranks;
+    const bool has_counts = local >= 0 && local < experts;
+    const auto count_at = [&](int source) {
+      return plan_.map.counts(epoch_, source) + static_cast<std::size_t>(local) * sizeof(std::uint32_t);
+    };
+    std::uint32_t rows = 0;
+#pragma unroll 1
+    for (int first = 0; first < ranks; first += kAhead) {
+      std::uint32_t words[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) words[i] = has_counts && first + i < ranks ? look(count_at(first + i)) : 0;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int source = first + i;
+        if (source >= ranks || !has_counts) continue;
+        starts_.of_source[source * experts + local] = rows;
+        rows += take(source, count_at(source), words[i]);
+      }
+    }
+    return local < 0 ? static_cast<std::uint32_t>(shared_rows_) : rows;
+  }
+
+  const Plan& plan_;
+  F& fabric_;
+  Epoch epoch_;
+  int shared_rows_;
+  const RowStarts& starts_;
+  WarpTotals& totals_;
+  TeamGroup all_;
+  bool ok_ = true;
+};
 
 // To device memory, where combine and the scales kernel find them.
 __device__ inline void keep_row_starts(const TeamGroup& g, const Plan& plan, const RowStarts& starts,

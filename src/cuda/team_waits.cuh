@@ -23,8 +23,8 @@ class TeamWaits {
     const TeamGroup& team = sharers(g);
     return team.all(team.thread() != 0 || self().wait_alone(word, target, site));
   }
-  // I19: by one thread; the others learn the answer by a barrier of their own. `told` is the word that is signalled
-  // later.
+  // I19: by one thread that looked, and found another round's; the others learn the answer by a barrier of their own.
+  // `told` is the word that is signalled later.
   __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site) const {
     const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(self().local(word));
     return DeviceWaits<Signal>::wait_for_tag(self().links(), watched, epoch,

@@ -6,14 +6,17 @@
 #include <numeric>
 #include <ostream>
 
+#include "ferry/portable.h"
+
 namespace ferry::cuda {
 
 inline constexpr int kThreads = 512;   // of a block
 inline constexpr int kMostTeams = 16;  // of a block
 inline constexpr int kLeastTeamThreads = kThreads / kMostTeams;
 
-// Blocks of a dispatch: the first `rankers` rank the routing, the next `senders` send. The others lay arrivals out, and
-// the rankers too, once they have ranked, where `rankers_receive`.
+// Blocks of a dispatch: the first `rankers` rank the routing, a part of it each; where `counts_apart`, the last of them
+// has no part, and sends the counts. The next `senders` send. The others lay arrivals out, and the rankers too, once
+// they have ranked, where `rankers_receive`.
 struct DispatchRoles {
   int rankers = 0;
   int senders = 0;
@@ -22,6 +25,8 @@ struct DispatchRoles {
   int receive_team_threads = kThreads;
   int receive_teams = 0;  // that share the arrivals
   bool stores = false;    // messages leave by stores of all of a team's threads, not by bulk copies
+  bool counts_apart = false;
+  FERRY_HD constexpr int parts() const { return rankers - (counts_apart ? 1 : 0); }
   friend constexpr bool operator==(const DispatchRoles&, const DispatchRoles&) = default;
 };
 
@@ -47,7 +52,8 @@ using DispatchPolicy = LaunchPolicy<DispatchRoles>;
 using CombinePolicy = LaunchPolicy<CombineRoles>;
 
 inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
-  return out << p.blocks << " blocks: " << p.roles.rankers << " rank, " << p.roles.senders << " send in teams of "
+  return out << p.blocks << " blocks: " << p.roles.rankers << " rank"
+             << (p.roles.counts_apart ? ", one of them counts, " : ", ") << p.roles.senders << " send in teams of "
              << p.roles.send_team_threads << (p.roles.stores ? " by stores" : "") << ", the others"
              << (p.roles.rankers_receive ? " and then those that rank" : "") << " receive in " << p.roles.receive_teams
              << " teams of " << p.roles.receive_team_threads;
@@ -74,6 +80,7 @@ struct Work {
   int num_tokens = 0;  // of this rank
   int arrivals = 0;
   int parts = 1;
+  bool counts_all = false;  // a block that ranks can count all parts (each_counts_all)
   int buffer_teams = 1;
   bool sends = true;
   bool receives = true;
@@ -188,12 +195,23 @@ constexpr bool stores_scales_last(const Resident& resident, const Work& work, in
          of_a_message >= std::int64_t{std::min(work.ranks, work.top_k)} * work.message_bytes;
 }
 
+// Few entries are sooner counted by every block that ranks than by each its part. `words` of bits, 32 tokens each, fit
+// in shared memory. Counts then need not wait for entries: they are what receivers begin with. To far ranks both go by
+// puts, which one fence keeps in order (I2).
+inline constexpr int kEntriesByAll = 2048;
+constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
+  return num_tokens <= std::min(32 * words, kEntriesByAll / top_k);
+}
+
 constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   DispatchPolicy policy;
   DispatchRoles& roles = policy.roles;
   if (work.sends) {
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
+    roles.counts_apart =
+        work.counts_all && work.all_near && roles.rankers == work.parts && work.parts + kLeastReceivers <= most;
+    roles.rankers += roles.counts_apart ? 1 : 0;
     const int room = most - roles.rankers;
     const int room_to_send = work.receives ? room * 5 / 8 : room;
     const StoringSenders storing = storing_senders(work, room_to_send);

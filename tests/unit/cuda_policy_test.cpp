@@ -35,6 +35,7 @@ class RandomCalls {
     work.groups = size(512);
     work.top_k = between(1, 32);
     work.all_near = between(0, 3) != 0;
+    work.counts_all = between(0, 1) != 0;
     return work;
   }
 
@@ -52,7 +53,8 @@ testing::Message said(const Resident& resident, const Work& work) {
                             << work.num_tokens << " arrivals " << work.arrivals << " parts " << work.parts
                             << " buffers " << work.buffer_teams << " sends " << work.sends << " receives "
                             << work.receives << " hidden " << work.hidden << " message " << work.message_bytes
-                            << " groups " << work.groups << " top_k " << work.top_k << " all near " << work.all_near;
+                            << " groups " << work.groups << " top_k " << work.top_k << " all near " << work.all_near
+                            << " counts all " << work.counts_all;
 }
 
 // Teams of a block at most: as large as they can be without one of them having two tokens.
@@ -67,7 +69,8 @@ void expect_largest_teams(int blocks, int team_threads, int tokens, int most_tea
 void expect_senders(const Resident& resident, const Work& work, const DispatchPolicy& policy) {
   const DispatchRoles& roles = policy.roles;
   const int room = resident.blocks() - roles.rankers;
-  EXPECT_TRUE(roles.rankers == work.parts || (roles.rankers == 1 && work.parts + 2 > resident.blocks()));
+  EXPECT_TRUE(roles.parts() == work.parts || (roles.rankers == 1 && work.parts + 2 > resident.blocks()));
+  EXPECT_TRUE(!roles.counts_apart || (work.counts_all && work.all_near)) << "others wait for what this block counts";
   EXPECT_GE(roles.senders, 1);
   EXPECT_LE(roles.senders, std::max(1, work.num_tokens)) << "a sender has no token";
   const int teams = kThreads / roles.send_team_threads;

@@ -174,6 +174,24 @@ TEST(CudaTuning, AFewTokensAreReceivedByTeamsOfSeveralBlocks) {
   EXPECT_EQ(policy.roles.receive_team_threads, kMostTeamBlocks * kThreads);
 }
 
+TEST(CudaTuning, AFewEntriesAreCountedByABlockOfItsOwn) {
+  EXPECT_TRUE(each_counts_all(256, 8, 8));
+  EXPECT_FALSE(each_counts_all(257, 8, 64)) << "more than 2048 entries";
+  EXPECT_FALSE(each_counts_all(33, 1, 1)) << "their bits do not fit";
+  Work work = work_of(32);
+  const DispatchRoles together = dispatch_policy(kHopper, work).roles;
+  EXPECT_FALSE(together.counts_apart);
+  work.counts_all = true;
+  const DispatchRoles apart = dispatch_policy(kHopper, work).roles;
+  EXPECT_TRUE(apart.counts_apart);
+  EXPECT_EQ(apart.rankers, 2);
+  EXPECT_EQ(apart.parts(), 1);
+  EXPECT_EQ(apart.senders, together.senders);
+  EXPECT_FALSE(dispatch_policy({132, 2, 24}, work).roles.counts_apart) << "few blocks";
+  work.all_near = false;
+  EXPECT_FALSE(dispatch_policy(kHopper, work).roles.counts_apart) << "one fence for counts and entries";
+}
+
 // A small round is soon over: rankers that received too would end last. A few blocks share all work.
 TEST(CudaTuning, RankersReceiveOnlyWhereBlocksAreFew) {
   EXPECT_FALSE(dispatch_policy(kHopper, work_of(1)).roles.rankers_receive);

@@ -28,8 +28,7 @@ class NvshmemSignal {
     if (links_.heap[peer] != nullptr)
       PeerSignal{links_}(peer, word, value);
     else
-      nvshmemx_signal_op(reinterpret_cast<std::uint64_t*>(links_.heap[links_.rank] + word), value, NVSHMEM_SIGNAL_SET,
-                         peer);
+      nvshmemx_signal_op(reinterpret_cast<std::uint64_t*>(links_.own + word), value, NVSHMEM_SIGNAL_SET, peer);
   }
 
  private:
