@@ -80,6 +80,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
   require_countable_tokens(shape, rank());
+  require_countable_entries(shape, rank());
   together([&] { require_supported(options); }, options.mask, options.deadline);  // whose kernels may be of two kinds
   const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
   DeviceHeaps heaps;

@@ -30,7 +30,7 @@ class HeapMap {
     kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
     kHeaders,        // [parity][source] RoutingHeader
     kArrived,        // [parity][source][token] word: the message is there
-    kRouted,         // [source][part] word: that part of the table is there; the first: header and counts too
+    kRouted,         // [source][part] word: that part of the table is there; on CPUs header and counts, too
     kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
     kAborted,        // [peer] word: epoch << 16 | rank that peer waited for in vain + 1
     kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
@@ -152,8 +152,8 @@ class HeapMap {
     const std::size_t lines = whole_lines(h.message);
     return h.staged || 16 * (lines - h.message) > h.message ? h.message : lines;
   }
-  // I14: the index of a word or a slot names its only writer. Indices fit 32 bits, as the rows that a rank can get do
-  // (require_valid), and so do the bytes of a piece: a GPU multiplies these in one instruction.
+  // I14: the index of a word or a slot names its only writer. Indices and the bytes of a piece fit 32 bits
+  // (require_addressable): a GPU multiplies these in one instruction.
   FERRY_HD constexpr std::uint32_t line(Epoch e, int source) const {
     return (static_cast<std::uint32_t>(e) & 1u) * static_cast<std::uint32_t>(h_.shape.ranks) +
            static_cast<std::uint32_t>(source);

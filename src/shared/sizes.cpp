@@ -15,6 +15,25 @@ ScaleLayout layout_of(const ExchangeOptions& options) {
   return options.tiled_scales ? ScaleLayout::tiled : options.format.scale_layout();
 }
 
+// What HeapMap counts by 32 bits: rows, and so slots, and the bytes of a piece.
+void require_addressable(const Shape& shape, const ExchangeOptions& o) {
+  const RowLayout layout = row_layout(shape, o, 0);
+  if (!std::has_single_bit(static_cast<unsigned>(layout.alignment)))
+    refuse(fmt::format("format {} aligns an expert's rows to {}; it must be a power of two", o.format.name(),
+                       layout.alignment));
+  if (layout.min_row_capacity > INT32_MAX)
+    refuse(fmt::format("impossible shape: a rank could get {} rows; the limit is 2147483647 (got {})",
+                       layout.min_row_capacity, to_string(shape)));
+  const std::uint64_t largest =
+      std::max({HeapMap::whole_lines(message_bytes(o.format, shape.hidden)), std::size_t{2} * shape.hidden,
+                std::size_t{4} * max_local_experts(protocol_shape(shape, o, 0))});
+  if (largest > UINT32_MAX)
+    refuse(
+        fmt::format("impossible shape: a message, a result or a rank's counts would have {} bytes; the limit is "
+                    "4294967295 (got {})",
+                    largest, to_string(shape)));
+}
+
 }  // namespace
 
 void require_valid(const Shape& shape, const ExchangeOptions& o) {
@@ -40,9 +59,7 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
     refuse(fmt::format("deadline is {} ms; it must be 1 to {}", o.deadline.count(), kMaxDeadline.count()));
   if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
     refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));
-  if (row_layout(shape, o, 0).min_row_capacity > INT32_MAX)
-    refuse(fmt::format("impossible shape: a rank could get {} rows; the limit is 2147483647 (got {})",
-                       row_layout(shape, o, 0).min_row_capacity, to_string(shape)));
+  require_addressable(shape, o);
 }
 
 Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank) {

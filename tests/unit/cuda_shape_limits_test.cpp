@@ -32,5 +32,18 @@ TEST(CountableTokens, AreRefusedBeyondWithTheShapeAndTheLimit) {
   }
 }
 
+TEST(CountableEntries, AreThoseOf32Bits) {
+  EXPECT_NO_THROW(require_countable_entries({64, 64, 32, (1 << 20) - 1, 32}, 0));
+  const Shape shape{72, 72, 32, (1 << 20) - 1, 32};
+  EXPECT_NO_THROW(require_valid(shape));  // other backends take it
+  try {
+    require_countable_entries(shape, 3);
+    ADD_FAILURE() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 3: " + to_string(shape)));
+  }
+}
+
 }  // namespace
 }  // namespace ferry::cuda

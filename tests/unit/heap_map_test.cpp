@@ -136,6 +136,11 @@ TEST(HeapMap, OffsetsGoOnPastFourGigabytes) {
   EXPECT_EQ(map.table(7, 63) - map.table(6, 0), (2 * slots - 65536) * 8 * sizeof(RoutingEntry));
   EXPECT_EQ(map.arrived(7, 63, 65535) - map.arrived(6, 0, 0), (2 * slots - 1) * sizeof(SignalWord));
   EXPECT_EQ(map.result(65535, 7) - map.result(0, 0), (65536u * 8 - 1) * map.result_bytes());
+  const std::size_t most = (1u << 20) - 1;  // tokens of 2048 ranks: the last slots lie past 2^31
+  const HeapMap largest(heap_shape({2048, 2048, 1, static_cast<int>(most), 32}, false, false, 80));
+  EXPECT_EQ(largest.message(7, 2047, static_cast<int>(most) - 1) - largest.message(6, 0, 0),
+            (2 * 2048 * most - 1) * largest.message_slot_bytes());
+  EXPECT_EQ(largest.arrived(7, 0, 5) - largest.arrived(6, 0, 0), (2048 * most + 5) * sizeof(SignalWord));
 }
 
 // I9: a token may name the slot of any other, by an index that leads there.

@@ -6,10 +6,16 @@
 #include <functional>
 #include <string>
 
+#include "support/int8_block64.h"
+
 namespace ferry {
 namespace {
 
 constexpr Shape kShape{4, 10, 3, 9, 64};
+
+struct AlignedToThree : Int8Block64 {
+  FERRY_HD static constexpr int alignment() { return 3; }
+};
 
 void expect_refused(const char* names, const std::function<void(ExchangeOptions&)>& spoil,
                     const Shape& shape = kShape) {
@@ -39,6 +45,9 @@ TEST(Sizes, RefusesOptionsThatDoNotFit) {
   EXPECT_NO_THROW(require_valid(kShape, {.deadline = kMaxDeadline}));
   expect_refused("mask", [](ExchangeOptions& o) { o.mask.resize(5); });
   expect_refused("rows", [](ExchangeOptions&) {}, {127, 127, 1, (1 << 25) - 1, 64});
+  expect_refused("power of two", [](ExchangeOptions& o) { o.format = any_format<AlignedToThree>(); });
+  expect_refused("4294967295", [](ExchangeOptions&) {}, {1, 1 << 30, 1, 1, 32});
+  expect_refused("4294967295", [](ExchangeOptions&) {}, {2, 2, 1, 1, 0x7FFFFFE0});
 }
 
 TEST(Sizes, RowCapacityIsTheWorstCase) {
