@@ -47,22 +47,22 @@ class DeviceWaits {
                               const WaitSite& site) {
     return load_acquire(watched) >= target || wait_longer(links, watched, target, site);
   }
-  // I19: for a word that carries the tag of `epoch`, and did not when it was looked at. Each thread of a warp may wait
-  // for one; the first one's time counts. `told`: the word that follows it.
+  // I19: for a word that carries the tag of `epoch`, and did not when it was looked at. Many threads may wait for words
+  // of one source: those that are told to note their time. `told`: the source's `routed`, for the record.
   __device__ __noinline__ static TaggedValue wait_for_tag(const PeerLinks& links,
                                                           const SystemWord<std::uint32_t>& watched, Epoch epoch,
-                                                          const SignalWord& told, WaitSite site) {
+                                                          const SignalWord& told, WaitSite site, bool notes_time) {
     std::uint32_t word = 0;
-    const bool arrived = wait_with_warp(
-        links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); }, [&] { return load_relaxed(told); },
-        epoch, site);
+    const bool arrived = wait_noting(
+        notes_time, links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); },
+        [&] { return load_relaxed(told); }, epoch, site);
     return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
   }
   // I19: the same for a count that another block of this rank stores with the whole number of its round.
   __device__ __noinline__ static bool wait_for_count(const PeerLinks& links, const DeviceWord<Epoch>& watched,
                                                      Epoch epoch, WaitSite site) {
-    return wait_with_warp(
-        links, [&] { return links.tag.has_come(load_relaxed(watched), epoch); },
+    return wait_noting(
+        threadIdx.x % 32 == 0, links, [&] { return links.tag.has_come(load_relaxed(watched), epoch); },
         [&] { return links.tag.epoch_of_whole(load_relaxed(watched)); }, epoch, site);
   }
 
@@ -79,15 +79,15 @@ class DeviceWaits {
     fail(links, waited, site, load_relaxed(watched), target);
     return false;
   }
-  // Until there(), in a thread of a warp whose others may wait, too: the first one's time counts. Else the record says
+  // Until there(), in a thread beside others that may wait, too, so not every one's time counts. Else the record says
   // that seen() was the newest round.
   template <class There, class Seen>
-  __device__ static bool wait_with_warp(const PeerLinks& links, const There& there, const Seen& seen, Epoch epoch,
-                                        const WaitSite& site) {
+  __device__ static bool wait_noting(bool notes_time, const PeerLinks& links, const There& there, const Seen& seen,
+                                     Epoch epoch, const WaitSite& site) {
     DevicePacer pacer(links);
     const Waited waited = wait_until(
         there, [&links] { return has_abort(links); }, pacer);
-    if (threadIdx.x % 32 == 0) note_time(links, site, pacer);
+    if (notes_time) note_time(links, site, pacer);
     if (waited == Waited::arrived) return true;
     fail(links, waited, site, seen(), epoch);
     return false;

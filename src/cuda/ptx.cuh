@@ -36,8 +36,8 @@ __device__ inline void wait_for_earlier_kernels() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The next kernel in the stream may begin to be launched once all blocks have said so. Said only when no wait is left,
-// or its blocks could take the room of a kernel that others wait for.
+// The next kernel in the stream may begin to be launched once all blocks have said so. Said only when no wait for
+// another rank is left, or its blocks could take the room of a kernel that others wait for.
 __device__ inline void let_next_kernel_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -2,8 +2,9 @@
 // cut into parts, a block each, which stores its entries to every rank. In a block, each expert has a bit for every
 // token of a chunk; the bits below a token's are the entries before it. Bits are set in any order and counted when all
 // are. Where tokens are few and the bits of all fit, every block sets them all; else a block sets those of its part and
-// learns from the others what comes before it. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of
-// range, or twice in a token) count as -1.
+// learns from the others what comes before it. Where each sets all, one more block may do so and send the counts, which
+// receivers begin with. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of range, or twice in a
+// token) count as -1.
 #pragma once
 
 #include <cstdint>

@@ -85,28 +85,29 @@ class RowStartFinder {
     starts_.tiles[group] = tile - row / 128;
   }
 
-  // What a word of a source says, whose first look was `word`.
-  __device__ std::uint32_t take(int source, std::size_t at, std::uint32_t word) {
+  // What a word of a source says, whose first look was `word`. Nothing where a rank did not come.
+  __device__ std::uint32_t take(int source, std::size_t at, std::uint32_t word, bool notes_time) {
     const RoundTag& tag = fabric_.links().tag;
     if (plan_.is_masked(source)) return 0;
     if (tag.is_of(word, epoch_)) return tag.value(word);
-    const TaggedValue waited =
-        fabric_.wait_for_tag(at, epoch_, plan_.map.routed(source), {Operation::dispatch, Phase::routing, source, -1});
-    ok_ = ok_ && waited.is_there;
+    if (!ok_) return 0;
+    const TaggedValue waited = fabric_.wait_for_tag(at, epoch_, plan_.map.routed(source),
+                                                    {Operation::dispatch, Phase::routing, source, -1}, notes_time);
+    ok_ = waited.is_there;
     return waited.value;
   }
   __device__ std::uint32_t look(std::size_t at) const {
     return load_relaxed(*reinterpret_cast<const SystemWord<std::uint32_t>*>(fabric_.local(at)));
   }
 
-  // By one warp, a source in each lane.
+  // By one warp, a source in each lane, whose wait counts for all.
   __device__ void take_numbers_of_tokens() {
     const int ranks = plan_.shape.ranks;
     std::uint32_t most = 0;
 #pragma unroll 1
     for (int source = static_cast<int>(threadIdx.x % 32); source < ranks; source += 32) {
       const std::size_t at = plan_.map.header(epoch_, source);
-      const std::uint32_t tokens = take(source, at, look(at));
+      const std::uint32_t tokens = take(source, at, look(at), true);
       starts_.tokens[source] = tokens;
       most = max(most, tokens);
     }
@@ -135,7 +136,7 @@ class RowStartFinder {
         const int source = first + i;
         if (source >= ranks || !has_counts) continue;
         starts_.of_source[source * experts + local] = rows;
-        rows += take(source, count_at(source), words[i]);
+        rows += take(source, count_at(source), words[i], false);
       }
     }
     return local < 0 ? static_cast<std::uint32_t>(shared_rows_) : rows;

@@ -24,11 +24,12 @@ class TeamWaits {
     return team.all(team.thread() != 0 || self().wait_alone(word, target, site));
   }
   // I19: by one thread that looked, and found another round's; the others learn the answer by a barrier of their own.
-  // `told` is the word that is signalled later.
-  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site) const {
+  // `told` is the source's `routed`.
+  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site,
+                                      bool notes_time) const {
     const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(self().local(word));
-    return DeviceWaits<Signal>::wait_for_tag(self().links(), watched, epoch,
-                                             *reinterpret_cast<const SignalWord*>(self().local(told)), site);
+    const auto& routed = *reinterpret_cast<const SignalWord*>(self().local(told));
+    return DeviceWaits<Signal>::wait_for_tag(self().links(), watched, epoch, routed, site, notes_time);
   }
   // Each thread waits for one; more than there are threads come in turns.
   template <class G, class WordOf, class SiteOf>

@@ -44,6 +44,17 @@ void many_experts(const Backend& backend) {
   }
 }
 
+// More groups of rows than a block has threads, on one rank: it finds their starts in turns.
+void many_groups(const Backend& backend) {
+  for (const int experts : {511, 512, 1024}) {
+    PlanSettings settings = settings_for("mxfp8", "uniform", 608);
+    settings.shape.ranks = 1;
+    settings.shape.experts = experts;
+    settings.options.fused_shared_expert = true;
+    run_plan(backend, settings, Form::one_call);
+  }
+}
+
 // Four ranks, each of which has others to send to; all that combine has beside sums of bf16 rows.
 void combines(const Backend& backend) {
   const auto run = [&](Reduction reduction, const std::function<void(PlanSettings&)>& change) {
@@ -102,6 +113,7 @@ void add_large_cases(Cases& cases) {
   }
   cases.push_back(
       {"large/combines", "hundreds of tokens on each of four ranks, all that combine has", false, combines});
+  cases.push_back({"large/many_groups", "more groups of rows than a block has threads", false, many_groups});
   cases.push_back({"large/many_experts", "over a thousand tokens on a rank, few for an expert", false, many_experts});
 }
 

@@ -332,19 +332,23 @@ TEST_F(GpuBadInput, CountsTheBadIdsOfADispatch) {
   plan = conformance::make_plan(settings);
   exchange.reset();
   exchange = std::make_unique<Exchange>(*worlds[0], settings.shape, settings.options);
-  DeviceRound round(plan, 0);
-  const auto entries = static_cast<std::size_t>(round.in.topk_ids.elements());
-  ASSERT_GT(entries, 3000U);
-  std::vector<std::int32_t> ids(entries);
-  auto* on_device = const_cast<void*>(round.in.topk_ids.data);
-  cuda_check(cudaMemcpy(ids.data(), on_device, entries * sizeof(std::int32_t), cudaMemcpyDeviceToHost), "cudaMemcpy");
-  for (const std::size_t at : {std::size_t{4}, entries / 2, entries - 1}) ids[at] = 777;
-  cuda_check(cudaMemcpy(on_device, ids.data(), entries * sizeof(std::int32_t), cudaMemcpyHostToDevice), "cudaMemcpy");
-  for (int turn = 0; turn < 2; ++turn) {  // the second round counts anew
-    exchange->dispatch(round.in, round.out);
-    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    EXPECT_THAT(refusal([&] { exchange->combine(round.combine_in, round.combine_out); }),
-                AllOf(HasSubstr("777"), HasSubstr("and so did 2 other bad ids of that dispatch")));
+  for (const int tokens : {1500, 600}) {  // each block counts its part of them, or all
+    DeviceRound round(plan, 0);
+    ASSERT_GE(round.in.tokens.shape[0], tokens);
+    round.in.tokens.shape[0] = round.in.topk_ids.shape[0] = round.in.topk_weights.shape[0] = tokens;
+    const auto entries = static_cast<std::size_t>(round.in.topk_ids.elements());
+    std::vector<std::int32_t> ids(entries);
+    auto* on_device = const_cast<void*>(round.in.topk_ids.data);
+    cuda_check(cudaMemcpy(ids.data(), on_device, entries * sizeof(std::int32_t), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    for (const std::size_t at : {std::size_t{4}, entries / 2, entries - 1}) ids[at] = 777;
+    cuda_check(cudaMemcpy(on_device, ids.data(), entries * sizeof(std::int32_t), cudaMemcpyHostToDevice), "cudaMemcpy");
+    for (int turn = 0; turn < 2; ++turn) {  // the second round counts anew
+      exchange->dispatch(round.in, round.out);
+      cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      EXPECT_THAT(refusal([&] { exchange->combine(round.combine_in, round.combine_out); }),
+                  AllOf(HasSubstr("777"), HasSubstr("and so did 2 other bad ids of that dispatch")))
+          << tokens;
+    }
   }
   expect_works();
 }
