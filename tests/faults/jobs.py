@@ -43,7 +43,8 @@ class Job:
         self.output = open(self.folder / "output", "w+")
         self.process = subprocess.Popen(
             [OSHRUN, "-np", str(ranks), *options, RECORD_EXIT, self.folder, *map(str, command)], stdout=self.output,
-            stderr=subprocess.STDOUT, env=os.environ | ENVIRONMENT | (environment or {}), start_new_session=True)
+            stderr=subprocess.STDOUT, start_new_session=True,
+            env=os.environ | ENVIRONMENT | {"OMPI_MCA_orte_tmpdir_base": str(self.folder)} | (environment or {}))
 
     def has(self, name, rank):
         return (self.folder / f"{name}.{rank}").exists()

@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import tempfile
 import unittest
 
 from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer
@@ -11,9 +12,12 @@ TRANSPORTS = {"shared memory": {}, "tcp": {"UCX_TLS": "tcp,self"}}
 
 
 def oshrun(processes, *arguments, environment=None):
-    """Runs the tool as so many processes and returns the finished launcher, output as text."""
-    return subprocess.run([OSHRUN, "-np", str(processes), BINARY, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300, env={**os.environ, **(environment or {})})
+    """Runs the tool as so many processes and returns the finished launcher, output as text. Jobs beside each other have
+    a folder each: one that ends removes the common one while another makes it."""
+    with tempfile.TemporaryDirectory(prefix="ferry") as folder:
+        return subprocess.run([OSHRUN, "-np", str(processes), BINARY, *map(str, arguments)], capture_output=True,
+                              text=True, timeout=300,
+                              env={**os.environ, "OMPI_MCA_orte_tmpdir_base": folder, **(environment or {})})
 
 
 class ProcessesTestCase(FerryTestCase):
