@@ -19,8 +19,8 @@ inline void require_countable_entries(const Shape& shape, int rank) {
   const std::int64_t tokens = std::int64_t{2} * shape.ranks * shape.max_tokens;
   if (tokens > std::int64_t{UINT32_MAX} / shape.top_k)
     refuse(ErrorKind::unsupported, rank,
-           "{}: on GPUs routing tables have at most {} entries, 2 * ranks * max_tokens * "
-           "top_k. Make max_tokens smaller",
+           "{}: on GPUs routing tables have at most {} entries (2 * ranks * max_tokens * top_k). "
+           "Make max_tokens smaller",
            to_string(shape), UINT32_MAX);
 }
 

@@ -196,8 +196,7 @@ constexpr bool stores_scales_last(const Resident& resident, const Work& work, in
 }
 
 // Few entries are sooner counted by every block that ranks than by each its part. `words` of bits, 32 tokens each, fit
-// in shared memory. Counts then need not wait for entries: they are what receivers begin with. To far ranks both go by
-// puts, which one fence keeps in order (I2).
+// in shared memory.
 inline constexpr int kEntriesByAll = 2048;
 constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
   return num_tokens <= std::min(32 * words, kEntriesByAll / top_k);
@@ -209,6 +208,8 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   DispatchRoles& roles = policy.roles;
   if (work.sends) {
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
+    // Where any block can count, one sends the counts, which receivers begin with, while others store entries. To far
+    // ranks both go by puts, which one fence keeps in order (I2).
     roles.counts_apart =
         work.counts_all && work.all_near && roles.rankers == work.parts && work.parts + kLeastReceivers <= most;
     roles.rankers += roles.counts_apart ? 1 : 0;

@@ -232,11 +232,13 @@ TEST(CudaTuning, PrintsItself) {
   std::ostringstream text;
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n' << CombinePolicy{132, {132, 0, 64, 32}} << '\n';
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167, true}} << '\n';
+  text << DispatchPolicy{35, {2, 1, false, 512, 1024, 16, false, true}} << '\n';
   text << CombinePolicy{132, {88, 88, 64, 32, true, true}};
   EXPECT_EQ(text.str(),
             "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
             "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32\n"
             "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
+            "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
             "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead");
 }
 
