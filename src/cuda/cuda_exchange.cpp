@@ -11,19 +11,19 @@
 
 namespace ferry::cuda {
 
-CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
-                           const Launchers& launchers, DeviceHeaps heaps)
-    : device_(device),
+CudaExchange::CudaExchange(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options,
+                           const HeapMap& map, const Launchers& launchers, DeviceHeaps heaps)
+    : place_(place),
       rank_(rank),
       shape_(shape),
       options_(options),
       layout_(row_layout(shape, options, rank)),
       heaps_(std::move(heaps)),
-      record_memory_(sizeof(HostRecord)),
-      record_(static_cast<HostRecord*>(record_memory_.data())),
+      record_memory_(std::make_shared<PinnedMemory>(sizeof(HostRecord))),
+      record_(static_cast<HostRecord*>(record_memory_->data())),
       dispatch_launcher_(launchers.find_dispatch(options.format.name())),
       combine_launcher_(launchers.combine) {
-  const DeviceScope scope(device);
+  const DeviceScope scope(place_.device);
   if (dispatch_launcher_ == nullptr)
     refuse(ErrorKind::unsupported, rank, "no GPU kernel for the format {}; give one of all_formats()",
            options.format.name());
@@ -32,14 +32,20 @@ CudaExchange::CudaExchange(int device, int rank, const Shape& shape, const Excha
   plan_memory(map);
   prepare_kernels();
   next_mask_ = options.mask;
-  latch_mask(nullptr);
-  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  latch_mask(cudaStreamPerThread);
+  cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
 CudaExchange::~CudaExchange() {
+  if (place_.leftovers != nullptr) {
+    place_.leftovers->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
+    place_.leftovers->keep(memory_);
+    place_.leftovers->keep(record_memory_);
+    return;
+  }
   int before = 0;
   cudaGetDevice(&before);
-  cudaSetDevice(device_);
+  cudaSetDevice(place_.device);
   cudaDeviceSynchronize();  // this rank's kernels write to others' memory, which heaps_ keeps
   cudaSetDevice(before);
 }
@@ -62,7 +68,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   const std::size_t kept_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
   const std::size_t part_counts =
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(DeviceWord<Epoch>));
-  memory_ = std::make_unique<DeviceMemory>(bytes);
+  memory_ = std::make_shared<DeviceMemory>(bytes);
 
   masked_.resize(ranks);
   plan_.masked = memory_->as<std::uint8_t>(masked);
@@ -94,9 +100,9 @@ void CudaExchange::plan_memory(const HeapMap& map) {
 
 void CudaExchange::prepare_kernels() {
   int most_shared = 0;
-  cuda_check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_),
+  cuda_check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, place_.device),
              "cudaDeviceGetAttribute");
-  cuda_check(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_),
+  cuda_check(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, place_.device),
              "cudaDeviceGetAttribute");
   ranking_.record = record_;
   ranking_.state = links_.state;
@@ -105,7 +111,7 @@ void CudaExchange::prepare_kernels() {
   if (needed > static_cast<std::size_t>(most_shared))
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
-           to_string(shape_), needed, device_, most_shared);
+           to_string(shape_), needed, place_.device, most_shared);
   dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, dispatch_shared_bytes(plan_));
   combine_blocks_per_multiprocessor_ = combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_));
   scales_blocks_per_multiprocessor_ = prepare_scales(plan_);
@@ -113,11 +119,14 @@ void CudaExchange::prepare_kernels() {
 
 Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
   Resident resident{multiprocessors_, blocks_per_multiprocessor, 0};
-  resident.most_blocks = multiprocessors_ * blocks_per_multiprocessor / options_.concurrent;
+  resident.most_blocks = multiprocessors_ * blocks_per_multiprocessor / (options_.concurrent * place_.ranks);
   if (call.max_blocks > 0) resident.most_blocks = std::min(resident.most_blocks, call.max_blocks);
   if (resident.most_blocks < 3)
-    refuse(ErrorKind::invalid_argument, rank_, "max_blocks or concurrent leaves {} blocks; a kernel needs 3 or more",
-           resident.most_blocks);
+    refuse(
+        ErrorKind::invalid_argument, rank_,
+        "max_blocks is {}, concurrent {}, and {} of the ranks share device {}: this leaves {} blocks; a kernel needs 3 "
+        "or more",
+        call.max_blocks, options_.concurrent, place_.ranks, place_.device, resident.most_blocks);
   return resident;
 }
 
@@ -271,7 +280,7 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
 }
 
 void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   round_.require_can_dispatch(rank_, "dispatch_async");
   begin(call);
   const DispatchArgs args = check_input(in);
@@ -283,7 +292,7 @@ void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& ca
 }
 
 void CudaExchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   round_.require_stage(rank_, "dispatch_wait", Stage::sent, "a dispatch_async");
   begin(call);
   const RowsOut rows = check_dispatch_output(context(), out);
@@ -293,7 +302,7 @@ void CudaExchange::dispatch_wait(const DispatchOutput& out, const CallOptions& c
 }
 
 void CudaExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   round_.require_can_dispatch(rank_, "dispatch");
   begin(call);
   const DispatchArgs args = check_input(in);
@@ -307,7 +316,7 @@ void CudaExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, 
 }
 
 void CudaExchange::combine_async(const CombineInput& in, const CallOptions& call) {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   round_.require_stage(rank_, "combine_async", Stage::open, "a dispatch");
   begin(call);
   returning_ = check_rows(in);
@@ -316,7 +325,7 @@ void CudaExchange::combine_async(const CombineInput& in, const CallOptions& call
 }
 
 void CudaExchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   round_.require_stage(rank_, "combine_wait", Stage::returning, "a combine_async");
   begin(call);
   const CombineOut sums = check_sums(out);
@@ -325,7 +334,7 @@ void CudaExchange::combine_wait(const CombineOutput& out, const CallOptions& cal
 }
 
 void CudaExchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   round_.require_stage(rank_, "combine", Stage::open, "a dispatch");
   begin(call);
   returning_ = check_rows(in);
@@ -335,7 +344,7 @@ void CudaExchange::combine(const CombineInput& in, const CombineOutput& out, con
 }
 
 Stats CudaExchange::stats() const {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
   const auto experts = static_cast<std::size_t>(plan_.local_experts());
   cudaStream_t stream = nullptr;  // beside a running kernel, not behind it

@@ -19,10 +19,17 @@ namespace ferry::cuda {
 // holds the memory of all, whoever allocated it.
 using DeviceHeaps = std::vector<std::shared_ptr<std::byte>>;
 
+// A rank's device, and how many ranks of the world share it: each gets its part of the multiprocessors.
+struct DevicePlace {
+  int device = 0;
+  int ranks = 1;
+  std::shared_ptr<Leftovers> leftovers{};  // where GPUs are shared by ranks of one process; all of them have the same
+};
+
 class CudaExchange final : public ExchangeBackend {
  public:
-  CudaExchange(int device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
-               const Launchers& launchers, DeviceHeaps heaps);
+  CudaExchange(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options,
+               const HeapMap& map, const Launchers& launchers, DeviceHeaps heaps);
   ~CudaExchange() override;
 
   void dispatch_async(const DispatchInput& in, const CallOptions& call) override;
@@ -42,7 +49,7 @@ class CudaExchange final : public ExchangeBackend {
 
   // Throws what a kernel has reported: PeerMissing, or once, a bad id.
   void throw_if_reported();
-  int device() const { return device_; }
+  const DevicePlace& place() const { return place_; }
   const RoundState& round() const { return round_; }
 
  private:
@@ -69,7 +76,7 @@ class CudaExchange final : public ExchangeBackend {
   int likely_arrivals() const { return num_tokens_ * std::min(plan_.shape.ranks, plan_.shape.top_k); }
   Resident resident(int blocks_per_multiprocessor, const CallOptions& call) const;
 
-  int device_;
+  DevicePlace place_;
   int rank_;
   Shape shape_;
   ExchangeOptions options_;
@@ -81,8 +88,8 @@ class CudaExchange final : public ExchangeBackend {
   RankingArgs ranking_;
   StatsWords stats_;
   DeviceWord<std::uint64_t>* waited_ns_ = nullptr;
-  std::unique_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
-  PinnedMemory record_memory_;
+  std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
+  std::shared_ptr<PinnedMemory> record_memory_;
   HostRecord* record_ = nullptr;
   const DispatchLauncher* dispatch_launcher_ = nullptr;
   CombineLauncher combine_launcher_;

@@ -23,7 +23,14 @@ void CudaExchange::begin(const CallOptions& call) {
 }
 
 void CudaExchange::require_own_stream(cudaStream_t stream) const {
-  if (stream == nullptr) return;
+  // The stream of all who name none: one rank's kernel would wait there for the end of another's, which waits for it.
+  const bool is_of_all = stream == nullptr || stream == cudaStreamLegacy;
+  if (is_of_all && place_.ranks > 1 && place_.leftovers != nullptr)
+    refuse(ErrorKind::invalid_argument, rank_,
+           "stream is the default one, and {} ranks of this process share device {}; give each a stream of its own, "
+           "made with cudaStreamNonBlocking",
+           place_.ranks, place_.device);
+  if (is_of_all) return;
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
   if (capturing != cudaStreamCaptureStatusNone) {
@@ -32,13 +39,13 @@ void CudaExchange::require_own_stream(cudaStream_t stream) const {
     if (status != cudaErrorInvalidResourceHandle) return cuda_check(status, "cudaEventRecord");
     cudaGetLastError();
     refuse(ErrorKind::invalid_argument, rank_, "the captured stream is not of device {}, which this exchange runs on",
-           device_);
+           place_.device);
   }
-  int device = device_;
+  int device = place_.device;
   cuda_check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
-  if (device != device_)
+  if (device != place_.device)
     refuse(ErrorKind::invalid_argument, rank_, "stream is of device {}; this exchange runs on device {}", device,
-           device_);
+           place_.device);
 }
 
 void CudaExchange::require_on_device(const char* name, const void* pointer) const {
@@ -46,10 +53,11 @@ void CudaExchange::require_on_device(const char* name, const void* pointer) cons
   cudaPointerAttributes attributes{};
   cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
   if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
-    refuse(ErrorKind::invalid_argument, rank_, "{} is host memory; it must be memory of device {}", name, device_);
-  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device_)
+    refuse(ErrorKind::invalid_argument, rank_, "{} is host memory; it must be memory of device {}", name,
+           place_.device);
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != place_.device)
     refuse(ErrorKind::invalid_argument, rank_, "{} is memory of device {}; this exchange runs on device {}", name,
-           attributes.device, device_);
+           attributes.device, place_.device);
 }
 
 // A kernel cannot call a function that was compiled apart from it: the two would not agree about registers and stack.

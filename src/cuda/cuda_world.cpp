@@ -5,7 +5,6 @@
 
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "cuda/gpu_world.h"
@@ -42,8 +41,8 @@ std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory)
 
 class CudaWorld final : public GpuWorld {
  public:
-  CudaWorld(std::unique_ptr<World> meeting, int device, bool staged, std::shared_ptr<HeapExchange> heaps)
-      : GpuWorld(device, staged), meeting_(std::move(meeting)), heaps_(std::move(heaps)) {}
+  CudaWorld(std::unique_ptr<World> meeting, const DevicePlace& place, bool staged, std::shared_ptr<HeapExchange> heaps)
+      : GpuWorld(place, staged), meeting_(std::move(meeting)), heaps_(std::move(heaps)), leftovers_(place.leftovers) {}
 
   int rank() const override { return meeting_->rank(); }
   int size() const override { return meeting_->size(); }
@@ -54,6 +53,7 @@ class CudaWorld final : public GpuWorld {
 
  private:
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    if (leftovers_ != nullptr) leftovers_->free();  // all ranks are here, and done with exchanges they have let go
     std::shared_ptr<DeviceMemory> mine;
     together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, options.deadline);
     const std::uint64_t ticket = heaps_->add(mine);
@@ -70,6 +70,7 @@ class CudaWorld final : public GpuWorld {
 
   std::unique_ptr<World> meeting_;
   std::shared_ptr<HeapExchange> heaps_;
+  std::shared_ptr<Leftovers> leftovers_;
 };
 
 void enable_peer_access(int device, int peer) {
@@ -90,23 +91,25 @@ void enable_peer_access(int device, int peer) {
 
 std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bool staged) {
   const int available = num_cuda_devices();
-  std::set<int> seen;
+  std::map<int, int> ranks_of;
   for (const int device : devices) {
     if (device < 0 || device >= available)
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("device {} does not exist; this process sees {}", device, available));
-    if (!seen.insert(device).second)
-      throw Error(ErrorKind::invalid_argument, fmt::format("device {} comes twice; a device is one rank", device));
     require_bulk_copies(device);
+    ++ranks_of[device];
   }
   for (const int device : devices)
     for (const int peer : devices)
       if (device != peer) enable_peer_access(device, peer);
   const auto heaps = std::make_shared<HeapExchange>();
+  const bool any_shared = ranks_of.size() < devices.size();
+  const auto leftovers = any_shared ? std::make_shared<Leftovers>() : nullptr;
   std::vector<std::unique_ptr<World>> worlds;
   std::vector<std::unique_ptr<World>> meeting = make_thread_worlds(static_cast<int>(devices.size()));
   for (std::size_t rank = 0; rank < devices.size(); ++rank)
-    worlds.push_back(std::make_unique<CudaWorld>(std::move(meeting[rank]), devices[rank], staged, heaps));
+    worlds.push_back(std::make_unique<CudaWorld>(
+        std::move(meeting[rank]), DevicePlace{devices[rank], ranks_of[devices[rank]], leftovers}, staged, heaps));
   return worlds;
 }
 
@@ -131,13 +134,13 @@ std::vector<std::unique_ptr<World>> make_staged_cuda_worlds(std::span<const int>
   return cuda::make_worlds(devices, true);
 }
 
-void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body) {
+void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body, int ranks_per_gpu) {
   const int available = num_cuda_devices();
-  if (ranks < 1 || ranks > available)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("ranks is {}; this process sees {} GPUs, and a GPU is one rank", ranks, available));
+  if (ranks < 1 || ranks_per_gpu < 1 || ranks > available * ranks_per_gpu)
+    throw Error(ErrorKind::invalid_argument, fmt::format("ranks is {}; this process sees {} GPUs, of {} ranks each",
+                                                         ranks, available, ranks_per_gpu));
   std::vector<int> devices;
-  for (int device = 0; device < ranks; ++device) devices.push_back(device);
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank / ranks_per_gpu);
   const auto worlds = cuda::make_worlds(devices, staged);
   run_worlds(worlds, body);
 }

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "cuda/launch.h"
 
@@ -23,8 +25,9 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
                 fmt::format("no memory for {} bytes on device {}; make max_tokens smaller", bytes, device_));
   }
   data_ = static_cast<std::byte*>(memory);
-  cuda_check(cudaMemset(data_, 0, bytes), "cudaMemset");
-  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  // Waits for no kernel of another stream: that may be another rank's, which waits for this one.
+  cuda_check(cudaMemsetAsync(data_, 0, bytes, cudaStreamPerThread), "cudaMemsetAsync");
+  cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -33,6 +36,43 @@ DeviceMemory::~DeviceMemory() {
   cudaSetDevice(device_);
   cudaFree(data_);
   cudaSetDevice(before);
+}
+
+MemoryStream::MemoryStream() {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  cuda_check(cudaGetDevice(&properties.location.id), "cudaGetDevice");
+  cuda_check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
+  std::uint64_t kept = std::numeric_limits<std::uint64_t>::max();
+  cuda_check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept), "cudaMemPoolSetAttribute");
+  cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+MemoryStream::~MemoryStream() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+  cudaMemPoolDestroy(pool_);
+}
+void MemoryStream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stream_(stream.get()) {
+  void* memory = nullptr;
+  if (cudaMallocFromPoolAsync(&memory, bytes, stream.pool(), stream_) != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorKind::system, fmt::format("no device memory for {} bytes; make max_tokens smaller", bytes));
+  }
+  data_ = static_cast<std::byte*>(memory);
+}
+StreamMemory::~StreamMemory() { cudaFreeAsync(data_, stream_); }
+
+void Leftovers::keep(std::shared_ptr<void> memory) {
+  const std::lock_guard lock(guard_);
+  kept_.push_back(std::move(memory));
+}
+void Leftovers::free() {
+  std::vector<std::shared_ptr<void>> all;
+  const std::lock_guard lock(guard_);
+  all.swap(kept_);
 }
 
 PinnedMemory::PinnedMemory(std::size_t bytes) {

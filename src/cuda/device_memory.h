@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 namespace ferry::cuda {
 
@@ -38,6 +40,49 @@ class DeviceMemory {
   int device_ = 0;
   std::byte* data_ = nullptr;
   std::size_t bytes_;
+};
+
+// A stream of the current device, and memory that comes and goes in its order: neither waits for kernels of other
+// streams, as cudaFree does.
+class MemoryStream {
+ public:
+  MemoryStream();
+  ~MemoryStream();
+  MemoryStream(const MemoryStream&) = delete;
+  MemoryStream& operator=(const MemoryStream&) = delete;
+  void wait() const;
+  cudaStream_t get() const { return stream_; }
+  cudaMemPool_t pool() const { return pool_; }
+
+ private:
+  cudaMemPool_t pool_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+};
+
+// Not zeroed. Must not outlive its stream.
+class StreamMemory {
+ public:
+  StreamMemory(const MemoryStream& stream, std::size_t bytes);
+  ~StreamMemory();
+  StreamMemory(const StreamMemory&) = delete;
+  StreamMemory& operator=(const StreamMemory&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  cudaStream_t stream_;
+  std::byte* data_ = nullptr;
+};
+
+// Memory that is no longer used and not yet freed: to free it waits for all kernels of the device, and holds up whoever
+// would start another one meanwhile. Where that may be what a running kernel waits for, it is kept until later.
+class Leftovers {
+ public:
+  void keep(std::shared_ptr<void> memory);
+  void free();
+
+ private:
+  std::mutex guard_;
+  std::vector<std::shared_ptr<void>> kept_;
 };
 
 // Zeroed host memory that every device can write, at the same address.

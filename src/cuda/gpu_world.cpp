@@ -18,6 +18,25 @@ struct Outcome {
   char text[508];
 };
 
+// A rank's GPU.
+struct Seat {
+  char uuid[16];
+  char bus[16];
+  std::int32_t device;
+};
+
+Seat seat_of(int device) {
+  Seat seat{};
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  std::memcpy(seat.uuid, properties.uuid.bytes, sizeof seat.uuid);
+  cuda_check(cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device), "cudaDeviceGetPCIBusId");
+  seat.device = device;
+  return seat;
+}
+
+bool is_same_gpu(const Seat& one, const Seat& other) { return std::memcmp(one.uuid, other.uuid, sizeof one.uuid) == 0; }
+
 }  // namespace
 
 void require_bulk_copies(int device) {
@@ -55,6 +74,22 @@ void GpuWorld::together(const std::function<void()>& work, const RankMask& mask,
   }
 }
 
+void GpuWorld::seat_ranks(bool may_share, std::chrono::milliseconds deadline) {
+  const Seat mine = seat_of(place_.device);
+  std::vector<Seat> seats(static_cast<std::size_t>(size()));
+  all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)), {}, deadline);
+  place_.ranks = 0;
+  for (std::size_t one = 0; one < seats.size(); ++one) {
+    place_.ranks += is_same_gpu(seats[one], mine) ? 1 : 0;
+    for (std::size_t other = one + 1; !may_share && other < seats.size(); ++other)
+      if (is_same_gpu(seats[one], seats[other]))
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: ranks {} and {} both use GPU {} (their devices {} and {}). Give each process "
+                                "its own device, or, for tests, set share_gpus",
+                                rank(), one, other, seats[one].bus, seats[one].device, seats[other].device));
+  }
+}
+
 void GpuWorld::require_supported(const ExchangeOptions& options) const {
   if (options.gpu_kernels != nullptr && staged_)
     throw Error(ErrorKind::unsupported,
@@ -73,7 +108,7 @@ void GpuWorld::require_kernels(const Launchers& kernels) const {
 }
 
 std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
-  const DeviceScope scope(device_);
+  const DeviceScope scope(place_.device);
   require_valid(shape, options);
   if (shape.ranks != size())
     throw Error(ErrorKind::invalid_argument,
@@ -91,7 +126,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    exchange = std::make_unique<CudaExchange>(device_, rank(), shape, options, map,
+    exchange = std::make_unique<CudaExchange>(place_, rank(), shape, options, map,
                                               options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
                                               std::move(heaps));
   };

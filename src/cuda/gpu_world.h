@@ -15,7 +15,7 @@ void require_bulk_copies(int device);
 class GpuWorld : public World {
  public:
   // `staged`: calls take host memory.
-  GpuWorld(int device, bool staged) : device_(device), staged_(staged) {}
+  GpuWorld(const DevicePlace& place, bool staged) : place_(place), staged_(staged) {}
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override;
 
@@ -40,10 +40,14 @@ class GpuWorld : public World {
   // same error, that of the first such rank, and none waits for it.
   void together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline);
 
-  int device() const { return device_; }
+  // Finds out how many ranks are on this rank's device. Collective over all ranks, which all throw where two have the
+  // same and may not.
+  void seat_ranks(bool may_share, std::chrono::milliseconds deadline);
+
+  int device() const { return place_.device; }
 
  private:
-  int device_;
+  DevicePlace place_;
   bool staged_;
 };
 

@@ -18,10 +18,9 @@ namespace ferry::cuda {
 namespace {
 
 // Where a rank is: its host, told apart by the running kernel's own number, and its GPU.
-struct Seat {
+struct Location {
   char host[64];
   char boot[40];
-  char gpu[16];
   char bus[16];
   std::int32_t device;
 };
@@ -31,78 +30,65 @@ void set_text(char (&to)[kSize], const std::string& text) {
   std::strncpy(to, text.c_str(), kSize - 1);
 }
 
-Seat seat_of(int device) {
-  Seat seat{};
-  gethostname(seat.host, sizeof seat.host - 1);
+Location location_of(int device) {
+  Location location{};
+  gethostname(location.host, sizeof location.host - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  set_text(seat.boot, boot);
-  cudaDeviceProp properties{};
-  cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  std::memcpy(seat.gpu, properties.uuid.bytes, sizeof seat.gpu);
-  cuda_check(cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device), "cudaDeviceGetPCIBusId");
-  seat.device = device;
-  return seat;
+  set_text(location.boot, boot);
+  cuda_check(cudaDeviceGetPCIBusId(location.bus, sizeof location.bus, device), "cudaDeviceGetPCIBusId");
+  location.device = device;
+  return location;
 }
 
-void require_one_host(int rank, const std::vector<Seat>& seats) {
-  for (std::size_t peer = 1; peer < seats.size(); ++peer)
-    if (std::strcmp(seats[peer].boot, seats[0].boot) != 0)
+void require_one_host(int rank, const std::vector<Location>& all) {
+  for (std::size_t peer = 1; peer < all.size(); ++peer)
+    if (std::strcmp(all[peer].boot, all[0].boot) != 0)
       throw Error(ErrorKind::unsupported,
                   fmt::format("rank {}: rank 0 is on host {} and rank {} on host {}; this world's GPUs must be of one "
                               "host",
-                              rank, seats[0].host, peer, seats[peer].host));
-}
-
-void require_own_gpus(int rank, const std::vector<Seat>& seats) {
-  for (std::size_t one = 0; one < seats.size(); ++one)
-    for (std::size_t other = one + 1; other < seats.size(); ++other)
-      if (std::memcmp(seats[one].gpu, seats[other].gpu, sizeof seats[one].gpu) == 0)
-        throw Error(
-            ErrorKind::invalid_argument,
-            fmt::format("rank {}: ranks {} and {} both use GPU {} (their devices {} and {}); a GPU is one rank. "
-                        "Give each process its own device",
-                        rank, one, other, seats[one].bus, seats[one].device, seats[other].device));
+                              rank, all[0].host, peer, all[peer].host));
 }
 
 // A peer's device that this process does not see (CUDA_VISIBLE_DEVICES) is found out about when its memory is mapped.
-void require_reach(int rank, const std::vector<Seat>& seats) {
-  const Seat& mine = seats[static_cast<std::size_t>(rank)];
-  for (std::size_t peer = 0; peer < seats.size(); ++peer) {
+void require_reach(int rank, const std::vector<Location>& all) {
+  const Location& mine = all[static_cast<std::size_t>(rank)];
+  for (std::size_t peer = 0; peer < all.size(); ++peer) {
     int device = 0;
     int can = 1;
     if (static_cast<int>(peer) == rank) continue;
-    if (cudaDeviceGetByPCIBusId(&device, seats[peer].bus) != cudaSuccess) {
+    if (cudaDeviceGetByPCIBusId(&device, all[peer].bus) != cudaSuccess) {
       cudaGetLastError();
       continue;
     }
+    if (device == mine.device) continue;
     cuda_check(cudaDeviceCanAccessPeer(&can, mine.device, device), "cudaDeviceCanAccessPeer");
     if (can == 0)
       throw Error(ErrorKind::unsupported,
                   fmt::format("GPU {} of rank {} cannot reach the memory of GPU {} of rank {}; ranks of one world must "
                               "all reach each other (NVLink or PCIe peer access)",
-                              mine.bus, rank, seats[peer].bus, peer));
+                              mine.bus, rank, all[peer].bus, peer));
   }
 }
 
 class ProcessWorld final : public GpuWorld {
  public:
   ProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
-      : GpuWorld(choose_device(options.device, place), options.staged),
+      : GpuWorld({choose_device(options.device, place)}, options.staged),
         meeting_(job_of(place, kMaxRanksPerNode), options.deadline),
         channel_(place.rank, place.size, meeting_.token()) {
     const DeviceScope scope(device());
-    std::vector<Seat> seats(static_cast<std::size_t>(size()));
-    Seat mine{};
+    std::vector<Location> all(static_cast<std::size_t>(size()));
+    Location mine{};
     const auto look = [&] {
       require_bulk_copies(device());
-      mine = seat_of(device());
+      mine = location_of(device());
     };
     together(look, {}, options.deadline);
-    all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)), {}, options.deadline);
-    require_one_host(rank(), seats);
-    require_own_gpus(rank(), seats);
-    together([&] { require_reach(rank(), seats); }, {}, options.deadline);
+    all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, options.deadline);
+    require_one_host(rank(), all);
+    seat_ranks(options.share_gpus, options.deadline);
+    together([&] { require_reach(rank(), all); }, {}, options.deadline);
   }
 
   int rank() const override { return meeting_.rank(); }

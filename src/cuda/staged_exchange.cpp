@@ -35,18 +35,24 @@ ConstTensor contiguous_view(const ConstTensor& tensor) {
 
 }  // namespace
 
+StagedExchange::StagedExchange(std::unique_ptr<CudaExchange> device)
+    : device_(std::move(device)), stream_(std::make_shared<MemoryStream>()) {}
+StagedExchange::~StagedExchange() {
+  if (device_->place().leftovers != nullptr) device_->place().leftovers->keep(stream_);
+}
+
 StagedExchange::Mirror StagedExchange::mirror(const ConstTensor& host, bool copy_in) const {
   Mirror made;
   const ConstTensor view = contiguous_view(host);
   const std::size_t bytes = bytes_of(host);
-  made.memory = std::make_unique<DeviceMemory>(bytes + 256);
+  made.memory = std::make_unique<StreamMemory>(*stream_, bytes + 256);
   std::memcpy(static_cast<void*>(&made.tensor), &view, sizeof made.tensor);
   made.tensor.data = made.memory->data();
   if (copy_in && bytes != 0) {
     const Runs runs = runs_of(host);
-    cuda_check(cudaMemcpy2D(made.tensor.data, runs.bytes, host.data, runs.pitch, runs.bytes, runs.count,
-                            cudaMemcpyHostToDevice),
-               "cudaMemcpy2D");
+    cuda_check(cudaMemcpy2DAsync(made.tensor.data, runs.bytes, host.data, runs.pitch, runs.bytes, runs.count,
+                                 cudaMemcpyHostToDevice, stream_->get()),
+               "cudaMemcpy2DAsync");
   }
   return made;
 }
@@ -54,13 +60,18 @@ StagedExchange::Mirror StagedExchange::mirror(const ConstTensor& host, bool copy
 void StagedExchange::copy_back(const Mirror& from, const Tensor& host) const {
   if (!host || bytes_of(host) == 0) return;
   const Runs runs = runs_of(host);
-  cuda_check(
-      cudaMemcpy2D(host.data, runs.pitch, from.tensor.data, runs.bytes, runs.bytes, runs.count, cudaMemcpyDeviceToHost),
-      "cudaMemcpy2D");
+  cuda_check(cudaMemcpy2DAsync(host.data, runs.pitch, from.tensor.data, runs.bytes, runs.bytes, runs.count,
+                               cudaMemcpyDeviceToHost, stream_->get()),
+             "cudaMemcpy2DAsync");
+  stream_->wait();
 }
 
-void StagedExchange::finish() {
-  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+void StagedExchange::run(const CallOptions& call, const std::function<void(const CallOptions&)>& enqueue) {
+  CallOptions staged = call;
+  if (staged.stream == nullptr) staged.stream = stream_->get();
+  stream_->wait();  // for what is copied in
+  enqueue(staged);
+  cuda_check(cudaStreamSynchronize(static_cast<cudaStream_t>(staged.stream)), "cudaStreamSynchronize");
   device_->throw_if_reported();
 }
 
@@ -116,26 +127,26 @@ void StagedExchange::bring_rows(const DispatchOutput& out) {
 }
 
 void StagedExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
-  const DeviceScope scope(device_->device());
+  const DeviceScope scope(device_->place().device);
   device_->round().require_can_dispatch(rank(), "dispatch_async");
-  device_->dispatch_async(stage_in(in), call);
-  finish();
+  const DispatchInput staged_in = stage_in(in);
+  run(call, [&](const CallOptions& staged) { device_->dispatch_async(staged_in, staged); });
 }
 
 void StagedExchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_->device());
+  const DeviceScope scope(device_->place().device);
   device_->round().require_stage(rank(), "dispatch_wait", Stage::sent, "a dispatch_async");
-  device_->dispatch_wait(stage_out(out), call);
-  finish();
+  const DispatchOutput staged_out = stage_out(out);
+  run(call, [&](const CallOptions& staged) { device_->dispatch_wait(staged_out, staged); });
   bring_rows(out);
 }
 
 void StagedExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_->device());
+  const DeviceScope scope(device_->place().device);
   device_->round().require_can_dispatch(rank(), "dispatch");
   const DispatchInput staged_in = stage_in(in);
-  device_->dispatch(staged_in, stage_out(out), call);
-  finish();
+  const DispatchOutput staged_out = stage_out(out);
+  run(call, [&](const CallOptions& staged) { device_->dispatch(staged_in, staged_out, staged); });
   bring_rows(out);
 }
 
@@ -191,26 +202,26 @@ void StagedExchange::bring_sums(const CombineOutput& out) {
 }
 
 void StagedExchange::combine_async(const CombineInput& in, const CallOptions& call) {
-  const DeviceScope scope(device_->device());
+  const DeviceScope scope(device_->place().device);
   device_->round().require_stage(rank(), "combine_async", Stage::open, "a dispatch");
-  device_->combine_async(stage_rows(in), call);
-  finish();
+  const CombineInput staged_in = stage_rows(in);
+  run(call, [&](const CallOptions& staged) { device_->combine_async(staged_in, staged); });
 }
 
 void StagedExchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_->device());
+  const DeviceScope scope(device_->place().device);
   device_->round().require_stage(rank(), "combine_wait", Stage::returning, "a combine_async");
-  device_->combine_wait(stage_sums(out), call);
-  finish();
+  const CombineOutput staged_out = stage_sums(out);
+  run(call, [&](const CallOptions& staged) { device_->combine_wait(staged_out, staged); });
   bring_sums(out);
 }
 
 void StagedExchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
-  const DeviceScope scope(device_->device());
+  const DeviceScope scope(device_->place().device);
   device_->round().require_stage(rank(), "combine", Stage::open, "a dispatch");
   const CombineInput staged_in = stage_rows(in);
-  device_->combine(staged_in, stage_sums(out), call);
-  finish();
+  const CombineOutput staged_out = stage_sums(out);
+  run(call, [&](const CallOptions& staged) { device_->combine(staged_in, staged_out, staged); });
   bring_sums(out);
 }
 

@@ -2,6 +2,7 @@
 // and copies the results back; what a kernel reports is thrown by the same call.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,7 +12,9 @@ namespace ferry::cuda {
 
 class StagedExchange final : public ExchangeBackend {
  public:
-  explicit StagedExchange(std::unique_ptr<CudaExchange> device) : device_(std::move(device)) {}
+  // The exchange's device is current.
+  explicit StagedExchange(std::unique_ptr<CudaExchange> device);
+  ~StagedExchange() override;
 
   void dispatch_async(const DispatchInput& in, const CallOptions& call) override;
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call) override;
@@ -31,7 +34,7 @@ class StagedExchange final : public ExchangeBackend {
  private:
   // A host tensor's copy on the device, made contiguous.
   struct Mirror {
-    std::unique_ptr<DeviceMemory> memory;
+    std::unique_ptr<StreamMemory> memory;
     Tensor tensor;
   };
   CheckContext context() const { return {rank(), shape(), options(), layout()}; }
@@ -44,10 +47,12 @@ class StagedExchange final : public ExchangeBackend {
   CombineOutput stage_sums(const CombineOutput& out);
   void bring_sums(const CombineOutput& out);
   void check_src_info(const CombineInput& in) const;
-  void finish();
+  // Runs a call on the caller's stream, or on the own one, to its end.
+  void run(const CallOptions& call, const std::function<void(const CallOptions&)>& enqueue);
 
   std::unique_ptr<CudaExchange> device_;
-  std::vector<Mirror> inputs_;  // of the call under way, and the rows until combine_wait
+  std::shared_ptr<MemoryStream> stream_;  // of copies, and of calls without one
+  std::vector<Mirror> inputs_;            // of the call under way, and the rows until combine_wait
   std::vector<Mirror> outputs_;
   std::vector<float> weights_;
   std::vector<std::int32_t> src_info_;  // as dispatch wrote it

@@ -2,24 +2,30 @@
 // worlds that copy the cases' host memory to the devices and back. Skipped, with the reason, where there is no GPU.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "conformance/suite.h"
-#include "ferry/cuda/cuda_world.h"
+#include "gpu/few_gpus.h"
 
 namespace ferry::test {
 namespace {
 
+// Streams of ranks that share a GPU must not wait behind each other. Read when CUDA starts.
+[[maybe_unused]] const int kConnections = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+
 conformance::Backend cuda_backend() {
   conformance::Backend backend;
   backend.name = "cuda";
-  backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) { run_cuda_ranks(ranks, true, body); };
+  backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
+    run_cuda_ranks(ranks, true, body, ranks_per_gpu(ranks));
+  };
   backend.make_worlds = [](int ranks) {
-    if (ranks < 1 || ranks > num_cuda_devices())
+    if (ranks < 1 || ranks > kMaxRanksPerNode)
       throw conformance::Skipped("a world of GPUs is made from a list of them");
     std::vector<int> devices;
-    for (int device = 0; device < ranks; ++device) devices.push_back(device);
+    for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank / ranks_per_gpu(ranks));
     return make_staged_cuda_worlds(devices);
   };
-  backend.max_ranks = num_cuda_devices();
   return backend;
 }
 

@@ -15,9 +15,13 @@ namespace ferry {
 // Devices that this process can use; 0 where there is no driver. Never throws.
 int num_cuda_devices();
 
-// One rank per device, all in this process: element r is for the thread that plays rank r and runs on devices[r].
-// Enables peer access between all pairs. Throws Error(unsupported) that names the pair where two cannot reach each
-// other, and Error(invalid_argument) where a device does not exist or comes twice.
+// Ranks of this process: element r is for the thread that plays rank r and runs on devices[r]. Enables peer access
+// between all pairs. Throws Error(unsupported) that names the pair where two cannot reach each other, and
+// Error(invalid_argument) where a device does not exist.
+//
+// A device may come several times: its ranks share it, each with its part of the multiprocessors. That is for tests of
+// many ranks on few GPUs. Such a rank needs a stream of its own, made with cudaStreamNonBlocking, and no call that
+// waits for the whole device (cudaFree, cudaDeviceSynchronize) while another rank's kernels may be waiting for it.
 //
 // Exchanges of these worlds take device memory of their rank's device. Calls only enqueue work on CallOptions::stream;
 // errors that a kernel finds (a missing rank, a bad id) are thrown by the next call on the exchange. A bad id counts as
@@ -33,6 +37,7 @@ struct CudaProcessOptions {
   int device = -1;       // of this process; -1: its only one, or that of its local rank
   std::chrono::milliseconds deadline = kDefaultDeadline;  // for all processes to come
   bool staged = false;                                    // calls take host memory, as of make_staged_cuda_worlds
+  bool share_gpus = false;  // several ranks may have the same GPU, and take turns there: for tests
 };
 
 // One rank per process, each with a GPU of the same host; this process's end of the world. Collective over the
@@ -40,11 +45,11 @@ struct CudaProcessOptions {
 // them lets it go, also where its own process has ended. A process that ends is missing at once in set-up, and at the
 // deadline in a round.
 // Throws PeerMissing that names a process that does not come, Error(invalid_argument) where two processes have the same
-// GPU or rank, or differ in the number of ranks, and Error(unsupported) that names the pair where two GPUs cannot reach
-// each other or two ranks are on different hosts: on every rank.
+// rank, or the same GPU without share_gpus, or differ in the number of ranks, and Error(unsupported) that names the
+// pair where two GPUs cannot reach each other or two ranks are on different hosts: on every rank.
 std::unique_ptr<World> make_cuda_process_world(const CudaProcessOptions& options = {});
 
-// As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds of devices 0 .. ranks-1.
-void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body);
+// As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds; rank r is on device r / ranks_per_gpu.
+void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body, int ranks_per_gpu = 1);
 
 }  // namespace ferry

@@ -18,6 +18,7 @@ struct NvshmemOptions {
   std::size_t heap_bytes = std::size_t{2} << 30;  // symmetric memory for all exchanges of this world, on each rank
   std::chrono::milliseconds deadline = kDefaultDeadline;  // for all processes to come
   bool staged = false;                                    // calls take host memory, as of make_staged_cuda_worlds
+  bool share_gpus = false;  // several ranks may have the same GPU, and take turns there: for tests
 };
 
 // This process's end of the world; one world at a time in a process. Collective over the processes, which meet at the
@@ -29,7 +30,8 @@ struct NvshmemOptions {
 // Exchanges: as of make_cuda_process_world, but skip_a2a is refused, and hooks on several nodes are a
 // HookedNvshmemExchange's (hooked_nvshmem_exchange.cuh). Their memory comes from heap_bytes (ferry::memory_use with
 // staged = true says how much each takes); nothing that waits without a deadline is called once the world is made.
-// Throws PeerMissing, Error(invalid_argument), or Error(unsupported) where NVSHMEM does not start or two ranks of one
+// Throws PeerMissing, Error(invalid_argument) where two ranks have the same GPU without share_gpus, among others, or
+// Error(unsupported) where NVSHMEM does not start or two ranks of one
 // node cannot reach each other.
 std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options = {});
 

@@ -13,7 +13,7 @@ namespace ferry::cuda {
 
 NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Meeting> meeting,
                            const NvshmemOptions& options, int device, bool ends_job)
-    : GpuWorld(device, options.staged),
+    : GpuWorld({device}, options.staged),
       job_(std::move(job)),
       meeting_(std::move(meeting)),
       nodes_(options.nodes),
@@ -21,6 +21,7 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
       ends_job_(ends_job) {
   const DeviceScope scope(device);
   together([&] { require_nodes(); }, {}, options.deadline);
+  seat_ranks(options.share_gpus, options.deadline);
 }
 
 NvshmemWorld::~NvshmemWorld() {

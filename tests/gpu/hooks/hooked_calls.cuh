@@ -27,18 +27,20 @@ class Calls final : public HookedCalls {
   Exchange& exchange() override { return hooked_.exchange(); }
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const HookValues& values, bool split) override {
     const auto hooks = Hooks::of(values);
-    if (!split) return hooked_.dispatch(in, out, hooks);
-    hooked_.dispatch_async(in, hooks);
-    hooked_.dispatch_wait(out);
+    if (!split) return hooked_.dispatch(in, out, hooks, kOnOwnStream);
+    hooked_.dispatch_async(in, hooks, kOnOwnStream);
+    hooked_.dispatch_wait(out, kOnOwnStream);
   }
   void combine(const CombineInput& in, const CombineOutput& out, const HookValues& values, bool split) override {
     const auto hooks = Hooks::of(values);
-    if (!split) return hooked_.combine(in, out, hooks);
-    hooked_.combine_async(in);
-    hooked_.combine_wait(out, hooks);
+    if (!split) return hooked_.combine(in, out, hooks, kOnOwnStream);
+    hooked_.combine_async(in, kOnOwnStream);
+    hooked_.combine_wait(out, hooks, kOnOwnStream);
   }
 
  private:
+  // Of the thread, as ranks of other threads may share its GPU.
+  static inline const CallOptions kOnOwnStream{.stream = cudaStreamPerThread};
   Hooked hooked_;
 };
 

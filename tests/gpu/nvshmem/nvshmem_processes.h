@@ -5,6 +5,7 @@
 
 #include "cuda/nvshmem/nvshmem_world.h"
 #include "cuda/process_place.h"
+#include "gpu/few_gpus.h"
 #include "gpu/processes/process_backend.h"
 
 namespace ferry::test {
@@ -15,7 +16,7 @@ class NvshmemProcesses {
   explicit NvshmemProcesses(const NvshmemOptions& options)
       : options_(options),
         place_(place_of_process()),
-        device_(cuda::choose_device(-1, place_)),
+        device_(gpu_of(place_.rank)),
         processes_(place_, [this](const ProcessPlace& of_the_case) { return make_world(of_the_case); }),
         job_(cuda::NvshmemJob::start(processes_.control(), device_, options.heap_bytes, options.deadline)) {}
 

@@ -1,8 +1,8 @@
-// The conformance suite over NVSHMEM, a process per GPU, on one logical node and on several. Every test starts copies
-// of this program as ranks. By hand, under any launcher:  mpirun -np 4 nvshmem_tests --worker suite:2:quick
+// The conformance suite over NVSHMEM, a process per GPU, or fewer GPUs that they share, on one logical node and on
+// several. Every test starts copies of this program as ranks. By hand, under any launcher:  mpirun -np 4 nvshmem_tests
+// --worker suite:2:quick
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -21,7 +21,7 @@ int run_suite(const std::string& what) {
   const std::size_t colon = what.find(':');
   NvshmemOptions options;
   options.ranks_per_node = std::atoi(what.c_str());
-  options.staged = true;
+  options.staged = options.share_gpus = true;
   NvshmemProcesses nvshmem(options);
   conformance::Backend suite = nvshmem.processes().backend("nvshmem");
   suite.has_skip_a2a = false;
@@ -36,7 +36,8 @@ void make_a_world(int ranks_per_node) {
   NvshmemOptions options;
   options.ranks_per_node = ranks_per_node;
   options.heap_bytes = std::size_t{64} << 20;
-  options.staged = true;
+  options.device = gpu_of(place_of_process().rank);
+  options.staged = options.share_gpus = true;
   const std::unique_ptr<World> world = make_nvshmem_world(options);
   conformance::PlanSettings settings;
   settings.shape = {world->size(), 2 * world->size(), 2, 20, 128};
@@ -63,9 +64,9 @@ class Nvshmem : public testing::Test {
   void SetUp() override {
     if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   }
-  static int ranks() { return std::min(num_cuda_devices(), 4); }
+  static constexpr int kRanks = 4;
   static void expect_well(const std::string& what) {
-    const auto results = run_workers(ranks(), what, std::chrono::seconds(560));
+    const auto results = run_workers(kRanks, what, std::chrono::seconds(560));
     for (const WorkerResult& result : results) EXPECT_EQ(result.exit_code, 0) << text_of(results);
     std::fputs(results[0].output.c_str(), stdout);
   }

@@ -1,9 +1,7 @@
-// Worlds of processes, one GPU each. Every test starts copies of this program as ranks (workers.h). By hand, under any
-// launcher:  mpirun -np 4 gpu_process_tests --worker suite
+// Worlds of processes, one GPU each, or fewer GPUs that they share. Every test starts copies of this program as ranks
+// (workers.h). By hand, under any launcher:  mpirun -np 4 gpu_process_tests --worker suite
 #include <gmock/gmock.h>
 #include <signal.h>
-
-#include <algorithm>
 
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/processes/workers.h"
@@ -38,11 +36,11 @@ class GpuProcesses : public testing::Test {
   void SetUp() override {
     if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   }
-  static int ranks() { return std::min(num_cuda_devices(), 4); }
+  static constexpr int kRanks = 4;
 };
 
 TEST_F(GpuProcesses, Conform) {
-  const auto results = run_workers(ranks(), "suite", std::chrono::seconds(540));
+  const auto results = run_workers(kRanks, "suite", std::chrono::seconds(540));
   expect_well(results);
   std::fputs(results[0].output.c_str(), stdout);
 }
@@ -53,8 +51,7 @@ TEST_F(GpuProcesses, RefuseADeviceThatIsNotThere) { expect_well(run_workers(1, "
 class KilledGpuProcess : public GpuProcesses, public testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledGpuProcess, IsNamedByTheOthersWhichGoOn) {
-  if (ranks() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  expect_well(run_workers(ranks(), std::string("lose:") + GetParam()), 1);
+  expect_well(run_workers(kRanks, std::string("lose:") + GetParam()), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(At, KilledGpuProcess,

@@ -7,7 +7,7 @@
 
 #include "conformance/rank_round.h"
 #include "conformance/suite.h"
-#include "ferry/cuda/cuda_world.h"
+#include "gpu/few_gpus.h"
 #include "gpu/processes/process_backend.h"
 #include "gpu/processes/workers.h"
 
@@ -26,7 +26,8 @@ constexpr milliseconds kDeadline{2000};
 std::unique_ptr<World> staged_gpu_world(const ProcessPlace& place) {
   CudaProcessOptions options;
   options.place = place;
-  options.staged = true;
+  options.device = gpu_of(place.rank);
+  options.staged = options.share_gpus = true;
   return make_cuda_process_world(options);
 }
 

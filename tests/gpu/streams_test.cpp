@@ -1,0 +1,103 @@
+// Rounds that are enqueued far ahead on several streams of a GPU, and ranks that share one.
+#include <gmock/gmock.h>
+
+#include "gpu/device_round.h"
+#include "gpu/few_gpus.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::Plan;
+using conformance::PlanSettings;
+using cuda::cuda_check;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Stream {
+ public:
+  Stream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  CallOptions call() const { return {.stream = stream_}; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class GpuStreams : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
+  }
+};
+
+// Enough tokens for as many blocks as may be resident.
+Plan plan_of(int ranks, std::uint64_t seed) {
+  PlanSettings settings;
+  settings.shape = {ranks, 8 * ranks, 4, 700, 2048};
+  settings.options = conformance::options_for(seed % 2 == 0 ? "fp8_block128" : "bf16");
+  settings.options.concurrent = 2;
+  settings.options.deadline = std::chrono::seconds(20);
+  settings.seed = seed;
+  return conformance::make_plan(settings);
+}
+
+// Design: a kernel that waits has no more blocks than the device holds beside those of the other exchange. Ranks
+// enqueue in different orders, so that the GPUs run different exchanges first.
+TEST_F(GpuStreams, OfTwoExchangesDoNotHoldEachOtherUp) {
+  constexpr int kRanks = 2;
+  constexpr int kPairs = 40;
+  const Plan plans[] = {plan_of(kRanks, 2), plan_of(kRanks, 3)};
+  const int of_each = ranks_per_gpu(kRanks);
+  const auto body = [&](World& world) {
+    cuda_check(cudaSetDevice(world.rank() / of_each), "cudaSetDevice");
+    const Stream streams[2];
+    Exchange first(world, plans[0].settings.shape, plans[0].settings.options);
+    Exchange second(world, plans[1].settings.shape, plans[1].settings.options);
+    Exchange* const exchanges[] = {&first, &second};
+    DeviceRound rounds[] = {{plans[0], world.rank()}, {plans[1], world.rank()}};
+    world.barrier();
+    const auto enqueue = [&](int which) {
+      const CallOptions call = streams[which].call();
+      exchanges[which]->dispatch(rounds[which].in, rounds[which].out, call);
+      exchanges[which]->combine(rounds[which].combine_in, rounds[which].combine_out, call);
+    };
+    const int before = world.rank() % 2;
+    for (int turn = 0; turn < kPairs / 2; ++turn) enqueue(before);
+    for (int turn = 0; turn < kPairs / 2; ++turn) {
+      enqueue(1 - before);
+      enqueue(before);
+    }
+    for (int turn = 0; turn < kPairs / 2; ++turn) enqueue(1 - before);
+    for (DeviceRound& round : rounds) round.fetch();
+    world.barrier();
+    for (DeviceRound& round : rounds) {
+      round.host.check_rows();
+      round.host.check_tokens();
+    }
+  };
+  run_cuda_ranks(kRanks, false, body, of_each);
+}
+
+// One rank's kernel would wait for the end of the other's.
+TEST_F(GpuStreams, OfAllAreRefusedWhereRanksShareAGpu) {
+  const Plan plan = plan_of(2, 2);
+  const auto body = [&](World& world) {
+    cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    Exchange exchange(world, plan.settings.shape, plan.settings.options);
+    DeviceRound round(plan, world.rank());
+    world.barrier();
+    try {
+      exchange.dispatch(round.in, round.out);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("stream"), HasSubstr("share device 0")));
+    }
+    world.barrier();
+  };
+  run_cuda_ranks(2, false, body, 2);
+}
+
+}  // namespace
+}  // namespace ferry::test
