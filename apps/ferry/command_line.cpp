@@ -34,6 +34,11 @@ void add_backend_option(CLI::App& command, std::string& backend) {
       ->capture_default_str();
 }
 
+void add_share_gpus_flag(CLI::App& command) {
+  command.add_flag_callback("--share-gpus", share_gpus,
+                            "Several ranks may have the same GPU: to try more ranks than there are GPUs");
+}
+
 void add_json_flag(CLI::App& command, bool& json) { command.add_flag("--json", json, "Print JSON instead of a table"); }
 
 // Checked by format_named when used.
@@ -56,6 +61,7 @@ void add_demo_command(CLI::App& app) {
   const auto asked = std::make_shared<DemoArguments>();
   CLI::App& demo = *app.add_subcommand("demo", "Run a small MoE layer made from a text in every token format");
   add_backend_option(demo, asked->backend);
+  add_share_gpus_flag(demo);
   demo.add_option("--text", asked->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
   demo.add_option("--svg", asked->svg, "Where the picture of the routing goes")->capture_default_str();
   add_json_flag(demo, asked->json);
@@ -68,6 +74,7 @@ void add_layer_command(CLI::App& app) {
   add_backend_option(layer, asked->backend);
   layer.add_option("--ranks", asked->ranks, "Ranks that the tokens and the experts are split over")->required();
   layer.add_option("--nodes", asked->nodes, "Nodes that the ranks are split over")->capture_default_str();
+  add_share_gpus_flag(layer);
   add_format_option(layer, asked->format);
   add_combine_option(layer, asked->combine);
   layer.add_option("--input-scale", asked->input_scale, "Scale of the tokens, for nvfp4")->capture_default_str();
@@ -120,6 +127,7 @@ void add_verify_command(CLI::App& app) {
   add_backend_option(verify, asked->backend);
   verify.add_option("--nodes", asked->nodes, "Logical nodes that the processes of a job are split over")
       ->capture_default_str();
+  add_share_gpus_flag(verify);
   verify.add_flag("--quick", asked->quick, "Only the cases that are quick");
   verify.add_option("--case", asked->only, "Only cases with this in their name");
   verify.add_flag("--list", asked->list, "List the cases and run none");

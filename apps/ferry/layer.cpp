@@ -92,6 +92,7 @@ class RankRun {
   void run() {
     for (std::int64_t round = 0; round < team_.plan.rounds; ++round)
       if (!run_round(round)) return;
+    if (!all_well()) return;  // freeing memory of a GPU waits for its kernels, and they may be those of others
     const Stats stats = exchange_.stats();
     const std::lock_guard lock(team_.guard);
     for (int peer = 0; peer < team_.options.ranks; ++peer) {

@@ -3,7 +3,7 @@
 
 #include <fmt/core.h>
 
-#include <numeric>
+#include <cstdlib>
 
 #include "ferry/gpu.h"
 #include "ferry/nvshmem.h"
@@ -25,11 +25,10 @@ Ranks make_job_ranks(std::unique_ptr<Job> (*start)(bool staged), int ranks, int 
   return {std::move(mine), {device}};
 }
 
-// A GPU for each rank, in the order of their numbers; in a job of processes, the one of this process.
+// GPUs in the order of their numbers; in a job of processes, the one of this process.
 Ranks make_gpu_ranks(int ranks, int nodes) {
   if (num_processes() > 1) return make_job_ranks(start_gpu_job, ranks, nodes, gpu_of_this_process());
-  std::vector<int> devices(static_cast<std::size_t>(ranks));
-  std::iota(devices.begin(), devices.end(), 0);
+  const std::vector<int> devices = gpus_of_ranks(ranks);
   return {make_gpu_worlds(devices), devices};
 }
 
@@ -41,10 +40,13 @@ Ranks make_nvshmem_ranks(int ranks, int nodes) {
 }
 
 // In a job each process is a rank, and may see its own GPU only.
-int most_gpu_ranks() { return num_processes() > 1 && num_gpus() > 0 ? num_processes() : num_gpus(); }
+int most_gpu_ranks() {
+  if (num_processes() > 1 && num_gpus() > 0) return num_processes();
+  return gpus_are_shared() && num_gpus() > 0 ? kMaxRanksPerNode : num_gpus();
+}
 bool gpus_are_enough(int ranks) {
-  return num_gpus() > 0 &&
-         (num_processes() > 1 ? num_gpus() == 1 || num_gpus() >= num_processes() : ranks <= num_gpus());
+  return num_gpus() > 0 && (gpus_are_shared() || (num_processes() > 1 ? num_gpus() == 1 || num_gpus() >= num_processes()
+                                                                      : ranks <= num_gpus()));
 }
 
 }  // namespace
@@ -66,6 +68,23 @@ const std::vector<Backend>& backends() {
        RanksAre::processes, start_nvshmem_job},
   };
   return list;
+}
+
+static bool& shared() {
+  static bool of_gpus = false;
+  return of_gpus;
+}
+bool gpus_are_shared() { return shared(); }
+void share_gpus() {
+  shared() = true;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // streams of ranks that share a GPU do not wait behind each other
+}
+
+std::vector<int> gpus_of_ranks(int ranks) {
+  const int of_each = gpus_are_shared() ? (ranks + num_gpus() - 1) / num_gpus() : 1;
+  std::vector<int> devices;
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank / of_each);
+  return devices;
 }
 
 bool is_gpu_backend(const Backend& backend) {
@@ -93,8 +112,11 @@ void require_ranks(const Backend& backend, int ranks, int nodes) {
                             backend.most_ranks(), backend.name));
   if (ranks < 1 || ranks > backend.most_ranks())
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("--ranks {}: must be 1 to {} with backend {}, whose ranks are {}", ranks,
-                            backend.most_ranks(), backend.name, backend.ranks_are));
+                fmt::format("--ranks {}: must be 1 to {} with backend {}, whose ranks are {}{}", ranks,
+                            backend.most_ranks(), backend.name, backend.ranks_are,
+                            is_gpu_backend(backend) && !gpus_are_shared()
+                                ? "; demo, layer and verify take more with --share-gpus"
+                                : ""));
   if (backend.ranks == RanksAre::processes && (nodes < 1 || nodes > ranks))
     throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: must be 1 to --ranks, {}", nodes, ranks));
   if (nodes != 1 && backend.ranks == RanksAre::of_one_process)

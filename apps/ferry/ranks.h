@@ -62,6 +62,13 @@ struct Backend {
 const std::vector<Backend>& backends();
 bool is_gpu_backend(const Backend& backend);
 
+// From here on several ranks of this process, or of its job, may have the same GPU, where there are fewer than ranks.
+// Before anything else of GPUs is called.
+void share_gpus();
+bool gpus_are_shared();
+// Rank by rank: the same number on each, but for the last.
+std::vector<int> gpus_of_ranks(int ranks);
+
 // The backend that `name` stands for; auto is the GPUs where they are enough for `ranks`, else OpenSHMEM where a
 // launcher started several processes, else the CPU. Throws Error(unsupported) where this build or this machine lacks
 // it.

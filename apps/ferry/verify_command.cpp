@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <numeric>
 
 #include "ferry/commands.h"
 #include "ferry/gpu.h"
@@ -32,17 +31,14 @@ struct Outcome {
 
 // GPU worlds whose calls take host memory, which is where the cases have theirs.
 conformance::Backend gpu_backend() {
-  const auto make = [](int ranks) {
-    std::vector<int> devices(static_cast<std::size_t>(ranks));
-    std::iota(devices.begin(), devices.end(), 0);
-    return make_gpu_worlds(devices, true);
-  };
+  const auto make = [](int ranks) { return make_gpu_worlds(gpus_of_ranks(ranks), true); };
+  const int most = gpus_are_shared() ? kMaxRanksPerNode : num_gpus();
   conformance::Backend backend;
   backend.name = "cuda";
-  backend.max_ranks = num_gpus();
+  backend.max_ranks = most;
   backend.run_ranks = [make](int ranks, const std::function<void(World&)>& body) { run_worlds(make(ranks), body); };
-  backend.make_worlds = [make](int ranks) {
-    if (ranks < 1 || ranks > num_gpus()) throw conformance::Skipped("a world of GPUs is made from a list of them");
+  backend.make_worlds = [make, most](int ranks) {
+    if (ranks < 1 || ranks > most) throw conformance::Skipped("a world of GPUs is made from a list of them");
     return make(ranks);
   };
   return backend;

@@ -4,6 +4,7 @@
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/gpu.h"
 #include "ferry/linked_world.h"
+#include "ferry/ranks.h"
 
 namespace ferry::app {
 namespace {
@@ -26,6 +27,7 @@ class GpuJob final : public Job {
     options.place.job = job_name(std::to_string(++worlds_));  // late processes of one world never meet the next
     options.device = gpu_of_this_process();
     options.staged = staged_;
+    options.share_gpus = gpus_are_shared();
     if (place_.rank >= ranks) return nullptr;
     return std::make_unique<LinkedWorld<World>>(make_cuda_process_world(options), links_);
   }
@@ -48,7 +50,8 @@ class GpuJob final : public Job {
 int gpu_of_this_process() {
   if (num_gpus() == 1) return 0;
   const ProcessPlace place = place_of_process();
-  return place.local_rank >= 0 ? place.local_rank : place.rank;
+  const int local = place.local_rank >= 0 ? place.local_rank : place.rank;
+  return gpus_are_shared() ? local % num_gpus() : local;
 }
 
 std::unique_ptr<Job> start_gpu_job(bool staged) { return std::make_unique<GpuJob>(staged); }

@@ -57,7 +57,7 @@ class JobOfNvshmem final : public Job {
   explicit JobOfNvshmem(bool staged)
       : staged_(staged),
         place_(place_of_process()),
-        device_(cuda::choose_device(-1, place_)),
+        device_(cuda::choose_device(gpus_are_shared() ? gpu_of_this_process() : -1, place_)),
         meeting_(cuda::job_of(named("job"), kMaxRanksPerNode), kDefaultDeadline),
         links_(std::make_shared<ByteLinks>(cuda::job_of(named("bytes"), kMaxRanksPerNode), kDefaultDeadline)),
         job_(start()),
@@ -72,6 +72,7 @@ class JobOfNvshmem final : public Job {
     NvshmemOptions options;
     options.nodes = nodes;
     options.staged = staged_;
+    options.share_gpus = gpus_are_shared();
     auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options.deadline);
     auto world = std::make_unique<cuda::NvshmemWorld>(job_, std::move(meeting), options, device_, false);
     return std::make_unique<NvshmemRankWorld>(std::move(world), job_, links_);

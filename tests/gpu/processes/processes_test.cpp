@@ -45,6 +45,8 @@ TEST_F(GpuProcesses, Conform) {
   std::fputs(results[0].output.c_str(), stdout);
 }
 
+// For compute-sanitizer, under which calls of one process wait for each other where ranks share a GPU.
+TEST_F(GpuProcesses, GiveUpRounds) { expect_well(run_workers(kRanks, "suite:calls/abandoned")); }
 TEST_F(GpuProcesses, RefuseOneGpuForTwoRanks) { expect_well(run_workers(2, "share")); }
 TEST_F(GpuProcesses, RefuseADeviceThatIsNotThere) { expect_well(run_workers(1, "no_device")); }
 
