@@ -22,21 +22,24 @@ __device__ inline Block sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});
 }
 
+// `ring`: of the block; null where it has none.
 template <Fabric F>
 __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const KeptStart& start,
-                              CombineMemory& memory) {
+                              CombineMemory& memory, std::byte* ring) {
   const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
   const bool sends = p.sends && block < p.roles.senders;
   const bool receives = p.receives && block >= p.roles.first_receiver;
   TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
   const Block among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
-  const LooseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0);
+  LooseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0);
+  loose.ring = ring;
   const Block teams = teams_of(loose.size(), among);
   const Block share = receives && teams.index < teams.count ? teams : Block{p.num_tokens, 1};  // or nothing
   ResultReceiver<F> receiver(p, fabric, loose, epoch, share, scratch);
   if (sends) {
-    const TeamGroup team(p.roles.send_team_threads);
+    TeamGroup team(p.roles.send_team_threads);
+    team.ring = ring;
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
     sender.send(sending_teams(p), start, memory.drawn[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) complete_puts(fabric, team);  // I8: combine_async, whose round may be given up
@@ -44,7 +47,8 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   receiver.receive_rest();
 }
 
-template <Fabric F>
+// kRings: where rows come by way of shared memory (CombineRoles::rings). No buffers are needed then.
+template <Fabric F, bool kRings>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const TeamGroup all;
@@ -58,8 +62,9 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.direct) fabric.reach_directly();
-  fabric.use_buffers(memory + kCombineSharedBytes, TeamGroup(p.roles.send_team_threads));
-  combine_share(p, fabric, round.epoch, start, shared);
+  std::byte* const rest = memory + kCombineSharedBytes;
+  fabric.use_buffers(rest, TeamGroup(p.roles.send_team_threads));
+  combine_share(p, fabric, round.epoch, start, shared, kRings ? rest : nullptr);
   ptx::let_next_kernel_launch();
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);

@@ -112,8 +112,10 @@ void CudaExchange::prepare_kernels() {
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, place_.device, most_shared);
+  has_rings_ = combine_launcher_.has_rings && combine_ring_bytes() <= static_cast<std::size_t>(most_shared);
   dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, dispatch_shared_bytes(plan_));
-  combine_blocks_per_multiprocessor_ = combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_));
+  combine_blocks_per_multiprocessor_ =
+      combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_), has_rings_ ? combine_ring_bytes() : 0);
   scales_blocks_per_multiprocessor_ = prepare_scales(plan_);
 }
 
@@ -272,11 +274,14 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
                   .sends = params.sends,
                   .receives = params.receives,
                   .hidden = plan_.shape.hidden,
-                  .all_near = plan_.map.all_near()};
+                  .top_k = plan_.shape.top_k,
+                  .all_near = plan_.map.all_near(),
+                  .has_rings = has_rings_};
   const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), work);
   params.links.naps = naps(work);
   params.roles = policy.roles;
-  combine_launcher_.launch(params, policy, combine_shared_bytes(plan_), static_cast<cudaStream_t>(call.stream));
+  const std::size_t shared_bytes = policy.roles.rings ? combine_ring_bytes() : combine_shared_bytes(plan_);
+  combine_launcher_.launch(params, policy, shared_bytes, static_cast<cudaStream_t>(call.stream));
 }
 
 void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {

@@ -46,11 +46,18 @@ DispatchLauncher dispatch_launcher() {
 
 template <Fabric F>
 CombineLauncher combine_launcher() {
-  return {
-      [](int threads, std::size_t shared_bytes) { return prepare_kernel(&combine_kernel<F>, threads, shared_bytes); },
-      [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
-        launch(&combine_kernel<F>, params, policy.blocks, shared_bytes, stream);
-      }};
+  return {[](int threads, std::size_t shared_bytes, std::size_t ring_bytes) {
+            if constexpr (!F::kReachesFar)
+              if (ring_bytes != 0) prepare_kernel(&combine_kernel<F, true>, threads, ring_bytes);
+            return prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
+          },
+          [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
+            if constexpr (!F::kReachesFar)
+              if (policy.roles.rings)
+                return launch(&combine_kernel<F, true>, params, policy.blocks, shared_bytes, stream);
+            launch(&combine_kernel<F, false>, params, policy.blocks, shared_bytes, stream);
+          },
+          !F::kReachesFar};
 }
 
 // PeerFabric's, one per format, each in a file of its own so that they build side by side.

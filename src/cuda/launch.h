@@ -20,9 +20,11 @@ struct DispatchLauncher {
 };
 
 struct CombineLauncher {
-  int (*prepare)(int threads, std::size_t shared_bytes);
+  // `ring_bytes`: of the kernel whose rows come by way of shared memory, where it is wanted and there is one.
+  int (*prepare)(int threads, std::size_t shared_bytes, std::size_t ring_bytes);
   void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                  cudaStream_t stream);
+  bool has_rings;
 };
 
 // The kernels over one fabric.
@@ -41,6 +43,7 @@ void launch_scales(const ScalesParams& params, int blocks, cudaStream_t stream);
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
 std::size_t dispatch_shared_bytes(const Plan& plan);
 std::size_t combine_shared_bytes(const Plan& plan);
+std::size_t combine_ring_bytes();  // the same where rows come by way of it
 // How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
 int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);

@@ -54,6 +54,19 @@ __device__ inline void prefetch_to_l1(const std::byte* address) {
   asm volatile("prefetch.global.L1 [%0];" : : "l"(address));
 }
 
+// 16 bytes into shared memory, which this thread may read once it has waited for their group.
+__device__ inline void copy_to_shared(uint4* to_shared, const std::byte* from) {
+  const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared), "l"(from) : "memory");
+}
+// Closes the group of this thread's copies since the last call; there may be none in it.
+__device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// At most kPending of this thread's groups are still on their way: the last ones.
+template <int kPending>
+__device__ inline void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
+}
+
 // I12: what this thread wrote to shared memory is seen by bulk copies issued after a barrier.
 __device__ inline void fence_shared_for_bulk() {
 #if __CUDA_ARCH__ >= 900

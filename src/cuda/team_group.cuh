@@ -3,6 +3,7 @@
 // no warp needs what another one wrote.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "cuda/ptx.cuh"
@@ -29,6 +30,9 @@ class TeamGroup {
         threads_(threads) {
     __builtin_assume(barrier_ > 0);
   }
+
+  // Shared memory of the block that its threads load rows into ahead of their turn (row_ring.cuh); null: registers do.
+  std::byte* ring = nullptr;
 
   __device__ int team() const { return barrier_ - 1; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
@@ -80,6 +84,8 @@ class LooseTeam {
   // `block`: this one's number among those that share the work.
   __device__ LooseTeam(int threads, int block)
       : thread_((block * kThreads + static_cast<int>(threadIdx.x)) & (threads - 1)), threads_(threads) {}
+
+  std::byte* ring = nullptr;  // as a TeamGroup's
 
   __device__ int thread() const { return thread_; }
   __device__ int size() const { return threads_; }

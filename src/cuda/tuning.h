@@ -39,6 +39,7 @@ struct CombineRoles {
   int receive_team_threads = kThreads;
   bool direct = false;       // results are made in their slots, not in a buffer first
   bool looks_ahead = false;  // a team asks for the rows of its next token
+  bool rings = false;        // rows come by way of shared memory (row_ring.cuh); only with `direct`
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
@@ -62,7 +63,7 @@ inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.senders << " send in teams of " << p.roles.send_team_threads
              << ", from the " << p.roles.first_receiver << "th on they receive in teams of "
              << p.roles.receive_team_threads << (p.roles.direct ? ", direct" : "")
-             << (p.roles.looks_ahead ? ", looking ahead" : "");
+             << (p.roles.looks_ahead ? ", looking ahead" : "") << (p.roles.rings ? ", by rings" : "");
 }
 
 // What a kernel can have at once on a device.
@@ -88,8 +89,9 @@ struct Work {
   int message_bytes = 0;
   int groups = 0;
   int top_k = 1;
-  int scale_words = 0;   // of a row, each of which is a sector of memory of its own (scattered_scale_words)
-  bool all_near = true;  // every rank's memory can be stored to
+  int scale_words = 0;     // of a row, each of which is a sector of memory of its own (scattered_scale_words)
+  bool all_near = true;    // every rank's memory can be stored to
+  bool has_rings = false;  // the kernels can take rows by way of shared memory
 };
 
 // Whether waiters nap between looks: many of them get in each other's way, and in that of what they wait for. A nap
@@ -140,12 +142,13 @@ constexpr int most_senders(const Work& work) {
 }
 constexpr int most_send_teams(const Work& work) { return (has_small_messages(work) ? 2 : 1) * kMostSendTeams; }
 
-// How many others a token goes to where all experts are as likely.
-constexpr double likely_others(const Work& work) {
+// How many ranks have experts of a token, and how many others it goes to, where all experts are as likely.
+constexpr double likely_ranks(const Work& work) {
   double none = 1;  // of its experts is a certain rank's
   for (int k = 0; k < work.top_k; ++k) none *= 1 - 1.0 / work.ranks;
-  return (work.ranks - 1) * (1 - none);
+  return work.ranks * (1 - none);
 }
+constexpr double likely_others(const Work& work) { return likely_ranks(work) * (work.ranks - 1) / work.ranks; }
 
 // Senders whose messages leave by stores. The links take stores sooner than bulk copies, but a team waits until its
 // message is there: worth it where it has more than one. So many of them as fill the links: what is sent beyond that
@@ -270,8 +273,28 @@ constexpr bool parts_roles(const Work& work, int most) {
   return work.sends && work.receives && work.all_near && work.ranks > 1 && most >= 3 &&
          likely_turns(work) >= kManyResults * most;
 }
-constexpr CombinePolicy parted_combine_policy(const Work& work, int most) {
-  const int most_senders = 2 * most / 3;
+
+// Rows come by way of shared memory where blocks are few, as each of them then has to take more than registers hold
+// loads for; and where results are of many rows, as then these take the time and not the links.
+inline constexpr double kManyRowsOfResult = 3;
+constexpr bool has_few_blocks(const Resident& resident) { return 2 * resident.blocks() <= resident.multiprocessors; }
+constexpr bool takes_rings(const Resident& resident, const Work& work) {
+  return work.has_rings && (has_few_blocks(resident) || work.top_k > kManyRowsOfResult * likely_ranks(work));
+}
+
+// Of few blocks those that send are as many as their part of what all of them read and write: of a token all rows and
+// all results, and then all results and a sum.
+constexpr int sending_part(int blocks, const Work& work) {
+  const double results = likely_ranks(work);
+  const double sent = work.top_k + results;
+  return static_cast<int>(blocks * sent / (sent + results + 1));
+}
+
+constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Work& work) {
+  const int most = resident.blocks();
+  const bool rings = takes_rings(resident, work);
+  const bool few = rings && has_few_blocks(resident);
+  const int most_senders = few ? std::clamp(sending_part(most, work), 1, most - 1) : 2 * most / 3;
   const int wanted = std::max(1, static_cast<int>(kMostBytesSummed / (2 * std::max(1, work.hidden))));
   int teams = 1;
   while (teams < kMostTeams && most_senders * teams < wanted) teams *= 2;
@@ -279,10 +302,11 @@ constexpr CombinePolicy parted_combine_policy(const Work& work, int most) {
   policy.blocks = most;
   policy.roles.senders = policy.roles.first_receiver = std::clamp(wanted / teams, 1, most_senders);
   policy.roles.send_team_threads = kThreads / teams;
-  policy.roles.receive_team_threads =
-      std::max(kLeastSumThreads, loose_team_threads_for(most - policy.roles.senders, work.num_tokens));
+  policy.roles.receive_team_threads = std::max(few ? kLeastTeamThreads : kLeastSumThreads,
+                                               loose_team_threads_for(most - policy.roles.senders, work.num_tokens));
   policy.roles.direct = true;
-  policy.roles.looks_ahead = looks_ahead(policy.roles, work.arrivals);
+  policy.roles.rings = rings;
+  policy.roles.looks_ahead = !rings && looks_ahead(policy.roles, work.arrivals);
   return policy;
 }
 
@@ -293,7 +317,7 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   const int to_send = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
   const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;
   const bool apart = to_send + tokens <= most;
-  if (!apart && parts_roles(work, most)) return parted_combine_policy(work, most);
+  if (!apart && parts_roles(work, most)) return parted_combine_policy(resident, work);
   const int to_receive = apart ? std::min(most - to_send, kMostTeamBlocks * tokens) : tokens;
   policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;

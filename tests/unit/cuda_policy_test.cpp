@@ -36,6 +36,7 @@ class RandomCalls {
     work.top_k = between(1, 32);
     work.all_near = between(0, 3) != 0;
     work.counts_all = between(0, 1) != 0;
+    work.has_rings = between(0, 1) != 0;
     return work;
   }
 
@@ -54,7 +55,7 @@ testing::Message said(const Resident& resident, const Work& work) {
                             << " buffers " << work.buffer_teams << " sends " << work.sends << " receives "
                             << work.receives << " hidden " << work.hidden << " message " << work.message_bytes
                             << " groups " << work.groups << " top_k " << work.top_k << " all near " << work.all_near
-                            << " counts all " << work.counts_all;
+                            << " counts all " << work.counts_all << " has rings " << work.has_rings;
 }
 
 // Teams of a block at most: as large as they can be without one of them having two tokens.
@@ -134,9 +135,12 @@ void expect_parts(const Resident& resident, const Work& work, const CombinePolic
   EXPECT_EQ(policy.blocks, resident.blocks()) << "blocks are left unused";
   EXPECT_EQ(roles.first_receiver, roles.senders) << "a block does both, or nothing";
   EXPECT_GE(roles.senders, 1);
-  EXPECT_LE(roles.senders, 2 * policy.blocks / 3) << "too few blocks are left to receive";
+  const bool few = roles.rings && has_few_blocks(resident);
+  EXPECT_LE(roles.senders, few ? policy.blocks - 1 : 2 * policy.blocks / 3) << "too few blocks are left to receive";
+  EXPECT_EQ(roles.rings, takes_rings(resident, work));
+  EXPECT_FALSE(roles.rings && roles.looks_ahead) << "rows would be asked for twice";
   EXPECT_GE(roles.send_team_threads, kLeastTeamThreads);
-  EXPECT_GE(roles.receive_team_threads, kLeastSumThreads);
+  EXPECT_GE(roles.receive_team_threads, few ? kLeastTeamThreads : kLeastSumThreads);
   const std::int64_t teams = std::int64_t{roles.senders} * (kThreads / roles.send_team_threads);
   const std::int64_t made_at_once = 2 * teams * work.hidden;
   EXPECT_TRUE(static_cast<double>(made_at_once) <= kMostBytesSummed || roles.senders == 1)
@@ -158,6 +162,7 @@ TEST(CudaPolicy, HoldsForAnyCombine) {
     const bool apart = results + tokens <= resident.blocks();  // a block for each result and token
     const bool parted = !apart && parts_roles(work, resident.blocks());
     EXPECT_EQ(roles.direct, parted || apart);
+    EXPECT_TRUE(parted || !roles.rings) << "the buffers are where the rings would be";
     if (parted) {
       expect_parts(resident, work, policy);
       continue;

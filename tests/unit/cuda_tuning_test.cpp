@@ -115,6 +115,27 @@ TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
   EXPECT_EQ(policy(16, 7168, 50, 132, true, 2).roles.send_team_threads, 512);
 }
 
+TEST(CudaTuning, RowsComeByWayOfSharedMemoryWhereBlocksAreFewOrResultsOfManyRows) {
+  const auto policy = [](int ranks, int top_k, int most_blocks, bool has_rings = true) {
+    Work work = work_of(4096);
+    work.ranks = ranks;
+    work.top_k = top_k;
+    work.arrivals = std::min(ranks, top_k) * work.num_tokens;
+    work.hidden = 7168;
+    work.has_rings = has_rings;
+    return combine_policy({132, 1, most_blocks}, work);
+  };
+  EXPECT_EQ(policy(2, 8, 132), (CombinePolicy{132, {78, 78, 64, 128, true, false, true}})) << "4 rows a result";
+  EXPECT_FALSE(policy(2, 8, 132, false).roles.rings) << "no such kernel";
+  EXPECT_FALSE(policy(4, 8, 132).roles.rings) << "2.2 rows a result: the links take longer";
+  EXPECT_FALSE(policy(2, 4, 132).roles.rings);
+  EXPECT_EQ(policy(2, 8, 24), (CombinePolicy{24, {18, 18, 32, 32, true, false, true}}));
+  EXPECT_EQ(policy(4, 8, 24), (CombinePolicy{24, {17, 17, 32, 32, true, false, true}})) << "more results for each row";
+  EXPECT_EQ(policy(4, 2, 24).roles.senders, 13);
+  EXPECT_TRUE(policy(2, 8, 66).roles.rings);
+  EXPECT_EQ(policy(2, 8, 67).roles.receive_team_threads, kLeastSumThreads) << "not few";
+}
+
 // What is measured on 4 and 2 H200s: four teams of each block send 14336 bytes to 3 others, eight 8192, or 14336 to
 // one.
 TEST(CudaTuning, SoManyTeamsSendResultsAsTheLinksCarryAtOnce) {
@@ -233,13 +254,15 @@ TEST(CudaTuning, PrintsItself) {
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167}} << '\n' << CombinePolicy{132, {132, 0, 64, 32}} << '\n';
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167, true}} << '\n';
   text << DispatchPolicy{35, {2, 1, false, 512, 1024, 16, false, true}} << '\n';
-  text << CombinePolicy{132, {88, 88, 64, 32, true, true}};
+  text << CombinePolicy{132, {88, 88, 64, 32, true, true}} << '\n';
+  text << CombinePolicy{24, {18, 18, 32, 32, true, false, true}};
   EXPECT_EQ(text.str(),
             "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
             "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32\n"
             "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
             "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
-            "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead");
+            "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead\n"
+            "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings");
 }
 
 }  // namespace
