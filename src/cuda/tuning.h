@@ -74,6 +74,9 @@ struct Resident {
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, most_blocks); }
 };
 
+// A multiprocessor for each, and as many are left to others.
+constexpr bool has_few_blocks(const Resident& resident) { return 2 * resident.blocks() <= resident.multiprocessors; }
+
 // What a call has to do. `arrivals`: about how many messages come, and results go; `groups` of rows: those of this
 // rank; `parts` of the routing table want a block each; `buffer_teams`: as many teams of a block have a buffer.
 struct Work {
@@ -217,7 +220,9 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
         work.counts_all && work.all_near && roles.rankers == work.parts && work.parts + kLeastReceivers <= most;
     roles.rankers += roles.counts_apart ? 1 : 0;
     const int room = most - roles.rankers;
-    const int room_to_send = work.receives ? room * 5 / 8 : room;
+    // Those that rank receive, too, where blocks are few.
+    const int most_to_send = has_few_blocks(resident) ? room * 3 / 4 : room * 5 / 8;
+    const int room_to_send = work.receives ? most_to_send : room;
     const StoringSenders storing = storing_senders(work, room_to_send);
     roles.stores = storing.blocks > 0;
     roles.senders = roles.stores ? storing.blocks : std::max(1, std::min(most_senders(work), room_to_send));
@@ -277,7 +282,6 @@ constexpr bool parts_roles(const Work& work, int most) {
 // Rows come by way of shared memory where blocks are few, as each of them then has to take more than registers hold
 // loads for; and where results are of many rows, as then these take the time and not the links.
 inline constexpr double kManyRowsOfResult = 3;
-constexpr bool has_few_blocks(const Resident& resident) { return 2 * resident.blocks() <= resident.multiprocessors; }
 constexpr bool takes_rings(const Resident& resident, const Work& work) {
   return work.has_rings && (has_few_blocks(resident) || work.top_k > kManyRowsOfResult * likely_ranks(work));
 }
