@@ -221,7 +221,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
     roles.rankers += roles.counts_apart ? 1 : 0;
     const int room = most - roles.rankers;
     // Those that rank receive, too, where blocks are few.
-    const int most_to_send = has_few_blocks(resident) ? room * 3 / 4 : room * 5 / 8;
+    const int most_to_send = has_few_blocks(resident) ? room * 11 / 16 : room * 5 / 8;
     const int room_to_send = work.receives ? most_to_send : room;
     const StoringSenders storing = storing_senders(work, room_to_send);
     roles.stores = storing.blocks > 0;

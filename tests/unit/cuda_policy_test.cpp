@@ -80,7 +80,7 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
     EXPECT_LE(teams, work.buffer_teams) << "a team has no buffer";
     EXPECT_LT(roles.senders * teams, work.num_tokens) << "a team waits for its stores, and has one token at most";
     EXPECT_GE(roles.senders, kLeastStoringSenders) << "too few to fill the links";
-    const int most = has_few_blocks(resident) ? room * 3 / 4 : room * 5 / 8;
+    const int most = has_few_blocks(resident) ? room * 11 / 16 : room * 5 / 8;
     EXPECT_LE(roles.senders, work.receives ? std::max(1, most) : room) << "too few blocks are left to receive";
     return;
   }
