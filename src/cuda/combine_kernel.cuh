@@ -17,6 +17,7 @@ struct CombineMemory {
   RoundStart round;
 };
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
+static_assert(kCombineSharedBytes + kRingBytes <= 227 * 1024, "rings do not fit on a Hopper GPU");
 
 __device__ inline Block sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});
@@ -32,14 +33,12 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   const bool receives = p.receives && block >= p.roles.first_receiver;
   TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
   const Block among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
-  LooseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0);
-  loose.ring = ring;
+  const LooseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0, ring);
   const Block teams = teams_of(loose.size(), among);
   const Block share = receives && teams.index < teams.count ? teams : Block{p.num_tokens, 1};  // or nothing
   ResultReceiver<F> receiver(p, fabric, loose, epoch, share, scratch);
   if (sends) {
-    TeamGroup team(p.roles.send_team_threads);
-    team.ring = ring;
+    const TeamGroup team(p.roles.send_team_threads, ring);
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
     sender.send(sending_teams(p), start, memory.drawn[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) complete_puts(fabric, team);  // I8: combine_async, whose round may be given up

@@ -276,7 +276,8 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
                   .hidden = plan_.shape.hidden,
                   .top_k = plan_.shape.top_k,
                   .all_near = plan_.map.all_near(),
-                  .has_rings = has_rings_};
+                  .exact = plan_.exact,
+                  .has_rings = has_rings_ && !params.in.wide};
   const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), work);
   params.links.naps = naps(work);
   params.roles = policy.roles;

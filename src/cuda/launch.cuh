@@ -1,17 +1,31 @@
 // The launchers of the kernels over a fabric; instances/<format>.cu makes those of one format.
 #pragma once
 
+#include <algorithm>
+#include <mutex>
+
 #include "cuda/combine_kernel.cuh"
 #include "cuda/dispatch_kernel.cuh"
 #include "cuda/launch.h"
 
 namespace ferry::cuda {
 
+// The limit is the kernel's on this device, whoever launches it: other exchanges may need more. So it only grows.
+inline void raise_shared_limit(const void* kernel, std::size_t shared_bytes) {
+  static std::mutex guard;
+  const std::lock_guard lock(guard);
+  cudaFuncAttributes has{};
+  cuda_check(cudaFuncGetAttributes(&has, kernel), "cudaFuncGetAttributes");
+  if (has.maxDynamicSharedSizeBytes >= static_cast<int>(shared_bytes)) return;
+  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+             "cudaFuncSetAttribute(MaxDynamicSharedMemorySize)");
+}
+
+// Blocks of it that a multiprocessor holds. Loads the kernel.
 template <class Kernel>
 int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
   int blocks = 0;
-  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-             "cudaFuncSetAttribute(MaxDynamicSharedMemorySize)");
+  raise_shared_limit(reinterpret_cast<const void*>(kernel), shared_bytes);
   cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   return blocks;
@@ -47,9 +61,11 @@ DispatchLauncher dispatch_launcher() {
 template <Fabric F>
 CombineLauncher combine_launcher() {
   return {[](int threads, std::size_t shared_bytes, std::size_t ring_bytes) {
+            const int blocks = prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
             if constexpr (!F::kReachesFar)
-              if (ring_bytes != 0) prepare_kernel(&combine_kernel<F, true>, threads, ring_bytes);
-            return prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
+              if (ring_bytes != 0)
+                return std::min(blocks, prepare_kernel(&combine_kernel<F, true>, threads, ring_bytes));
+            return blocks;
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             if constexpr (!F::kReachesFar)

@@ -43,7 +43,7 @@ void launch_scales(const ScalesParams& params, int blocks, cudaStream_t stream);
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
 std::size_t dispatch_shared_bytes(const Plan& plan);
 std::size_t combine_shared_bytes(const Plan& plan);
-std::size_t combine_ring_bytes();  // the same where rows come by way of it
+std::size_t combine_ring_bytes();  // of the combine whose rows come by way of shared memory, for any plan
 // How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
 int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);

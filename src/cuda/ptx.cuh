@@ -1,5 +1,5 @@
 // Every line of assembly of Ferry: the clock of the device, barriers of a part of a block, the order of kernels in a
-// stream, prefetches, and bulk copies from shared to global memory.
+// stream, prefetches, copies into shared memory, and bulk copies from there.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,9 @@
 // loads just what it adds up itself, so nobody waits for anybody.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "cuda/ptx.cuh"
 #include "cuda/tuning.h"
 #include "ferry/thread_group.h"
@@ -14,7 +17,8 @@ inline constexpr int kRingVectors = 4;  // of 8 columns: a thread's piece of a r
 inline constexpr int kRingPieces = 6;
 inline constexpr std::size_t kRingBytes = sizeof(uint4) * kRingVectors * kRingPieces * kThreads;
 
-// A thread's pieces. One is free, so that what is asked for never comes where the last one is still being read.
+// A thread's pieces. One is free: what is asked for does not come where the last one was read. A new row of sums begins
+// with the first piece again, whose values are in registers by then.
 class RowRing {
  public:
   __device__ explicit RowRing(std::byte* ring) : mine_(reinterpret_cast<uint4*>(ring) + threadIdx.x) {}
@@ -40,7 +44,7 @@ class RowRing {
   int taken_ = 0;
 };
 
-// What a thread of `stride` / 8 asks for of bf16 rows: from the first columns on, of one row after the other.
+// What a thread of a team of `stride` / 8 asks for of bf16 rows: from the first columns on, of one row after the other.
 struct RingOrder {
   const SumRow* rows;
   int count;
@@ -80,7 +84,7 @@ template <ThreadGroup G, class Store>
 __device__ void sum_rows_by_ring(const G& g, const SumRow* rows, int count, int hidden, const Store& store) {
   const int stride = g.size() * 8;
   const int column = g.thread() * 8;
-  RowRing ring(g.ring);
+  RowRing ring(g.ring());
   RingOrder order{rows, count, hidden, stride, column};
 #pragma unroll 1
   for (int i = 0; i < kRingPieces - 1; ++i) order.ask_next(ring);

@@ -23,18 +23,18 @@ class TeamGroup {
 
   // All threads of the block.
   __device__ TeamGroup() : barrier_(0), first_(0), threads_(kThreads) {}
-  // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice.
-  __device__ explicit TeamGroup(int threads)
+  // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice. `ring`:
+  // the block's shared memory that its threads load rows into ahead of their turn (row_ring.cuh); null: registers do.
+  __device__ explicit TeamGroup(int threads, std::byte* ring = nullptr)
       : barrier_(1 + (static_cast<int>(threadIdx.x) >> log2_of(threads))),
         first_(static_cast<int>(threadIdx.x) & -threads),
-        threads_(threads) {
+        threads_(threads),
+        ring_(ring) {
     __builtin_assume(barrier_ > 0);
   }
 
-  // Shared memory of the block that its threads load rows into ahead of their turn (row_ring.cuh); null: registers do.
-  std::byte* ring = nullptr;
-
   __device__ int team() const { return barrier_ - 1; }
+  __device__ std::byte* ring() const { return ring_; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
   __device__ int size() const { return threads_; }
   __device__ void sync() const {
@@ -69,6 +69,7 @@ class TeamGroup {
   int barrier_;  // 0: the block's
   int first_;
   int threads_;
+  std::byte* ring_ = nullptr;
 };
 static_assert(ThreadGroup<TeamGroup>);
 static_assert(kLeastTeamThreads == TeamGroup::kWidth && kThreads / (2 * TeamGroup::kWidth) < 16,
@@ -81,12 +82,11 @@ class LooseTeam {
  public:
   static constexpr int kWidth = 32;
 
-  // `block`: this one's number among those that share the work.
-  __device__ LooseTeam(int threads, int block)
-      : thread_((block * kThreads + static_cast<int>(threadIdx.x)) & (threads - 1)), threads_(threads) {}
+  // `block`: this one's number among those that share the work. `ring`: as a TeamGroup's.
+  __device__ LooseTeam(int threads, int block, std::byte* ring = nullptr)
+      : thread_((block * kThreads + static_cast<int>(threadIdx.x)) & (threads - 1)), threads_(threads), ring_(ring) {}
 
-  std::byte* ring = nullptr;  // as a TeamGroup's
-
+  __device__ std::byte* ring() const { return ring_; }
   __device__ int thread() const { return thread_; }
   __device__ int size() const { return threads_; }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWidth; }
@@ -102,6 +102,7 @@ class LooseTeam {
  private:
   int thread_;
   int threads_;
+  std::byte* ring_;
 };
 static_assert(ThreadGroup<LooseTeam>);
 

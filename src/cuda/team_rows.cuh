@@ -239,7 +239,7 @@ template <ThreadGroup G>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   if (count > 0 && rows[count - 1].wide)
     sum_columns<true, 1>(g, rows, count, hidden, sink);
-  else if (count > 0 && g.ring != nullptr)
+  else if (count > 0 && g.ring() != nullptr)
     sum_rows_by_ring(g, rows, count, hidden, [&](int column, const float(&sum)[8]) { store_eight(sink, column, sum); });
   else
     sum_columns<false, 4>(g, rows, count, hidden, sink);

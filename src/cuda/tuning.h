@@ -39,7 +39,7 @@ struct CombineRoles {
   int receive_team_threads = kThreads;
   bool direct = false;       // results are made in their slots, not in a buffer first
   bool looks_ahead = false;  // a team asks for the rows of its next token
-  bool rings = false;        // rows come by way of shared memory (row_ring.cuh); only with `direct`
+  bool rings = false;        // rows come by way of shared memory (row_ring.cuh), where no buffer is
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
@@ -70,7 +70,7 @@ inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
 struct Resident {
   int multiprocessors = 0;
   int blocks_per_multiprocessor = 0;
-  int most_blocks = 0;  // from the caller's max_blocks and the exchange's `concurrent`
+  int most_blocks = 0;  // from the caller's max_blocks, the exchange's `concurrent` and the ranks of the device
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, most_blocks); }
 };
 
@@ -78,7 +78,8 @@ struct Resident {
 constexpr bool has_few_blocks(const Resident& resident) { return 2 * resident.blocks() <= resident.multiprocessors; }
 
 // What a call has to do. `arrivals`: about how many messages come, and results go; `groups` of rows: those of this
-// rank; `parts` of the routing table want a block each; `buffer_teams`: as many teams of a block have a buffer.
+// rank; `parts` of the routing table want a block each; `buffer_teams`: as many teams of a block have a buffer;
+// `exact`: every row is a result.
 struct Work {
   int ranks = 1;
   int num_tokens = 0;  // of this rank
@@ -92,9 +93,10 @@ struct Work {
   int message_bytes = 0;
   int groups = 0;
   int top_k = 1;
-  int scale_words = 0;     // of a row, each of which is a sector of memory of its own (scattered_scale_words)
-  bool all_near = true;    // every rank's memory can be stored to
-  bool has_rings = false;  // the kernels can take rows by way of shared memory
+  int scale_words = 0;   // of a row, each of which is a sector of memory of its own (scattered_scale_words)
+  bool all_near = true;  // every rank's memory can be stored to
+  bool exact = false;
+  bool has_rings = false;  // the kernels can take such rows by way of shared memory
 };
 
 // Whether waiters nap between looks: many of them get in each other's way, and in that of what they wait for. A nap
@@ -208,6 +210,9 @@ constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
   return num_tokens <= std::min(32 * words, kEntriesByAll / top_k);
 }
 
+// Whether so few blocks receive that those that rank do, once they have ranked.
+constexpr bool rankers_receive_beside(int receivers, int rankers) { return receivers < 8 * rankers; }
+
 constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   DispatchPolicy policy;
@@ -220,8 +225,9 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
         work.counts_all && work.all_near && roles.rankers == work.parts && work.parts + kLeastReceivers <= most;
     roles.rankers += roles.counts_apart ? 1 : 0;
     const int room = most - roles.rankers;
-    // Those that rank receive, too, where blocks are few.
-    const int most_to_send = has_few_blocks(resident) ? room * 11 / 16 : room * 5 / 8;
+    // Where blocks are few, those that rank receive, too, if others have much to receive: then more can send.
+    const bool rankers_help = has_few_blocks(resident) && rankers_receive_beside(room - room * 5 / 8, roles.rankers);
+    const int most_to_send = rankers_help ? room * 11 / 16 : room * 5 / 8;
     const int room_to_send = work.receives ? most_to_send : room;
     const StoringSenders storing = storing_senders(work, room_to_send);
     roles.stores = storing.blocks > 0;
@@ -234,7 +240,7 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
   const int to_receive = std::max(work.arrivals + padding_blocks(work), kLeastReceivers);
   const int receivers = work.receives ? std::min(most - busy, to_receive) : 0;
   policy.blocks = busy + receivers;
-  roles.rankers_receive = work.receives && receivers < 8 * roles.rankers;
+  roles.rankers_receive = work.receives && rankers_receive_beside(receivers, roles.rankers);
   const int all_receivers = receivers + (roles.rankers_receive ? roles.rankers : 0);
   const int places = work.ranks * std::max(work.num_tokens, 1);
   // Half of them, as tokens come before padding.
@@ -282,14 +288,15 @@ constexpr bool parts_roles(const Work& work, int most) {
 // Rows come by way of shared memory where blocks are few, as each of them then has to take more than registers hold
 // loads for; and where results are of many rows, as then these take the time and not the links.
 inline constexpr double kManyRowsOfResult = 3;
+constexpr double likely_results(const Work& work) { return work.exact ? work.top_k : likely_ranks(work); }
 constexpr bool takes_rings(const Resident& resident, const Work& work) {
-  return work.has_rings && (has_few_blocks(resident) || work.top_k > kManyRowsOfResult * likely_ranks(work));
+  return work.has_rings && (has_few_blocks(resident) || work.top_k > kManyRowsOfResult * likely_results(work));
 }
 
 // Of few blocks those that send are as many as their part of what all of them read and write: of a token all rows and
 // all results, and then all results and a sum.
 constexpr int sending_part(int blocks, const Work& work) {
-  const double results = likely_ranks(work);
+  const double results = likely_results(work);
   const double sent = work.top_k + results;
   return static_cast<int>(blocks * sent / (sent + results + 1));
 }

@@ -56,15 +56,14 @@ void many_groups(const Backend& backend) {
 }
 
 // Four ranks, each of which has others to send to; all that combine has beside sums of bf16 rows.
-void combines(const Backend& backend) {
+void combines(const Backend& backend, const PlanSettings& common) {
   const auto run = [&](Reduction reduction, const std::function<void(PlanSettings&)>& change) {
-    PlanSettings settings = settings_for("fp8_block128", "uniform", 608);
-    settings.shape.ranks = 4;
-    settings.shape.max_tokens = 700;
+    PlanSettings settings = common;
     settings.options = options_for("fp8_block128", reduction);
     change(settings);
     run_plan(backend, settings, Form::one_call);
   };
+  run(Reduction::by_rank, [](PlanSettings&) {});
   run(Reduction::exact, [](PlanSettings& s) { s.row_dtype = s.output_dtype = DType::f32; });
   run(Reduction::by_rank, [](PlanSettings& s) { s.row_dtype = DType::f32; });
   run(Reduction::by_rank, [](PlanSettings& s) { s.epilogue = true; });
@@ -76,6 +75,22 @@ void combines(const Backend& backend) {
   if (!backend.can_lose_ranks) return;
   for (const Reduction reduction : {Reduction::exact, Reduction::by_rank})
     run(reduction, [](PlanSettings& s) { s.options.mask = {false, false, true, false}; });
+}
+
+void combines_of_many_blocks(const Backend& backend) {
+  PlanSettings settings = settings_for("fp8_block128", "uniform", 608);
+  settings.shape.ranks = 4;
+  settings.shape.max_tokens = 700;
+  combines(backend, settings);
+}
+
+// Rows of many columns, and many of them in a sum: GPUs take them by way of shared memory, piece by piece, and use each
+// place there more than once.
+void combines_of_few_blocks(const Backend& backend) {
+  PlanSettings settings = settings_for("fp8_block128", "uniform", 2912);
+  settings.shape = {4, 24, 8, 100, 2912};
+  settings.max_blocks = 8;
+  combines(backend, settings);
 }
 
 // Large and small rounds of one exchange in turn, some of them given up: nothing is left of one for the next.
@@ -111,8 +126,11 @@ void add_large_cases(Cases& cases) {
     cases.push_back({name + "_in_turn", "large and small rounds on one exchange, some given up", false,
                      [format](const Backend& backend) { in_turn(backend, format); }});
   }
-  cases.push_back(
-      {"large/combines", "hundreds of tokens on each of four ranks, all that combine has", false, combines});
+  cases.push_back({"large/combines", "hundreds of tokens on each of four ranks, all that combine has", false,
+                   combines_of_many_blocks});
+  cases.push_back({"large/combines_few_blocks",
+                   "a hundred tokens on each of four ranks, sums of many rows by few blocks", false,
+                   combines_of_few_blocks});
   cases.push_back({"large/many_groups", "more groups of rows than a block has threads", false, many_groups});
   cases.push_back({"large/many_experts", "over a thousand tokens on a rank, few for an expert", false, many_experts});
 }

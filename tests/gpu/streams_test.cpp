@@ -80,6 +80,28 @@ TEST_F(GpuStreams, OfTwoExchangesDoNotHoldEachOtherUp) {
   run_cuda_ranks(kRanks, false, body, of_each);
 }
 
+// Kernels are the device's, and so are their limits: an exchange that needs less shared memory does not lower them.
+TEST_F(GpuStreams, OfALargeExchangeGoOnBesideASmallOne) {
+  const auto plan_for = [](int hidden) {
+    PlanSettings settings;
+    settings.shape = {1, 24, 8, 300, hidden};
+    settings.options = conformance::options_for("fp8_block128");
+    return conformance::make_plan(settings);
+  };
+  const Plan large = plan_for(7168);
+  const Plan small = plan_for(128);
+  run_cuda_ranks(1, false, [&](World& world) {
+    Exchange first(world, large.settings.shape, large.settings.options);
+    Exchange second(world, small.settings.shape, small.settings.options);
+    DeviceRound round(large, 0);
+    first.dispatch(round.in, round.out);
+    first.combine(round.combine_in, round.combine_out);
+    round.fetch();
+    round.host.check_rows();
+    round.host.check_tokens();
+  });
+}
+
 // One rank's kernel would wait for the end of the other's.
 TEST_F(GpuStreams, OfAllAreRefusedWhereRanksShareAGpu) {
   const Plan plan = plan_of(2, 2);

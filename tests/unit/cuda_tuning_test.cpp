@@ -116,8 +116,9 @@ TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
 }
 
 TEST(CudaTuning, RowsComeByWayOfSharedMemoryWhereBlocksAreFewOrResultsOfManyRows) {
-  const auto policy = [](int ranks, int top_k, int most_blocks, bool has_rings = true) {
+  const auto policy = [](int ranks, int top_k, int most_blocks, bool has_rings = true, bool exact = false) {
     Work work = work_of(4096);
+    work.exact = exact;
     work.ranks = ranks;
     work.top_k = top_k;
     work.arrivals = std::min(ranks, top_k) * work.num_tokens;
@@ -132,6 +133,8 @@ TEST(CudaTuning, RowsComeByWayOfSharedMemoryWhereBlocksAreFewOrResultsOfManyRows
   EXPECT_EQ(policy(2, 8, 24), (CombinePolicy{24, {18, 18, 32, 32, true, false, true}}));
   EXPECT_EQ(policy(4, 8, 24), (CombinePolicy{24, {17, 17, 32, 32, true, false, true}})) << "more results for each row";
   EXPECT_EQ(policy(4, 2, 24).roles.senders, 13);
+  EXPECT_EQ(policy(2, 8, 24, true, true).roles.senders, 15) << "every row is a result";
+  EXPECT_FALSE(policy(2, 8, 132, true, true).roles.rings) << "a row a result";
   EXPECT_TRUE(policy(2, 8, 66).roles.rings);
   EXPECT_EQ(policy(2, 8, 67).roles.receive_team_threads, kLeastSumThreads) << "not few";
 }
