@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "ferry/gpu.h"
@@ -39,10 +40,13 @@ Ranks make_nvshmem_ranks(int ranks, int nodes) {
   return make_job_ranks(start_nvshmem_job, ranks, nodes, gpu_of_this_process());
 }
 
+// Each has two kernels in a stream, and streams beyond 32 wait behind each other.
+constexpr int kMostRanksOfGpu = 8;
+
 // In a job each process is a rank, and may see its own GPU only.
 int most_gpu_ranks() {
   if (num_processes() > 1 && num_gpus() > 0) return num_processes();
-  return gpus_are_shared() && num_gpus() > 0 ? kMaxRanksPerNode : num_gpus();
+  return gpus_are_shared() ? std::min(kMostRanksOfGpu * num_gpus(), kMaxRanksPerNode) : num_gpus();
 }
 bool gpus_are_enough(int ranks) {
   return num_gpus() > 0 && (gpus_are_shared() || (num_processes() > 1 ? num_gpus() == 1 || num_gpus() >= num_processes()
@@ -77,13 +81,13 @@ static bool& shared() {
 bool gpus_are_shared() { return shared(); }
 void share_gpus() {
   shared() = true;
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // streams of ranks that share a GPU do not wait behind each other
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);  // streams of ranks that share a GPU do not wait behind each other
 }
 
 std::vector<int> gpus_of_ranks(int ranks) {
-  const int of_each = gpus_are_shared() ? (ranks + num_gpus() - 1) / num_gpus() : 1;
+  const int gpus = std::min(ranks, num_gpus());  // as many ranks on each, or one more
   std::vector<int> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank / of_each);
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(gpus_are_shared() ? rank * gpus / ranks : rank);
   return devices;
 }
 
@@ -114,7 +118,7 @@ void require_ranks(const Backend& backend, int ranks, int nodes) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--ranks {}: must be 1 to {} with backend {}, whose ranks are {}{}", ranks,
                             backend.most_ranks(), backend.name, backend.ranks_are,
-                            is_gpu_backend(backend) && !gpus_are_shared()
+                            is_gpu_backend(backend) && !gpus_are_shared() && ranks > 0
                                 ? "; demo, layer and verify take more with --share-gpus"
                                 : ""));
   if (backend.ranks == RanksAre::processes && (nodes < 1 || nodes > ranks))

@@ -66,7 +66,7 @@ bool is_gpu_backend(const Backend& backend);
 // Before anything else of GPUs is called.
 void share_gpus();
 bool gpus_are_shared();
-// Rank by rank: the same number on each, but for the last.
+// Rank by rank.
 std::vector<int> gpus_of_ranks(int ranks);
 
 // The backend that `name` stands for; auto is the GPUs where they are enough for `ranks`, else OpenSHMEM where a

@@ -32,7 +32,7 @@ struct Outcome {
 // GPU worlds whose calls take host memory, which is where the cases have theirs.
 conformance::Backend gpu_backend() {
   const auto make = [](int ranks) { return make_gpu_worlds(gpus_of_ranks(ranks), true); };
-  const int most = gpus_are_shared() ? kMaxRanksPerNode : num_gpus();
+  const int most = choose_backend("cuda").most_ranks();
   conformance::Backend backend;
   backend.name = "cuda";
   backend.max_ranks = most;

@@ -95,7 +95,9 @@ void CudaExchange::plan_memory(const HeapMap& map) {
 
   DeviceState initial;
   initial.dispatched.raw = kFirstEpoch - 1;
-  cuda_check(cudaMemcpy(links_.state, &initial, sizeof initial, cudaMemcpyHostToDevice), "cudaMemcpy");
+  cuda_check(cudaMemcpyAsync(links_.state, &initial, sizeof initial, cudaMemcpyHostToDevice, cudaStreamPerThread),
+             "cudaMemcpyAsync");
+  cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
 void CudaExchange::prepare_kernels() {
@@ -117,18 +119,25 @@ void CudaExchange::prepare_kernels() {
   combine_blocks_per_multiprocessor_ =
       combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_), has_rings_ ? combine_ring_bytes() : 0);
   scales_blocks_per_multiprocessor_ = prepare_scales(plan_);
+  for (const int blocks :
+       {dispatch_blocks_per_multiprocessor_, combine_blocks_per_multiprocessor_, scales_blocks_per_multiprocessor_})
+    if (most_blocks(blocks) < kLeastBlocks)
+      refuse(ErrorKind::invalid_argument, rank_,
+             "concurrent is {}, and {} of the ranks share device {}: a kernel would have {} blocks, and needs {} or "
+             "more",
+             options_.concurrent, place_.ranks, place_.device, most_blocks(blocks), kLeastBlocks);
+}
+
+int CudaExchange::most_blocks(int blocks_per_multiprocessor) const {
+  return cuda::most_blocks(multiprocessors_, blocks_per_multiprocessor, options_.concurrent * place_.ranks);
 }
 
 Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
-  Resident resident{multiprocessors_, blocks_per_multiprocessor, 0};
-  resident.most_blocks = multiprocessors_ * blocks_per_multiprocessor / (options_.concurrent * place_.ranks);
+  Resident resident{multiprocessors_, blocks_per_multiprocessor, most_blocks(blocks_per_multiprocessor)};
   if (call.max_blocks > 0) resident.most_blocks = std::min(resident.most_blocks, call.max_blocks);
-  if (resident.most_blocks < 3)
-    refuse(
-        ErrorKind::invalid_argument, rank_,
-        "max_blocks is {}, concurrent {}, and {} of the ranks share device {}: this leaves {} blocks; a kernel needs 3 "
-        "or more",
-        call.max_blocks, options_.concurrent, place_.ranks, place_.device, resident.most_blocks);
+  if (resident.most_blocks < kLeastBlocks)
+    refuse(ErrorKind::invalid_argument, rank_, "max_blocks is {}; a kernel needs {} or more", call.max_blocks,
+           kLeastBlocks);
   return resident;
 }
 

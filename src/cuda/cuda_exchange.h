@@ -74,6 +74,8 @@ class CudaExchange final : public ExchangeBackend {
   void run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call);
   // How many messages come, if the others have as many tokens as this rank.
   int likely_arrivals() const { return num_tokens_ * std::min(plan_.shape.ranks, plan_.shape.top_k); }
+  static constexpr int kLeastBlocks = 3;  // of a kernel: its roles
+  int most_blocks(int blocks_per_multiprocessor) const;
   Resident resident(int blocks_per_multiprocessor, const CallOptions& call) const;
 
   DevicePlace place_;

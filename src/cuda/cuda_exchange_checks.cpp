@@ -28,7 +28,7 @@ void CudaExchange::require_own_stream(cudaStream_t stream) const {
   if (is_of_all && place_.ranks > 1 && place_.leftovers != nullptr)
     refuse(ErrorKind::invalid_argument, rank_,
            "stream is the default one, and {} ranks of this process share device {}; give each a stream of its own, "
-           "made with cudaStreamNonBlocking",
+           "made with cudaStreamNonBlocking, or cudaStreamPerThread for ranks that are threads",
            place_.ranks, place_.device);
   if (is_of_all) return;
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;

@@ -42,7 +42,7 @@ std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory)
 class CudaWorld final : public GpuWorld {
  public:
   CudaWorld(std::unique_ptr<World> meeting, const DevicePlace& place, bool staged, std::shared_ptr<HeapExchange> heaps)
-      : GpuWorld(place, staged), meeting_(std::move(meeting)), heaps_(std::move(heaps)), leftovers_(place.leftovers) {}
+      : GpuWorld(place, staged), meeting_(std::move(meeting)), heaps_(std::move(heaps)) {}
 
   int rank() const override { return meeting_->rank(); }
   int size() const override { return meeting_->size(); }
@@ -53,7 +53,6 @@ class CudaWorld final : public GpuWorld {
 
  private:
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
-    if (leftovers_ != nullptr) leftovers_->free();  // all ranks are here, and done with exchanges they have let go
     std::shared_ptr<DeviceMemory> mine;
     together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, options.deadline);
     const std::uint64_t ticket = heaps_->add(mine);
@@ -70,7 +69,6 @@ class CudaWorld final : public GpuWorld {
 
   std::unique_ptr<World> meeting_;
   std::shared_ptr<HeapExchange> heaps_;
-  std::shared_ptr<Leftovers> leftovers_;
 };
 
 void enable_peer_access(int device, int peer) {
@@ -104,7 +102,8 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
       if (device != peer) enable_peer_access(device, peer);
   const auto heaps = std::make_shared<HeapExchange>();
   const bool any_shared = ranks_of.size() < devices.size();
-  const auto leftovers = any_shared ? std::make_shared<Leftovers>() : nullptr;
+  const auto leftovers =
+      any_shared ? std::make_shared<Leftovers>(std::vector<int>(devices.begin(), devices.end())) : nullptr;
   std::vector<std::unique_ptr<World>> worlds;
   std::vector<std::unique_ptr<World>> meeting = make_thread_worlds(static_cast<int>(devices.size()));
   for (std::size_t rank = 0; rank < devices.size(); ++rank)

@@ -59,7 +59,8 @@ StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stre
   void* memory = nullptr;
   if (cudaMallocFromPoolAsync(&memory, bytes, stream.pool(), stream_) != cudaSuccess) {
     cudaGetLastError();
-    throw Error(ErrorKind::system, fmt::format("no device memory for {} bytes; make max_tokens smaller", bytes));
+    throw Error(ErrorKind::system,
+                fmt::format("no memory for {} bytes on the device of this rank; make max_tokens smaller", bytes));
   }
   data_ = static_cast<std::byte*>(memory);
 }
@@ -70,9 +71,14 @@ void Leftovers::keep(std::shared_ptr<void> memory) {
   kept_.push_back(std::move(memory));
 }
 void Leftovers::free() {
-  std::vector<std::shared_ptr<void>> all;
   const std::lock_guard lock(guard_);
-  all.swap(kept_);
+  if (kept_.empty()) return;
+  int before = 0;
+  cudaGetDevice(&before);
+  for (const int device : devices_)
+    if (cudaSetDevice(device) == cudaSuccess) cudaDeviceSynchronize();
+  cudaSetDevice(before);
+  kept_.clear();
 }
 
 PinnedMemory::PinnedMemory(std::size_t bytes) {

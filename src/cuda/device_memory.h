@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace ferry::cuda {
@@ -77,10 +78,17 @@ class StreamMemory {
 // would start another one meanwhile. Where that may be what a running kernel waits for, it is kept until later.
 class Leftovers {
  public:
+  // `devices`: whose kernels may still use it.
+  explicit Leftovers(std::vector<int> devices) : devices_(std::move(devices)) {}
+  ~Leftovers() { free(); }
+  Leftovers(const Leftovers&) = delete;
+  Leftovers& operator=(const Leftovers&) = delete;
   void keep(std::shared_ptr<void> memory);
+  // Waits for all kernels of the devices first. Who calls it meanwhile waits, too.
   void free();
 
  private:
+  const std::vector<int> devices_;
   std::mutex guard_;
   std::vector<std::shared_ptr<void>> kept_;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -23,15 +24,20 @@ struct Seat {
   char uuid[16];
   char bus[16];
   std::int32_t device;
+  std::int32_t may_share;
+  std::int32_t is_known;
 };
 
-Seat seat_of(int device) {
+// Throws nothing: a device that does not answer is told apart from no other, and found out about by the next call.
+Seat seat_of(int device, bool may_share) {
   Seat seat{};
   cudaDeviceProp properties{};
-  cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  seat.is_known = cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
+                  cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device) == cudaSuccess;
+  if (!seat.is_known) cudaGetLastError();
   std::memcpy(seat.uuid, properties.uuid.bytes, sizeof seat.uuid);
-  cuda_check(cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device), "cudaDeviceGetPCIBusId");
   seat.device = device;
+  seat.may_share = may_share;
   return seat;
 }
 
@@ -74,20 +80,26 @@ void GpuWorld::together(const std::function<void()>& work, const RankMask& mask,
   }
 }
 
-void GpuWorld::seat_ranks(bool may_share, std::chrono::milliseconds deadline) {
-  const Seat mine = seat_of(place_.device);
-  std::vector<Seat> seats(static_cast<std::size_t>(size()));
-  all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)), {}, deadline);
-  place_.ranks = 0;
+int ranks_of_device(int rank, int size, int device, bool may_share, const GatherBytes& gather) {
+  const Seat mine = seat_of(device, may_share);
+  std::vector<Seat> seats(static_cast<std::size_t>(size));
+  gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)));
+  int found = 0;
   for (std::size_t one = 0; one < seats.size(); ++one) {
-    place_.ranks += is_same_gpu(seats[one], mine) ? 1 : 0;
-    for (std::size_t other = one + 1; !may_share && other < seats.size(); ++other)
-      if (is_same_gpu(seats[one], seats[other]))
+    found += is_same_gpu(seats[one], mine) ? 1 : 0;
+    for (std::size_t other = one + 1; other < seats.size(); ++other)
+      if (is_same_gpu(seats[one], seats[other]) && !(seats[one].may_share && seats[other].may_share))
         throw Error(ErrorKind::invalid_argument,
                     fmt::format("rank {}: ranks {} and {} both use GPU {} (their devices {} and {}). Give each process "
-                                "its own device, or, for tests, set share_gpus",
-                                rank(), one, other, seats[one].bus, seats[one].device, seats[other].device));
+                                "its own device, or, for tests, set share_gpus on both",
+                                rank, one, other, seats[one].bus, seats[one].device, seats[other].device));
   }
+  return std::max(found, 1);
+}
+
+void GpuWorld::seat_ranks(bool may_share, std::chrono::milliseconds deadline) {
+  place_.ranks = ranks_of_device(rank(), size(), place_.device, may_share,
+                                 [&](auto mine, auto all) { all_gather(mine, all, {}, deadline); });
 }
 
 void GpuWorld::require_supported(const ExchangeOptions& options) const {
@@ -114,25 +126,29 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
+  if (place_.leftovers != nullptr) place_.leftovers->free();  // all ranks are here: none waits for another one's launch
   require_countable_tokens(shape, rank());
   require_countable_entries(shape, rank());
   together([&] { require_supported(options); }, options.mask, options.deadline);  // whose kernels may be of two kinds
   const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
-  std::unique_ptr<CudaExchange> exchange;
+  std::unique_ptr<ExchangeBackend> made;
   const auto make = [&] {
     if (options.skip_a2a) {
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    exchange = std::make_unique<CudaExchange>(place_, rank(), shape, options, map,
-                                              options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
-                                              std::move(heaps));
+    auto exchange = std::make_unique<CudaExchange>(place_, rank(), shape, options, map,
+                                                   options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
+                                                   std::move(heaps));
+    if (staged_)
+      made = std::make_unique<StagedExchange>(std::move(exchange));
+    else
+      made = std::move(exchange);
   };
   together(make, options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
-  if (!staged_) return exchange;
-  return std::make_unique<StagedExchange>(std::move(exchange));
+  return made;
 }
 
 }  // namespace ferry::cuda

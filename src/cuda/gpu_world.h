@@ -1,8 +1,10 @@
 // GpuWorld: what worlds of GPUs have in common, whoever their ranks are: how an exchange is made.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "cuda/cuda_exchange.h"
 #include "ferry/world.h"
@@ -11,6 +13,13 @@ namespace ferry::cuda {
 
 // Throws Error(unsupported) where the device has no bulk copies, which carry the messages: it is older than Hopper.
 void require_bulk_copies(int device);
+
+// Everyone's bytes, in rank order.
+using GatherBytes = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
+
+// How many ranks have this rank's device. Collective over all ranks: where two have the same and do not both say that
+// they may, all throw Error(invalid_argument) that names them.
+int ranks_of_device(int rank, int size, int device, bool may_share, const GatherBytes& gather);
 
 class GpuWorld : public World {
  public:
@@ -40,8 +49,7 @@ class GpuWorld : public World {
   // same error, that of the first such rank, and none waits for it.
   void together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline);
 
-  // Finds out how many ranks are on this rank's device. Collective over all ranks, which all throw where two have the
-  // same and may not.
+  // Finds out how many ranks are on this rank's device, as ranks_of_device.
   void seat_ranks(bool may_share, std::chrono::milliseconds deadline);
 
   int device() const { return place_.device; }

@@ -13,8 +13,11 @@ int choose_device(int device, const ProcessPlace& place) {
   const int chosen = device >= 0 ? device : (available == 1 ? 0 : local);
   if (available == 0) throw Error(ErrorKind::unsupported, fmt::format("rank {}: no GPU was found", place.rank));
   if (chosen >= available)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: device {} does not exist; this process sees {}", place.rank, chosen, available));
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("rank {}: device {} does not exist; this process sees {}. Give each rank a GPU, or let ranks "
+                    "share them (share_gpus) and say which each one has",
+                    place.rank, chosen, available));
   return chosen;
 }
 

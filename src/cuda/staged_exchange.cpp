@@ -99,6 +99,7 @@ DispatchInput StagedExchange::stage_in(const DispatchInput& in) {
     inputs_.push_back(mirror(ConstTensor(&scale, DType::f32, {1}), true));
     staged.input_scale = static_cast<const float*>(inputs_.back().tensor.data);
   }
+  stream_->wait();  // what was copied may change, also where a later check throws
   return staged;
 }
 
@@ -177,6 +178,7 @@ CombineInput StagedExchange::stage_rows(const CombineInput& in) {
     staged.topk_weights = inputs_.back().tensor;
     staged.router_weight = nullptr;
   }
+  stream_->wait();
   return staged;
 }
 

@@ -74,6 +74,13 @@ struct Resident {
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, most_blocks); }
 };
 
+// Of a kernel, where those of so many exchanges run at the same time, and wait for each other: together they have no
+// more blocks than there are multiprocessors. Then one is empty for whoever is still to come, however much of it a
+// block takes and however many of a block the others hold.
+constexpr int most_blocks(int multiprocessors, int blocks_per_multiprocessor, int exchanges) {
+  return exchanges == 1 ? multiprocessors * blocks_per_multiprocessor : multiprocessors / exchanges;
+}
+
 // A multiprocessor for each, and as many are left to others.
 constexpr bool has_few_blocks(const Resident& resident) { return 2 * resident.blocks() <= resident.multiprocessors; }
 

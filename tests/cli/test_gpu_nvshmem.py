@@ -96,8 +96,8 @@ class CommandsTestCase(FerryTestCase):
     def test_bench(self):
         """What a record holds. Nothing here looks at a time."""
         ranks = min(GPUS, RANKS)
-        first, *_ = start(ranks, "bench", "--backend", "nvshmem", "--ranks", ranks, "--nodes", ranks, "--iterations", 3,
-                          "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", 9, "--baseline", "--json")
+        first, *_ = start(ranks, "bench", "--backend", "nvshmem", "--ranks", ranks, "--nodes", ranks,
+                          "--iterations", 3, "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", 9, "--baseline", "--json")
         self.assertEqual(first.returncode, 0, first.stderr)
         record = json.loads(first.stdout)
         self.assertEqual((record["backend"], record["nodes"]), ("nvshmem", ranks))

@@ -2,16 +2,11 @@
 // worlds that copy the cases' host memory to the devices and back. Skipped, with the reason, where there is no GPU.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "conformance/suite.h"
 #include "gpu/few_gpus.h"
 
 namespace ferry::test {
 namespace {
-
-// Streams of ranks that share a GPU must not wait behind each other. Read when CUDA starts.
-[[maybe_unused]] const int kConnections = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 conformance::Backend cuda_backend() {
   conformance::Backend backend;

@@ -33,6 +33,7 @@ class DeviceRound {
     if (out.scales_offsets) out.scales_offsets.data = output(host.scales_offsets);
     combine_in.src_info = {};
     combine_out.tokens.data = output(host.output);
+    cuda::cuda_check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");  // other streams do not wait
   }
 
   // Brings the outputs to the host; then host.check_rows() and host.check_tokens() compare them.

@@ -160,6 +160,12 @@ TEST(CudaTuning, SoManyTeamsSendResultsAsTheLinksCarryAtOnce) {
   EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 64) << "nothing leaves";
 }
 
+TEST(CudaTuning, ExchangesAtTheSameTimeHaveAMultiprocessorForEachBlock) {
+  EXPECT_EQ(most_blocks(132, 2, 1), 264);
+  EXPECT_EQ(most_blocks(132, 2, 2), 66);
+  EXPECT_EQ(most_blocks(132, 1, 8), 16);
+}
+
 TEST(CudaTuning, ManyWaitersNap) {
   EXPECT_FALSE(naps(work_of(1)));
   EXPECT_FALSE(naps(work_of(kManyArrivals / 4 - 1)));

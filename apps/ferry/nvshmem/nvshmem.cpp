@@ -43,10 +43,14 @@ std::uint64_t free_memory(int device) {
   return left;
 }
 
-// What NVSHMEM_SYMMETRIC_SIZE leaves, or a quarter of what the GPU has free. Every rank has the same: the least of all.
+// What NVSHMEM_SYMMETRIC_SIZE leaves, or a quarter of what the GPU has free, divided by the ranks that share it. Every
+// rank has the same: the least of all.
 std::uint64_t agree_on_heap(net::Meeting& meeting, int device) {
+  const auto gather = [&](auto mine, auto all) { meeting.all_gather(mine, all, {}, kDefaultDeadline); };
+  const int sharers = cuda::ranks_of_device(meeting.rank(), meeting.size(), device, gpus_are_shared(), gather);
   std::uint64_t mine = symmetric_size();
-  mine = mine != 0 ? std::max(mine, kOwnBytes + kLeastHeap) - kOwnBytes : std::min(free_memory(device) / 4, kMostHeap);
+  mine = mine != 0 ? std::max(mine, kOwnBytes + kLeastHeap) - kOwnBytes
+                   : std::min(free_memory(device) / 4, kMostHeap) / static_cast<unsigned>(sharers);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(meeting.size()));
   meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, kDefaultDeadline);
   return *std::min_element(all.begin(), all.end()) / 4096 * 4096;

@@ -20,8 +20,11 @@ int num_cuda_devices();
 // Error(invalid_argument) where a device does not exist.
 //
 // A device may come several times: its ranks share it, each with its part of the multiprocessors. That is for tests of
-// many ranks on few GPUs. Such a rank needs a stream of its own, made with cudaStreamNonBlocking, and no call that
-// waits for the whole device (cudaFree, cudaDeviceSynchronize) while another rank's kernels may be waiting for it.
+// many ranks on few GPUs, up to 8 on each; CUDA_DEVICE_MAX_CONNECTIONS=32 then keeps their streams apart. Such a rank
+// needs a stream of its own, made with cudaStreamNonBlocking (for dispatch_all and combine_all, cudaStreamPerThread),
+// and must not wait for the whole device (cudaFree, cudaDeviceSynchronize) while another rank's kernels may be waiting
+// for it. Memory of its exchanges is freed when the world's ranks make the next one, which waits for the devices, or
+// with the world.
 //
 // Exchanges of these worlds take device memory of their rank's device. Calls only enqueue work on CallOptions::stream;
 // errors that a kernel finds (a missing rank, a bad id) are thrown by the next call on the exchange. A bad id counts as
@@ -49,7 +52,8 @@ struct CudaProcessOptions {
 // pair where two GPUs cannot reach each other or two ranks are on different hosts: on every rank.
 std::unique_ptr<World> make_cuda_process_world(const CudaProcessOptions& options = {});
 
-// As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds; rank r is on device r / ranks_per_gpu.
+// As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds; rank r is on device r / ranks_per_gpu. Throws
+// Error(invalid_argument) where there are fewer GPUs than that takes, and what make_cuda_worlds and `body` throw.
 void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body, int ranks_per_gpu = 1);
 
 }  // namespace ferry

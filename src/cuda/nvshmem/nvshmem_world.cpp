@@ -108,6 +108,9 @@ std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options) {
   const int device = cuda::choose_device(options.device, place);
   cuda::require_bulk_copies(device);
   auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options.deadline);
+  cuda::ranks_of_device(meeting->rank(), meeting->size(), device, options.share_gpus, [&](auto mine, auto all) {
+    meeting->all_gather(mine, all, {}, options.deadline);
+  });  // NVSHMEM starts once only
   auto job = cuda::NvshmemJob::start(*meeting, device, options.heap_bytes, options.deadline);
   return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(meeting), options, device, true);
 }

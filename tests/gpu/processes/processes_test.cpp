@@ -46,7 +46,9 @@ TEST_F(GpuProcesses, Conform) {
 }
 
 // For compute-sanitizer, under which calls of one process wait for each other where ranks share a GPU.
-TEST_F(GpuProcesses, GiveUpRounds) { expect_well(run_workers(kRanks, "suite:calls/abandoned")); }
+TEST_F(GpuProcesses, GiveUpRounds) {
+  expect_well(run_workers(kRanks, "suite:calls/abandoned", std::chrono::seconds(300)));
+}
 TEST_F(GpuProcesses, RefuseOneGpuForTwoRanks) { expect_well(run_workers(2, "share")); }
 TEST_F(GpuProcesses, RefuseADeviceThatIsNotThere) { expect_well(run_workers(1, "no_device")); }
 
