@@ -28,7 +28,7 @@ struct Seat {
   std::int32_t is_known;
 };
 
-// Throws nothing: a device that does not answer is told apart from no other, and found out about by the next call.
+// Throws nothing, as all ranks gather it: a device that does not answer counts as none, and the next call says so.
 Seat seat_of(int device, bool may_share) {
   Seat seat{};
   cudaDeviceProp properties{};
@@ -41,7 +41,9 @@ Seat seat_of(int device, bool may_share) {
   return seat;
 }
 
-bool is_same_gpu(const Seat& one, const Seat& other) { return std::memcmp(one.uuid, other.uuid, sizeof one.uuid) == 0; }
+bool is_same_gpu(const Seat& one, const Seat& other) {
+  return one.is_known != 0 && other.is_known != 0 && std::memcmp(one.uuid, other.uuid, sizeof one.uuid) == 0;
+}
 
 }  // namespace
 

@@ -1,6 +1,9 @@
 // Rounds that are enqueued far ahead on several streams of a GPU, and ranks that share one.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <thread>
+
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
 
@@ -78,6 +81,55 @@ TEST_F(GpuStreams, OfTwoExchangesAndOfRanksThatShareAGpuDoNotHoldEachOtherUp) {
     }
   };
   run_cuda_ranks(ranks, false, body, of_each);
+}
+
+// Tokens stay on their rank, so rank 0 need not wait for rank 1's combine: its next dispatch runs first, on as many
+// multiprocessors as it may have, and waits for rank 1.
+TEST_F(GpuStreams, OfARankThatIsLateFindRoomBesideOneThatIsARoundAhead) {
+  Plan plan = plan_of(2, 3);
+  plan.settings.options.concurrent = 1;
+  plan.settings.routing = "own_rank";
+  plan = conformance::make_plan(plan.settings);
+  const auto body = [&](World& world) {
+    cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    const Stream stream;
+    Exchange exchange(world, plan.settings.shape, plan.settings.options);
+    DeviceRound round(plan, world.rank());
+    world.barrier();
+    for (int turn = 0; turn < 3; ++turn) {
+      exchange.dispatch(round.in, round.out, stream.call());
+      if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      exchange.combine(round.combine_in, round.combine_out, stream.call());
+    }
+    round.fetch();
+    world.barrier();
+    round.host.check_rows();
+    round.host.check_tokens();
+  };
+  run_cuda_ranks(2, false, body, 2);
+}
+
+// What exchanges of a shared GPU leave behind goes when the next one is made, also where nothing is sent.
+TEST_F(GpuStreams, OfExchangesThatAreGoneKeepNoMemory) {
+  for (const bool skips : {false, true}) {
+    Plan plan = plan_of(2, 2);
+    plan.settings.options.skip_a2a = skips;
+    const auto body = [&](World& world) {
+      cuda_check(cudaSetDevice(0), "cudaSetDevice");
+      std::size_t before = 0, after = 0, total = 0;
+      std::size_t of_one = 0;
+      for (int turn = 0; turn < 12; ++turn) {
+        const Exchange exchange(world, plan.settings.shape, plan.settings.options);
+        of_one = exchange.memory_bytes();
+        world.barrier();
+        if (turn == 1) cuda_check(cudaMemGetInfo(&before, &total), "cudaMemGetInfo");
+        if (turn == 11) cuda_check(cudaMemGetInfo(&after, &total), "cudaMemGetInfo");
+        world.barrier();
+      }
+      EXPECT_LT(before, after + 5 * of_one) << "of " << of_one << " bytes each, 2 ranks, 10 exchanges";
+    };
+    run_cuda_ranks(2, false, body, 2);
+  }
 }
 
 // Kernels are the device's, and so are their limits: an exchange that needs less shared memory does not lower them.

@@ -59,6 +59,19 @@ void make_a_world(int ranks_per_node) {
   conformance::run_round(exchange, plan, conformance::Form::one_call);
 }
 
+// Before NVSHMEM starts: afterwards the process can still make a world, as it does here.
+void share_a_gpu() {
+  NvshmemOptions options;
+  options.device = 0;
+  options.heap_bytes = std::size_t{64} << 20;
+  options.place.job = "refused";
+  expect_error(-1, "two ranks on one GPU", ErrorKind::invalid_argument, {"ranks 0 and 1", "share_gpus"},
+               [&] { make_nvshmem_world(options); });
+  options.place.job = "shared";
+  options.share_gpus = true;
+  make_nvshmem_world(options);
+}
+
 class Nvshmem : public testing::Test {
  protected:
   void SetUp() override {
@@ -73,6 +86,7 @@ class Nvshmem : public testing::Test {
 };
 
 TEST_F(Nvshmem, MakesAWorld) { expect_well("world:0"); }
+TEST_F(Nvshmem, RefusesOneGpuForTwoRanks) { expect_well("share"); }
 TEST_F(Nvshmem, MakesAWorldOfSeveralNodes) { expect_well("world:1"); }
 TEST_F(Nvshmem, ConformsOnOneNode) { expect_well("suite:4"); }
 TEST_F(Nvshmem, ConformsOnNodesOfTwo) { expect_well("suite:2"); }
@@ -83,7 +97,10 @@ TEST_F(Nvshmem, ConformsOnNodesOfOne) { expect_well("suite:1"); }
 int work(const std::string& what) {
   try {
     if (what.starts_with("suite:")) return run_suite(what.substr(6));
-    make_a_world(std::atoi(what.substr(what.find(':') + 1).c_str()));
+    if (what == "share")
+      share_a_gpu();
+    else
+      make_a_world(std::atoi(what.substr(what.find(':') + 1).c_str()));
     return 0;
   } catch (const std::exception& error) {
     std::printf("%s: %s\n", what.c_str(), error.what());

@@ -120,6 +120,10 @@ void share_a_gpu() {
   options.device = 0;
   conformance::expect_error(-1, "two ranks on one GPU", ErrorKind::invalid_argument, {"ranks 0 and 1", "GPU"},
                             [&] { make_cuda_process_world(options); });
+  options.place.job = "one of them says so";
+  options.share_gpus = place_of_process().rank == 0;
+  conformance::expect_error(-1, "one of two that may share a GPU", ErrorKind::invalid_argument,
+                            {"ranks 0 and 1", "share_gpus on both"}, [&] { make_cuda_process_world(options); });
 }
 
 void name_a_device_that_is_not_there() {
