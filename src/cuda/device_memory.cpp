@@ -25,9 +25,11 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
                 fmt::format("no memory for {} bytes on device {}; make max_tokens smaller", bytes, device_));
   }
   data_ = static_cast<std::byte*>(memory);
-  // Waits for no kernel of another stream: that may be another rank's, which waits for this one.
-  cuda_check(cudaMemsetAsync(data_, 0, bytes, cudaStreamPerThread), "cudaMemsetAsync");
-  cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  // Waits for no kernel of another stream but the default one: that may be another rank's, which waits for this one.
+  cudaError_t status = cudaMemsetAsync(data_, 0, bytes, cudaStreamPerThread);
+  if (status == cudaSuccess) status = cudaStreamSynchronize(cudaStreamPerThread);
+  if (status != cudaSuccess) cudaFree(data_);
+  cuda_check(status, "cudaMemsetAsync");
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -45,8 +47,10 @@ MemoryStream::MemoryStream() {
   cuda_check(cudaGetDevice(&properties.location.id), "cudaGetDevice");
   cuda_check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
   std::uint64_t kept = std::numeric_limits<std::uint64_t>::max();
-  cuda_check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept), "cudaMemPoolSetAttribute");
-  cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  cudaError_t status = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept);
+  if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  if (status != cudaSuccess) cudaMemPoolDestroy(pool_);
+  cuda_check(status, "a stream and its memory");
 }
 MemoryStream::~MemoryStream() {
   cudaStreamSynchronize(stream_);

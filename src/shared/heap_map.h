@@ -90,22 +90,23 @@ class HeapMap {
   }
 
   FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
-    return begin_[kMessages] + at(slot(e, source, token), message_slot_);
+    return begin_[kMessages] + offset_of(slot(e, source, token), message_slot_);
   }
   FERRY_HD constexpr std::size_t table(Epoch e, int source) const {
-    return begin_[kTables] + at(slot(e, source, 0), static_cast<std::size_t>(h_.shape.top_k) * sizeof(RoutingEntry));
+    return begin_[kTables] +
+           offset_of(slot(e, source, 0), static_cast<std::size_t>(h_.shape.top_k) * sizeof(RoutingEntry));
   }
   FERRY_HD constexpr std::size_t counts(Epoch e, int source) const {
-    return begin_[kCounts] + at(line(e, source), static_cast<std::size_t>(h_.max_local) * sizeof(std::uint32_t));
+    return begin_[kCounts] + offset_of(line(e, source), static_cast<std::size_t>(h_.max_local) * sizeof(std::uint32_t));
   }
   FERRY_HD constexpr std::size_t sent_counts(Epoch e) const {
     return begin_[kSentCounts] + (e & 1) * static_cast<std::size_t>(h_.shape.experts) * sizeof(std::uint32_t);
   }
   FERRY_HD constexpr std::size_t header(Epoch e, int source) const {
-    return begin_[kHeaders] + at(line(e, source), sizeof(RoutingHeader));
+    return begin_[kHeaders] + offset_of(line(e, source), sizeof(RoutingHeader));
   }
   FERRY_HD constexpr std::size_t arrived(Epoch e, int source, int token) const {
-    return begin_[kArrived] + at(slot(e, source, token), sizeof(SignalWord));
+    return begin_[kArrived] + offset_of(slot(e, source, token), sizeof(SignalWord));
   }
   FERRY_HD constexpr std::size_t routed(int source, int part = 0) const {
     return word(kRouted, source * static_cast<int>(kMostTableParts) + part);
@@ -113,17 +114,17 @@ class HeapMap {
   FERRY_HD constexpr std::size_t consumed(int peer) const { return word(kConsumed, peer); }
   FERRY_HD constexpr std::size_t aborted(int peer) const { return word(kAborted, peer); }
   FERRY_HD constexpr std::size_t result(int token, int index) const {
-    return begin_[kResults] + at(result_slot(token, index), result_bytes());
+    return begin_[kResults] + offset_of(result_slot(token, index), result_bytes());
   }
   FERRY_HD constexpr std::size_t result_arrived(int token, int index) const {
-    return begin_[kResultArrived] + at(result_slot(token, index), sizeof(SignalWord));
+    return begin_[kResultArrived] + offset_of(result_slot(token, index), sizeof(SignalWord));
   }
   // The index by which `token` names a slot that may be in the place of another's: that of packed results (I9).
   FERRY_HD constexpr int index_of_slot(std::uint32_t slot, int token) const {
     return static_cast<int>(slot) - token * static_cast<int>(results_per_token());
   }
   FERRY_HD constexpr std::size_t sent_message(Epoch e, int token) const {
-    return begin_[kSentMessages] + at(slot_of_one(e, token), message_slot_);
+    return begin_[kSentMessages] + offset_of(slot_of_one(e, token), message_slot_);
   }
   // `index`: the token, or token * K + k when exact; where results are packed, how many were sent there before.
   FERRY_HD constexpr std::size_t sent_result(int source, std::size_t index) const {
@@ -169,7 +170,7 @@ class HeapMap {
     return static_cast<std::uint32_t>(token) * static_cast<std::uint32_t>(results_per_token()) +
            static_cast<std::uint32_t>(index);
   }
-  FERRY_HD static constexpr std::size_t at(std::uint32_t index, std::size_t bytes) {
+  FERRY_HD static constexpr std::size_t offset_of(std::uint32_t index, std::size_t bytes) {
     return static_cast<std::uint64_t>(index) * static_cast<std::uint32_t>(bytes);
   }
   FERRY_HD constexpr std::size_t word(Region region, int index) const {
