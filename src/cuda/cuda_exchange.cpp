@@ -39,8 +39,8 @@ CudaExchange::CudaExchange(const DevicePlace& place, int rank, const Shape& shap
 CudaExchange::~CudaExchange() {
   if (place_.leftovers != nullptr) {
     place_.leftovers->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
-    place_.leftovers->keep(memory_);
-    place_.leftovers->keep(record_memory_);
+    place_.leftovers->keep(std::move(memory_));  // no later than now: what is freed afterwards waits for the device
+    place_.leftovers->keep(std::move(record_memory_));
     return;
   }
   int before = 0;
@@ -133,7 +133,8 @@ int CudaExchange::most_blocks(int blocks_per_multiprocessor) const {
 }
 
 Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
-  Resident resident{multiprocessors_, blocks_per_multiprocessor, most_blocks(blocks_per_multiprocessor)};
+  Resident resident{multiprocessors_, blocks_per_multiprocessor, most_blocks(blocks_per_multiprocessor),
+                    options_.concurrent * place_.ranks == 1};
   if (call.max_blocks > 0) resident.most_blocks = std::min(resident.most_blocks, call.max_blocks);
   if (resident.most_blocks < kLeastBlocks)
     refuse(ErrorKind::invalid_argument, rank_, "max_blocks is {}; a kernel needs {} or more", call.max_blocks,
@@ -260,8 +261,8 @@ void CudaExchange::store_scales(const RowsOut& out, const CallOptions& call) con
   params.src_info = out.src_info;
   params.payload_bytes = out.row_bytes;
   params.starts = kept_.starts.of_source;
-  launch_scales(params, resident(scales_blocks_per_multiprocessor_, call).blocks(),
-                static_cast<cudaStream_t>(call.stream));
+  const Resident most = resident(scales_blocks_per_multiprocessor_, call);
+  launch_scales(params, most.blocks(), most.alone, static_cast<cudaStream_t>(call.stream));
 }
 
 void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {

@@ -58,8 +58,8 @@ static std::size_t row_start_bytes(const Plan& plan) {
 }
 
 int prepare_scales(const Plan& plan) { return prepare_kernel(&scales_kernel, kThreads, row_start_bytes(plan)); }
-void launch_scales(const ScalesParams& params, int blocks, cudaStream_t stream) {
-  launch(&scales_kernel, params, blocks, row_start_bytes(params.plan), stream);
+void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream) {
+  launch(&scales_kernel, params, blocks, early, row_start_bytes(params.plan), stream);
 }
 
 // As many teams as fit with their buffers in `budget` bytes.

@@ -31,31 +31,34 @@ int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
   return blocks;
 }
 
-// The kernel may be launched while the one before it in the stream still runs; it waits for its end before it touches
-// memory (ptx::wait_for_earlier_kernels).
+// `early`: the kernel may be launched while the one before it in the stream still runs; it waits for its end before it
+// touches memory (ptx::wait_for_earlier_kernels).
 template <class Params>
-void launch(void (*kernel)(Params), const Params& params, int blocks, std::size_t shared_bytes, cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+void launch(void (*kernel)(Params), const Params& params, int blocks, bool early, std::size_t shared_bytes,
+            cudaStream_t stream) {
+  cudaLaunchAttribute beside{};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(kThreads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
+  config.attrs = &beside;
+  config.numAttrs = early ? 1 : 0;
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
 }
 
 template <TokenFormat Fmt, Fabric F>
 DispatchLauncher dispatch_launcher() {
-  return {Fmt{}.name(),
-          [](int threads, std::size_t shared_bytes) {
-            return prepare_kernel(&dispatch_kernel<Fmt, F>, threads, shared_bytes);
-          },
-          [](const DispatchParams& params, const DispatchPolicy& policy, std::size_t shared_bytes,
-             cudaStream_t stream) { launch(&dispatch_kernel<Fmt, F>, params, policy.blocks, shared_bytes, stream); }};
+  return {
+      Fmt{}.name(),
+      [](int threads, std::size_t shared_bytes) {
+        return prepare_kernel(&dispatch_kernel<Fmt, F>, threads, shared_bytes);
+      },
+      [](const DispatchParams& params, const DispatchPolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
+        launch(&dispatch_kernel<Fmt, F>, params, policy.blocks, policy.early, shared_bytes, stream);
+      }};
 }
 
 template <Fabric F>
@@ -70,8 +73,8 @@ CombineLauncher combine_launcher() {
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             if constexpr (!F::kReachesFar)
               if (policy.roles.rings)
-                return launch(&combine_kernel<F, true>, params, policy.blocks, shared_bytes, stream);
-            launch(&combine_kernel<F, false>, params, policy.blocks, shared_bytes, stream);
+                return launch(&combine_kernel<F, true>, params, policy.blocks, policy.early, shared_bytes, stream);
+            launch(&combine_kernel<F, false>, params, policy.blocks, policy.early, shared_bytes, stream);
           },
           !F::kReachesFar};
 }

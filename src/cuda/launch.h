@@ -38,7 +38,7 @@ Launchers peer_launchers();
 
 // The scales kernel: loaded on the current device, returns its blocks per multiprocessor; then launched.
 int prepare_scales(const Plan& plan);
-void launch_scales(const ScalesParams& params, int blocks, cudaStream_t stream);
+void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream);
 
 // Shared memory of a block: a fixed part, and the largest of what its roles need.
 std::size_t dispatch_shared_bytes(const Plan& plan);

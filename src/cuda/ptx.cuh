@@ -36,8 +36,9 @@ __device__ inline void wait_for_earlier_kernels() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The next kernel in the stream may begin to be launched once all blocks have said so. Said only when no wait for
-// another rank is left, or its blocks could take the room of a kernel that others wait for.
+// The next kernel in the stream may begin to be launched once a thread of every block has said so. Other threads may
+// still wait for another rank: where its blocks could then take the room of a kernel that others wait for, it is
+// launched without (LaunchPolicy::early).
 __device__ inline void let_next_kernel_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

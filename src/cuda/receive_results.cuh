@@ -59,8 +59,7 @@ class ResultReceiver {
     return true;
   }
 
-  // With the last results of a team that takes whole blocks the block waits for nobody any more, whose warps all wait
-  // for the same ones.
+  // With the last results of a team that takes whole blocks, whose warps all wait for the same ones.
   __device__ void let_next_kernel_launch() const {
     if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads) ptx::let_next_kernel_launch();
   }

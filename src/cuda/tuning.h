@@ -43,10 +43,13 @@ struct CombineRoles {
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
+// `early`: its blocks may take the room that the kernel before it leaves, while that one still waits for other ranks:
+// not where another exchange's kernel may need that room, for which they wait.
 template <class Roles>
 struct LaunchPolicy {
   int blocks = 0;
   Roles roles;
+  bool early = true;
   friend constexpr bool operator==(const LaunchPolicy&, const LaunchPolicy&) = default;
 };
 using DispatchPolicy = LaunchPolicy<DispatchRoles>;
@@ -57,13 +60,14 @@ inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
              << (p.roles.counts_apart ? ", one of them counts, " : ", ") << p.roles.senders << " send in teams of "
              << p.roles.send_team_threads << (p.roles.stores ? " by stores" : "") << ", the others"
              << (p.roles.rankers_receive ? " and then those that rank" : "") << " receive in " << p.roles.receive_teams
-             << " teams of " << p.roles.receive_team_threads;
+             << " teams of " << p.roles.receive_team_threads << (p.early ? "" : ", not early");
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.senders << " send in teams of " << p.roles.send_team_threads
              << ", from the " << p.roles.first_receiver << "th on they receive in teams of "
              << p.roles.receive_team_threads << (p.roles.direct ? ", direct" : "")
-             << (p.roles.looks_ahead ? ", looking ahead" : "") << (p.roles.rings ? ", by rings" : "");
+             << (p.roles.looks_ahead ? ", looking ahead" : "") << (p.roles.rings ? ", by rings" : "")
+             << (p.early ? "" : ", not early");
 }
 
 // What a kernel can have at once on a device.
@@ -71,6 +75,7 @@ struct Resident {
   int multiprocessors = 0;
   int blocks_per_multiprocessor = 0;
   int most_blocks = 0;  // from the caller's max_blocks, the exchange's `concurrent` and the ranks of the device
+  bool alone = true;    // no other exchange's kernels run at the same time
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, most_blocks); }
 };
 
@@ -223,6 +228,7 @@ constexpr bool rankers_receive_beside(int receivers, int rankers) { return recei
 constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   DispatchPolicy policy;
+  policy.early = resident.alone;
   DispatchRoles& roles = policy.roles;
   if (work.sends) {
     roles.rankers = work.parts + 2 <= most ? work.parts : 1;
@@ -317,6 +323,7 @@ constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Wo
   int teams = 1;
   while (teams < kMostTeams && most_senders * teams < wanted) teams *= 2;
   CombinePolicy policy;
+  policy.early = resident.alone;
   policy.blocks = most;
   policy.roles.senders = policy.roles.first_receiver = std::clamp(wanted / teams, 1, most_senders);
   policy.roles.send_team_threads = kThreads / teams;
@@ -331,6 +338,7 @@ constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Wo
 constexpr CombinePolicy combine_policy(const Resident& resident, const Work& work) {
   const int most = std::max(1, resident.blocks());
   CombinePolicy policy;
+  policy.early = resident.alone;
   CombineRoles& roles = policy.roles;
   const int to_send = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
   const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;

@@ -1,5 +1,6 @@
-"""`--backend nvshmem`: processes with a GPU each, started by nothing but an address, on one logical node and on several.
-The files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU or no NVSHMEM."""
+"""`--backend nvshmem`: processes with a GPU each, or that share them, started by nothing but an address, on one logical
+node and on several. The files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU or no
+NVSHMEM."""
 import json
 import os
 import subprocess
@@ -79,8 +80,8 @@ class SameFilesTestCase(FerryTestCase):
 @unittest.skipIf(GPUS == 0, WHY_NONE)
 class CommandsTestCase(FerryTestCase):
     def test_verify(self):
-        first, *_ = start(RANKS, "verify", "--backend", "nvshmem", "--share-gpus", "--nodes", NODES[-1], "--json", "--case",
-                          "reports/")
+        first, *_ = start(RANKS, "verify", "--backend", "nvshmem", "--share-gpus", "--nodes", NODES[-1], "--json",
+                          "--case", "reports/")
         report = json.loads(first.stdout)
         self.assertGreater(report["ok"], 0)
         self.assertEqual(report["failed"], 0)
@@ -97,7 +98,8 @@ class CommandsTestCase(FerryTestCase):
         """What a record holds. Nothing here looks at a time."""
         ranks = min(GPUS, RANKS)
         first, *_ = start(ranks, "bench", "--backend", "nvshmem", "--ranks", ranks, "--nodes", ranks,
-                          "--iterations", 3, "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", 9, "--baseline", "--json")
+                          "--iterations", 3, "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", 9,
+                          "--baseline", "--json")
         self.assertEqual(first.returncode, 0, first.stderr)
         record = json.loads(first.stdout)
         self.assertEqual((record["backend"], record["nodes"]), ("nvshmem", ranks))

@@ -261,10 +261,14 @@ TEST_F(GpuBadInput, RefusesNumbersThatCannotBe) {
   call.max_blocks = -3;
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("max_blocks"), HasSubstr("-3")));
   call.max_blocks = 1;
-  EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("max_blocks"), HasSubstr("1 blocks")));
+  EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("max_blocks is 1"), HasSubstr("3 or more")));
   call = {};
   call.deadline = std::chrono::milliseconds(-1);
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("deadline"), HasSubstr("-1")));
+  ExchangeOptions options = plan.settings.options;
+  options.concurrent = 1000;
+  EXPECT_THAT(refusal([&] { Exchange(*worlds[0], plan.settings.shape, options); }),
+              AllOf(HasSubstr("concurrent is 1000"), HasSubstr("0 blocks"), HasSubstr("3 or more")));
   expect_works();
 }
 

@@ -36,15 +36,16 @@ class GpuStreams : public testing::Test {
 };
 
 // Enough tokens for as many blocks as may be resident.
-Plan plan_of(int ranks, std::uint64_t seed) {
+PlanSettings plan_settings(int ranks, std::uint64_t seed) {
   PlanSettings settings;
   settings.shape = {ranks, 8 * ranks, 4, 700, 2048};
   settings.options = conformance::options_for(seed % 2 == 0 ? "fp8_block128" : "bf16");
   settings.options.concurrent = 2;
   settings.options.deadline = std::chrono::seconds(20);
   settings.seed = seed;
-  return conformance::make_plan(settings);
+  return settings;
 }
+Plan plan_of(int ranks, std::uint64_t seed) { return conformance::make_plan(plan_settings(ranks, seed)); }
 
 // Design: a kernel that waits has no more blocks than the device holds beside those of the other exchange. Ranks
 // enqueue in different orders, so that the GPUs run different exchanges first.
@@ -73,6 +74,7 @@ TEST_F(GpuStreams, OfTwoExchangesAndOfRanksThatShareAGpuDoNotHoldEachOtherUp) {
       enqueue(before);
     }
     for (int turn = 0; turn < kPairs / 2; ++turn) enqueue(1 - before);
+    world.barrier();  // all is enqueued: what follows may wait for whole devices
     for (DeviceRound& round : rounds) round.fetch();
     world.barrier();
     for (DeviceRound& round : rounds) {
@@ -83,13 +85,13 @@ TEST_F(GpuStreams, OfTwoExchangesAndOfRanksThatShareAGpuDoNotHoldEachOtherUp) {
   run_cuda_ranks(ranks, false, body, of_each);
 }
 
-// Tokens stay on their rank, so rank 0 need not wait for rank 1's combine: its next dispatch runs first, on as many
-// multiprocessors as it may have, and waits for rank 1.
-TEST_F(GpuStreams, OfARankThatIsLateFindRoomBesideOneThatIsARoundAhead) {
-  Plan plan = plan_of(2, 3);
-  plan.settings.options.concurrent = 1;
-  plan.settings.routing = "own_rank";
-  plan = conformance::make_plan(plan.settings);
+// Three rounds of two ranks on one GPU; rank 1 is late with every combine.
+void run_with_a_late_rank(const char* routing, int tokens) {
+  PlanSettings settings = plan_settings(2, 3);
+  settings.options.concurrent = 1;
+  settings.routing = routing;
+  settings.shape.max_tokens = tokens;
+  const Plan plan = conformance::make_plan(settings);
   const auto body = [&](World& world) {
     cuda_check(cudaSetDevice(0), "cudaSetDevice");
     const Stream stream;
@@ -101,6 +103,7 @@ TEST_F(GpuStreams, OfARankThatIsLateFindRoomBesideOneThatIsARoundAhead) {
       if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
       exchange.combine(round.combine_in, round.combine_out, stream.call());
     }
+    world.barrier();
     round.fetch();
     world.barrier();
     round.host.check_rows();
@@ -108,6 +111,13 @@ TEST_F(GpuStreams, OfARankThatIsLateFindRoomBesideOneThatIsARoundAhead) {
   };
   run_cuda_ranks(2, false, body, 2);
 }
+
+// Tokens stay on their rank, so rank 0 need not wait for rank 1's combine: its next dispatch runs first, on as many
+// multiprocessors as it may have, and waits for rank 1.
+TEST_F(GpuStreams, OfALateRankFindRoomBesideOneThatIsARoundAhead) { run_with_a_late_rank("own_rank", 700); }
+
+// So few tokens leave teams without one in each block of combine: these are over, and the next dispatch could begin.
+TEST_F(GpuStreams, OfALateRankFindRoomBesideOneThatWaitsForIt) { run_with_a_late_rank("uniform", 150); }
 
 // What exchanges of a shared GPU leave behind goes when the next one is made, also where nothing is sent.
 TEST_F(GpuStreams, OfExchangesThatAreGoneKeepNoMemory) {

@@ -164,6 +164,12 @@ TEST(CudaTuning, ExchangesAtTheSameTimeHaveAMultiprocessorForEachBlock) {
   EXPECT_EQ(most_blocks(132, 2, 1), 264);
   EXPECT_EQ(most_blocks(132, 2, 2), 66);
   EXPECT_EQ(most_blocks(132, 1, 8), 16);
+  for (const bool alone : {false, true})
+    for (const int tokens : {1, 150, 4096}) {
+      const Resident resident{132, 1, 66, alone};
+      EXPECT_EQ(dispatch_policy(resident, work_of(tokens)).early, alone);
+      EXPECT_EQ(combine_policy(resident, work_of(tokens)).early, alone);
+    }
 }
 
 TEST(CudaTuning, ManyWaitersNap) {
@@ -265,14 +271,15 @@ TEST(CudaTuning, PrintsItself) {
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167, true}} << '\n';
   text << DispatchPolicy{35, {2, 1, false, 512, 1024, 16, false, true}} << '\n';
   text << CombinePolicy{132, {88, 88, 64, 32, true, true}} << '\n';
-  text << CombinePolicy{24, {18, 18, 32, 32, true, false, true}};
-  EXPECT_EQ(text.str(),
-            "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
-            "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32\n"
-            "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
-            "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
-            "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead\n"
-            "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings");
+  text << CombinePolicy{24, {18, 18, 32, 32, true, false, true}, false};
+  EXPECT_EQ(
+      text.str(),
+      "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
+      "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32\n"
+      "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
+      "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
+      "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead\n"
+      "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings, not early");
 }
 
 }  // namespace

@@ -90,6 +90,7 @@ void run_hook_rounds(World& world, int device, const HookCase& each, const Plan&
     const bool split = turn % 2 == 1;
     calls->dispatch(round.in, round.out, at_dispatch, split);
     calls->combine(round.combine_in, round.combine_out, values, split);
+    world.barrier(mask, conformance::kSuiteDeadline);  // all is enqueued: ranks may share a GPU, and fetch waits for it
     round.fetch();
     world.barrier(mask, conformance::kSuiteDeadline);
     round.host.check_rows();
