@@ -1,6 +1,6 @@
 """`--backend nvshmem`: processes with a GPU each, or that share them, started by nothing but an address, on one logical
-node and on several. The files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU or no
-NVSHMEM."""
+node and on several. The files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU or
+no NVSHMEM."""
 import json
 import os
 import subprocess
