@@ -1,4 +1,4 @@
-// Sums of rows that come by way of shared memory. Loads that are on their way take no registers there, so a
+// Rows that come by way of shared memory (sum_rows_by_ring). Loads that are on their way take no registers there, so a
 // multiprocessor has three times as many: what a few blocks need to get at all of the memory's speed. Every thread
 // loads just what it adds up itself, so nobody waits for anybody.
 #pragma once
@@ -8,7 +8,6 @@
 
 #include "cuda/ptx.cuh"
 #include "cuda/tuning.h"
-#include "ferry/thread_group.h"
 #include "shared/row_sum.h"
 
 namespace ferry::cuda {
@@ -69,41 +68,5 @@ struct RingOrder {
     ring.asked();
   }
 };
-
-__device__ inline void add_eight(float (&sum)[8], float weight, uint4 columns) {
-  const std::uint32_t words[4] = {columns.x, columns.y, columns.z, columns.w};
-#pragma unroll
-  for (int c = 0; c < 8; ++c) {
-    const std::uint32_t bits = c % 2 == 0 ? words[c / 2] << 16 : words[c / 2] & 0xFFFF0000u;
-    sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, __uint_as_float(bits)));
-  }
-}
-
-// `count` bf16 rows, one at least. The operations of ferry::sum_rows in their order. `store(column, sum)` takes eight.
-template <ThreadGroup G, class Store>
-__device__ void sum_rows_by_ring(const G& g, const SumRow* rows, int count, int hidden, const Store& store) {
-  const int stride = g.size() * 8;
-  const int column = g.thread() * 8;
-  RowRing ring(g.ring());
-  RingOrder order{rows, count, hidden, stride, column};
-#pragma unroll 1
-  for (int i = 0; i < kRingPieces - 1; ++i) order.ask_next(ring);
-#pragma unroll 1
-  for (int begin = 0; begin < hidden; begin += kRingVectors * stride) {
-    float sum[kRingVectors][8] = {};
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      ring.await();
-      const float weight = rows[i].weight;
-#pragma unroll
-      for (int v = 0; v < kRingVectors; ++v) add_eight(sum[v], weight, ring.taken(v));
-      ring.release();
-      order.ask_next(ring);
-    }
-#pragma unroll
-    for (int v = 0; v < kRingVectors; ++v)
-      if (begin + v * stride + column < hidden) store(begin + v * stride + column, sum[v]);
-  }
-}
 
 }  // namespace ferry::cuda

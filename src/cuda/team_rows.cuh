@@ -149,6 +149,13 @@ struct EightColumns<false> {
   }
 };
 
+template <bool kWide>
+__device__ void add_columns(float (&sum)[8], float weight, const EightColumns<kWide>& columns, bool wide) {
+#pragma unroll
+  for (int c = 0; c < 8; ++c)
+    sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, __uint_as_float(columns.float_bits(c, wide))));
+}
+
 __device__ inline void store_eight(const RowSink& sink, int column, const float (&sum)[8]) {
   if (sink.data == nullptr && sink.epilogue == nullptr) return;  // a rehearsal (receive_results.cuh)
   if (sink.epilogue != nullptr) {
@@ -188,10 +195,7 @@ struct SumPlaces {
       const float weight = rows[i].weight;
       const bool wide = rows[i].wide;
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v)
-#pragma unroll
-        for (int c = 0; c < 8; ++c)
-          sum[v][c] = __fadd_rn(sum[v][c], __fmul_rn(weight, __uint_as_float(loaded[i][v].float_bits(c, wide))));
+      for (int v = 0; v < kVectors; ++v) add_columns(sum[v], weight, loaded[i][v], wide);
     }
   }
 };
@@ -233,6 +237,33 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   }
 }
 
+// `count` bf16 rows, one at least.
+template <ThreadGroup G>
+__device__ void sum_rows_by_ring(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  const int stride = g.size() * 8;
+  const int column = g.thread() * 8;
+  RowRing ring(g.ring());
+  RingOrder order{rows, count, hidden, stride, column};
+#pragma unroll 1
+  for (int i = 0; i < kRingPieces - 1; ++i) order.ask_next(ring);
+#pragma unroll 1
+  for (int begin = 0; begin < hidden; begin += kRingVectors * stride) {
+    float sum[kRingVectors][8] = {};
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      ring.await();
+#pragma unroll
+      for (int v = 0; v < kRingVectors; ++v)
+        add_columns(sum[v], rows[i].weight, EightColumns<false>{ring.taken(v)}, false);
+      ring.release();
+      order.ask_next(ring);
+    }
+#pragma unroll
+    for (int v = 0; v < kRingVectors; ++v)
+      if (begin + v * stride + column < hidden) store_eight(sink, begin + v * stride + column, sum[v]);
+  }
+}
+
 // As ferry::sum_rows: the same operations in the same order. Where some rows are wide, so is the last one: all are of
 // one kind but that of a shared expert, which comes last.
 template <ThreadGroup G>
@@ -240,7 +271,7 @@ __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hi
   if (count > 0 && rows[count - 1].wide)
     sum_columns<true, 1>(g, rows, count, hidden, sink);
   else if (count > 0 && g.ring() != nullptr)
-    sum_rows_by_ring(g, rows, count, hidden, [&](int column, const float(&sum)[8]) { store_eight(sink, column, sum); });
+    sum_rows_by_ring(g, rows, count, hidden, sink);
   else
     sum_columns<false, 4>(g, rows, count, hidden, sink);
 }
