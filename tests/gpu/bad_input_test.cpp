@@ -7,6 +7,7 @@
 
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/device_round.h"
+#include "gpu/stream.h"
 
 namespace ferry::test {
 namespace {
@@ -197,20 +198,6 @@ TEST_F(GpuBadInput, RefusesACapacityBelowTheWorstCase) {
               AllOf(HasSubstr("payload"), HasSubstr(std::to_string(least - 1)), HasSubstr(std::to_string(least))));
   expect_works();
 }
-
-class Stream {
- public:
-  explicit Stream(int device) {
-    const cuda::DeviceScope scope(device);
-    cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  cudaStream_t get() const { return stream_; }
-  operator void*() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 TEST_F(GpuBadInput, RefusesAStreamOfAnotherGpu) {
   if (num_cuda_devices() < 2) GTEST_SKIP() << "needs 2 GPUs";

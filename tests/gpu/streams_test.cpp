@@ -6,6 +6,7 @@
 
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
+#include "gpu/stream.h"
 
 namespace ferry::test {
 namespace {
@@ -15,18 +16,6 @@ using conformance::PlanSettings;
 using cuda::cuda_check;
 using testing::AllOf;
 using testing::HasSubstr;
-
-class Stream {
- public:
-  Stream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  CallOptions call() const { return {.stream = stream_}; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 class GpuStreams : public testing::Test {
  protected:
@@ -55,15 +44,16 @@ TEST_F(GpuStreams, OfTwoExchangesAndOfRanksThatShareAGpuDoNotHoldEachOtherUp) {
   const int of_each = ranks_per_gpu(ranks);
   const Plan plans[] = {plan_of(ranks, 2), plan_of(ranks, 3)};
   const auto body = [&](World& world) {
-    cuda_check(cudaSetDevice(world.rank() / of_each), "cudaSetDevice");
-    const Stream streams[2];
+    const int device = world.rank() / of_each;
+    cuda_check(cudaSetDevice(device), "cudaSetDevice");
+    const Stream streams[] = {Stream(device), Stream(device)};
     Exchange first(world, plans[0].settings.shape, plans[0].settings.options);
     Exchange second(world, plans[1].settings.shape, plans[1].settings.options);
     Exchange* const exchanges[] = {&first, &second};
     DeviceRound rounds[] = {{plans[0], world.rank()}, {plans[1], world.rank()}};
     world.barrier();
     const auto enqueue = [&](int which) {
-      const CallOptions call = streams[which].call();
+      const CallOptions call{.stream = streams[which]};
       exchanges[which]->dispatch(rounds[which].in, rounds[which].out, call);
       exchanges[which]->combine(rounds[which].combine_in, rounds[which].combine_out, call);
     };
@@ -94,14 +84,15 @@ void run_with_a_late_rank(const char* routing, int tokens) {
   const Plan plan = conformance::make_plan(settings);
   const auto body = [&](World& world) {
     cuda_check(cudaSetDevice(0), "cudaSetDevice");
-    const Stream stream;
+    const Stream stream(0);
+    const CallOptions call{.stream = stream};
     Exchange exchange(world, plan.settings.shape, plan.settings.options);
     DeviceRound round(plan, world.rank());
     world.barrier();
     for (int turn = 0; turn < 3; ++turn) {
-      exchange.dispatch(round.in, round.out, stream.call());
+      exchange.dispatch(round.in, round.out, call);
       if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      exchange.combine(round.combine_in, round.combine_out, stream.call());
+      exchange.combine(round.combine_in, round.combine_out, call);
     }
     world.barrier();
     round.fetch();
