@@ -67,7 +67,7 @@ class DeviceWaits {
   }
 
  private:
-  // Kept out of the phases, whose own lines lie closer together for it.
+  // I21. Kept out of the phases, whose own lines lie closer together for it.
   template <Scope S>
   __device__ __noinline__ static bool wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
                                                   WaitSite site) {

@@ -31,8 +31,8 @@ int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
   return blocks;
 }
 
-// `early`: the kernel may be launched while the one before it in the stream still runs; it waits for its end before it
-// touches memory (ptx::wait_for_earlier_kernels).
+// I21. `early`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
+// before it touches memory (ptx::wait_for_earlier_kernels).
 template <class Params>
 void launch(void (*kernel)(Params), const Params& params, int blocks, bool early, std::size_t shared_bytes,
             cudaStream_t stream) {

@@ -43,8 +43,8 @@ struct CombineRoles {
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
-// `early`: its blocks may take the room that the kernel before it leaves, while that one still waits for other ranks:
-// not where another exchange's kernel may need that room, for which they wait.
+// I21. `early`: its blocks may take the room that the kernel before it leaves, while that one still waits for other
+// ranks: not where another exchange's kernel may need that room, for which they wait.
 template <class Roles>
 struct LaunchPolicy {
   int blocks = 0;
@@ -79,8 +79,8 @@ struct Resident {
   constexpr int blocks() const { return std::min(multiprocessors * blocks_per_multiprocessor, most_blocks); }
 };
 
-// Of a kernel, where those of so many exchanges run at the same time, and wait for each other: together they have no
-// more blocks than there are multiprocessors. Then one is empty for whoever is still to come, however much of it a
+// I21. Of a kernel, where those of so many exchanges run at the same time, and wait for each other: together they have
+// no more blocks than there are multiprocessors. Then one is empty for whoever is still to come, however much of it a
 // block takes and however many of a block the others hold.
 constexpr int most_blocks(int multiprocessors, int blocks_per_multiprocessor, int exchanges) {
   return exchanges == 1 ? multiprocessors * blocks_per_multiprocessor : multiprocessors / exchanges;
