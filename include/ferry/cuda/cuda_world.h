@@ -20,8 +20,8 @@ int num_cuda_devices();
 // Error(invalid_argument) where a device does not exist.
 //
 // A device may come several times: its ranks share it, each with its part of the multiprocessors. That is for tests of
-// many ranks on few GPUs; up to 8 on each are tested. CUDA_DEVICE_MAX_CONNECTIONS=32 keeps their streams apart. A rank
-// needs a stream of its own, made with cudaStreamNonBlocking (for dispatch_all and combine_all, cudaStreamPerThread),
+// many ranks on few GPUs; up to 8 on each are tested. CUDA_DEVICE_MAX_CONNECTIONS=32 keeps their streams apart. They
+// need a stream each, made with cudaStreamNonBlocking (for dispatch_all and combine_all, cudaStreamPerThread),
 // and must not wait for the whole device (cudaFree, cudaDeviceSynchronize) while another rank's kernels may be waiting
 // for it. Memory of its exchanges is freed when the world's ranks make the next one, which waits for the devices, or
 // with the world.
