@@ -263,7 +263,7 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
   plan.exchange.format = options.format;
   plan.exchange.reduction = options.reduction;
   plan.exchange.fused_shared_expert = layer.shared_inter != 0;
-  plan.exchange.deadline = options.deadline;
+  plan.exchange.deadline = plan.exchange.set_up_deadline = options.deadline;
   row_layout(plan.shape, plan.exchange, 0);
   return plan;
 }

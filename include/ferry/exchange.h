@@ -31,7 +31,7 @@ enum class Reduction : std::uint8_t {
 };
 const char* to_string(Reduction reduction);
 
-// All fields but `mask`, `deadline`, `workers` and `gpu_kernels` must be the same on all ranks; the constructor
+// All fields but `mask`, the deadlines, `workers` and `gpu_kernels` must be the same on all ranks; the constructor
 // compares them.
 struct ExchangeOptions {
   AnyFormat format = format_named("bf16");
@@ -43,7 +43,10 @@ struct ExchangeOptions {
   int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
   int concurrent = 1;                // exchanges that run at the same time on these ranks
   RankMask mask{};                   // ranks that take no part
-  std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait, unless a call gives its own
+  std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait in a call, unless the call gives its own
+  // Of every wait while the exchange is made. Ranks allocate then, and GPUs load kernels, each at its own speed; so
+  // 0 is `deadline`, but at least 30 s.
+  std::chrono::milliseconds set_up_deadline{0};
   int workers = 1;  // CPU: threads that work for this rank in a call, the caller's included
   // GPU: a HookedExchange's own (ferry/cuda/hooked_exchange.cuh, hooked_nvshmem_exchange.cuh), which sets it.
   const cuda::Launchers* gpu_kernels = nullptr;

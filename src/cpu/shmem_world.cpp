@@ -114,7 +114,8 @@ class ShmemWorld final : public ProcessWorld {
                               "the exchange on a thread world of one rank with this rank's experts",
                               rank()));
     const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
-    auto block = share(map.total(), options.mask, options.deadline, [&](ShmemBlock& mine) { clear(mine, map); });
+    auto block =
+        share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); });
     return make_host_exchange<ShmemFabric>(
         rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
           return std::make_unique<ShmemFabric>(std::move(block), meeting_->losses(), abort_words, masked);

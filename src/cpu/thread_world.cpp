@@ -138,11 +138,11 @@ class ThreadWorld final : public World {
     const std::uint64_t ticket = hub_->add_heap(mine);
     std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
     all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
-               options.deadline);
+               set_up_deadline(options));
     Heaps heaps(tickets.size());
     for (std::size_t rank = 0; rank < tickets.size(); ++rank)
       if (tickets[rank] != 0) heaps[rank] = hub_->heap(tickets[rank]);
-    barrier(options.mask, options.deadline);  // all hold all heaps before one may let its own go
+    barrier(options.mask, set_up_deadline(options));  // all hold all heaps before one may let its own go
     hub_->forget_heap(ticket);
     return heaps;
   }

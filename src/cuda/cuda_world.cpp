@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cuda/gpu_world.h"
+#include "shared/sizes.h"
 
 namespace ferry::cuda {
 namespace {
@@ -54,15 +55,15 @@ class CudaWorld final : public GpuWorld {
  private:
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
     std::shared_ptr<DeviceMemory> mine;
-    together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, options.deadline);
+    together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, set_up_deadline(options));
     const std::uint64_t ticket = heaps_->add(mine);
     std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
     all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
-               options.deadline);
+               set_up_deadline(options));
     DeviceHeaps heaps(tickets.size());
     for (std::size_t rank = 0; rank < tickets.size(); ++rank)
       if (tickets[rank] != 0) heaps[rank] = bytes_of(heaps_->take(tickets[rank]));
-    barrier(options.mask, options.deadline);  // all hold all before one may let its own go
+    barrier(options.mask, set_up_deadline(options));  // all hold all before one may let its own go
     heaps_->forget(ticket);
     return heaps;
   }

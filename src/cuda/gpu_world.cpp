@@ -9,6 +9,7 @@
 #include "cuda/shape_limits.h"
 #include "cuda/staged_exchange.h"
 #include "shared/contract.h"
+#include "shared/sizes.h"
 
 namespace ferry::cuda {
 namespace {
@@ -131,7 +132,8 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
   if (place_.leftovers != nullptr) place_.leftovers->free();  // all ranks are here: none waits for another one's launch
   require_countable_tokens(shape, rank());
   require_countable_entries(shape, rank());
-  together([&] { require_supported(options); }, options.mask, options.deadline);  // whose kernels may be of two kinds
+  together([&] { require_supported(options); }, options.mask,
+           set_up_deadline(options));  // whose kernels may be of two kinds
   const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
@@ -149,7 +151,8 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
     else
       made = std::move(exchange);
   };
-  together(make, options.mask, options.deadline);  // all kernels are loaded before one may run and wait for a peer
+  together(make, options.mask,
+           set_up_deadline(options));  // all kernels are loaded before one may run and wait for a peer
   return made;
 }
 

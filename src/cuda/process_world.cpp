@@ -13,6 +13,7 @@
 #include "ferry/cuda/cuda_world.h"
 #include "net/handle_channel.h"
 #include "net/meeting.h"
+#include "shared/sizes.h"
 
 namespace ferry::cuda {
 namespace {
@@ -108,10 +109,10 @@ class ProcessWorld final : public GpuWorld {
           handle = mine->make_handle();
           heaps[static_cast<std::size_t>(rank())] = {mine, mine->data()};
         },
-        options.mask, options.deadline);
+        options.mask, set_up_deadline(options));
     const std::vector<net::Descriptor> handles =
-        channel_.all_to_all(handle, meeting_.turn(), options.mask, options.deadline);
-    together([&] { open_heaps(handles, bytes, heaps); }, options.mask, options.deadline);  // I16: all hold all
+        channel_.all_to_all(handle, meeting_.turn(), options.mask, set_up_deadline(options));
+    together([&] { open_heaps(handles, bytes, heaps); }, options.mask, set_up_deadline(options));  // I16: all hold all
     return heaps;
   }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "shared/sizes.h"
+
 namespace ferry {
 namespace {
 
@@ -53,7 +55,7 @@ void require_same_contract(World& world, const Shape& shape, const ExchangeOptio
   const Contract mine = contract_of(shape, options);
   std::vector<Contract> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), options.mask,
-                   options.deadline);
+                   set_up_deadline(options));
   int first = 0;
   while (is_masked(options.mask, first)) ++first;
   const Contract& reference = all[static_cast<std::size_t>(first)];

@@ -57,9 +57,16 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
   if (o.workers < 1 || o.workers > 1024) refuse(fmt::format("workers is {}; it must be 1 to 1024", o.workers));
   if (o.deadline.count() < 1 || o.deadline > kMaxDeadline)
     refuse(fmt::format("deadline is {} ms; it must be 1 to {}", o.deadline.count(), kMaxDeadline.count()));
+  if (o.set_up_deadline.count() < 0 || o.set_up_deadline > kMaxDeadline)
+    refuse(fmt::format("set_up_deadline is {} ms; it must be 0 (30 s or more, after deadline) to {}",
+                       o.set_up_deadline.count(), kMaxDeadline.count()));
   if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
     refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));
   require_addressable(shape, o);
+}
+
+std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options) {
+  return options.set_up_deadline.count() > 0 ? options.set_up_deadline : std::max(options.deadline, kDefaultDeadline);
 }
 
 Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank) {

@@ -9,6 +9,9 @@ namespace ferry {
 // Longer deadlines overflow some clocks.
 inline constexpr std::chrono::milliseconds kMaxDeadline{std::chrono::hours(24)};
 
+// Of each wait while an exchange is made.
+std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options);
+
 // Throws Error(invalid_argument) where shape and options do not fit each other.
 void require_valid(const Shape& shape, const ExchangeOptions& options);
 

@@ -84,7 +84,9 @@ enum class Leaves { before_set_up, before_dispatch, after_async, before_combine,
 // Rank kLost leaves at a point; the others name it, are refused, and do two rounds without it.
 void lose_a_rank(const Backend& backend, const char* format, Reduction reduction, Leaves leaves) {
   require_lost_ranks(backend);
-  const Plan plan = make_plan(settings_for(format, reduction));
+  PlanSettings settings = settings_for(format, reduction);
+  if (leaves == Leaves::before_set_up) settings.options.set_up_deadline = kShort;
+  const Plan plan = make_plan(settings);
   const Plan after = make_plan(survivors_settings(format, reduction));
   on_ranks(backend, kShape.ranks, "a rank that leaves", [&](World& world) {
     const int rank = world.rank();
@@ -276,6 +278,18 @@ void wait_for_a_slow_rank(const Backend& backend, bool shared_expert) {
   });
 }
 
+// The deadline of calls may be far shorter than the time by which ranks are apart when they make their exchange.
+void set_up_late(const Backend& backend) {
+  const Plan plan = make_plan(settings_for("mxfp8", Reduction::by_rank, milliseconds(20)));
+  on_ranks(backend, kShape.ranks, "a rank that makes its exchange late", [&](World& world) {
+    if (world.rank() == kLost) std::this_thread::sleep_for(milliseconds(150));
+    Exchange exchange(world, kShape, plan.settings.options);
+    RankRound round(plan, world.rank());
+    exchange.dispatch(round.in, round.out, {kSuiteDeadline});
+    round.check_rows();
+  });
+}
+
 }  // namespace
 
 void add_fault_cases(Cases& cases) {
@@ -291,6 +305,7 @@ void add_fault_cases(Cases& cases) {
   add("lost_before_combine_exact", "a rank never combines", false, "fp8_block128", Reduction::exact,
       Leaves::before_combine);
   add("lost_after_a_round", "a rank leaves between rounds", true, "bf16", Reduction::exact, Leaves::after_a_round);
+  cases.push_back({"faults/late_set_up", "making an exchange has a deadline of its own", true, set_up_late});
   cases.push_back(
       {"faults/culprit", "a victim names the rank that is missing, not the one that told it", true, name_the_culprit});
   cases.push_back({"faults/chain", "a rank that waits for one that waits names the one that is missing", true,

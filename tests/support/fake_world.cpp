@@ -73,11 +73,11 @@ std::vector<std::shared_ptr<T>> FakeWorld::share(const std::shared_ptr<T>& mine,
   const std::shared_ptr<T>* address = &mine;
   std::vector<const std::shared_ptr<T>*> addresses(static_cast<std::size_t>(size()));
   all_gather(std::as_bytes(std::span(&address, 1)), std::as_writable_bytes(std::span(addresses)), options.mask,
-             options.deadline);
+             set_up_deadline(options));
   std::vector<std::shared_ptr<T>> all(addresses.size());
   for (std::size_t rank = 0; rank < addresses.size(); ++rank)
     if (addresses[rank] != nullptr) all[rank] = *addresses[rank];
-  barrier(options.mask, options.deadline);
+  barrier(options.mask, set_up_deadline(options));
   return all;
 }
 

@@ -30,6 +30,14 @@ void expect_refused(const char* names, const std::function<void(ExchangeOptions&
   }
 }
 
+TEST(Sizes, SettingUpMayTakeLongerThanACall) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(set_up_deadline({}), kDefaultDeadline);
+  EXPECT_EQ(set_up_deadline({.deadline = milliseconds(20)}), kDefaultDeadline);
+  EXPECT_EQ(set_up_deadline({.deadline = kMaxDeadline}), kMaxDeadline);
+  EXPECT_EQ(set_up_deadline({.deadline = kMaxDeadline, .set_up_deadline = milliseconds(20)}), milliseconds(20));
+}
+
 TEST(Sizes, RefusesOptionsThatDoNotFit) {
   EXPECT_NO_THROW(require_valid(kShape, ExchangeOptions{}));
   expect_refused("tiled_scales", [](ExchangeOptions& o) { o.tiled_scales = true; });
@@ -43,6 +51,9 @@ TEST(Sizes, RefusesOptionsThatDoNotFit) {
   expect_refused("deadline", [](ExchangeOptions& o) { o.deadline = std::chrono::milliseconds(0); });
   expect_refused("deadline", [](ExchangeOptions& o) { o.deadline = kMaxDeadline + std::chrono::milliseconds(1); });
   EXPECT_NO_THROW(require_valid(kShape, {.deadline = kMaxDeadline}));
+  expect_refused("set_up_deadline", [](ExchangeOptions& o) { o.set_up_deadline = std::chrono::milliseconds(-1); });
+  expect_refused("set_up_deadline",
+                 [](ExchangeOptions& o) { o.set_up_deadline = kMaxDeadline + std::chrono::milliseconds(1); });
   expect_refused("mask", [](ExchangeOptions& o) { o.mask.resize(5); });
   expect_refused("rows", [](ExchangeOptions&) {}, {127, 127, 1, (1 << 25) - 1, 64});
   expect_refused("power of two", [](ExchangeOptions& o) { o.format = any_format<AlignedToThree>(); });

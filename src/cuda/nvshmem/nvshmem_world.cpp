@@ -8,6 +8,7 @@
 #include "cuda/process_place.h"
 #include "ferry/cuda/nvshmem_world.h"
 #include "shared/node_map.h"
+#include "shared/sizes.h"
 
 namespace ferry::cuda {
 
@@ -86,7 +87,7 @@ Launchers NvshmemWorld::launchers() const { return is_staged() ? nvshmem_launche
 DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
     // The job may have more processes than this world has ranks; theirs stay zero.
-    all_gather(mine, all.first(mine.size() * static_cast<std::size_t>(size())), options.mask, options.deadline);
+    all_gather(mine, all.first(mine.size() * static_cast<std::size_t>(size())), options.mask, set_up_deadline(options));
   };
   const std::shared_ptr<std::byte> mine = NvshmemJob::take(job_, bytes, options.mask, gather);
   const std::ptrdiff_t offset = mine.get() - job_->heap();
@@ -95,7 +96,7 @@ DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& o
     if (!is_masked(options.mask, peer) && is_of_node(peer))
       heaps[static_cast<std::size_t>(peer)] = {mine, job_->heap_of(peer) + offset};
   heaps[static_cast<std::size_t>(rank())] = mine;
-  barrier(options.mask, options.deadline);  // I13: all have zeroed theirs
+  barrier(options.mask, set_up_deadline(options));  // I13: all have zeroed theirs
   return heaps;
 }
 
