@@ -58,7 +58,7 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
   if (o.deadline.count() < 1 || o.deadline > kMaxDeadline)
     refuse(fmt::format("deadline is {} ms; it must be 1 to {}", o.deadline.count(), kMaxDeadline.count()));
   if (o.set_up_deadline.count() < 0 || o.set_up_deadline > kMaxDeadline)
-    refuse(fmt::format("set_up_deadline is {} ms; it must be 0 (30 s or more, after deadline) to {}",
+    refuse(fmt::format("set_up_deadline is {} ms; it must be 0 (the deadline, but at least 30 s) or up to {}",
                        o.set_up_deadline.count(), kMaxDeadline.count()));
   if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
     refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));

@@ -85,7 +85,7 @@ class Rank {
       : options_(options),
         shape_{world.size(), 2 * world.size(), kTopK, kTokens, kHidden},
         world_(world),
-        exchange_(world, shape_, {.deadline = options.deadline, .set_up_deadline = options.deadline}),
+        exchange_(world, shape_, {.deadline = options.deadline}),
         capacity_(exchange_.layout().min_row_capacity),
         tokens_(kTokens * kHidden * sizeof(float)),
         results_(static_cast<std::size_t>(capacity_) * kHidden * sizeof(float)),

@@ -192,7 +192,7 @@ __device__ inline void NvshmemFabric::put_far(const TeamGroup& g, const int* pee
   int far = 0;
   for (int i = 0; i < count; ++i) {
     if (is_near(peers[i])) continue;
-    if (warps - 1 - far++ % warps == warp)  // the first warps have the bulk copies
+    if (warps - 1 - far++ % warps == warp)  // from the last warp on: the first one has the bulk copies
       nvshmemx_putmem_signal_nbi_warp(local(offset), source, bytes, signal_at(word), value, NVSHMEM_SIGNAL_SET,
                                       peers[i]);
   }
