@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "cpu/shmem_lost_peer.h"
 #include "shared/order.h"
@@ -50,12 +51,22 @@ std::size_t heap_bytes_of_environment() {
   return static_cast<std::size_t>(number) << shift;
 }
 
+// UCX warns of settings of a way that it was told to leave.
+bool may_use_tcp() {
+  const char* const ways = std::getenv("UCX_TLS");
+  if (ways == nullptr) return true;
+  const std::string_view named(ways);
+  const bool has_tcp = named.find("tcp") != std::string_view::npos;
+  return named.starts_with('^') ? !has_tcp : has_tcp || named.find("all") != std::string_view::npos;
+}
+
 // Open MPI 4.1 ends in a crash when its own hooks into the memory functions are on ("patcher"): UCX has better ones.
 void prepare_environment(std::size_t heap_bytes) {
   setenv("OMPI_MCA_memory", "^patcher", 0);
   setenv("OMPI_MCA_memheap", "ptmalloc", 0);  // one large allocation, of any size
   setenv(kHeapVariable, std::to_string(heap_bytes + kOwnBytes).c_str(), 1);
   // Over TCP a put is cut into pieces that are answered one by one: a message of 8000 columns in one.
+  if (!may_use_tcp()) return;
   setenv("UCX_TCP_TX_SEG_SIZE", "16k", 0);
   setenv("UCX_TCP_RX_SEG_SIZE", "16k", 0);
 }

@@ -2,6 +2,7 @@
 // several. Every test starts copies of this program as ranks. By hand, under any launcher:  mpirun -np 4 nvshmem_tests
 // --worker suite:2:quick
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include "conformance/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/nvshmem/nvshmem_processes.h"
+#include "gpu/processes/lost_process.h"
 #include "gpu/processes/workers.h"
 
 namespace ferry::test {
@@ -72,6 +74,16 @@ void share_a_gpu() {
   make_nvshmem_world(options);
 }
 
+// "<ranks of a node>:<when>". Whoever is left ends by itself.
+void lose_one(const std::string& what) {
+  NvshmemOptions options;
+  options.ranks_per_node = std::atoi(what.c_str());
+  options.heap_bytes = std::size_t{64} << 20;
+  options.device = gpu_of(place_of_process().rank);
+  options.staged = options.share_gpus = true;
+  lose_a_process(*make_nvshmem_world(options), what.substr(what.find(':') + 1));
+}
+
 class Nvshmem : public testing::Test {
  protected:
   void SetUp() override {
@@ -92,6 +104,21 @@ TEST_F(Nvshmem, ConformsOnOneNode) { expect_well("suite:4"); }
 TEST_F(Nvshmem, ConformsOnNodesOfTwo) { expect_well("suite:2"); }
 TEST_F(Nvshmem, ConformsOnNodesOfOne) { expect_well("suite:1"); }
 
+class KilledNvshmemProcess : public Nvshmem, public testing::WithParamInterface<const char*> {};
+
+TEST_P(KilledNvshmemProcess, IsNamedByTheOthersWhichGoOn) {
+  const auto results = run_workers(kRanks, std::string("lose:") + GetParam());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const WorkerResult& result = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(result.exit_code, rank == kLostProcess ? -1 : 0) << "rank " << rank << "\n" << text_of(results);
+    EXPECT_EQ(result.signal, rank == kLostProcess ? SIGKILL : 0) << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(At, KilledNvshmemProcess,
+                         testing::Values("4:before_set_up", "4:before_dispatch", "2:before_dispatch", "2:after_async",
+                                         "2:before_combine", "1:before_combine"));
+
 }  // namespace
 
 int work(const std::string& what) {
@@ -99,6 +126,8 @@ int work(const std::string& what) {
     if (what.starts_with("suite:")) return run_suite(what.substr(6));
     if (what == "share")
       share_a_gpu();
+    else if (what.starts_with("lose:"))
+      lose_one(what.substr(5));
     else
       make_a_world(std::atoi(what.substr(what.find(':') + 1).c_str()));
     return 0;

@@ -1,0 +1,83 @@
+#include "gpu/processes/lost_process.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+
+#include "conformance/rank_round.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::Form;
+using conformance::Plan;
+using conformance::PlanSettings;
+using conformance::RankRound;
+
+constexpr std::chrono::milliseconds kDeadline{2000};
+
+PlanSettings settings_for(int ranks, bool survivors) {
+  PlanSettings settings;
+  settings.shape = {ranks, 3 * ranks, 3, 9, 64};
+  settings.options = conformance::options_for("mxfp8");
+  settings.options.deadline = kDeadline;
+  if (survivors) {
+    settings.options.mask.assign(static_cast<std::size_t>(ranks), false);
+    settings.options.mask[kLostProcess] = true;
+    settings.options.deadline = conformance::kSuiteDeadline;
+  }
+  return settings;
+}
+
+// `call` must throw PeerMissing that names the rank that ended.
+void expect_missing(const char* what, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const PeerMissing& error) {
+    if (error.record().missing_rank == kLostProcess) return;
+    throw std::runtime_error(std::string(what) + " names another rank: " + error.what());
+  }
+  throw std::runtime_error(std::string(what) + " misses no rank");
+}
+
+[[noreturn]] void end_here() {
+  kill(getpid(), SIGKILL);
+  std::abort();
+}
+
+}  // namespace
+
+void lose_a_process(World& world, const std::string& when) {
+  const Plan plan = make_plan(settings_for(world.size(), false));
+  const Plan after = make_plan(settings_for(world.size(), true));
+  const bool ends = world.rank() == kLostProcess;
+  if (when == "before_set_up") {
+    if (ends) end_here();
+    expect_missing("making an exchange", [&] { Exchange(world, plan.settings.shape, plan.settings.options); });
+  } else {
+    Exchange exchange(world, plan.settings.shape, plan.settings.options);
+    run_round(exchange, plan, Form::split);
+    RankRound round(plan, world.rank());
+    if (ends && when == "before_dispatch") end_here();
+    if (ends && when == "after_async") {
+      exchange.dispatch_async(round.in);
+      end_here();
+    }
+    if (when == "before_dispatch") {
+      expect_missing("dispatch", [&] { exchange.dispatch(round.in, round.out); });
+    } else {
+      exchange.dispatch(round.in, round.out);
+      if (ends) end_here();
+      round.check_rows();
+      expect_missing("combine", [&] { exchange.combine(round.combine_in, round.combine_out); });
+    }
+    expect_missing("a later call", [&] { exchange.dispatch(round.in, round.out); });
+  }
+  Exchange survivors(world, after.settings.shape, after.settings.options);
+  for (int turn = 0; turn < 3; ++turn) run_round(survivors, after, Form::split);
+}
+
+}  // namespace ferry::test
