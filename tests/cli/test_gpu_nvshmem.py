@@ -3,6 +3,7 @@ node and on several. The files are those of the CPU, byte for byte. Skipped, wit
 no NVSHMEM."""
 import json
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -23,6 +24,13 @@ def start(processes, *arguments):
         out, err = process.communicate(timeout=300)
         done.append(subprocess.CompletedProcess(arguments, process.returncode, out, err))
     return done
+
+
+def start_by_mpirun(processes, *arguments):
+    """The same by mpirun, whose output is that of all."""
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return [subprocess.run(["mpirun", "--oversubscribe", "-np", str(processes), BINARY, *map(str, arguments)],
+                           capture_output=True, text=True, timeout=300, env=environment)]
 
 
 def nvshmem_backend():
@@ -49,14 +57,14 @@ class SameFilesTestCase(FerryTestCase):
         counts = {key: report[key] for key in ("rows", "messages", "dispatch_bytes", "wire_bytes", "non_finite_blocks")}
         return (self.folder / f"{name}.npy").read_bytes(), dumped, counts
 
-    def check(self, nodes, *options, **arrays):
+    def check(self, nodes, *options, run=start, **arrays):
         common = [*self.save(make_layer(**arrays)), *options, "--ranks", RANKS, "--share-gpus", "--json"]
 
         def written(name):
             return ["--output", self.folder / f"{name}.npy", "--dump", self.folder / name]
 
         with self.subTest(nodes=nodes, options=options, **arrays):
-            done = start(RANKS, "layer", "--backend", "nvshmem", "--nodes", nodes, *common, *written("nvshmem"))
+            done = run(RANKS, "layer", "--backend", "nvshmem", "--nodes", nodes, *common, *written("nvshmem"))
             for other in done[1:]:
                 self.assertEqual((other.returncode, other.stdout), (0, ""), other.stderr)
             self.assertEqual(json.loads(done[0].stdout)["backend"], "nvshmem")
@@ -71,6 +79,11 @@ class SameFilesTestCase(FerryTestCase):
     def test_nodes(self):
         for nodes in NODES:
             self.check(nodes, "--format", "fp8_block128", tokens=1500, hidden=2880, experts=32, top_k=4, inter=8)
+
+    @unittest.skipIf(shutil.which("mpirun") is None, "mpirun was not found")
+    def test_mpirun(self):
+        for nodes in NODES:
+            self.check(nodes, "--format", "fp8_block128", run=start_by_mpirun, tokens=75, hidden=160)
 
     def test_few_tokens(self):
         for tokens in (0, 1):
