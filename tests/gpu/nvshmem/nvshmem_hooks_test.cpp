@@ -102,10 +102,6 @@ class NvshmemHooks : public testing::Test {
     if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   }
   static constexpr int kRanks = 4;
-  static void expect_well(const std::vector<WorkerResult>& results) {
-    for (const WorkerResult& result : results) EXPECT_EQ(result.exit_code, 0) << text_of(results);
-    std::fputs(results[0].output.c_str(), stdout);
-  }
 };
 
 TEST_F(NvshmemHooks, GiveTheBytesOfArraysOnOneNode) { expect_well(run_workers(kRanks, "hooks:4")); }

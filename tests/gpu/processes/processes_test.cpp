@@ -1,22 +1,13 @@
 // Worlds of processes, one GPU each, or fewer GPUs that they share. Every test starts copies of this program as ranks
 // (workers.h). By hand, under any launcher:  mpirun -np 4 gpu_process_tests --worker suite
 #include <gmock/gmock.h>
-#include <signal.h>
 
 #include "ferry/cuda/cuda_world.h"
+#include "gpu/processes/lost_process.h"
 #include "gpu/processes/workers.h"
 
 namespace ferry::test {
 namespace {
-
-// The process of rank `ended` was killed by itself, all others found what they expect.
-void expect_well(const std::vector<WorkerResult>& results, int ended = -1) {
-  for (int rank = 0; rank < static_cast<int>(results.size()); ++rank) {
-    const WorkerResult& result = results[static_cast<std::size_t>(rank)];
-    EXPECT_EQ(result.exit_code, rank == ended ? -1 : 0) << "rank " << rank << "\n" << text_of(results);
-    EXPECT_EQ(result.signal, rank == ended ? SIGKILL : 0) << "rank " << rank;
-  }
-}
 
 TEST(Processes, RunCasesOfTheirOwnRank) {
   const auto results = run_workers(4, "meeting:world/");
@@ -55,7 +46,7 @@ TEST_F(GpuProcesses, RefuseADeviceThatIsNotThere) { expect_well(run_workers(1, "
 class KilledGpuProcess : public GpuProcesses, public testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledGpuProcess, IsNamedByTheOthersWhichGoOn) {
-  expect_well(run_workers(kRanks, std::string("lose:") + GetParam()), 1);
+  expect_well(run_workers(kRanks, std::string("lose:") + GetParam()), kLostProcess);
 }
 
 INSTANTIATE_TEST_SUITE_P(At, KilledGpuProcess,

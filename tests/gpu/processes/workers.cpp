@@ -127,6 +127,14 @@ std::string text_of(const std::vector<WorkerResult>& results) {
   return text;
 }
 
+void expect_well(const std::vector<WorkerResult>& results, int killed) {
+  for (int rank = 0; rank < static_cast<int>(results.size()); ++rank) {
+    const WorkerResult& result = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(result.exit_code, rank == killed ? -1 : 0) << "rank " << rank << "\n" << text_of(results);
+    EXPECT_EQ(result.signal, rank == killed ? SIGKILL : 0) << "rank " << rank;
+  }
+}
+
 int run_main(int count, char** arguments) {
   if (count == 3 && std::strcmp(arguments[1], "--worker") == 0) return work(arguments[2]);
   testing::InitGoogleTest(&count, arguments);

@@ -29,6 +29,9 @@ std::vector<WorkerResult> run_processes(int ranks, const std::string& program,
 
 std::string text_of(const std::vector<WorkerResult>& results);
 
+// Expectations of the test: the process of rank `killed` was killed, all others found what they expect.
+void expect_well(const std::vector<WorkerResult>& results, int killed = -1);
+
 // main() of a program of workers: a worker, or GoogleTest's.
 int run_main(int count, char** arguments);
 
