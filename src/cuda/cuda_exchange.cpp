@@ -109,13 +109,14 @@ void CudaExchange::prepare_kernels() {
   ranking_.record = record_;
   ranking_.state = links_.state;
   ranking_.words = ranking_words(plan_);
-  const std::size_t needed = std::max(dispatch_shared_bytes(plan_), combine_shared_bytes(plan_));
+  const std::size_t for_dispatch = dispatch_shared_bytes(plan_, dispatch_buffer_teams(plan_));
+  const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
   if (needed > static_cast<std::size_t>(most_shared))
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, place_.device, most_shared);
   has_rings_ = combine_launcher_.has_rings && combine_ring_bytes() <= static_cast<std::size_t>(most_shared);
-  dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, dispatch_shared_bytes(plan_));
+  dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, for_dispatch);
   combine_blocks_per_multiprocessor_ =
       combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_), has_rings_ ? combine_ring_bytes() : 0);
   scales_blocks_per_multiprocessor_ = prepare_scales(plan_);
@@ -246,7 +247,8 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   const bool scales_last = stores_scales_last(most, work, policy.blocks);
   if (scales_last) params.out.scales.layout = ScaleLayout::none;
   const auto stream = static_cast<cudaStream_t>(call.stream);
-  dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_), stream);
+  const int teams = params.sends ? kThreads / policy.roles.send_team_threads : 0;
+  dispatch_launcher_->launch(params, policy, dispatch_shared_bytes(plan_, teams), stream);
   if (scales_last) store_scales(*out, call);
 }
 

@@ -69,16 +69,16 @@ static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
   return teams;
 }
 // Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message has a thread for each of its
-// destinations, so a team has more than a warp.
+// destinations, of which there may be one more than experts.
 int dispatch_buffer_teams(const Plan& plan) {
   static_assert(kMostDestinations <= 64);
-  return std::min(kThreads / 64, buffer_teams(plan.map.message_bytes(), 65 * 1024));
+  const int least_threads = plan.shape.top_k < kLeastTeamThreads ? kLeastTeamThreads : 64;
+  return std::min(kThreads / least_threads, buffer_teams(plan.map.message_bytes(), 66 * 1024));
 }
 int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result_bytes(), 140 * 1024); }
 
-std::size_t dispatch_shared_bytes(const Plan& plan) {
-  const std::size_t buffers =
-      static_cast<std::size_t>(dispatch_buffer_teams(plan)) * HeapMap::whole_lines(plan.map.message_bytes());
+std::size_t dispatch_shared_bytes(const Plan& plan, int teams) {
+  const std::size_t buffers = static_cast<std::size_t>(teams) * HeapMap::whole_lines(plan.map.message_bytes());
   return kDispatchSharedBytes + std::max({buffers, ranking_bytes(plan), row_start_bytes(plan)});
 }
 

@@ -40,8 +40,8 @@ Launchers peer_launchers();
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream);
 
-// Shared memory of a block: a fixed part, and the largest of what its roles need.
-std::size_t dispatch_shared_bytes(const Plan& plan);
+// Shared memory of a block: a fixed part, and the largest of what its roles need. `teams` of it send.
+std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
 std::size_t combine_shared_bytes(const Plan& plan);
 std::size_t combine_ring_bytes();  // of the combine whose rows come by way of shared memory, for any plan
 // How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.

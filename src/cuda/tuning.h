@@ -222,6 +222,20 @@ constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
   return num_tokens <= std::min(32 * words, kEntriesByAll / top_k);
 }
 
+// Of few blocks of a dispatch those that send are as many as their part of the time: reading tokens, encoding them and
+// writing messages takes longer, for as many bytes, than reading messages and writing rows.
+inline constexpr double kTimeOfSentByte = 2.2;
+constexpr int dispatching_part(int blocks, const Work& work) {
+  const double sent = kTimeOfSentByte * (2.0 * work.hidden + likely_ranks(work) * work.message_bytes);
+  const double received = (likely_ranks(work) + work.top_k) * work.message_bytes;
+  return static_cast<int>(blocks * sent / std::max(1.0, sent + received) + 0.5);
+}
+
+// A warp for a message only where it has several, as it takes longer for each.
+constexpr int most_teams_with_buffers(const Work& work, int senders) {
+  return work.num_tokens >= 2 * kMostTeams * senders ? work.buffer_teams : std::min(work.buffer_teams, kMostTeams / 2);
+}
+
 // Whether so few blocks receive that those that rank do, once they have ranked.
 constexpr bool rankers_receive_beside(int receivers, int rankers) { return receivers < 8 * rankers; }
 
@@ -238,14 +252,16 @@ constexpr DispatchPolicy dispatch_policy(const Resident& resident, const Work& w
         work.counts_all && work.all_near && roles.rankers == work.parts && work.parts + kLeastReceivers <= most;
     roles.rankers += roles.counts_apart ? 1 : 0;
     const int room = most - roles.rankers;
-    // Where blocks are few, those that rank receive, too, if others have much to receive: then more can send.
-    const bool rankers_help = has_few_blocks(resident) && rankers_receive_beside(room - room * 5 / 8, roles.rankers);
-    const int most_to_send = rankers_help ? room * 11 / 16 : room * 5 / 8;
+    // Where blocks are few, those that rank receive, too, if others have much to receive.
+    const int part = std::clamp(dispatching_part(most, work), 1, room - 1);
+    const bool rankers_help = has_few_blocks(resident) && rankers_receive_beside(room - part, roles.rankers);
+    const int most_to_send = rankers_help ? part : room * 5 / 8;
     const int room_to_send = work.receives ? most_to_send : room;
     const StoringSenders storing = storing_senders(work, room_to_send);
     roles.stores = storing.blocks > 0;
     roles.senders = roles.stores ? storing.blocks : std::max(1, std::min(most_senders(work), room_to_send));
-    const int most_teams = std::min(work.buffer_teams, std::max(1, most_send_teams(work) / roles.senders));
+    const int with_buffers = most_teams_with_buffers(work, roles.senders);
+    const int most_teams = std::min(with_buffers, std::max(1, most_send_teams(work) / roles.senders));
     roles.send_team_threads =
         roles.stores ? kThreads / storing.teams : team_threads_for(roles.senders, work.num_tokens, most_teams);
   }

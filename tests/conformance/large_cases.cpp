@@ -35,6 +35,16 @@ void layouts(const Backend& backend, const char* format) {
   }
 }
 
+// Few blocks, each with many small messages, which a warp alone makes on GPUs; of the formats that `layouts` has not.
+void few_senders(const Backend& backend) {
+  for (const char* format : {"bf16", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4"}) {
+    PlanSettings settings = settings_for(format, "uniform", 608);
+    settings.options.reduction = format == std::string("bf16") ? Reduction::exact : Reduction::by_rank;
+    settings.max_blocks = 8;
+    run_plan(backend, settings, Form::one_call);
+  }
+}
+
 void many_experts(const Backend& backend) {
   for (const char* format : {"fp8_block128", "nvfp4"}) {
     PlanSettings settings = settings_for(format, "uniform", 608);
@@ -126,6 +136,7 @@ void add_large_cases(Cases& cases) {
     cases.push_back({name + "_in_turn", "large and small rounds on one exchange, some given up", false,
                      [format](const Backend& backend) { in_turn(backend, format); }});
   }
+  cases.push_back({"large/few_senders", "over a thousand tokens on a rank, by few blocks", false, few_senders});
   cases.push_back({"large/combines", "hundreds of tokens on each of four ranks, all that combine has", false,
                    combines_of_many_blocks});
   cases.push_back({"large/combines_few_blocks",

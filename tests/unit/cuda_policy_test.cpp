@@ -77,7 +77,7 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
   EXPECT_GE(roles.senders, 1);
   EXPECT_LE(roles.senders, std::max(1, work.num_tokens)) << "a sender has no token";
   const int teams = kThreads / roles.send_team_threads;
-  const int most = has_few_blocks(resident) && roles.rankers_receive ? room * 11 / 16 : room * 5 / 8;
+  const int most = has_few_blocks(resident) && roles.rankers_receive ? std::max(room - 1, 1) : room * 5 / 8;
   EXPECT_LE(roles.senders, work.receives ? std::max(1, most) : room) << "too few blocks are left to receive";
   if (roles.stores) {
     EXPECT_TRUE(work.all_near && work.ranks > 1) << "nobody to store to";
@@ -88,7 +88,7 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
   }
   EXPECT_TRUE(work.receives || roles.senders == std::min(room, most_senders(work))) << "blocks are left unused";
   expect_largest_teams(roles.senders, roles.send_team_threads, work.num_tokens,
-                       std::min(work.buffer_teams, most_send_teams(work) / roles.senders));
+                       std::min(most_teams_with_buffers(work, roles.senders), most_send_teams(work) / roles.senders));
 }
 
 // No place of the arrivals is without a team, and none is served by one that no block has.
