@@ -11,7 +11,6 @@ import numpy as np
 from jobs import BINARY, LOSE_IN_PRODUCT, RANKS, STOP_AT_END, TCP, FaultTestCase, wait_until
 
 DEADLINE = 8  # seconds: longer than the experts of a round take, on a busy machine too
-IN_TIME = DEADLINE + 16  # what they had to do, and to be seen by this test; less than the 30 s of the library
 TOKENS = 3 * RANKS * 4096  # a rank's rounds take at most 4096 tokens
 PRODUCT = 120  # of a rank, in the second round: each has 2 experts of 8192 rows, 512 in a run of three products
 
@@ -39,11 +38,11 @@ class LayerTestCase(FaultTestCase):
 
     def assert_lost(self, job, victim):
         job.wait_for("exit", [victim])
-        lost = time.monotonic()
+        lost = time.time()
         self.assertEqual(job.exit_code(victim), 128 + signal.SIGKILL, job.said())
         survivors = [rank for rank in range(RANKS) if rank != victim]
         job.wait_for("exit", survivors)
-        self.assertLess(time.monotonic() - lost, IN_TIME)
+        self.assert_in_time(lost, time.time(), DEADLINE)
         self.assert_named_by(job, survivors, victim)
 
     def assert_named_by(self, job, survivors, victim):
@@ -73,9 +72,9 @@ class LayerTestCase(FaultTestCase):
             wait_until(lambda: fcntl.fcntl(tokens, fcntl.F_GETLEASE) != fcntl.F_WRLCK or job.process.poll() is not None,
                        "the first process does not open its file")
             os.kill(job.pid(2), signal.SIGKILL)
-            lost = time.monotonic()
+            lost = time.time()
             job.wait_for("exit", [1, 3])
-            self.assertLess(time.monotonic() - lost, IN_TIME)
+            self.assert_in_time(lost, time.time(), DEADLINE)
             self.assertFalse(job.has("exit", 0), job.said())
             fcntl.fcntl(tokens, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         self.assert_named_by(job, [0, 1, 3], 2)
@@ -84,9 +83,9 @@ class LayerTestCase(FaultTestCase):
         """All is written, and the job cannot end: --deadline says how long the others wait for that, too."""
         job = self.start_layer(self.options(), lose=2, fault=STOP_AT_END)
         wait_until(lambda: any(self.written.glob("y.npy")) or job.process.poll() is not None, "no output appears")
-        written = time.monotonic()
+        written = time.time()
         job.wait_for("exit", [0, 1, 3])
-        self.assertLess(time.monotonic() - written, IN_TIME)
+        self.assert_in_time(written, time.time(), DEADLINE)
         for rank in (0, 1, 3):
             self.assertEqual(job.exit_code(rank), 1, job.said())
             self.assertRegex(job.read("said", rank), f"(?m)^ferry: rank {rank}: .*{1000 * DEADLINE} ms")

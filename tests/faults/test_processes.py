@@ -4,7 +4,7 @@ import signal
 import time
 import unittest
 
-from jobs import IN_TIME, RANKS, TCP, FaultTestCase, fault_rank, wait_until
+from jobs import RANKS, TCP, FaultTestCase, fault_rank, wait_until
 
 VICTIM = 2
 
@@ -72,7 +72,7 @@ class KilledBeforeStartTestCase(FaultTestCase):
                 continue
             self.assertTrue(job.has("seen", rank), job.said())
             self.assertIn("did not come", job.seen(rank)["what"])
-            self.assertLess(job.seen(rank)["seconds"], IN_TIME)
+            self.assert_seen_in_time(job, rank)
             job.wait_for("exit", [rank])
             self.assertEqual(job.exit_code(rank), 1)
 
