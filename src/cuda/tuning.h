@@ -228,7 +228,9 @@ inline constexpr double kTimeOfSentByte = 2.2;
 constexpr int dispatching_part(int blocks, const Work& work) {
   const double sent = kTimeOfSentByte * (2.0 * work.hidden + likely_ranks(work) * work.message_bytes);
   const double received = (likely_ranks(work) + work.top_k) * work.message_bytes;
-  return static_cast<int>(blocks * sent / std::max(1.0, sent + received) + 0.5);
+  const double part = blocks * sent / std::max(1.0, sent + received);
+  const int whole = static_cast<int>(part);
+  return part - whole < 0.5 ? whole : whole + 1;
 }
 
 // A warp for a message only where it has several, as it takes longer for each.
