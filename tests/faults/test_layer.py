@@ -38,12 +38,15 @@ class LayerTestCase(FaultTestCase):
 
     def assert_lost(self, job, victim):
         job.wait_for("exit", [victim])
-        lost = time.time()
         self.assertEqual(job.exit_code(victim), 128 + signal.SIGKILL, job.said())
         survivors = [rank for rank in range(RANKS) if rank != victim]
         job.wait_for("exit", survivors)
-        self.assert_in_time(lost, time.time(), DEADLINE)
+        self.assert_said_in_time(job, job.written_at("exit", victim), survivors)
         self.assert_named_by(job, survivors, victim)
+
+    def assert_said_in_time(self, job, lost, ranks):
+        for rank in ranks:
+            self.assert_in_time(lost, job.written_at("said", rank), DEADLINE, job.said())
 
     def assert_named_by(self, job, survivors, victim):
         job.wait_for("exit", survivors)
@@ -74,7 +77,7 @@ class LayerTestCase(FaultTestCase):
             os.kill(job.pid(2), signal.SIGKILL)
             lost = time.time()
             job.wait_for("exit", [1, 3])
-            self.assert_in_time(lost, time.time(), DEADLINE)
+            self.assert_said_in_time(job, lost, [1, 3])
             self.assertFalse(job.has("exit", 0), job.said())
             fcntl.fcntl(tokens, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         self.assert_named_by(job, [0, 1, 3], 2)
@@ -85,7 +88,7 @@ class LayerTestCase(FaultTestCase):
         wait_until(lambda: any(self.written.glob("y.npy")) or job.process.poll() is not None, "no output appears")
         written = time.time()
         job.wait_for("exit", [0, 1, 3])
-        self.assert_in_time(written, time.time(), DEADLINE)
+        self.assert_said_in_time(job, written, [0, 1, 3])
         for rank in (0, 1, 3):
             self.assertEqual(job.exit_code(rank), 1, job.said())
             self.assertRegex(job.read("said", rank), f"(?m)^ferry: rank {rank}: .*{1000 * DEADLINE} ms")
