@@ -68,12 +68,10 @@ static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
   while (teams > 1 && static_cast<std::size_t>(teams) * HeapMap::whole_lines(buffer_bytes) > budget) teams /= 2;
   return teams;
 }
-// Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message has a thread for each of its
-// destinations, of which there may be one more than experts.
+// Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message may have one destination more
+// than experts: the own rank.
 int dispatch_buffer_teams(const Plan& plan) {
-  static_assert(kMostDestinations <= 64);
-  const int least_threads = plan.shape.top_k < kLeastTeamThreads ? kLeastTeamThreads : 64;
-  return std::min(kThreads / least_threads, buffer_teams(plan.map.message_bytes(), 66 * 1024));
+  return std::min(teams_with_threads(plan.shape.top_k + 1), buffer_teams(plan.map.message_bytes(), 66 * 1024));
 }
 int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result_bytes(), 140 * 1024); }
 

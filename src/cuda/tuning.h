@@ -142,6 +142,13 @@ constexpr int sharing_teams(int blocks, int team_threads, int ranks, int tokens)
   return teams;
 }
 
+// Teams of a block that have a thread for each destination of a message.
+constexpr int teams_with_threads(int destinations) {
+  int teams = kMostTeams;
+  while (kThreads / teams < destinations) teams /= 2;
+  return teams;
+}
+
 // Blocks that send: a third of an H200's multiprocessors, or half of them where their teams would have more than a
 // token each; more of them crowd the links.
 inline constexpr int kMostSenders = 44;

@@ -33,6 +33,12 @@ TEST(CudaTuning, FewTokensGetLargeTeams) {
   EXPECT_EQ(combine_policy(kHopper, work_of(150)).roles.send_team_threads, 128);
 }
 
+TEST(CudaTuning, ASendingTeamHasAThreadForEachDestination) {
+  EXPECT_EQ(teams_with_threads(1), kMostTeams);
+  EXPECT_EQ(teams_with_threads(32), 16);
+  EXPECT_EQ(teams_with_threads(33), 8) << "top-32, and the own rank";
+}
+
 TEST(CudaTuning, TeamsServeAllRanksInTurn) {
   EXPECT_EQ(sharing_teams(132, 64, 4, 100000), 1055);
   EXPECT_EQ(sharing_teams(132, 64, 6, 100000), 1055);
