@@ -100,7 +100,8 @@ class CudaExchange final : public ExchangeBackend {
   int dispatch_blocks_per_multiprocessor_ = 0;
   int combine_blocks_per_multiprocessor_ = 0;
   int scales_blocks_per_multiprocessor_ = 0;
-  bool has_rings_ = false;  // combine can take rows by way of shared memory
+  bool has_rings_ = false;   // combine can take rows by way of shared memory
+  bool has_halves_ = false;  // two blocks of dispatch can be one thread block
   RankMask next_mask_;
   std::vector<std::uint8_t> masked_;
   RoundState round_;

@@ -22,9 +22,18 @@ struct DispatchMemory {
 };
 inline constexpr std::size_t kDispatchSharedBytes = HeapMap::whole_lines(sizeof(DispatchMemory));
 
+template <bool kHalves>
+__device__ BlockPlace place_of_block(const DispatchRoles& roles) {
+  const int block = static_cast<int>(blockIdx.x);
+  const int blocks = static_cast<int>(gridDim.x);
+  if constexpr (kHalves) return place_of_half(block, static_cast<int>(threadIdx.y), blocks, roles.rankers);
+  return {block, blocks, 0};
+}
+
 // One block's view of a dispatch.
 struct DispatchBlock {
   const DispatchParams& p;
+  const BlockPlace place;
   const TeamGroup& all;
   DispatchMemory& shared;
   std::byte* memory;     // the role's part
@@ -43,7 +52,7 @@ struct DispatchBlock {
     epoch = round.epoch;
     return !round.broken;
   }
-  __device__ int index() const { return static_cast<int>(blockIdx.x); }
+  __device__ int index() const { return place.index; }
   __device__ bool ranks() const { return index() < p.roles.rankers; }
   __device__ bool stores_entries() const { return index() < p.roles.parts(); }
   __device__ bool stores_counts() const { return index() == (p.roles.counts_apart ? p.roles.parts() : 0); }
@@ -52,7 +61,7 @@ struct DispatchBlock {
   // Blocks with nothing else to do come first.
   __device__ Block among_receivers() const {
     const int busy = p.roles.rankers + p.roles.senders;
-    const int idle = static_cast<int>(gridDim.x) - busy;
+    const int idle = place.count - busy;
     const int count = idle + (p.roles.rankers_receive ? p.roles.rankers : 0);
     return {ranks() ? idle + index() : index() - busy, count};
   }
@@ -64,7 +73,8 @@ __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory
 
 template <Fabric F>
 __device__ bool rank_part(DispatchBlock& b, F& fabric) {
-  const TeamGroup team(ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts));
+  const int threads = ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
+  const TeamGroup team(threads, nullptr, b.place.half);
   const RankingShare share{b.index(), b.p.roles.parts(), b.stores_entries(), b.stores_counts()};
   Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, share, b.memory);
   if (team.team() == 0) ranker.prepare();
@@ -163,7 +173,8 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const LooseTeam team(p.roles.receive_team_threads, block.index);
   const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   look_ahead_to_first(p.plan, fabric, b.epoch, teams);
-  RowStartFinder<F> finder(p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts, b.shared.totals);
+  RowStartFinder<F> finder(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts,
+                           b.shared.totals);
   if (!finder.find()) return false;
   write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
@@ -190,7 +201,7 @@ __device__ bool rank_and_send(DispatchBlock& b, F& fabric) {
     ok = b.begin();
   }
   if (b.p.sends && b.index() == 0 && ok)
-    ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch));
+    ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch, b.place.count));
   if (ok && b.sends()) send_share<Fmt>(b, fabric);
   b.all.sync();  // what a role kept in shared memory gives way to the next one's
   return ok;
@@ -202,22 +213,27 @@ __device__ void play_roles(DispatchBlock& b) {
   if (rank_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
 
-template <TokenFormat Fmt, Fabric F>
-__global__ void __launch_bounds__(kThreads, 2) dispatch_kernel(const __grid_constant__ DispatchParams p) {
-  extern __shared__ __align__(128) std::byte memory[];
-  const TeamGroup all;
+template <TokenFormat Fmt, Fabric F, bool kHalves>
+__global__ void __launch_bounds__(kHalves ? 2 * kThreads : kThreads, kHalves ? 1 : 2)
+    dispatch_kernel(const __grid_constant__ DispatchParams p) {
+  extern __shared__ __align__(128) std::byte memory_of_halves[];
+  const BlockPlace place = place_of_block<kHalves>(p.roles);
+  std::byte* const memory = memory_of_halves + static_cast<std::size_t>(place.half) * p.block_bytes;
+  const TeamGroup all = kHalves ? TeamGroup::of_half(place.half) : TeamGroup();
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts(all, p.plan, shared.messages);
   clear_counts(all, p.plan, shared.bytes);
-  DispatchBlock block{p, all, shared, memory + kDispatchSharedBytes};
+  DispatchBlock block{p, place, all, shared, memory + kDispatchSharedBytes};
   play_roles<Fmt, F>(block);
   const bool tells = p.sends && block.index() == 0;
   const bool waits = tells && all.thread() < p.roles.parts();
   const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
   if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
-  if (!block.ranks() && !block.sends()) return;
-  add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
-  add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
+  if (block.ranks() || block.sends()) {
+    add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
+    add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
+  }
+  if constexpr (kHalves) __syncthreads();  // synccheck takes a half that has left for missing from the other's barriers
 }
 
 }  // namespace ferry::cuda

@@ -63,7 +63,8 @@ struct DispatchParams {
   RankingArgs ranking;
   StatsWords stats;
   DispatchRoles roles;
-  int num_experts = 0;  // that ids may name
+  std::uint32_t block_bytes = 0;  // of shared memory, of each block
+  int num_experts = 0;            // that ids may name
 };
 
 struct ScalesParams {

@@ -77,7 +77,7 @@ int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result
 
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams) {
   const std::size_t buffers = static_cast<std::size_t>(teams) * HeapMap::whole_lines(plan.map.message_bytes());
-  return kDispatchSharedBytes + std::max({buffers, ranking_bytes(plan), row_start_bytes(plan)});
+  return kDispatchSharedBytes + HeapMap::whole_lines(std::max({buffers, ranking_bytes(plan), row_start_bytes(plan)}));
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {

@@ -33,16 +33,17 @@ int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
 
 // I21. `early`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
 // before it touches memory (ptx::wait_for_earlier_kernels).
+// `halves`: blocks of a thread block.
 template <class Params>
 void launch(void (*kernel)(Params), const Params& params, int blocks, bool early, std::size_t shared_bytes,
-            cudaStream_t stream) {
+            cudaStream_t stream, int halves = 1) {
   cudaLaunchAttribute beside{};
   beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   beside.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(kThreads));
-  config.dynamicSmemBytes = shared_bytes;
+  config.gridDim = dim3(static_cast<unsigned>(blocks / halves));
+  config.blockDim = dim3(static_cast<unsigned>(kThreads), static_cast<unsigned>(halves));
+  config.dynamicSmemBytes = shared_bytes * static_cast<std::size_t>(halves);
   config.stream = stream;
   config.attrs = &beside;
   config.numAttrs = early ? 1 : 0;
@@ -51,14 +52,24 @@ void launch(void (*kernel)(Params), const Params& params, int blocks, bool early
 
 template <TokenFormat Fmt, Fabric F>
 DispatchLauncher dispatch_launcher() {
-  return {
-      Fmt{}.name(),
-      [](int threads, std::size_t shared_bytes) {
-        return prepare_kernel(&dispatch_kernel<Fmt, F>, threads, shared_bytes);
-      },
-      [](const DispatchParams& params, const DispatchPolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
-        launch(&dispatch_kernel<Fmt, F>, params, policy.blocks, policy.early, shared_bytes, stream);
-      }};
+  return {Fmt{}.name(),
+          [](int threads, std::size_t shared_bytes) {
+            return prepare_kernel(&dispatch_kernel<Fmt, F, false>, threads, shared_bytes);
+          },
+          [](int threads, std::size_t shared_bytes) {
+            if constexpr (F::kReachesFar)
+              return false;
+            else
+              return prepare_kernel(&dispatch_kernel<Fmt, F, true>, 2 * threads, 2 * shared_bytes) != 0;
+          },
+          [](const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
+            const auto start = [&](auto* kernel) {
+              launch(kernel, params, policy.blocks, policy.early, params.block_bytes, stream, policy.halves);
+            };
+            if constexpr (!F::kReachesFar)
+              if (policy.halves == 2) return start(&dispatch_kernel<Fmt, F, true>);
+            start(&dispatch_kernel<Fmt, F, false>);
+          }};
 }
 
 template <Fabric F>

@@ -15,8 +15,10 @@ struct DispatchLauncher {
   const char* format;
   // Loads the kernel on the current device, raises its shared memory limit, returns its blocks per multiprocessor.
   int (*prepare)(int threads, std::size_t shared_bytes);
-  void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, std::size_t shared_bytes,
-                 cudaStream_t stream);
+  // The same for the kernel whose thread blocks are two blocks each, of so many threads and bytes. False: there is
+  // none, or it does not fit.
+  bool (*prepare_halves)(int threads, std::size_t shared_bytes);
+  void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 };
 
 struct CombineLauncher {
@@ -40,7 +42,7 @@ Launchers peer_launchers();
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream);
 
-// Shared memory of a block: a fixed part, and the largest of what its roles need. `teams` of it send.
+// Shared memory of a block: a fixed part, and the largest of what its roles need; whole lines. `teams` of it send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
 std::size_t combine_shared_bytes(const Plan& plan);
 std::size_t combine_ring_bytes();  // of the combine whose rows come by way of shared memory, for any plan

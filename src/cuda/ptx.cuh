@@ -36,8 +36,8 @@ __device__ inline void wait_for_earlier_kernels() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The next kernel in the stream may begin to be launched once a thread of every block has said so. Other threads may
-// still wait for another rank: where its blocks could then take the room of a kernel that others wait for, it is
+// The next kernel in the stream may begin to be launched once a thread of every thread block has said so. Other threads
+// may still wait for another rank: where its blocks could then take the room of a kernel that others wait for, it is
 // launched without (LaunchPolicy::early).
 __device__ inline void let_next_kernel_launch() {
 #if __CUDA_ARCH__ >= 900

@@ -31,10 +31,10 @@ __device__ inline RoundStart share_round(const TeamGroup& all, const RoundStart&
 // would hold the block up, has to say so.
 __device__ inline void say_started(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 
-// By one thread of the first block. False: a block did not start, which a resident one does.
+// By one thread of the first of `blocks`. False: a block did not start, which a resident one does.
 template <class F>
-__device__ bool move_on(DeviceState& state, F& fabric, Epoch epoch) {
-  const std::uint64_t all = state.started_before + gridDim.x;
+__device__ bool move_on(DeviceState& state, F& fabric, Epoch epoch, int blocks) {
+  const std::uint64_t all = state.started_before + static_cast<std::uint64_t>(blocks);
   if (!fabric.wait_for_block(state.started, all)) return false;
   state.started_before = all;
   store_release(state.bad_ids[(epoch + 1) & 1], 0u);

@@ -33,10 +33,16 @@ struct WarpTotals {
 template <Fabric F>
 class RowStartFinder {
  public:
-  // All threads of the block. `shared_rows`: of the fused shared expert's group.
-  __device__ RowStartFinder(const Plan& plan, F& fabric, Epoch epoch, int shared_rows, const RowStarts& starts,
-                            WarpTotals& totals)
-      : plan_(plan), fabric_(fabric), epoch_(epoch), shared_rows_(shared_rows), starts_(starts), totals_(totals) {}
+  // `all`: the threads of the block. `shared_rows`: of the fused shared expert's group.
+  __device__ RowStartFinder(const TeamGroup& all, const Plan& plan, F& fabric, Epoch epoch, int shared_rows,
+                            const RowStarts& starts, WarpTotals& totals)
+      : all_(all),
+        plan_(plan),
+        fabric_(fabric),
+        epoch_(epoch),
+        shared_rows_(shared_rows),
+        starts_(starts),
+        totals_(totals) {}
 
   // I19. Waits for the counts and numbers of tokens of all sources, and fills `starts`, of_source counted from the
   // start of the row's group. The tables may still be on their way. False: a rank did not come. Ends with a barrier.
@@ -142,13 +148,13 @@ class RowStartFinder {
     return local < 0 ? static_cast<std::uint32_t>(shared_rows_) : rows;
   }
 
+  const TeamGroup& all_;
   const Plan& plan_;
   F& fabric_;
   Epoch epoch_;
   int shared_rows_;
   const RowStarts& starts_;
   WarpTotals& totals_;
-  TeamGroup all_;
   bool ok_ = true;
 };
 

@@ -22,18 +22,27 @@ class TeamGroup {
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
 
   // All threads of the block.
-  __device__ TeamGroup() : barrier_(0), first_(0), threads_(kThreads) {}
-  // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice. `ring`:
-  // the block's shared memory that its threads load rows into ahead of their turn (row_ring.cuh); null: registers do.
-  __device__ explicit TeamGroup(int threads, std::byte* ring = nullptr)
-      : barrier_(1 + (static_cast<int>(threadIdx.x) >> log2_of(threads))),
+  __device__ TeamGroup() : team_(0), barrier_(0), first_(0), threads_(kThreads) {}
+  // The same, of a block that is half of a thread block (BlockPlace): 0 or 1.
+  __device__ static TeamGroup of_half(int half) {
+    TeamGroup all;
+    all.barrier_ = half == 0 ? kBarriersOfTeams + 1 : kBarriersOfTeams + 2;  // not 0, as the compiler sees
+    return all;
+  }
+  // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice: half 0 has
+  // some for all teams, half 1 for those of kLeastTeamOfHalf1 threads or more. `ring`: the block's shared memory that
+  // its threads load rows into ahead of their turn (row_ring.cuh); null: registers do.
+  __device__ explicit TeamGroup(int threads, std::byte* ring = nullptr, int half = 0)
+      : team_(static_cast<int>(threadIdx.x) >> log2_of(threads)),
+        barrier_(1 + team_ + half * (kBarriersOfTeams + 2)),
         first_(static_cast<int>(threadIdx.x) & -threads),
         threads_(threads),
         ring_(ring) {
     __builtin_assume(barrier_ > 0);
   }
 
-  __device__ int team() const { return barrier_ - 1; }
+  static constexpr int last_barrier() { return kBarriersOfTeams + 2 + kThreads / kLeastTeamOfHalf1; }
+  __device__ int team() const { return team_; }
   __device__ std::byte* ring() const { return ring_; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
   __device__ int size() const { return threads_; }
@@ -64,15 +73,18 @@ class TeamGroup {
   }
 
  private:
+  static constexpr int kBarriersOfTeams = kThreads / (2 * kWidth);
+  static constexpr int kLeastTeamOfHalf1 = 128;
   __device__ bool is_block() const { return barrier_ == 0; }
 
-  int barrier_;  // 0: the block's
+  int team_;
+  int barrier_;  // 0: the thread block's
   int first_;
   int threads_;
   std::byte* ring_ = nullptr;
 };
 static_assert(ThreadGroup<TeamGroup>);
-static_assert(kLeastTeamThreads == TeamGroup::kWidth && kThreads / (2 * TeamGroup::kWidth) < 16,
+static_assert(kLeastTeamThreads == TeamGroup::kWidth && TeamGroup::last_barrier() < 16,
               "teams of more than a warp have a barrier each");
 
 // A team's share of the columns is dealt out as in a TeamGroup, but every warp asks, waits and goes on for itself:

@@ -5,7 +5,8 @@
 #include <numeric>
 #include <random>
 
-#include "cuda/tuning.h"
+#include "cuda/combine_policy.h"
+#include "cuda/dispatch_policy.h"
 
 namespace ferry::cuda {
 namespace {
@@ -38,6 +39,7 @@ class RandomCalls {
     work.counts_all = between(0, 1) != 0;
     work.exact = between(0, 1) != 0;
     work.has_rings = between(0, 1) != 0;
+    work.has_halves = between(0, 1) != 0;
     return work;
   }
 
@@ -57,7 +59,7 @@ testing::Message said(const Resident& resident, const Work& work) {
                             << work.receives << " hidden " << work.hidden << " message " << work.message_bytes
                             << " groups " << work.groups << " top_k " << work.top_k << " all near " << work.all_near
                             << " counts all " << work.counts_all << " exact " << work.exact << " has rings "
-                            << work.has_rings;
+                            << work.has_rings << " has halves " << work.has_halves;
 }
 
 // Teams of a block at most: as large as they can be without one of them having two tokens.
@@ -71,15 +73,17 @@ void expect_largest_teams(int blocks, int team_threads, int tokens, int most_tea
 
 void expect_senders(const Resident& resident, const Work& work, const DispatchPolicy& policy) {
   const DispatchRoles& roles = policy.roles;
-  const int room = resident.blocks() - roles.rankers;
+  const bool halves = policy.halves == 2;
+  const int room = resident.blocks() - (halves ? 0 : roles.rankers);
   EXPECT_TRUE(roles.parts() == work.parts || (roles.rankers == 1 && work.parts + 2 > resident.blocks()));
   EXPECT_TRUE(!roles.counts_apart || (work.counts_all && work.all_near)) << "others wait for what this block counts";
   EXPECT_GE(roles.senders, 1);
   EXPECT_LE(roles.senders, std::max(1, work.num_tokens)) << "a sender has no token";
   const int teams = kThreads / roles.send_team_threads;
   const int most = has_few_blocks(resident) && roles.rankers_receive ? std::max(room - 1, 1) : room * 5 / 8;
-  EXPECT_LE(roles.senders, work.receives ? std::max(1, most) : room) << "too few blocks are left to receive";
+  EXPECT_LE(roles.senders, work.receives && !halves ? std::max(1, most) : room) << "too few blocks are left to receive";
   if (roles.stores) {
+    EXPECT_FALSE(halves) << "so few blocks cannot fill the links by stores";
     EXPECT_TRUE(work.all_near && work.ranks > 1) << "nobody to store to";
     EXPECT_LE(teams, work.buffer_teams) << "a team has no buffer";
     EXPECT_LT(roles.senders * teams, work.num_tokens) << "a team waits for its stores, and has one token at most";
@@ -89,6 +93,13 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
   EXPECT_TRUE(work.receives || roles.senders == std::min(room, most_senders(work))) << "blocks are left unused";
   expect_largest_teams(roles.senders, roles.send_team_threads, work.num_tokens,
                        std::min(most_teams_with_buffers(work, roles.senders), most_send_teams(work) / roles.senders));
+}
+
+// Halves of thread blocks: as many as these have, and no thread block has two that send, or two that rank.
+void expect_halves(const DispatchPolicy& policy) {
+  EXPECT_EQ(policy.blocks % 2, 0);
+  EXPECT_LE(policy.roles.senders, policy.blocks / 2);
+  EXPECT_LE(policy.roles.rankers, policy.blocks / 2);
 }
 
 // No place of the arrivals is without a team, and none is served by one that no block has.
@@ -118,10 +129,14 @@ TEST(CudaPolicy, HoldsForAnyDispatch) {
     const Work work = calls.work();
     const DispatchPolicy policy = dispatch_policy(resident, work);
     SCOPED_TRACE(said(resident, work) << ": " << policy);
-    EXPECT_LE(policy.blocks,
-              std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
+    EXPECT_LE(policy.blocks, policy.halves * std::min(resident.multiprocessors * resident.blocks_per_multiprocessor,
+                                                      resident.most_blocks));
     const int idle = policy.blocks - policy.roles.rankers - policy.roles.senders;
-    EXPECT_EQ(idle > 0, work.receives) << "each role that has work has a block of its own";
+    EXPECT_TRUE(idle > 0 || !work.receives) << "each role that has work has a block of its own";
+    EXPECT_TRUE(idle == 0 || work.receives || policy.halves == 2) << "a block has no role";
+    const bool has_halves = work.has_halves && has_few_blocks(resident);
+    EXPECT_EQ(policy.halves, has_halves && resident.blocks() >= kLeastThreadBlocksOfHalves ? 2 : 1);
+    if (policy.halves == 2) expect_halves(policy);
     EXPECT_TRUE(work.receives || !policy.roles.rankers_receive);
     if (work.sends)
       expect_senders(resident, work, policy);

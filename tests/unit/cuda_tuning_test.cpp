@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
-#include "cuda/tuning.h"
+#include "cuda/combine_policy.h"
+#include "cuda/dispatch_policy.h"
 
 namespace ferry::cuda {
 namespace {
@@ -166,6 +168,54 @@ TEST(CudaTuning, SoManyTeamsSendResultsAsTheLinksCarryAtOnce) {
   EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 64) << "nothing leaves";
 }
 
+// What is measured on 2 H200s.
+TEST(CudaTuning, FewMultiprocessorsHaveTwoBlocksEach) {
+  const auto policy = [](int tokens, int most_blocks, bool sends = true, bool receives = true,
+                         bool counts_all = false) {
+    Work work = work_of(tokens, sends, receives, std::clamp(tokens / 32, 1, 8));
+    work.counts_all = counts_all;
+    work.ranks = 2;
+    work.arrivals = 2 * tokens;
+    work.hidden = 7168;
+    work.message_bytes = 7392;
+    work.has_halves = true;
+    return dispatch_policy({132, 2, most_blocks}, work);
+  };
+  EXPECT_EQ(policy(4096, 24).halves, 2);
+  EXPECT_EQ(policy(4096, 24).blocks, 48);
+  EXPECT_EQ(policy(4096, 24).roles.rankers, 8);
+  EXPECT_EQ(policy(4096, 24).roles.senders, 24) << "one of each multiprocessor";
+  EXPECT_EQ(policy(4096, 24).roles.send_team_threads, 64);
+  EXPECT_TRUE(policy(4096, 24).roles.rankers_receive);
+  EXPECT_TRUE(policy(32, 24, true, true, true).roles.counts_apart) << "halves are blocks to it";
+  EXPECT_EQ(policy(4096, 66).blocks, 132);
+  EXPECT_EQ(policy(4096, 67).halves, 1) << "not few";
+  EXPECT_EQ(policy(4096, 3).halves, 1) << "too few for all roles";
+  EXPECT_EQ(policy(4096, 4).blocks, 8);
+  EXPECT_EQ(policy(4096, 4).roles.rankers, 1);
+  EXPECT_EQ(policy(1, 66).blocks, 34) << "no more than there is to do";
+  EXPECT_EQ(policy(64, 66, true, false).blocks, 128) << "a thread block for each that sends";
+  EXPECT_EQ(policy(4096, 24, false, true).blocks, 48);
+}
+
+TEST(CudaTuning, HalvesAreAllBlocksAndSendersAndRankersOfOneKindEach) {
+  for (int thread_blocks = 1; thread_blocks <= 66; ++thread_blocks)
+    for (int rankers = 0; rankers <= std::min(thread_blocks, 9); ++rankers) {
+      std::set<int> places;
+      for (int block = 0; block < thread_blocks; ++block)
+        for (const int half : {0, 1}) {
+          const BlockPlace place = place_of_half(block, half, thread_blocks, rankers);
+          EXPECT_EQ(place.half, half);
+          EXPECT_EQ(place.count, 2 * thread_blocks);
+          EXPECT_EQ(half == 0, place.index >= rankers && place.index < rankers + thread_blocks);
+          places.insert(place.index);
+        }
+      EXPECT_EQ(static_cast<int>(places.size()), 2 * thread_blocks);
+      EXPECT_EQ(*places.begin(), 0);
+      EXPECT_EQ(*places.rbegin(), 2 * thread_blocks - 1);
+    }
+}
+
 TEST(CudaTuning, ExchangesAtTheSameTimeHaveAMultiprocessorForEachBlock) {
   EXPECT_EQ(most_blocks(132, 2, 1), 264);
   EXPECT_EQ(most_blocks(132, 2, 2), 66);
@@ -270,15 +320,16 @@ TEST(CudaTuning, OnlyFewTeamsThatHaveMoreTokensAskForRowsAhead) {
 
 // Of hidden 7168, top-8: FP8 has 56 words of scales for each row and messages of 7392 bytes, NVFP4 112 and 4032.
 TEST(CudaTuning, ManyWordsOfScalesAreStoredLast) {
-  const auto last = [](int ranks, int tokens, int words, int message_bytes, int most_blocks = 264,
-                       bool receives = true) {
+  const auto last = [](int ranks, int tokens, int words, int message_bytes, int most_blocks = 264, bool receives = true,
+                       bool has_halves = false) {
     Work work = work_of(tokens, true, receives, 8);
+    work.has_halves = has_halves;
     work.ranks = ranks;
     work.hidden = 7168;
     work.scale_words = words;
     work.message_bytes = message_bytes;
     const Resident resident{132, 2, most_blocks};
-    return stores_scales_last(resident, work, dispatch_policy(resident, work).blocks);
+    return stores_scales_last(resident, work, dispatch_policy(resident, work).thread_blocks());
   };
   EXPECT_TRUE(last(2, 4096, 56, 7392));
   EXPECT_FALSE(last(2, 512, 56, 7392)) << "the kernel takes longer than the stores";
@@ -288,6 +339,10 @@ TEST(CudaTuning, ManyWordsOfScalesAreStoredLast) {
   EXPECT_TRUE(last(4, 4096, 112, 4032));
   EXPECT_TRUE(last(4, 4096, 56, 7392, 24)) << "few blocks take longer than the links";
   EXPECT_FALSE(last(4, 128, 56, 7392, 24));
+  for (const bool has_halves : {false, true}) {
+    EXPECT_TRUE(last(4, 1024, 56, 7392, 66, true, has_halves)) << "half of the multiprocessors are few";
+    EXPECT_TRUE(last(4, 256, 56, 7392, 24, true, has_halves));
+  }
 }
 
 TEST(CudaTuning, PrintsItself) {
@@ -296,7 +351,8 @@ TEST(CudaTuning, PrintsItself) {
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167, true}} << '\n';
   text << DispatchPolicy{35, {2, 1, false, 512, 1024, 16, false, true}} << '\n';
   text << CombinePolicy{132, {88, 88, 64, 32, true, true}} << '\n';
-  text << CombinePolicy{24, {18, 18, 32, 32, true, false, true}, false};
+  text << CombinePolicy{24, {18, 18, 32, 32, true, false, true}, false} << '\n';
+  text << DispatchPolicy{48, {8, 24, true, 64, 32, 383}, true, 2};
   EXPECT_EQ(
       text.str(),
       "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
@@ -304,7 +360,8 @@ TEST(CudaTuning, PrintsItself) {
       "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
       "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
       "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead\n"
-      "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings, not early");
+      "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings, not early\n"
+      "48 halves: 8 rank, 24 send in teams of 64, the others and then those that rank receive in 383 teams of 32");
 }
 
 }  // namespace
