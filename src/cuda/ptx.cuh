@@ -16,12 +16,12 @@ __device__ inline std::uint64_t global_nanoseconds() {
 
 // Barriers of `threads` threads of a block, by number: 0 to 15, each for one team at a time.
 __device__ inline void team_sync(int barrier, int threads) {
-  asm volatile("barrier.cta.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
+  asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 // The same, and whether `value` is true in all (any) of the threads.
 __device__ inline bool team_all(int barrier, int threads, bool value) {
   int result;
-  asm volatile("{.reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.and.pred q, %1, %2, p; selp.u32 %0, 1, 0, q;}"
+  asm volatile("{.reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.and.pred.aligned q, %1, %2, p; selp.u32 %0, 1, 0, q;}"
                : "=r"(result)
                : "r"(barrier), "r"(threads), "r"(value ? 1 : 0)
                : "memory");
