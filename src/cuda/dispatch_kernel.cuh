@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kHalves ? 2 * kThreads : kThreads, kHalves ? 1
   extern __shared__ __align__(128) std::byte memory_of_halves[];
   const BlockPlace place = place_of_block<kHalves>(p.roles);
   std::byte* const memory = memory_of_halves + static_cast<std::size_t>(place.half) * p.block_bytes;
-  const TeamGroup all = kHalves ? TeamGroup::of_half(place.half) : TeamGroup();
+  const TeamGroup all = TeamGroup::of_half(place.half);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts(all, p.plan, shared.messages);
   clear_counts(all, p.plan, shared.bytes);
@@ -229,11 +229,9 @@ __global__ void __launch_bounds__(kHalves ? 2 * kThreads : kThreads, kHalves ? 1
   const bool waits = tells && all.thread() < p.roles.parts();
   const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
   if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
-  if (block.ranks() || block.sends()) {
-    add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
-    add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
-  }
-  if constexpr (kHalves) __syncthreads();  // synccheck takes a half that has left for missing from the other's barriers
+  if (!block.ranks() && !block.sends()) return;
+  add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
+  add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
 }
 
 }  // namespace ferry::cuda

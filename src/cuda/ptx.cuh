@@ -14,17 +14,19 @@ __device__ inline std::uint64_t global_nanoseconds() {
   return now;
 }
 
-// Barriers of `threads` threads of a block, by number: 0 to 15, each for one team at a time.
+// Barriers of `threads` threads of a block, by number: 0 to 15, each for one team at a time. A team is whole warps, and
+// saying so (aligned) keeps their lanes together here, as __syncthreads does.
 __device__ inline void team_sync(int barrier, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 // The same, and whether `value` is true in all (any) of the threads.
 __device__ inline bool team_all(int barrier, int threads, bool value) {
   int result;
-  asm volatile("{.reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.and.pred.aligned q, %1, %2, p; selp.u32 %0, 1, 0, q;}"
-               : "=r"(result)
-               : "r"(barrier), "r"(threads), "r"(value ? 1 : 0)
-               : "memory");
+  asm volatile(
+      "{.reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.and.pred.aligned q, %1, %2, p; selp.u32 %0, 1, 0, q;}"
+      : "=r"(result)
+      : "r"(barrier), "r"(threads), "r"(value ? 1 : 0)
+      : "memory");
   return result != 0;
 }
 __device__ inline bool team_any(int barrier, int threads, bool value) { return !team_all(barrier, threads, !value); }

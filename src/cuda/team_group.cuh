@@ -23,10 +23,10 @@ class TeamGroup {
 
   // All threads of the block.
   __device__ TeamGroup() : team_(0), barrier_(0), first_(0), threads_(kThreads) {}
-  // The same, of a block that is half of a thread block (BlockPlace): 0 or 1.
+  // The same, of a block that is half 0 or 1 of a thread block (BlockPlace).
   __device__ static TeamGroup of_half(int half) {
     TeamGroup all;
-    all.barrier_ = half == 0 ? kBarriersOfTeams + 1 : kBarriersOfTeams + 2;  // not 0, as the compiler sees
+    all.barrier_ = half * kBarriersOfHalf;
     return all;
   }
   // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice: half 0 has
@@ -34,22 +34,18 @@ class TeamGroup {
   // its threads load rows into ahead of their turn (row_ring.cuh); null: registers do.
   __device__ explicit TeamGroup(int threads, std::byte* ring = nullptr, int half = 0)
       : team_(static_cast<int>(threadIdx.x) >> log2_of(threads)),
-        barrier_(1 + team_ + half * (kBarriersOfTeams + 2)),
+        barrier_(half * kBarriersOfHalf + 1 + team_),
         first_(static_cast<int>(threadIdx.x) & -threads),
         threads_(threads),
-        ring_(ring) {
-    __builtin_assume(barrier_ > 0);
-  }
+        ring_(ring) {}
 
-  static constexpr int last_barrier() { return kBarriersOfTeams + 2 + kThreads / kLeastTeamOfHalf1; }
+  static constexpr int last_barrier() { return kBarriersOfHalf + kThreads / kLeastTeamOfHalf1; }
   __device__ int team() const { return team_; }
   __device__ std::byte* ring() const { return ring_; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
   __device__ int size() const { return threads_; }
   __device__ void sync() const {
-    if (is_block())
-      __syncthreads();  // which the compiler knows: it keeps warps together there
-    else if (threads_ == kWidth)
+    if (threads_ == kWidth)
       __syncwarp();
     else
       ptx::team_sync(barrier_, threads_);
@@ -57,7 +53,6 @@ class TeamGroup {
   // All threads get the same answer; also a barrier. Lanes may have waited apart.
   __device__ bool all(bool value) const {
     __syncwarp();
-    if (is_block()) return __syncthreads_and(value ? 1 : 0) != 0;
     if (threads_ != kWidth) return ptx::team_all(barrier_, threads_, value);
     return __all_sync(kAllLanes, value) != 0;
   }
@@ -73,12 +68,11 @@ class TeamGroup {
   }
 
  private:
-  static constexpr int kBarriersOfTeams = kThreads / (2 * kWidth);
+  static constexpr int kBarriersOfHalf = 1 + kThreads / (2 * kWidth);
   static constexpr int kLeastTeamOfHalf1 = 128;
-  __device__ bool is_block() const { return barrier_ == 0; }
 
   int team_;
-  int barrier_;  // 0: the thread block's
+  int barrier_;
   int first_;
   int threads_;
   std::byte* ring_ = nullptr;

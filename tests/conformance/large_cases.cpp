@@ -45,6 +45,18 @@ void few_senders(const Backend& backend) {
   }
 }
 
+// As many rows of a token as there may be.
+void many_choices(const Backend& backend) {
+  for (const char* format : {"fp8_block128", "nvfp4"}) {
+    PlanSettings settings = settings_for(format, "uniform", 608);
+    settings.shape.experts = 64;
+    settings.shape.top_k = 32;
+    settings.shape.max_tokens = 300;
+    settings.max_blocks = 8;
+    run_plan(backend, settings, Form::one_call);
+  }
+}
+
 void many_experts(const Backend& backend) {
   for (const char* format : {"fp8_block128", "nvfp4"}) {
     PlanSettings settings = settings_for(format, "uniform", 608);
@@ -142,6 +154,8 @@ void add_large_cases(Cases& cases) {
   cases.push_back({"large/combines_few_blocks",
                    "a hundred tokens on each of four ranks, sums of many rows by few blocks", false,
                    combines_of_few_blocks});
+  cases.push_back(
+      {"large/many_choices", "32 experts for each of hundreds of tokens, by few blocks", false, many_choices});
   cases.push_back({"large/many_groups", "more groups of rows than a block has threads", false, many_groups});
   cases.push_back({"large/many_experts", "over a thousand tokens on a rank, few for an expert", false, many_experts});
 }
