@@ -43,13 +43,20 @@ struct NamedShape {
   Shape shape;
 };
 
-std::vector<NamedShape> shapes_of(const BenchOptions& options) {
-  std::vector<NamedShape> shapes = {{"", options.shape}};
-  if (!options.models.empty()) shapes.clear();
+std::vector<Model> models_of(const BenchOptions& options) {
+  std::vector<Model> models;
   for (const std::string& name : options.models) {
-    const Model& model = *find_model(name);
-    shapes.push_back({name, {0, model.experts, model.top_k, 1, model.hidden}});
+    if (name == "all") return {kModels.begin(), kModels.end()};
+    models.push_back(*find_model(name));
   }
+  return models;
+}
+
+std::vector<NamedShape> shapes_of(const BenchOptions& options) {
+  if (options.models.empty()) return {{"", options.shape}};
+  std::vector<NamedShape> shapes;
+  for (const Model& model : models_of(options))
+    shapes.push_back({std::string(model.name), {0, model.experts, model.top_k, 1, model.hidden}});
   return shapes;
 }
 

@@ -192,9 +192,11 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
   formats.push_back("all");
   std::vector<std::string> models;
   for (const Model& model : kModels) models.emplace_back(model.name);
+  models.emplace_back("all");
   add_list(command, "--format", options.formats, "token formats, or all", formats);
   add_list(command, "--combine", options.reductions, "how results are reduced", reduction_names());
-  add_list(command, "--model", options.models, "named shapes, in place of --experts, --top-k and --hidden", models)
+  add_list(command, "--model", options.models, "named shapes, or all, in place of --experts, --top-k and --hidden",
+           models)
       ->excludes("--experts", "--top-k", "--hidden");
   command.add_option("--workers", options.workers, "CPU: threads that work for each rank")
       ->check(CLI::Range(1, 256))

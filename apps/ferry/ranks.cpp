@@ -104,6 +104,10 @@ const Backend& choose_backend(const std::string& name, int ranks) {
   if (name == "auto" && ranks >= 1 && gpus_are_enough(ranks)) return named("cuda");
   if (name == "auto") return named(num_processes() > 1 && named("shmem").why_missing().empty() ? "shmem" : "cpu");
   const Backend& chosen = named(name);
+  if (gpus_are_shared() && !is_gpu_backend(chosen))
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("--share-gpus: the ranks of --backend {} are {}; --backend cuda has GPUs", name, chosen.ranks_are));
   if (const std::string why = chosen.why_missing(); !why.empty())
     throw Error(ErrorKind::unsupported, fmt::format("--backend {}: {}; --backend cpu works", name, why));
   return chosen;

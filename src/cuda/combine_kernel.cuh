@@ -50,7 +50,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
 template <Fabric F, bool kRings>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
-  const TeamGroup all;
+  const TeamGroup all = TeamGroup::of_block();
   auto& shared = *reinterpret_cast<CombineMemory*>(memory);
   clear_counts(all, p.plan, shared.bytes_sent);
   ptx::wait_for_earlier_kernels();

@@ -26,8 +26,7 @@ void CudaExchange::prepare_kernels() {
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, place_.device, most_shared);
   has_rings_ = combine_launcher_.has_rings && combine_ring_bytes() <= static_cast<std::size_t>(most_shared);
-  has_halves_ = 2 * for_dispatch <= static_cast<std::size_t>(most_shared) &&
-                dispatch_launcher_->prepare_halves(kThreads, for_dispatch);
+  has_halves_ = dispatch_launcher_->prepare_halves(kThreads, for_dispatch);
   dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, for_dispatch);
   combine_blocks_per_multiprocessor_ =
       combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_), has_rings_ ? combine_ring_bytes() : 0);

@@ -94,7 +94,8 @@ __device__ inline Block sending_teams(const DispatchBlock& b, int team_threads) 
   return teams_of(team_threads, {b.index() - b.p.roles.rankers, b.p.roles.senders});
 }
 
-// What a team sends first is on its way before the round's number is known.
+// What a team sends first is on its way before the round's number is known. Those that send are halves 0, which have
+// barriers for all teams (dispatch_policy).
 __device__ inline void look_ahead_to_first_token(const DispatchBlock& b) {
   const TeamGroup team(b.p.roles.send_team_threads);
   const int token = sending_teams(b, team.size()).index;
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(kHalves ? 2 * kThreads : kThreads, kHalves ? 1
   extern __shared__ __align__(128) std::byte memory_of_halves[];
   const BlockPlace place = place_of_block<kHalves>(p.roles);
   std::byte* const memory = memory_of_halves + static_cast<std::size_t>(place.half) * p.block_bytes;
-  const TeamGroup all = TeamGroup::of_half(place.half);
+  const TeamGroup all = TeamGroup::of_block(place.half);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts(all, p.plan, shared.messages);
   clear_counts(all, p.plan, shared.bytes);

@@ -78,8 +78,9 @@ constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
   return num_tokens <= std::min(32 * words, kEntriesByAll / top_k);
 }
 
-// Of few blocks of a dispatch those that send are as many as their part of the time: reading tokens, encoding them and
-// writing messages takes longer, for as many bytes, than reading messages and writing rows.
+// Of few blocks of a dispatch that have a multiprocessor each, those that send are as many as their part of the time:
+// reading tokens, encoding them and writing messages takes longer, for as many bytes, than reading messages and writing
+// rows.
 inline constexpr double kTimeOfSentByte = 2.2;
 constexpr int dispatching_part(int blocks, const Work& work) {
   const double sent = kTimeOfSentByte * (2.0 * work.hidden + likely_ranks(work) * work.message_bytes);

@@ -21,6 +21,17 @@ inline void raise_shared_limit(const void* kernel, std::size_t shared_bytes) {
              "cudaFuncSetAttribute(MaxDynamicSharedMemorySize)");
 }
 
+// Whether a block of it may have so much besides what the kernel itself names, as one with a hook may.
+inline bool may_have_shared(const void* kernel, std::size_t shared_bytes) {
+  int device = 0;
+  int most = 0;
+  cudaFuncAttributes has{};
+  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  cuda_check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+  cuda_check(cudaFuncGetAttributes(&has, kernel), "cudaFuncGetAttributes");
+  return has.sharedSizeBytes + shared_bytes <= static_cast<std::size_t>(most);
+}
+
 // Blocks of it that a multiprocessor holds. Loads the kernel.
 template <class Kernel>
 int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
@@ -32,8 +43,7 @@ int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
 }
 
 // I21. `early`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
-// before it touches memory (ptx::wait_for_earlier_kernels).
-// `halves`: blocks of a thread block.
+// before it touches memory (ptx::wait_for_earlier_kernels). `halves`: blocks of a thread block.
 template <class Params>
 void launch(void (*kernel)(Params), const Params& params, int blocks, bool early, std::size_t shared_bytes,
             cudaStream_t stream, int halves = 1) {
@@ -59,8 +69,11 @@ DispatchLauncher dispatch_launcher() {
           [](int threads, std::size_t shared_bytes) {
             if constexpr (F::kReachesFar)
               return false;
-            else
-              return prepare_kernel(&dispatch_kernel<Fmt, F, true>, 2 * threads, 2 * shared_bytes) != 0;
+            else {
+              const auto kernel = &dispatch_kernel<Fmt, F, true>;
+              return may_have_shared(reinterpret_cast<const void*>(kernel), 2 * shared_bytes) &&
+                     prepare_kernel(kernel, 2 * threads, 2 * shared_bytes) != 0;
+            }
           },
           [](const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
             const auto start = [&](auto* kernel) {

@@ -14,8 +14,8 @@ __device__ inline std::uint64_t global_nanoseconds() {
   return now;
 }
 
-// Barriers of `threads` threads of a block, by number: 0 to 15, each for one team at a time. A team is whole warps, and
-// saying so (aligned) keeps their lanes together here, as __syncthreads does.
+// Barriers of `threads` threads of a thread block, by number: 0 to 15, each for one team at a time. A team is whole
+// warps, and saying so (aligned) keeps their lanes together here, as __syncthreads does.
 __device__ inline void team_sync(int barrier, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }

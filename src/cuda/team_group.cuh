@@ -21,10 +21,8 @@ class TeamGroup {
  public:
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
 
-  // All threads of the block.
-  __device__ TeamGroup() : team_(0), barrier_(0), first_(0), threads_(kThreads) {}
-  // The same, of a block that is half 0 or 1 of a thread block (BlockPlace).
-  __device__ static TeamGroup of_half(int half) {
+  // All threads of the block; `half`: which one of its thread block it is (BlockPlace).
+  __device__ static TeamGroup of_block(int half = 0) {
     TeamGroup all;
     all.barrier_ = half * kBarriersOfHalf;
     return all;
@@ -70,6 +68,8 @@ class TeamGroup {
  private:
   static constexpr int kBarriersOfHalf = 1 + kThreads / (2 * kWidth);
   static constexpr int kLeastTeamOfHalf1 = 128;
+
+  __device__ TeamGroup() : team_(0), barrier_(0), first_(0), threads_(kThreads) {}
 
   int team_;
   int barrier_;

@@ -102,6 +102,7 @@ class RefusalTestCase(FerryTestCase):
             (["--model", "kimi-k2", "--experts", 8], ["--model", "--experts"]),
             (["--output", self.folder / "none" / "x.jsonl"], ["--output", "none"]),
             (["--backend", "cpu", "--max-blocks", 24], ["--max-blocks", "GPUs"]),
+            (["--model", "all", "--hidden", 64], ["--model", "--hidden"]),
             (["--backend", "cpu", "--ranks", 73, "--experts", 73], ["--ranks", "72"]),
         ):
             with self.subTest(arguments=arguments):

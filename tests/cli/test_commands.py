@@ -105,6 +105,8 @@ class DemoTestCase(FerryTestCase):
         self.assert_refused(demo("short.txt"), 2, "--text", "2", "64")
         self.assert_refused(demo("none.txt"), 1, "none.txt", "cannot be read")
         self.assert_refused(ferry("demo", "--svg", self.folder / "no" / "map.svg"), 1, "--svg", "does not exist")
+        self.assert_refused(ferry("demo", "--backend", "cpu", "--share-gpus", "--svg", self.folder / "map.svg"), 2,
+                            "--share-gpus", "threads of this process")
         self.assert_no_output("map.svg")
 
 

@@ -36,6 +36,12 @@ class SimulateTestCase(FerryTestCase):
                     self.assert_close(sum(link[part] for link in links for part in (
                         "message_bytes", "table_bytes", "count_bytes")), sent["bytes"])
 
+    def test_all_models(self):
+        records = self.records("--model", "all", "--ranks", 8, "--tokens", 1)
+        shapes = {record["shape"]["model"]: record["shape"]["hidden"] for record in records}
+        self.assertEqual((len(records), len(shapes)), (20, 20))
+        self.assertEqual((shapes["deepseek-v3"], shapes["mixtral-8x7b"]), (7168, 4096))
+
     def test_uniform_routing_on_one_node_is_the_closed_form(self):
         """docs/performance.md has the floor of this shape: (bytes to other ranks) / 350 GB/s + 3.5 us."""
         for record in self.records("--ranks", 4, "--tokens", "128,1024,4096", *V3):
