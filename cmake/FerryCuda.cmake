@@ -77,6 +77,11 @@ set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-re
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda_other_gpus PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda_other_gpus)
-if(NOT FERRY_CUDA STREQUAL "ON")
-  set_target_properties(ferry_cuda ferry_cuda_compile PROPERTIES EXCLUDE_FROM_ALL ON)
-endif()
+
+# What needs nvcc is built by default where it was asked for, else only by name: `./dev check cuda` does so.
+function(ferry_cuda_by_name)
+  if(NOT FERRY_CUDA STREQUAL "ON")
+    set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+ferry_cuda_by_name(ferry_cuda ferry_cuda_compile)
