@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/kernel_params.h"
+#include "cuda/ptx_launch.cuh"
 #include "cuda/receive_results.cuh"
 #include "cuda/round_clock.cuh"
 #include "cuda/send_results.cuh"
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   const TeamGroup all = TeamGroup::of_block();
   auto& shared = *reinterpret_cast<CombineMemory*>(memory);
   clear_counts(all, p.plan, shared.bytes_sent);
-  ptx::wait_for_earlier_kernels();
+  ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
   const RoundStart seen = read_round(all, state, false);
   const KeptStart start(p, sending_teams(p).index);

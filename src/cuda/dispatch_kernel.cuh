@@ -3,6 +3,7 @@
 
 #include "cuda/drawn_share.cuh"
 #include "cuda/kernel_params.h"
+#include "cuda/ptx_launch.cuh"
 #include "cuda/ranking.cuh"
 #include "cuda/round_clock.cuh"
 #include "cuda/row_starts.cuh"
@@ -42,7 +43,7 @@ struct DispatchBlock {
 
   // Before anything that an earlier kernel may have written is read. Asks for the round's number.
   __device__ void await_earlier_kernels() {
-    ptx::wait_for_earlier_kernels();
+    ptx::await_earlier_kernels();
     seen = read_round(all, *p.links.state, p.sends);
   }
   // All threads. False: an earlier call failed.

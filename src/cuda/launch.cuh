@@ -43,7 +43,7 @@ int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
 }
 
 // I21. `early`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
-// before it touches memory (ptx::wait_for_earlier_kernels). `halves`: blocks of a thread block.
+// before it touches memory (ptx::await_earlier_kernels). `halves`: blocks of a thread block.
 template <class Params>
 void launch(void (*kernel)(Params), const Params& params, int blocks, bool early, std::size_t shared_bytes,
             cudaStream_t stream, int halves = 1) {

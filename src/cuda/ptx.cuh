@@ -1,5 +1,6 @@
-// Every line of assembly of Ferry: the clock of the device, barriers of a part of a block, the order of kernels in a
-// stream, prefetches, copies into shared memory, and bulk copies from there.
+// Assembly of dispatch and combine: the clock of the device, barriers of a part of a thread block, prefetches, copies
+// into shared memory, and bulk copies from there. The order of kernels is ptx_launch.cuh, numbers are
+// shared/ptx_numbers.cuh.
 #pragma once
 
 #include <cstddef>
@@ -30,22 +31,6 @@ __device__ inline bool team_all(int barrier, int threads, bool value) {
   return result != 0;
 }
 __device__ inline bool team_any(int barrier, int threads, bool value) { return !team_all(barrier, threads, !value); }
-
-// What the kernels before this one in the stream wrote is there. A kernel that was launched early waits here before it
-// touches anything but its parameters.
-__device__ inline void wait_for_earlier_kernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-// The next kernel in the stream may begin to be launched once a thread of every thread block has said so. Other threads
-// may still wait for another rank: where its blocks could then take the room of a kernel that others wait for, it is
-// launched without (LaunchPolicy::early).
-__device__ inline void let_next_kernel_launch() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 // The cache line at `address` of this device's memory is wanted soon.
 __device__ inline void prefetch_to_l2(const std::byte* address) {

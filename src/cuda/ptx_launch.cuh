@@ -11,8 +11,10 @@ __device__ inline void await_earlier_kernels() {
 #endif
 }
 
-// The next kernel of the stream may take the places of blocks that end.
-__device__ inline void let_next_kernel_start() {
+// The next kernel of the stream may begin to be launched once a thread of every thread block has said so. Other threads
+// may still wait for another rank: where its blocks could then take the room of a kernel that others wait for, it is
+// launched without (LaunchPolicy::early).
+__device__ inline void let_next_kernel_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/kernel_params.h"
+#include "cuda/ptx_launch.cuh"
 #include "cuda/team_rows.cuh"
 #include "cuda/token_scratch.cuh"
 #include "protocol/combine.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "cuda/kernel_params.h"
-#include "cuda/ptx.cuh"
+#include "cuda/ptx_launch.cuh"
 #include "cuda/scale_tiles.h"
 #include "cuda/team_group.cuh"
 #include "cuda/team_rows.cuh"
@@ -122,7 +122,7 @@ __device__ inline void store_share(const ScalesParams& p, const RowStarts& start
 static __global__ void __launch_bounds__(kThreads, 2) scales_kernel(const __grid_constant__ ScalesParams p) {
   extern __shared__ __align__(16) std::uint32_t words[];
   ptx::let_next_kernel_launch();  // this one waits for no other block, and the next one for its end
-  ptx::wait_for_earlier_kernels();
+  ptx::await_earlier_kernels();
   const Epoch epoch = load_relaxed(p.state->dispatched);
   const bool broken = load_relaxed(p.state->failed) != 0;
   const RowStarts starts = fetch_row_starts(p, words);

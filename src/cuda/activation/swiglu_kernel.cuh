@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kSwigluThreads, kSwigluBlocks<Input>)
   const bool early = first_turn() < p.early_turns;
   typename Columns::Pairs pairs{};
   ptx::await_earlier_kernels();
-  ptx::let_next_kernel_start();
+  ptx::let_next_kernel_launch();
   if (early) fetch<Columns>(p, at, p.most_rows, pairs);
   const std::uint32_t offered = p.work.row_offsets[p.work.groups];
   RowGroups groups(p);
