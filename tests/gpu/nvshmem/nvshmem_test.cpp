@@ -2,6 +2,7 @@
 // several. Every test starts copies of this program as ranks. By hand, under any launcher:  mpirun -np 4 nvshmem_tests
 // --worker suite:2:quick
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -78,8 +79,8 @@ void share_a_gpu() {
 }
 
 // "<ranks of a node>:<when>". Whoever is left ends by itself.
-void lose_one(const std::string& what) {
-  lose_a_process(*staged_world(std::atoi(what.c_str())), what.substr(what.find(':') + 1));
+void lose_one(const std::string& what, int signal) {
+  lose_a_process(*staged_world(std::atoi(what.c_str())), what.substr(what.find(':') + 1), signal);
 }
 
 class Nvshmem : public testing::Test {
@@ -105,12 +106,22 @@ TEST_F(Nvshmem, ConformsOnNodesOfOne) { run_well("suite:1"); }
 class KilledNvshmemProcess : public Nvshmem, public testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledNvshmemProcess, IsNamedByTheOthersWhichGoOn) {
-  expect_well(run_workers(kRanks, std::string("lose:") + GetParam()), kLostProcess);
+  expect_well(run_workers(kRanks, std::string("kill:") + GetParam()), kLostProcess);
 }
 
 INSTANTIATE_TEST_SUITE_P(At, KilledNvshmemProcess,
                          testing::Values("4:before_set_up", "4:before_dispatch", "2:before_dispatch", "2:after_async",
                                          "2:before_combine", "1:before_combine"));
+
+class StoppedNvshmemProcess : public Nvshmem, public testing::WithParamInterface<const char*> {};
+
+TEST_P(StoppedNvshmemProcess, IsNamedByTheOthersWhichGoOn) {
+  expect_well(run_workers(kRanks, std::string("stop:") + GetParam()), kLostProcess);
+}
+
+INSTANTIATE_TEST_SUITE_P(At, StoppedNvshmemProcess,
+                         testing::Values("4:before_dispatch", "2:before_dispatch", "2:before_combine",
+                                         "1:before_combine"));
 
 }  // namespace
 
@@ -119,8 +130,10 @@ int work(const std::string& what) {
     if (what.starts_with("suite:")) return run_suite(what.substr(6));
     if (what == "share")
       share_a_gpu();
-    else if (what.starts_with("lose:"))
-      lose_one(what.substr(5));
+    else if (what.starts_with("kill:"))
+      lose_one(what.substr(5), SIGKILL);
+    else if (what.starts_with("stop:"))
+      lose_one(what.substr(5), SIGSTOP);
     else
       make_a_world(std::atoi(what.substr(what.find(':') + 1).c_str()));
     return 0;

@@ -43,34 +43,35 @@ void expect_missing(const char* what, const std::function<void()>& call) {
   throw std::runtime_error(std::string(what) + " misses no rank");
 }
 
-[[noreturn]] void end_here() {
-  kill(getpid(), SIGKILL);
+// Who is stopped stays so until the test kills it.
+[[noreturn]] void end_by(int signal) {
+  kill(getpid(), signal);
   std::abort();
 }
 
 }  // namespace
 
-void lose_a_process(World& world, const std::string& when) {
+void lose_a_process(World& world, const std::string& when, int signal) {
   const Plan plan = make_plan(settings_for(world.size(), false));
   const Plan after = make_plan(settings_for(world.size(), true));
   const bool ends = world.rank() == kLostProcess;
   if (when == "before_set_up") {
-    if (ends) end_here();
+    if (ends) end_by(signal);
     expect_missing("making an exchange", [&] { Exchange(world, plan.settings.shape, plan.settings.options); });
   } else {
     Exchange exchange(world, plan.settings.shape, plan.settings.options);
     run_round(exchange, plan, Form::split);
     RankRound round(plan, world.rank());
-    if (ends && when == "before_dispatch") end_here();
+    if (ends && when == "before_dispatch") end_by(signal);
     if (ends && when == "after_async") {
       exchange.dispatch_async(round.in);
-      end_here();
+      end_by(signal);
     }
     if (when == "before_dispatch") {
       expect_missing("dispatch", [&] { exchange.dispatch(round.in, round.out); });
     } else {
       exchange.dispatch(round.in, round.out);
-      if (ends) end_here();
+      if (ends) end_by(signal);
       round.check_rows();
       expect_missing("combine", [&] { exchange.combine(round.combine_in, round.combine_out); });
     }

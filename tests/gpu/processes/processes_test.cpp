@@ -22,6 +22,10 @@ TEST(Processes, ReportWhatFailsOnAnyRank) {
   EXPECT_THAT(results[0].output, testing::HasSubstr("a world without exchanges"));
 }
 
+TEST(Processes, AreAwaitedUntilAllHaveEndedOrAreStopped) {
+  expect_well(run_workers(3, "stop_alone", std::chrono::seconds(100)), kLostProcess);
+}
+
 class GpuProcesses : public testing::Test {
  protected:
   void SetUp() override {
@@ -46,11 +50,20 @@ TEST_F(GpuProcesses, RefuseADeviceThatIsNotThere) { expect_well(run_workers(1, "
 class KilledGpuProcess : public GpuProcesses, public testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledGpuProcess, IsNamedByTheOthersWhichGoOn) {
-  expect_well(run_workers(kRanks, std::string("lose:") + GetParam()), kLostProcess);
+  expect_well(run_workers(kRanks, std::string("kill:") + GetParam()), kLostProcess);
 }
 
 INSTANTIATE_TEST_SUITE_P(At, KilledGpuProcess,
                          testing::Values("before_set_up", "before_dispatch", "after_async", "before_combine"),
+                         [](const auto& each) { return std::string(each.param); });
+
+class StoppedGpuProcess : public GpuProcesses, public testing::WithParamInterface<const char*> {};
+
+TEST_P(StoppedGpuProcess, IsNamedByTheOthersWhichGoOn) {
+  expect_well(run_workers(kRanks, std::string("stop:") + GetParam()), kLostProcess);
+}
+
+INSTANTIATE_TEST_SUITE_P(At, StoppedGpuProcess, testing::Values("before_dispatch", "after_async", "before_combine"),
                          [](const auto& each) { return std::string(each.param); });
 
 }  // namespace

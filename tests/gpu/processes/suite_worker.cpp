@@ -1,4 +1,7 @@
 // The conformance suite, as one of its ranks, and what processes alone can get wrong.
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "conformance/rank_round.h"
@@ -72,7 +75,9 @@ int work(const std::string& what) {
       ProcessBackend processes(place_of_process(), kind == "suite" ? staged_gpu_world : meeting_world);
       return processes.run_suite(processes.backend(kind == "suite" ? "cuda" : "meeting"), rest);
     }
-    if (kind == "lose") lose_a_process(*staged_gpu_world(place_of_process()), rest);
+    if (kind == "kill") lose_a_process(*staged_gpu_world(place_of_process()), rest, SIGKILL);
+    if (kind == "stop") lose_a_process(*staged_gpu_world(place_of_process()), rest, SIGSTOP);
+    if (kind == "stop_alone" && place_of_process().rank == kLostProcess) kill(getpid(), SIGSTOP);
     if (kind == "share") share_a_gpu();
     if (kind == "no_device") name_a_device_that_is_not_there();
     return 0;

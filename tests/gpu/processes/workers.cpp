@@ -72,18 +72,26 @@ Worker start(int rank, int ranks, int port, const std::string& program, std::vec
   return worker;
 }
 
-// Reads all outputs until every worker has closed its own or the time is up.
+constexpr int kLookEvery = 200;  // ms, for who is stopped
+bool is_stopped(pid_t pid) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+// Reads all outputs until every worker has closed its own, or is stopped, or the time is up.
 void collect(std::vector<Worker>& workers, std::vector<WorkerResult>& results, const net::Deadline& deadline) {
   for (;;) {
     std::vector<pollfd> watched;
     std::vector<std::size_t> whose;
+    bool all_stopped = true;
     for (std::size_t i = 0; i < workers.size(); ++i) {
       if (!workers[i].output) continue;
       watched.push_back({workers[i].output.get(), POLLIN, 0});
       whose.push_back(i);
+      all_stopped = all_stopped && is_stopped(workers[i].pid);
     }
-    if (watched.empty() || deadline.has_passed()) return;
-    poll(watched.data(), watched.size(), deadline.milliseconds_left());
+    if (all_stopped || deadline.has_passed()) return;
+    poll(watched.data(), watched.size(), deadline.milliseconds_left(kLookEvery));
     for (std::size_t i = 0; i < watched.size(); ++i) {
       if (watched[i].revents == 0) continue;
       std::array<char, 4096> text{};
@@ -106,6 +114,7 @@ std::vector<WorkerResult> run_processes(int ranks, const std::string& program,
   std::vector<WorkerResult> results(workers.size());
   collect(workers, results, net::Deadline(limit));
   for (std::size_t i = 0; i < workers.size(); ++i) {
+    results[i].ran_on = workers[i].output && !is_stopped(workers[i].pid);
     if (workers[i].output) kill(workers[i].pid, SIGKILL);
     int status = 0;
     waitpid(workers[i].pid, &status, 0);
@@ -132,6 +141,7 @@ void expect_well(const std::vector<WorkerResult>& results, int killed) {
     const WorkerResult& result = results[static_cast<std::size_t>(rank)];
     EXPECT_EQ(result.exit_code, rank == killed ? -1 : 0) << "rank " << rank << "\n" << text_of(results);
     EXPECT_EQ(result.signal, rank == killed ? SIGKILL : 0) << "rank " << rank;
+    EXPECT_FALSE(result.ran_on) << "rank " << rank;
   }
 }
 

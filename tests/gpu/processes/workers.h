@@ -11,14 +11,15 @@ namespace ferry::test {
 struct WorkerResult {
   int exit_code = -1;  // -1: ended by a signal
   int signal = 0;
-  std::string output;  // stdout and stderr
+  bool ran_on = false;  // until the limit
+  std::string output;   // stdout and stderr
 };
 
 // What a worker does, by name; its exit code. Each program of workers has its own.
 int work(const std::string& what);
 
-// Runs `ranks` copies of this program with the arguments `--worker <what>`. Those that still run after `limit` are
-// killed.
+// Runs `ranks` copies of this program with the arguments `--worker <what>`. Those that still run after `limit`, or are
+// stopped when all others have ended, are killed.
 std::vector<WorkerResult> run_workers(int ranks, const std::string& what,
                                       std::chrono::seconds limit = std::chrono::seconds(120));
 
