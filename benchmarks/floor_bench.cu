@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cuda/ptx.cuh"
+#include "cuda/ptx_launch.cuh"
 #include "ferry/shape.h"
 #include "shared/heap_map.h"
 #include "shared/order.h"
@@ -116,7 +117,7 @@ __device__ void receive(const Params& p, int index, Epoch epoch) {
 
 __global__ void __launch_bounds__(1024, 2) round_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) std::byte buffer[];
-  ptx::wait_for_earlier_kernels();
+  ptx::await_earlier_kernels();
   if (p.how.what == What::launch) return;
   const Epoch epoch = *p.base + p.step;
   const int block = static_cast<int>(blockIdx.x);

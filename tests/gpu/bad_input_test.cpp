@@ -12,7 +12,6 @@
 namespace ferry::test {
 namespace {
 
-using conformance::Form;
 using conformance::Plan;
 using conformance::PlanSettings;
 using cuda::cuda_check;
@@ -57,7 +56,7 @@ class GpuBadInput : public testing::Test {
   std::string refused_dispatch(const std::function<void(DeviceRound&)>& spoil, const CallOptions& call = {}) {
     DeviceRound round(plan, 0);
     spoil(round);
-    const std::string text = refusal([&] { exchange->dispatch(round.in, round.out, call); });
+    std::string text = refusal([&] { exchange->dispatch(round.in, round.out, call); });
     round.fetch();
     round.host.check_untouched();
     return text;
@@ -68,7 +67,7 @@ class GpuBadInput : public testing::Test {
     const CombineInput in = round.combine_in;
     const CombineOutput out = round.combine_out;
     spoil(round);
-    const std::string text = refusal([&] { exchange->combine(round.combine_in, round.combine_out); });
+    std::string text = refusal([&] { exchange->combine(round.combine_in, round.combine_out); });
     exchange->combine(in, out);
     round.fetch();
     round.host.check_tokens();

@@ -2,8 +2,8 @@
 // several. Every test starts copies of this program as ranks. By hand, under any launcher:  mpirun -np 4 nvshmem_tests
 // --worker suite:2:quick
 #include <gmock/gmock.h>
-#include <signal.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,8 +1,8 @@
 #include "gpu/processes/lost_process.h"
 
-#include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <stdexcept>

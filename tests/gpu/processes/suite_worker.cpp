@@ -1,7 +1,7 @@
 // The conformance suite, as one of its ranks, and what processes alone can get wrong.
-#include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include "conformance/rank_round.h"

@@ -2,20 +2,18 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <stdexcept>
 
 #include "net/socket.h"
 #include "support/free_port.h"
-
-extern char** environ;
 
 namespace ferry::test {
 namespace {
