@@ -60,8 +60,8 @@ class CudaExchange final : public ExchangeBackend {
   void require_own_stream(cudaStream_t stream) const;
   int find_culprit() const;
   void latch_mask(cudaStream_t stream);
-  template <class Params>
-  void set_masks(Params& params) const;
+  template <class Params, class In, class Out>
+  Params params_of(const In* in, const Out* out) const;
   void require_on_device(const char* name, const void* pointer) const;
   void refuse_pointer(const char* name, bool given) const;
   void require_inputs(const DispatchInput& in) const;

@@ -54,28 +54,30 @@ Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions
   return resident;
 }
 
-// No kernel looks for the mask of a rank where none is masked. A captured graph keeps what was so when it was captured.
-template <class Params>
-void CudaExchange::set_masks(Params& params) const {
+// What both kernels get. No kernel looks for the mask of a rank where none is masked. A captured graph keeps what was
+// so when it was captured.
+template <class Params, class In, class Out>
+Params CudaExchange::params_of(const In* in, const Out* out) const {
   const bool any = std::any_of(masked_.begin(), masked_.end(), [](std::uint8_t masked) { return masked != 0; });
-  params.plan.masked = params.links.masked = any ? plan_.masked : nullptr;
-}
-
-void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call) {
-  DispatchParams params;
+  Params params;
   params.plan = plan_;
   params.links = links_;
-  set_masks(params);
+  params.plan.masked = params.links.masked = any ? plan_.masked : nullptr;
   params.sends = in != nullptr;
   params.receives = out != nullptr;
   if (in != nullptr) params.in = *in;
-  params.in.shared_begin = shared_.begin;
-  params.in.shared_end = shared_.end;
   if (out != nullptr) params.out = *out;
   params.kept = kept_;
+  params.stats = stats_;
+  return params;
+}
+
+void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call) {
+  auto params = params_of<DispatchParams>(in, out);
+  params.in.shared_begin = shared_.begin;
+  params.in.shared_end = shared_.end;
   params.ranking = ranking_;
   params.ranking.counts_all = each_counts_all(num_tokens_, plan_.shape.top_k, ranking_.words);
-  params.stats = stats_;
   params.num_experts = shape_.experts;
   const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
   const int scale_words = scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
@@ -124,17 +126,9 @@ void CudaExchange::store_scales(const RowsOut& out, const CallOptions& call) con
 }
 
 void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {
-  CombineParams params;
-  params.plan = plan_;
-  params.links = links_;
-  set_masks(params);
-  params.sends = in != nullptr;
-  params.receives = out != nullptr;
-  params.in = in != nullptr ? *in : returning_;
-  if (out != nullptr) params.out = *out;
+  auto params = params_of<CombineParams>(in, out);
+  if (in == nullptr) params.in = returning_;
   params.num_tokens = num_tokens_;
-  params.kept = kept_;
-  params.stats = stats_;
   const Work work{.ranks = plan_.shape.ranks,
                   .num_tokens = num_tokens_,
                   .arrivals = likely_arrivals(),
