@@ -20,7 +20,7 @@ __device__ inline std::uint64_t global_nanoseconds() {
 __device__ inline void team_sync(int barrier, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
-// The same, and whether `value` is true in all (any) of the threads.
+// The same, and whether `value` is true in all of the threads.
 __device__ inline bool team_all(int barrier, int threads, bool value) {
   int result;
   asm volatile(
@@ -30,7 +30,6 @@ __device__ inline bool team_all(int barrier, int threads, bool value) {
       : "memory");
   return result != 0;
 }
-__device__ inline bool team_any(int barrier, int threads, bool value) { return !team_all(barrier, threads, !value); }
 
 // The cache line at `address` of this device's memory is wanted soon.
 __device__ inline void prefetch_to_l2(const std::byte* address) {
