@@ -55,8 +55,8 @@ struct DispatchBlock {
   }
   __device__ int index() const { return place.index; }
   __device__ bool ranks() const { return index() < p.roles.rankers; }
-  __device__ bool stores_entries() const { return index() < p.roles.parts(); }
-  __device__ bool stores_counts() const { return index() == (p.roles.counts_apart ? p.roles.parts() : 0); }
+  __device__ bool stores_entries() const { return index() < p.roles.table_blocks(); }
+  __device__ bool stores_counts() const { return index() == (p.roles.counts_apart ? p.roles.table_blocks() : 0); }
   __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
   __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.rankers_receive); }
   // Blocks with nothing else to do come first.
@@ -76,7 +76,7 @@ template <Fabric F>
 __device__ bool rank_part(DispatchBlock& b, F& fabric) {
   const int threads = ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
   const TeamGroup team(threads, nullptr, b.place.half);
-  const RankingShare share{b.index(), b.p.roles.parts(), b.stores_entries(), b.stores_counts()};
+  const RankingShare share{b.index(), b.p.roles.table_blocks(), b.stores_entries(), b.stores_counts()};
   Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, share, b.memory);
   if (team.team() == 0) ranker.prepare();
   b.all.sync();
@@ -85,7 +85,7 @@ __device__ bool rank_part(DispatchBlock& b, F& fabric) {
   bool ok = b.begin();
   if (ok && team.team() == 0) {
     ranker.count();
-    ok = ranker.learn_from_other_parts(fabric);
+    ok = ranker.learn_from_others(fabric);
     if (ok) ranker.publish(fabric, b.shared.bytes[0]);
   }
   return b.all.all(ok);
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kHalves ? 2 * kThreads : kThreads, kHalves ? 1
   DispatchBlock block{p, place, all, shared, memory + kDispatchSharedBytes};
   play_roles<Fmt, F>(block);
   const bool tells = p.sends && block.index() == 0;
-  const bool waits = tells && all.thread() < p.roles.parts();
+  const bool waits = tells && all.thread() < p.ranking.parts;
   const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
   if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
   if (!block.ranks() && !block.sends()) return;

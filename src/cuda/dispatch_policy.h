@@ -105,6 +105,15 @@ constexpr int dispatch_halves(const Resident& resident, const Work& work) {
   return work.has_halves && has_few_blocks(resident) && resident.blocks() >= kLeastThreadBlocksOfHalves ? 2 : 1;
 }
 
+// As many as the table has parts, or an eighth of all blocks; of few blocks eight. Each has as many parts but the last.
+inline constexpr int kRankersOfFew = 8;
+constexpr int parts_of_ranker(const Work& work, int rankers) { return (work.parts + rankers - 1) / rankers; }
+constexpr int blocks_that_rank(int most, const Work& work) {
+  const int rankers = std::min(work.parts, std::max(kRankersOfFew, most / 8));
+  const int used = (work.parts + parts_of_ranker(work, rankers) - 1) / parts_of_ranker(work, rankers);
+  return used + 2 <= most ? used : 1;
+}
+
 // Blocks of a dispatch that may send, beside those that rank.
 constexpr int room_to_send(const Resident& resident, const Work& work, int rankers) {
   const int most = std::max(1, resident.blocks());
@@ -120,7 +129,7 @@ constexpr DispatchRoles sending_roles(const Resident& resident, const Work& work
   const int most = std::max(1, resident.blocks());
   const int halves = dispatch_halves(resident, work);
   DispatchRoles roles;
-  roles.rankers = work.parts + 2 <= most ? work.parts : 1;
+  roles.rankers = blocks_that_rank(most, work);
   // Where any block can count, one sends the counts, which receivers begin with, while others store entries. To far
   // ranks both go by puts, which one fence keeps in order (I2).
   roles.counts_apart =

@@ -34,10 +34,11 @@ Launchers peer_launchers() {
   return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kReachesFar};
 }
 
-int ranking_part_tokens(const Shape& shape) {
+int ranking_part_tokens(const Plan& plan) {
   constexpr int kEntries = 256;  // fewer take a block no less time
-  constexpr int kParts = static_cast<int>(HeapMap::kMostTableParts);
-  const int tokens = std::max(kEntries / shape.top_k, (shape.max_tokens + kParts - 1) / kParts);
+  constexpr int kPartsForFar = 8;
+  const int parts = plan.map.all_near() ? static_cast<int>(HeapMap::kMostTableParts) : kPartsForFar;
+  const int tokens = std::max(kEntries / plan.shape.top_k, (plan.shape.max_tokens + parts - 1) / parts);
   return (tokens + 31) / 32 * 32;
 }
 

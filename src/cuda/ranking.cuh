@@ -1,10 +1,10 @@
 // Ranking: how many earlier entries of this source name the same expert, without an atomic reservation. The table is
-// cut into parts, a block each, which stores its entries to every rank. In a block, each expert has a bit for every
-// token of a chunk; the bits below a token's are the entries before it. Bits are set in any order and counted when all
-// are. Where tokens are few and the bits of all fit, every block sets them all; else a block sets those of its part and
-// learns from the others what comes before it. Where each sets all, one more block may do so and send the counts, which
-// receivers begin with. The same table as protocol/dispatch.h's rank_entries. Bad ids (out of range, or twice in a
-// token) count as -1.
+// cut into parts. A block has one of them, or several that follow each other, and stores its entries to every rank. In a
+// block, each expert has a bit for every token of a chunk; the bits below a token's are the entries before it. Bits are
+// set in any order and counted when all are. Where tokens are few and the bits of all fit, every block sets them all;
+// else a block sets those of its share and learns from the others what comes before it. Where each sets all, one more
+// block may do so and send the counts, which receivers begin with. The same table as protocol/dispatch.h's
+// rank_entries. Bad ids (out of range, or twice in a token) count as -1.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace ferry::cuda {
 
-// What a block keeps in shared memory: [words][experts] bits, [experts] entries before the chunk, [experts] of the part
+// What a block keeps in shared memory: [words][experts] bits, [experts] entries before the chunk, [experts] of the share
 // or, later, of all, and what is wrong with ids of the chunk: kTwins, kBadIds.
 struct RankingMemory {
   BlockWord<std::uint32_t>* bits;
@@ -44,20 +44,19 @@ __device__ inline int ranking_threads(int entries, int experts) {
   return entries <= kFew && experts <= 4 * kFew ? kFew : kThreads;
 }
 
-// What a block does: entries of a part of the table, counts and header, or both.
+// What a block does: entries of its share of the table, counts and header, or both.
 struct RankingShare {
-  int part;  // `parts`: none
-  int parts;
+  int block;  // `blocks`: it has no entries
+  int blocks;
   bool stores_entries;
   bool stores_counts;
 };
-__device__ inline IndexRange part_of(const RankingShare& share, int num_tokens, int part_tokens) {
+__device__ inline IndexRange tokens_of(const RankingShare& share, int num_tokens, int block_tokens) {
   if (!share.stores_entries) return {0, 0};
-  if (share.parts == 1) return {0, num_tokens};
-  return {share.part * part_tokens, min(num_tokens, (share.part + 1) * part_tokens)};
+  return {share.block * block_tokens, min(num_tokens, (share.block + 1) * block_tokens)};
 }
 
-// One block's work on its part. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
+// One block's work on its share. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
 // jumped over are what it costs. In every phase a thread has the same experts, and entries a block's width apart.
 class Ranker {
  public:
@@ -70,7 +69,7 @@ class Ranker {
         ranking_(ranking),
         epoch_(epoch),
         share_(share),
-        mine_(part_of(share, in.num_tokens, ranking.part_tokens)),
+        mine_(tokens_of(share, in.num_tokens, ranking.block_tokens)),
         counted_(ranking.counts_all ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, ranking.words, plan.shape.experts) {}
 
@@ -78,12 +77,12 @@ class Ranker {
   __device__ void prepare();
   // Sets the bits of the first chunk, while the round has not begun yet: a barrier must follow.
   __device__ void mark_first();
-  // Counts this part.
+  // Counts this share.
   __device__ void count();
-  // What comes before this part, and in all, from the other blocks. False: a block did not come.
+  // What comes before this share, and in all, from the other blocks. False: a block did not come.
   template <class F>
-  __device__ bool learn_from_other_parts(F& fabric);
-  // Counts and header, entries to every rank; I2: then the part's word.
+  __device__ bool learn_from_others(F& fabric);
+  // Counts and header, entries to every rank; I2: then the words of its parts.
   template <Fabric F>
   __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
@@ -105,10 +104,10 @@ class Ranker {
 #pragma unroll 1
     for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) visit(expert);
   }
-  __device__ DeviceWord<Epoch>& count_of(int part, int expert) const {
-    return ranking_.part_counts[part * plan_.shape.experts + expert];
+  __device__ DeviceWord<Epoch>& count_of(int block, int expert) const {
+    return ranking_.part_counts[block * plan_.shape.experts + expert];
   }
-  __device__ int add_up_parts(const RoundTag& tag, int expert) const;
+  __device__ int add_up_blocks(const RoundTag& tag, int expert) const;
   __device__ void look_ahead_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
@@ -133,11 +132,11 @@ class Ranker {
   const RankingArgs& ranking_;
   const Epoch& epoch_;  // not known yet when the first entries are asked for
   const RankingShare& share_;
-  IndexRange mine_;     // the part
-  IndexRange counted_;  // by this block: all of them in one chunk, or the part
+  IndexRange mine_;     // the share
+  IndexRange counted_;  // by this block: all of them in one chunk, or the share
   RankingMemory memory_;
   std::int64_t first_id_ = kNone;  // of this thread's first entry that it counts
-  float first_weight_ = 0.0f;      // and of its first of the part
+  float first_weight_ = 0.0f;      // and of its first of the share
   std::uint64_t num_dropped_ = 0;  // of this thread's entries
 };
 
@@ -252,7 +251,7 @@ __device__ inline std::uint32_t Ranker::rank_of(int expert, int place) const {
 
 __device__ inline void Ranker::count() {
   // What is wrong is told by a block that signals behind it: then whoever tells the host has seen it (I2).
-  const bool reports = !ranking_.counts_all || share_.part == 0;
+  const bool reports = !ranking_.counts_all || share_.block == 0;
   const bool adds_up = !ranking_.counts_all || share_.stores_counts;
 #pragma unroll 1
   for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
@@ -270,34 +269,40 @@ __device__ inline void Ranker::count() {
 
 // I19
 template <class F>
-__device__ bool Ranker::learn_from_other_parts(F& fabric) {
-  if (share_.parts == 1 || ranking_.counts_all) return true;
+__device__ bool Ranker::learn_from_others(F& fabric) {
+  if (share_.blocks == 1 || ranking_.counts_all) return true;
   const RoundTag& tag = fabric.links().tag;
-  for_each_expert(
-      [&](int expert) { store_relaxed(count_of(share_.part, expert), tag.mark_whole(memory_.total[expert], epoch_)); });
+  for_each_expert([&](int expert) {
+    store_relaxed(count_of(share_.block, expert), tag.mark_whole(memory_.total[expert], epoch_));
+  });
   bool ok = true;
   for_each_expert([&](int expert) {
     int missing = kNone;
     do {
-      missing = add_up_parts(tag, expert);
+      missing = add_up_blocks(tag, expert);
       if (missing != kNone) ok = ok && fabric.wait_for_count(count_of(missing, expert), epoch_);
     } while (missing != kNone && ok);
   });
   return g_.all(ok);
 }
 
-// I19. Asks for the counts of all parts at once. Returns a part whose count is not there yet, or kNone.
-__device__ inline int Ranker::add_up_parts(const RoundTag& tag, int expert) const {
+// I19. Asks for the counts of several blocks at once. Returns a block whose count is not there yet, or kNone.
+__device__ inline int Ranker::add_up_blocks(const RoundTag& tag, int expert) const {
+  constexpr int kAtOnce = 8;
   std::uint32_t before = 0;
   std::uint32_t total = 0;
   int missing = kNone;
+#pragma unroll 1
+  for (int first = 0; first < share_.blocks; first += kAtOnce) {
 #pragma unroll
-  for (int part = 0; part < static_cast<int>(HeapMap::kMostTableParts); ++part) {
-    if (part >= share_.parts) continue;
-    const Epoch word = load_relaxed(count_of(part, expert));
-    if (!tag.has_come(word, epoch_)) missing = part;
-    before += part < share_.part ? tag.value_of_whole(word) : 0;
-    total += tag.value_of_whole(word);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int block = first + i;
+      if (block >= share_.blocks) continue;
+      const Epoch word = load_relaxed(count_of(block, expert));
+      if (!tag.has_come(word, epoch_)) missing = block;
+      before += block < share_.block ? tag.value_of_whole(word) : 0;
+      total += tag.value_of_whole(word);
+    }
   }
   memory_.before[expert] = before;
   memory_.total[expert] = total;
@@ -378,13 +383,12 @@ __device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
   if (!share_.stores_entries) return;
   store_entries(fabric);
   g_.sync();  // a fabric may put entries of other warps along with a warp's own
-  // A block that ranks the whole table says so for every part that others may wait for.
-  const int words =
-      share_.parts > 1 ? 1 : max(1, fabric.links().by_part_tokens.quotient(in_.num_tokens + ranking_.part_tokens - 1));
+  const Divider& by_part_tokens = fabric.links().by_part_tokens;
+  const int first = by_part_tokens.quotient(mine_.first);
+  const int end = max(first + 1, by_part_tokens.quotient(mine_.end + ranking_.part_tokens - 1));
 #pragma unroll 1
-  for (int i = 0; i < words; ++i)
-    signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, share_.part + i), epoch_,
-                           plan_.masked);
+  for (int part = first; part < end; ++part)
+    signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, part), epoch_, plan_.masked);
 }
 
 }  // namespace ferry::cuda

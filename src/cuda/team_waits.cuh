@@ -55,9 +55,7 @@ class TeamWaits {
   template <class G>
   __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, int source, int token) {
     const int part = self().links().by_part_tokens.quotient(token);
-    const int number = source * static_cast<int>(HeapMap::kMostTableParts) + part;
-    const std::uint64_t bit = number < 64 ? std::uint64_t{1} << number : 0;
-    const bool seen = (seen_parts_ & bit) != 0;
+    const bool seen = source < 32 && (__shfl_sync(kAllLanes, seen_parts_, source) >> part & 1u) != 0;
     const std::size_t arrived = plan.map.arrived(epoch, source, token);
     const std::size_t routed = plan.map.routed(source, part);
     const int lane = sharers(g).thread();
@@ -68,13 +66,13 @@ class TeamWaits {
     arrived_ = message ? arrived : kNoWord;
     if (lane == 0 && !seen && (!there || !self().is_near(source)))
       there = self().wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
-    seen_parts_ |= bit;
+    if (lane == source) seen_parts_ |= 1u << part;
     return sharers(g).all(lane != 0 || there);
   }
 
  private:
   static constexpr std::size_t kNoWord = ~std::size_t{0};
-  std::uint64_t seen_parts_ = 0;   // of tables
+  std::uint32_t seen_parts_ = 0;   // of the table of the source that has the lane's number
   std::size_t arrived_ = kNoWord;  // a word that a warp has seen arrive, and need not ask for again
 
   __device__ Self& self() { return static_cast<Self&>(*this); }

@@ -14,8 +14,8 @@ inline constexpr int kThreads = 512;   // of a block
 inline constexpr int kMostTeams = 16;  // of a block
 inline constexpr int kLeastTeamThreads = kThreads / kMostTeams;
 
-// Blocks of a dispatch: the first `rankers` rank the routing, a part of it each; where `counts_apart`, the last of them
-// has no part, and sends the counts. The next `senders` send. The others lay arrivals out, and the rankers too, once
+// Blocks of a dispatch: the first `rankers` rank the routing, a share of it each; where `counts_apart`, the last of them
+// has no share, and sends the counts. The next `senders` send. The others lay arrivals out, and the rankers too, once
 // they have ranked, where `rankers_receive`.
 struct DispatchRoles {
   int rankers = 0;
@@ -26,7 +26,7 @@ struct DispatchRoles {
   int receive_teams = 0;  // that share the arrivals
   bool stores = false;    // messages leave by stores of all of a team's threads, not by bulk copies
   bool counts_apart = false;
-  FERRY_HD constexpr int parts() const { return rankers - (counts_apart ? 1 : 0); }
+  FERRY_HD constexpr int table_blocks() const { return rankers - (counts_apart ? 1 : 0); }
   friend constexpr bool operator==(const DispatchRoles&, const DispatchRoles&) = default;
 };
 
@@ -104,7 +104,7 @@ constexpr int most_blocks(int multiprocessors, int blocks_per_multiprocessor, in
 constexpr bool has_few_blocks(const Resident& resident) { return 2 * resident.blocks() <= resident.multiprocessors; }
 
 // What a call has to do. `arrivals`: about how many messages come, and results go; `groups` of rows: those of this
-// rank; `parts` of the routing table want a block each; `buffer_teams`: as many teams of a block have a buffer;
+// rank; `parts` of the routing table, which blocks share; `buffer_teams`: as many teams of a block have a buffer;
 // `exact`: every row is a result.
 struct Work {
   int ranks = 1;

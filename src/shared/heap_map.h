@@ -39,7 +39,7 @@ class HeapMap {
     kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact; packed: one after another
     kRegions
   };
-  static constexpr std::size_t kMostTableParts = 8;
+  static constexpr std::size_t kMostTableParts = 32;
   static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a GPU's line of memory
   // What `bytes` take whose neighbours begin at lines, too.
   FERRY_HD static constexpr std::size_t whole_lines(std::size_t bytes) {

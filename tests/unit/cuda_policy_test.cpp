@@ -26,7 +26,7 @@ class RandomCalls {
     work.ranks = between(1, 72);
     work.num_tokens = size(8192);
     work.arrivals = between(0, 2) == 0 ? size(8192) : work.num_tokens * between(1, 4);
-    work.parts = between(1, 8);
+    work.parts = between(1, 32);
     work.buffer_teams = 1 << between(0, 4);
     const int calls = between(0, 2);
     work.sends = calls != 1;
@@ -71,11 +71,19 @@ void expect_largest_teams(int blocks, int team_threads, int tokens, int most_tea
   EXPECT_TRUE(2 * teams > most_teams || blocks * teams >= tokens) << "tokens wait for teams that could be smaller";
 }
 
+// Every block that ranks has parts of the table, and one has all of them only where it must.
+void expect_rankers(const Resident& resident, const Work& work, const DispatchRoles& roles) {
+  const int parts = parts_of_ranker(work, roles.table_blocks());
+  EXPECT_GT(work.parts, (roles.table_blocks() - 1) * parts) << "a block has no part";
+  EXPECT_LE(roles.table_blocks(), std::max(kRankersOfFew, resident.blocks() / 8));
+  EXPECT_TRUE(roles.table_blocks() > 1 || work.parts == 1 || kRankersOfFew + 2 > resident.blocks());
+}
+
 void expect_senders(const Resident& resident, const Work& work, const DispatchPolicy& policy) {
   const DispatchRoles& roles = policy.roles;
   const bool halves = policy.halves == 2;
   const int room = resident.blocks() - (halves ? 0 : roles.rankers);
-  EXPECT_TRUE(roles.parts() == work.parts || (roles.rankers == 1 && work.parts + 2 > resident.blocks()));
+  expect_rankers(resident, work, roles);
   EXPECT_TRUE(!roles.counts_apart || (work.counts_all && work.all_near)) << "others wait for what this block counts";
   EXPECT_GE(roles.senders, 1);
   EXPECT_LE(roles.senders, std::max(1, work.num_tokens)) << "a sender has no token";

@@ -297,7 +297,7 @@ TEST(CudaTuning, AFewEntriesAreCountedByABlockOfItsOwn) {
   const DispatchRoles apart = dispatch_policy(kHopper, work).roles;
   EXPECT_TRUE(apart.counts_apart);
   EXPECT_EQ(apart.rankers, 2);
-  EXPECT_EQ(apart.parts(), 1);
+  EXPECT_EQ(apart.table_blocks(), 1);
   EXPECT_EQ(apart.senders, together.senders);
   EXPECT_FALSE(dispatch_policy({132, 2, 24}, work).roles.counts_apart) << "few blocks";
   work.all_near = false;
