@@ -58,12 +58,11 @@ class DeviceWaits {
         [&] { return load_relaxed(told); }, epoch, site);
     return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
   }
-  // I19: the same for a count that another block of this rank stores with the whole number of its round.
-  __device__ __noinline__ static bool wait_for_count(const PeerLinks& links, const DeviceWord<Epoch>& watched,
-                                                     Epoch epoch, WaitSite site) {
-    return wait_noting(
-        threadIdx.x % 32 == 0, links, [&] { return links.tag.has_come(load_relaxed(watched), epoch); },
-        [&] { return links.tag.epoch_of_whole(load_relaxed(watched)); }, epoch, site);
+  // I19: for counts that other blocks of this rank store with the whole number of their round, as wait_noting.
+  template <class There, class Seen>
+  __device__ static bool wait_for_counts(const PeerLinks& links, const There& there, const Seen& seen, Epoch epoch,
+                                         const WaitSite& site) {
+    return wait_noting(threadIdx.x % 32 == 0, links, there, seen, epoch, site);
   }
 
  private:

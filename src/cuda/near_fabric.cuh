@@ -60,9 +60,11 @@ class NearFabric : public TeamWaits<Self, Signal> {
     const auto& word = *reinterpret_cast<const SignalWord*>(links.own + plan.map.routed(links.rank, part));
     return DeviceWaits<Signal>::wait(links, word, epoch, own_site(links));
   }
-  // For one thread, which waits for another block of this rank's own: here for a count.
-  __device__ bool wait_for_count(const DeviceWord<Epoch>& count, Epoch epoch) const {
-    return DeviceWaits<Signal>::wait_for_count(links_, count, epoch, own_site(links_));
+  // I19. For one thread, which waits for counts of other blocks of this rank's own: until look(); seen() is the newest
+  // round of one that is missing.
+  template <class Look, class Seen>
+  __device__ bool wait_for_counts(const Look& look, const Seen& seen, Epoch epoch) const {
+    return DeviceWaits<Signal>::wait_for_counts(links_, look, seen, epoch, own_site(links_));
   }
   // For one thread, which waits for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target) {
@@ -70,6 +72,15 @@ class NearFabric : public TeamWaits<Self, Signal> {
   }
 
  protected:
+  // A thread for each peer that is not skipped, a warp for each of `words` that follow each other.
+  template <class Signals>
+  __device__ static void for_each_signal(const TeamGroup& g, int ranks, std::size_t word, const std::uint8_t* skipped,
+                                         int words, const Signals& signal) {
+    for (int i = g.thread() / TeamGroup::kWidth; i < words; i += g.size() / TeamGroup::kWidth)
+      for (int peer = g.thread() % TeamGroup::kWidth; peer < ranks; peer += TeamGroup::kWidth)
+        if (skipped == nullptr || skipped[peer] == 0)
+          signal(peer, word + static_cast<std::size_t>(i) * sizeof(SignalWord));
+  }
   // To near ranks, by stores of all threads, each of 16 bytes to one rank after the other; `bytes` is a multiple of 16.
   // I5: the barrier and a thread's release for each rank put them before the signal.
   __device__ void store_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,

@@ -51,12 +51,12 @@ class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
     g.sync();
     if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
-  // Each peer's release is a thread's of its own.
+  // Each peer's release is a thread's of its own, and each of `words` that follow each other a warp's.
   __device__ void signal_each_after_puts(const TeamGroup& g, int ranks, std::size_t word, Epoch value,
-                                         const std::uint8_t* skipped) {
+                                         const std::uint8_t* skipped, int words = 1) {
     g.sync();
-    for (int peer = g.thread(); peer < ranks; peer += g.size())
-      if (skipped == nullptr || skipped[peer] == 0) store_release(word_at(peer, word), value);
+    for_each_signal(g, ranks, word, skipped, words,
+                    [&](int peer, std::size_t at) { store_release(word_at(peer, at), value); });
   }
   __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) store_release(word_at(peer, word), value);

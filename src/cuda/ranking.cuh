@@ -21,15 +21,15 @@ namespace ferry::cuda {
 // or, later, of all, and what is wrong with ids of the chunk: kTwins, kBadIds.
 struct RankingMemory {
   BlockWord<std::uint32_t>* bits;
-  std::uint32_t* before;
-  std::uint32_t* total;
+  BlockWord<std::uint32_t>* before;
+  BlockWord<std::uint32_t>* total;
   BlockWord<std::uint32_t>* wrong;
 
   __device__ RankingMemory(std::byte* memory, int words, int experts)
       : bits(reinterpret_cast<BlockWord<std::uint32_t>*>(memory)),
-        before(reinterpret_cast<std::uint32_t*>(bits + words * experts)),
+        before(bits + words * experts),
         total(before + experts),
-        wrong(reinterpret_cast<BlockWord<std::uint32_t>*>(total + experts)) {}
+        wrong(total + experts) {}
 };
 
 // Tokens, or entries, [first, end).
@@ -89,6 +89,7 @@ class Ranker {
  private:
   static constexpr int kNone = -1;
   static constexpr int kBad = -2;              // an id out of range
+  static constexpr int kBlocksAtOnce = 8;
   static constexpr std::uint32_t kTwins = 1;   // some token names an expert twice
   static constexpr std::uint32_t kBadIds = 2;  // some id is out of range
 
@@ -107,7 +108,8 @@ class Ranker {
   __device__ DeviceWord<Epoch>& count_of(int block, int expert) const {
     return ranking_.part_counts[block * plan_.shape.experts + expert];
   }
-  __device__ int add_up_blocks(const RoundTag& tag, int expert) const;
+  template <class F>
+  __device__ bool add_counts(F& fabric, int first_block, int expert);
   __device__ void look_ahead_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
@@ -141,7 +143,7 @@ class Ranker {
 };
 
 __device__ inline void Ranker::prepare() {
-  for_each_expert([this](int expert) { memory_.before[expert] = memory_.total[expert] = 0; });
+  for_each_expert([this](int expert) { memory_.before[expert].raw = memory_.total[expert].raw = 0; });
   clear_bits(chunk_at(counted_.first));
 }
 
@@ -245,7 +247,7 @@ __device__ inline std::uint32_t Ranker::count_below(int expert, int end_word) co
 }
 __device__ inline std::uint32_t Ranker::rank_of(int expert, int place) const {
   const std::uint32_t bits = memory_.bits[place / 32 * plan_.shape.experts + expert].raw;
-  return memory_.before[expert] + count_below(expert, place / 32) +
+  return memory_.before[expert].raw + count_below(expert, place / 32) +
          static_cast<std::uint32_t>(__popc(bits & ((1u << place % 32) - 1u)));
 }
 
@@ -262,51 +264,66 @@ __device__ inline void Ranker::count() {
       g_.sync();
     }
     if (reports && memory_.wrong->raw != 0) report(chunk);
-    if (adds_up) for_each_expert([&](int expert) { memory_.total[expert] += count_below(expert, words_of(chunk)); });
+    if (adds_up) for_each_expert([&](int expert) { memory_.total[expert].raw += count_below(expert, words_of(chunk)); });
   }
   if (num_dropped_ != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped_);
 }
 
-// I19
+// I19. A thread has one expert's counts of some of the blocks.
 template <class F>
 __device__ bool Ranker::learn_from_others(F& fabric) {
   if (share_.blocks == 1 || ranking_.counts_all) return true;
   const RoundTag& tag = fabric.links().tag;
   for_each_expert([&](int expert) {
-    store_relaxed(count_of(share_.block, expert), tag.mark_whole(memory_.total[expert], epoch_));
+    store_relaxed(count_of(share_.block, expert), tag.mark_whole(memory_.total[expert].raw, epoch_));
+    memory_.total[expert].raw = 0;
   });
+  g_.sync();
   bool ok = true;
-  for_each_expert([&](int expert) {
-    int missing = kNone;
-    do {
-      missing = add_up_blocks(tag, expert);
-      if (missing != kNone) ok = ok && fabric.wait_for_count(count_of(missing, expert), epoch_);
-    } while (missing != kNone && ok);
-  });
+  int expert = g_.thread();
+#pragma unroll 1
+  for (int first = 0; first < share_.blocks && ok;) {
+    if (expert < plan_.shape.experts) {
+      ok = add_counts(fabric, first, expert);
+      expert += g_.size();
+    } else {
+      expert -= plan_.shape.experts;
+      first += kBlocksAtOnce;
+    }
+  }
   return g_.all(ok);
 }
 
-// I19. Asks for the counts of several blocks at once. Returns a block whose count is not there yet, or kNone.
-__device__ inline int Ranker::add_up_blocks(const RoundTag& tag, int expert) const {
-  constexpr int kAtOnce = 8;
+// I19. Blocks count at the same time, so their counts come at about the same time: all that are missing are asked for
+// at once.
+template <class F>
+__device__ bool Ranker::add_counts(F& fabric, int first_block, int expert) {
+  const RoundTag& tag = fabric.links().tag;
+  unsigned missing = (1u << min(kBlocksAtOnce, share_.blocks - first_block)) - 1u;
   std::uint32_t before = 0;
   std::uint32_t total = 0;
-  int missing = kNone;
-#pragma unroll 1
-  for (int first = 0; first < share_.blocks; first += kAtOnce) {
+  const auto look = [&] {
+    Epoch words[kBlocksAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int block = first + i;
-      if (block >= share_.blocks) continue;
-      const Epoch word = load_relaxed(count_of(block, expert));
-      if (!tag.has_come(word, epoch_)) missing = block;
-      before += block < share_.block ? tag.value_of_whole(word) : 0;
-      total += tag.value_of_whole(word);
+    for (int i = 0; i < kBlocksAtOnce; ++i)
+      words[i] = (missing >> i & 1u) != 0 ? load_relaxed(count_of(first_block + i, expert)) : 0;
+#pragma unroll
+    for (int i = 0; i < kBlocksAtOnce; ++i) {
+      if (!tag.has_come(words[i], epoch_)) continue;
+      missing &= ~(1u << i);
+      total += tag.value_of_whole(words[i]);
+      before += first_block + i < share_.block ? tag.value_of_whole(words[i]) : 0;
     }
-  }
-  memory_.before[expert] = before;
-  memory_.total[expert] = total;
-  return missing;
+    return missing == 0;
+  };
+  const auto seen = [&] {
+    const int block = first_block + __ffs(static_cast<int>(missing)) - 1;
+    return tag.epoch_of_whole(load_relaxed(count_of(block, expert)));
+  };
+  const bool ok = fabric.wait_for_counts(look, seen, epoch_);
+  fetch_add_relaxed(memory_.before[expert], before);
+  fetch_add_relaxed(memory_.total[expert], total);
+  return ok;
 }
 
 // Tokens of the chunk that begins at `chunk_first`, whose bits are set.
@@ -353,7 +370,7 @@ __device__ void Ranker::store_entries(F& fabric) {
     g_.sync();
     store_tokens(fabric, chunk.first, chunk);
     g_.sync();
-    for_each_expert([&](int expert) { memory_.before[expert] += count_below(expert, words_of(chunk)); });
+    for_each_expert([&](int expert) { memory_.before[expert].raw += count_below(expert, words_of(chunk)); });
   }
 }
 
@@ -365,7 +382,7 @@ __device__ void Ranker::store_counts(F& fabric, std::uint64_t* bytes_sent) {
     const int owner = plan_.owner_of(expert);
     const auto local = static_cast<std::size_t>(expert - plan_.experts_of(owner).first);
     if (!plan_.is_masked(owner))
-      fabric.store_word(owner, counts + local * sizeof(std::uint32_t), tag.mark(memory_.total[expert], epoch_));
+      fabric.store_word(owner, counts + local * sizeof(std::uint32_t), tag.mark(memory_.total[expert].raw, epoch_));
   });
   const std::uint32_t num_tokens = tag.mark(static_cast<std::uint32_t>(in_.num_tokens), epoch_);
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
@@ -386,9 +403,8 @@ __device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
   const Divider& by_part_tokens = fabric.links().by_part_tokens;
   const int first = by_part_tokens.quotient(mine_.first);
   const int end = max(first + 1, by_part_tokens.quotient(mine_.end + ranking_.part_tokens - 1));
-#pragma unroll 1
-  for (int part = first; part < end; ++part)
-    signal_each_after_puts(fabric, g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, part), epoch_, plan_.masked);
+  fabric.signal_each_after_puts(g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, first), epoch_, plan_.masked,
+                                end - first);
 }
 
 }  // namespace ferry::cuda

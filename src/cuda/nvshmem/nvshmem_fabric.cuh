@@ -69,16 +69,15 @@ class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
   // I2: header, table and counts are several puts, which only a fence keeps before the signal. Each peer's signal is a
   // thread's of its own, with a fence of its own: it covers what the others put before the barrier.
   __device__ void signal_each_after_puts(const TeamGroup& g, int ranks, std::size_t word, Epoch value,
-                                         const std::uint8_t* skipped) {
+                                         const std::uint8_t* skipped, int words = 1) {
     put_table();
     g.sync();
-    for (int peer = g.thread(); peer < ranks; peer += g.size()) {
-      if (skipped != nullptr && skipped[peer] != 0) continue;
+    for_each_signal(g, ranks, word, skipped, words, [&](int peer, std::size_t at) {
       if (is_near(peer))
-        store_release(word_at(peer, word), value);
+        store_release(word_at(peer, at), value);
       else
-        fence_and_signal(peer, word, value);
-    }
+        fence_and_signal(peer, at, value);
+    });
   }
   __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) NvshmemSignal{links_}(peer, word, value);
