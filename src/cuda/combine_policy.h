@@ -8,7 +8,15 @@
 
 namespace ferry::cuda {
 
-inline constexpr int kLeastSumThreads = 128;  // that sum a token from all ranks: smaller teams finish it late
+// Threads that sum a token from all ranks: smaller teams finish it late, larger ones have too few rows on their way.
+inline constexpr int kLeastSumThreads = 128;
+inline constexpr int kColumnsOfSumThread = 32;
+// Of `blocks` that do nothing else: a thread has so many columns; or a token a warp, where each has one of its own.
+constexpr int least_sum_threads(const Work& work, int blocks) {
+  const bool is_short = work.hidden <= kColumnsOfSumThread * kLeastSumThreads;
+  if (is_short && work.num_tokens <= blocks * kMostTeams) return kLeastTeamThreads;
+  return work.hidden < kColumnsOfSumThread * kLeastSumThreads ? kLeastSumThreads / 2 : kLeastSumThreads;
+}
 
 // That ask for rows ahead: those of many more are more than the L2 cache holds, and are gone when they are wanted.
 inline constexpr int kMostTeamsAhead = 264;
@@ -73,8 +81,9 @@ constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Wo
   policy.blocks = most;
   policy.roles.senders = policy.roles.first_receiver = std::clamp(wanted / teams, 1, most_senders);
   policy.roles.send_team_threads = kThreads / teams;
-  policy.roles.receive_team_threads = std::max(few ? kLeastTeamThreads : kLeastSumThreads,
-                                               loose_team_threads_for(most - policy.roles.senders, work.num_tokens));
+  const int receivers = most - policy.roles.senders;
+  policy.roles.receive_team_threads = std::max(few ? kLeastTeamThreads : least_sum_threads(work, receivers),
+                                               loose_team_threads_for(receivers, work.num_tokens));
   policy.roles.direct = true;
   policy.roles.rings = rings;
   policy.roles.looks_ahead = !rings && looks_ahead(policy.roles, work.arrivals);

@@ -167,7 +167,7 @@ void expect_parts(const Resident& resident, const Work& work, const CombinePolic
   EXPECT_TRUE(roles.rings || !work.has_rings || 2 * resident.blocks() > resident.multiprocessors) << "blocks are few";
   EXPECT_FALSE(roles.rings && roles.looks_ahead) << "rows would be asked for twice";
   EXPECT_GE(roles.send_team_threads, kLeastTeamThreads);
-  EXPECT_GE(roles.receive_team_threads, few ? kLeastTeamThreads : kLeastSumThreads);
+  EXPECT_GE(roles.receive_team_threads, few ? kLeastTeamThreads : least_sum_threads(work, policy.blocks - roles.senders));
   const std::int64_t teams = std::int64_t{roles.senders} * (kThreads / roles.send_team_threads);
   const std::int64_t made_at_once = 2 * teams * work.hidden;
   EXPECT_TRUE(static_cast<double>(made_at_once) <= kMostBytesSummed || roles.senders == 1)

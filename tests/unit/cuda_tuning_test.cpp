@@ -113,7 +113,7 @@ TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
   EXPECT_EQ(policy(4, 7168, 4096), (CombinePolicy{132, {78, 78, 64, 128, true, false}}));
   EXPECT_EQ(policy(4, 7168, 4096, 24), (CombinePolicy{24, {16, 16, 32, 128, true, true}}));
   EXPECT_EQ(policy(4, 4096, 4096), (CombinePolicy{132, {68, 68, 32, 128, true, false}}));
-  EXPECT_EQ(policy(4, 2880, 4096), (CombinePolicy{132, {88, 88, 32, 128, true, false}}));
+  EXPECT_EQ(policy(4, 2880, 4096), (CombinePolicy{132, {88, 88, 32, 64, true, false}}));
   EXPECT_EQ(policy(4, 7168, 198).roles.senders, 78);
   EXPECT_EQ(policy(4, 7168, 197).roles.senders, 132) << "few results: blocks do both";
   EXPECT_EQ(policy(4, 7168, 4096, 132, false).roles.senders, 132) << "some ranks are reached from buffers only";
@@ -145,6 +145,19 @@ TEST(CudaTuning, RowsComeByWayOfSharedMemoryWhereBlocksAreFewOrResultsOfManyRows
   EXPECT_FALSE(policy(2, 8, 132, true, true).roles.rings) << "a row a result";
   EXPECT_TRUE(policy(2, 8, 66).roles.rings);
   EXPECT_EQ(policy(2, 8, 67).roles.receive_team_threads, kLeastSumThreads) << "not few";
+}
+
+TEST(CudaTuning, ShortRowsAreSummedBySmallerTeams) {
+  const auto threads = [](int hidden, int tokens) {
+    Work work = work_of(tokens);
+    work.hidden = hidden;
+    return least_sum_threads(work, 44);
+  };
+  EXPECT_EQ(threads(7168, 512), 128);
+  EXPECT_EQ(threads(4096, 704), 32) << "a token for each warp";
+  EXPECT_EQ(threads(4096, 705), 128);
+  EXPECT_EQ(threads(2880, 705), 64);
+  EXPECT_EQ(threads(4128, 1), 128);
 }
 
 // What is measured on 4 and 2 H200s: four teams of each block send 14336 bytes to 3 others, eight 8192, or 14336 to
