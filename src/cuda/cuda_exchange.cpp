@@ -78,8 +78,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   kept_ = {memory_->as<KeptRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
            row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
   ranking_.part_counts = memory_->as<DeviceWord<Epoch>>(part_counts);
-  ranking_.part_tokens = ranking_part_tokens(plan_);
-  links_.by_part_tokens = Divider(ranking_.part_tokens);
+  links_.table_parts = TableParts(plan_.shape.top_k, plan_.map.all_near());
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
 
   links_.rank = plan_.rank;

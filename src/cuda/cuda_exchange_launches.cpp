@@ -79,7 +79,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.ranking = ranking_;
   params.ranking.counts_all = each_counts_all(num_tokens_, plan_.shape.top_k, ranking_.words);
   params.num_experts = shape_.experts;
-  const int parts = std::max(1, (num_tokens_ + ranking_.part_tokens - 1) / ranking_.part_tokens);
+  const int parts = links_.table_parts.count(num_tokens_);
   const int scale_words = scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
                                                 layout_.scales_per_row, layout_.payload_row_bytes);
   const Work work{.ranks = plan_.shape.ranks,
@@ -102,7 +102,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.links.naps = naps(work);
   params.roles = policy.roles;
   params.ranking.parts = parts;
-  params.ranking.block_tokens = ranking_.part_tokens * parts_of_ranker(work, std::max(1, policy.roles.table_blocks()));
+  params.ranking.parts_of_block = parts_of_ranker(work, std::max(1, policy.roles.table_blocks()));
   const bool scales_last = stores_scales_last(most, work, policy.thread_blocks());
   if (scales_last) params.out.scales.layout = ScaleLayout::none;
   const auto stream = static_cast<cudaStream_t>(call.stream);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/round_tag.h"
+#include "cuda/table_parts.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
 #include "shared/divider.h"
@@ -52,8 +53,8 @@ struct PeerLinks {
   std::byte* heap[kMaxRanksPerNode] = {};
   std::byte* own = nullptr;              // heap[rank]
   const std::uint8_t* masked = nullptr;  // null: no rank is
-  Divider by_part_tokens;                // tokens of a part of a routing table
-  RoundTag tag;                          // of counts and numbers of tokens
+  TableParts table_parts;
+  RoundTag tag;  // of counts and numbers of tokens
   std::size_t abort_words = 0;
   std::size_t my_abort_word = 0;
   std::uint64_t deadline_ns = 0;

@@ -55,8 +55,18 @@ struct DispatchBlock {
   }
   __device__ int index() const { return place.index; }
   __device__ bool ranks() const { return index() < p.roles.rankers; }
-  __device__ bool stores_entries() const { return index() < p.roles.table_blocks(); }
-  __device__ bool stores_counts() const { return index() == (p.roles.counts_apart ? p.roles.table_blocks() : 0); }
+  // Of a block that ranks.
+  __device__ RankingShare ranking_share() const {
+    const int blocks = p.roles.table_blocks();
+    const int first_part = index() * p.ranking.parts_of_block;
+    const int parts = index() < blocks ? min(p.ranking.parts_of_block, p.ranking.parts - first_part) : 0;
+    return {index(),
+            blocks,
+            first_part,
+            parts,
+            p.links.table_parts.shift(p.in.num_tokens),
+            index() == (p.roles.counts_apart ? blocks : 0)};
+  }
   __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
   __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.rankers_receive); }
   // Blocks with nothing else to do come first.
@@ -76,7 +86,7 @@ template <Fabric F>
 __device__ bool rank_part(DispatchBlock& b, F& fabric) {
   const int threads = ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
   const TeamGroup team(threads, nullptr, b.place.half);
-  const RankingShare share{b.index(), b.p.roles.table_blocks(), b.stores_entries(), b.stores_counts()};
+  const RankingShare share = b.ranking_share();
   Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, share, b.memory);
   if (team.team() == 0) ranker.prepare();
   b.all.sync();

@@ -105,12 +105,16 @@ constexpr int dispatch_halves(const Resident& resident, const Work& work) {
   return work.has_halves && has_few_blocks(resident) && resident.blocks() >= kLeastThreadBlocksOfHalves ? 2 : 1;
 }
 
-// As many as the table has parts, or an eighth of all blocks; of few blocks eight. Each has as many parts but the last.
-inline constexpr int kRankersOfFew = 8;
+// Blocks that rank: eight, or more where each would have many entries, up to an eighth of all blocks and as many as the
+// table has parts. Each has equally many parts, the last one perhaps fewer.
+inline constexpr int kFewRankers = 8;
+inline constexpr int kEntriesOfRanker = 2048;
 constexpr int parts_of_ranker(const Work& work, int rankers) { return (work.parts + rankers - 1) / rankers; }
 constexpr int blocks_that_rank(int most, const Work& work) {
-  const int rankers = std::min(work.parts, std::max(kRankersOfFew, most / 8));
-  const int used = (work.parts + parts_of_ranker(work, rankers) - 1) / parts_of_ranker(work, rankers);
+  const int for_entries = work.num_tokens * work.top_k / kEntriesOfRanker;
+  const int rankers = std::min(work.parts, std::max(kFewRankers, std::min(for_entries, most / 8)));
+  const int parts = parts_of_ranker(work, rankers);
+  const int used = (work.parts + parts - 1) / parts;
   return used + 2 <= most ? used : 1;
 }
 

@@ -15,9 +15,8 @@ struct RankingArgs {
   DeviceState* state = nullptr;
   bool counts_all = false;                   // every block counts the entries of all parts
   int words = 1;                             // of 32 tokens each, whose bits fit in shared memory together
-  int part_tokens = 0;                       // tokens of a part of the table; a multiple of 32
   int parts = 1;                             // of this round's table
-  int block_tokens = 0;                      // tokens of the parts that a block ranks
+  int parts_of_block = 1;                    // that ranks
   DeviceWord<Epoch>* part_counts = nullptr;  // [blocks that rank, experts], each with its round (I19)
 };
 

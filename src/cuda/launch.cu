@@ -34,14 +34,6 @@ Launchers peer_launchers() {
   return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kReachesFar};
 }
 
-int ranking_part_tokens(const Plan& plan) {
-  constexpr int kEntries = 256;  // fewer take a block no less time
-  constexpr int kPartsForFar = 8;
-  const int parts = plan.map.all_near() ? static_cast<int>(HeapMap::kMostTableParts) : kPartsForFar;
-  const int tokens = std::max(kEntries / plan.shape.top_k, (plan.shape.max_tokens + parts - 1) / parts);
-  return (tokens + 31) / 32 * 32;
-}
-
 int ranking_words(const Plan& plan) {
   constexpr std::size_t kBitBytes = 32 * 1024;
   const std::size_t per_word = static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);

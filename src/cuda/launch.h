@@ -51,8 +51,6 @@ int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);
 // Words of 32 tokens whose bits a ranking block has room for.
 int ranking_words(const Plan& plan);
-// Tokens of a part of the routing table: the same on all ranks.
-int ranking_part_tokens(const Plan& plan);
 
 // Throws Error(system) with the call and CUDA's words where `status` is an error.
 void cuda_check(cudaError_t status, const char* call);

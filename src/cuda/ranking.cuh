@@ -1,9 +1,9 @@
 // Ranking: how many earlier entries of this source name the same expert, without an atomic reservation. The table is
-// cut into parts. A block has one of them, or several that follow each other, and stores its entries to every rank. In a
-// block, each expert has a bit for every token of a chunk; the bits below a token's are the entries before it. Bits are
-// set in any order and counted when all are. Where tokens are few and the bits of all fit, every block sets them all;
-// else a block sets those of its share and learns from the others what comes before it. Where each sets all, one more
-// block may do so and send the counts, which receivers begin with. The same table as protocol/dispatch.h's
+// cut into parts. A block has one of them, or several that follow each other, and stores its entries to every rank. In
+// a block, each expert has a bit for every token of a chunk; the bits below a token's are the entries before it. Bits
+// are set in any order and counted when all are. Where tokens are few and the bits of all fit, every block sets them
+// all; else a block sets those of its share and learns from the others what comes before it. Where each sets all, one
+// more block may do so and send the counts, which receivers begin with. The same table as protocol/dispatch.h's
 // rank_entries. Bad ids (out of range, or twice in a token) count as -1.
 #pragma once
 
@@ -11,50 +11,12 @@
 
 #include "cuda/bad_ids.cuh"
 #include "cuda/kernel_params.h"
+#include "cuda/ranking_share.cuh"
 #include "cuda/team_group.cuh"
 #include "cuda/token_scratch.cuh"
 #include "protocol/dispatch.h"
 
 namespace ferry::cuda {
-
-// What a block keeps in shared memory: [words][experts] bits, [experts] entries before the chunk, [experts] of the share
-// or, later, of all, and what is wrong with ids of the chunk: kTwins, kBadIds.
-struct RankingMemory {
-  BlockWord<std::uint32_t>* bits;
-  BlockWord<std::uint32_t>* before;
-  BlockWord<std::uint32_t>* total;
-  BlockWord<std::uint32_t>* wrong;
-
-  __device__ RankingMemory(std::byte* memory, int words, int experts)
-      : bits(reinterpret_cast<BlockWord<std::uint32_t>*>(memory)),
-        before(bits + words * experts),
-        total(before + experts),
-        wrong(total + experts) {}
-};
-
-// Tokens, or entries, [first, end).
-struct IndexRange {
-  int first;
-  int end;
-};
-
-// Threads of a block that rank: each of a few has more to do, but many hinder each other in what all do alike.
-__device__ inline int ranking_threads(int entries, int experts) {
-  constexpr int kFew = 256;
-  return entries <= kFew && experts <= 4 * kFew ? kFew : kThreads;
-}
-
-// What a block does: entries of its share of the table, counts and header, or both.
-struct RankingShare {
-  int block;  // `blocks`: it has no entries
-  int blocks;
-  bool stores_entries;
-  bool stores_counts;
-};
-__device__ inline IndexRange tokens_of(const RankingShare& share, int num_tokens, int block_tokens) {
-  if (!share.stores_entries) return {0, 0};
-  return {share.block * block_tokens, min(num_tokens, (share.block + 1) * block_tokens)};
-}
 
 // One block's work on its share. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
 // jumped over are what it costs. In every phase a thread has the same experts, and entries a block's width apart.
@@ -69,7 +31,7 @@ class Ranker {
         ranking_(ranking),
         epoch_(epoch),
         share_(share),
-        mine_(tokens_of(share, in.num_tokens, ranking.block_tokens)),
+        mine_(tokens_of(share, in.num_tokens)),
         counted_(ranking.counts_all ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, ranking.words, plan.shape.experts) {}
 
@@ -88,7 +50,7 @@ class Ranker {
 
  private:
   static constexpr int kNone = -1;
-  static constexpr int kBad = -2;              // an id out of range
+  static constexpr int kBad = -2;  // an id out of range
   static constexpr int kBlocksAtOnce = 8;
   static constexpr std::uint32_t kTwins = 1;   // some token names an expert twice
   static constexpr std::uint32_t kBadIds = 2;  // some id is out of range
@@ -264,7 +226,8 @@ __device__ inline void Ranker::count() {
       g_.sync();
     }
     if (reports && memory_.wrong->raw != 0) report(chunk);
-    if (adds_up) for_each_expert([&](int expert) { memory_.total[expert].raw += count_below(expert, words_of(chunk)); });
+    if (adds_up)
+      for_each_expert([&](int expert) { memory_.total[expert].raw += count_below(expert, words_of(chunk)); });
   }
   if (num_dropped_ != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped_);
 }
@@ -397,14 +360,11 @@ __device__ void Ranker::store_counts(F& fabric, std::uint64_t* bytes_sent) {
 template <Fabric F>
 __device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
   if (share_.stores_counts) store_counts(fabric, bytes_sent);
-  if (!share_.stores_entries) return;
+  if (!share_.stores_entries()) return;
   store_entries(fabric);
   g_.sync();  // a fabric may put entries of other warps along with a warp's own
-  const Divider& by_part_tokens = fabric.links().by_part_tokens;
-  const int first = by_part_tokens.quotient(mine_.first);
-  const int end = max(first + 1, by_part_tokens.quotient(mine_.end + ranking_.part_tokens - 1));
-  fabric.signal_each_after_puts(g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, first), epoch_, plan_.masked,
-                                end - first);
+  fabric.signal_each_after_puts(g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, share_.first_part), epoch_,
+                                plan_.masked, share_.parts);
 }
 
 }  // namespace ferry::cuda

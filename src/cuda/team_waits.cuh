@@ -50,11 +50,11 @@ class TeamWaits {
       there = there && load_relaxed(*reinterpret_cast<const SignalWord*>(self().local(word(i)))) >= target;
     return team.all(there);
   }
-  // I2: by a warp, for the part of a source's table that has this token's entries. What it has seen it remembers. A
-  // second lane looks meanwhile whether the message is there (I5).
+  // I2: by a warp, for the part of a source's table, of `num_tokens`, that has this token's entries. What it has seen
+  // it remembers. A second lane looks meanwhile whether the message is there (I5).
   template <class G>
-  __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, int source, int token) {
-    const int part = self().links().by_part_tokens.quotient(token);
+  __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, int source, int token, int num_tokens) {
+    const int part = token >> self().links().table_parts.shift(num_tokens);
     const bool seen = source < 32 && (__shfl_sync(kAllLanes, seen_parts_, source) >> part & 1u) != 0;
     const std::size_t arrived = plan.map.arrived(epoch, source, token);
     const std::size_t routed = plan.map.routed(source, part);

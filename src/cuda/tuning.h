@@ -14,9 +14,9 @@ inline constexpr int kThreads = 512;   // of a block
 inline constexpr int kMostTeams = 16;  // of a block
 inline constexpr int kLeastTeamThreads = kThreads / kMostTeams;
 
-// Blocks of a dispatch: the first `rankers` rank the routing, a share of it each; where `counts_apart`, the last of them
-// has no share, and sends the counts. The next `senders` send. The others lay arrivals out, and the rankers too, once
-// they have ranked, where `rankers_receive`.
+// Blocks of a dispatch: the first `rankers` rank the routing, a share of it each; where `counts_apart`, the last of
+// them has no share, and sends the counts. The next `senders` send. The others lay arrivals out, and the rankers too,
+// once they have ranked, where `rankers_receive`.
 struct DispatchRoles {
   int rankers = 0;
   int senders = 0;

@@ -149,9 +149,9 @@ FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch
 // I2: a table that its source ranked in several parts comes in parts. A fabric whose sources do so waits here for the
 // part of one token.
 template <ThreadGroup G, Fabric F>
-FERRY_HD bool await_entries(const Plan& plan, F& fabric, const G& g, Epoch epoch, TokenAt at) {
-  if constexpr (requires { fabric.await_entries(g, plan, epoch, at.source, at.token); })
-    return fabric.await_entries(g, plan, epoch, at.source, at.token);
+FERRY_HD bool await_entries(const Plan& plan, F& fabric, const G& g, Epoch epoch, TokenAt at, int num_tokens) {
+  if constexpr (requires { fabric.await_entries(g, plan, epoch, at.source, at.token, num_tokens); })
+    return fabric.await_entries(g, plan, epoch, at.source, at.token, num_tokens);
   else
     return true;
 }
@@ -269,8 +269,9 @@ FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& f
   const TokenSequence tokens(plan, starts, plan.rank);
   for (int place = block.index; place < tokens.length; place += block.count) {
     const TokenAt at = tokens.at(place);
-    if (at.token >= static_cast<int>(starts.tokens[at.source])) continue;
-    if (!await_entries(plan, fabric, g, epoch, at)) return false;
+    const int num_tokens = static_cast<int>(starts.tokens[at.source]);
+    if (at.token >= num_tokens) continue;
+    if (!await_entries(plan, fabric, g, epoch, at, num_tokens)) return false;
     find_local_rows(g, plan, starts, at, entries_of(plan, fabric, epoch, at), found);
     if (found.count != 0) {
       if (!fabric.wait_at_least(g, plan.map.arrived(epoch, at.source, at.token), epoch,

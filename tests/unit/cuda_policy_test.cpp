@@ -75,8 +75,8 @@ void expect_largest_teams(int blocks, int team_threads, int tokens, int most_tea
 void expect_rankers(const Resident& resident, const Work& work, const DispatchRoles& roles) {
   const int parts = parts_of_ranker(work, roles.table_blocks());
   EXPECT_GT(work.parts, (roles.table_blocks() - 1) * parts) << "a block has no part";
-  EXPECT_LE(roles.table_blocks(), std::max(kRankersOfFew, resident.blocks() / 8));
-  EXPECT_TRUE(roles.table_blocks() > 1 || work.parts == 1 || kRankersOfFew + 2 > resident.blocks());
+  EXPECT_LE(roles.table_blocks(), std::max(kFewRankers, resident.blocks() / 8));
+  EXPECT_TRUE(roles.table_blocks() > 1 || work.parts == 1 || kFewRankers + 2 > resident.blocks());
 }
 
 void expect_senders(const Resident& resident, const Work& work, const DispatchPolicy& policy) {
@@ -167,7 +167,8 @@ void expect_parts(const Resident& resident, const Work& work, const CombinePolic
   EXPECT_TRUE(roles.rings || !work.has_rings || 2 * resident.blocks() > resident.multiprocessors) << "blocks are few";
   EXPECT_FALSE(roles.rings && roles.looks_ahead) << "rows would be asked for twice";
   EXPECT_GE(roles.send_team_threads, kLeastTeamThreads);
-  EXPECT_GE(roles.receive_team_threads, few ? kLeastTeamThreads : least_sum_threads(work, policy.blocks - roles.senders));
+  EXPECT_GE(roles.receive_team_threads,
+            few ? kLeastTeamThreads : least_sum_threads(work, policy.blocks - roles.senders));
   const std::int64_t teams = std::int64_t{roles.senders} * (kThreads / roles.send_team_threads);
   const std::int64_t made_at_once = 2 * teams * work.hidden;
   EXPECT_TRUE(static_cast<double>(made_at_once) <= kMostBytesSummed || roles.senders == 1)

@@ -1,0 +1,47 @@
+// TableParts: the parts that a routing table comes in. How many tokens a part has follows from how many the table has,
+// which receivers know from its source's number of tokens (I19). So few tokens come in as many parts whatever
+// max_tokens is.
+#pragma once
+
+#include <bit>
+
+#include "ferry/portable.h"
+#include "shared/heap_map.h"
+
+namespace ferry::cuda {
+
+class TableParts {
+ public:
+  TableParts() = default;
+  // `all_near`: no table goes by puts, which cost a fence for each part.
+  explicit constexpr TableParts(int top_k, bool all_near) : log2_of_most_(all_near ? kLog2OfMost : kLog2OfMostForFar) {
+    while ((1 << least_shift_) * top_k < kLeastEntries) ++least_shift_;
+  }
+
+  // Log2 of the tokens of a part, of which there are 32 or more.
+  FERRY_HD int shift(int num_tokens) const {
+    const unsigned above = static_cast<unsigned>(num_tokens == 0 ? 0 : num_tokens - 1) >> log2_of_most_;
+#if defined(__CUDA_ARCH__)
+    const int needed = 32 - __clz(static_cast<int>(above));
+#else
+    const int needed = static_cast<int>(std::bit_width(above));
+#endif
+    return needed > least_shift_ ? needed : least_shift_;
+  }
+  // One at least.
+  FERRY_HD int count(int num_tokens) const {
+    const int of_part = shift(num_tokens);
+    return num_tokens == 0 ? 1 : (num_tokens + (1 << of_part) - 1) >> of_part;
+  }
+
+ private:
+  static constexpr int kLeastEntries = 256;  // fewer take a block no less time
+  static constexpr int kLog2OfMost = 5;
+  static constexpr int kLog2OfMostForFar = 3;
+  static_assert(HeapMap::kMostTableParts == 1 << kLog2OfMost);
+
+  int least_shift_ = 5;  // the bits of 32 tokens fill a word
+  int log2_of_most_ = 0;
+};
+
+}  // namespace ferry::cuda

@@ -1,0 +1,43 @@
+// The parts of a routing table on GPUs: plain arithmetic, so tested without a GPU.
+#include <gtest/gtest.h>
+
+#include "cuda/table_parts.h"
+
+namespace ferry::cuda {
+namespace {
+
+constexpr int kMost = static_cast<int>(HeapMap::kMostTableParts);
+
+TEST(TableParts, AreAsManyAsTheTableIsLarge) {
+  const TableParts parts(8, true);
+  EXPECT_EQ(parts.count(0), 1);
+  EXPECT_EQ(parts.count(32), 1);
+  EXPECT_EQ(parts.count(33), 2);
+  EXPECT_EQ(parts.count(32 * kMost), kMost);
+  EXPECT_EQ(parts.count(32 * kMost + 1), kMost / 2 + 1) << "of 64 tokens";
+  EXPECT_EQ(TableParts(1, true).count(257), 2) << "256 entries at least";
+  EXPECT_EQ(TableParts(3, true).shift(1), 7) << "128 tokens are the fewest that have as many";
+}
+
+TEST(TableParts, ThatGoByPutsAreFewer) {
+  EXPECT_EQ(TableParts(8, false).count(256), 8);
+  EXPECT_EQ(TableParts(8, false).count(257), 5);
+}
+
+// Sender and receiver agree on them, whatever the number of tokens is.
+TEST(TableParts, HoldEveryToken) {
+  for (const bool all_near : {true, false})
+    for (const int top_k : {1, 2, 7, 8, 22, 32}) {
+      const TableParts parts(top_k, all_near);
+      for (int tokens = 1; tokens <= 40000; tokens += tokens < 3000 ? 1 : 997) {
+        SCOPED_TRACE(testing::Message() << tokens << " tokens, top-" << top_k << (all_near ? "" : ", some far"));
+        const int shift = parts.shift(tokens);
+        ASSERT_GE(shift, 5) << "parts begin where words of bits do";
+        ASSERT_EQ((tokens - 1) >> shift, parts.count(tokens) - 1) << "the last token is in the last part";
+        ASSERT_LE(parts.count(tokens), all_near ? kMost : 8);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace ferry::cuda
