@@ -1,13 +1,16 @@
 // Times dispatch, and the chained dispatch-combine pair, on the GPUs of this machine: captured in a graph, replayed
 // back to back, the slowest rank's time per round. Prints one JSON line per number of tokens. Never checks results.
 //
-//   cuda_bench RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N [N ...]      MAX_BLOCKS 0: no limit
+//   cuda_bench RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]
+//
+// MAX_BLOCKS 0: no limit. MAX: max_tokens of the exchange; N if it is left out.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -156,13 +159,14 @@ float slowest_median(World& world, const std::vector<float>& mine) {
   return slowest[slowest.size() / 2];
 }
 
-void run_rank(World& world, const Settings& settings, int n) {
+// n of `max_tokens` tokens.
+void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   const int rank = world.rank();
   check(cudaSetDevice(rank));
   ExchangeOptions options;
   options.format = settings.format;
   Shape shape = settings.shape;
-  shape.max_tokens = std::max(n, 1);
+  shape.max_tokens = std::max({n, max_tokens, 1});
   Exchange exchange(world, shape, options);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -179,11 +183,12 @@ void run_rank(World& world, const Settings& settings, int n) {
   const float pair_us = slowest_median(world, time_chain(world, stream, chain_of(n), pair));
   if (rank == 0) {
     std::printf(
-        "{\"n\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, \"format\": \"%s\", "
+        "{\"n\": %d, \"max_tokens\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, \"format\": "
+        "\"%s\", "
         "\"max_blocks\": %d, "
         "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f}\n",
-        n, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(), settings.max_blocks,
-        dispatch_us, pair_us, pair_us - dispatch_us);
+        n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
+        settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us);
     std::fflush(stdout);
   }
   world.barrier();
@@ -193,7 +198,7 @@ void run_rank(World& world, const Settings& settings, int n) {
 
 int main(int argc, char** argv) {
   if (argc < 8) {
-    std::fprintf(stderr, "usage: %s RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N [N ...]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]\n", argv[0]);
     return 2;
   }
   try {
@@ -201,9 +206,12 @@ int main(int argc, char** argv) {
     settings.shape = {std::atoi(argv[1]), std::atoi(argv[4]), std::atoi(argv[3]), 1, std::atoi(argv[2])};
     settings.format = format_named(argv[5]);
     settings.max_blocks = std::atoi(argv[6]);
-    for (int arg = 7; arg < argc; ++arg)
-      run_cuda_ranks(settings.shape.ranks, false,
-                     [&](World& world) { run_rank(world, settings, std::atoi(argv[arg])); });
+    for (int arg = 7; arg < argc; ++arg) {
+      const char* max_tokens = std::strchr(argv[arg], '/');
+      run_cuda_ranks(settings.shape.ranks, false, [&](World& world) {
+        run_rank(world, settings, std::atoi(argv[arg]), max_tokens == nullptr ? 0 : std::atoi(max_tokens + 1));
+      });
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuda_bench: %s\n", error.what());
     return 1;

@@ -63,8 +63,8 @@ class NearFabric : public TeamWaits<Self, Signal> {
   // I19. For one thread, which waits for counts of other blocks of this rank's own: until look(); seen() is the newest
   // round of one that is missing.
   template <class Look, class Seen>
-  __device__ bool wait_for_counts(const Look& look, const Seen& seen, Epoch epoch) const {
-    return DeviceWaits<Signal>::wait_for_counts(links_, look, seen, epoch, own_site(links_));
+  __device__ static bool wait_for_counts(const PeerLinks& links, const Look& look, const Seen& seen, Epoch epoch) {
+    return DeviceWaits<Signal>::wait_for_counts(links, look, seen, epoch, own_site(links));
   }
   // For one thread, which waits for another block of this rank's own.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "cuda/bad_ids.cuh"
+#include "cuda/block_counts.cuh"
 #include "cuda/kernel_params.h"
 #include "cuda/ranking_share.cuh"
 #include "cuda/team_group.cuh"
@@ -50,8 +51,7 @@ class Ranker {
 
  private:
   static constexpr int kNone = -1;
-  static constexpr int kBad = -2;  // an id out of range
-  static constexpr int kBlocksAtOnce = 8;
+  static constexpr int kBad = -2;              // an id out of range
   static constexpr std::uint32_t kTwins = 1;   // some token names an expert twice
   static constexpr std::uint32_t kBadIds = 2;  // some id is out of range
 
@@ -70,8 +70,6 @@ class Ranker {
   __device__ DeviceWord<Epoch>& count_of(int block, int expert) const {
     return ranking_.part_counts[block * plan_.shape.experts + expert];
   }
-  template <class F>
-  __device__ bool add_counts(F& fabric, int first_block, int expert);
   __device__ void look_ahead_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
@@ -237,6 +235,7 @@ template <class F>
 __device__ bool Ranker::learn_from_others(F& fabric) {
   if (share_.blocks == 1 || ranking_.counts_all) return true;
   const RoundTag& tag = fabric.links().tag;
+  const int experts = plan_.shape.experts;
   for_each_expert([&](int expert) {
     store_relaxed(count_of(share_.block, expert), tag.mark_whole(memory_.total[expert].raw, epoch_));
     memory_.total[expert].raw = 0;
@@ -246,47 +245,19 @@ __device__ bool Ranker::learn_from_others(F& fabric) {
   int expert = g_.thread();
 #pragma unroll 1
   for (int first = 0; first < share_.blocks && ok;) {
-    if (expert < plan_.shape.experts) {
-      ok = add_counts(fabric, first, expert);
-      expert += g_.size();
-    } else {
-      expert -= plan_.shape.experts;
+    if (expert >= experts) {
+      expert -= experts;
       first += kBlocksAtOnce;
+      continue;
     }
+    const BlockCounts counts = await_counts<F>(fabric.links(), &count_of(first, expert), experts, share_.blocks - first,
+                                               share_.block - first, epoch_);
+    fetch_add_relaxed(memory_.before[expert], counts.before);
+    fetch_add_relaxed(memory_.total[expert], counts.total);
+    ok = counts.are_there;
+    expert += g_.size();
   }
   return g_.all(ok);
-}
-
-// I19. Blocks count at the same time, so their counts come at about the same time: all that are missing are asked for
-// at once.
-template <class F>
-__device__ bool Ranker::add_counts(F& fabric, int first_block, int expert) {
-  const RoundTag& tag = fabric.links().tag;
-  unsigned missing = (1u << min(kBlocksAtOnce, share_.blocks - first_block)) - 1u;
-  std::uint32_t before = 0;
-  std::uint32_t total = 0;
-  const auto look = [&] {
-    Epoch words[kBlocksAtOnce];
-#pragma unroll
-    for (int i = 0; i < kBlocksAtOnce; ++i)
-      words[i] = (missing >> i & 1u) != 0 ? load_relaxed(count_of(first_block + i, expert)) : 0;
-#pragma unroll
-    for (int i = 0; i < kBlocksAtOnce; ++i) {
-      if (!tag.has_come(words[i], epoch_)) continue;
-      missing &= ~(1u << i);
-      total += tag.value_of_whole(words[i]);
-      before += first_block + i < share_.block ? tag.value_of_whole(words[i]) : 0;
-    }
-    return missing == 0;
-  };
-  const auto seen = [&] {
-    const int block = first_block + __ffs(static_cast<int>(missing)) - 1;
-    return tag.epoch_of_whole(load_relaxed(count_of(block, expert)));
-  };
-  const bool ok = fabric.wait_for_counts(look, seen, epoch_);
-  fetch_add_relaxed(memory_.before[expert], before);
-  fetch_add_relaxed(memory_.total[expert], total);
-  return ok;
 }
 
 // Tokens of the chunk that begins at `chunk_first`, whose bits are set.

@@ -18,13 +18,15 @@ enum class Pace : std::uint8_t { again, look_for_abort, expired };
 // `aborted()` is asked when the pacer says so; `pacer.pause()` returns a Pace.
 template <class There, class Aborted, class Pacer>
 FERRY_HD Waited wait_until(const There& there, const Aborted& aborted, Pacer& pacer) {
+  Waited given_up = Waited::arrived;  // not yet; then there() is asked once more
   while (!there()) {
+    if (given_up != Waited::arrived) return given_up;
     const Pace pace = pacer.pause();
     if (pace == Pace::again) continue;
-    const bool is_aborted = aborted();
-    if (!is_aborted && pace != Pace::expired) continue;
-    if (there()) return Waited::arrived;
-    return is_aborted ? Waited::aborted : Waited::expired;
+    if (aborted())
+      given_up = Waited::aborted;
+    else if (pace == Pace::expired)
+      given_up = Waited::expired;
   }
   return Waited::arrived;
 }
