@@ -9,7 +9,6 @@
 #include "cuda/table_parts.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
-#include "shared/divider.h"
 #include "shared/order.h"
 
 namespace ferry::cuda {

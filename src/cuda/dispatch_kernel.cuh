@@ -180,6 +180,8 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
 template <TokenFormat Fmt, Fabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
+  static_assert(
+      requires { fabric.await_entries(b.all, p.plan, b.epoch, 0, 0, 0); }, "tables come in parts (I2)");
   const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
   const Block block = b.among_receivers();
   const LooseTeam team(p.roles.receive_team_threads, block.index);

@@ -71,7 +71,7 @@ constexpr bool stores_scales_last(const Resident& resident, const Work& work, in
          of_a_message >= std::int64_t{std::min(work.ranks, work.top_k)} * work.message_bytes;
 }
 
-// Few entries are sooner counted by every block that ranks than by each its part. `words` of bits, 32 tokens each, fit
+// Few entries are sooner counted by every block that ranks than by each its share. `words` of bits, 32 tokens each, fit
 // in shared memory.
 inline constexpr int kEntriesByAll = 2048;
 constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
@@ -106,16 +106,15 @@ constexpr int dispatch_halves(const Resident& resident, const Work& work) {
 }
 
 // Blocks that rank: eight, or more where each would have many entries, up to an eighth of all blocks and as many as the
-// table has parts. Each has equally many parts, the last one perhaps fewer.
+// table has parts; where there are hardly eight, a third. Each has equally many parts, the last one perhaps fewer.
 inline constexpr int kFewRankers = 8;
 inline constexpr int kEntriesOfRanker = 2048;
 constexpr int parts_of_ranker(const Work& work, int rankers) { return (work.parts + rankers - 1) / rankers; }
 constexpr int blocks_that_rank(int most, const Work& work) {
   const int for_entries = work.num_tokens * work.top_k / kEntriesOfRanker;
-  const int rankers = std::min(work.parts, std::max(kFewRankers, std::min(for_entries, most / 8)));
-  const int parts = parts_of_ranker(work, rankers);
-  const int used = (work.parts + parts - 1) / parts;
-  return used + 2 <= most ? used : 1;
+  const int many = std::max(kFewRankers, std::min(for_entries, most / 8));
+  const int parts = parts_of_ranker(work, kFewRankers + 2 <= most ? many : std::max(1, most / 3));
+  return (work.parts + parts - 1) / parts;
 }
 
 // Blocks of a dispatch that may send, beside those that rank.

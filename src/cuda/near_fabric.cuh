@@ -72,14 +72,16 @@ class NearFabric : public TeamWaits<Self, Signal> {
   }
 
  protected:
-  // A thread for each peer that is not skipped, a warp for each of `words` that follow each other.
+  // Of `words` that follow each other, for each peer that is not skipped: a thread each.
   template <class Signals>
   __device__ static void for_each_signal(const TeamGroup& g, int ranks, std::size_t word, const std::uint8_t* skipped,
                                          int words, const Signals& signal) {
-    for (int i = g.thread() / TeamGroup::kWidth; i < words; i += g.size() / TeamGroup::kWidth)
-      for (int peer = g.thread() % TeamGroup::kWidth; peer < ranks; peer += TeamGroup::kWidth)
-        if (skipped == nullptr || skipped[peer] == 0)
-          signal(peer, word + static_cast<std::size_t>(i) * sizeof(SignalWord));
+    for (int i = g.thread(); i < words * ranks; i += g.size()) {
+      const int number = words == 1 ? 0 : i / ranks;
+      const int peer = i - number * ranks;
+      if (skipped == nullptr || skipped[peer] == 0)
+        signal(peer, word + static_cast<std::size_t>(number) * sizeof(SignalWord));
+    }
   }
   // To near ranks, by stores of all threads, each of 16 bytes to one rank after the other; `bytes` is a multiple of 16.
   // I5: the barrier and a thread's release for each rank put them before the signal.

@@ -51,7 +51,7 @@ class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
     g.sync();
     if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
-  // Each peer's release is a thread's of its own, and each of `words` that follow each other a warp's.
+  // `words` that follow each other. Each release is a thread's of its own.
   __device__ void signal_each_after_puts(const TeamGroup& g, int ranks, std::size_t word, Epoch value,
                                          const std::uint8_t* skipped, int words = 1) {
     g.sync();

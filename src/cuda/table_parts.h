@@ -15,7 +15,8 @@ class TableParts {
   TableParts() = default;
   // `all_near`: no table goes by puts, which cost a fence for each part.
   explicit constexpr TableParts(int top_k, bool all_near) : log2_of_most_(all_near ? kLog2OfMost : kLog2OfMostForFar) {
-    while ((1 << least_shift_) * top_k < kLeastEntries) ++least_shift_;
+    const int least = all_near ? kLeastEntries : kLeastEntriesForFar;
+    while ((1 << least_shift_) * top_k < least) ++least_shift_;
   }
 
   // Log2 of the tokens of a part, of which there are 32 or more.
@@ -28,6 +29,8 @@ class TableParts {
 #endif
     return needed > least_shift_ ? needed : least_shift_;
   }
+  // Of a table of so many tokens, the part that has this one.
+  FERRY_HD int part_of(int token, int num_tokens) const { return token >> shift(num_tokens); }
   // One at least.
   FERRY_HD int count(int num_tokens) const {
     const int of_part = shift(num_tokens);
@@ -36,6 +39,7 @@ class TableParts {
 
  private:
   static constexpr int kLeastEntries = 256;  // fewer take a block no less time
+  static constexpr int kLeastEntriesForFar = 1024;
   static constexpr int kLog2OfMost = 5;
   static constexpr int kLog2OfMostForFar = 3;
   static_assert(HeapMap::kMostTableParts == 1 << kLog2OfMost);

@@ -50,26 +50,33 @@ class TeamWaits {
       there = there && load_relaxed(*reinterpret_cast<const SignalWord*>(self().local(word(i)))) >= target;
     return team.all(there);
   }
-  // I2: by a warp, for the part of a source's table, of `num_tokens`, that has this token's entries. A second lane looks
-  // meanwhile whether the message is there (I5).
+  // I2: by a warp, for the part of a source's table, of `num_tokens`, that has this token's entries. A second lane
+  // looks meanwhile whether the message is there (I5). A look does not show what a far source put, which has to be
+  // waited for, of the first 32 sources once for each part.
   template <class G>
   __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, int source, int token, int num_tokens) {
+    const int part = self().links().table_parts.part_of(token, num_tokens);
     const std::size_t arrived = plan.map.arrived(epoch, source, token);
-    const std::size_t routed = plan.map.routed(source, token >> self().links().table_parts.shift(num_tokens));
+    const std::size_t routed = plan.map.routed(source, part);
     const int lane = sharers(g).thread();
+    bool waits = !self().is_near(source);
+    if constexpr (Self::kReachesFar)
+      waits = waits && (source >= 32 || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
     bool there = lane > 1;
     if (!there)
       there = load_acquire(*reinterpret_cast<const SignalWord*>(self().local(lane == 0 ? routed : arrived))) >= epoch;
     const bool message = __shfl_sync(kAllLanes, there, 1) && self().is_near(source);
     arrived_ = message ? arrived : kNoWord;
-    if (lane == 0 && (!there || !self().is_near(source)))
+    if (lane == 0 && (!there || waits))
       there = self().wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
+    if (Self::kReachesFar && lane == source) waited_parts_ |= 1u << part;
     return sharers(g).all(lane != 0 || there);
   }
 
  private:
   static constexpr std::size_t kNoWord = ~std::size_t{0};
-  std::size_t arrived_ = kNoWord;  // a word that a warp has seen arrive, and need not ask for again
+  std::uint32_t waited_parts_ = 0;  // of the table of the source that has the lane's number
+  std::size_t arrived_ = kNoWord;   // a word that a warp has seen arrive, and need not ask for again
 
   __device__ Self& self() { return static_cast<Self&>(*this); }
   __device__ const Self& self() const { return static_cast<const Self&>(*this); }

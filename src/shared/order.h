@@ -1,6 +1,7 @@
 // Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
-// so two accesses of one word cannot disagree about it. Nothing here is read-modify-write but the two fetch_adds, which
-// tickets and statistics use and the data path does not (I14), and fetch_or, whose order nothing depends on.
+// so two accesses of one word cannot disagree about it. Nothing that ranks share is read-modify-write (I14). Of the
+// threads or blocks of one rank are the fetch_adds, for tickets, statistics and sums, and fetch_or: nothing depends on
+// their order.
 #pragma once
 
 #include <atomic>
@@ -79,6 +80,8 @@ FERRY_HD void store_relaxed(Shared<T, S>& word, T value) {
 template <class T, Scope S>
 FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
+  // Known to the compiler as shared memory's where it is: several times faster there than at a generic address.
+  if constexpr (S == Scope::block) return atomicAdd_block(&word.raw, value);
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_relaxed);
 #else
   return std::atomic_ref<T>(word.raw).fetch_add(value, std::memory_order_relaxed);
@@ -88,7 +91,6 @@ FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 template <class T, Scope S>
 FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  // Known to the compiler as shared memory's where it is: several times faster there than at a generic address.
   if constexpr (S == Scope::block) return atomicOr_block(&word.raw, value);
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_or(value, ::cuda::memory_order_relaxed);
 #else

@@ -64,6 +64,19 @@ void many_choices(const Backend& backend) {
   }
 }
 
+// Tables that more than eight blocks of a GPU rank, if it is one rank's, in shares of several parts; of fewer experts
+// than a block has threads, and of more.
+void many_entries(const Backend& backend) {
+  for (const int experts : {64, 600})
+    for (const int ranks : {1, 2}) {
+      PlanSettings settings = settings_for("bf16", ranks == 1 ? "uniform" : "ragged", 32);
+      settings.shape.ranks = ranks;
+      settings.shape.experts = experts;
+      settings.shape.top_k = 22;
+      run_plan(backend, settings, Form::one_call);
+    }
+}
+
 void many_experts(const Backend& backend) {
   for (const char* format : {"fp8_block128", "nvfp4"}) {
     PlanSettings settings = settings_for(format, "uniform", 608);
@@ -164,6 +177,7 @@ void add_large_cases(Cases& cases) {
                    combines_of_few_blocks});
   cases.push_back(
       {"large/many_choices", "32 experts for each of hundreds of tokens, by few blocks", false, many_choices});
+  cases.push_back({"large/many_entries", "a routing table of 33,000 entries", false, many_entries});
   cases.push_back({"large/many_groups", "more groups of rows than a block has threads", false, many_groups});
   cases.push_back({"large/many_experts", "over a thousand tokens on a rank, few for an expert", false, many_experts});
 }

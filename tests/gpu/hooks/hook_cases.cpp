@@ -17,6 +17,7 @@ constexpr int kMasked = 1;
 // Takes from a round what hooks give in its place. Sums that an epilogue adds up begin at zero.
 HookValues take_values(const HookCase& each, const Plan& plan, const DeviceMemory& scale, DeviceRound& round) {
   HookValues values;
+  values.late_from = each.late_from;
   values.top_k = plan.settings.shape.top_k;
   values.hidden = plan.settings.shape.hidden;
   cuda_check(cudaMemcpy(scale.data(), &plan.settings.input_scale, sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -53,6 +54,11 @@ const std::vector<HookCase>& hook_cases() {
       {"weight_exact", "fp8_block128", make_fp8_with_weight, exact, true, false},
       // So many that messages and results are stored, and blocks send or sum.
       {"many_tokens", "bf16", make_bf16_with_all, by_rank, true, true, false, false, 640, "uniform"},
+      // A part of every table that is large enough comes long after all messages: whoever does not wait for it loses
+      // rows.
+      {"late_part", "fp8_block128", make_fp8_with_weight, by_rank, true, false, false, false, 640, "uniform", 512},
+      {"late_part_ragged", "fp8_block128", make_fp8_with_weight, by_rank, true, false, false, false, 640, "ragged",
+       128},
       {"many_tokens_exact", "bf16", make_bf16_with_all, exact, true, true, false, false, 640, "uniform"}};
   return kCases;
 }

@@ -1,6 +1,7 @@
 // Rounds with hooks, whatever the world: which hooks, how they are called, and the oracle's bytes.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "conformance/plan.h"
@@ -19,6 +20,7 @@ struct HookCase {
   bool masked = false;  // without rank 1, where there are more than two
   int tokens = 37;
   const char* routing = "ragged";
+  int late_from = std::numeric_limits<int>::max();  // token; HookValues::late_from
 };
 const std::vector<HookCase>& hook_cases();
 

@@ -52,7 +52,10 @@ std::unique_ptr<HookedCalls> make_calls(World& world, const Shape& shape, const 
 // The hooks themselves, for those that have several.
 struct HookBodies {
   HookValues values;
-  __device__ float weight(int token, int k) const { return values.weights[token * values.top_k + k]; }
+  __device__ float weight(int token, int k) const {
+    for (int i = 0; token >= values.late_from && i < 200; ++i) __nanosleep(1000);
+    return values.weights[token * values.top_k + k];
+  }
   // Adds: a column that comes twice is seen.
   __device__ void add(int token, int column, const float* sums, int count) const {
     for (int i = 0; i < count; ++i) values.sums[token * values.hidden + column + i] += sums[i];
