@@ -12,9 +12,10 @@ def load(path):
 
 
 def load_chains(path):
-    """The lines of cuda_bench: times of rounds that follow each other in a CUDA graph."""
+    """The lines of cuda_bench: times of rounds that follow each other in a CUDA graph, of as many tokens as fit."""
     with open(path, encoding="utf-8") as file:
-        return [record for record in map(json.loads, file) if "pair_us" in record and "n" in record]
+        chains = [record for record in map(json.loads, file) if "pair_us" in record and "n" in record]
+    return [record for record in chains if record.get("max_tokens", record["n"]) == record["n"]]
 
 
 def is_codec(record):
