@@ -183,9 +183,8 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   const float pair_us = slowest_median(world, time_chain(world, stream, chain_of(n), pair));
   if (rank == 0) {
     std::printf(
-        "{\"n\": %d, \"max_tokens\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, \"format\": "
-        "\"%s\", "
-        "\"max_blocks\": %d, "
+        "{\"n\": %d, \"max_tokens\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, "
+        "\"format\": \"%s\", \"max_blocks\": %d, "
         "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f}\n",
         n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
         settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us);
