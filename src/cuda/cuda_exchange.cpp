@@ -65,7 +65,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(KeptRow));
   const std::size_t kept_slots = take(tokens);
   const std::size_t kept_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
-  const std::size_t part_counts =
+  const std::size_t block_counts =
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(DeviceWord<Epoch>));
   memory_ = std::make_shared<DeviceMemory>(bytes);
 
@@ -77,7 +77,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   stats_.received = waited_ns_ + ranks;
   kept_ = {memory_->as<KeptRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
            row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
-  ranking_.part_counts = memory_->as<DeviceWord<Epoch>>(part_counts);
+  ranking_.block_counts = memory_->as<DeviceWord<Epoch>>(block_counts);
   links_.table_parts = TableParts(plan_.shape.top_k, plan_.map.all_near());
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
 

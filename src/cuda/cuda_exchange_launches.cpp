@@ -102,7 +102,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.links.naps = naps(work);
   params.roles = policy.roles;
   params.ranking.parts = parts;
-  params.ranking.parts_of_block = parts_of_ranker(work, std::max(1, policy.roles.table_blocks()));
+  params.ranking.parts_of_ranker = parts_of_ranker(work, std::max(1, policy.roles.table_blocks()));
   const bool scales_last = stores_scales_last(most, work, policy.thread_blocks());
   if (scales_last) params.out.scales.layout = ScaleLayout::none;
   const auto stream = static_cast<cudaStream_t>(call.stream);

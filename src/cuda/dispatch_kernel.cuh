@@ -58,13 +58,13 @@ struct DispatchBlock {
   // Of a block that ranks.
   __device__ RankingShare ranking_share() const {
     const int blocks = p.roles.table_blocks();
-    const int first_part = index() * p.ranking.parts_of_block;
-    const int parts = index() < blocks ? min(p.ranking.parts_of_block, p.ranking.parts - first_part) : 0;
+    const int first_part = index() * p.ranking.parts_of_ranker;
+    const int parts = index() < blocks ? min(p.ranking.parts_of_ranker, p.ranking.parts - first_part) : 0;
     return {index(),
             blocks,
             first_part,
             parts,
-            p.links.table_parts.shift(p.in.num_tokens),
+            p.links.table_parts.log2_part_tokens(p.in.num_tokens),
             index() == (p.roles.counts_apart ? blocks : 0)};
   }
   __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
@@ -83,7 +83,7 @@ __device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory
 }
 
 template <Fabric F>
-__device__ bool rank_part(DispatchBlock& b, F& fabric) {
+__device__ bool rank_share(DispatchBlock& b, F& fabric) {
   const int threads = ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
   const TeamGroup team(threads, nullptr, b.place.half);
   const RankingShare share = b.ranking_share();
@@ -208,7 +208,7 @@ template <TokenFormat Fmt, Fabric F>
 __device__ bool rank_and_send(DispatchBlock& b, F& fabric) {
   bool ok = true;
   if (b.ranks()) {
-    ok = rank_part(b, fabric);
+    ok = rank_share(b, fabric);
   } else {
     b.await_earlier_kernels();
     if (b.sends()) look_ahead_to_first_token(b);

@@ -13,11 +13,11 @@ namespace ferry::cuda {
 struct RankingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
-  bool counts_all = false;                   // every block counts the entries of all parts
-  int words = 1;                             // of 32 tokens each, whose bits fit in shared memory together
-  int parts = 1;                             // of this round's table
-  int parts_of_block = 1;                    // that ranks
-  DeviceWord<Epoch>* part_counts = nullptr;  // [blocks that rank, experts], each with its round (I19)
+  bool counts_all = false;                    // every block counts the entries of all parts
+  int words = 1;                              // of 32 tokens each, whose bits fit in shared memory together
+  int parts = 1;                              // of this round's table
+  int parts_of_ranker = 1;                    // the last one may have fewer
+  DeviceWord<Epoch>* block_counts = nullptr;  // [blocks that rank, experts], each with its round (I19)
 };
 
 // What dispatch found out about every token that came, for combine: epoch or not, it lies in the same place.

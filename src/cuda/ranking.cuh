@@ -68,7 +68,7 @@ class Ranker {
     for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) visit(expert);
   }
   __device__ DeviceWord<Epoch>& count_of(int block, int expert) const {
-    return ranking_.part_counts[block * plan_.shape.experts + expert];
+    return ranking_.block_counts[block * plan_.shape.experts + expert];
   }
   __device__ void look_ahead_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);

@@ -42,13 +42,13 @@ struct RankingShare {
   int blocks;  // that have entries
   int first_part;
   int parts;  // 0: it has no entries
-  int shift;  // log2 of the tokens of a part
+  int log2_part_tokens;
   bool stores_counts;
   __device__ bool stores_entries() const { return parts != 0; }
 };
 __device__ inline IndexRange tokens_of(const RankingShare& share, int num_tokens) {
-  const int first = share.first_part << share.shift;
-  return {min(num_tokens, first), min(num_tokens, first + (share.parts << share.shift))};
+  const int first = share.first_part << share.log2_part_tokens;
+  return {min(num_tokens, first), min(num_tokens, first + (share.parts << share.log2_part_tokens))};
 }
 
 }  // namespace ferry::cuda

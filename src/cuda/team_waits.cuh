@@ -61,7 +61,8 @@ class TeamWaits {
     const int lane = sharers(g).thread();
     bool waits = !self().is_near(source);
     if constexpr (Self::kReachesFar)
-      waits = waits && (source >= 32 || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
+      waits =
+          waits && (source >= TeamGroup::kWidth || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
     bool there = lane > 1;
     if (!there)
       there = load_acquire(*reinterpret_cast<const SignalWord*>(self().local(lane == 0 ? routed : arrived))) >= epoch;
@@ -75,6 +76,7 @@ class TeamWaits {
 
  private:
   static constexpr std::size_t kNoWord = ~std::size_t{0};
+  static_assert(HeapMap::kMostTableParts <= 32, "waited_parts_ has a bit for each");
   std::uint32_t waited_parts_ = 0;  // of the table of the source that has the lane's number
   std::size_t arrived_ = kNoWord;   // a word that a warp has seen arrive, and need not ask for again
 

@@ -16,7 +16,7 @@ TEST(TableParts, AreAsManyAsTheTableIsLarge) {
   EXPECT_EQ(parts.count(32 * kMost), kMost);
   EXPECT_EQ(parts.count(32 * kMost + 1), kMost / 2 + 1) << "of 64 tokens";
   EXPECT_EQ(TableParts(1, true).count(257), 2) << "256 entries at least";
-  EXPECT_EQ(TableParts(3, true).shift(1), 7) << "128 tokens are the fewest that have as many";
+  EXPECT_EQ(TableParts(3, true).log2_part_tokens(1), 7) << "128 tokens are the fewest that have as many";
 }
 
 TEST(TableParts, ThatGoByPutsAreFewer) {
@@ -31,11 +31,11 @@ TEST(TableParts, HoldEveryToken) {
       const TableParts parts(top_k, all_near);
       for (int tokens = 1; tokens <= 40000; tokens += tokens < 3000 ? 1 : 997) {
         SCOPED_TRACE(testing::Message() << tokens << " tokens, top-" << top_k << (all_near ? "" : ", some far"));
-        const int shift = parts.shift(tokens);
-        ASSERT_GE(shift, 5) << "parts begin where words of bits do";
-        ASSERT_EQ(parts.part_of(tokens - 1, tokens), parts.count(tokens) - 1) << "the last token is in the last part";
-        ASSERT_EQ(parts.part_of((1 << shift) - 1, tokens), 0);
-        ASSERT_EQ(parts.part_of(1 << shift, tokens), 1);
+        const int log2 = parts.log2_part_tokens(tokens);
+        ASSERT_GE(log2, 5) << "parts begin where words of bits do";
+        ASSERT_EQ(parts.count(tokens), (tokens + (1 << log2) - 1) / (1 << log2)) << "the last token is in the last part";
+        ASSERT_EQ(parts.part_of((1 << log2) - 1, tokens), 0);
+        ASSERT_EQ(parts.part_of(1 << log2, tokens), 1);
         ASSERT_LE(parts.count(tokens), all_near ? kMost : 8);
       }
     }
