@@ -54,12 +54,12 @@ const std::vector<HookCase>& hook_cases() {
       {"weight_exact", "fp8_block128", make_fp8_with_weight, exact, true, false},
       // So many that messages and results are stored, and blocks send or sum.
       {"many_tokens", "bf16", make_bf16_with_all, by_rank, true, true, false, false, 640, "uniform"},
+      {"many_tokens_exact", "bf16", make_bf16_with_all, exact, true, true, false, false, 640, "uniform"},
       // A part of every table that is large enough comes long after all messages: whoever does not wait for it loses
       // rows.
       {"late_part", "fp8_block128", make_fp8_with_weight, by_rank, true, false, false, false, 640, "uniform", 512},
       {"late_part_ragged", "fp8_block128", make_fp8_with_weight, by_rank, true, false, false, false, 640, "ragged",
-       128},
-      {"many_tokens_exact", "bf16", make_bf16_with_all, exact, true, true, false, false, 640, "uniform"}};
+       128}};
   return kCases;
 }
 
