@@ -33,7 +33,8 @@ TEST(TableParts, HoldEveryToken) {
         SCOPED_TRACE(testing::Message() << tokens << " tokens, top-" << top_k << (all_near ? "" : ", some far"));
         const int log2 = parts.log2_part_tokens(tokens);
         ASSERT_GE(log2, 5) << "parts begin where words of bits do";
-        ASSERT_EQ(parts.count(tokens), (tokens + (1 << log2) - 1) / (1 << log2)) << "the last token is in the last part";
+        ASSERT_EQ(parts.count(tokens), (tokens + (1 << log2) - 1) / (1 << log2))
+            << "the last token is in the last part";
         ASSERT_EQ(parts.part_of((1 << log2) - 1, tokens), 0);
         ASSERT_EQ(parts.part_of(1 << log2, tokens), 1);
         ASSERT_LE(parts.count(tokens), all_near ? kMost : 8);
