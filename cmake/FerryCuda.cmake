@@ -70,9 +70,10 @@ add_library(ferry_cuda_compile OBJECT ${FERRY_CUDA_COMPILE_SOURCES})
 target_include_directories(ferry_cuda_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda_compile PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda)
-# The same text for GPUs before and after Hopper, one of each kind of kernel: combine, a dispatch, codecs, an activation.
+# The same text for GPUs before and after Hopper, one of each kind of kernel: combine, a dispatch, codecs, activations by
+# 8 columns and by 16.
 add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/launch.cu src/cuda/instances/bf16.cu src/cuda/codec_compile.cu
-                                         src/cuda/activation/instances/nvfp4.cu)
+                                         src/cuda/activation/instances/mxfp8.cu src/cuda/activation/instances/nvfp4.cu)
 set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-real;100f-real")
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda_other_gpus PRIVATE ferry_cuda_flags)

@@ -1,5 +1,6 @@
 // SwiGLU of one row, as a source of columns that any codec can encode (shared/codec/source.h). Host and device.
-// Only float32 operations that are rounded once, so that every processor gives the same bits.
+// Float32 operations that are rounded once, so that every CPU gives the same bits. A GPU takes its own exponential and
+// reciprocal, 4 instructions in place of 13: its sigmoids are some units of the last place of float32 off the CPU's.
 #pragma once
 
 #include "shared/codec/source.h"
@@ -12,7 +13,7 @@ using codec::float_of;
 using codec::fused_multiply_add;
 using codec::multiply_rounded;
 
-// Comparisons that a NaN fails: at_most and at_least keep it (some NaN), limited turns it into the upper limit.
+// Comparisons that a NaN fails: at_most and at_least keep it (some NaN).
 FERRY_HD inline float at_most(float value, float limit) {
 #if defined(__CUDA_ARCH__)
   return ptx::smaller_or_nan(value, limit);
@@ -34,26 +35,25 @@ FERRY_HD inline float within(float value, float limit) {  // -limit to limit
   return at_least(at_most(value, limit), -limit);
 #endif
 }
-FERRY_HD inline float limited(float value, float lower, float upper) {
+inline constexpr float kLog2E = 1.44269504f;
+
 #if defined(__CUDA_ARCH__)
-  return fmaxf(fminf(value, upper), lower);
-#else
-  const float low = value < upper ? value : upper;
-  return low > lower ? low : lower;
-#endif
+
+// 1 / (1 + exp(-x)) within 2^-21 + |x| * 2^-23 of it, relative; 0 below -87.3, where it would not be a normal number.
+__device__ inline float sigmoid(float x) {
+  return ptx::reciprocal_estimate(add_rounded(1.0f, ptx::power_of_two_estimate(multiply_rounded(x, -kLog2E))));
 }
 
-// Shifts to the left as factors. A GPU multiplies where it adds floats, and shifts where it has more to do already; it
-// is not told the factors before it runs, or it would shift.
-struct ShiftFactors {
-  std::uint32_t one_exponent = 1u << 23;
-  std::uint32_t half_word = 1u << 16;
-};
+#else
+
+inline float limited(float value, float lower, float upper) {  // a NaN becomes the upper limit
+  const float low = value < upper ? value : upper;
+  return low > lower ? low : lower;
+}
 
 // 2^kPower * exp(-x); within 2^-22 + |x| * 2^-26 of it, relative. It must be a normal number.
 template <int kPower>
-FERRY_HD inline float exp_minus(float x, std::uint32_t one_exponent) {
-  constexpr float kLog2E = 1.44269504f;
+inline float exp_minus(float x) {
   constexpr float kRounder = 12582912.0f + kPower;  // about 1.5 * 2^23: adding it rounds to a whole number
   const float shifted = fused_multiply_add(x, -kLog2E, kRounder);
   const float whole = add_rounded(shifted, -kRounder);
@@ -67,43 +67,26 @@ FERRY_HD inline float exp_minus(float x, std::uint32_t one_exponent) {
   power = fused_multiply_add(power, fraction, 0x1.62e42ap-1f);
   power = fused_multiply_add(power, fraction, 1.0f);
   // The low bits of `shifted` are the whole number and kPower: an exponent, once they are in its place.
-  return float_of(bits_of(power) + bits_of(shifted) * one_exponent);
+  return float_of(bits_of(power) + (bits_of(shifted) << 23));
 }
 
-// Sigmoids of this magnitude or less need no care about the ends of the range: see sigmoid.
-inline constexpr float kModerate = 64.0f;
-
-// 1 / (1 + exp(-x)); down to 0 for large negative x, and 1 for a NaN: what it is multiplied with is a NaN too.
-// kIsModerate: |x| is at most kModerate, or x is a NaN, for which the result is anything. The same bits with fewer
-// operations: the scale of the other way only moves exponents, and at 30 or more both give 1.
-template <bool kIsModerate = false>
-FERRY_HD inline float sigmoid(float x, ShiftFactors by = {}) {
-  if constexpr (kIsModerate) return codec::reciprocal_rounded(add_rounded(1.0f, exp_minus<0>(x, by.one_exponent)));
+// 1 / (1 + exp(-x)); down to 0 for large negative x, and 1 for a NaN: the gate that it is multiplied with is one too,
+// or alpha is 0 and the gate infinite.
+inline float sigmoid(float x) {
   constexpr float kScale = 0x1p-64f;  // keeps exp and the reciprocal in range
-  return multiply_rounded(
-      codec::reciprocal_rounded(add_rounded(kScale, exp_minus<-64>(limited(x, -105.0f, 30.0f), by.one_exponent))),
-      kScale);
+  return multiply_rounded(1.0f / add_rounded(kScale, exp_minus<-64>(limited(x, -105.0f, 30.0f))), kScale);
 }
 
-template <bool kIsModerate = false>
-FERRY_HD inline float silu_product(float gate, float up, ShiftFactors by = {}) {
-  return multiply_rounded(multiply_rounded(gate, sigmoid<kIsModerate>(gate, by)), up);
+#endif
+
+FERRY_HD inline float silu_product(float gate, float up) {
+  return multiply_rounded(multiply_rounded(gate, sigmoid(gate)), up);
 }
 
-template <bool kIsModerate = false>
-FERRY_HD inline float clamped_product(float gate, float up, float alpha, float limit, ShiftFactors by = {}) {
+FERRY_HD inline float clamped_product(float gate, float up, float alpha, float limit) {
   const float g = at_most(gate, limit);
   const float u = within(up, limit);
-  return multiply_rounded(multiply_rounded(add_rounded(u, 1.0f), g),
-                          sigmoid<kIsModerate>(multiply_rounded(alpha, g), by));
-}
-
-// Gates of at most this magnitude make moderate sigmoids only. Finite: an infinite gate is never moderate.
-inline float moderate_gate(bool clamped, float alpha) {
-  constexpr float kLargest = 3.0e38f;
-  if (!clamped) return kModerate;
-  const float magnitude = alpha < 0 ? -alpha : alpha;
-  return magnitude > kModerate / kLargest ? kModerate / magnitude : kLargest;
+  return multiply_rounded(multiply_rounded(add_rounded(u, 1.0f), g), sigmoid(multiply_rounded(alpha, g)));
 }
 
 // The activated columns of a row of 2 * inter inputs. A NaN may be any NaN.
@@ -132,13 +115,13 @@ struct SwigluSource {
   }
 };
 
-// Sixteen columns of a row at a time, for a thread of a GPU: fetched as they are, then activated.
-template <class Input, bool kInterleaved>
+// 8 or 16 columns of a row at a time, for a thread of a GPU: fetched as they are, then activated.
+template <class Input, bool kInterleaved, int kColumns>
 struct SwigluColumns {
   using Stored = typename Input::Stored;
-  static constexpr int kColumns = 16;
+  static constexpr int kCount = kColumns;
   struct Pairs {
-    codec::Fetched<Stored, kColumns> half[2];  // gates and ups, or the first and the last eight pairs
+    codec::Fetched<Stored, kColumns> half[2];  // gates and ups, or the first and the last pairs
   };
 
   // Of a row, where these columns start.
@@ -150,53 +133,27 @@ struct SwigluColumns {
     codec::fetch_elements(from + (kInterleaved ? kColumns : inter), kColumns, pairs.half[1]);
   }
 
-  // The largest magnitude of the gates; one that is a NaN may count as 0 or make a NaN.
-  FERRY_HD static float largest_gate(const Pairs& pairs) {
-#if defined(__CUDA_ARCH__)
-    if constexpr (sizeof(Stored) == 2) {
-      std::uint32_t two = codec::pair_at(pairs.half[0], 0);
-      for (int i = 1; i < (kInterleaved ? kColumns : kColumns / 2); ++i)
-        two = Input::larger_magnitudes(two, codec::pair_at(pairs.half[i / (kColumns / 2)], i % (kColumns / 2)));
-      two &= 0x7fff7fffu;
-      const float first = float_of(Input::first_bits(two));
-      return kInterleaved ? first : fmaxf(first, float_of(Input::second_bits(two)));
-    } else {
-      return largest_of(pairs);
-    }
-#else
-    return largest_of(pairs);
-#endif
-  }
-
-  // kIsModerate: largest_gate is at most moderate_gate.
-  template <bool kClamped, bool kIsModerate>
-  FERRY_HD static void activate(const Pairs& pairs, float alpha, float limit, std::uint32_t (&bits)[kColumns],
-                                ShiftFactors by = {}) {
+  template <bool kClamped>
+  FERRY_HD static void activate(const Pairs& pairs, float alpha, float limit, std::uint32_t (&bits)[kColumns]) {
     for (int i = 0; i < kColumns; ++i) {
-      const float gate = gate_of(pairs, i, by);
-      const float up = up_of(pairs, i, by);
-      bits[i] = bits_of(kClamped ? clamped_product<kIsModerate>(gate, up, alpha, limit, by)
-                                 : silu_product<kIsModerate>(gate, up, by));
+      const float gate = gate_of(pairs, i);
+      const float up = up_of(pairs, i);
+      bits[i] = bits_of(kClamped ? clamped_product(gate, up, alpha, limit) : silu_product(gate, up));
     }
   }
 
  private:
-  FERRY_HD static float largest_of(const Pairs& pairs) {
-    std::uint32_t largest = 0;
-    for (int i = 0; i < kColumns; ++i) largest = codec::larger_magnitude(largest, bits_of(gate_of(pairs, i, {})));
-    return float_of(largest);
+  FERRY_HD static float gate_of(const Pairs& pairs, int i) {
+    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns) : at(pairs.half[0], i);
   }
-  FERRY_HD static float gate_of(const Pairs& pairs, int i, ShiftFactors by) {
-    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns, by) : at(pairs.half[0], i, by);
+  FERRY_HD static float up_of(const Pairs& pairs, int i) {
+    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns + 1) : at(pairs.half[1], i);
   }
-  FERRY_HD static float up_of(const Pairs& pairs, int i, ShiftFactors by) {
-    return kInterleaved ? at(pairs.half[i / (kColumns / 2)], 2 * i % kColumns + 1, by) : at(pairs.half[1], i, by);
-  }
-  FERRY_HD static float at(const codec::Fetched<Stored, kColumns>& half, int i, [[maybe_unused]] ShiftFactors by) {
+  FERRY_HD static float at(const codec::Fetched<Stored, kColumns>& half, int i) {
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(Stored) == 2) {
       const std::uint32_t pair = codec::pair_at(half, i / 2);
-      return float_of(i % 2 == 0 ? Input::first_bits(pair, by.half_word) : Input::second_bits(pair));
+      return float_of(i % 2 == 0 ? Input::first_bits(pair) : Input::second_bits(pair));
     }
 #endif
     return float_of(Input::number_bits(half.elements[i]));

@@ -26,10 +26,17 @@ inline constexpr bool kHasByteFloats = __CUDA_ARCH__ >= 890;
 #endif
 inline constexpr bool kHasSmallFloats = FERRY_PTX_SMALL_FLOATS == 1;
 
-// 1 / x within a few units of the last place. x and the result are normal numbers.
+// 1 / x within a few units of the last place; 0 where that is less than a normal number, as for an infinite x.
 __device__ inline float reciprocal_estimate(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 2^x within 2^-22 of it, relative, where that is a normal number; 0 or infinity beyond.
+__device__ inline float power_of_two_estimate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -74,26 +81,6 @@ __device__ inline float at_least_in_magnitude(float value, float least) {
   return y;
 }
 
-// The larger magnitude of each of two pairs, with any sign; a number where one is a NaN.
-__device__ inline std::uint32_t larger_two_bf16(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t y;
-#if __CUDA_ARCH__ >= 860
-  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-#else
-  asm("{.reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.bf16x2 %0, x, y;}" : "=r"(y) : "r"(a), "r"(b));
-#endif
-  return y;
-}
-__device__ inline std::uint32_t larger_two_f16(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t y;
-#if __CUDA_ARCH__ >= 860
-  asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-#else
-  asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.f16x2 %0, x, y;}" : "=r"(y) : "r"(a), "r"(b));
-#endif
-  return y;
-}
-
 // The bits of `a` where `mask` has ones, those of `b` elsewhere.
 __device__ inline std::uint32_t choose_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
   std::uint32_t y;
@@ -118,6 +105,13 @@ __device__ inline std::uint32_t four_e4m3(float a, float b, float c, float d) {
       : "f"(a), "f"(b), "f"(c), "f"(d));
 #endif
   return codes;
+}
+__device__ inline std::uint32_t one_e4m3(float a) {
+  std::uint32_t code = 0;
+#if __CUDA_ARCH__ >= 890
+  asm("{.reg .b16 c; cvt.rn.satfinite.e4m3x2.f32 c, 0f00000000, %1; cvt.u32.u16 %0, c;}" : "=r"(code) : "f"(a));
+#endif
+  return code;
 }
 __device__ inline std::uint32_t four_e5m2(float a, float b, float c, float d) {
   std::uint32_t codes = 0;

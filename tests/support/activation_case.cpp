@@ -106,6 +106,12 @@ double ActivationCase::oracle(std::size_t row, std::size_t column) const {
   return (up + 1.0) * gate / (1.0 + std::exp(-static_cast<double>(shape_.options.alpha) * gate));
 }
 
+double ActivationCase::sigmoid_argument(std::size_t row, std::size_t column) const {
+  const double gate = element(input_index(row, column, false));
+  const double limit = shape_.options.limit;
+  return shape_.options.clamped ? static_cast<double>(shape_.options.alpha) * (gate > limit ? limit : gate) : gate;
+}
+
 std::size_t ActivationCase::group_of(std::size_t row) const {
   std::size_t group = 0;
   while (shape_.row_offsets[group + 1] <= row) ++group;

@@ -31,6 +31,7 @@ class ActivationCase {
   std::size_t rows() const { return shape_.row_offsets.back(); }
   std::size_t capacity() const { return rows() + static_cast<std::size_t>(shape_.spare_rows); }
   double oracle(std::size_t row, std::size_t column) const;
+  double sigmoid_argument(std::size_t row, std::size_t column) const;  // in the oracle
   float input_scale(std::size_t row) const;
   Encoded encoded_row(std::size_t row) const;  // the row's codes, and its scales gathered in column order
   std::vector<float> decoded_row(std::size_t row) const;

@@ -7,8 +7,7 @@
 #include <limits>
 
 #include "activation/swiglu_math.h"
-#include "support/activation_case.h"
-#include "support/codec_oracle.h"
+#include "support/activation_checks.h"
 #include "support/int8_block64.h"
 
 namespace ferry {
@@ -16,8 +15,6 @@ namespace {
 
 using test::ActivationCase;
 using test::ActivationShape;
-
-double bf16_ulp(double value) { return std::ldexp(1.0, std::max(value == 0 ? -126 : std::ilogb(value), -126) - 7); }
 
 std::vector<SwigluOptions> variants() {
   std::vector<SwigluOptions> all;
@@ -48,53 +45,37 @@ TEST(Sigmoid, IsNearTheExactOne) {
   EXPECT_EQ(activation::sigmoid(std::numeric_limits<float>::max()), 1.0f);
 }
 
-TEST(SwigluMath, ModerateSigmoidsHaveTheSameBits) {
-  for (std::uint32_t bits = 0; bits <= codec::bits_of(activation::kModerate * 1.01f); bits += 1021)
-    for (const std::uint32_t sign : {0u, 0x80000000u}) {
-      const float x = codec::float_of(bits | sign);
-      ASSERT_EQ(codec::bits_of(activation::sigmoid<true>(x)), codec::bits_of(activation::sigmoid(x))) << x;
-    }
-}
-
-// Gates up to the bound make moderate arguments of the sigmoid, and infinite ones never do.
-TEST(SwigluMath, GatesAreModerateUpToABound) {
-  EXPECT_EQ(activation::moderate_gate(false, 1e30f), activation::kModerate);
-  for (const float alpha : {0.0f, 1e-40f, 1e-37f, 0.3f, 1.702f, -1.702f, 1e30f}) {
-    const float bound = activation::moderate_gate(true, alpha);
-    EXPECT_LT(bound, std::numeric_limits<float>::infinity()) << alpha;
-    EXPECT_LE(std::fabs(alpha * bound), activation::kModerate * 1.01f) << alpha;
-  }
-}
-
 // What a GPU's thread takes at a time, for every bf16 as a gate and as an up.
-template <bool kInterleaved, bool kClamped>
+template <int kCount, bool kInterleaved, bool kClamped>
 void expect_columns_of_the_row() {
-  using Columns = activation::SwigluColumns<codec::Bf16Input, kInterleaved>;
+  using Columns = activation::SwigluColumns<codec::Bf16Input, kInterleaved, kCount>;
   std::vector<std::uint16_t> row(2 * 65536);
   for (std::size_t i = 0; i < 65536; ++i) {
     row[kInterleaved ? 2 * i : i] = static_cast<std::uint16_t>(i);
     row[kInterleaved ? 2 * i + 1 : 65536 + i] = static_cast<std::uint16_t>(i * 40503);
   }
   const activation::SwigluSource<codec::Bf16Input, kInterleaved, kClamped> source{row.data(), 65536, 1.702f, 7.0f};
-  for (int column = 0; column < 65536; column += 16) {
-    std::uint32_t want[16];
-    std::uint32_t got[16];
-    source.template load<16>(column, 16, want);
+  for (int column = 0; column < 65536; column += kCount) {
+    std::uint32_t want[kCount];
+    std::uint32_t got[kCount];
+    source.template load<kCount>(column, kCount, want);
     typename Columns::Pairs pairs;
     Columns::fetch(row.data() + Columns::first_element(column), 65536, pairs);
-    if (Columns::largest_gate(pairs) <= activation::moderate_gate(kClamped, 1.702f))
-      Columns::template activate<kClamped, true>(pairs, 1.702f, 7.0f, got);
-    else
-      Columns::template activate<kClamped, false>(pairs, 1.702f, 7.0f, got);
-    for (int i = 0; i < 16; ++i) ASSERT_EQ(codec::with_one_nan(got[i]), codec::with_one_nan(want[i])) << column + i;
+    Columns::template activate<kClamped>(pairs, 1.702f, 7.0f, got);
+    for (int i = 0; i < kCount; ++i) ASSERT_EQ(codec::with_one_nan(got[i]), codec::with_one_nan(want[i])) << column + i;
   }
+}
+template <int kCount>
+void expect_columns_of_every_row() {
+  expect_columns_of_the_row<kCount, false, false>();
+  expect_columns_of_the_row<kCount, false, true>();
+  expect_columns_of_the_row<kCount, true, false>();
+  expect_columns_of_the_row<kCount, true, true>();
 }
 
 TEST(SwigluColumns, AreThoseOfTheRow) {
-  expect_columns_of_the_row<false, false>();
-  expect_columns_of_the_row<false, true>();
-  expect_columns_of_the_row<true, false>();
-  expect_columns_of_the_row<true, true>();
+  expect_columns_of_every_row<8>();
+  expect_columns_of_every_row<16>();
 }
 
 TEST(Swiglu, EveryNanIsTheSame) {
@@ -126,33 +107,8 @@ TEST(Swiglu, Bf16IsWithinOneUlp) {
             one.set_gate_up(i, 2 * i, kGates[i], i % 2 ? -9.5f : 3.25f);
         }
         one.run();
-        for (std::size_t row = 0; row < one.rows(); ++row) {
-          const std::vector<float> got = one.decoded_row(row);
-          for (std::size_t column = 0; column < got.size(); ++column) {
-            const double want = one.oracle(row, column);
-            ASSERT_LE(std::fabs(got[column] - want), bf16_ulp(want))
-                << to_string(dtype) << " row " << row << " column " << column << " want " << want;
-          }
-        }
+        ASSERT_EQ(first_far_from_oracle(one), "") << to_string(dtype);
       }
-    }
-  }
-}
-
-void expect_within_one_step(const ActivationCase& one) {
-  const test::OracleFormat& oracle = test::oracle_format(one.format.name());
-  const auto scale_bytes = static_cast<std::size_t>(one.format.scale_bytes());
-  for (std::size_t row = 0; row < one.rows(); ++row) {
-    const test::Encoded encoded = one.encoded_row(row);
-    const std::vector<float> got = one.decoded_row(row);
-    for (std::size_t column = 0; column < got.size(); ++column) {
-      const std::size_t block = column / static_cast<std::size_t>(one.format.block());
-      const double scale =
-          test::oracle_scale_value(oracle, encoded.scales.data() + block * scale_bytes, one.input_scale(row));
-      const double want = one.oracle(row, column);
-      const double step = oracle.element.step_at(want / scale) * scale;
-      ASSERT_LE(std::fabs(got[column] - want), step * 1.0001)
-          << one.format.name() << " row " << row << " column " << column << " want " << want << " scale " << scale;
     }
   }
 }
@@ -172,7 +128,7 @@ TEST(Swiglu, EncodedRowsAreWithinOneStep) {
           ActivationCase one(format, shape, static_cast<unsigned>(inter));
           if (std::string(format.name()) == "nvfp4" && inter == 160) one.input_scales = {1.0f, 3.0f, 40.0f, 0.75f};
           one.run();
-          expect_within_one_step(one);
+          ASSERT_EQ(first_far_from_oracle(one), "");
         }
       }
     }

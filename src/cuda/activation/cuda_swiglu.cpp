@@ -54,17 +54,17 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& work, const SwigluOptions& options) {
+SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& work, const SwigluOptions& options,
+                       int columns) {
   SwigluParams params;
   params.work = work;
   params.alpha = options.alpha;
   params.limit = options.limit;
   params.clamped = options.clamped;
-  params.moderate_gate = activation::moderate_gate(options.clamped, options.alpha);
   params.most_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(work.scales.row_capacity, UINT32_MAX));
   params.by_group = work.scales.layout == ScaleLayout::tiled || work.input_scales != nullptr;
-  const int block = format.block() == 0 ? kSwigluColumns : format.block();
-  params.lanes = Divider((work.inter + block - 1) / block * (block / kSwigluColumns));
+  const int block = format.block() == 0 ? columns : format.block();
+  params.lanes = Divider((work.inter + block - 1) / block * (block / columns));
   params.tile_columns = Divider(std::max(tiled_scales_per_row(work.scales.scales_per_row) / kScaleTileColumns, 1));
   const std::size_t row_bytes = 2 * static_cast<std::size_t>(work.inter) * size_of(work.dtype);
   if (row_bytes > UINT32_MAX)
@@ -106,7 +106,7 @@ void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOut
   require_stream_of(device, stream);
 
   const DeviceScope scope(device);
-  SwigluParams params = params_of(format, work, options);
+  SwigluParams params = params_of(format, work, options, launcher->columns);
   const SwigluGrid grid{attribute(cudaDevAttrMultiProcessorCount, device), launch.max_blocks,
                         attribute(cudaDevAttrComputeCapabilityMajor, device) >= 9, stream};
   launch_swiglu(*launcher, params, options.interleaved, grid);

@@ -27,7 +27,7 @@ void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool in
   std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(rows);
   if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
   blocks = std::clamp<std::int64_t>(turns, 1, blocks);
-  params.early_turns = grid.multiprocessors * kSwigluEarlyWarps;
+  params.early_turns = grid.multiprocessors * (kSwigluEarlyColumns / (launcher.columns * 32));
   const int threads = static_cast<int>(blocks) * kSwigluThreads;
   params.step_rows = threads / params.lanes.divisor();
   params.step_lanes = threads % params.lanes.divisor();

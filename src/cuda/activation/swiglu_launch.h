@@ -13,19 +13,18 @@ namespace ferry::cuda {
 
 inline constexpr int kSwigluThreads = 256;  // of a block
 inline constexpr int kSwigluWarps = kSwigluThreads / 32;
-inline constexpr int kSwigluEarlyWarps = 8;  // of a multiprocessor: their 2 MiB take as long as the number of rows
-inline constexpr int kSwigluColumns = 16;    // that a thread takes at a time
+// Of a multiprocessor's first warps, fetched before the number of rows is known: 2 MiB of bf16 rows on a whole H200,
+// which take as long as that number to come.
+inline constexpr int kSwigluEarlyColumns = 4096;
 
 struct SwigluParams {
   activation::SwigluWork work;  // addresses of device memory
   float alpha = 0;
   float limit = 0;
-  activation::ShiftFactors shifts;
-  float moderate_gate = 0;  // magnitude up to which gates take the short way
   bool clamped = false;
   std::uint32_t most_rows = 0;  // row_capacity, as row_offsets can count
   bool by_group = false;        // a row's group is needed: for its tiles, or for its input scale
-  Divider lanes;                // threads that share a row: its columns by kSwigluColumns, up to whole blocks
+  Divider lanes;                // threads that share a row: its columns by those of a thread, up to whole blocks
   Divider tile_columns;         // tiles that a row of tiled scales crosses
   int step_rows = 0;            // all threads of the grid as rows and lanes
   int step_lanes = 0;
@@ -44,6 +43,7 @@ struct SwigluGrid {
 
 struct SwigluLauncher {
   const char* format;
+  int columns;  // that a thread takes at a time
   // The kernel for this input, and its blocks per multiprocessor.
   const void* (*kernel)(DType rows, bool interleaved);
   int (*blocks)(DType rows);

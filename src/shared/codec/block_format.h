@@ -52,7 +52,8 @@ class BlockFormat {
   template <int kLanes, int kColumns, ThreadGroup G>
   FERRY_HD static EncodedColumns<kColumns> encode_columns(const G& group, const std::uint32_t (&values)[kColumns],
                                                           float input_scale, bool exist = true) {
-    static_assert(kColumns % kColumnsAtOnce == 0);
+    constexpr int kPart = kColumns < kColumnsAtOnce ? kColumns : kColumnsAtOnce;
+    static_assert(kColumns % kPart == 0);
     const std::uint32_t largest = largest_magnitude(values);
     const std::uint32_t amax = group.template max_over<kLanes>(exist ? largest : 0u);
     EncodedColumns<kColumns> encoded;
@@ -60,12 +61,12 @@ class BlockFormat {
     const BlockScale<Stored> scale = Scale::choose(encoded.finite ? amax : 0u, input_scale);
     encoded.scale = encoded.finite ? scale.stored : Scale::kNan;
     const std::uint32_t keep = all_ones_if(encoded.finite);
-    constexpr int kWords = kWordsAtOnce<Element>;
-    for (int part = 0; part < kColumns / kColumnsAtOnce; ++part) {
-      std::uint32_t columns[kColumnsAtOnce];
+    constexpr int kWords = kWordsAtOnce<Element, kPart>;
+    for (int part = 0; part < kColumns / kPart; ++part) {
+      std::uint32_t columns[kPart];
       std::uint32_t words[kWords];
-      for (int i = 0; i < kColumnsAtOnce; ++i) columns[i] = values[part * kColumnsAtOnce + i];
-      pack_columns<Element, Scale::kFits>(columns, amax, scale.multiplier, words);
+      for (int i = 0; i < kPart; ++i) columns[i] = values[part * kPart + i];
+      pack_columns<Element, Scale::kFits>(columns, amax, scale.multiplier, scale.moderate, words);
       for (int i = 0; i < kWords; ++i) encoded.words[part * kWords + i] = words[i] & keep;
     }
     return encoded;

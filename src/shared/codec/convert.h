@@ -1,4 +1,4 @@
-// Sixteen columns at a time to packed codes: how a thread of a GPU encodes. The bytes are those of Element::encode.
+// 16 columns at a time, or 8, to packed codes: how a thread of a GPU encodes. The bytes are those of Element::encode.
 //
 // Devices convert float32 to E4M3 and E5M2 with one instruction for two columns. The 6-bit elements are the low end of
 // these two, so a power of two moves them there; E2M1 is rounded by an addition first, and then converts exactly.
@@ -20,10 +20,10 @@ inline constexpr Conversion kBestConversion = ptx::kHasSmallFloats  ? Conversion
 inline constexpr Conversion kBestConversion = Conversion::by_byte_floats;  // in software, for tests of the same text
 #endif
 
-// Columns that one call takes, and the words that their codes fill.
+// The most columns that one call takes, and the words that codes fill.
 inline constexpr int kColumnsAtOnce = 16;
-template <class Element>
-inline constexpr int kWordsAtOnce = kColumnsAtOnce* Element::kBits / 32;
+template <class Element, int kColumns = kColumnsAtOnce>
+inline constexpr int kWordsAtOnce = kColumns* Element::kBits / 32;
 
 using E5m2 = SmallFloat<5, 2, 0x7b, false>;
 static_assert(float_of(E5m2::kMaxBits) == 57344.0f);
@@ -129,26 +129,35 @@ FERRY_HD inline float round_to_e2m1(float value) {
   return fused_multiply_add(anchor, 0x1p-20f, fused_multiply_add(anchor, kTimes, left));
 }
 
-FERRY_HD inline void scaled(const std::uint32_t (&bits)[16], float multiplier, float (&values)[16]) {
-  for (int i = 0; i < 16; ++i) values[i] = multiply_rounded(float_of(bits[i]), multiplier);
+// The bits of a value times multiplier >= 0, at most the element's largest in magnitude.
+template <class Element>
+FERRY_HD inline std::uint32_t cut_off(std::uint32_t bits, float multiplier) {
+  const std::uint32_t magnitude = bits_of(multiply_rounded(float_of(bits & kMagnitudeMask), multiplier));
+  return smaller(magnitude, Element::kMaxBits) | (bits & ~kMagnitudeMask);
+}
+
+template <int kColumns>
+FERRY_HD inline void scaled(const std::uint32_t (&bits)[kColumns], float multiplier, float (&values)[kColumns]) {
+  for (int i = 0; i < kColumns; ++i) values[i] = multiply_rounded(float_of(bits[i]), multiplier);
 }
 
 }  // namespace detail
 
-// The codes of 16 columns times `multiplier` >= 0. Other than column by column, E4M3 cuts off what is too large, and
-// the smaller elements are for blocks that fit (below).
+// The codes of 16 columns times `multiplier` >= 0, or of 8, where codes are bytes. Other than column by column, E4M3
+// cuts off what is too large, and the smaller elements are for blocks that fit (below).
 template <class Element, Conversion kConversion>
 struct Pack {
   static constexpr bool kByColumn = true;
-  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier,
-                           std::uint32_t (&words)[kWordsAtOnce<Element>]) {
+  template <int kColumns>
+  FERRY_HD static void run(const std::uint32_t (&bits)[kColumns], float multiplier,
+                           std::uint32_t (&words)[kWordsAtOnce<Element, kColumns>]) {
     if constexpr (Element::kBits == 6) {
       std::uint32_t four[4] = {};
       for (int i = 0; i < 16; ++i) four[i / 4] |= Element::encode(bits[i], multiplier) << (6 * (i % 4));
       detail::join_six(four, words);
     } else {
       constexpr int kPerWord = 32 / Element::kBits;
-      for (int w = 0; w < kWordsAtOnce<Element>; ++w) {
+      for (int w = 0; w < kWordsAtOnce<Element, kColumns>; ++w) {
         words[w] = 0;
         for (int i = 0; i < kPerWord; ++i)
           words[w] |= Element::encode(bits[w * kPerWord + i], multiplier) << (Element::kBits * i);
@@ -160,10 +169,13 @@ struct Pack {
 template <>
 struct Pack<E4m3, Conversion::by_byte_floats> {
   static constexpr bool kByColumn = false;
-  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[4]) {
-    float v[16];
+  template <int kColumns>
+  FERRY_HD static void run(const std::uint32_t (&bits)[kColumns], float multiplier,
+                           std::uint32_t (&words)[kColumns / 4]) {
+    float v[kColumns];
     detail::scaled(bits, multiplier, v);
-    for (int i = 0; i < 4; ++i) words[i] = detail::four_e4m3(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+    for (int i = 0; i < kColumns / 4; ++i)
+      words[i] = detail::four_e4m3(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
   }
 };
 template <>
@@ -221,29 +233,30 @@ struct Pack<E2m1, Conversion::by_element> {
   }
 };
 
-// Magnitudes up to `amax` times multiplier round to at most the element's largest, and multiplier may be multiplied
-// by a small power of two and stay exact.
+// Magnitudes up to `amax` times multiplier round to at most the element's largest.
 template <class Element>
 FERRY_HD inline bool fits(std::uint32_t amax, float multiplier) {
   constexpr std::uint32_t kTooLarge = Element::kMaxBits + (1u << (22 - Element::kMantissaBits));
-  const std::uint32_t power = bits_of(multiplier) & kInfinityBits;
-  const bool moderate = multiplier == 0.0f || (power >= (27u << 23) && power <= (227u << 23));  // 2^-100 to 2^100
-  return moderate && bits_of(multiply_rounded(float_of(amax), multiplier)) < kTooLarge;
+  return bits_of(multiply_rounded(float_of(amax), multiplier)) < kTooLarge;
 }
 
 // As Pack by the best conversion that gives the bytes of Element::encode. kFits: the scale rule sees to it that blocks
-// fit.
-template <class Element, bool kFits, Conversion kConversion = kBestConversion>
-FERRY_HD inline void pack_columns(const std::uint32_t (&bits)[16], [[maybe_unused]] std::uint32_t amax,
-                                  float multiplier, std::uint32_t (&words)[kWordsAtOnce<Element>]) {
+// fit. `moderate`: the multiplier may be multiplied by a small power of two and stays exact.
+template <class Element, bool kFits, Conversion kConversion = kBestConversion, int kColumns>
+FERRY_HD inline void pack_columns(const std::uint32_t (&bits)[kColumns], [[maybe_unused]] std::uint32_t amax,
+                                  float multiplier, [[maybe_unused]] bool moderate,
+                                  std::uint32_t (&words)[kWordsAtOnce<Element, kColumns>]) {
   using Best = Pack<Element, kConversion>;
   if constexpr (Best::kByColumn || kFits || Element::kBits == 8) {
     Best::run(bits, multiplier, words);
   } else {
-    if (fits<Element>(amax, multiplier))
-      Best::run(bits, multiplier, words);
-    else
-      Pack<Element, Conversion::by_column>::run(bits, multiplier, words);
+    std::uint32_t fitting[16];
+    for (int i = 0; i < 16; ++i) fitting[i] = bits[i];
+    if (!moderate || !fits<Element>(amax, multiplier)) {
+      for (std::uint32_t& each : fitting) each = detail::cut_off<Element>(each, multiplier);
+      multiplier = 1.0f;
+    }
+    Best::run(fitting, multiplier, words);
   }
 }
 

@@ -78,15 +78,8 @@ FERRY_HD inline float quotient_rounded(float a, float b, [[maybe_unused]] float 
 #endif
 }
 
-// a / b for b of 2^-20 to 2^20: the same bits as divide_rounded, the short way where a is far from the ends of the
-// range.
-FERRY_HD inline float divide_by_moderate(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  const std::uint32_t exponent = (bits_of(a) >> 23) & 0xffu;
-  if (exponent - 47u < 160u) return quotient_rounded(a, b, reciprocal_rounded(b));
-#endif
-  return divide_rounded(a, b);
-}
+// Far from the ends of the range, 2^-80 to 2^80: may be divided by 2^-20 to 2^20 with quotient_rounded.
+FERRY_HD constexpr bool is_moderate(float positive) { return (bits_of(positive) >> 23) - 47u < 160u; }
 
 // The larger magnitude of two float32 given as bits; above kInfinityBits where one is a NaN.
 FERRY_HD inline std::uint32_t larger_magnitude(std::uint32_t a, std::uint32_t b) {

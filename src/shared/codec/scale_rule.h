@@ -14,6 +14,7 @@ template <class StoredType>
 struct BlockScale {
   StoredType stored;
   float multiplier;
+  bool moderate = false;  // the multiplier is 0, or 2^-100 to 2^100
 };
 
 // Smallest power of two e with 448 * 2^e >= amax, as byte e + 127: a mantissa above 1.75 carries into the exponent.
@@ -80,8 +81,11 @@ struct TwoLevelScale {
     // What is larger is cut off to the same code, and what is too small for quotient_rounded is code 0.
     const float scaled = float_of(smaller(bits_of(multiply_rounded(input_scale, float_of(amax_bits))), kLarge));
     const std::uint32_t code = e4m3_code(quotient_rounded(scaled, 6.0f, 1.0f / 6.0f));
-    const float inverse = divide_by_moderate(input_scale, e4m3_value(larger(code, 1u)));
-    return {static_cast<Stored>(code), code == 0 ? 0.0f : inverse};
+    const float sf = e4m3_value(larger(code, 1u));
+    const bool moderate = is_moderate(input_scale);
+    const float inverse =
+        moderate ? quotient_rounded(input_scale, sf, reciprocal_rounded(sf)) : divide_rounded(input_scale, sf);
+    return {static_cast<Stored>(code), code == 0 ? 0.0f : inverse, moderate};
   }
   FERRY_HD static float decode(float code, Stored stored, float input_scale) {
     return divide_rounded(multiply_rounded(code, E4m3::decode(stored)), input_scale);
@@ -91,7 +95,7 @@ struct TwoLevelScale {
   static constexpr std::uint32_t kLarge = bits_of(0x1p20f);
   FERRY_HD static std::uint32_t e4m3_code(float magnitude) {
 #if defined(__CUDA_ARCH__)
-    if constexpr (ptx::kHasByteFloats) return ptx::four_e4m3(magnitude, 0.0f, 0.0f, 0.0f);
+    if constexpr (ptx::kHasByteFloats) return ptx::one_e4m3(magnitude);
 #endif
     return E4m3::encode_magnitude(magnitude);
   }

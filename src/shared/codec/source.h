@@ -22,14 +22,9 @@ struct Bf16Input {
   FERRY_HD static constexpr std::uint32_t float_bits(Stored stored) { return float_bits_of_bf16(stored); }
   FERRY_HD static std::uint32_t number_bits(Stored stored) { return float_bits(stored); }
 #if defined(__CUDA_ARCH__)
-  // number_bits of the two in a word, and the larger magnitudes of two words.
-  __device__ static std::uint32_t first_bits(std::uint32_t pair, std::uint32_t half_word = 1u << 16) {
-    return pair * half_word;
-  }
+  // number_bits of the two in a word.
+  __device__ static std::uint32_t first_bits(std::uint32_t pair) { return pair << 16; }
   __device__ static std::uint32_t second_bits(std::uint32_t pair) { return pair & 0xffff0000u; }
-  __device__ static std::uint32_t larger_magnitudes(std::uint32_t a, std::uint32_t b) {
-    return ptx::larger_two_bf16(a, b);
-  }
 #endif
 };
 
@@ -45,14 +40,9 @@ struct F16Input {
 #endif
   }
 #if defined(__CUDA_ARCH__)
-  __device__ static std::uint32_t first_bits(std::uint32_t pair, std::uint32_t = 0) {
-    return number_bits(static_cast<Stored>(pair));
-  }
+  __device__ static std::uint32_t first_bits(std::uint32_t pair) { return number_bits(static_cast<Stored>(pair)); }
   __device__ static std::uint32_t second_bits(std::uint32_t pair) {
     return number_bits(static_cast<Stored>(pair >> 16));
-  }
-  __device__ static std::uint32_t larger_magnitudes(std::uint32_t a, std::uint32_t b) {
-    return ptx::larger_two_f16(a, b);
   }
 #endif
 };

@@ -19,14 +19,15 @@ __device__ void note(Difference* found, std::uint32_t value, float multiplier) {
   found->multiplier = multiplier;
 }
 
-// One thread: 16 bf16 values and one multiplier.
-template <class Element>
+// One thread: kColumns bf16 values and one multiplier.
+template <class Element, int kColumns>
 __global__ void compare_codes(Difference* found) {
+  constexpr int kWords = kWordsAtOnce<Element, kColumns>;
   const float multiplier = float_of((blockIdx.y + 1) << 23);
-  const std::uint32_t first = (blockIdx.x * blockDim.x + threadIdx.x) * 16;
-  std::uint32_t bits[16];
+  const std::uint32_t first = (blockIdx.x * blockDim.x + threadIdx.x) * kColumns;
+  std::uint32_t bits[kColumns];
   std::uint32_t amax = 0;
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < kColumns; ++i) {
     const std::uint32_t value = (first + static_cast<std::uint32_t>(i)) << 16;
     const std::uint32_t magnitude = value & kMagnitudeMask;
     const bool in = magnitude < kInfinityBits &&
@@ -35,9 +36,9 @@ __global__ void compare_codes(Difference* found) {
     bits[i] = in ? value : value & ~kMagnitudeMask;
     amax = larger(amax, bits[i] & kMagnitudeMask);
   }
-  std::uint32_t words[kWordsAtOnce<Element> + 1] = {};
-  pack_columns<Element, true>(bits, amax, multiplier, reinterpret_cast<std::uint32_t(&)[kWordsAtOnce<Element>]>(words));
-  for (int i = 0; i < 16; ++i) {
+  std::uint32_t words[kWords + 1] = {};
+  pack_columns<Element, true>(bits, amax, multiplier, true, reinterpret_cast<std::uint32_t(&)[kWords]>(words));
+  for (int i = 0; i < kColumns; ++i) {
     const int at = i * Element::kBits;
     const std::uint64_t pair = std::uint64_t{words[at / 32 + 1]} << 32 | words[at / 32];
     const auto code = static_cast<std::uint32_t>(pair >> (at % 32)) & ((1u << Element::kBits) - 1u);
@@ -45,9 +46,9 @@ __global__ void compare_codes(Difference* found) {
   }
 }
 
-template <class Element>
+template <class Element, int kColumns = 16>
 void run_compare(Difference* found) {
-  compare_codes<Element><<<dim3(65536 / 16 / 256, 254), 256>>>(found);
+  compare_codes<Element, kColumns><<<dim3(65536 / kColumns / 256, 254), 256>>>(found);
 }
 
 __global__ void compare_divisions(Division division, std::uint32_t first_field, Difference* found) {
@@ -119,6 +120,7 @@ bool launch_any(const char* format, const Rows& rows) {
 Difference count_code_differences(const char* element) {
   return counted([&](Difference* found) {
     if (std::strcmp(element, "e4m3") == 0) run_compare<E4m3>(found);
+    if (std::strcmp(element, "e4m3 by 8") == 0) run_compare<E4m3, 8>(found);
     if (std::strcmp(element, "e2m3") == 0) run_compare<E2m3>(found);
     if (std::strcmp(element, "e3m2") == 0) run_compare<E3m2>(found);
     if (std::strcmp(element, "e2m1") == 0) run_compare<E2m1>(found);

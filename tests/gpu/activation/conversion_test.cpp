@@ -14,7 +14,7 @@ namespace {
 
 TEST(DeviceConversions, GiveTheCodesOfEveryBf16AtEveryPowerOfTwo) {
   FERRY_SKIP_WITHOUT_GPU();
-  for (const char* element : {"e4m3", "e2m3", "e3m2", "e2m1"}) {
+  for (const char* element : {"e4m3", "e4m3 by 8", "e2m3", "e3m2", "e2m1"}) {
     const Difference found = count_code_differences(element);
     EXPECT_EQ(found.count, 0u) << element << ": bits " << std::hex << found.value << " times " << found.multiplier;
   }
@@ -102,7 +102,7 @@ TEST(DeviceConversions, EveryScaleExponentEncodesAsOnTheCpu) {
     rows.push_back(row);
   }
   for (const AnyFormat& format : all_formats())
-    for (const float input_scale : {1.0f, 1234.5f, 1e-20f})
+    for (const float input_scale : {1.0f, 1234.5f, 1e-20f, 0x1.e26248p-128f, 3e38f})
       ASSERT_NO_FATAL_FAILURE(expect_same_rows(format, rows, kHidden, input_scale));
 }
 
