@@ -9,7 +9,8 @@
 namespace ferry::test {
 
 // How many of all bf16 values, times 2^-126 to 2^127 where a block would fit, the device's conversion encodes unlike
-// Element::encode. `element`: "e4m3", "e4m3 by 8" (columns), "e2m3", "e3m2" or "e2m1". `example` is one such value and its multiplier.
+// Element::encode. `element`: "e4m3", "e4m3 by 8" (columns), "e2m3", "e3m2" or "e2m1". `example` is one such value and
+// its multiplier.
 struct Difference {
   std::uint64_t count = 0;
   std::uint32_t value = 0;
