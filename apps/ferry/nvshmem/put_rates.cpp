@@ -12,8 +12,6 @@
 namespace ferry::app {
 namespace {
 
-using cuda::cuda_check;
-
 constexpr int kSlots = 512;
 constexpr int kBlocks = 132;  // at most
 constexpr int kWarps = 16;    // of a block, at most
