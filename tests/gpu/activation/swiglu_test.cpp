@@ -4,7 +4,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
+#include <initializer_list>
 #include <limits>
 
 #include "device_case.h"
@@ -35,12 +35,18 @@ std::vector<Variant> variants_of(const AnyFormat& format) {
   return all;
 }
 
+// The case with what a GPU made of it.
+ActivationCase on_device(const ActivationCase& one, const CudaLaunch& launch = {}) {
+  ActivationCase made = one;
+  DeviceCase device(made);
+  device.run(launch);
+  device.read(made.payload, made.scales);
+  return made;
+}
+
 // Runs both, and compares what they gave.
 void expect_like_the_cpu(ActivationCase& one, const std::string& what, const CudaLaunch& launch = {}) {
-  DeviceCase device(one);
-  device.run(launch);
-  ActivationCase got = one;
-  device.read(got.payload, got.scales);
+  const ActivationCase got = on_device(one, launch);
   one.run();
   ASSERT_EQ(first_unlike(got, one), "") << what;
 }
@@ -60,60 +66,55 @@ void fill_with_any_bits(ActivationCase& one, unsigned seed) {
   }
 }
 
+constexpr int kInters[] = {32, 96, 160, 512, 2880};
+
+// Every format in all its variants, from rows of each of these types. Stops at the first fatal failure.
+template <class Run>
+void for_every_kind(std::initializer_list<DType> dtypes, const Run& run) {
+  for (const AnyFormat& format : all_formats())
+    for (const Variant& variant : variants_of(format))
+      for (const DType dtype : dtypes) {
+        ActivationShape shape;
+        shape.dtype = dtype;
+        shape.options = variant.options;
+        ASSERT_NO_FATAL_FAILURE(run(format, variant, shape));
+      }
+}
+
 TEST(CudaSwiglu, IsLikeTheCpu) {
   FERRY_SKIP_WITHOUT_GPU();
-  for (const AnyFormat& format : all_formats()) {
-    for (const Variant& variant : variants_of(format)) {
-      for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-        for (const int inter : {32, 96, 160, 512, 2880}) {
-          ActivationShape shape;
-          shape.dtype = dtype;
-          shape.inter = inter;
-          shape.options = variant.options;
-          ActivationCase one(format, shape, static_cast<unsigned>(inter));
-          if (std::string(format.name()) == "nvfp4" && inter != 96) one.input_scales = {1.0f, 3.0f, 40.0f, 0.75f};
-          ASSERT_NO_FATAL_FAILURE(expect_like_the_cpu(one, describe(format, shape, variant)));
-        }
-      }
-    }
-  }
+  for_every_kind({DType::bf16, DType::f16, DType::f32},
+                 [](const AnyFormat& format, const Variant& variant, ActivationShape shape) {
+                   for (const int inter : kInters) {
+                     shape.inter = inter;
+                     ActivationCase one(format, shape, static_cast<unsigned>(inter));
+                     if (std::string(format.name()) == "nvfp4" && inter != 96)
+                       one.input_scales = {1.0f, 3.0f, 40.0f, 0.75f};
+                     ASSERT_NO_FATAL_FAILURE(expect_like_the_cpu(one, describe(format, shape, variant)));
+                   }
+                 });
 }
 
 TEST(CudaSwiglu, IsLikeTheCpuForAnyBits) {
   FERRY_SKIP_WITHOUT_GPU();
-  for (const AnyFormat& format : all_formats()) {
-    for (const Variant& variant : variants_of(format)) {
-      for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-        ActivationShape shape;
-        shape.dtype = dtype;
-        shape.inter = 2048;
-        shape.options = variant.options;
-        shape.row_offsets = {0, 33, 33, 120};
-        ActivationCase one(format, shape, 1);
-        fill_with_any_bits(one, static_cast<unsigned>(dtype));
-        ASSERT_NO_FATAL_FAILURE(expect_like_the_cpu(one, "any bits " + describe(format, shape, variant)));
-      }
-    }
-  }
+  for_every_kind({DType::bf16, DType::f16, DType::f32},
+                 [](const AnyFormat& format, const Variant& variant, ActivationShape shape) {
+                   shape.inter = 2048;
+                   shape.row_offsets = {0, 33, 33, 120};
+                   ActivationCase one(format, shape, 1);
+                   fill_with_any_bits(one, static_cast<unsigned>(shape.dtype));
+                   expect_like_the_cpu(one, "any bits " + describe(format, shape, variant));
+                 });
 }
 
 TEST(CudaSwiglu, IsNearTheOracle) {
   FERRY_SKIP_WITHOUT_GPU();
-  for (const AnyFormat& format : all_formats()) {
-    for (const Variant& variant : variants_of(format)) {
-      for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-        ActivationShape shape;
-        shape.dtype = dtype;
-        shape.inter = 288;
-        shape.options = variant.options;
-        ActivationCase one(format, shape, 31);
-        DeviceCase device(one);
-        device.run();
-        device.read(one.payload, one.scales);
-        ASSERT_EQ(first_far_from_oracle(one), "") << describe(format, shape, variant);
-      }
-    }
-  }
+  for_every_kind({DType::bf16, DType::f16, DType::f32},
+                 [](const AnyFormat& format, const Variant& variant, ActivationShape shape) {
+                   shape.inter = 288;
+                   ASSERT_EQ(first_far_from_oracle(on_device(ActivationCase(format, shape, 31))), "")
+                       << describe(format, shape, variant);
+                 });
 }
 
 // Sigmoids of 32 and more are 1 for both, so the encoders get the same float32: every byte is the CPU's.
@@ -121,30 +122,21 @@ TEST(CudaSwiglu, GivesTheBytesOfTheCpuWhereSigmoidsAreOne) {
   FERRY_SKIP_WITHOUT_GPU();
   std::mt19937 random(41);
   std::normal_distribution<float> normal(0.0f, 2.0f);
-  for (const AnyFormat& format : all_formats()) {
-    for (const Variant& variant : variants_of(format)) {
-      for (const DType dtype : {DType::bf16, DType::f32}) {
-        for (const int inter : {32, 96, 160, 512, 2880}) {
-          ActivationShape shape;
-          shape.dtype = dtype;
-          shape.inter = inter;
-          shape.options = variant.options;
-          shape.options.alpha = 8.0f;  // of gates that are cut off to 7
-          ActivationCase one(format, shape, static_cast<unsigned>(inter));
-          for (std::size_t row = 0; row < one.capacity(); ++row)
-            for (std::size_t column = 0; column < static_cast<std::size_t>(inter); ++column)
-              one.set_gate_up(row, column, 32.0f + std::fabs(normal(random)), normal(random));
-          DeviceCase device(one);
-          device.run();
-          ActivationCase got = one;
-          device.read(got.payload, got.scales);
-          one.run();
-          ASSERT_EQ(got.payload, one.payload) << describe(format, shape, variant);
-          ASSERT_EQ(got.scales, one.scales) << describe(format, shape, variant);
-        }
-      }
-    }
-  }
+  for_every_kind({DType::bf16, DType::f32},
+                 [&](const AnyFormat& format, const Variant& variant, ActivationShape shape) {
+                   shape.options.alpha = 8.0f;  // of gates that are cut off to 7
+                   for (const int inter : kInters) {
+                     shape.inter = inter;
+                     ActivationCase one(format, shape, static_cast<unsigned>(inter));
+                     for (std::size_t row = 0; row < one.capacity(); ++row)
+                       for (std::size_t column = 0; column < static_cast<std::size_t>(inter); ++column)
+                         one.set_gate_up(row, column, 32.0f + std::fabs(normal(random)), normal(random));
+                     const ActivationCase got = on_device(one);
+                     one.run();
+                     ASSERT_EQ(got.payload, one.payload) << describe(format, shape, variant);
+                     ASSERT_EQ(got.scales, one.scales) << describe(format, shape, variant);
+                   }
+                 });
 }
 
 // The same rows give the same bytes each time, whatever the grid.
@@ -154,16 +146,11 @@ TEST(CudaSwiglu, IsTheSameEachTime) {
     ActivationShape shape;
     shape.inter = 768;
     shape.row_offsets = {0, 1, 700, 700, 701, 1500, 1500};
-    ActivationCase first(format, shape, 33);
-    ActivationCase second = first;
-    DeviceCase all_blocks(first);
-    DeviceCase few_blocks(second);
+    const ActivationCase one(format, shape, 33);
     CudaLaunch launch;
     launch.max_blocks = 5;
-    all_blocks.run();
-    few_blocks.run(launch);
-    all_blocks.read(first.payload, first.scales);
-    few_blocks.read(second.payload, second.scales);
+    const ActivationCase first = on_device(one);
+    const ActivationCase second = on_device(one, launch);
     EXPECT_EQ(first.payload, second.payload) << format.name();
     EXPECT_EQ(first.scales, second.scales) << format.name();
   }
@@ -185,13 +172,11 @@ TEST(CudaSwiglu, GatesFarBelowZeroGiveZero) {
   one.set_gate_up(0, 10, -87.0f, 1.0f);
   one.set_gate_up(0, 11, -std::numeric_limits<float>::infinity(), 1.0f);
   one.set_gate_up(0, 12, -90.0f, std::numeric_limits<float>::infinity());
-  DeviceCase device(one);
-  device.run();
-  device.read(one.payload, one.scales);
-  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(one.payload[i], i % 2 == 0 ? 0x8000 : 0) << i;
-  EXPECT_NEAR(one.decoded_row(0)[10] / one.oracle(0, 10), 1.0, 0x1p-7);
-  EXPECT_TRUE(std::isnan(one.decoded_row(0)[11]));
-  EXPECT_TRUE(std::isnan(one.decoded_row(0)[12]));
+  const ActivationCase got = on_device(one);
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(got.payload[i], i % 2 == 0 ? 0x8000 : 0) << i;
+  EXPECT_NEAR(got.decoded_row(0)[10] / one.oracle(0, 10), 1.0, 0x1p-7);
+  EXPECT_TRUE(std::isnan(got.decoded_row(0)[11]));
+  EXPECT_TRUE(std::isnan(got.decoded_row(0)[12]));
 }
 
 // Every bf16 as a gate, beside ups that keep the product in range or out of it.
