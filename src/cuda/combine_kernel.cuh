@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   std::byte* const rest = memory + kCombineSharedBytes;
   fabric.use_buffers(rest, TeamGroup(p.roles.send_team_threads));
   combine_share(p, fabric, round.epoch, start, shared, kRings ? rest : nullptr);
-  ptx::let_next_kernel_launch();
+  if (!p.roles.holds_next) ptx::let_next_kernel_launch();
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);
   if (p.receives && blockIdx.x == 0 && all.thread() == 0) fetch_add_relaxed(state.combines, std::uint64_t{1});

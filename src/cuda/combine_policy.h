@@ -68,6 +68,14 @@ constexpr int sending_part(int blocks, const Work& work) {
   return static_cast<int>(blocks * sent / (sent + results + 1));
 }
 
+// Blocks of a kernel that is launched while this one ends go where there is room, and are not dealt out evenly: some
+// multiprocessors then have two blocks of a dispatch that send. In small rounds that costs less than waiting does, and
+// few blocks have a multiprocessor each anyway.
+inline constexpr int kManyResultsToHoldNext = 2048;
+constexpr bool holds_next(const Resident& resident, const Work& work) {
+  return !has_few_blocks(resident) && work.arrivals >= kManyResultsToHoldNext;
+}
+
 constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Work& work) {
   const int most = resident.blocks();
   const bool rings = takes_rings(resident, work);
@@ -87,6 +95,7 @@ constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Wo
   policy.roles.direct = true;
   policy.roles.rings = rings;
   policy.roles.looks_ahead = !rings && looks_ahead(policy.roles, work.arrivals);
+  policy.roles.holds_next = holds_next(resident, work);
   return policy;
 }
 
@@ -109,6 +118,7 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
       std::max(kLeastSumThreads, loose_team_threads_for(policy.blocks - roles.first_receiver, tokens));
   roles.direct = apart;
   roles.looks_ahead = looks_ahead(roles, to_send);
+  roles.holds_next = holds_next(resident, work);
   return policy;
 }
 

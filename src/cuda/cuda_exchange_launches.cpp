@@ -31,8 +31,7 @@ void CudaExchange::prepare_kernels() {
   combine_blocks_per_multiprocessor_ =
       combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_), has_rings_ ? combine_ring_bytes() : 0);
   scales_blocks_per_multiprocessor_ = prepare_scales(plan_);
-  for (const int blocks :
-       {dispatch_blocks_per_multiprocessor_, combine_blocks_per_multiprocessor_, scales_blocks_per_multiprocessor_})
+  for (const int blocks : {dispatch_blocks_per_multiprocessor_, combine_blocks_per_multiprocessor_})
     if (most_blocks(blocks) < kLeastBlocks)
       refuse(ErrorKind::invalid_argument, rank_,
              "concurrent is {}, and {} of the ranks share device {}: a kernel would have {} blocks, and needs {} or "
@@ -80,8 +79,11 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
   params.ranking.counts_all = each_counts_all(num_tokens_, plan_.shape.top_k, ranking_.words);
   params.num_experts = shape_.experts;
   const int parts = links_.table_parts.count(num_tokens_);
-  const int scale_words = scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
-                                                layout_.scales_per_row, layout_.payload_row_bytes);
+  const int scale_words =
+      scales_blocks_per_multiprocessor_ == 0
+          ? 0
+          : scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
+                                  layout_.scales_per_row, layout_.payload_row_bytes);
   const Work work{.ranks = plan_.shape.ranks,
                   .num_tokens = num_tokens_,
                   .arrivals = likely_arrivals(),

@@ -50,9 +50,15 @@ static std::size_t row_start_bytes(const Plan& plan) {
   return static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t);
 }
 
-int prepare_scales(const Plan& plan) { return prepare_kernel(&scales_kernel, kThreads, row_start_bytes(plan)); }
+static std::size_t scales_shared_bytes(const Plan& plan) { return kScalesSharedBytes + row_start_bytes(plan); }
+int prepare_scales(const Plan& plan) {
+  const std::size_t bytes = scales_shared_bytes(plan);
+  return may_have_shared(reinterpret_cast<const void*>(&scales_kernel), bytes)
+             ? prepare_kernel(&scales_kernel, kThreads, bytes)
+             : 0;
+}
 void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream) {
-  launch(&scales_kernel, params, blocks, early, row_start_bytes(params.plan), stream);
+  launch(&scales_kernel, params, blocks, early, scales_shared_bytes(params.plan), stream);
 }
 
 // As many teams as fit with their buffers in `budget` bytes.

@@ -38,7 +38,8 @@ struct Launchers {
 // Over PeerFabric.
 Launchers peer_launchers();
 
-// The scales kernel: loaded on the current device, returns its blocks per multiprocessor; then launched.
+// The scales kernel: loaded on the current device, returns its blocks per multiprocessor, or 0 where the device has too
+// little shared memory for one; then launched.
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream);
 

@@ -62,7 +62,7 @@ class ResultReceiver {
 
   // With the last results of a team that takes whole blocks, whose warps all wait for the same ones.
   __device__ void let_next_kernel_launch() const {
-    if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads) ptx::let_next_kernel_launch();
+    if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads && !p_.roles.holds_next) ptx::let_next_kernel_launch();
   }
 
   const CombineParams& p_;

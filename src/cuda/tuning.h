@@ -40,6 +40,7 @@ struct CombineRoles {
   bool direct = false;       // results are made in their slots, not in a buffer first
   bool looks_ahead = false;  // a team asks for the rows of its next token
   bool rings = false;        // rows come by way of shared memory (row_ring.cuh), where no buffer is
+  bool holds_next = false;   // the next kernel waits until every block of this one has ended
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
@@ -69,7 +70,7 @@ inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
              << ", from the " << p.roles.first_receiver << "th on they receive in teams of "
              << p.roles.receive_team_threads << (p.roles.direct ? ", direct" : "")
              << (p.roles.looks_ahead ? ", looking ahead" : "") << (p.roles.rings ? ", by rings" : "")
-             << (p.early ? "" : ", not early");
+             << (p.roles.holds_next ? ", holding the next kernel" : "") << (p.early ? "" : ", not early");
 }
 
 // Which of a kernel's blocks one is. Where a thread block is two of them, halves 0 send, so that each multiprocessor
@@ -119,7 +120,7 @@ struct Work {
   int message_bytes = 0;
   int groups = 0;
   int top_k = 1;
-  int scale_words = 0;   // of a row, each of which is a sector of memory of its own (scattered_scale_words)
+  int scale_words = 0;   // of a row that the scales kernel can store, each a sector of its own (scattered_scale_words)
   bool all_near = true;  // every rank's memory can be stored to
   bool exact = false;
   bool has_rings = false;   // the kernels can take such rows by way of shared memory

@@ -110,10 +110,10 @@ TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
     work.all_near = all_near;
     return combine_policy({132, 1, most_blocks}, work);
   };
-  EXPECT_EQ(policy(4, 7168, 4096), (CombinePolicy{132, {78, 78, 64, 128, true, false}}));
+  EXPECT_EQ(policy(4, 7168, 4096), (CombinePolicy{132, {78, 78, 64, 128, true, false, false, true}}));
   EXPECT_EQ(policy(4, 7168, 4096, 24), (CombinePolicy{24, {16, 16, 32, 128, true, true}}));
-  EXPECT_EQ(policy(4, 4096, 4096), (CombinePolicy{132, {68, 68, 32, 128, true, false}}));
-  EXPECT_EQ(policy(4, 2880, 4096), (CombinePolicy{132, {88, 88, 32, 64, true, false}}));
+  EXPECT_EQ(policy(4, 4096, 4096), (CombinePolicy{132, {68, 68, 32, 128, true, false, false, true}}));
+  EXPECT_EQ(policy(4, 2880, 4096), (CombinePolicy{132, {88, 88, 32, 64, true, false, false, true}}));
   EXPECT_EQ(policy(4, 7168, 198).roles.senders, 78);
   EXPECT_EQ(policy(4, 7168, 197).roles.senders, 132) << "few results: blocks do both";
   EXPECT_EQ(policy(4, 7168, 4096, 132, false).roles.senders, 132) << "some ranks are reached from buffers only";
@@ -134,7 +134,7 @@ TEST(CudaTuning, RowsComeByWayOfSharedMemoryWhereBlocksAreFewOrResultsOfManyRows
     work.has_rings = has_rings;
     return combine_policy({132, 1, most_blocks}, work);
   };
-  EXPECT_EQ(policy(2, 8, 132), (CombinePolicy{132, {78, 78, 64, 128, true, false, true}})) << "4 rows a result";
+  EXPECT_EQ(policy(2, 8, 132), (CombinePolicy{132, {78, 78, 64, 128, true, false, true, true}})) << "4 rows a result";
   EXPECT_FALSE(policy(2, 8, 132, false).roles.rings) << "no such kernel";
   EXPECT_FALSE(policy(4, 8, 132).roles.rings) << "2.2 rows a result: the links take longer";
   EXPECT_FALSE(policy(2, 4, 132).roles.rings);
@@ -331,6 +331,21 @@ TEST(CudaTuning, OnlyFewTeamsThatHaveMoreTokensAskForRowsAhead) {
   EXPECT_FALSE(combine_policy(kHopper, work_of(1, true, true, 8)).roles.looks_ahead);
 }
 
+TEST(CudaTuning, NoKernelComesInAtTheEndOfALargeCombine) {
+  const auto holds = [](int ranks, int tokens, int most_blocks = 132) {
+    Work work = work_of(tokens, true, true, 8);
+    work.ranks = ranks;
+    work.arrivals = tokens * ranks;
+    return combine_policy({132, 1, most_blocks}, work).roles.holds_next;
+  };
+  EXPECT_FALSE(holds(1, 1024));
+  EXPECT_TRUE(holds(1, 2048));
+  EXPECT_FALSE(holds(4, 256));
+  EXPECT_TRUE(holds(4, 512)) << "results count, not tokens";
+  EXPECT_TRUE(holds(4, 512, 67));
+  EXPECT_FALSE(holds(4, 512, 66)) << "a multiprocessor for each block";
+}
+
 // Of hidden 7168, top-8: FP8 has 56 words of scales for each row and messages of 7392 bytes, NVFP4 112 and 4032.
 TEST(CudaTuning, ManyWordsOfScalesAreStoredLast) {
   const auto last = [](int ranks, int tokens, int words, int message_bytes, int most_blocks = 264, bool receives = true,
@@ -364,7 +379,7 @@ TEST(CudaTuning, PrintsItself) {
   text << DispatchPolicy{264, {8, 66, false, 64, 32, 3167, true}} << '\n';
   text << DispatchPolicy{35, {2, 1, false, 512, 1024, 16, false, true}} << '\n';
   text << CombinePolicy{132, {88, 88, 64, 32, true, true}} << '\n';
-  text << CombinePolicy{24, {18, 18, 32, 32, true, false, true}, false} << '\n';
+  text << CombinePolicy{24, {18, 18, 32, 32, true, false, true, true}, false} << '\n';
   text << DispatchPolicy{48, {8, 24, true, 64, 32, 383}, true, 2};
   EXPECT_EQ(
       text.str(),
@@ -373,7 +388,9 @@ TEST(CudaTuning, PrintsItself) {
       "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
       "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
       "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead\n"
-      "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings, not early\n"
+      "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings, holding the "
+      "next kernel, not "
+      "early\n"
       "48 halves: 8 rank, 24 send in teams of 64, the others and then those that rank receive in 383 teams of 32");
 }
 
