@@ -17,11 +17,8 @@
 
 namespace ferry::cuda {
 
-// What a warp holds in shared memory: kScalePartBytes of each row, an odd number of vectors apart, as lanes that read
-// the same ones of neighbouring rows then use different banks.
-inline constexpr int kHeldRowBytes = kScalePartBytes + sizeof(uint4);
-inline constexpr int kHeldBytes = kScaleTileRows * kHeldRowBytes;
-static_assert(kHeldRowBytes / sizeof(uint4) % 2 == 1);
+// What a warp holds in shared memory: kScalePartBytes of each row.
+inline constexpr int kHeldBytes = kScaleTileRows * kScalePartBytes;
 inline constexpr std::size_t kScalesSharedBytes = kThreads / 32 * kHeldBytes;  // of a block, row starts behind it
 
 // One warp's part of a tile: kScalePartBytes of each row. `held`: this warp's.
@@ -77,8 +74,11 @@ class ScaleStores {
   static constexpr int kRows = kScaleTileRows / 32;  // of a lane
   static constexpr int kVectors = kScalePartBytes / sizeof(uint4);
 
+  // The two vectors of every second four rows change places: then eight lanes use all banks, whether they fetch four
+  // rows or read one vector of eight.
   __device__ uint4* held(int row, int vector) const {
-    return reinterpret_cast<uint4*>(held_ + row * kHeldRowBytes) + vector;
+    static_assert(kVectors == 2);
+    return reinterpret_cast<uint4*>(held_) + row * kVectors + (vector ^ (row / 4 % 2));
   }
 
   // Where this part of the scales of this lane's rows came, `offset` into a message; null where there is none.

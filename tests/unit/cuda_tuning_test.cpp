@@ -389,8 +389,7 @@ TEST(CudaTuning, PrintsItself) {
       "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
       "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead\n"
       "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings, holding the "
-      "next kernel, not "
-      "early\n"
+      "next kernel, not early\n"
       "48 halves: 8 rank, 24 send in teams of 64, the others and then those that rank receive in 383 teams of 32");
 }
 
