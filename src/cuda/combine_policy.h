@@ -11,11 +11,13 @@ namespace ferry::cuda {
 // Threads that sum a token from all ranks: smaller teams finish it late, larger ones have too few rows on their way.
 inline constexpr int kLeastSumThreads = 128;
 inline constexpr int kColumnsOfSumThread = 32;
-// Of `blocks` that do nothing else: a thread has so many columns; or a token a warp, where each has one of its own.
+// Of `blocks` that do nothing else: a thread has so many columns, or twice as many where there is one rank's result to
+// take; or a token a warp, where each has one of its own.
 constexpr int least_sum_threads(const Work& work, int blocks) {
   const bool is_short = work.hidden <= kColumnsOfSumThread * kLeastSumThreads;
   if (is_short && work.num_tokens <= blocks * kMostTeams) return kLeastTeamThreads;
-  return work.hidden < kColumnsOfSumThread * kLeastSumThreads ? kLeastSumThreads / 2 : kLeastSumThreads;
+  return work.ranks == 1 || work.hidden < kColumnsOfSumThread * kLeastSumThreads ? kLeastSumThreads / 2
+                                                                                 : kLeastSumThreads;
 }
 
 // That ask for rows ahead: those of many more are more than the L2 cache holds, and are gone when they are wanted.
@@ -43,21 +45,33 @@ constexpr int likely_turns(const Work& work) {
   return 2 * work.arrivals >= tokens ? std::max(tokens, work.arrivals) : work.arrivals;
 }
 
-// Many results: two thirds of the blocks send at most, as many teams as fill the links, and the others receive. Results
-// are made in their slots, as stores of many threads are there sooner than bulk copies.
-inline constexpr double kMostBytesSummed = 9e6;  // of results that are made at once
-inline constexpr int kManyResults = 6;           // for each block
-constexpr bool parts_roles(const Work& work, int most) {
-  return work.sends && work.receives && work.all_near && work.ranks > 1 && most >= 3 &&
-         likely_turns(work) >= kManyResults * most;
-}
-
 // Rows come by way of shared memory where blocks are few, as each of them then has to take more than registers hold
 // loads for; and where results are of many rows, as then these take the time and not the links.
 inline constexpr double kManyRowsOfResult = 3;
 constexpr double likely_results(const Work& work) { return work.exact ? work.top_k : likely_ranks(work); }
 constexpr bool takes_rings(const Resident& resident, const Work& work) {
   return work.has_rings && (has_few_blocks(resident) || work.top_k > kManyRowsOfResult * likely_results(work));
+}
+
+// A world of one rank has no links to fill. There it is worth it where rows come by way of shared memory, which those
+// that send then have to themselves, and blocks are few or results more than half of an L2 cache.
+inline constexpr double kManyBytesAlone = 25e6;
+constexpr bool parts_alone(const Resident& resident, const Work& work) {
+  return takes_rings(resident, work) &&
+         (has_few_blocks(resident) || 2.0 * work.hidden * work.arrivals >= kManyBytesAlone);
+}
+
+// Many results: two thirds of the blocks send at most, as many teams as fill the links, and the others receive. Results
+// are made in their slots, as stores of many threads are there sooner than bulk copies.
+inline constexpr double kMostBytesSummed = 9e6;  // of results that are made at once
+inline constexpr double kMostBytesSummedAlone = 5e6;
+inline constexpr int kManyResults = 6;  // for each block
+constexpr bool parts_roles(const Resident& resident, const Work& work, int most) {
+  return work.sends && work.receives && work.all_near && (work.ranks > 1 || parts_alone(resident, work)) && most >= 3 &&
+         likely_turns(work) >= kManyResults * most;
+}
+constexpr double most_bytes_summed(const Work& work) {
+  return work.ranks == 1 ? kMostBytesSummedAlone : kMostBytesSummed;
 }
 
 // Of few blocks those that send are as many as their part of what all of them read and write: of a token all rows and
@@ -81,7 +95,7 @@ constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Wo
   const bool rings = takes_rings(resident, work);
   const bool few = rings && has_few_blocks(resident);
   const int most_senders = few ? std::clamp(sending_part(most, work), 1, most - 1) : 2 * most / 3;
-  const int wanted = std::max(1, static_cast<int>(kMostBytesSummed / (2 * std::max(1, work.hidden))));
+  const int wanted = std::max(1, static_cast<int>(most_bytes_summed(work) / (2 * std::max(1, work.hidden))));
   int teams = 1;
   while (teams < kMostTeams && most_senders * teams < wanted) teams *= 2;
   CombinePolicy policy;
@@ -107,7 +121,7 @@ constexpr CombinePolicy combine_policy(const Resident& resident, const Work& wor
   const int to_send = work.sends ? std::max(work.arrivals, kLeastReceivers) : 0;
   const int tokens = work.receives ? std::max(work.num_tokens, 1) : 0;
   const bool apart = to_send + tokens <= most;
-  if (!apart && parts_roles(work, most)) return parted_combine_policy(resident, work);
+  if (!apart && parts_roles(resident, work, most)) return parted_combine_policy(resident, work);
   const int to_receive = apart ? std::min(most - to_send, kMostTeamBlocks * tokens) : tokens;
   policy.blocks = std::min(most, apart ? to_send + to_receive : std::max(to_send, to_receive));
   roles.senders = work.sends ? (apart ? to_send : policy.blocks) : 0;

@@ -15,15 +15,47 @@ inline constexpr int kMostSendersOfMany = 66;
 inline constexpr int kManyTokens = 4 * kMostSenders;  // of four warps a team
 inline constexpr int kMostSendTeams = 264;            // of all senders of a dispatch, for the same reason
 
+// Of few blocks of a dispatch that have a multiprocessor each, those that send are as many as their part of the time:
+// reading tokens, encoding them and writing messages takes longer, for as many bytes, than reading messages and writing
+// rows.
+inline constexpr double kTimeOfSentByte = 2.2;
+constexpr int dispatching_part(int blocks, const Work& work, double time_of_sent_byte = kTimeOfSentByte) {
+  const double sent = time_of_sent_byte * (2.0 * work.hidden + likely_ranks(work) * work.message_bytes);
+  const double received = (likely_ranks(work) + work.top_k) * work.message_bytes;
+  const double part = blocks * sent / std::max(1.0, sent + received);
+  const int whole = static_cast<int>(part);
+  return part - whole < 0.5 ? whole : whole + 1;
+}
+
+// A world of one rank has no links to crowd. Where sending is much of the time, of many tokens as many blocks send as
+// are their part of it, but no more than there are multiprocessors; in as many teams as have so many bytes of messages
+// in the making.
+inline constexpr double kTimeOfSentByteAlone = 1.7;
+inline constexpr double kMuchOfTheTime = 0.4;
+inline constexpr int kManyTokensAlone = 2048;
+inline constexpr double kMostBytesMade = 4.5e6;
+constexpr int part_alone(const Resident& resident, const Work& work) {
+  return dispatching_part(resident.blocks(), work, kTimeOfSentByteAlone);
+}
+constexpr bool sends_alone(const Resident& resident, const Work& work) {
+  return work.ranks == 1 && !has_few_blocks(resident) &&
+         part_alone(resident, work) >= kMuchOfTheTime * resident.blocks();
+}
+
 // Twice kMostSenders where a message is less than two bytes for three columns: making it takes as long, and the links
 // are less full.
 constexpr bool has_small_messages(const Work& work) { return 2 * work.hidden > 3 * work.message_bytes; }
-constexpr int most_senders(const Work& work) {
+constexpr int most_senders(const Resident& resident, const Work& work) {
+  if (sends_alone(resident, work) && work.num_tokens >= kManyTokensAlone)
+    return std::min(part_alone(resident, work), resident.multiprocessors);
   if (work.num_tokens <= 2 * kMostSenders) return std::max(1, work.num_tokens);
   if (has_small_messages(work)) return 2 * kMostSenders;
   return work.num_tokens <= kManyTokens ? kMostSenders : kMostSendersOfMany;
 }
-constexpr int most_send_teams(const Work& work) { return (has_small_messages(work) ? 2 : 1) * kMostSendTeams; }
+constexpr int most_send_teams(const Resident& resident, const Work& work) {
+  if (sends_alone(resident, work)) return static_cast<int>(kMostBytesMade / std::max(1, work.message_bytes));
+  return (has_small_messages(work) ? 2 : 1) * kMostSendTeams;
+}
 
 // Senders whose messages leave by stores. The links take stores sooner than bulk copies, but a team waits until its
 // message is there: worth it where it has more than one. So many of them as fill the links: what is sent beyond that
@@ -78,18 +110,6 @@ constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
   return num_tokens <= std::min(32 * words, kEntriesByAll / top_k);
 }
 
-// Of few blocks of a dispatch that have a multiprocessor each, those that send are as many as their part of the time:
-// reading tokens, encoding them and writing messages takes longer, for as many bytes, than reading messages and writing
-// rows.
-inline constexpr double kTimeOfSentByte = 2.2;
-constexpr int dispatching_part(int blocks, const Work& work) {
-  const double sent = kTimeOfSentByte * (2.0 * work.hidden + likely_ranks(work) * work.message_bytes);
-  const double received = (likely_ranks(work) + work.top_k) * work.message_bytes;
-  const double part = blocks * sent / std::max(1.0, sent + received);
-  const int whole = static_cast<int>(part);
-  return part - whole < 0.5 ? whole : whole + 1;
-}
-
 // A warp for a message only where it has several, as it takes longer for each.
 constexpr int most_teams_with_buffers(const Work& work, int senders) {
   return work.num_tokens >= 2 * kMostTeams * senders ? work.buffer_teams : std::min(work.buffer_teams, kMostTeams / 2);
@@ -141,9 +161,9 @@ constexpr DispatchRoles sending_roles(const Resident& resident, const Work& work
   const int room = room_to_send(resident, work, roles.rankers);
   const StoringSenders storing = halves == 1 ? storing_senders(work, room) : StoringSenders{};
   roles.stores = storing.blocks > 0;
-  roles.senders = roles.stores ? storing.blocks : std::max(1, std::min(most_senders(work), room));
+  roles.senders = roles.stores ? storing.blocks : std::max(1, std::min(most_senders(resident, work), room));
   const int with_buffers = most_teams_with_buffers(work, roles.senders);
-  const int most_teams = std::min(with_buffers, std::max(1, most_send_teams(work) / roles.senders));
+  const int most_teams = std::min(with_buffers, std::max(1, most_send_teams(resident, work) / roles.senders));
   roles.send_team_threads =
       roles.stores ? kThreads / storing.teams : team_threads_for(roles.senders, work.num_tokens, most_teams);
   return roles;

@@ -99,9 +99,11 @@ void expect_senders(const Resident& resident, const Work& work, const DispatchPo
     EXPECT_GE(roles.senders, kLeastStoringSenders) << "too few to fill the links";
     return;
   }
-  EXPECT_TRUE(work.receives || roles.senders == std::min(room, most_senders(work))) << "blocks are left unused";
-  expect_largest_teams(roles.senders, roles.send_team_threads, work.num_tokens,
-                       std::min(most_teams_with_buffers(work, roles.senders), most_send_teams(work) / roles.senders));
+  EXPECT_TRUE(work.receives || roles.senders == std::min(room, most_senders(resident, work)))
+      << "blocks are left unused";
+  expect_largest_teams(
+      roles.senders, roles.send_team_threads, work.num_tokens,
+      std::min(most_teams_with_buffers(work, roles.senders), most_send_teams(resident, work) / roles.senders));
 }
 
 // Halves of thread blocks: as many as these have, and no thread block has two that send, or two that rank.
@@ -172,7 +174,7 @@ void expect_parts(const Resident& resident, const Work& work, const CombinePolic
             few ? kLeastTeamThreads : least_sum_threads(work, policy.blocks - roles.senders));
   const std::int64_t teams = std::int64_t{roles.senders} * (kThreads / roles.send_team_threads);
   const std::int64_t made_at_once = 2 * teams * work.hidden;
-  EXPECT_TRUE(static_cast<double>(made_at_once) <= kMostBytesSummed || roles.senders == 1)
+  EXPECT_TRUE(static_cast<double>(made_at_once) <= most_bytes_summed(work) || roles.senders == 1)
       << "more than the links carry at once";
 }
 
@@ -189,7 +191,7 @@ TEST(CudaPolicy, HoldsForAnyCombine) {
     EXPECT_LE(policy.blocks,
               std::min(resident.multiprocessors * resident.blocks_per_multiprocessor, resident.most_blocks));
     const bool apart = results + tokens <= resident.blocks();  // a block for each result and token
-    const bool parted = !apart && parts_roles(work, resident.blocks());
+    const bool parted = !apart && parts_roles(resident, work, resident.blocks());
     EXPECT_EQ(roles.direct, parted || apart);
     EXPECT_TRUE(parted || !roles.rings) << "the buffers are where the rings would be";
     if (parted) {
