@@ -1,9 +1,9 @@
-// The floor of a dispatch in the memory of one GPU, whatever the links do: what the GPU of one rank of RANKS reads and
-// writes for it. Its tokens are read, the messages that come to it are written and read, and its rows are written, by
-// blocks that do the one and blocks that do the other, side by side. Nobody waits, ranks, encodes or signals, and where
-// rows go is known. Rows are of one byte for each column; scales are left out. Also what lays out alone takes, and what
-// as many bytes take at the rate of copies of 1 GiB. One GPU is enough. Prints a JSON line per
-// number of tokens, with the best of many ways to share the work out. Never checks what was written.
+// What the bytes of a dispatch take in the memory of one GPU, whatever the links do: that of one rank of RANKS. Some
+// blocks read its tokens and write the messages that come to it; the others read messages and write rows. Nobody waits,
+// ranks, encodes or signals, and where rows go is known: a message may be read before this round's is written. Rows are
+// of one byte for each column; scales are left out. Prints a JSON line per number of tokens: the best of many ways to
+// share the work out, the rows without the messages, and what as many bytes take at the rate of copies of 1 GiB. One
+// GPU is enough. Never checks what was written.
 //
 //   memory_bench RANKS HIDDEN TOP_K EXPERTS TOKENS [TOKENS ...]
 #include <cuda_runtime_api.h>
@@ -189,7 +189,7 @@ struct Routing {
   std::vector<std::uint32_t> first_row, rows;
   Routing(const RoundShape& shape, int tokens) {
     std::mt19937 random(1);
-    const auto local = static_cast<std::size_t>(shape.experts / shape.ranks);
+    const auto local = static_cast<std::size_t>((shape.experts + shape.ranks - 1) / shape.ranks);
     std::vector<std::size_t> expert(static_cast<std::size_t>(shape.experts)), named, of_expert(local + 1);
     std::iota(expert.begin(), expert.end(), 0);
     for (int token = 0; token < shape.ranks * tokens; ++token) {

@@ -11,8 +11,8 @@ namespace ferry::cuda {
 // Threads that sum a token from all ranks: smaller teams finish it late, larger ones have too few rows on their way.
 inline constexpr int kLeastSumThreads = 128;
 inline constexpr int kColumnsOfSumThread = 32;
-// Of `blocks` that do nothing else: a thread has so many columns, or twice as many where there is one rank's result to
-// take; or a token a warp, where each has one of its own.
+// Of `blocks` that do nothing else: a thread has so many columns at least, where there is only one rank's result to
+// take more; or a token a warp, where each has one of its own.
 constexpr int least_sum_threads(const Work& work, int blocks) {
   const bool is_short = work.hidden <= kColumnsOfSumThread * kLeastSumThreads;
   if (is_short && work.num_tokens <= blocks * kMostTeams) return kLeastTeamThreads;
@@ -50,7 +50,7 @@ constexpr int likely_turns(const Work& work) {
 inline constexpr double kManyRowsOfResult = 3;
 constexpr double likely_results(const Work& work) { return work.exact ? work.top_k : likely_ranks(work); }
 constexpr bool takes_rings(const Resident& resident, const Work& work) {
-  return work.has_rings && (has_few_blocks(resident) || work.top_k > kManyRowsOfResult * likely_results(work));
+  return work.has_rings && (has_few_blocks(resident) || likely_rows(work) > kManyRowsOfResult * likely_results(work));
 }
 
 // A world of one rank has no links to fill. There it is worth it where rows come by way of shared memory, which those
@@ -63,22 +63,22 @@ constexpr bool parts_alone(const Resident& resident, const Work& work) {
 
 // Many results: two thirds of the blocks send at most, as many teams as fill the links, and the others receive. Results
 // are made in their slots, as stores of many threads are there sooner than bulk copies.
-inline constexpr double kMostBytesSummed = 9e6;  // of results that are made at once
-inline constexpr double kMostBytesSummedAlone = 5e6;
-inline constexpr int kManyResults = 6;  // for each block
+inline constexpr double kMostBytesSummed = 9e6;       // of results that are made at once
+inline constexpr double kMostBytesSummedAlone = 5e6;  // by many blocks, of which more have too little room
+inline constexpr int kManyResults = 6;                // for each block
 constexpr bool parts_roles(const Resident& resident, const Work& work, int most) {
   return work.sends && work.receives && work.all_near && (work.ranks > 1 || parts_alone(resident, work)) && most >= 3 &&
          likely_turns(work) >= kManyResults * most;
 }
-constexpr double most_bytes_summed(const Work& work) {
-  return work.ranks == 1 ? kMostBytesSummedAlone : kMostBytesSummed;
+constexpr double most_bytes_summed(const Resident& resident, const Work& work) {
+  return work.ranks == 1 && !has_few_blocks(resident) ? kMostBytesSummedAlone : kMostBytesSummed;
 }
 
 // Of few blocks those that send are as many as their part of what all of them read and write: of a token all rows and
 // all results, and then all results and a sum.
 constexpr int sending_part(int blocks, const Work& work) {
   const double results = likely_results(work);
-  const double sent = work.top_k + results;
+  const double sent = likely_rows(work) + results;
   return static_cast<int>(blocks * sent / (sent + results + 1));
 }
 
@@ -95,7 +95,7 @@ constexpr CombinePolicy parted_combine_policy(const Resident& resident, const Wo
   const bool rings = takes_rings(resident, work);
   const bool few = rings && has_few_blocks(resident);
   const int most_senders = few ? std::clamp(sending_part(most, work), 1, most - 1) : 2 * most / 3;
-  const int wanted = std::max(1, static_cast<int>(most_bytes_summed(work) / (2 * std::max(1, work.hidden))));
+  const int wanted = std::max(1, static_cast<int>(most_bytes_summed(resident, work) / (2 * std::max(1, work.hidden))));
   int teams = 1;
   while (teams < kMostTeams && most_senders * teams < wanted) teams *= 2;
   CombinePolicy policy;

@@ -72,6 +72,8 @@ class CudaExchange final : public ExchangeBackend {
   void run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call);
   void store_scales(const RowsOut& out, const CallOptions& call) const;
   void run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call);
+  // Of all experts, those of this world: with skip_a2a it is this rank alone.
+  double local_part() const { return static_cast<double>(plan_.shape.experts) / shape_.experts; }
   // How many messages come, if the others have as many tokens as this rank.
   int likely_arrivals() const { return num_tokens_ * std::min(plan_.shape.ranks, plan_.shape.top_k); }
   static constexpr int kLeastBlocks = 3;  // of a kernel: its roles

@@ -96,6 +96,7 @@ void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, cons
                   .message_bytes = static_cast<int>(plan_.map.message_bytes()),
                   .groups = plan_.groups(),
                   .top_k = plan_.shape.top_k,
+                  .local_part = local_part(),
                   .scale_words = scale_words,
                   .all_near = plan_.map.all_near(),
                   .has_halves = has_halves_};
@@ -141,6 +142,7 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
                   .receives = params.receives,
                   .hidden = plan_.shape.hidden,
                   .top_k = plan_.shape.top_k,
+                  .local_part = local_part(),
                   .all_near = plan_.map.all_near(),
                   .exact = plan_.exact,
                   .has_rings = has_rings_ && !params.in.wide};

@@ -21,15 +21,15 @@ inline constexpr int kMostSendTeams = 264;            // of all senders of a dis
 inline constexpr double kTimeOfSentByte = 2.2;
 constexpr int dispatching_part(int blocks, const Work& work, double time_of_sent_byte = kTimeOfSentByte) {
   const double sent = time_of_sent_byte * (2.0 * work.hidden + likely_ranks(work) * work.message_bytes);
-  const double received = (likely_ranks(work) + work.top_k) * work.message_bytes;
+  const double received = (likely_ranks(work) + likely_rows(work)) * work.message_bytes;
   const double part = blocks * sent / std::max(1.0, sent + received);
   const int whole = static_cast<int>(part);
   return part - whole < 0.5 ? whole : whole + 1;
 }
 
-// A world of one rank has no links to crowd. Where sending is much of the time, of many tokens as many blocks send as
-// are their part of it, but no more than there are multiprocessors; in as many teams as have so many bytes of messages
-// in the making.
+// A world of one rank has no links to crowd. Where sending is much of the time, so many bytes of messages are in the
+// making as are best there; and of many tokens as many blocks send as are their part of the time, but no more than
+// there are multiprocessors.
 inline constexpr double kTimeOfSentByteAlone = 1.7;
 inline constexpr double kMuchOfTheTime = 0.4;
 inline constexpr int kManyTokensAlone = 2048;

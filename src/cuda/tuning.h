@@ -120,8 +120,9 @@ struct Work {
   int message_bytes = 0;
   int groups = 0;
   int top_k = 1;
-  int scale_words = 0;   // of a row that the scales kernel can store, each a sector of its own (scattered_scale_words)
-  bool all_near = true;  // every rank's memory can be stored to
+  double local_part = 1;  // of a token's experts, those of this world: with skip_a2a, this rank's
+  int scale_words = 0;    // of a row that the scales kernel can store, each a sector of its own (scattered_scale_words)
+  bool all_near = true;   // every rank's memory can be stored to
   bool exact = false;
   bool has_rings = false;   // the kernels can take such rows by way of shared memory
   bool has_halves = false;  // two blocks of dispatch can be one thread block
@@ -171,6 +172,8 @@ constexpr double likely_ranks(const Work& work) {
   for (int k = 0; k < work.top_k; ++k) none *= 1 - 1.0 / work.ranks;
   return work.ranks * (1 - none);
 }
+// Rows that become of it, at all ranks of this world.
+constexpr double likely_rows(const Work& work) { return work.top_k * work.local_part; }
 constexpr double likely_others(const Work& work) { return likely_ranks(work) * (work.ranks - 1) / work.ranks; }
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one

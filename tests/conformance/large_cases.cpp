@@ -97,15 +97,23 @@ void many_groups(const Backend& backend) {
   }
 }
 
-// A world of one rank, which shares its blocks out in another way where it has thousands of tokens.
+// A world of one rank, which shares its blocks out in another way where it has thousands of tokens, and results of more
+// bytes than a cache holds.
 void one_rank(const Backend& backend) {
-  for (const char* format : {"fp8_block128", "nvfp4"})
-    for (const bool shared : {false, true}) {
-      PlanSettings settings = settings_for(format, "uniform", 608);
-      settings.shape = {1, 24, 4, 2100, 608};
-      settings.options.fused_shared_expert = shared;
-      run_plan(backend, settings, shared ? Form::split : Form::one_call);
-    }
+  PlanSettings settings = settings_for("fp8_block128", "uniform", 7168);
+  settings.shape = {1, 24, 4, 1800, 7168};
+  run_plan(backend, settings, Form::one_call);
+
+  settings = settings_for("nvfp4", "uniform", 608);
+  settings.shape = {1, 24, 4, 2100, 608};
+  settings.options.fused_shared_expert = true;
+  run_plan(backend, settings, Form::split);
+
+  settings.max_blocks = 8;
+  run_plan(backend, settings, Form::one_call);
+  settings.options = options_for("fp8_block128", Reduction::exact);
+  settings.output_dtype = DType::f32;
+  run_plan(backend, settings, Form::one_call);
 }
 
 // Four ranks, each of which has others to send to; all that combine has beside sums of bf16 rows.
@@ -189,7 +197,7 @@ void add_large_cases(Cases& cases) {
   cases.push_back(
       {"large/many_choices", "32 experts for each of hundreds of tokens, by few blocks", false, many_choices});
   cases.push_back({"large/many_entries", "a routing table of 33,000 entries", false, many_entries});
-  cases.push_back({"large/one_rank", "over two thousand tokens on the only rank", false, one_rank});
+  cases.push_back({"large/one_rank", "thousands of tokens on the only rank", false, one_rank});
   cases.push_back({"large/many_groups", "more groups of rows than a block has threads", false, many_groups});
   cases.push_back({"large/many_experts", "over a thousand tokens on a rank, few for an expert", false, many_experts});
 }

@@ -48,8 +48,18 @@ TEST(CudaOneRank, ManyResultsOfSeveralRowsAreSentAndSummedByDifferentBlocks) {
   EXPECT_EQ(policy(2048, 4, 132, 2880).roles.senders, 132) << "few bytes of them";
   EXPECT_EQ(policy(8192, 4, 132, 2880).roles.senders, 54);
   EXPECT_EQ(policy(1024, 4, 24).roles.senders, 17) << "few blocks";
+  EXPECT_EQ(policy(8192, 4, 48).roles.senders, 34) << "as many as their part of the time";
   EXPECT_EQ(policy(8192, 3).roles.senders, 132) << "few rows of a result: registers do";
   EXPECT_TRUE(policy(8192, 3, 24).roles.rings) << "few blocks";
+}
+
+// One of 8 ranks that have the experts: a token has one row here.
+TEST(CudaOneRank, WithoutAnExchangeATokenHasFewRowsHere) {
+  Work work = work_of(8192, 8);
+  work.local_part = 1.0 / 8;
+  EXPECT_EQ(dispatch_policy({132, 2, 264}, work).roles.senders, 132);
+  EXPECT_FALSE(combine_policy({132, 1, 132}, work).roles.rings);
+  EXPECT_EQ(combine_policy({132, 1, 24}, work).roles.senders, 12);
 }
 
 }  // namespace

@@ -105,20 +105,24 @@ struct RowSource {
     return fetched;
   }
 
-  // A GPU takes two elements from the register that holds them: nvcc does not see by itself that it may.
   template <int kCount>
   FERRY_HD static void expand(const Fetched<Stored, kCount>& fetched, std::uint32_t (&bits)[kCount]) {
+    for (int i = 0; i < kCount; ++i) bits[i] = number_bits_at(fetched, i);
+  }
+
+ private:
+  // A GPU takes two elements from the register that holds them: nvcc does not see by itself that it may.
+  template <int kCount>
+  FERRY_HD static std::uint32_t number_bits_at(const Fetched<Stored, kCount>& fetched, int i) {
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(Stored) == 2) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const std::uint32_t pair = pair_at(fetched, i / 2);
-        bits[i] = i % 2 == 0 ? Input::first_bits(pair) : Input::second_bits(pair);
-      }
-      return;
-    }
+      const std::uint32_t pair = pair_at(fetched, i / 2);
+      return i % 2 == 0 ? Input::first_bits(pair) : Input::second_bits(pair);
+    } else
 #endif
-    for (int i = 0; i < kCount; ++i) bits[i] = Input::number_bits(fetched.elements[i]);
+    {
+      return Input::number_bits(fetched.elements[i]);
+    }
   }
 };
 
