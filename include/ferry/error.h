@@ -45,6 +45,7 @@ struct WaitRecord {
   std::int32_t token = -1;
   std::uint64_t epoch_seen = 0;
   std::uint64_t epoch_wanted = 0;
+  std::int32_t block = -1;  // of the GPU kernel that waited; -1 on CPU ranks
 };
 
 // A rank did not come within the deadline. Thrown on every rank that is still there.

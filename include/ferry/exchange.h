@@ -150,7 +150,13 @@ class Exchange {
   void combine_wait(const CombineOutput& out, const CallOptions& call = {});
   void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call = {});
 
-  // From the next round on these ranks take no part either. A mask only grows. All survivors must agree.
+  // Throws what was found out since the last call, without waiting and without a call of the round: PeerMissing, or
+  // Error(invalid_argument) once for each dispatch with bad ids or combine with too few rows. GPU: what kernels that
+  // have ended reported. For replayed CUDA graphs, which make no calls: call it now and then, after a synchronisation.
+  void check();
+
+  // From the next round on these ranks take no part either. A CUDA graph keeps the mask of its capture. A mask only
+  // grows. All survivors must agree.
   void add_to_mask(const RankMask& mask);
 
   const Shape& shape() const;

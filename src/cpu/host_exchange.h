@@ -120,6 +120,8 @@ class HostExchange final : public ExchangeBackend {
     round_.stage = Stage::closed;
   }
 
+  void check() override { round_.require_not_broken(); }
+
   void add_to_mask(const RankMask& mask) override {
     if (mask.size() > static_cast<std::size_t>(shape_.ranks) || is_masked(mask, rank_))
       throw Error(ErrorKind::invalid_argument,

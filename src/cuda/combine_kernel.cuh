@@ -47,6 +47,15 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   receiver.receive_rest();
 }
 
+// I18: rows beyond those that the caller gave are not read (CombineArgs::row). The next call tells it.
+__device__ inline void report_few_rows(const CombineParams& p) {
+  const std::uint32_t laid_out = p.kept.starts.group[p.plan.groups()];
+  if (laid_out <= p.in.num_rows) return;
+  p.links.record->rows_given = p.in.num_rows;
+  p.links.record->rows_laid_out = laid_out;
+  store_release(p.links.record->has_few_rows, 1u);
+}
+
 // kRings: where rows come by way of shared memory (CombineRoles::rings). No buffers are needed then.
 template <Fabric F, bool kRings>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
@@ -68,7 +77,9 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   if (!p.roles.holds_next) ptx::let_next_kernel_launch();
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);
-  if (p.receives && blockIdx.x == 0 && all.thread() == 0) fetch_add_relaxed(state.combines, std::uint64_t{1});
+  if (blockIdx.x != 0 || all.thread() != 0) return;
+  if (p.sends) report_few_rows(p);
+  if (p.receives) fetch_add_relaxed(state.combines, std::uint64_t{1});
 }
 
 }  // namespace ferry::cuda

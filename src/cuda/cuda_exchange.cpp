@@ -30,9 +30,7 @@ CudaExchange::CudaExchange(const DevicePlace& place, int rank, const Shape& shap
   stream_probe_.create();
   plan_memory(map);
   prepare_kernels();
-  next_mask_ = options.mask;
-  latch_mask(cudaStreamPerThread);
-  cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  if (!options.skip_a2a) masks_.add(options.mask);
 }
 
 CudaExchange::~CudaExchange() {
@@ -59,7 +57,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
     return at;
   };
   const std::size_t state = take(sizeof(DeviceState));
-  const std::size_t masked = take(ranks);
+  const std::size_t masks = take(RoundMasks::bytes(plan_.shape.ranks));
   const std::size_t counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
   const std::size_t tokens = ranks * static_cast<std::size_t>(plan_.shape.max_tokens);
   const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(KeptRow));
@@ -69,8 +67,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(DeviceWord<Epoch>));
   memory_ = std::make_shared<DeviceMemory>(bytes);
 
-  masked_.resize(ranks);
-  plan_.masked = memory_->as<std::uint8_t>(masked);
+  masks_ = RoundMasks(plan_.shape.ranks, memory_->as<std::uint8_t>(masks));
   stats_.messages = memory_->as<DeviceWord<std::uint64_t>>(counters);
   stats_.bytes = stats_.messages + ranks;
   waited_ns_ = stats_.bytes + ranks;
@@ -98,7 +95,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
-void CudaExchange::throw_if_reported() {
+void CudaExchange::check() {
   if (load_acquire(record_->failed) != 0) {
     round_.stage = Stage::broken;
     round_.broken_by = record_->wait;
@@ -116,6 +113,14 @@ void CudaExchange::throw_if_reported() {
                ? ""
                : fmt::format(", and so did {} other bad id{} of that dispatch", others, others == 1 ? "" : "s"));
   }
+  if (load_acquire(record_->has_few_rows) != 0) {
+    store_release(record_->has_few_rows, 0u);
+    refuse(
+        ErrorKind::invalid_argument, rank_,
+        "rows of an earlier combine had {} rows; its dispatch laid out {} (row_offsets[groups]). Its sums are wrong. "
+        "{} rows are enough for any dispatch",
+        record_->rows_given, record_->rows_laid_out, layout_.min_row_capacity);
+  }
 }
 
 // I10
@@ -131,28 +136,20 @@ int CudaExchange::find_culprit() const {
                             [&](int suspect) { return waits.word_of(suspect); });
 }
 
-// I11: the mask of a round is the one at its dispatch; it only grows.
-void CudaExchange::latch_mask(cudaStream_t stream) {
-  bool changed = false;
-  for (int peer = 0; !options_.skip_a2a && peer < shape_.ranks; ++peer) {
-    std::uint8_t& masked = masked_[static_cast<std::size_t>(peer)];
-    if (masked != 0 || !is_masked(next_mask_, peer)) continue;
-    masked = 1;
-    changed = true;
-  }
-  if (changed)
-    cuda_check(cudaMemcpyAsync(const_cast<std::uint8_t*>(plan_.masked), masked_.data(), masked_.size(),
-                               cudaMemcpyHostToDevice, stream),
-               "cudaMemcpyAsync");
-}
-
 void CudaExchange::add_to_mask(const RankMask& mask) {
   if (mask.size() > static_cast<std::size_t>(shape_.ranks) || is_masked(mask, rank_))
     refuse(ErrorKind::invalid_argument, rank_,
            "add_to_mask: the mask has {} entries for {} ranks, or takes out this rank itself", mask.size(),
            shape_.ranks);
-  next_mask_.resize(static_cast<std::size_t>(shape_.ranks));
-  for (std::size_t peer = 0; peer < mask.size(); ++peer) next_mask_[peer] = next_mask_[peer] || mask[peer];
+  const DeviceScope scope(place_.device);
+  if (!options_.skip_a2a) masks_.add(mask);
+}
+
+// I11: the mask of a round is the one at its dispatch.
+void CudaExchange::begin_round(const DispatchArgs& args) {
+  plan_.masked = links_.masked = masks_.newest();
+  num_tokens_ = args.num_tokens;
+  shared_ = {args.shared_begin, args.shared_end};
 }
 
 void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
@@ -160,9 +157,7 @@ void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& ca
   round_.require_can_dispatch(rank_, "dispatch_async");
   begin(call);
   const DispatchArgs args = check_input(in);
-  latch_mask(static_cast<cudaStream_t>(call.stream));
-  num_tokens_ = args.num_tokens;
-  shared_ = {args.shared_begin, args.shared_end};
+  begin_round(args);
   run_dispatch(&args, nullptr, call);
   round_.stage = Stage::sent;
 }
@@ -184,9 +179,7 @@ void CudaExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, 
   const DispatchArgs args = check_input(in);
   const RowsOut rows = check_dispatch_output(context(), out);
   require_outputs(out);
-  latch_mask(static_cast<cudaStream_t>(call.stream));
-  num_tokens_ = args.num_tokens;
-  shared_ = {args.shared_begin, args.shared_end};
+  begin_round(args);
   run_dispatch(&args, &rows, call);
   round_.stage = Stage::open;
 }
@@ -223,15 +216,15 @@ Stats CudaExchange::stats() const {
   const DeviceScope scope(place_.device);
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
   const auto experts = static_cast<std::size_t>(plan_.local_experts());
-  cudaStream_t stream = nullptr;  // beside a running kernel, not behind it
-  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   std::vector<std::uint64_t> words(3 * ranks + ranks * experts);
   DeviceState state;
-  cudaMemcpyAsync(words.data(), stats_.messages, words.size() * sizeof words[0], cudaMemcpyDeviceToHost, stream);
-  cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream);
-  const cudaError_t status = cudaStreamSynchronize(stream);
-  cudaStreamDestroy(stream);
-  cuda_check(status, "cudaStreamSynchronize");
+  SideStream stream;
+  cuda_check(cudaMemcpyAsync(words.data(), stats_.messages, words.size() * sizeof words[0], cudaMemcpyDeviceToHost,
+                             stream.get()),
+             "cudaMemcpyAsync");
+  cuda_check(cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream.get()),
+             "cudaMemcpyAsync");
+  stream.wait();
 
   Stats stats;
   stats.ranks = plan_.shape.ranks;

@@ -8,6 +8,7 @@
 
 #include "cuda/device_memory.h"
 #include "cuda/launch.h"
+#include "cuda/round_masks.h"
 #include "protocol/round_state.h"
 #include "protocol/validate.h"
 #include "shared/exchange_backend.h"
@@ -38,6 +39,7 @@ class CudaExchange final : public ExchangeBackend {
   void combine_async(const CombineInput& in, const CallOptions& call) override;
   void combine_wait(const CombineOutput& out, const CallOptions& call) override;
   void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) override;
+  void check() override;
   void add_to_mask(const RankMask& mask) override;
 
   const Shape& shape() const override { return shape_; }
@@ -47,8 +49,6 @@ class CudaExchange final : public ExchangeBackend {
   std::size_t memory_bytes() const override { return plan_.map.total(); }
   Stats stats() const override;
 
-  // Throws what a kernel has reported: PeerMissing, or once, a bad id.
-  void throw_if_reported();
   const DevicePlace& place() const { return place_; }
   const RoundState& round() const { return round_; }
 
@@ -59,7 +59,7 @@ class CudaExchange final : public ExchangeBackend {
   void begin(const CallOptions& call);
   void require_own_stream(cudaStream_t stream) const;
   int find_culprit() const;
-  void latch_mask(cudaStream_t stream);
+  void begin_round(const DispatchArgs& args);
   template <class Params, class In, class Out>
   Params params_of(const In* in, const Out* out) const;
   void require_on_device(const char* name, const void* pointer) const;
@@ -104,8 +104,7 @@ class CudaExchange final : public ExchangeBackend {
   int scales_blocks_per_multiprocessor_ = 0;
   bool has_rings_ = false;   // combine can take rows by way of shared memory
   bool has_halves_ = false;  // two blocks of dispatch can be one thread block
-  RankMask next_mask_;
-  std::vector<std::uint8_t> masked_;
+  RoundMasks masks_;
   RoundState round_;
   int num_tokens_ = 0;
   TokenRange shared_{0, 0};

@@ -10,7 +10,7 @@
 namespace ferry::cuda {
 
 void CudaExchange::begin(const CallOptions& call) {
-  throw_if_reported();
+  check();
   if (call.deadline.count() < 0)
     refuse(ErrorKind::invalid_argument, rank_, "deadline is {} ms; it must be 0 (the exchange's) or more",
            call.deadline.count());
@@ -118,6 +118,11 @@ CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
     refuse(ErrorKind::invalid_argument, rank_,
            "rows starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(args.rows),
            args.row_bytes);
+  if (args.num_rows == 0) {  // a kernel that wants some reads memory that is there, and reports it
+    args.rows = links_.own;
+    args.row_bytes = 0;
+    args.wide = false;
+  }
   args.shared_begin = shared_.begin;
   args.shared_end = shared_.end;
   return args;

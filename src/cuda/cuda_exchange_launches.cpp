@@ -53,15 +53,12 @@ Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions
   return resident;
 }
 
-// What both kernels get. No kernel looks for the mask of a rank where none is masked. A captured graph keeps what was
-// so when it was captured.
+// What both kernels get. A captured graph keeps what was so when it was captured.
 template <class Params, class In, class Out>
 Params CudaExchange::params_of(const In* in, const Out* out) const {
-  const bool any = std::any_of(masked_.begin(), masked_.end(), [](std::uint8_t masked) { return masked != 0; });
   Params params;
   params.plan = plan_;
   params.links = links_;
-  params.plan.masked = params.links.masked = any ? plan_.masked : nullptr;
   params.sends = in != nullptr;
   params.receives = out != nullptr;
   if (in != nullptr) params.in = *in;

@@ -59,6 +59,18 @@ MemoryStream::~MemoryStream() {
 }
 void MemoryStream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
+SideStream::SideStream() {
+  cuda_check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  if (status != cudaSuccess) cudaThreadExchangeStreamCaptureMode(&mode_);
+  cuda_check(status, "cudaStreamCreateWithFlags");
+}
+SideStream::~SideStream() {
+  cudaStreamDestroy(stream_);
+  cudaThreadExchangeStreamCaptureMode(&mode_);
+}
+void SideStream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
 StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stream_(stream.get()) {
   void* memory = nullptr;
   if (cudaMallocFromPoolAsync(&memory, bytes, stream.pool(), stream_) != cudaSuccess) {

@@ -60,6 +60,22 @@ class MemoryStream {
   cudaStream_t stream_ = nullptr;
 };
 
+// A stream of the current device beside all others, for one copy that waits for no kernel, also while a stream of this
+// thread is being captured.
+class SideStream {
+ public:
+  SideStream();
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+  void wait() const;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  cudaStream_t stream_ = nullptr;
+};
+
 // Not zeroed. Must not outlive its stream.
 class StreamMemory {
  public:

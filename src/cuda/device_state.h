@@ -13,7 +13,7 @@
 
 namespace ferry::cuda {
 
-// In host memory that the device can write. `failed` and `has_bad_id` are set last.
+// In host memory that the device can write. `failed` and each `has` are set last.
 struct HostRecord {
   WaitRecord wait;
   SystemWord<std::uint32_t> failed;
@@ -22,6 +22,9 @@ struct HostRecord {
   std::int32_t bad_token;  // of one of them
   std::int32_t bad_k;
   std::int64_t bad_id;
+  SystemWord<std::uint32_t> has_few_rows;
+  std::uint32_t rows_given;  // of a combine
+  std::uint32_t rows_laid_out;
 };
 
 // In device memory; zeroed, then the epochs set.

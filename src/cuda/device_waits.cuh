@@ -120,6 +120,7 @@ __device__ void DeviceWaits<Signal>::fail(const PeerLinks& links, Waited waited,
   record.missing_rank = site.peer;
   record.reported_by = links.rank;
   record.token = site.token;
+  record.block = static_cast<std::int32_t>(blockIdx.x);
   record.epoch_seen = seen;
   record.epoch_wanted = wanted;
   const FirstAbort first = first_abort(waited == Waited::aborted ? links.size : 0, [&links](int peer) {

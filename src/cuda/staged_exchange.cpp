@@ -75,7 +75,7 @@ void StagedExchange::run(const CallOptions& call, const std::function<void(const
   stream_->wait();  // for what is copied in
   enqueue(staged);
   cuda_check(cudaStreamSynchronize(static_cast<cudaStream_t>(staged.stream)), "cudaStreamSynchronize");
-  device_->throw_if_reported();
+  device_->check();
 }
 
 DispatchInput StagedExchange::stage_in(const DispatchInput& in) {

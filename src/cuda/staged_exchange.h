@@ -22,6 +22,7 @@ class StagedExchange final : public ExchangeBackend {
   void combine_async(const CombineInput& in, const CallOptions& call) override;
   void combine_wait(const CombineOutput& out, const CallOptions& call) override;
   void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) override;
+  void check() override { device_->check(); }
   void add_to_mask(const RankMask& mask) override { device_->add_to_mask(mask); }
 
   const Shape& shape() const override { return device_->shape(); }

@@ -3,15 +3,6 @@
 #include <fmt/core.h>
 
 namespace ferry {
-namespace {
-
-void require_not_broken(const RoundState& state) {
-  if (state.stage == Stage::broken)
-    throw PeerMissing(state.broken_by, describe(state.broken_by) + " This exchange refuses every call since then");
-}
-
-}  // namespace
-
 std::string describe(const WaitRecord& r) {
   std::string text;
   if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
@@ -29,12 +20,18 @@ std::string describe(const WaitRecord& r) {
     text = fmt::format("rank {}: rank {} is missing, as rank {} reports; this rank's {} was {}", r.my_rank,
                        r.missing_rank, r.reported_by, to_string(r.operation), to_string(r.phase));
   if (r.token >= 0) text += fmt::format(" {}", r.token);
+  if (r.block >= 0) text += fmt::format(" in block {}", r.block);
   return text + fmt::format(" (epoch {} seen, {} wanted). Make a new exchange whose mask names the missing rank.",
                             r.epoch_seen, r.epoch_wanted);
 }
 
+void RoundState::require_not_broken() const {
+  if (stage == Stage::broken)
+    throw PeerMissing(broken_by, describe(broken_by) + " This exchange refuses every call since then");
+}
+
 void RoundState::require_can_dispatch(int rank, const char* call) const {
-  require_not_broken(*this);
+  require_not_broken();
   if (stage == Stage::sent)
     throw Error(
         ErrorKind::out_of_order,
@@ -42,7 +39,7 @@ void RoundState::require_can_dispatch(int rank, const char* call) const {
 }
 
 void RoundState::require_stage(int rank, const char* call, Stage wanted, const char* before) const {
-  require_not_broken(*this);
+  require_not_broken();
   if (stage != wanted)
     throw Error(ErrorKind::out_of_order,
                 fmt::format("rank {}: {}: it must follow {} of the same round", rank, call, before));

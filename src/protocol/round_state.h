@@ -24,6 +24,7 @@ struct RoundState {
   WaitRecord broken_by;
 
   // Throw where the round does not allow the call now.
+  void require_not_broken() const;
   void require_can_dispatch(int rank, const char* call) const;
   void require_stage(int rank, const char* call, Stage wanted, const char* before) const;
 };

@@ -47,6 +47,7 @@ void Exchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
 void Exchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
   alive(backend_).combine(in, out, call);
 }
+void Exchange::check() { alive(backend_).check(); }
 void Exchange::add_to_mask(const RankMask& mask) { alive(backend_).add_to_mask(mask); }
 
 const Shape& Exchange::shape() const { return alive(backend_).shape(); }

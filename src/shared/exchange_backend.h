@@ -15,6 +15,7 @@ class ExchangeBackend {
   virtual void combine_async(const CombineInput& in, const CallOptions& call) = 0;
   virtual void combine_wait(const CombineOutput& out, const CallOptions& call) = 0;
   virtual void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) = 0;
+  virtual void check() = 0;
   virtual void add_to_mask(const RankMask& mask) = 0;
 
   virtual const Shape& shape() const = 0;

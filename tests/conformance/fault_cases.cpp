@@ -50,6 +50,7 @@ WaitRecord expect_missing(int rank, const std::string& place, int missing, const
 void expect_refused_from_now_on(Exchange& exchange, const Plan& plan, int missing) {
   const int rank = exchange.rank();
   RankRound again(plan, rank);
+  expect_missing(rank, "check of a broken exchange", missing, [&] { exchange.check(); });
   expect_missing(rank, "dispatch_async on a broken exchange", missing, [&] { exchange.dispatch_async(again.in); });
   expect_missing(rank, "dispatch_wait on a broken exchange", missing, [&] { exchange.dispatch_wait(again.out); });
   expect_missing(rank, "dispatch on a broken exchange", missing, [&] { exchange.dispatch(again.in, again.out); });

@@ -258,6 +258,41 @@ TEST_F(GpuBadInput, RefusesNumbersThatCannotBe) {
   expect_works();
 }
 
+// The kernel alone knows how many there must be. It reads none that is not there, and the host is told.
+TEST_F(GpuBadInput, ReportsTooFewRowsOfACombine) {
+  for (const char* format : {"bf16", "mxfp8"}) {
+    make(format);
+    DeviceRound round(plan, 0);
+    exchange->dispatch(round.in, round.out);
+    round.fetch();
+    std::uint32_t laid_out = 0;
+    std::memcpy(&laid_out, round.host.row_offsets.data() + round.host.row_offsets.size() - sizeof laid_out,
+                sizeof laid_out);
+    ASSERT_GT(laid_out, 2u);
+    for (const std::uint32_t few : {laid_out - 1, 1u, 0u}) {
+      DeviceRound short_of_rows(plan, 0);
+      ConstTensor& rows = short_of_rows.combine_in.rows;
+      const auto row_bytes = static_cast<std::size_t>(rows.shape[1]) * size_of(rows.dtype);
+      const DeviceMemory others(laid_out * row_bytes);  // not a number from row `few` on
+      cuda_check(cudaMemset(others.data(), 0xFF, others.bytes()), "cudaMemset");
+      cuda_check(cudaMemset(others.data(), 0, few * row_bytes), "cudaMemset");
+      rows.data = others.data();
+      rows.shape[0] = few;
+      if (few != laid_out - 1) exchange->dispatch(short_of_rows.in, short_of_rows.out);
+      exchange->combine(short_of_rows.combine_in, short_of_rows.combine_out);
+      short_of_rows.fetch();
+      const std::string text = refusal([&] { exchange->check(); });
+      EXPECT_THAT(text, HasSubstr("rows of an earlier combine had " + std::to_string(few) + " rows"));
+      EXPECT_THAT(text, HasSubstr("laid out " + std::to_string(laid_out)));
+      if (few != 0) {
+        EXPECT_THAT(short_of_rows.host.output, testing::Each(std::byte{0}));
+      }
+      exchange->check();  // told once
+    }
+    expect_works();
+  }
+}
+
 TEST_F(GpuBadInput, RefusesAMovedExchange) {
   DeviceRound round(plan, 0);
   Exchange moved = std::move(*exchange);

@@ -25,6 +25,7 @@ TEST(RoundState, TakesADispatchInEveryStageButAfterDispatchAsync) {
     EXPECT_NO_THROW(state.require_can_dispatch(0, "dispatch"));
   }
   state.stage = Stage::sent;
+  EXPECT_EQ(kind_of([&] { state.require_not_broken(); }), ErrorKind::peer_missing);
   EXPECT_EQ(kind_of([&] { state.require_can_dispatch(0, "dispatch"); }), ErrorKind::out_of_order);
 }
 
@@ -61,7 +62,9 @@ TEST(Describe, NamesTheMissingRankAndWhoSaysSo) {
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   EXPECT_TRUE(has(describe(record), "rank 2 is missing"));
   EXPECT_TRUE(has(describe(record), "passed its deadline"));
-  EXPECT_TRUE(has(describe(record), "epoch 3 seen, 4 wanted"));
+  EXPECT_TRUE(has(describe(record), "message 7 (epoch 3 seen, 4 wanted)"));
+  record.block = 12;
+  EXPECT_TRUE(has(describe(record), "message 7 in block 12 (epoch 3 seen, 4 wanted)"));
   record.reported_by = 1;
   EXPECT_TRUE(has(describe(record), "rank 2 is missing, as rank 1 reports"));
   record.missing_rank = 0;
