@@ -47,7 +47,7 @@ struct ExchangeOptions {
   // Of every wait while the exchange is made. Ranks allocate then, and GPUs load kernels, each at its own speed; so
   // 0 is `deadline`, but at least 30 s.
   std::chrono::milliseconds set_up_deadline{0};
-  int workers = 1;  // CPU: threads that work for this rank in a call, the caller's included
+  int workers = 1;  // CPU: threads that work for this rank in a call, 1 to 1024, the caller's included
   // GPU: a HookedExchange's own (ferry/cuda/hooked_exchange.cuh, hooked_nvshmem_exchange.cuh), which sets it.
   const cuda::Launchers* gpu_kernels = nullptr;
 };
@@ -63,7 +63,8 @@ struct DispatchInput {
   void* router_weight_context = nullptr;
 };
 
-// Where dispatch puts the rows; the caller owns all of it. Order of rows: local expert, source rank, token, k.
+// Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Order of rows:
+// local expert, source rank, token, k.
 struct DispatchOutput {
   Tensor payload{};      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
   Tensor scales{};       // in the format's layout (RowLayout::scales_shape), on GPUs tiles 16-byte aligned; bf16: none
@@ -93,9 +94,9 @@ struct CombineOutput {
 };
 
 struct CallOptions {
-  std::chrono::milliseconds deadline{0};  // of each wait in the call; 0: the exchange's
+  std::chrono::milliseconds deadline{0};  // of each wait in the call, at most 24 h; 0: the exchange's
   void* stream = nullptr;                 // GPU: the cudaStream_t that the call goes to; null: the default stream
-  int max_blocks = 0;                     // GPU: most blocks of a kernel, which leaves the rest to compute; 0: no limit
+  int max_blocks = 0;  // GPU: most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
   const cuda::HookBytes* gpu_hooks = nullptr;  // GPU: what a HookedExchange's kernels read
 };
 
@@ -128,9 +129,17 @@ struct MemoryUse {
   std::size_t total = 0;
 };
 
-// Symmetric memory that an exchange allocates on each rank. `staged`: some ranks are reached by puts only.
+// Symmetric memory that an exchange allocates on each rank: that of rank 0, the most. `staged`: some ranks are reached
+// by puts only (SHMEM, NVSHMEM). Throws Error(invalid_argument) as row_layout.
 MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged = false);
 
+// On a GPU a call only enqueues work on CallOptions::stream, and what is said here of its end holds in stream order:
+// tensors are read and filled when its kernels run, and may be used on that stream right away. What only a kernel can
+// find out is thrown by the next call, or by check(): a rank that does not come, ids that are out of range or twice in
+// a token (each counts as -1), fewer rows than row_offsets[groups] for a combine. Tensors are in memory of the rank's
+// device; tokens, rows and sums start at multiples of 16 bytes, and so do their rows. input_scale points to device
+// memory. src_info is not read. router_weight and epilogue cannot be pointers to functions (Error(unsupported)): a
+// HookedExchange has them compiled into its kernels. Callers with host memory make staged worlds (ferry/cuda).
 class Exchange {
  public:
   // Collective. Compares shape, format and options of all ranks, and allocates everything that the exchange will use.
@@ -140,9 +149,9 @@ class Exchange {
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;
 
-  // Each call throws Error(invalid_argument) before anything moves when an argument is bad, Error(out_of_order) when
-  // the round does not allow it, and PeerMissing when a rank does not come. After PeerMissing every call throws it
-  // again.
+  // Each call throws Error(invalid_argument) before anything moves when an argument is bad; the round is as it was
+  // then. It throws Error(out_of_order) when the round does not allow the call, and PeerMissing when a rank does not
+  // come. After PeerMissing every call throws it again.
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {});
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call = {});

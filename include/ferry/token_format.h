@@ -52,7 +52,7 @@ template <class F>
 FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
   return format.block() == 0 ? 0 : (hidden + format.block() - 1) / format.block();
 }
-// Offset of the scales in a message, and the bytes of a whole message: payload, scales, up to a multiple of 16.
+// Bytes of a message: payload, scales, up to a multiple of 16.
 template <class F>
 FERRY_HD constexpr std::size_t message_bytes(const F& format, int hidden) {
   const std::size_t bytes =

@@ -123,10 +123,7 @@ class HostExchange final : public ExchangeBackend {
   void check() override { round_.require_not_broken(); }
 
   void add_to_mask(const RankMask& mask) override {
-    if (mask.size() > static_cast<std::size_t>(shape_.ranks) || is_masked(mask, rank_))
-      throw Error(ErrorKind::invalid_argument,
-                  "rank " + std::to_string(rank_) + ": add_to_mask: the mask has " + std::to_string(mask.size()) +
-                      " entries for " + std::to_string(shape_.ranks) + " ranks, or takes out this rank itself");
+    check_added_mask(context(), mask);
     next_mask_.resize(static_cast<std::size_t>(shape_.ranks));
     for (std::size_t peer = 0; peer < mask.size(); ++peer) next_mask_[peer] = next_mask_[peer] || mask[peer];
   }
@@ -194,7 +191,7 @@ class HostExchange final : public ExchangeBackend {
 
   TokenScratch& scratch_of(Block block) { return scratch_[static_cast<std::size_t>(block.index)]; }
 
-  // Runs body(block) on all workers; false means that a rank is missing.
+  // Runs body(block) on all workers. Throws PeerMissing where one of them says false.
   template <class Body>
   void on_workers(const Body& body) {
     std::vector<std::uint8_t> ok(static_cast<std::size_t>(pool_.workers()), 1);

@@ -2,7 +2,7 @@
 // the CPU tests run is text that a GPU takes. Each encodes, decodes or places one row per warp.
 #include <cstddef>
 
-#include "cuda/groups.cuh"
+#include "cuda/activation/warp_group.cuh"
 #include "shared/codec/formats.h"
 #include "shared/scale_layout.h"
 

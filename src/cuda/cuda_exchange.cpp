@@ -137,19 +137,9 @@ int CudaExchange::find_culprit() const {
 }
 
 void CudaExchange::add_to_mask(const RankMask& mask) {
-  if (mask.size() > static_cast<std::size_t>(shape_.ranks) || is_masked(mask, rank_))
-    refuse(ErrorKind::invalid_argument, rank_,
-           "add_to_mask: the mask has {} entries for {} ranks, or takes out this rank itself", mask.size(),
-           shape_.ranks);
+  check_added_mask(context(), mask);
   const DeviceScope scope(place_.device);
   if (!options_.skip_a2a) masks_.add(mask);
-}
-
-// I11: the mask of a round is the one at its dispatch.
-void CudaExchange::begin_round(const DispatchArgs& args) {
-  plan_.masked = links_.masked = masks_.newest();
-  num_tokens_ = args.num_tokens;
-  shared_ = {args.shared_begin, args.shared_end};
 }
 
 void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
@@ -157,8 +147,9 @@ void CudaExchange::dispatch_async(const DispatchInput& in, const CallOptions& ca
   round_.require_can_dispatch(rank_, "dispatch_async");
   begin(call);
   const DispatchArgs args = check_input(in);
-  begin_round(args);
-  run_dispatch(&args, nullptr, call);
+  const Round round = round_of(args);
+  run_dispatch(round, &args, nullptr, call);
+  open_ = round;
   round_.stage = Stage::sent;
 }
 
@@ -168,7 +159,7 @@ void CudaExchange::dispatch_wait(const DispatchOutput& out, const CallOptions& c
   begin(call);
   const RowsOut rows = check_dispatch_output(context(), out);
   require_outputs(out);
-  run_dispatch(nullptr, &rows, call);
+  run_dispatch(open_, nullptr, &rows, call);
   round_.stage = Stage::open;
 }
 
@@ -179,8 +170,9 @@ void CudaExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, 
   const DispatchArgs args = check_input(in);
   const RowsOut rows = check_dispatch_output(context(), out);
   require_outputs(out);
-  begin_round(args);
-  run_dispatch(&args, &rows, call);
+  const Round round = round_of(args);
+  run_dispatch(round, &args, &rows, call);
+  open_ = round;
   round_.stage = Stage::open;
 }
 
@@ -188,8 +180,9 @@ void CudaExchange::combine_async(const CombineInput& in, const CallOptions& call
   const DeviceScope scope(place_.device);
   round_.require_stage(rank_, "combine_async", Stage::open, "a dispatch");
   begin(call);
-  returning_ = check_rows(in);
-  run_combine(&returning_, nullptr, call);
+  const CombineArgs rows = check_rows(in);
+  run_combine(&rows, nullptr, call);
+  returning_ = rows;
   round_.stage = Stage::returning;
 }
 
@@ -206,9 +199,9 @@ void CudaExchange::combine(const CombineInput& in, const CombineOutput& out, con
   const DeviceScope scope(place_.device);
   round_.require_stage(rank_, "combine", Stage::open, "a dispatch");
   begin(call);
-  returning_ = check_rows(in);
+  const CombineArgs rows = check_rows(in);
   const CombineOut sums = check_sums(out);
-  run_combine(&returning_, &sums, call);
+  run_combine(&rows, &sums, call);
   round_.stage = Stage::closed;
 }
 

@@ -1,5 +1,5 @@
 // CudaExchange: the exchange of a GPU rank whose peers' memory it maps. It checks what the caller gives, keeps the
-// round's state, and enqueues one kernel per call.
+// round's state, and enqueues one kernel per call, or two (store_scales).
 #pragma once
 
 #include <algorithm>
@@ -59,9 +59,17 @@ class CudaExchange final : public ExchangeBackend {
   void begin(const CallOptions& call);
   void require_own_stream(cudaStream_t stream) const;
   int find_culprit() const;
-  void begin_round(const DispatchArgs& args);
+  // I11: the mask of a round is the one at its dispatch.
+  struct Round {
+    int num_tokens = 0;
+    TokenRange shared{0, 0};
+    const std::uint8_t* masked = nullptr;
+  };
+  Round round_of(const DispatchArgs& args) const {
+    return {args.num_tokens, {args.shared_begin, args.shared_end}, masks_.newest()};
+  }
   template <class Params, class In, class Out>
-  Params params_of(const In* in, const Out* out) const;
+  Params params_of(const Round& round, const In* in, const Out* out) const;
   void require_on_device(const char* name, const void* pointer) const;
   void refuse_pointer(const char* name, bool given) const;
   void require_inputs(const DispatchInput& in) const;
@@ -69,13 +77,15 @@ class CudaExchange final : public ExchangeBackend {
   DispatchArgs check_input(const DispatchInput& in);
   CombineArgs check_rows(const CombineInput& in) const;
   CombineOut check_sums(const CombineOutput& out) const;
-  void run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call);
+  void run_dispatch(const Round& round, const DispatchArgs* in, const RowsOut* out, const CallOptions& call);
   void store_scales(const RowsOut& out, const CallOptions& call) const;
   void run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call);
   // Of all experts, those of this world: with skip_a2a it is this rank alone.
   double local_part() const { return static_cast<double>(plan_.shape.experts) / shape_.experts; }
   // How many messages come, if the others have as many tokens as this rank.
-  int likely_arrivals() const { return num_tokens_ * std::min(plan_.shape.ranks, plan_.shape.top_k); }
+  int likely_arrivals(const Round& round) const {
+    return round.num_tokens * std::min(plan_.shape.ranks, plan_.shape.top_k);
+  }
   static constexpr int kLeastBlocks = 3;  // of a kernel: its roles
   int most_blocks(int blocks_per_multiprocessor) const;
   Resident resident(int blocks_per_multiprocessor, const CallOptions& call) const;
@@ -106,8 +116,7 @@ class CudaExchange final : public ExchangeBackend {
   bool has_halves_ = false;  // two blocks of dispatch can be one thread block
   RoundMasks masks_;
   RoundState round_;
-  int num_tokens_ = 0;
-  TokenRange shared_{0, 0};
+  Round open_;  // the newest that was dispatched
   CombineArgs returning_;
 };
 

@@ -14,8 +14,9 @@ void CudaExchange::begin(const CallOptions& call) {
   if (call.deadline.count() < 0)
     refuse(ErrorKind::invalid_argument, rank_, "deadline is {} ms; it must be 0 (the exchange's) or more",
            call.deadline.count());
-  if (call.max_blocks < 0)
-    refuse(ErrorKind::invalid_argument, rank_, "max_blocks is {}; it must be 0 (no limit) or more", call.max_blocks);
+  if (call.max_blocks < 0 || (call.max_blocks > 0 && call.max_blocks < kLeastBlocks))
+    refuse(ErrorKind::invalid_argument, rank_, "max_blocks is {}; it must be 0 (no limit), or {} or more",
+           call.max_blocks, kLeastBlocks);
   const auto deadline = std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline);
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
   require_own_stream(static_cast<cudaStream_t>(call.stream));
@@ -98,10 +99,10 @@ DispatchArgs CudaExchange::check_input(const DispatchInput& in) {
   DispatchArgs args = check_dispatch_input(context(), in);
   require_inputs(in);
   const auto address = reinterpret_cast<std::uintptr_t>(args.tokens);
-  if (args.num_tokens > 0 && (address % 16 != 0 || args.row_bytes % 16 != 0))
+  if (args.num_tokens > 0 && (address % 16 != 0 || args.row_stride % 16 != 0))
     refuse(ErrorKind::invalid_argument, rank_,
            "tokens starts at {:#x} with {} bytes from row to row; both must be multiples of 16", address,
-           args.row_bytes);
+           args.row_stride);
   args.input_scale_at = in.input_scale;
   const TokenRange shared = shared_tokens(options_, rank_, args.num_tokens);
   args.shared_begin = shared.begin;
@@ -110,28 +111,28 @@ DispatchArgs CudaExchange::check_input(const DispatchInput& in) {
 }
 
 CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
-  CombineArgs args = check_combine_input(context(), in, num_tokens_, 0);
+  CombineArgs args = check_combine_input(context(), in, open_.num_tokens, 0);
   refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.rows.elements() != 0) require_on_device("rows", in.rows.data);
   require_on_device("topk_weights", in.topk_weights.data);
-  if (in.rows.elements() != 0 && (reinterpret_cast<std::uintptr_t>(args.rows) % 16 != 0 || args.row_bytes % 16 != 0))
+  if (in.rows.elements() != 0 && (reinterpret_cast<std::uintptr_t>(args.rows) % 16 != 0 || args.row_stride % 16 != 0))
     refuse(ErrorKind::invalid_argument, rank_,
            "rows starts at {} with {} bytes from row to row; both must be multiples of 16", fmt::ptr(args.rows),
-           args.row_bytes);
+           args.row_stride);
   if (args.num_rows == 0) {  // a kernel that wants some reads memory that is there, and reports it
     args.rows = links_.own;
-    args.row_bytes = 0;
+    args.row_stride = 0;
     args.wide = false;
   }
-  args.shared_begin = shared_.begin;
-  args.shared_end = shared_.end;
+  args.shared_begin = open_.shared.begin;
+  args.shared_end = open_.shared.end;
   return args;
 }
 
 CombineOut CudaExchange::check_sums(const CombineOutput& out) const {
-  const CombineOut sums = check_combine_output(context(), out, num_tokens_);
+  const CombineOut sums = check_combine_output(context(), out, open_.num_tokens);
   refuse_pointer("epilogue", out.epilogue != nullptr);
-  if (num_tokens_ == 0) return sums;
+  if (open_.num_tokens == 0) return sums;
   require_on_device("tokens", sums.tokens);
   if (reinterpret_cast<std::uintptr_t>(sums.tokens) % 16 != 0 || sums.token_bytes % 16 != 0)
     refuse(ErrorKind::invalid_argument, rank_,

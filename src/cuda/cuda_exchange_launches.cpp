@@ -47,18 +47,16 @@ Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions
   Resident resident{multiprocessors_, blocks_per_multiprocessor, most_blocks(blocks_per_multiprocessor),
                     options_.concurrent * place_.ranks == 1};
   if (call.max_blocks > 0) resident.most_blocks = std::min(resident.most_blocks, call.max_blocks);
-  if (resident.most_blocks < kLeastBlocks)
-    refuse(ErrorKind::invalid_argument, rank_, "max_blocks is {}; a kernel needs {} or more", call.max_blocks,
-           kLeastBlocks);
   return resident;
 }
 
 // What both kernels get. A captured graph keeps what was so when it was captured.
 template <class Params, class In, class Out>
-Params CudaExchange::params_of(const In* in, const Out* out) const {
+Params CudaExchange::params_of(const Round& round, const In* in, const Out* out) const {
   Params params;
   params.plan = plan_;
   params.links = links_;
+  params.plan.masked = params.links.masked = round.masked;
   params.sends = in != nullptr;
   params.receives = out != nullptr;
   if (in != nullptr) params.in = *in;
@@ -68,22 +66,23 @@ Params CudaExchange::params_of(const In* in, const Out* out) const {
   return params;
 }
 
-void CudaExchange::run_dispatch(const DispatchArgs* in, const RowsOut* out, const CallOptions& call) {
-  auto params = params_of<DispatchParams>(in, out);
-  params.in.shared_begin = shared_.begin;
-  params.in.shared_end = shared_.end;
+void CudaExchange::run_dispatch(const Round& round, const DispatchArgs* in, const RowsOut* out,
+                                const CallOptions& call) {
+  auto params = params_of<DispatchParams>(round, in, out);
+  params.in.shared_begin = round.shared.begin;
+  params.in.shared_end = round.shared.end;
   params.ranking = ranking_;
-  params.ranking.counts_all = each_counts_all(num_tokens_, plan_.shape.top_k, ranking_.words);
+  params.ranking.counts_all = each_counts_all(round.num_tokens, plan_.shape.top_k, ranking_.words);
   params.num_experts = shape_.experts;
-  const int parts = links_.table_parts.count(num_tokens_);
+  const int parts = links_.table_parts.count(round.num_tokens);
   const int scale_words =
       scales_blocks_per_multiprocessor_ == 0
           ? 0
           : scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
                                   layout_.scales_per_row, layout_.payload_row_bytes);
   const Work work{.ranks = plan_.shape.ranks,
-                  .num_tokens = num_tokens_,
-                  .arrivals = likely_arrivals(),
+                  .num_tokens = round.num_tokens,
+                  .arrivals = likely_arrivals(round),
                   .parts = parts,
                   .counts_all = params.ranking.counts_all,
                   .buffer_teams = dispatch_buffer_teams(plan_),
@@ -128,12 +127,12 @@ void CudaExchange::store_scales(const RowsOut& out, const CallOptions& call) con
 }
 
 void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {
-  auto params = params_of<CombineParams>(in, out);
+  auto params = params_of<CombineParams>(open_, in, out);
   if (in == nullptr) params.in = returning_;
-  params.num_tokens = num_tokens_;
+  params.num_tokens = open_.num_tokens;
   const Work work{.ranks = plan_.shape.ranks,
-                  .num_tokens = num_tokens_,
-                  .arrivals = likely_arrivals(),
+                  .num_tokens = open_.num_tokens,
+                  .arrivals = likely_arrivals(open_),
                   .buffer_teams = combine_buffer_teams(plan_),
                   .sends = params.sends,
                   .receives = params.receives,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/device_state.h"
+#include "cuda/pace_clock.h"
 #include "cuda/ptx.cuh"
 #include "protocol/fabric.h"
 #include "shared/abort_word.h"
@@ -17,24 +18,22 @@ namespace ferry::cuda {
 // the first few: a waiter's loads are what arrivals compete with.
 class DevicePacer {
  public:
-  __device__ explicit DevicePacer(const PeerLinks& links) : deadline_ns_(links.deadline_ns), naps_(links.naps) {}
+  __device__ explicit DevicePacer(const PeerLinks& links) : clock_(links.deadline_ns), naps_(links.naps) {}
   __device__ Pace pause() {
-    if (++turns_ > kTurnsAwake && naps_) __nanosleep(kNap);
-    if (turns_ % kLookEvery != 0) return Pace::again;
-    const std::uint64_t now = ptx::global_nanoseconds();
-    if (turns_ == kLookEvery) started_ = now;
-    return now - started_ >= deadline_ns_ ? Pace::expired : Pace::look_for_abort;
+    const bool looks = clock_.is_time_to_look();
+    if (naps_ && clock_.turns() > kTurnsAwake) __nanosleep(kNap);
+    if (!looks) return Pace::again;
+    return clock_.has_expired(ptx::global_nanoseconds()) ? Pace::expired : Pace::look_for_abort;
   }
-  __device__ std::uint64_t waited_ns() const { return turns_ < kLookEvery ? 0 : ptx::global_nanoseconds() - started_; }
+  __device__ std::uint64_t waited_ns() const {
+    return clock_.has_looked() ? clock_.waited_ns(ptx::global_nanoseconds()) : 0;
+  }
 
  private:
-  static constexpr std::uint32_t kLookEvery = 64;
   static constexpr std::uint32_t kTurnsAwake = 3;
   static constexpr unsigned kNap = 64;  // ns
-  std::uint64_t deadline_ns_;
+  PaceClock clock_;
   bool naps_;
-  std::uint64_t started_ = 0;
-  std::uint32_t turns_ = 0;
 };
 
 // Signal(links)(peer, word, value) sets a word at a rank.

@@ -113,7 +113,7 @@ __device__ inline void look_ahead_to_first_token(const DispatchBlock& b) {
   if (token >= b.p.in.num_tokens) return;
   if (team.thread() == 0)
     ptx::prefetch_to_l1(b.p.in.ids.address(static_cast<std::int64_t>(token) * b.p.plan.shape.top_k));
-  look_ahead(team, b.p.in.tokens + token * b.p.in.row_bytes, b.p.in.row_bytes);
+  look_ahead(team, b.p.in.tokens + token * b.p.in.row_stride, b.p.in.row_bytes);
 }
 
 template <TokenFormat Fmt, Fabric F>

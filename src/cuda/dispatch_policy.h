@@ -9,7 +9,7 @@
 namespace ferry::cuda {
 
 // Blocks that send: a third of an H200's multiprocessors, or half of them where their teams would have more than a
-// token each; more of them crowd the links.
+// token each; more of them crowd the links. Up to twice a third where each has one token, which crowds nothing.
 inline constexpr int kMostSenders = 44;
 inline constexpr int kMostSendersOfMany = 66;
 inline constexpr int kManyTokens = 4 * kMostSenders;  // of four warps a team

@@ -78,32 +78,43 @@ void StagedExchange::run(const CallOptions& call, const std::function<void(const
   device_->check();
 }
 
-DispatchInput StagedExchange::stage_in(const DispatchInput& in) {
+// The weights of all entries, from an array or a function, on the device.
+ConstTensor StagedExchange::stage_weights(const Weights& weights, int num_tokens, std::vector<Mirror>& memory) const {
+  std::vector<float> values;
+  for (int token = 0; token < num_tokens; ++token)
+    for (int k = 0; k < shape().top_k; ++k) values.push_back(weights.at(token, k));
+  memory.push_back(mirror(ConstTensor(values.data(), DType::f32, {num_tokens, shape().top_k}), true));
+  stream_->wait();
+  return memory.back().tensor;
+}
+
+StagedExchange::Staged<DispatchInput> StagedExchange::stage_in(const DispatchInput& in) const {
   const CheckContext checked = context();
   const DispatchArgs args = check_dispatch_input(checked, in);
   check_topk_ids(checked, args);
   const float scale = check_input_scale(checked, in.input_scale);
-  inputs_.clear();
-  DispatchInput staged = in;
-  inputs_.push_back(mirror(in.tokens, true));
-  staged.tokens = inputs_.back().tensor;
-  inputs_.push_back(mirror(in.topk_ids, true));
-  staged.topk_ids = inputs_.back().tensor;
-  num_tokens_ = args.num_tokens;
+  Staged<DispatchInput> staged{in, args.num_tokens, {}};
+  const auto stage = [&](const ConstTensor& host) {
+    staged.memory.push_back(mirror(host, true));
+    return staged.memory.back().tensor;
+  };
+  staged.call.tokens = stage(in.tokens);
+  staged.call.topk_ids = stage(in.topk_ids);
   if (in.topk_weights || in.router_weight != nullptr) {
-    weights_.clear();
-    for (int token = 0; token < num_tokens_; ++token)
-      for (int k = 0; k < shape().top_k; ++k) weights_.push_back(args.weights.at(token, k));
-    inputs_.push_back(mirror(ConstTensor(weights_.data(), DType::f32, {num_tokens_, shape().top_k}), true));
-    staged.topk_weights = inputs_.back().tensor;
-    staged.router_weight = nullptr;
+    staged.call.topk_weights = stage_weights(args.weights, args.num_tokens, staged.memory);
+    staged.call.router_weight = nullptr;
   }
-  if (in.input_scale != nullptr) {
-    inputs_.push_back(mirror(ConstTensor(&scale, DType::f32, {1}), true));
-    staged.input_scale = static_cast<const float*>(inputs_.back().tensor.data);
-  }
+  if (in.input_scale != nullptr)
+    staged.call.input_scale = static_cast<const float*>(stage(ConstTensor(&scale, DType::f32, {1})).data);
   stream_->wait();  // what was copied may change, also where a later check throws
   return staged;
+}
+
+// Only now: a call that was refused leaves the round as it was, which may still need what it had.
+template <class Call>
+void StagedExchange::keep(Staged<Call>& staged) {
+  inputs_ = std::move(staged.memory);
+  num_tokens_ = staged.num_tokens;
 }
 
 DispatchOutput StagedExchange::stage_out(const DispatchOutput& out) {
@@ -133,8 +144,9 @@ void StagedExchange::bring_rows(const DispatchOutput& out) {
 void StagedExchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
   const DeviceScope scope(device_->place().device);
   device_->round().require_can_dispatch(rank(), "dispatch_async");
-  const DispatchInput staged_in = stage_in(in);
-  run(call, [&](const CallOptions& staged) { device_->dispatch_async(staged_in, staged); });
+  Staged<DispatchInput> staged_in = stage_in(in);
+  run(call, [&](const CallOptions& staged) { device_->dispatch_async(staged_in.call, staged); });
+  keep(staged_in);
 }
 
 void StagedExchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
@@ -148,9 +160,10 @@ void StagedExchange::dispatch_wait(const DispatchOutput& out, const CallOptions&
 void StagedExchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
   const DeviceScope scope(device_->place().device);
   device_->round().require_can_dispatch(rank(), "dispatch");
-  const DispatchInput staged_in = stage_in(in);
+  Staged<DispatchInput> staged_in = stage_in(in);
   const DispatchOutput staged_out = stage_out(out);
-  run(call, [&](const CallOptions& staged) { device_->dispatch(staged_in, staged_out, staged); });
+  run(call, [&](const CallOptions& staged) { device_->dispatch(staged_in.call, staged_out, staged); });
+  keep(staged_in);
   bring_rows(out);
 }
 
@@ -165,21 +178,16 @@ void StagedExchange::check_src_info(const CombineInput& in) const {
   }
 }
 
-CombineInput StagedExchange::stage_rows(const CombineInput& in) {
+StagedExchange::Staged<CombineInput> StagedExchange::stage_rows(const CombineInput& in) const {
   const CombineArgs args = check_combine_input(context(), in, num_tokens_, num_rows_);
   check_src_info(in);
-  inputs_.clear();
-  CombineInput staged = in;
-  staged.src_info = {};
-  inputs_.push_back(mirror(in.rows, true));
-  staged.rows = inputs_.back().tensor;
+  Staged<CombineInput> staged{in, num_tokens_, {}};
+  staged.call.src_info = {};
+  staged.memory.push_back(mirror(in.rows, true));
+  staged.call.rows = staged.memory.back().tensor;
   if (in.topk_weights || in.router_weight != nullptr) {
-    weights_.clear();
-    for (int token = 0; token < num_tokens_; ++token)
-      for (int k = 0; k < shape().top_k; ++k) weights_.push_back(args.weights.at(token, k));
-    inputs_.push_back(mirror(ConstTensor(weights_.data(), DType::f32, {num_tokens_, shape().top_k}), true));
-    staged.topk_weights = inputs_.back().tensor;
-    staged.router_weight = nullptr;
+    staged.call.topk_weights = stage_weights(args.weights, num_tokens_, staged.memory);
+    staged.call.router_weight = nullptr;
   }
   stream_->wait();
   return staged;
@@ -209,8 +217,9 @@ void StagedExchange::bring_sums(const CombineOutput& out) {
 void StagedExchange::combine_async(const CombineInput& in, const CallOptions& call) {
   const DeviceScope scope(device_->place().device);
   device_->round().require_stage(rank(), "combine_async", Stage::open, "a dispatch");
-  const CombineInput staged_in = stage_rows(in);
-  run(call, [&](const CallOptions& staged) { device_->combine_async(staged_in, staged); });
+  Staged<CombineInput> staged_in = stage_rows(in);
+  run(call, [&](const CallOptions& staged) { device_->combine_async(staged_in.call, staged); });
+  keep(staged_in);
 }
 
 void StagedExchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
@@ -224,9 +233,10 @@ void StagedExchange::combine_wait(const CombineOutput& out, const CallOptions& c
 void StagedExchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
   const DeviceScope scope(device_->place().device);
   device_->round().require_stage(rank(), "combine", Stage::open, "a dispatch");
-  const CombineInput staged_in = stage_rows(in);
+  Staged<CombineInput> staged_in = stage_rows(in);
   const CombineOutput staged_out = stage_sums(out);
-  run(call, [&](const CallOptions& staged) { device_->combine(staged_in, staged_out, staged); });
+  run(call, [&](const CallOptions& staged) { device_->combine(staged_in.call, staged_out, staged); });
+  keep(staged_in);
   bring_sums(out);
 }
 

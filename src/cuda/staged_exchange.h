@@ -41,10 +41,20 @@ class StagedExchange final : public ExchangeBackend {
   CheckContext context() const { return {rank(), shape(), options(), layout()}; }
   Mirror mirror(const ConstTensor& host, bool copy_in) const;
   void copy_back(const Mirror& mirror, const Tensor& host) const;
-  DispatchInput stage_in(const DispatchInput& in);
+  // A call with tensors on the device, and these.
+  template <class Call>
+  struct Staged {
+    Call call;
+    int num_tokens;
+    std::vector<Mirror> memory;
+  };
+  ConstTensor stage_weights(const Weights& weights, int num_tokens, std::vector<Mirror>& memory) const;
+  template <class Call>
+  void keep(Staged<Call>& staged);
+  Staged<DispatchInput> stage_in(const DispatchInput& in) const;
   DispatchOutput stage_out(const DispatchOutput& out);
   void bring_rows(const DispatchOutput& out);
-  CombineInput stage_rows(const CombineInput& in);
+  Staged<CombineInput> stage_rows(const CombineInput& in) const;
   CombineOutput stage_sums(const CombineOutput& out);
   void bring_sums(const CombineOutput& out);
   void check_src_info(const CombineInput& in) const;
@@ -53,9 +63,8 @@ class StagedExchange final : public ExchangeBackend {
 
   std::unique_ptr<CudaExchange> device_;
   std::shared_ptr<MemoryStream> stream_;  // of copies, and of calls without one
-  std::vector<Mirror> inputs_;            // of the call under way, and the rows until combine_wait
+  std::vector<Mirror> inputs_;            // of the newest call that took some: combine_wait reads rows
   std::vector<Mirror> outputs_;
-  std::vector<float> weights_;
   std::vector<std::int32_t> src_info_;  // as dispatch wrote it
   std::uint32_t num_rows_ = 0;
   int num_tokens_ = 0;

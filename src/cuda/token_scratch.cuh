@@ -67,7 +67,7 @@ __device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entrie
 
 __device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int token,
                                          NamedRanks& to) {
-  look_ahead(g, in.tokens + token * in.row_bytes, in.row_bytes);  // on its way while the ids are read
+  look_ahead(g, in.tokens + token * in.row_stride, in.row_bytes);  // on its way while the ids are read
   if (g.thread() < 32) {
     const int k = g.thread();
     const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;

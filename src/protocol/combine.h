@@ -19,7 +19,7 @@ namespace ferry {
 
 struct CombineArgs {
   const std::byte* rows = nullptr;
-  std::int64_t row_bytes = 0;
+  std::int64_t row_stride = 0;  // bytes from one row to the next
   std::uint32_t num_rows = 0;
   bool wide = false;  // float32 rows, else bf16
   Weights weights;    // exact only
@@ -29,7 +29,7 @@ struct CombineArgs {
   // Of too few rows, which a GPU finds out after the call, the last one in place of those that are not there.
   FERRY_HD SumRow row(std::uint32_t index, float weight) const {
     const std::uint32_t there = index < num_rows ? index : num_rows - 1;
-    return {rows + static_cast<std::int64_t>(there) * row_bytes, weight, wide};
+    return {rows + static_cast<std::int64_t>(there) * row_stride, weight, wide};
   }
 };
 

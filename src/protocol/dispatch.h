@@ -122,7 +122,7 @@ FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& fo
     }
     std::byte* message = staged ? staging_or_send_buffer(fabric, g, plan.map.sent_message(epoch, token))
                                 : staging_for(fabric, g, staging);
-    const InputRow row{in.tokens + token * in.row_bytes, in.dtype};
+    const InputRow row{in.tokens + token * in.row_stride, in.dtype};
     const int found =
         format.encode(g, row, plan.shape.hidden, input_scale_of(fabric, in), message, message + payload_bytes);
     counted.non_finite += static_cast<std::uint64_t>(format.block() == 0 ? once_in(g, found) : found);

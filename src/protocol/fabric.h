@@ -7,12 +7,10 @@
 //       same group to that peer.
 //   C3  put_then_signal: the word is seen only after this put; it promises nothing about other puts.
 //   C4  signal_without_order: the word is seen some time; it promises nothing about puts.
-//   C5  peer_pointer: where a peer's memory can be stored to directly, else null. For this rank itself never null.
-//   Where
-//       there is one, a put has read its source when it returns.
-//   C6  wait_at_least: how the protocol waits, on a word of this rank's memory. What the signal follows is visible
-//   after
-//       true. False: the deadline passed or a rank aborted; every later wait of this exchange is false too.
+//   C5  peer_pointer: where a peer's memory can be stored to directly, else null; for this rank itself never null.
+//       Where there is one, a put has read its source when it returns.
+//   C6  wait_at_least: how the protocol waits, on a word of this rank's memory. True: what the signal follows is
+//       visible. False: the deadline passed or a rank aborted; every later wait of this exchange is false too.
 //   C7  Signals to one word, and the puts that put_then_signal binds to them, take effect in the order of the calls.
 #pragma once
 

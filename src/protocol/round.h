@@ -94,7 +94,8 @@ FERRY_HD float weight_of(const F& fabric, const Weights& weights, int token, int
 struct DispatchArgs {
   const std::byte* tokens = nullptr;
   DType dtype = DType::bf16;
-  std::int64_t row_bytes = 0;  // from one token to the next
+  std::int64_t row_stride = 0;  // bytes from one token to the next
+  std::int64_t row_bytes = 0;
   int num_tokens = 0;
   TopkIds ids;
   Weights weights;

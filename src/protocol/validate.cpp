@@ -116,7 +116,8 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
   DispatchArgs args;
   args.tokens = static_cast<const std::byte*>(tokens.data);
   args.dtype = tokens.dtype;
-  args.row_bytes = tokens.strides[0] * static_cast<std::int64_t>(size_of(tokens.dtype));
+  args.row_stride = tokens.strides[0] * static_cast<std::int64_t>(size_of(tokens.dtype));
+  args.row_bytes = c.shape.hidden * static_cast<std::int64_t>(size_of(tokens.dtype));
   args.num_tokens = static_cast<int>(n);
   args.ids = {ids.data, ids.dtype == DType::i64};
   args.weights = check_weights(c, "dispatch", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
@@ -197,6 +198,12 @@ RowsOut check_dispatch_output(const CheckContext& c, const DispatchOutput& out) 
   return rows;
 }
 
+void check_added_mask(const CheckContext& c, const RankMask& mask) {
+  if (mask.size() > static_cast<std::size_t>(c.shape.ranks) || is_masked(mask, c.rank))
+    refuse(c, "add_to_mask: the mask has {} entries for {} ranks, or takes out this rank itself", mask.size(),
+           c.shape.ranks);
+}
+
 CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, int num_tokens, std::uint32_t num_rows) {
   const ConstTensor rows = or_empty(in.rows);
   require_given(c, "rows", rows);
@@ -215,7 +222,7 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   }
   CombineArgs args;
   args.rows = static_cast<const std::byte*>(rows.data);
-  args.row_bytes = rows.strides[0] * static_cast<std::int64_t>(size_of(rows.dtype));
+  args.row_stride = rows.strides[0] * static_cast<std::int64_t>(size_of(rows.dtype));
   args.num_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(rows.shape[0], UINT32_MAX));
   args.wide = rows.dtype == DType::f32;
   args.weights = check_weights(c, "combine", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,

@@ -28,6 +28,8 @@ void check_topk_ids(const CheckContext& context, const DispatchArgs& args);
 // Outputs are there, have their dtypes and shapes, and hold the worst case.
 RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out);
 
+// Of Exchange::add_to_mask.
+void check_added_mask(const CheckContext& context, const RankMask& mask);
 // `num_tokens` is what this round dispatched, `num_rows` its row_offsets[groups].
 CombineArgs check_combine_input(const CheckContext& context, const CombineInput& in, int num_tokens,
                                 std::uint32_t num_rows);

@@ -15,7 +15,7 @@ struct alignas(16) Bytes16 {
   std::uint32_t word[4];
 };
 
-// Both 16-byte aligned or neither at all; `bytes` any number.
+// Any addresses and any number of bytes; faster where both addresses are multiples of 16.
 template <ThreadGroup G>
 FERRY_HD void copy_bytes(const G& g, std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__CUDA_ARCH__)

@@ -3,12 +3,8 @@
 
 #include <fmt/core.h>
 
-#include <exception>
-#include <functional>
-#include <mutex>
-#include <thread>
-
 #include "shared/exchange_backend.h"
+#include "shared/run_on_threads.h"
 
 namespace ferry {
 namespace {
@@ -59,25 +55,6 @@ Stats Exchange::stats() const { return alive(backend_).stats(); }
 
 namespace {
 
-// One thread per element; the first error by time comes back, since the others are usually its consequences.
-void run_all(std::size_t count, const std::function<void(std::size_t)>& body) {
-  std::exception_ptr first;
-  std::mutex guard;
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < count; ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        body(i);
-      } catch (...) {
-        const std::lock_guard lock(guard);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
-}
-
 void require_same_length(const char* call, std::size_t exchanges, std::size_t in, std::size_t out) {
   if (exchanges == in && in == out) return;
   throw Error(
@@ -97,14 +74,14 @@ void dispatch_all(std::span<Exchange* const> exchanges, std::span<const Dispatch
                   std::span<const DispatchOutput> out, const CallOptions& call) {
   require_same_length("dispatch_all", exchanges.size(), in.size(), out.size());
   require_given("dispatch_all", exchanges);
-  run_all(exchanges.size(), [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], call); });
+  run_on_threads(exchanges.size(), [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], call); });
 }
 
 void combine_all(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
                  std::span<const CombineOutput> out, const CallOptions& call) {
   require_same_length("combine_all", exchanges.size(), in.size(), out.size());
   require_given("combine_all", exchanges);
-  run_all(exchanges.size(), [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], call); });
+  run_on_threads(exchanges.size(), [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], call); });
 }
 
 }  // namespace ferry

@@ -32,7 +32,7 @@ class HeapMap {
     kArrived,        // [parity][source][token] word: the message is there
     kRouted,         // [source][part] word: that part of the table is there; on CPUs header and counts, too
     kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
-    kAborted,        // [peer] word: epoch << 16 | rank that peer waited for in vain + 1
+    kAborted,        // [peer] word: whom peer waited for in vain (abort_word.h)
     kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
     kResultArrived,  // as kResults: the result is there
     kSentMessages,   // staged: [parity][token] message

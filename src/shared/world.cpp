@@ -1,8 +1,6 @@
 #include "ferry/world.h"
 
-#include <exception>
-#include <mutex>
-#include <thread>
+#include "shared/run_on_threads.h"
 
 namespace ferry {
 
@@ -13,21 +11,7 @@ void World::barrier(const RankMask& mask, std::chrono::milliseconds deadline) {
 }
 
 void run_worlds(std::span<const std::unique_ptr<World>> worlds, const std::function<void(World&)>& body) {
-  std::mutex guard;
-  std::exception_ptr first;
-  std::vector<std::thread> threads;
-  for (const std::unique_ptr<World>& world : worlds) {
-    threads.emplace_back([&, rank = world.get()] {
-      try {
-        body(*rank);
-      } catch (...) {
-        const std::lock_guard lock(guard);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  run_on_threads(worlds.size(), [&](std::size_t rank) { body(*worlds[rank]); });
 }
 
 }  // namespace ferry

@@ -207,6 +207,35 @@ void refuse_waits(const Backend& backend) {
   });
 }
 
+// A dispatch that is refused leaves the open round as it was: how many tokens it has, and what combine_wait still
+// reads.
+void keep_the_open_round(const Backend& backend) {
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+    PlanSettings settings = settings_for("bf16", reduction);
+    settings.options.fused_shared_expert = reduction == Reduction::by_rank;
+    const Plan plan = make_plan(settings);
+    on_ranks(backend, kShape.ranks, "a refused dispatch within a round", [&](World& world) {
+      Exchange exchange(world, kShape, plan.settings.options);
+      for (const bool returning : {false, true}) {
+        RankRound round(plan, world.rank());
+        run_dispatch(exchange, round, Form::one_call);
+        if (returning) exchange.combine_async(round.combine_in);
+        RankRound refused(plan, world.rank());
+        refused.in.tokens.shape[0] = refused.in.topk_ids.shape[0] = 4;
+        if (refused.in.topk_weights) refused.in.topk_weights.shape[0] = 4;
+        refused.out.payload = {};
+        expect_error(world.rank(), "dispatch of fewer tokens without payload", ErrorKind::invalid_argument, {"payload"},
+                     [&] { exchange.dispatch(refused.in, refused.out); });
+        if (returning)
+          exchange.combine_wait(round.combine_out);
+        else
+          exchange.combine(round.combine_in, round.combine_out);
+        round.check_tokens();
+      }
+    });
+  }
+}
+
 // Int64 ids are not cut down to 32 bits before they are checked.
 void refuse_wide_ids(const Backend& backend) {
   PlanSettings settings = settings_for("bf16", Reduction::by_rank);
@@ -294,6 +323,8 @@ void add_refusal_cases(Cases& cases) {
   cases.push_back({"refusals/dispatch_output", "bad payload, scales, row_offsets, expert_ids and src_info", true,
                    [](const Backend& b) { refuse_dispatch(b, spoiled_outputs()); }});
   cases.push_back({"refusals/one_rank", "bad input on one rank disturbs no other", true, refuse_one_rank});
+  cases.push_back(
+      {"refusals/open_round", "a refused dispatch leaves the round before it as it was", true, keep_the_open_round});
   cases.push_back({"refusals/combine_by_rank", "bad rows, src_info and output", true,
                    [](const Backend& b) { refuse_combine(b, Reduction::by_rank); }});
   cases.push_back({"refusals/combine_exact", "bad rows, src_info and output", true,

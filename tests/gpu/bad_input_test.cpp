@@ -248,6 +248,13 @@ TEST_F(GpuBadInput, RefusesNumbersThatCannotBe) {
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("max_blocks"), HasSubstr("-3")));
   call.max_blocks = 1;
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("max_blocks is 1"), HasSubstr("3 or more")));
+  DeviceRound open(plan, 0), fewer(plan, 0);  // the number of tokens of the open round is not the refused one's
+  exchange->dispatch(open.in, open.out);
+  fewer.in.tokens.shape[0] = fewer.in.topk_ids.shape[0] = fewer.in.topk_weights.shape[0] = 4;
+  EXPECT_THAT(refusal([&] { exchange->dispatch(fewer.in, fewer.out, call); }), HasSubstr("max_blocks"));
+  exchange->combine(open.combine_in, open.combine_out);
+  open.fetch();
+  open.host.check_tokens();
   call = {};
   call.deadline = std::chrono::milliseconds(-1);
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("deadline"), HasSubstr("-1")));

@@ -24,16 +24,15 @@ namespace ferry::cuda {
 // functions or as members that can be called so. Pointers in it are to memory that the rank's GPU can read; what they
 // point to is read when the kernels run.
 //
-//   float router_weight(int token, int k)  in place of topk_weights, which are then refused: in dispatch with by_rank,
-//   in
-//                                          combine's own sum with exact. May be called more than once for an entry.
-//   float input_scale()                    in place of DispatchInput::input_scale: nvfp4's; finite and > 0, the same on
-//                                          all ranks
+//   float router_weight(int token, int k)
+//     In place of topk_weights, which are then refused: in dispatch with by_rank, in combine's own sum with exact. May
+//     be called more than once for an entry.
+//   float input_scale()
+//     In place of DispatchInput::input_scale: nvfp4's; finite and > 0, the same on all ranks.
 //   void epilogue(int token, int column, const float* values, int count)
-//                                          in place of the store of a sum, which CombineOutput::tokens may then be left
-//                                          out for: `count` unrounded float32 sums of a token from `column` on (8 of
-//                                          them, from a multiple of 8). Each column of a token comes once, tokens in
-//                                          any order, from any thread; a barrier of threads in it would hang.
+//     In place of the store of a sum, which CombineOutput::tokens may then be left out for: `count` unrounded float32
+//     sums of a token from `column` on (8 of them, from a multiple of 8). Each column of a token comes once, tokens in
+//     any order, from any thread; a barrier of threads in it would hang.
 //
 // `Wire` is the fabric of the kernels: how they reach other ranks.
 template <TokenFormat Fmt, class Hooks, class Wire = PeerFabric>

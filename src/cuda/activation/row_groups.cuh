@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/activation/swiglu_launch.h"
-#include "cuda/groups.cuh"
+#include "cuda/activation/warp_group.cuh"
 #include "shared/scale_layout.h"
 
 namespace ferry::cuda {

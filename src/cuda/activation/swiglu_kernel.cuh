@@ -6,7 +6,7 @@
 #include "activation/swiglu_math.h"
 #include "cuda/activation/row_groups.cuh"
 #include "cuda/activation/swiglu_launch.h"
-#include "cuda/groups.cuh"
+#include "cuda/activation/warp_group.cuh"
 #include "cuda/ptx_launch.cuh"
 #include "shared/codec/formats.h"
 #include "shared/scale_layout.h"

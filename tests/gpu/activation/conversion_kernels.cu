@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "cuda/groups.cuh"
+#include "cuda/activation/warp_group.cuh"
 #include "device_copy.h"
 #include "shared/codec/formats.h"
 

@@ -1,0 +1,32 @@
+// PaceClock: when a waiting thread of a GPU looks at the clock, and whether its deadline has passed. Turns wrap around
+// in an hour's wait; time does not.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/portable.h"
+
+namespace ferry::cuda {
+
+class PaceClock {
+ public:
+  FERRY_HD explicit PaceClock(std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {}
+  // Of one more turn: whether to look.
+  FERRY_HD bool is_time_to_look() { return ++turns_ % kLookEvery == 0; }
+  // The first look starts the wait.
+  FERRY_HD bool has_expired(std::uint64_t now_ns) {
+    if (started_ns_ == 0) started_ns_ = now_ns;
+    return now_ns - started_ns_ >= deadline_ns_;
+  }
+  FERRY_HD bool has_looked() const { return started_ns_ != 0; }
+  FERRY_HD std::uint64_t waited_ns(std::uint64_t now_ns) const { return now_ns - started_ns_; }
+  FERRY_HD std::uint32_t turns() const { return turns_; }
+
+ private:
+  static constexpr std::uint32_t kLookEvery = 64;
+  std::uint64_t deadline_ns_;
+  std::uint64_t started_ns_ = 0;
+  std::uint32_t turns_ = 0;
+};
+
+}  // namespace ferry::cuda
