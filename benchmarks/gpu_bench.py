@@ -97,7 +97,7 @@ def gpus_of(ranks):
 
 def hardware(ranks, name):
     compiler = output_of("nvcc", "--version") or output_of("/usr/local/cuda/bin/nvcc", "--version")
-    found = re.search(r"release (\S+),", compiler)
+    found = re.search(r"release (\S+),", compiler) or re.search(r"CUDA Version: *(\S+)", output_of("nvidia-smi"))
     links = ", NVLink" if re.search(r"\bNV\d+\b", output_of("nvidia-smi", "topo", "-m")) else ""
     where = " of one host" + links if ranks > 1 else ""
     return f"{ranks} x {name}{where}, CUDA {found.group(1) if found else 'unknown'}"
@@ -142,7 +142,7 @@ def measure(groups, given):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.strip())
+    parser = argparse.ArgumentParser(usage=__doc__.partition("usage: ")[2].strip())
     parser.add_argument("ranks", type=int)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--list", action="store_true")
