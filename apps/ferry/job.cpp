@@ -30,12 +30,12 @@ std::chrono::milliseconds& deadline_of_end() {
 }
 
 // By a launcher, or by hand with a rank, a size and an address. What of Slurm's own stands in a batch script as well,
-// where no process of a job runs, does not count.
+// where no process of a job runs, does not count. torchrun's processes, too, may stand in a step of Slurm.
 std::optional<net::LaunchedProcess> started_process() {
   if (const auto launched = net::launched_process()) return launched;
-  for (const char* name : {"RANK", "WORLD_SIZE"})
-    if (std::getenv(name) == nullptr) return std::nullopt;
-  if (std::getenv("FERRY_ADDRESS") == nullptr && std::getenv("MASTER_ADDR") == nullptr) return std::nullopt;
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  if (!is_set("RANK") || !is_set("WORLD_SIZE") || (!is_set("FERRY_ADDRESS") && !is_set("MASTER_ADDR")))
+    return net::launched_process_without_shmem();
   const ProcessPlace place = place_of_process();
   return net::LaunchedProcess{place.rank, place.size, place.size};
 }

@@ -106,12 +106,13 @@ struct GpuRows {
 inline int all_gpus_right(const std::function<bool(ferry::World&)>& body) {
   const int ranks = std::min(4, ferry::num_cuda_devices());
   if (ranks == 0) {
-    std::printf("skipped: no GPU was found\n");
+    std::printf("example: skipped: no GPU was found\n");
     return 77;
   }
   std::vector<int> right(static_cast<std::size_t>(ranks));
   try {
     ferry::run_cuda_ranks(ranks, false, [&](ferry::World& world) {
+      require_success(cudaSetDevice(world.rank()));  // of what this thread allocates and waits for
       right[static_cast<std::size_t>(world.rank())] = body(world) ? 1 : 0;
     });
   } catch (const std::exception& error) {

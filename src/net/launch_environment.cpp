@@ -9,26 +9,34 @@
 #include <optional>
 
 #include "ferry/error.h"
+#include "net/process_above.h"
 
 namespace ferry::net {
 namespace {
 
-// What a launcher calls the numbers. `started` is there where OpenSHMEM and MPI can start in its processes; null: not
-// by what it sets, and then nobody asks how many are on this host.
+// What a launcher calls the numbers. `started` is set in its processes only; null: what it sets may stand in a shell or
+// a batch script as well. `shmem`: OpenSHMEM starts in its processes. Who does not say how many are on this host has
+// null there.
 struct Launcher {
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* on_this_host;
   const char* started;
+  bool shmem;
 };
 constexpr const char* kOpenMpiRank = "OMPI_COMM_WORLD_RANK";
+constexpr const char* kOpenMpiHere = "OMPI_COMM_WORLD_LOCAL_SIZE";
+constexpr const char* kHydraHere = "MPI_LOCALNRANKS";  // of MPICH's and Intel MPI's mpirun
+constexpr const char* kSlurmHere = "SLURM_STEP_TASKS_PER_NODE";
+constexpr const char* kSlurmSize = "SLURM_STEP_NUM_TASKS";
 constexpr Launcher kLaunchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", nullptr, nullptr},
-    {kOpenMpiRank, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", kOpenMpiRank},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr, nullptr},
-    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "PMIX_NAMESPACE"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, nullptr},
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", nullptr, nullptr, false},
+    {kOpenMpiRank, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", kOpenMpiHere, kOpenMpiRank, true},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", kHydraHere, kHydraHere, false},
+    {"PMIX_RANK", kSlurmSize, "SLURM_LOCALID", kSlurmHere, "PMIX_NAMESPACE", true},
+    {"SLURM_PROCID", kSlurmSize, "SLURM_LOCALID", kSlurmHere, kSlurmSize, false},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, nullptr, false},
 };
 
 std::string text_of(const Environment& environment, const char* name) {
@@ -54,36 +62,84 @@ std::optional<int> leading_number(const Environment& environment, const char* na
   return result.ec == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// The same on all processes of a job, and seldom that of another: above the ports that systems give out by themselves
-// (32768 to 60999 on Linux).
-int port_of_job(const std::string& job) {
-  std::uint32_t hash = 2166136261u;
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  return 61000 + static_cast<int>(hash % 4500);
+// The same on all processes of a job, and seldom that of another.
+std::uint64_t number_of_job(const std::string& job) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
 }
+
+// Above the ports that systems give out by themselves (32768 to 60999 on Linux).
+int port_of_job(const std::string& job) { return 61000 + static_cast<int>(number_of_job(job) % 4500); }
 
 std::string slurm_job(const Environment& environment) {
   const std::string job = text_of(environment, "SLURM_JOB_ID");
   return job.empty() ? "" : "slurm-" + job + "." + text_of(environment, "SLURM_STEP_ID");
 }
 
-std::string address_in(const Environment& environment, const ProcessPlace& place) {
-  std::string own = text_of(environment, "FERRY_ADDRESS");
-  if (!own.empty()) return own;
+// A job whose processes are all on this host, as mpirun says: text that they share and no other job has, or why not.
+struct JobHere {
+  std::string text;
+  std::string why_not;
+};
+
+JobHere job_here(const Environment& environment, int size, const ProcessAbove& above) {
+  for (const char* name : {kOpenMpiHere, kHydraHere}) {
+    const std::optional<int> here = number_of(environment, name);
+    if (!here) continue;
+    if (*here != size) return {"", fmt::format(" (some are on other hosts: {}={})", name, *here)};
+    if (name == kHydraHere) {
+      // Its variables are those of every other job. But one proxy starts all processes of a host.
+      const std::string proxy = above ? above(kHydraProxy) : "";
+      if (proxy.empty()) return {"", fmt::format(" (this one has no {} above it)", kHydraProxy)};
+      return {"hydra-" + proxy, ""};
+    }
+    std::string job = text_of(environment, "PMIX_NAMESPACE");  // Open MPI 5; 4 has both, with one value
+    if (job.empty()) job = text_of(environment, "OMPI_MCA_ess_base_jobid");
+    if (job.empty()) return {"", " (neither PMIX_NAMESPACE nor OMPI_MCA_ess_base_jobid names their job)"};
+    return {"mpi-" + job, ""};
+  }
+  return {};
+}
+
+// Where the processes meet, and their job's name, where these are not given; or why that is not known.
+std::string find_meeting(const Environment& environment, const ProcessAbove& above, ProcessPlace& place) {
+  place.address = text_of(environment, "FERRY_ADDRESS");
+  if (!place.address.empty()) return "";
   const std::string master = text_of(environment, "MASTER_ADDR");
   const std::optional<int> port = number_of(environment, "MASTER_PORT");
   const auto with_port = [](const std::string& host, int at) {
     return fmt::format(host.find(':') == std::string::npos ? fmt::runtime("{}:{}") : fmt::runtime("[{}]:{}"), host, at);
   };
-  if (!master.empty() && port) return with_port(master, *port + 1);
+  if (!master.empty() && port) {
+    place.address = with_port(master, *port + 1);
+    return "";
+  }
+  // Before Slurm's: a shell in a step of Slurm may start several of these.
+  const JobHere mpi = job_here(environment, place.size, above);
+  if (!mpi.text.empty()) {
+    place.address = with_port("127.0.0.1", port_of_job(mpi.text));
+    if (place.job.empty()) place.job = fmt::format("{:016x}", number_of_job(mpi.text));
+    return "";
+  }
   const std::string nodes = text_of(environment, "SLURM_STEP_NODELIST");
   const std::string job = slurm_job(environment);
-  if (!nodes.empty() && !job.empty()) return with_port(first_node(nodes), port_of_job(job));
-  const std::optional<int> here = number_of(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
-  const std::string mpi_job = text_of(environment, "OMPI_MCA_ess_base_jobid");
-  if (here && *here == place.size && !mpi_job.empty()) return with_port("127.0.0.1", port_of_job(mpi_job));
-  return "";
+  if (!nodes.empty() && !job.empty()) place.address = with_port(first_node(nodes), port_of_job(job));
+  return mpi.why_not;
 }
+
+std::optional<LaunchedProcess> find_launched(const Environment& environment, bool shmem) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (launcher.started == nullptr || launcher.shmem != shmem || environment(launcher.started) == nullptr) continue;
+    const std::optional<int> rank = leading_number(environment, launcher.rank);
+    const std::optional<int> size = leading_number(environment, launcher.size);
+    if (!rank || !size || *size < 1 || *rank < 0 || *rank >= *size) continue;
+    return LaunchedProcess{*rank, *size, leading_number(environment, launcher.on_this_host).value_or(*size)};
+  }
+  return std::nullopt;
+}
+
+const char* of_this_process(const char* name) { return std::getenv(name); }
 
 }  // namespace
 
@@ -99,7 +155,7 @@ std::string first_node(const std::string& node_list) {
          node_list.substr(close + 1, after == std::string::npos ? after : after - close - 1);
 }
 
-ProcessPlace place_in(const Environment& environment, const ProcessPlace& given) {
+ProcessPlace place_in(const Environment& environment, const ProcessPlace& given, const ProcessAbove& above) {
   ProcessPlace place = given;
   for (const Launcher& launcher : kLaunchers) {
     const std::optional<int> rank = number_of(environment, launcher.rank);
@@ -111,6 +167,10 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given)
     if (place.local_rank < 0 && local) place.local_rank = *local;
     break;
   }
+  for (const Launcher& launcher : kLaunchers)  // PMI_RANK alone may be that of srun, which says the rest by itself
+    if (place.local_rank < 0 && leading_number(environment, launcher.rank) == place.rank &&
+        leading_number(environment, launcher.size) == place.size)
+      place.local_rank = leading_number(environment, launcher.local_rank).value_or(-1);
   if (place.rank < 0 || place.size <= 0)
     throw Error(ErrorKind::invalid_argument,
                 "rank and size of this process are not known: give them, start it by torchrun, mpirun or srun, or set "
@@ -118,37 +178,30 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given)
   if (place.rank >= place.size)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {} of {} ranks: ranks go from 0 to {}", place.rank, place.size, place.size - 1));
-  if (place.address.empty()) place.address = address_in(environment, place);
+  const std::string why = place.address.empty() ? find_meeting(environment, above, place) : "";
   if (place.address.empty() && place.size > 1)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: no address at which the {} processes meet: give host:port of rank 0, or set "
+                fmt::format("rank {}: no address at which the {} processes meet{}: give host:port of rank 0, or set "
                             "FERRY_ADDRESS on all of them",
-                            place.rank, place.size));
+                            place.rank, place.size, why));
   if (place.job.empty()) place.job = slurm_job(environment).substr(0, 63);
   return place;
 }
 
-std::optional<LaunchedProcess> launched_in(const Environment& environment) {
-  for (const Launcher& launcher : kLaunchers) {
-    if (launcher.started == nullptr || environment(launcher.started) == nullptr) continue;
-    const std::optional<int> rank = leading_number(environment, launcher.rank);
-    const std::optional<int> size = leading_number(environment, launcher.size);
-    if (!rank || !size || *size < 1 || *rank < 0 || *rank >= *size) continue;
-    return LaunchedProcess{*rank, *size, leading_number(environment, launcher.on_this_host).value_or(*size)};
-  }
-  return std::nullopt;
-}
+std::optional<LaunchedProcess> launched_in(const Environment& environment) { return find_launched(environment, true); }
+std::optional<LaunchedProcess> launched_process() { return launched_in(of_this_process); }
 
-std::optional<LaunchedProcess> launched_process() {
-  return launched_in([](const char* name) { return std::getenv(name); });
+std::optional<LaunchedProcess> launched_without_shmem_in(const Environment& environment) {
+  return find_launched(environment, false);
 }
+std::optional<LaunchedProcess> launched_process_without_shmem() { return launched_without_shmem_in(of_this_process); }
 
 }  // namespace ferry::net
 
 namespace ferry {
 
 ProcessPlace place_of_process(const ProcessPlace& given) {
-  return net::place_in([](const char* name) { return std::getenv(name); }, given);
+  return net::place_in(net::of_this_process, given, net::process_above);
 }
 
 }  // namespace ferry

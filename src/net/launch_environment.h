@@ -12,7 +12,11 @@ namespace ferry::net {
 // A variable's value, or null.
 using Environment = std::function<const char*(const char* name)>;
 
-ProcessPlace place_in(const Environment& environment, const ProcessPlace& given);
+// process_above(), or what a test has in its place.
+using ProcessAbove = std::function<std::string(const char* name)>;
+inline constexpr const char* kHydraProxy = "hydra_pmi_proxy";  // starts a host's processes for MPICH's mpirun
+
+ProcessPlace place_in(const Environment& environment, const ProcessPlace& given, const ProcessAbove& above = {});
 
 // A process of a job in which OpenSHMEM or MPI can start.
 struct LaunchedProcess {
@@ -25,6 +29,11 @@ struct LaunchedProcess {
 std::optional<LaunchedProcess> launched_in(const Environment& environment);
 // In the environment of this process.
 std::optional<LaunchedProcess> launched_process();
+
+// The same of launchers in whose processes OpenSHMEM does not start, and Ferry's own worlds do: mpirun of MPICH and
+// Intel MPI, and srun without PMIx.
+std::optional<LaunchedProcess> launched_without_shmem_in(const Environment& environment);
+std::optional<LaunchedProcess> launched_process_without_shmem();
 
 // "node[03-07,9],other" -> "node03".
 std::string first_node(const std::string& node_list);

@@ -1,6 +1,7 @@
 """`--backend cuda`: the files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU."""
 import json
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -68,13 +69,19 @@ class SameFilesTestCase(FerryTestCase):
         self.assertEqual(*outputs)
 
 
+def without_launcher():
+    """The environment less what a launcher, or a user, says of a place in a job."""
+    return {name: value for name, value in os.environ.items()
+            if not name.startswith(("OMPI_", "PMI", "MPI_LOCAL", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE",
+                                    "FERRY_ADDRESS"))}
+
+
 def run_job(processes, *arguments):
     """Runs the tool as so many processes, with what mpirun would put into their environment: [(code, out, err)]."""
     address = f"127.0.0.1:{free_port()}"
     started = []
     for rank in range(processes):
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("OMPI_", "PMI", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE"))}
+        environment = without_launcher()
         environment |= {"FERRY_ADDRESS": address,
                         "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(processes),
                         "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes)}
@@ -88,30 +95,50 @@ def run_job(processes, *arguments):
             process.kill()
 
 
+# As root, in a container, and with more processes than cores: Open MPI 4, and 5. Other launchers do not read it.
+MPIRUN_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+              "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+
+
+def run_by_mpirun(processes, *arguments):
+    """The same by whatever mpirun there is, which says alone where the processes meet; the output is that of all."""
+    done = subprocess.run(["mpirun", "-np", str(processes), BINARY, *map(str, arguments)], capture_output=True,
+                          text=True, timeout=120, env=without_launcher() | MPIRUN_MAY)
+    return [(done.returncode, done.stdout, done.stderr)]
+
+
 @unittest.skipIf(GPUS == 0, WHY_NONE)
 class JobTestCase(FerryTestCase):
     """A process for each rank: the files are those of one process with all ranks, and the first process writes them."""
 
-    def test_same_files(self):
+    def check_same_files(self, run, format_name, *options):
         ranks = 4
-        for format_name, options in (("fp8_block128", ["--combine", "by_rank"]), ("nvfp4", ["--combine", "exact"])):
+        inputs = self.save(make_layer(tokens=203, hidden=160, shared_inter=24))
+        common = ["layer", "--backend", "cuda", "--share-gpus", "--ranks", ranks, "--format", format_name, *options,
+                  *inputs, "--json"]
+        written = lambda name: ["--output", self.folder / f"{name}.npy", "--dump", self.folder / name]
+        self.assert_done(ferry(*common, *written(f"one_{format_name}")))
+        done = run(ranks, *common, *written(f"job_{format_name}"))
+        for rank, (code, out, err) in enumerate(done):
+            self.assertEqual(code, 0, f"rank {rank}: {err}")
+            self.assertEqual(out == "", rank != 0)
+        self.assertEqual(json.loads(done[0][1])["backend"], "cuda")
+        self.assertEqual((self.folder / f"one_{format_name}.npy").read_bytes(),
+                         (self.folder / f"job_{format_name}.npy").read_bytes())
+        files = [{path.relative_to(self.folder / name).as_posix(): path.read_bytes()
+                  for path in (self.folder / name).rglob("*.npy")}
+                 for name in (f"one_{format_name}", f"job_{format_name}")]
+        self.assertEqual(*files)
+        self.assertTrue(files[0])
+
+    def test_same_files(self):
+        for format_name, reduction in (("fp8_block128", "by_rank"), ("nvfp4", "exact")):
             with self.subTest(format=format_name):
-                inputs = self.save(make_layer(tokens=203, hidden=160, shared_inter=24))
-                common = ["layer", "--backend", "cuda", "--share-gpus", "--ranks", ranks, "--format", format_name,
-                          *options, *inputs, "--json"]
-                written = lambda name: ["--output", self.folder / f"{name}.npy", "--dump", self.folder / name]
-                self.assert_done(ferry(*common, *written(f"one_{format_name}")))
-                done = run_job(ranks, *common, *written(f"job_{format_name}"))
-                for rank, (code, out, err) in enumerate(done):
-                    self.assertEqual(code, 0, f"rank {rank}: {err}")
-                    self.assertEqual(out == "", rank != 0)
-                self.assertEqual((self.folder / f"one_{format_name}.npy").read_bytes(),
-                                 (self.folder / f"job_{format_name}.npy").read_bytes())
-                files = [{path.relative_to(self.folder / name).as_posix(): path.read_bytes()
-                          for path in (self.folder / name).rglob("*.npy")}
-                         for name in (f"one_{format_name}", f"job_{format_name}")]
-                self.assertEqual(*files)
-                self.assertTrue(files[0])
+                self.check_same_files(run_job, format_name, "--combine", reduction)
+
+    @unittest.skipIf(shutil.which("mpirun") is None, "mpirun was not found")
+    def test_mpirun(self):
+        self.check_same_files(run_by_mpirun, "fp8_block128")
 
     def test_other_number_of_ranks(self):
         inputs = self.save(make_layer())

@@ -12,18 +12,22 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-ProcessPlace place(const Variables& variables, const ProcessPlace& given = {}) {
-  return place_in(
-      [&](const char* name) {
-        const auto found = variables.find(name);
-        return found == variables.end() ? nullptr : found->second.c_str();
-      },
-      given);
+Environment of(const Variables& variables) {
+  return [&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
 }
 
-std::string refusal(const Variables& variables, const ProcessPlace& given = {}) {
+// `proxy`: what the process above that is asked for is.
+ProcessPlace place(const Variables& variables, const ProcessPlace& given = {}, const std::string& proxy = "") {
+  return place_in(of(variables), given,
+                  [&](const char* name) { return name == std::string("hydra_pmi_proxy") ? proxy : ""; });
+}
+
+std::string refusal(const Variables& variables, const ProcessPlace& given = {}, const std::string& proxy = "") {
   try {
-    place(variables, given);
+    place(variables, given, proxy);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
     return error.what();
@@ -70,12 +74,87 @@ TEST(PlaceOfProcess, ReadsOpenMpiOfOneHost) {
   EXPECT_NE(place(other).address, found.address) << "another job has another port";
 }
 
+// As printed by processes of Open MPI 5.0.11.
+Variables open_mpi_5(const std::string& rank) {
+  return {{"OMPI_COMM_WORLD_RANK", rank},      {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"PMIX_RANK", rank},           {"PMIX_NAMESPACE", "prterun-vm-5422@1"}};
+}
+
+TEST(PlaceOfProcess, ReadsOpenMpi5OfOneHost) {
+  const ProcessPlace found = place(open_mpi_5("1"));
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.size, 2);
+  EXPECT_EQ(found.local_rank, 1);
+  EXPECT_THAT(found.address, testing::StartsWith("127.0.0.1:6"));
+  EXPECT_EQ(place(open_mpi_5("0")).address, found.address);
+  EXPECT_EQ(place(open_mpi_5("0")).job, found.job);
+  Variables other = open_mpi_5("1");
+  other["PMIX_NAMESPACE"] = "prterun-vm-5423@1";
+  EXPECT_NE(place(other).address, found.address);
+  EXPECT_NE(place(other).job, found.job) << "jobs whose ports are one by chance never meet";
+}
+
+TEST(PlaceOfProcess, KeepsTheJobOfLongHostNamesApart) {
+  Variables one = open_mpi_5("0");
+  Variables other = one;
+  one["PMIX_NAMESPACE"] = "prterun-" + std::string(100, 'h') + "-1@1";
+  other["PMIX_NAMESPACE"] = "prterun-" + std::string(100, 'h') + "-2@1";
+  EXPECT_NE(place(one).job.substr(0, 48), place(other).job.substr(0, 48)) << "the tool keeps 48 characters";
+}
+
+TEST(PlaceOfProcess, TakesNoNameOfTheJobBesideAnAddress) {
+  Variables mpi = open_mpi_5("1");
+  mpi["FERRY_ADDRESS"] = "node:5000";
+  EXPECT_EQ(place(mpi).address, "node:5000");
+  EXPECT_EQ(place(mpi).job, "") << "processes of several mpirun may meet there";
+  EXPECT_EQ(place(open_mpi_5("1"), {"node:5000", -1, 0, -1, ""}).job, "");
+}
+
 TEST(PlaceOfProcess, AsksForAnAddressWhereOpenMpiSpansHosts) {
   EXPECT_THAT(refusal({{"OMPI_COMM_WORLD_RANK", "2"},
                        {"OMPI_COMM_WORLD_SIZE", "4"},
                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                        {"OMPI_MCA_ess_base_jobid", "1"}}),
-              testing::AllOf(testing::HasSubstr("rank 2"), testing::HasSubstr("FERRY_ADDRESS")));
+              testing::AllOf(testing::HasSubstr("rank 2"), testing::HasSubstr("OMPI_COMM_WORLD_LOCAL_SIZE=2"),
+                             testing::HasSubstr("FERRY_ADDRESS")));
+}
+
+TEST(PlaceOfProcess, AsksForAnAddressWhereNothingNamesTheJob) {
+  Variables mpi = open_mpi_5("1");
+  mpi.erase("PMIX_NAMESPACE");
+  EXPECT_THAT(refusal(mpi), testing::AllOf(testing::HasSubstr("PMIX_NAMESPACE"), testing::HasSubstr("FERRY_ADDRESS")));
+}
+
+// As printed by processes of MPICH 5.0.2 and Intel MPI 2021.19.
+Variables hydra(const std::string& rank, const std::string& here = "3") {
+  return {{"PMI_RANK", rank}, {"PMI_SIZE", "3"}, {"PMI_FD", "9"}, {"MPI_LOCALRANKID", rank}, {"MPI_LOCALNRANKS", here}};
+}
+
+TEST(PlaceOfProcess, ReadsMpichOfOneHost) {
+  const ProcessPlace found = place(hydra("2"), {}, "77-1234");
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_EQ(found.size, 3);
+  EXPECT_EQ(found.local_rank, 2);
+  EXPECT_THAT(found.address, testing::StartsWith("127.0.0.1:6"));
+  EXPECT_EQ(place(hydra("0"), {}, "77-1234").address, found.address);
+  EXPECT_EQ(place(hydra("0"), {}, "77-1234").job, found.job);
+  EXPECT_NE(place(hydra("2"), {}, "77-1235").address, found.address) << "another proxy, with a number that came again";
+  EXPECT_NE(place(hydra("2"), {}, "77-1235").job, found.job);
+}
+
+TEST(PlaceOfProcess, AsksForAnAddressWhereMpichSpansHostsOrHasNoProxy) {
+  EXPECT_THAT(refusal(hydra("2", "1"), {}, "77-1234"),
+              testing::AllOf(testing::HasSubstr("MPI_LOCALNRANKS=1"), testing::HasSubstr("FERRY_ADDRESS")));
+  EXPECT_THAT(refusal(hydra("2")),
+              testing::AllOf(testing::HasSubstr("hydra_pmi_proxy"), testing::HasSubstr("FERRY_ADDRESS")));
+}
+
+TEST(PlaceOfProcess, TakesMpirunsJobBeforeSlurmsStep) {
+  Variables both = hydra("2");
+  both.insert({{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "1"}, {"SLURM_STEP_NODELIST", "gpu1"}});
+  EXPECT_THAT(place(both, {}, "77-1234").address, testing::StartsWith("127.0.0.1:"))
+      << "a shell of the step may start several";
+  EXPECT_THAT(place(both).address, testing::StartsWith("gpu1:")) << "without a proxy all the same meet at the node";
 }
 
 TEST(PlaceOfProcess, ReadsSlurm) {
@@ -91,7 +170,27 @@ TEST(PlaceOfProcess, ReadsSlurm) {
   EXPECT_EQ(found.job, "slurm-77.1");
 }
 
-TEST(PlaceOfProcess, ReadsMpich) {
+TEST(PlaceOfProcess, ReadsTheNumbersOfAStepOfSlurm) {
+  const ProcessPlace found = place({{"SLURM_PROCID", "1"},
+                                    {"SLURM_NTASKS", "16"},
+                                    {"SLURM_STEP_NUM_TASKS", "2"},
+                                    {"SLURM_JOB_ID", "77"},
+                                    {"SLURM_STEP_NODELIST", "gpu1"}});
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.size, 2) << "not that of the allocation";
+}
+
+TEST(PlaceOfProcess, TakesTheLocalRankOfSlurmWherePmi2DoesNotSay) {
+  const Variables pmi2{{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"FERRY_ADDRESS", "host:5"}};
+  EXPECT_EQ(place(pmi2).local_rank, -1);
+  Variables slurm = pmi2;
+  slurm.insert({{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_LOCALID", "1"}});
+  EXPECT_EQ(place(slurm).local_rank, 1);
+  slurm["SLURM_PROCID"] = "0";
+  EXPECT_EQ(place(slurm).local_rank, -1) << "of a batch script, or of another step";
+}
+
+TEST(PlaceOfProcess, ReadsMpichWithAnAddress) {
   const ProcessPlace found = place({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"FERRY_ADDRESS", "host:5"}});
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.size, 2);
@@ -105,12 +204,7 @@ TEST(PlaceOfProcess, SaysWhatIsMissingOrNoNumber) {
   EXPECT_EQ(place({}, {"", 0, 1, -1, ""}).size, 1) << "one process needs no address";
 }
 
-std::optional<LaunchedProcess> launched(const Variables& variables) {
-  return launched_in([&](const char* name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
+std::optional<LaunchedProcess> launched(const Variables& variables) { return launched_in(of(variables)); }
 
 TEST(LaunchedProcess, ReadsOpenMpi) {
   const auto found =
@@ -134,6 +228,25 @@ TEST(LaunchedProcess, ReadsSlurmWithPmixOnly) {
   EXPECT_EQ(found->rank, 3);
   EXPECT_EQ(found->size, 6);
   EXPECT_EQ(found->on_this_host, 2) << "processes on a host, of 2(x3)";
+}
+
+TEST(LaunchedProcess, ReadsMpichAndPlainSlurmWhereNoShmemIsNeeded) {
+  EXPECT_FALSE(launched(hydra("2")));
+  const auto mpich = launched_without_shmem_in(of(hydra("2", "1")));
+  ASSERT_TRUE(mpich);
+  EXPECT_EQ(mpich->rank, 2);
+  EXPECT_EQ(mpich->size, 3);
+  EXPECT_EQ(mpich->on_this_host, 1);
+  const Variables batch{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "0"}};
+  EXPECT_FALSE(launched_without_shmem_in(of(batch))) << "a batch script is no process of a job";
+  Variables step = batch;
+  step.insert({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
+  const auto slurm = launched_without_shmem_in(of(step));
+  ASSERT_TRUE(slurm);
+  EXPECT_EQ(slurm->size, 4);
+  EXPECT_EQ(slurm->on_this_host, 2);
+  EXPECT_FALSE(launched_without_shmem_in(of(open_mpi_5("1"))));
+  EXPECT_TRUE(launched(open_mpi_5("1")));
 }
 
 TEST(LaunchedProcess, IsNoneWhereNothingOrNonsenseIsSet) {
