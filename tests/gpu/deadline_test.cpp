@@ -68,7 +68,7 @@ void dispatch_in_vain(Exchange& exchange, const DeviceRound& round, const Stream
   const auto begin = Clock::now();
   exchange.dispatch(round.in, round.out, call);
   EXPECT_LT(Clock::now() - begin, kShort) << "the call itself waited";
-  wait_for(stream);  // no error of CUDA's: the kernel ends by itself
+  wait_for(stream);                             // no error of CUDA's: the kernel ends by itself
   EXPECT_GE(Clock::now() - begin, kShort / 2);  // the first to give up tells the others
   EXPECT_LT(Clock::now() - begin, kFarLater);
   check_report(exchange, round, call, epoch);
