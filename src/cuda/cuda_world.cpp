@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cuda/gpu_world.h"
+#include "cuda/peer_reach.h"
 #include "shared/sizes.h"
 
 namespace ferry::cuda {
@@ -72,14 +73,22 @@ class CudaWorld final : public GpuWorld {
   std::shared_ptr<HeapExchange> heaps_;
 };
 
+bool can_reach(int device, int peer) {
+  int can = 1;
+  if (device != peer) cuda_check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
+  return can != 0;
+}
+
+void require_reach_of_all(std::span<const int> devices) {
+  const auto device_of = [&](int rank) { return devices[static_cast<std::size_t>(rank)]; };
+  const int ranks = static_cast<int>(devices.size());
+  for (int rank = 0; rank < ranks; ++rank)
+    require_reach(
+        rank, ranks, [&](int peer) { return can_reach(device_of(rank), device_of(peer)); },
+        [&](int which) { return fmt::format("device {} of rank {}", device_of(which), which); });
+}
+
 void enable_peer_access(int device, int peer) {
-  int can = 0;
-  cuda_check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
-  if (can == 0)
-    throw Error(ErrorKind::unsupported,
-                fmt::format("device {} cannot reach the memory of device {}; ranks of one world must all "
-                            "reach each other (NVLink or PCIe peer access)",
-                            device, peer));
   const DeviceScope scope(device);
   const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled)
@@ -98,6 +107,7 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
     require_bulk_copies(device);
     ++ranks_of[device];
   }
+  require_reach_of_all(devices);
   for (const int device : devices)
     for (const int peer : devices)
       if (device != peer) enable_peer_access(device, peer);

@@ -3,8 +3,6 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
-#include "ferry/error.h"
-
 namespace ferry::cuda {
 namespace {
 
@@ -52,8 +50,8 @@ void driver_check(CUresult status, const char* call) {
   if (status == CUDA_SUCCESS) return;
   const char* words = nullptr;
   driver().get_error_string(status, &words);
-  throw Error(ErrorKind::system,
-              fmt::format("{}: {} ({})", call, words == nullptr ? "unknown error" : words, static_cast<int>(status)));
+  throw DriverError(
+      status, fmt::format("{}: {} ({})", call, words == nullptr ? "unknown error" : words, static_cast<int>(status)));
 }
 
 }  // namespace ferry::cuda

@@ -4,6 +4,10 @@
 
 #include <cuda.h>
 
+#include <string>
+
+#include "ferry/error.h"
+
 namespace ferry::cuda {
 
 // What Ferry uses of virtual memory management, whose handles other processes can open.
@@ -25,7 +29,17 @@ struct Driver {
 // Throws Error(unsupported) where there is no driver or it is too old.
 const Driver& driver();
 
-// Throws Error(system) with the call and the driver's words where `status` is an error.
+// Error(system) with the call and the driver's words.
+class DriverError : public Error {
+ public:
+  DriverError(CUresult status, const std::string& message) : Error(ErrorKind::system, message), status_(status) {}
+  bool lacks_memory() const { return status_ == CUDA_ERROR_OUT_OF_MEMORY; }
+
+ private:
+  CUresult status_;
+};
+
+// Throws DriverError where `status` is an error.
 void driver_check(CUresult status, const char* call);
 
 }  // namespace ferry::cuda

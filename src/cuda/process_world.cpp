@@ -7,7 +7,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "cuda/driver.h"
 #include "cuda/gpu_world.h"
+#include "cuda/peer_reach.h"
 #include "cuda/process_place.h"
 #include "cuda/shared_memory.h"
 #include "ferry/cuda/cuda_world.h"
@@ -52,24 +54,22 @@ void require_one_host(int rank, const std::vector<Location>& all) {
 }
 
 // A peer's device that this process does not see (CUDA_VISIBLE_DEVICES) is found out about when its memory is mapped.
-void require_reach(int rank, const std::vector<Location>& all) {
-  const Location& mine = all[static_cast<std::size_t>(rank)];
-  for (std::size_t peer = 0; peer < all.size(); ++peer) {
-    int device = 0;
-    int can = 1;
-    if (static_cast<int>(peer) == rank) continue;
-    if (cudaDeviceGetByPCIBusId(&device, all[peer].bus) != cudaSuccess) {
-      cudaGetLastError();
-      continue;
-    }
-    if (device == mine.device) continue;
-    cuda_check(cudaDeviceCanAccessPeer(&can, mine.device, device), "cudaDeviceCanAccessPeer");
-    if (can == 0)
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("GPU {} of rank {} cannot reach the memory of GPU {} of rank {}; ranks of one world must "
-                              "all reach each other (NVLink or PCIe peer access)",
-                              mine.bus, rank, all[peer].bus, peer));
+bool can_reach(const Location& mine, const Location& peer) {
+  int device = 0;
+  int can = 1;
+  if (cudaDeviceGetByPCIBusId(&device, peer.bus) != cudaSuccess) {
+    cudaGetLastError();
+    return true;
   }
+  if (device != mine.device) cuda_check(cudaDeviceCanAccessPeer(&can, mine.device, device), "cudaDeviceCanAccessPeer");
+  return can != 0;
+}
+
+void require_reach_of(int rank, const std::vector<Location>& all) {
+  const auto location = [&](int which) -> const Location& { return all[static_cast<std::size_t>(which)]; };
+  require_reach(
+      rank, static_cast<int>(all.size()), [&](int peer) { return can_reach(location(rank), location(peer)); },
+      [&](int which) { return fmt::format("GPU {} of rank {}", location(which).bus, which); });
 }
 
 class ProcessWorld final : public GpuWorld {
@@ -89,7 +89,7 @@ class ProcessWorld final : public GpuWorld {
     all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, options.deadline);
     require_one_host(rank(), all);
     seat_ranks(options.share_gpus, options.deadline);
-    together([&] { require_reach(rank(), all); }, {}, options.deadline);
+    together([&] { require_reach_of(rank(), all); }, {}, options.deadline);
   }
 
   int rank() const override { return meeting_.rank(); }
@@ -122,12 +122,9 @@ class ProcessWorld final : public GpuWorld {
       try {
         const auto memory = SharedMemory::open(handles[peer], bytes);
         heaps[peer] = {memory, memory->data()};
-      } catch (const Error& error) {
-        throw Error(
-            ErrorKind::unsupported,
-            fmt::format("device {} of rank {} cannot map the memory of rank {}: {}. Ranks of one world must all "
-                        "reach each other (NVLink or PCIe peer access)",
-                        device(), rank(), peer, error.what()));
+      } catch (const DriverError& error) {
+        throw cannot_map(fmt::format("device {} of rank {}", device(), rank()), fmt::format("rank {}", peer),
+                         error.lacks_memory(), error.what());
       }
     }
   }

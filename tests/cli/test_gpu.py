@@ -162,6 +162,24 @@ class CommandsTestCase(FerryTestCase):
         self.assertGreater(report["ok"], 0)
         self.assertEqual(report["failed"], 0)
 
+    def test_info(self):
+        done = ferry("info", "--backend", "cuda", "--json", "--ranks", 1, "--hidden", 256, "--experts", 8, "--top-k", 2)
+        self.assert_done(done)
+        report = json.loads(done.stdout)
+        gpus = [device for device in report["devices"] if device["kind"] == "gpu"]
+        self.assertEqual(len(gpus), GPUS)
+        for number, gpu in enumerate(gpus):
+            self.assertNotEqual(gpu["name"], "")
+            self.assertGreater(gpu["multiprocessors"], 0)
+            self.assertGreater(gpu["l2_bytes"], 0)
+            self.assertLessEqual(gpu["memory_available_bytes"], gpu["memory_bytes"])
+            self.assertNotIn(number, gpu["reaches"])
+        self.assertEqual(report["shape"]["ranks"], 1)
+        self.assertGreater(report["exchange_memory_bytes"], 0)
+        text = ferry("info", "--backend", "cuda")
+        self.assert_done(text)
+        self.assertIn(gpus[0]["name"], text.stdout)
+
     def test_too_many_ranks(self):
         arrays = self.save(make_layer())
         done = ferry("layer", "--backend", "cuda", "--ranks", GPUS + 1, *arrays, "--output", self.folder / "y.npy")
@@ -173,24 +191,36 @@ class CommandsTestCase(FerryTestCase):
         self.assertTrue(all(line["ok"] for line in json.loads(done.stdout)["formats"]))
 
 
-@unittest.skipIf(GPUS < 2, WHY_NONE or "one GPU was found; a wire takes two")
+@unittest.skipIf(GPUS == 0, WHY_NONE)
 class BenchTestCase(FerryTestCase):
     """What a record holds. Nothing here looks at a time."""
 
+    RANKS = min(GPUS, 2)  # a rank alone has no wire, and all the rest
+    SMALL = ["--hidden", 256, "--experts", 8, "--top-k", 2]
+
+    def bench(self, *arguments):
+        return ferry("bench", "--backend", "cuda", "--iterations", 3, "--json", *self.SMALL, *arguments)
+
     def records(self, *arguments):
-        done = ferry("bench", "--backend", "cuda", "--iterations", 3, "--json", *arguments)
+        done = self.bench(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_records_are_complete(self):
-        records = self.records("--ranks", 2, "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", "1,40",
-                               "--operation", "dispatch,combine,pair", "--format", "fp8_block128,nvfp4")
+        records = self.records("--ranks", self.RANKS, "--tokens", "1,40", "--operation", "dispatch,combine,pair",
+                               "--format", "fp8_block128,nvfp4")
         self.assertEqual(len(records), 12)
         for record in records:
             for key in ("time_us", "bytes", "wire", "floor_us", "bound_us", "ratio_to_bound", "policy", "hardware"):
                 self.assertIn(key, record)
             self.assertEqual(record["backend"], "cuda")
-            self.assertEqual(len(record["wire"]["points"]), 5)
+            self.assertEqual(record["shape"]["ranks"], self.RANKS)
+            self.assertEqual(len(record["wire"]["points"]), 5 if self.RANKS > 1 else 0)
+            if record["operation"] != "combine":  # which is a difference
+                self.assertGreater(record["time_us"]["median"], 0)
+            self.assertGreater(record["floor_us"], 0)
+            self.assertEqual([phase["wire"] > 0 for key, phase in record["bytes"].items() if key != "of"],
+                             [self.RANKS > 1] * (2 if record["operation"] == "pair" else 1))
             copies = {copy["method"]: copy["gb_per_s"] for copy in record["wire"]["copies"]}
             self.assertEqual(copies[record["wire"]["copy_method"]], record["wire"]["copy_gb_per_s"])
             self.assertEqual(max(copies.values()), record["wire"]["copy_gb_per_s"])
@@ -198,13 +228,26 @@ class BenchTestCase(FerryTestCase):
     def test_options(self):
         for options in (["--combine", "exact"], ["--routing", "zipf"], ["--max-blocks", 24]):
             with self.subTest(options=options):
-                (record,) = self.records("--gpus", 2, "--hidden", 256, "--experts", 8, "--top-k", 2, "--tokens", 9,
-                                         *options)
-                self.assertEqual(record["shape"]["ranks"], 2)
+                (record,) = self.records("--gpus", self.RANKS, "--tokens", 9, *options)
+                self.assertEqual(record["shape"]["ranks"], self.RANKS)
+
+    def test_baseline_is_measured_or_refused(self):
+        done = self.bench("--ranks", self.RANKS, "--tokens", 9, "--baseline")
+        if done.returncode != 0:
+            self.assert_refused(done, 1, "--baseline needs NCCL", "leave --baseline out")
+            return
+        record = json.loads(done.stdout)
+        self.assertEqual(record["baseline"]["name"], "NCCL, bf16")
+        self.assertTrue(record["baseline"]["library"].startswith("NCCL "))
+        for key in ("all_gather_us", "reduce_scatter_us", "all_to_all_us"):
+            self.assertGreater(record["baseline"][key], 0)
+        self.assertGreater(record["ratio_to_baseline"], 0)
+
+    def test_too_many_ranks_are_refused(self):
+        self.assert_refused(self.bench("--ranks", GPUS + 1), 2, f"--ranks {GPUS + 1}", f"1 to {GPUS}", "GPUs")
 
     def test_workers_are_refused(self):
-        done = ferry("bench", "--backend", "cuda", "--ranks", 2, "--workers", 2)
-        self.assert_refused(done, 2, "--workers", "CPU")
+        self.assert_refused(self.bench("--ranks", self.RANKS, "--workers", 2), 2, "--workers", "CPU")
 
 
 @unittest.skipIf(GPUS != 0, "there are GPUs")

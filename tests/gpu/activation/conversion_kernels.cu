@@ -110,9 +110,35 @@ bool launch_encode(const char* format, const Rows& rows) {
   return true;
 }
 
+template <class F>
+__global__ void decode_rows(const __grid_constant__ EncodedRows rows, float* values) {
+  const cuda::WarpGroup warp;
+  const auto row = static_cast<std::size_t>((blockIdx.x * blockDim.x + threadIdx.x) / cuda::WarpGroup::kWidth);
+  if (row >= static_cast<std::size_t>(rows.num_rows)) return;
+  F{}.decode(warp, rows.payload + row * rows.payload_pitch, rows.scales + row * rows.scale_pitch, rows.hidden,
+             rows.input_scale, values + row * rows.value_pitch);
+}
+
+template <class F>
+bool launch_decode(const char* format, const EncodedRows& rows, float* values) {
+  if (std::strcmp(format, F::name()) != 0) return false;
+  decode_rows<F><<<static_cast<unsigned>((rows.num_rows + 7) / 8), 256>>>(rows, values);
+  return true;
+}
+
 template <class... Formats>
-bool launch_any(const char* format, const Rows& rows) {
-  return (launch_encode<Formats>(format, rows) || ...);
+struct OfFormats {
+  static bool encode(const char* format, const Rows& rows) { return (launch_encode<Formats>(format, rows) || ...); }
+  static bool decode(const char* format, const EncodedRows& rows, float* values) {
+    return (launch_decode<Formats>(format, rows, values) || ...);
+  }
+};
+using AllFormats = OfFormats<Bf16, Fp8Block128, Fp8Block128Ue8m0, Mxfp8, Mxfp6E2m3, Mxfp6E3m2, Mxfp4, Nvfp4>;
+
+void finish_launch(bool launched) {
+  if (!launched) throw std::runtime_error("no such format");
+  cuda_ok(cudaGetLastError());
+  cuda_ok(cudaDeviceSynchronize());
 }
 
 }  // namespace
@@ -154,13 +180,22 @@ void encode_on_device(const char* format, const void* rows, DType dtype, int num
                        static_cast<std::byte*>(codes.data()),
                        static_cast<std::byte*>(scale_rows.data()),
                        static_cast<std::uint32_t*>(found.data())};
-  if (!launch_any<Bf16, Fp8Block128, Fp8Block128Ue8m0, Mxfp8, Mxfp6E2m3, Mxfp6E3m2, Mxfp4, Nvfp4>(format, on_device))
-    throw std::runtime_error("no such format");
-  cuda_ok(cudaGetLastError());
-  cuda_ok(cudaDeviceSynchronize());
+  finish_launch(AllFormats::encode(format, on_device));
   codes.read(payload);
   scale_rows.read(scales);
   found.read(non_finite);
+}
+
+void decode_on_device(const char* format, const EncodedRows& rows, float* values) {
+  const auto count = static_cast<std::size_t>(rows.num_rows);
+  const DeviceCopy payload(rows.payload, count * rows.payload_pitch);
+  const DeviceCopy scales(rows.scales, count * rows.scale_pitch);
+  const DeviceCopy decoded(values, count * rows.value_pitch * sizeof(float));
+  EncodedRows on_device = rows;
+  on_device.payload = static_cast<const std::byte*>(payload.data());
+  on_device.scales = static_cast<const std::byte*>(scales.data());
+  finish_launch(AllFormats::decode(format, on_device, static_cast<float*>(decoded.data())));
+  decoded.read(values);
 }
 
 }  // namespace ferry::test

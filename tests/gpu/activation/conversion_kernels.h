@@ -26,4 +26,15 @@ Difference count_division_differences(Division division);
 void encode_on_device(const char* format, const void* rows, DType dtype, int num_rows, int hidden, float input_scale,
                       std::byte* payload, std::byte* scales, std::uint32_t* non_finite);
 
+// Encoded rows of one format decoded by a warp each. Host memory; rows of payload, scales and values at these distances
+// in bytes, bytes and columns, the first two at multiples of 16. `values` is copied there before, and back.
+struct EncodedRows {
+  const std::byte* payload;
+  const std::byte* scales;
+  std::size_t payload_pitch, scale_pitch, value_pitch;
+  int num_rows, hidden;
+  float input_scale;
+};
+void decode_on_device(const char* format, const EncodedRows& rows, float* values);
+
 }  // namespace ferry::test

@@ -1,6 +1,8 @@
-// What a row of a format must hold, from the definition in docs/formats.md, with the hardware's conversions.
+// What a row of a format must hold, and where its scales lie, from the definitions in docs/formats.md, with the
+// conversions of CUDA's own headers.
 #pragma once
 
+#include <cuda_fp4.h>
 #include <cuda_fp8.h>
 
 #include "gpu/stress/stress_values.cuh"
@@ -8,6 +10,10 @@
 namespace ferry::stress {
 
 __device__ inline unsigned e4m3_of(float value) { return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3); }
+__device__ inline float float_of_e4m3(unsigned code) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), __NV_E4M3)));
+}
+__device__ inline unsigned e2m1_of(float value) { return __nv_cvt_float_to_fp4(value, __NV_E2M1, cudaRoundNearest); }
 
 __device__ inline float largest_in_warp(float value) {
   for (int distance = 16; distance > 0; distance /= 2)
@@ -28,61 +34,107 @@ struct Found {
   }
 };
 
-// One block of 128 columns (fp8_block128) by a warp: the scale of the block, and four codes a lane.
-__device__ inline void check_fp8_block(const Setting& s, unsigned key, int block, const std::uint8_t* payload,
-                                       const std::uint8_t* scales, long long row, int lane, Found& found) {
-  float values[4], amax = 0;
-  for (int i = 0; i < 4; ++i) {
-    const int column = block * 128 + i * 32 + lane;
-    values[i] = column < s.hidden ? float_of_bf16(value_at(key, static_cast<unsigned>(column))) : 0.0f;
-    amax = fmaxf(amax, fabsf(values[i]));
-  }
-  amax = fmaxf(largest_in_warp(amax), 1e-4f);
-  const float scale = __fdiv_rn(amax, 448.0f), factor = __fdiv_rn(448.0f, amax);
-  if (lane == 0)
-    found.compare(Wrong::scale, block, __float_as_uint(scale),
-                  reinterpret_cast<const unsigned*>(scales)[block * s.capacity + row]);
-  for (int i = 0; i < 4; ++i) {
-    const int column = block * 128 + i * 32 + lane;
-    if (column < s.hidden)
-      found.compare(Wrong::payload, column, e4m3_of(__fmul_rn(values[i], factor)), payload[column]);
-  }
+__device__ inline int scales_of_row(const Setting& s) {
+  const int width = scale_width(s.format);
+  return width == 0 ? 0 : (s.hidden + width - 1) / width;
 }
 
-// One block of 32 columns (mxfp8) by a warp: the smallest power of two with 448 times it no less than the largest.
-__device__ inline void check_mx_block(const Setting& s, unsigned key, int block, const std::uint8_t* payload,
-                                      const std::uint8_t* scales, long long row, int lane, Found& found) {
-  const int column = block * 32 + lane;
-  const float value = float_of_bf16(value_at(key, static_cast<unsigned>(column)));
-  const float amax = largest_in_warp(fabsf(value));
+// A row, and which one it is in its group, whose scales begin at that tile.
+struct RowPlace {
+  long long row;
+  unsigned in_group, first_tile;
+};
+
+__device__ inline unsigned scale_at(const Setting& s, const Rows& rows, const RowPlace& at, int block) {
+  const int blocks = scales_of_row(s);
+  long long place = at.row * blocks + block;
+  if (s.layout == Layout::transposed) place = block * s.capacity + at.row;
+  if (s.layout == Layout::tiled) {  // [tile, column of tiles, row % 32, row % 128 / 32, block % 4]
+    const long long tile = at.first_tile + at.in_group / 128;
+    place =
+        ((tile * ((blocks + 3) / 4) + block / 4) * 32 + at.in_group % 32) * 16 + at.in_group % 128 / 32 * 4 + block % 4;
+  }
+  return s.format == Format::fp8_block128 ? reinterpret_cast<const unsigned*>(rows.scales)[place] : rows.scales[place];
+}
+
+struct BlockScale {
+  unsigned stored;
+  float multiplier;
+};
+
+// The ceil rule: the smallest power of two with 448 times it no less than the largest.
+__device__ inline unsigned ceil_byte(float amax) {
   int exponent = -127;
   if (amax > 0) {  // amax = m * 2^e with m from 1/2 to 1; 448 = 7/8 * 2^9
     const float m = frexpf(amax, &exponent);
     exponent += m > 0.875f ? -8 : -9;
   }
-  if (lane == 0)
-    found.compare(Wrong::scale, block, static_cast<unsigned>(exponent + 127), scales[row * (s.hidden / 32) + block]);
-  found.compare(Wrong::payload, column, e4m3_of(ldexpf(value, -exponent)), payload[column]);
+  return static_cast<unsigned>(exponent + 127);
+}
+// The even rule for E2M1: one mantissa bit, largest exponent 2.
+__device__ inline unsigned even_byte(float amax) {
+  const unsigned field = (__float_as_uint(amax) + (1u << 21)) >> 23 & 255u;
+  return field > 2 ? field - 2 : 0;
+}
+__device__ inline BlockScale power_of_two(unsigned byte) { return {byte, ldexpf(1.0f, 127 - static_cast<int>(byte))}; }
+
+__device__ inline BlockScale scale_of(const Setting& s, float amax) {
+  switch (s.format) {
+    case Format::fp8_block128_ue8m0:
+      return power_of_two(ceil_byte(fmaxf(amax, 1e-4f)));
+    case Format::mxfp8:
+      return power_of_two(ceil_byte(amax));
+    case Format::mxfp4:
+      return power_of_two(even_byte(amax));
+    case Format::nvfp4: {
+      const unsigned code = e4m3_of(__fdiv_rn(__fmul_rn(s.input_scale, amax), 6.0f));
+      return {code, code == 0 ? 0.0f : __fdiv_rn(s.input_scale, float_of_e4m3(code))};
+    }
+    default:
+      amax = fmaxf(amax, 1e-4f);
+      return {__float_as_uint(__fdiv_rn(amax, 448.0f)), __fdiv_rn(448.0f, amax)};
+  }
+}
+
+// One block of columns by a warp, up to four columns a lane: its scale and its codes.
+__device__ inline void check_block(const Setting& s, unsigned key, int block, const std::uint8_t* payload,
+                                   const Rows& rows, const RowPlace& at, Found& found) {
+  const int lane = static_cast<int>(threadIdx.x % 32), width = scale_width(s.format);
+  float values[4], amax = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int column = block * width + i * 32 + lane;
+    const bool exists = i * 32 + lane < width && column < s.hidden;
+    values[i] = exists ? token_value(s, key, static_cast<unsigned>(column)) : 0.0f;
+    amax = fmaxf(amax, fabsf(values[i]));
+  }
+  const BlockScale scale = scale_of(s, largest_in_warp(amax));
+  if (lane == 0) found.compare(Wrong::scale, block, scale.stored, scale_at(s, rows, at, block));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int column = block * width + i * 32 + lane;
+    if (i * 32 + lane >= width || column >= s.hidden) continue;
+    const float scaled = __fmul_rn(values[i], scale.multiplier);
+    if (code_bits(s.format) == 8)
+      found.compare(Wrong::payload, column, e4m3_of(scaled), payload[column]);
+    else  // the even column in the low half
+      found.compare(Wrong::payload, column, e2m1_of(scaled), payload[column / 2] >> column % 2 * 4 & 15u);
+  }
 }
 
 // The whole row, by the warps of a block.
-__device__ inline void check_row_bytes(const Setting& s, unsigned key, const Rows& rows, long long row, Found& found) {
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int warps = static_cast<int>(blockDim.x / 32);
+__device__ inline void check_row_bytes(const Setting& s, unsigned key, const Rows& rows, const RowPlace& at,
+                                       Found& found) {
+  const int warp = static_cast<int>(threadIdx.x / 32), warps = static_cast<int>(blockDim.x / 32);
   if (s.format == Format::bf16) {
-    const auto* payload = reinterpret_cast<const std::uint16_t*>(rows.payload) + row * s.hidden;
+    const auto* payload = reinterpret_cast<const std::uint16_t*>(rows.payload) + at.row * s.hidden;
     for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += static_cast<int>(blockDim.x))
-      found.compare(Wrong::payload, column, value_at(key, static_cast<unsigned>(column)), payload[column]);
+      found.compare(Wrong::payload, column, bf16_of_float(token_value(s, key, static_cast<unsigned>(column))),
+                    payload[column]);
     return;
   }
-  const std::uint8_t* payload = rows.payload + row * s.hidden;
-  const int width = s.format == Format::fp8_block128 ? 128 : 32;
-  for (int block = warp; block < (s.hidden + width - 1) / width; block += warps) {
-    if (s.format == Format::fp8_block128)
-      check_fp8_block(s, key, block, payload, rows.scales, row, lane, found);
-    else
-      check_mx_block(s, key, block, payload, rows.scales, row, lane, found);
-  }
+  const std::uint8_t* payload = rows.payload + at.row * (s.hidden * code_bits(s.format) / 8);
+  for (int block = warp; block < scales_of_row(s); block += warps) check_block(s, key, block, payload, rows, at, found);
 }
 
 }  // namespace ferry::stress

@@ -30,14 +30,17 @@ __global__ void make_inputs_kernel(const __grid_constant__ Setting s, const __gr
     const int id = token < r.tokens[source] ? id_at(s, r, source, token, k) : -1;
     in.all_ids[(source * s.max_tokens + token) * s.top_k + k] = id;
     if (source != s.rank || token >= n) continue;
-    in.ids[token * s.top_k + k] = id;
+    if (s.wide_ids)
+      static_cast<long long*>(in.ids)[token * s.top_k + k] = id;
+    else
+      static_cast<int*>(in.ids)[token * s.top_k + k] = id;
     in.weights[token * s.top_k + k] = weight_at(s, r, source, token, k);
   }
   if (token >= n) return;
   const unsigned key = token_key(s, r, s.rank, token);
   for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += kThreads)
     in.tokens[static_cast<std::size_t>(token) * static_cast<std::size_t>(s.hidden) + static_cast<std::size_t>(column)] =
-        value_at(key, static_cast<unsigned>(column));
+        token_bits(s, key, static_cast<unsigned>(column));
 }
 
 __global__ void delay_kernel(unsigned nanoseconds) {
@@ -71,17 +74,23 @@ __global__ void count_kernel(const __grid_constant__ Setting s, const __grid_con
   if (threadIdx.x == 0) counts[group] = static_cast<unsigned>(count);
 }
 
+// One thread.
 __global__ void starts_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Rows rows,
-                              unsigned* starts, const unsigned* counts, Verdict* verdict) {
+                              Scratch scratch, Verdict* verdict) {
   const auto alignment = static_cast<unsigned>(s.alignment);
-  unsigned start = 0;
+  unsigned start = 0, tile = 0;
   for (int group = 0; group <= s.groups; ++group) {
-    starts[group] = start;
+    scratch.starts[group] = start;
     Found found;
     found.compare(Wrong::row_offsets, -1, start, rows.row_offsets[group]);
     if (group < s.groups) {
       found.compare(Wrong::expert_ids, -1, static_cast<unsigned>(group), static_cast<unsigned>(rows.expert_ids[group]));
-      start = (start + counts[group] + alignment - 1) / alignment * alignment;
+      scratch.tiles[group] = tile;
+      if (s.layout == Layout::tiled)
+        found.compare(Wrong::scales_offsets, -1, tile - start / 128, rows.scales_offsets[group]);
+      const unsigned end = (start + scratch.counts[group] + alignment - 1) / alignment * alignment;
+      tile += (end - start + 127) / 128;
+      start = end;
     }
     report(verdict, r, found, group);
   }
@@ -89,51 +98,65 @@ __global__ void starts_kernel(const __grid_constant__ Setting s, const __grid_co
 
 // A block for each (source, token, k), then one for each of this rank's tokens where there is a shared expert.
 __global__ void rows_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Inputs in, Rows rows,
-                            const unsigned* starts, std::uint16_t* results, Verdict* verdict) {
+                            Scratch scratch, Verdict* verdict) {
   const int entries = s.ranks * s.max_tokens * s.top_k, entry = static_cast<int>(blockIdx.x);
-  int source = s.rank, token = entry - entries, k = s.top_k;
-  long long row = starts[0] + token;
+  int source = s.rank, token = entry - entries, k = s.top_k, group = 0;
+  int in_group = token;
   if (entry < entries) {
     const int id = in.all_ids[entry];
     if (id < 0 || s.owner[id] != s.rank) return;
     source = entry / s.top_k / s.max_tokens;
     token = entry / s.top_k % s.max_tokens;
     k = entry % s.top_k;
-    row = starts[id - s.first_expert + (s.shared ? 1 : 0)] + count_entries(in, id, entry);
+    group = id - s.first_expert + (s.shared ? 1 : 0);
+    in_group = count_entries(in, id, entry);
   } else if (token >= r.tokens[s.rank]) {
     return;
   }
+  const long long row = static_cast<long long>(scratch.starts[group]) + in_group;
   Found found;
   found.compare(Wrong::src_info, 0, static_cast<unsigned>(token), static_cast<unsigned>(rows.src_info[2 * row]));
   found.compare(Wrong::src_info, 1, static_cast<unsigned>(k), static_cast<unsigned>(rows.src_info[2 * row + 1]));
-  check_row_bytes(s, token_key(s, r, source, token), rows, row, found);
+  check_row_bytes(s, token_key(s, r, source, token), rows, {row, static_cast<unsigned>(in_group), scratch.tiles[group]},
+                  found);
   report(verdict, r, found, static_cast<int>(row));
   const unsigned key = result_key(s, r, source, token, k);
   for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += kThreads)
-    results[row * s.hidden + column] = value_at(key, static_cast<unsigned>(column));
-  if (threadIdx.x == 0) atomicAdd(&verdict->rows_checked, 1ull);
+    scratch.results[row * s.hidden + column] = value_at(key, static_cast<unsigned>(column));
+  if (threadIdx.x != 0) return;
+  atomicAdd(&verdict->rows_checked, 1ull);
+  if (source != s.rank) atomicAdd(&verdict->rows_of_others, 1ull);
+}
+
+// Padding rows have scale 0; and so, in tiles, have the rows that are missing in a group's last tile and the columns
+// behind the last one of any row.
+__device__ void check_zero_scales(const Setting& s, const Rows& rows, const Scratch& scratch, int group, Found& found) {
+  const bool tiled = s.layout == Layout::tiled;
+  const int blocks = scales_of_row(s), columns = tiled ? (blocks + 3) / 4 * 4 : blocks;
+  const unsigned start = scratch.starts[group], filled = scratch.counts[group];
+  const unsigned end = scratch.starts[group + 1] - start, scales_end = tiled ? (end + 127) / 128 * 128 : end;
+  for (unsigned row = columns == blocks ? filled : 0; row < scales_end; ++row) {
+    const RowPlace at{static_cast<long long>(start) + row, row, scratch.tiles[group]};
+    const int first = row < filled ? blocks : 0;
+    for (int block = first + static_cast<int>(threadIdx.x); block < columns; block += kThreads)
+      found.compare(Wrong::padding, block, 0, scale_at(s, rows, at, block));
+  }
 }
 
 // A block for each group: the rows between its last one and the next group's first.
 __global__ void padding_kernel(const __grid_constant__ Setting s, const __grid_constant__ Round r, Rows rows,
-                               const unsigned* starts, const unsigned* counts, Verdict* verdict) {
+                               Scratch scratch, Verdict* verdict) {
   const int group = static_cast<int>(blockIdx.x);
-  const int row_bytes = s.hidden * (s.format == Format::bf16 ? 2 : 1);
-  for (long long row = starts[group] + counts[group]; row < starts[group + 1]; ++row) {
-    Found found;
+  const int row_bytes = s.hidden * code_bits(s.format) / 8;
+  Found found;
+  for (long long row = scratch.starts[group] + scratch.counts[group]; row < scratch.starts[group + 1]; ++row) {
     found.compare(Wrong::padding, -1, ~0u, static_cast<unsigned>(rows.src_info[2 * row]));
     found.compare(Wrong::padding, -1, ~0u, static_cast<unsigned>(rows.src_info[2 * row + 1]));
     for (int at = static_cast<int>(threadIdx.x); at < row_bytes; at += kThreads)
       found.compare(Wrong::padding, at, rows.poison, rows.payload[row * row_bytes + at]);
-    for (int block = static_cast<int>(threadIdx.x); s.format == Format::mxfp8 && block < s.hidden / 32;
-         block += kThreads)
-      found.compare(Wrong::padding, block, 0, rows.scales[row * (s.hidden / 32) + block]);
-    if (s.format == Format::fp8_block128)
-      for (int block = static_cast<int>(threadIdx.x); block < (s.hidden + 127) / 128; block += kThreads)
-        found.compare(Wrong::padding, block, 0,
-                      reinterpret_cast<const unsigned*>(rows.scales)[block * s.capacity + row]);
-    report(verdict, r, found, static_cast<int>(row));
   }
+  if (s.layout != Layout::none) check_zero_scales(s, rows, scratch, group, found);
+  report(verdict, r, found, group);
 }
 
 __device__ float add_products(const Setting& s, const Round& r, const int* ids, int token, int rank, unsigned column) {
@@ -192,7 +215,7 @@ void require_launched() {
 }  // namespace
 
 const char* to_string(Wrong wrong) {
-  constexpr const char* kNames[] = {"nothing", "row_offsets", "expert_ids", "src_info",
+  constexpr const char* kNames[] = {"nothing", "row_offsets", "expert_ids", "src_info", "scales_offsets",
                                     "payload", "scale",       "padding",    "sum"};
   return kNames[static_cast<int>(wrong)];
 }
@@ -208,15 +231,14 @@ void delay(unsigned nanoseconds, cudaStream_t stream) {
   require_launched();
 }
 
-void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows, unsigned* starts,
-                unsigned* counts, std::uint16_t* results, Verdict* verdict, cudaStream_t stream) {
+void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
+                const Scratch& scratch, Verdict* verdict, cudaStream_t stream) {
   const auto groups = static_cast<unsigned>(setting.groups);
   const int entries = setting.ranks * setting.max_tokens * setting.top_k + (setting.shared ? setting.max_tokens : 0);
-  count_kernel<<<groups, kThreads, 0, stream>>>(setting, round, inputs, counts);
-  starts_kernel<<<1, 1, 0, stream>>>(setting, round, rows, starts, counts, verdict);
-  rows_kernel<<<static_cast<unsigned>(entries), kThreads, 0, stream>>>(setting, round, inputs, rows, starts, results,
-                                                                       verdict);
-  padding_kernel<<<groups, kThreads, 0, stream>>>(setting, round, rows, starts, counts, verdict);
+  count_kernel<<<groups, kThreads, 0, stream>>>(setting, round, inputs, scratch.counts);
+  starts_kernel<<<1, 1, 0, stream>>>(setting, round, rows, scratch, verdict);
+  rows_kernel<<<static_cast<unsigned>(entries), kThreads, 0, stream>>>(setting, round, inputs, rows, scratch, verdict);
+  padding_kernel<<<groups, kThreads, 0, stream>>>(setting, round, rows, scratch, verdict);
   require_launched();
 }
 

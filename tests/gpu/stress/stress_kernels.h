@@ -11,13 +11,23 @@ namespace ferry::stress {
 
 inline constexpr int kMostRanks = 16;
 
-enum class Format { bf16, fp8_block128, mxfp8 };
+enum class Format { bf16, fp8_block128, fp8_block128_ue8m0, mxfp8, mxfp4, nvfp4 };
+enum class Layout { none, row_major, transposed, tiled };  // of the scales
+
+// Columns that share a scale; 0 without scales.
+constexpr int scale_width(Format format) {
+  return format == Format::bf16 ? 0 : format == Format::nvfp4 ? 16 : format < Format::mxfp8 ? 128 : 32;
+}
+constexpr int code_bits(Format format) { return format == Format::bf16 ? 16 : format < Format::mxfp4 ? 8 : 4; }
 
 // What is the same in all rounds of a segment. `T` is max_tokens; pointers are to device memory of the rank.
 struct Setting {
   int ranks, rank, experts, top_k, max_tokens, hidden;
   Format format;
+  Layout layout;
   bool exact, shared;
+  bool half, wide_ids;  // tokens are float16, ids are int64
+  float input_scale;    // nvfp4
   int alignment, groups, first_expert;
   long long capacity;
   const int* owner;  // [experts]: the rank of each
@@ -31,8 +41,8 @@ struct Round {
 };
 
 struct Inputs {
-  std::uint16_t* tokens;  // bf16 [n, hidden]
-  int* ids;               // [n, K]
+  std::uint16_t* tokens;  // bf16 or float16 [n, hidden]
+  void* ids;              // int32 or int64 [n, K]
   float* weights;         // [n, K]
   int* all_ids;           // [ranks, T, K]: of every rank, for the oracle
 };
@@ -43,15 +53,26 @@ struct Rows {
   const unsigned* row_offsets;
   const int* expert_ids;
   const int* src_info;
-  std::uint8_t poison;  // what every byte was before
+  const unsigned* scales_offsets;  // tiles only
+  std::uint8_t poison;             // what every byte was before
 };
 
-enum class Wrong : int { none, row_offsets, expert_ids, src_info, payload, scale, padding, sum };
+// What the oracle keeps for itself: of each group where its rows begin [groups + 1], how many there are, and its first
+// tile of scales; and the experts' answers, bf16 [capacity, hidden].
+struct Scratch {
+  unsigned* starts;
+  unsigned* counts;
+  unsigned* tiles;
+  std::uint16_t* results;
+};
+
+enum class Wrong : int { none, row_offsets, expert_ids, src_info, scales_offsets, payload, scale, padding, sum };
 const char* to_string(Wrong wrong);
 
 // What the oracle found; the fields after `mismatches` describe the first one.
 struct Verdict {
   unsigned long long rows_checked;
+  unsigned long long rows_of_others;  // of them: whose tokens came from another rank
   unsigned long long sums_checked;
   unsigned long long mismatches;
   Wrong wrong;
@@ -63,10 +84,9 @@ struct Verdict {
 
 void make_inputs(const Setting& setting, const Round& round, const Inputs& inputs, cudaStream_t stream);
 void delay(unsigned nanoseconds, cudaStream_t stream);
-// `starts` [groups + 1] and `counts` [groups] are scratch. Fills `results`, bf16 [capacity, hidden], with what the
-// experts answer.
-void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows, unsigned* starts,
-                unsigned* counts, std::uint16_t* results, Verdict* verdict, cudaStream_t stream);
+// Fills scratch.results with what the experts answer.
+void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
+                const Scratch& scratch, Verdict* verdict, cudaStream_t stream);
 // `sums`: bf16 or float32 [n, hidden].
 void check_sums(const Setting& setting, const Round& round, const Inputs& inputs, const void* sums, bool wide,
                 Verdict* verdict, cudaStream_t stream);

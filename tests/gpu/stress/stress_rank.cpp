@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ferry/exchange.h"
+#include "gpu/captured_graph.h"
 
 namespace ferry::stress {
 namespace {
@@ -57,8 +60,10 @@ class Arena {
   cudaStream_t stream_ = nullptr;
 };
 
-const char* name_of(Format format) {
-  return format == Format::bf16 ? "bf16" : format == Format::mxfp8 ? "mxfp8" : "fp8_block128";
+Layout layout_of(ScaleLayout layout) {
+  if (layout == ScaleLayout::row_major) return Layout::row_major;
+  if (layout == ScaleLayout::transposed) return Layout::transposed;
+  return layout == ScaleLayout::tiled ? Layout::tiled : Layout::none;
 }
 
 ExchangeOptions options_of(const Config& config) {
@@ -67,6 +72,7 @@ ExchangeOptions options_of(const Config& config) {
   options.reduction = config.exact ? Reduction::exact : Reduction::by_rank;
   options.fused_shared_expert = config.shared;
   options.expert_alignment = config.alignment;
+  options.tiled_scales = config.tiled;
   return options;
 }
 
@@ -90,70 +96,101 @@ class RankSegment {
     const RowLayout& layout = exchange_.layout();
     const Config& config = segment.config;
     const std::vector<int> owner = owners(config.experts, world.size());
-    setting_ = {world.size(),
-                rank_,
-                config.experts,
-                config.top_k,
-                segment.max_tokens,
-                config.hidden,
-                config.format,
-                config.exact,
-                config.shared,
-                layout.alignment,
-                layout.groups,
-                static_cast<int>(std::find(owner.begin(), owner.end(), rank_) - owner.begin()),
-                layout.min_row_capacity,
-                nullptr};
+    setting_ = {.ranks = world.size(),
+                .rank = rank_,
+                .experts = config.experts,
+                .top_k = config.top_k,
+                .max_tokens = segment.max_tokens,
+                .hidden = config.hidden,
+                .format = config.format,
+                .layout = layout_of(layout.scale_layout),
+                .exact = config.exact,
+                .shared = config.shared,
+                .half = config.half,
+                .wide_ids = config.wide_ids,
+                .input_scale = config.input_scale,
+                .alignment = layout.alignment,
+                .groups = layout.groups,
+                .first_expert = static_cast<int>(std::find(owner.begin(), owner.end(), rank_) - owner.begin()),
+                .capacity = layout.min_row_capacity,
+                .owner = nullptr};
     plan(layout);
     check(
         cudaMemcpy(const_cast<int*>(setting_.owner), owner.data(), owner.size() * sizeof(int), cudaMemcpyHostToDevice),
         "cudaMemcpy");
     check(cudaMemset(verdict_, 0, sizeof(Verdict)), "cudaMemset");
+    check(cudaMemcpy(input_scale_, &config.input_scale, sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
+  // What every round of a replayed segment calls.
+  void capture() {
+    const Round round = round_of(segment_.first_round);
+    dispatch_graph_.emplace(arena_.stream(), [&] { dispatch(round); });
+    combine_graph_.emplace(arena_.stream(), [&] { combine(round); });
+    wait();
+  }
+
   void run(unsigned number) {
-    Round round{number, draw(segment_.seed, number, 0), {}};
-    for (int rank = 0; rank < setting_.ranks; ++rank)
-      round.tokens[rank] = tokens_of(number, static_cast<unsigned>(rank));
+    const Round round = round_of(number);
     cudaStream_t stream = arena_.stream();
+    const unsigned index = number - segment_.first_round;
+    if (index > 0 && index % segment_.rounds_at_once == 0) wait();
     make_inputs(setting_, round, inputs_, stream);
     const auto poison = static_cast<std::uint8_t>(draw(segment_.seed, number, 1) | 0x80u);
     check(cudaMemsetAsync(arena_.at<void>(outputs_begin_), poison, outputs_end_ - outputs_begin_, stream),
           "cudaMemsetAsync");
     delay(delay_of(number, 2), stream);
-    dispatch(round);
+    if (dispatch_graph_)
+      dispatch_graph_->launch(stream);
+    else
+      dispatch(round);
     if (segment_.damage && number == segment_.first_round + segment_.rounds / 2 && rank_ == 0)
       damage(arena_.at<void>(src_info_), 0, stream);
-    Rows rows{arena_.at<std::uint8_t>(payload_), arena_.at<std::uint8_t>(scales_), arena_.at<unsigned>(row_offsets_),
-              arena_.at<int>(expert_ids_),       arena_.at<int>(src_info_),        poison};
-    check_rows(setting_, round, inputs_, rows, arena_.at<unsigned>(starts_), arena_.at<unsigned>(counts_),
-               arena_.at<std::uint16_t>(results_), verdict_, stream);
+    check_rows(setting_, round, inputs_, rows_with(poison), scratch_, verdict_, stream);
     if (draw(segment_.seed, number, 3) % 16 == 0) return;  // the next dispatch abandons the round
     delay(delay_of(number, 4), stream);
-    combine(round);
+    if (combine_graph_)
+      combine_graph_->launch(stream);
+    else
+      combine(round);
+    check_sums(setting_, round, inputs_, arena_.at<void>(sums_), sums_are_wide(number), verdict_, stream);
   }
 
   Verdict finish() {
-    check(cudaStreamSynchronize(arena_.stream()), "cudaStreamSynchronize");
+    wait();
     Round nothing{segment_.first_round + segment_.rounds, 0, {}};
     dispatch(nothing);  // throws what the last kernels reported
-    check(cudaStreamSynchronize(arena_.stream()), "cudaStreamSynchronize");
+    wait();
     Verdict verdict{};
     check(cudaMemcpy(&verdict, verdict_, sizeof verdict, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return verdict;
   }
 
  private:
+  void wait() const { check(cudaStreamSynchronize(arena_.stream()), "cudaStreamSynchronize"); }
+
   void plan(const RowLayout& layout) {
     const std::int64_t n = segment_.max_tokens, rows = layout.min_row_capacity, k = setting_.top_k;
     const std::size_t hidden = static_cast<std::size_t>(setting_.hidden);
     const std::size_t owner = arena_.plan(setting_.experts, 4), verdict = arena_.plan(1, sizeof(Verdict));
-    const std::size_t tokens = arena_.plan(n, 2 * hidden), ids = arena_.plan(n * k, 4), weights = arena_.plan(n * k, 4);
-    const std::size_t all_ids = arena_.plan(setting_.ranks * n * k, 4);
-    starts_ = arena_.plan(layout.groups + 1, 4);
-    counts_ = arena_.plan(layout.groups, 4);
+    const std::size_t tokens = arena_.plan(n, 2 * hidden), ids = arena_.plan(n * k, 8), weights = arena_.plan(n * k, 4);
+    const std::size_t all_ids = arena_.plan(setting_.ranks * n * k, 4), input_scale = arena_.plan(1, 4);
+    const std::size_t starts = arena_.plan(layout.groups + 1, 4), counts = arena_.plan(layout.groups, 4);
+    const std::size_t tiles = arena_.plan(layout.groups, 4);
     results_ = arena_.plan(rows, 2 * hidden);
+    plan_outputs(layout);
+    arena_.allocate();
+    setting_.owner = arena_.at<int>(owner);
+    verdict_ = arena_.at<Verdict>(verdict);
+    input_scale_ = arena_.at<float>(input_scale);
+    inputs_ = {arena_.at<std::uint16_t>(tokens), arena_.at<void>(ids), arena_.at<float>(weights),
+               arena_.at<int>(all_ids)};
+    scratch_ = {arena_.at<unsigned>(starts), arena_.at<unsigned>(counts), arena_.at<unsigned>(tiles),
+                arena_.at<std::uint16_t>(results_)};
+  }
+  void plan_outputs(const RowLayout& layout) {
+    const std::int64_t rows = layout.min_row_capacity;
     outputs_begin_ = arena_.end();
     payload_ = arena_.plan(rows, static_cast<std::size_t>(layout.payload_row_bytes));
     std::size_t scale_bytes = size_of(layout.scale_dtype);
@@ -163,14 +200,29 @@ class RankSegment {
     row_offsets_ = arena_.plan(layout.groups + 1, 4);
     expert_ids_ = arena_.plan(layout.groups, 4);
     src_info_ = arena_.plan(rows, 8);
-    sums_ = arena_.plan(n, 4 * hidden);
+    scales_offsets_ = arena_.plan(layout.groups, 4);
+    sums_ = arena_.plan(segment_.max_tokens, 4 * static_cast<std::size_t>(setting_.hidden));
     outputs_end_ = arena_.end();
-    arena_.allocate();
-    setting_.owner = arena_.at<int>(owner);
-    verdict_ = arena_.at<Verdict>(verdict);
-    inputs_ = {arena_.at<std::uint16_t>(tokens), arena_.at<int>(ids), arena_.at<float>(weights),
-               arena_.at<int>(all_ids)};
   }
+  Rows rows_with(std::uint8_t poison) const {
+    return {arena_.at<std::uint8_t>(payload_),
+            arena_.at<std::uint8_t>(scales_),
+            arena_.at<unsigned>(row_offsets_),
+            arena_.at<int>(expert_ids_),
+            arena_.at<int>(src_info_),
+            arena_.at<unsigned>(scales_offsets_),
+            poison};
+  }
+
+  // The round that says how a round's calls are made: a graph keeps those of its capture.
+  unsigned called_as(unsigned number) const { return segment_.replayed ? segment_.first_round : number; }
+  Round round_of(unsigned number) const {
+    Round round{number, draw(segment_.seed, number, 0), {}};
+    for (int rank = 0; rank < setting_.ranks; ++rank)
+      round.tokens[rank] = tokens_of(called_as(number), static_cast<unsigned>(rank));
+    return round;
+  }
+  bool sums_are_wide(unsigned number) const { return draw(segment_.seed, called_as(number), 6) % 2 == 0; }
 
   // Any number from none to all, and now and then exactly these.
   int tokens_of(unsigned number, unsigned rank) const {
@@ -193,42 +245,42 @@ class RankSegment {
 
   void dispatch(const Round& round) {
     const std::int64_t n = round.tokens[rank_], rows = setting_.capacity, hidden = setting_.hidden;
+    const RowLayout& layout = exchange_.layout();
+    const unsigned number = called_as(round.number);
     DispatchInput in;
-    in.tokens = {inputs_.tokens, DType::bf16, {n, hidden}};
-    in.topk_ids = {inputs_.ids, DType::i32, {n, setting_.top_k}};
+    in.tokens = {inputs_.tokens, setting_.half ? DType::f16 : DType::bf16, {n, hidden}};
+    in.topk_ids = {inputs_.ids, setting_.wide_ids ? DType::i64 : DType::i32, {n, setting_.top_k}};
     if (!setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
+    if (setting_.format == Format::nvfp4) in.input_scale = input_scale_;
     DispatchOutput out;
     if (setting_.format == Format::bf16)
       out.payload = {arena_.at<void>(payload_), DType::bf16, {rows, hidden}};
     else
-      out.payload = {arena_.at<void>(payload_), DType::u8, {rows, exchange_.layout().payload_row_bytes}};
-    if (!scales_shape_.empty())
-      out.scales = {arena_.at<void>(scales_), exchange_.layout().scale_dtype, {scales_shape_[0], scales_shape_[1]}};
+      out.payload = {arena_.at<void>(payload_), DType::u8, {rows, layout.payload_row_bytes}};
+    if (!scales_shape_.empty()) out.scales = {arena_.at<void>(scales_), layout.scale_dtype, std::span(scales_shape_)};
     out.row_offsets = {arena_.at<void>(row_offsets_), DType::u32, {setting_.groups + 1}};
     out.expert_ids = {arena_.at<void>(expert_ids_), DType::i32, {setting_.groups}};
     out.src_info = {arena_.at<void>(src_info_), DType::i32, {rows, 2}};
-    const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(round.number, 0)};
-    if (draw(segment_.seed, round.number, 5) % 2 == 0) return exchange_.dispatch(in, out, call);
+    if (setting_.layout == Layout::tiled)
+      out.scales_offsets = {arena_.at<void>(scales_offsets_), DType::u32, {setting_.groups}};
+    const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(number, 0)};
+    if (draw(segment_.seed, number, 5) % 2 == 0) return exchange_.dispatch(in, out, call);
     exchange_.dispatch_async(in, call);
     exchange_.dispatch_wait(out, call);
   }
 
   void combine(const Round& round) {
     const std::int64_t n = round.tokens[rank_];
-    const bool wide = draw(segment_.seed, round.number, 6) % 2 == 0;
+    const unsigned number = called_as(round.number);
     CombineInput in;
     in.rows = {arena_.at<void>(results_), DType::bf16, {setting_.capacity, setting_.hidden}};
     if (setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
     CombineOutput out;
-    out.tokens = {arena_.at<void>(sums_), wide ? DType::f32 : DType::bf16, {n, setting_.hidden}};
-    const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(round.number, 1)};
-    if (draw(segment_.seed, round.number, 7) % 2 == 0) {
-      exchange_.combine(in, out, call);
-    } else {
-      exchange_.combine_async(in, call);
-      exchange_.combine_wait(out, call);
-    }
-    check_sums(setting_, round, inputs_, arena_.at<void>(sums_), wide, verdict_, arena_.stream());
+    out.tokens = {arena_.at<void>(sums_), sums_are_wide(number) ? DType::f32 : DType::bf16, {n, setting_.hidden}};
+    const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(number, 1)};
+    if (draw(segment_.seed, number, 7) % 2 == 0) return exchange_.combine(in, out, call);
+    exchange_.combine_async(in, call);
+    exchange_.combine_wait(out, call);
   }
 
   Segment segment_;
@@ -237,20 +289,31 @@ class RankSegment {
   Setting setting_{};
   Arena arena_;
   Inputs inputs_{};
+  Scratch scratch_{};
   Verdict* verdict_ = nullptr;
+  float* input_scale_ = nullptr;
+  std::optional<test::CapturedGraph> dispatch_graph_, combine_graph_;
   std::vector<std::int64_t> scales_shape_;
   std::size_t outputs_begin_ = 0, outputs_end_ = 0, payload_ = 0, scales_ = 0, row_offsets_ = 0, expert_ids_ = 0;
-  std::size_t src_info_ = 0, starts_ = 0, counts_ = 0, results_ = 0, sums_ = 0;
+  std::size_t src_info_ = 0, scales_offsets_ = 0, results_ = 0, sums_ = 0;
 };
 
 }  // namespace
 
-Verdict run_segment(World& world, const Segment& segment) {
-  check(cudaSetDevice(world.rank()), "cudaSetDevice");
+const char* name_of(Format format) {
+  constexpr const char* kNames[] = {"bf16", "fp8_block128", "fp8_block128_ue8m0", "mxfp8", "mxfp4", "nvfp4"};
+  return kNames[static_cast<int>(format)];
+}
+
+Verdict run_segment(World& world, int device, const Segment& segment) {
+  check(cudaSetDevice(device), "cudaSetDevice");
   RankSegment rank(world, segment);
+  if (segment.replayed) rank.capture();
   world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
   for (unsigned i = 0; i < segment.rounds; ++i) rank.run(segment.first_round + i);
-  return rank.finish();
+  const Verdict verdict = rank.finish();
+  world.barrier();  // so may freeing, where ranks share a device
+  return verdict;
 }
 
 }  // namespace ferry::stress

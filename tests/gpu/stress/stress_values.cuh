@@ -1,6 +1,8 @@
 // Values out of seeds: what every rank knows of every other rank's round.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include "gpu/stress/stress_kernels.h"
 
 namespace ferry::stress {
@@ -25,6 +27,18 @@ __device__ inline float float_of_bf16(std::uint16_t bits) { return __uint_as_flo
 __device__ inline std::uint16_t bf16_of_float(float value) {
   const unsigned bits = __float_as_uint(value);
   return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// A column of a token as it is given: bf16, or float16 of the same magnitudes with all of its mantissa; and its value.
+__device__ inline std::uint16_t token_bits(const Setting& s, unsigned key, unsigned column) {
+  if (!s.half) return value_at(key, column);
+  const unsigned x = mix(key + column * 0x85EBCA6Bu);
+  const unsigned magnitude = (x >> 20) % 61 == 0 ? 0u : 0x2000u | (x & 0x1FFFu);
+  return static_cast<std::uint16_t>((x & 0x8000u) | magnitude);
+}
+__device__ inline float token_value(const Setting& s, unsigned key, unsigned column) {
+  const std::uint16_t bits = token_bits(s, key, column);
+  return s.half ? __half2float(__ushort_as_half(bits)) : float_of_bf16(bits);
 }
 
 __device__ inline unsigned token_key(const Setting& s, const Round& r, int source, int token) {
