@@ -23,15 +23,14 @@ std::vector<std::string> format_names() {
 
 // ---- options that several commands share
 
-void add_backend_option(CLI::App& command, std::string& backend) {
+constexpr const char* kRanksAre =
+    "What the ranks are: auto takes GPUs where there are enough, else the processes of a launcher over OpenSHMEM, else "
+    "threads";
+
+void add_backend_option(CLI::App& command, std::string& backend, const char* help = kRanksAre) {
   std::vector<std::string> names = {"auto"};
   for (const Backend& known : backends()) names.emplace_back(known.name);
-  command
-      .add_option(
-          "--backend", backend,
-          "What the ranks are: auto takes the processes of a job, else GPUs where there are enough, else threads")
-      ->check(CLI::IsMember(names))
-      ->capture_default_str();
+  command.add_option("--backend", backend, help)->check(CLI::IsMember(names))->capture_default_str();
 }
 
 void add_share_gpus_flag(CLI::App& command) {
@@ -124,7 +123,9 @@ void add_codec_command(CLI::App& app) {
 void add_verify_command(CLI::App& app) {
   const auto asked = std::make_shared<VerifyArguments>();
   CLI::App& verify = *app.add_subcommand("verify", "Run the conformance suite here and say what works");
-  add_backend_option(verify, asked->backend);
+  add_backend_option(verify, asked->backend,
+                     "What the ranks are: auto takes each that works here in one process, one after the other; under a "
+                     "launcher as for the other commands");
   verify.add_option("--nodes", asked->nodes, "Logical nodes that the processes of a job are split over")
       ->capture_default_str();
   add_share_gpus_flag(verify);
@@ -163,7 +164,9 @@ CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::stri
 }
 
 void add_shape_options(CLI::App& command, BenchOptions& options) {
-  command.add_option("--ranks,--gpus", options.ranks, "ranks, each a thread or a GPU; more than one value is a sweep")
+  command
+      .add_option("--ranks,--gpus", options.ranks,
+                  "ranks, each a thread, a process or a GPU; more than one value is a sweep")
       ->delimiter(',')
       ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
@@ -208,13 +211,14 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
       ->capture_default_str();
   command
       .add_option("--backend", options.backend,
-                  "which ranks to use: auto takes GPUs where there are enough, else the processes of a job")
+                  "what the ranks are: auto takes GPUs where there are enough, else the processes of a launcher over "
+                  "OpenSHMEM, else threads")
       ->check(CLI::IsMember({"auto", "cpu", "shmem", "cuda", "nvshmem"}))
       ->capture_default_str();
   command.add_flag(
       "--baseline", options.baseline,
-      "also measure what one would use instead: the exchange written with MPI_Alltoallv, or on GPUs NCCL; with "
-      "--backend nvshmem, the same ranks as one node");
+      "also measure the same exchange written with MPI; on GPUs NCCL's all-gather and reduce-scatter of the same "
+      "tokens; with --backend nvshmem, the same ranks as one node");
   command.add_flag("--json", options.json, "print one JSON object a line");
   command.add_option("--output", options.output, "append the JSON lines to this file");
 }

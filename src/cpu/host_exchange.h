@@ -141,7 +141,7 @@ class HostExchange final : public ExchangeBackend {
 
  private:
   // What one call writes goes past the cache from this size on, about half of what a core has to itself: the lines it
-  // overwrites are rarely there any more (`ferry bench --tokens 8,32,64`, docs/performance.md).
+  // overwrites are rarely there any more (`ferry bench --tokens 8,32,64` shows it).
   static constexpr std::size_t kBytesPastCache = std::size_t{512} << 10;
   HostGroup group_for(std::size_t bytes) const {
     HostGroup group;

@@ -43,7 +43,7 @@ class SimulateTestCase(FerryTestCase):
         self.assertEqual((shapes["deepseek-v3"], shapes["mixtral-8x7b"]), (7168, 4096))
 
     def test_uniform_routing_on_one_node_is_the_closed_form(self):
-        """docs/performance.md has the floor of this shape: (bytes to other ranks) / 350 GB/s + 3.5 us."""
+        """docs/scaling.md has the least time of this shape: (bytes to other ranks) / 350 GB/s + 3.5 us."""
         for record in self.records("--ranks", 4, "--tokens", "128,1024,4096", *V3):
             n = record["shape"]["tokens"]
             remote = named_ranks(4, 256, 8) * 3 / 4
