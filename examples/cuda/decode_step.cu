@@ -115,6 +115,7 @@ int run_rank(ferry::World& world) {
     require_success(cudaGetLastError());
   }
   require_success(cudaStreamSynchronize(stream));
+  exchange.check();  // what kernels found, such as a rank that did not come: a replay makes no call that could throw it
 
   require_success(cudaGraphExecDestroy(graph));
   require_success(cudaGraphDestroy(captured));

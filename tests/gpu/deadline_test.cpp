@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <functional>
 
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
@@ -36,15 +37,10 @@ Plan plan_of(std::uint64_t seed, const RankMask& mask = {}) {
 
 void wait_for(const Stream& stream) { cuda_check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
 
-// What a kernel has found is thrown by the next call, once the kernel is over. Where an exchange can be asked without a
-// call (Exchange::check), that belongs here too, before this one: it must throw the same.
-void ask_for_the_report(Exchange& exchange, const DeviceRound& round, const CallOptions& call) {
-  exchange.combine(round.combine_in, round.combine_out, call);
-}
-
-void check_report(Exchange& exchange, const DeviceRound& round, const CallOptions& call, Epoch epoch) {
+// What a kernel has found is thrown by `ask`, once the kernel is over.
+void check_report(Exchange& exchange, Epoch epoch, const std::function<void()>& ask) {
   try {
-    ask_for_the_report(exchange, round, call);
+    ask();
     ADD_FAILURE() << "rank " << exchange.rank() << ": no error";
   } catch (const PeerMissing& error) {
     const WaitRecord& record = error.record();
@@ -55,10 +51,10 @@ void check_report(Exchange& exchange, const DeviceRound& round, const CallOption
     EXPECT_EQ(record.phase, Phase::routing);
     EXPECT_EQ(record.epoch_wanted, epoch);
     EXPECT_LT(record.epoch_seen, epoch);
+    EXPECT_GE(record.block, 0);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2 is missing"), HasSubstr(to_string(Phase::routing)),
                                     HasSubstr(std::to_string(epoch) + " wanted")));
   }
-  EXPECT_THROW(exchange.dispatch(round.in, round.out, call), PeerMissing) << "a broken exchange takes a call";
 }
 
 // A dispatch that kLost does not come to.
@@ -71,7 +67,9 @@ void dispatch_in_vain(Exchange& exchange, const DeviceRound& round, const Stream
   wait_for(stream);                             // no error of CUDA's: the kernel ends by itself
   EXPECT_GE(Clock::now() - begin, kShort / 2);  // the first to give up tells the others
   EXPECT_LT(Clock::now() - begin, kFarLater);
-  check_report(exchange, round, call, epoch);
+  check_report(exchange, epoch, [&] { exchange.check(); });
+  check_report(exchange, epoch, [&] { exchange.combine(round.combine_in, round.combine_out, call); });
+  EXPECT_THROW(exchange.dispatch(round.in, round.out, call), PeerMissing) << "a broken exchange takes a call";
 }
 
 void expect_usable(const Stream& stream, const DeviceRound& round) {

@@ -31,10 +31,11 @@ struct Captured {
 constexpr const char* kRoutings[] = {"uniform",   "none",       "zipf",     "one_rank",
                                      "some_none", "one_expert", "own_rank", "same_experts"};
 
-Plan plan_of(const Captured& captured, int replay) {
+Plan plan_of(const Captured& captured, int replay, const RankMask& mask = {}) {
   PlanSettings settings;
   settings.shape = {kRanks, 10, 3, 40, 288};
   settings.options = conformance::options_for(captured.format, captured.reduction);
+  settings.options.mask = mask;
   settings.routing = kRoutings[static_cast<std::size_t>(replay) % std::size(kRoutings)];
   settings.seed = 300 + static_cast<std::uint64_t>(replay);
   return conformance::make_plan(settings);
@@ -113,6 +114,7 @@ class RankOfReplays {
 
   void wait() const { cuda_check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
   cudaStream_t stream() const { return stream_.get(); }
+  Exchange& exchange() { return exchange_; }
 
  private:
   std::int64_t capacity_of(const Plan& plan) const {
@@ -159,6 +161,35 @@ TEST_P(GpuGraphs, CarryTheTokensAndTheRoutingOfTheirReplay) {
     // Calls that are not captured go on from where the replays are, and throw what their kernels reported.
     rank.check_round(plans[kReplays + 1], plans[kReplays], [&] { rank.enqueue(); });
     world.barrier();
+  };
+  run_cuda_ranks(kRanks, false, body, kRanks);
+}
+
+// A mask that has grown is in each graph that is captured since, whichever is launched first, and in no earlier one.
+TEST_P(GpuGraphs, KeepTheMaskOfTheirCapture) {
+  RankMask mask(kRanks);
+  mask[kRanks - 1] = true;
+  const Plan first = plan_of(GetParam(), 0);
+  std::vector<Plan> plans;
+  for (const int replay : {1, 2, 4, 6}) plans.push_back(plan_of(GetParam(), replay, mask));
+  const auto body = [&](World& world) {
+    cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    RankOfReplays rank(world, GetParam(), first);
+    const CapturedGraph of_all(rank.stream(), [&] { rank.enqueue(); });
+    rank.wait();
+    world.barrier();
+    rank.check_round(first, plans[1], [&] { of_all.launch(rank.stream()); });
+    world.barrier();
+    if (is_masked(mask, world.rank())) return;
+    rank.exchange().add_to_mask(mask);
+    const CapturedGraph grown(rank.stream(), [&] { rank.enqueue(); });
+    const CapturedGraph launched_first(rank.stream(), [&] { rank.enqueue(); });
+    rank.wait();
+    world.barrier(mask);
+    rank.check_round(plans[1], plans[0], [&] { launched_first.launch(rank.stream()); });
+    rank.check_round(plans[2], plans[1], [&] { grown.launch(rank.stream()); });
+    rank.check_round(plans[3], plans[2], [&] { rank.enqueue(); });
+    world.barrier(mask);
   };
   run_cuda_ranks(kRanks, false, body, kRanks);
 }

@@ -135,8 +135,8 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
   stream.wait();
   const GraphTiming dispatches = time_graph(world, stream, num_sets, bench.effort, dispatch);
   const GraphTiming pairs = time_graph(world, stream, num_sets, bench.effort, pair);
-  pair(0);  // throws what an earlier kernel reported
   stream.wait();
+  exchange.check();
   world.barrier();
   if (!ranks.is_part() && world.rank() != 0) return;  // threads of one process; every process has its own
   measured.dispatch = {dispatches.seconds};

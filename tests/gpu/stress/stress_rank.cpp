@@ -159,9 +159,7 @@ class RankSegment {
 
   Verdict finish() {
     wait();
-    Round nothing{segment_.first_round + segment_.rounds, 0, {}};
-    dispatch(nothing);  // throws what the last kernels reported
-    wait();
+    exchange_.check();
     Verdict verdict{};
     check(cudaMemcpy(&verdict, verdict_, sizeof verdict, cudaMemcpyDeviceToHost), "cudaMemcpy");
     return verdict;
