@@ -16,8 +16,8 @@ if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR FERRY_APPS OR (TARGET ferr
   install(EXPORT ferry-cuda-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
   set(kernels_dir ${CMAKE_INSTALL_INCLUDEDIR}/ferry/kernels)
   file(GLOB headers src/cuda/*.cuh)
-  install(FILES ${headers} src/cuda/device_state.h src/cuda/kernel_params.h src/cuda/launch.h src/cuda/round_tag.h
-                src/cuda/scale_tiles.h src/cuda/table_parts.h src/cuda/tuning.h
+  install(FILES ${headers} src/cuda/device_state.h src/cuda/kernel_params.h src/cuda/launch.h src/cuda/pace_clock.h
+                src/cuda/round_tag.h src/cuda/scale_tiles.h src/cuda/table_parts.h src/cuda/tuning.h
           DESTINATION ${kernels_dir}/cuda COMPONENT library)
   install(FILES src/protocol/combine.h src/protocol/dispatch.h src/protocol/fabric.h src/protocol/round.h
           DESTINATION ${kernels_dir}/protocol COMPONENT library)
