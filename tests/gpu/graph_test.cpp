@@ -107,6 +107,7 @@ class RankOfReplays {
     run();
     copy(outputs_of(round, tensors_), cudaMemcpyDeviceToHost, stream_.get());
     wait();
+    exchange_.check();
     round.check_rows();
     round.check_tokens();
     expect_other(round, before);

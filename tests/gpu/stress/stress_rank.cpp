@@ -306,6 +306,7 @@ const char* name_of(Format format) {
 Verdict run_segment(World& world, int device, const Segment& segment) {
   check(cudaSetDevice(device), "cudaSetDevice");
   RankSegment rank(world, segment);
+  world.barrier();  // no rank may wait for the device while a stream of it is being captured
   if (segment.replayed) rank.capture();
   world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
   for (unsigned i = 0; i < segment.rounds; ++i) rank.run(segment.first_round + i);
