@@ -2,6 +2,9 @@
 // the capture's routing may be left in what a replay does. Ranks share one GPU, each a thread with a stream of its own.
 #include <gtest/gtest.h>
 
+#include <latch>
+#include <optional>
+
 #include "gpu/captured_graph.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
@@ -104,7 +107,9 @@ class RankOfReplays {
     EXPECT_THROW(round.check_rows(), Failure) << "poison passes for rows";
     copy(inputs_of(round, tensors_), cudaMemcpyHostToDevice, stream_.get());
     copy(outputs_of(round, tensors_), cudaMemcpyHostToDevice, stream_.get());
+    wait();
     run();
+    wait();  // a copy to pageable memory behind a kernel that waits would hold up the launches of other ranks' threads
     copy(outputs_of(round, tensors_), cudaMemcpyDeviceToHost, stream_.get());
     wait();
     exchange_.check();
@@ -166,6 +171,17 @@ TEST_P(GpuGraphs, CarryTheTokensAndTheRoutingOfTheirReplay) {
   run_cuda_ranks(kRanks, false, body, kRanks);
 }
 
+class Leaving {
+ public:
+  explicit Leaving(std::latch& left) : left_(left) {}
+  ~Leaving() { left_.count_down(); }
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+
+ private:
+  std::latch& left_;
+};
+
 // A mask that has grown is in each graph that is captured since, whichever is launched first, and in no earlier one.
 TEST_P(GpuGraphs, KeepTheMaskOfTheirCapture) {
   RankMask mask(kRanks);
@@ -173,15 +189,18 @@ TEST_P(GpuGraphs, KeepTheMaskOfTheirCapture) {
   const Plan first = plan_of(GetParam(), 0);
   std::vector<Plan> plans;
   for (const int replay : {1, 2, 4, 6}) plans.push_back(plan_of(GetParam(), replay, mask));
+  std::latch others_left(kRanks - 1);
   const auto body = [&](World& world) {
     cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    std::optional<Leaving> leaving;
+    if (!is_masked(mask, world.rank())) leaving.emplace(others_left);
     RankOfReplays rank(world, GetParam(), first);
     const CapturedGraph of_all(rank.stream(), [&] { rank.enqueue(); });
     rank.wait();
     world.barrier();
     rank.check_round(first, plans[1], [&] { of_all.launch(rank.stream()); });
     world.barrier();
-    if (is_masked(mask, world.rank())) return;
+    if (!leaving) return others_left.wait();  // to free memory is to wait for the device, which holds launches up
     rank.exchange().add_to_mask(mask);
     const CapturedGraph grown(rank.stream(), [&] { rank.enqueue(); });
     const CapturedGraph launched_first(rank.stream(), [&] { rank.enqueue(); });
