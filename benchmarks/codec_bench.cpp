@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "cpu/codec/formats.h"
-#include "cpu/codec/row_math.h"
+#include "cpu/formats/formats.h"
+#include "cpu/formats/row_math.h"
 #include "ferry/activation.h"
-#include "shared/codec/rounded.h"
+#include "ferry/detail/formats/rounded.h"
 
 namespace {
 

@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/ptx.cuh"
-#include "cuda/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/ptx.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/shape.h"
-#include "shared/heap_map.h"
-#include "shared/order.h"
+#include "ferry/detail/layout/heap_map.h"
+#include "ferry/detail/base/order.h"
 
 namespace {
 

@@ -16,9 +16,9 @@
 #include <random>
 #include <vector>
 
-#include "cuda/ptx_launch.cuh"
-#include "ferry/gpu/copy_kernel.h"
-#include "shared/heap_map.h"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "tool/bench/gpu/copy_kernel.h"
+#include "ferry/detail/layout/heap_map.h"
 
 namespace {
 

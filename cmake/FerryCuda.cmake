@@ -12,10 +12,9 @@ if(NOT FERRY_NVCC)
   message(STATUS "CUDA: left out (no nvcc found)")
   return()
 endif()
-file(GLOB FERRY_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu src/cuda/instances/*.cu src/cuda/*.cpp src/cuda/activation/*.cu
-     src/cuda/activation/*.cpp src/cuda/activation/instances/*.cu)
+file(GLOB_RECURSE FERRY_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu src/cuda/*.cpp)
 list(FILTER FERRY_CUDA_SOURCES EXCLUDE REGEX "_compile\\.cu$")
-file(GLOB FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compile.cu)
+file(GLOB_RECURSE FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compile.cu)
 
 set(CMAKE_CUDA_COMPILER ${FERRY_NVCC})
 # An older nvcc does not know the C++ that the kernels are written in: left out, unless it was asked for.
@@ -60,8 +59,6 @@ add_library(ferry_cuda_kernels INTERFACE)
 add_library(ferry::cuda_kernels ALIAS ferry_cuda_kernels)
 set_target_properties(ferry_cuda_kernels PROPERTIES EXPORT_NAME cuda_kernels)
 set_target_properties(ferry_cuda PROPERTIES EXPORT_NAME cuda)
-target_include_directories(ferry_cuda_kernels INTERFACE $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/src>
-                                                        $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ferry/kernels>)
 target_compile_options(
   ferry_cuda_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr>
                                $<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>)
@@ -72,8 +69,8 @@ target_link_libraries(ferry_cuda_compile PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda)
 # The same text for GPUs before and after Hopper, one of each kind of kernel: combine, a dispatch, codecs, activations by
 # 8 columns and by 16.
-add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/launch.cu src/cuda/instances/bf16.cu src/cuda/codec_compile.cu
-                                         src/cuda/activation/instances/mxfp8.cu src/cuda/activation/instances/nvfp4.cu)
+add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launch.cu src/cuda/kernels/instances/bf16.cu
+                                         src/cuda/kernels/codec_compile.cu src/cuda/activation/instances/mxfp8.cu src/cuda/activation/instances/nvfp4.cu)
 set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-real;100f-real")
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda_other_gpus PRIVATE ferry_cuda_flags)

@@ -9,22 +9,11 @@ if(TARGET ferry_shmem)
   install(TARGETS ferry_shmem EXPORT ferry-shmem-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
   install(EXPORT ferry-shmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
 endif()
-# The GPU library, where it was asked for or the tool has it, and the text of its kernels, for which hooks are compiled.
+# The GPU library, where it was asked for or the tool has it. The text of its kernels lies in include/ferry/detail.
 if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR FERRY_APPS OR (TARGET ferry_nvshmem AND FERRY_NVSHMEM STREQUAL "ON")))
   install(TARGETS ferry_cuda ferry_cuda_kernels EXPORT ferry-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
           COMPONENT library)
   install(EXPORT ferry-cuda-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
-  set(kernels_dir ${CMAKE_INSTALL_INCLUDEDIR}/ferry/kernels)
-  file(GLOB headers src/cuda/*.cuh)
-  install(FILES ${headers} src/cuda/device_state.h src/cuda/kernel_params.h src/cuda/launch.h src/cuda/pace_clock.h
-                src/cuda/round_tag.h src/cuda/scale_tiles.h src/cuda/table_parts.h src/cuda/tuning.h
-          DESTINATION ${kernels_dir}/cuda COMPONENT library)
-  install(FILES src/protocol/combine.h src/protocol/dispatch.h src/protocol/fabric.h src/protocol/round.h
-          DESTINATION ${kernels_dir}/protocol COMPONENT library)
-  file(GLOB headers src/shared/*.h src/shared/*.cuh)
-  install(FILES ${headers} DESTINATION ${kernels_dir}/shared COMPONENT library)
-  file(GLOB headers src/shared/codec/*.h)
-  install(FILES ${headers} DESTINATION ${kernels_dir}/shared/codec COMPONENT library)
 endif()
 # The same for GPUs of several nodes.
 if(TARGET ferry_nvshmem AND (FERRY_NVSHMEM STREQUAL "ON" OR FERRY_APPS))
@@ -32,7 +21,6 @@ if(TARGET ferry_nvshmem AND (FERRY_NVSHMEM STREQUAL "ON" OR FERRY_APPS))
           ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
   install(EXPORT ferry-nvshmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
   install(FILES cmake/ferry-find-nvshmem.cmake DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
-  install(FILES src/cuda/nvshmem/nvshmem_fabric.cuh DESTINATION ${kernels_dir}/cuda/nvshmem COMPONENT library)
   get_filename_component(FERRY_NVSHMEM_BUILT_WITH ${FERRY_NVSHMEM_INCLUDE} DIRECTORY)
 endif()
 install(EXPORT ferry-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)

@@ -26,7 +26,7 @@ function(ferry_nvshmem_objects target)
                                                             CUDA::cudart)
 endfunction()
 
-file(GLOB sources CONFIGURE_DEPENDS src/cuda/nvshmem/*.cpp src/cuda/nvshmem/*.cu src/cuda/nvshmem/instances/*.cu)
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/nvshmem/*.cpp src/nvshmem/*.cu)
 list(FILTER sources EXCLUDE REGEX "_compile\\.cu$")
 ferry_nvshmem_objects(ferry_nvshmem_objects ${sources})
 
@@ -59,5 +59,5 @@ add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds the first has
 
 # `./dev check nvshmem`: the kernels of one format stand for all, which differ in the encoder alone, and those with hooks.
 list(FILTER sources EXCLUDE REGEX "/instances/")
-ferry_nvshmem_objects(ferry_nvshmem_compile ${sources} src/cuda/nvshmem/instances/fp8_block128.cu
-                      src/cuda/nvshmem/hooks_compile.cu)
+ferry_nvshmem_objects(ferry_nvshmem_compile ${sources} src/nvshmem/instances/fp8_block128.cu
+                      src/nvshmem/hooks_compile.cu)

@@ -22,7 +22,7 @@ if(NOT FERRY_SHMEM_INCLUDE OR NOT FERRY_SHMEM_LIBRARY OR NOT FERRY_SHMEM_MPI_LIB
 endif()
 message(STATUS "OpenSHMEM: ${FERRY_SHMEM_LIBRARY}, target ferry_shmem")
 
-file(GLOB FERRY_SHMEM_SOURCES CONFIGURE_DEPENDS src/cpu/shmem_*.cpp)
+file(GLOB FERRY_SHMEM_SOURCES CONFIGURE_DEPENDS src/shmem/*.cpp)
 add_library(ferry_shmem STATIC ${FERRY_SHMEM_SOURCES})
 add_library(ferry::shmem ALIAS ferry_shmem)
 target_include_directories(ferry_shmem SYSTEM PRIVATE ${FERRY_SHMEM_INCLUDE})
@@ -31,7 +31,7 @@ target_link_libraries(ferry_shmem PUBLIC ferry PRIVATE fmt::fmt $<BUILD_INTERFAC
                                                        ${FERRY_SHMEM_LIBRARY} ${FERRY_SHMEM_MPI_LIBRARY})
 set_target_properties(ferry_shmem PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME shmem)
 
-# Functions of UCX that src/cpu/shmem_lost_peer.cpp replaces: programs show theirs to the libraries they load.
+# Functions of UCX that src/shmem/shmem_lost_peer.cpp replaces: programs show theirs to the libraries they load.
 foreach(replaced ucs_socket_send_nb ucs_socket_sendv_nb ucs_socket_recv_nb)
   target_link_options(ferry_shmem INTERFACE "LINKER:--export-dynamic-symbol=${replaced}")
 endforeach()

@@ -1,9 +1,5 @@
 #!/usr/bin/env python3
-"""Includes point one way: include <- shared <- protocol <- {cpu, cuda} <- {apps, python}; public headers need only std.
-
-Net stands beside protocol: how processes find each other, which any world of processes may use.
-
-Activation stands beside protocol: its headers need shared only, its .cpp files use cpu and its .cu files cuda.
+"""Includes point one way: down the list of LAYERS. Public headers need only the standard library.
 
 usage: check_dependencies.py [ROOT]
 """
@@ -14,18 +10,34 @@ import sys
 
 import sources
 
+# The text that every backend compiles.
+INSTALLED = {f"include/ferry/detail/{room}" for room in ("base", "formats", "layout", "activation", "protocol")}
+
 # What a file of a layer may include, beside its own layer. First match names the layer of a path.
 LAYERS = [
-    ("include/ferry/cuda", {"include", "src/shared", "src/protocol", "src/cuda"}),
+    ("include/ferry/detail/base", {"include"}),
+    ("include/ferry/detail/formats", {"include", "include/ferry/detail/base"}),
+    ("include/ferry/detail/layout", {"include", "include/ferry/detail/base"}),
+    ("include/ferry/detail/activation", {"include", "include/ferry/detail/base", "include/ferry/detail/formats",
+                                         "include/ferry/detail/layout"}),
+    ("include/ferry/detail/protocol", {"include", "include/ferry/detail/base", "include/ferry/detail/formats",
+                                       "include/ferry/detail/layout"}),
+    ("include/ferry/detail/cuda", {"include", "include/ferry/cuda", *INSTALLED}),
+    ("include/ferry/detail/nvshmem", {"include", "include/ferry/cuda", *INSTALLED, "include/ferry/detail/cuda"}),
+    ("include/ferry/cuda", {"include", *INSTALLED, "include/ferry/detail/cuda", "include/ferry/detail/nvshmem"}),
     ("include", set()),
-    ("src/shared", {"include"}),
-    ("src/protocol", {"include", "src/shared"}),
-    ("src/net", {"include", "src/shared"}),
-    ("src/activation", {"include", "src/shared"}),
-    ("src/cpu", {"include", "src/shared", "src/protocol", "src/net"}),
-    ("src/cuda", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/net", "src/activation"}),
-    ("apps", {"include", "include/ferry/cuda", "src/shared", "src/protocol", "src/net", "src/activation", "src/cpu", "src/cuda", "tests"}),
-    ("python", {"include", "src/shared", "src/protocol", "src/net", "src/activation", "src/cpu", "src/cuda"}),
+    ("src/base", {"include", *INSTALLED}),
+    ("src/net", {"include", *INSTALLED, "src/base"}),
+    ("src/exchange", {"include", *INSTALLED, "src/base"}),
+    ("src/cpu", {"include", *INSTALLED, "src/base", "src/net", "src/exchange"}),
+    ("src/shmem", {"include", *INSTALLED, "src/base", "src/net", "src/exchange", "src/cpu"}),
+    ("src/cuda", {"include", "include/ferry/cuda", *INSTALLED, "include/ferry/detail/cuda", "src/base", "src/net",
+                  "src/exchange"}),
+    ("src/nvshmem", {"include", "include/ferry/cuda", *INSTALLED, "include/ferry/detail/cuda",
+                     "include/ferry/detail/nvshmem", "src/base", "src/net", "src/exchange", "src/cuda"}),
+    ("src/conformance", {"include"}),
+    ("tool", None),  # all but tests, examples and benchmarks
+    ("python", {"include", "include/ferry/cuda"}),
     ("examples", {"include", "include/ferry/cuda"}),
     ("benchmarks", None),  # anything
     ("tests", None),
@@ -41,7 +53,7 @@ def layer_of(path):
 
 def resolve(root, includer, included):
     """The path in the tree that the include means, or None where the file is not of the tree."""
-    folders = (posixpath.dirname(includer), "include", "src", "apps", "tests", ".")
+    folders = (posixpath.dirname(includer), "include", "src", "tests", ".")
     candidates = (posixpath.normpath(posixpath.join(folder, included)) for folder in folders)
     return next((path for path in candidates if (root / path).is_file()), None)
 
@@ -49,8 +61,8 @@ def resolve(root, includer, included):
 def check_file(root, path, text):
     layer = layer_of(path)
     allowed = dict(LAYERS)[layer]
-    if layer == "src/activation":
-        allowed = allowed | {".cpp": {"src/cpu"}, ".cu": {"src/cuda"}}.get(posixpath.splitext(path)[1], set())
+    if layer == "tool":
+        allowed = {other for other, _ in LAYERS} - {"tests", "examples", "benchmarks", "python"}
     findings = []
     # Literals are kept: an include is one. A commented-out include is not at the start of its line.
     for match in INCLUDE.finditer(text):
@@ -64,7 +76,7 @@ def check_file(root, path, text):
             findings.append(f"{path}:{line}: {layer} must not include {target_layer} ({included})")
         elif target is None and layer == "include" and not STANDARD.match(included):
             findings.append(f"{path}:{line}: a public header includes only the standard library, not <{included}>")
-        elif target is None and layer in ("src/shared", "src/protocol") and FOREIGN.match(included) \
+        elif target is None and layer in INSTALLED | {"src/base", "src/exchange"} and FOREIGN.match(included) \
                 and not allowed_foreign(path, included):
             findings.append(f"{path}:{line}: {layer} must not need <{included}>")
     return findings
@@ -72,14 +84,14 @@ def check_file(root, path, text):
 
 def allowed_foreign(path, included):
     """fmt and Highway in .cpp files; the device's atomics in the one file that holds every atomic."""
-    if path == "src/shared/order.h":
+    if path == "include/ferry/detail/base/order.h":
         return included == "cuda/atomic"
     return path.endswith(".cpp") and included.startswith(("fmt/", "hwy/"))
 
 
 def main():
     root = sources.root_argument()
-    folders = ("include", "src", "apps", "python", "tests", "benchmarks", "examples")
+    folders = ("include", "src", "tool", "python", "tests", "benchmarks", "examples")
     files = [file for file in sources.files_under(root, folders)
              if layer_of(file[0]) and not file[0].startswith("tests/package/")]
     return sources.finish("dependencies", len(files),

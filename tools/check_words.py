@@ -17,20 +17,20 @@ EMPTY_LOOP = rf"(?<!\}} )\bwhile\s*\({INSIDE}\)\s*;"
 RULES = [
     ("atomic access", re.compile(r"\batomic(_\w+)?\b|\bmemory_order\w*|\b__(atomic|sync)_\w+|(?<!asm )\bvolatile\b|\b__threadfence\w*"
                                  r"|\batomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*|\b(atomic_)?thread_fence\b"),
-     ("include", "src", "apps", "python"), re.compile(r"src/shared/order\.h")),
+     ("include", "src", "tool", "python"), re.compile(r"include/ferry/detail/base/order\.h")),
     ("spinning", re.compile(r"\b(sched_)?yield\b|\bsleep_(for|until)\b|\b_mm_pause\b|\b__nanosleep\b|\b(u|nano)?sleep\s*\("
                             rf"|\bwhile\s*\([^;{{}}]*\bload_(acquire|relaxed)\b|{EMPTY_LOOP}"
                             r"|\bfor\s*\(\s*;\s*;\s*\)[^}]*\bload_(acquire|relaxed)\b"),
-     ("include", "src", "apps", "python"), re.compile(r"src/shared/wait\.h|src/(cpu|cuda)/\w*waits\.(h|cuh)")),
+     ("include", "src", "tool", "python"), re.compile(r"include/ferry/detail/base/wait\.h|(src|include/ferry/detail)/[\w/]*waits\.(h|cuh)")),
     ("asm", re.compile(r"\b(asm|__asm|__asm__)\b"),
-     ("include", "src", "apps", "python", "tests", "benchmarks", "examples"), re.compile(r"src/(cuda|shared)/ptx\w*\.cuh")),
+     ("include", "src", "tool", "python", "tests", "benchmarks", "examples"), re.compile(r"include/ferry/detail/(cuda/team|formats)/ptx\w*\.cuh")),
     ("ending the program", re.compile(r"\bstd::(abort|exit|quick_exit|_Exit|terminate)\b|(?<![\w.>:])(abort|exit|_exit)\s*\("),
      ("include", "src"), None),
     ("printing", re.compile(r"\bstd::(cout|cerr|clog)\b|\b(std::)?(f|v)?printf\s*\(|\b(std::)?(f?puts|perror)\s*\("
                             r"|\bfmt::print\b"),
      ("include", "src"), None),
-    ("the parser", re.compile(r"\bCLI::"), ("apps", "tests"),
-     re.compile(r"apps/ferry/command_line\.cpp")),
+    ("the parser", re.compile(r"\bCLI::"), ("tool", "tests"),
+     re.compile(r"tool/commands/command_line\.cpp")),
 ]
 INCLUDES = re.compile(r'^\s*#\s*include\s*[<"](atomic|cuda/atomic)[>"]', re.MULTILINE)
 
@@ -50,15 +50,15 @@ def check_file(path, text):
         for match in pattern.finditer(body):
             where = f" (only {allowed.pattern})" if allowed else " (not in the library)"
             findings.append(f"{path}:{line_of(body, match.start())}: {what}: {match.group().split(chr(10))[0]}{where}")
-    if path != "src/shared/order.h" and not path.startswith("tests/"):
-        findings += [f"{path}:{line_of(text, match.start())}: includes <{match.group(1)}> (only src/shared/order.h)"
+    if path != "include/ferry/detail/base/order.h" and not path.startswith("tests/"):
+        findings += [f"{path}:{line_of(text, match.start())}: includes <{match.group(1)}> (only include/ferry/detail/base/order.h)"
                      for match in INCLUDES.finditer(text)]
     return findings
 
 
 def main():
     files = sources.files_under(sources.root_argument(),
-                                ("include", "src", "apps", "python", "tests", "benchmarks", "examples"))
+                                ("include", "src", "tool", "python", "tests", "benchmarks", "examples"))
     return sources.finish("words", len(files), [finding for file in files for finding in check_file(*file)])
 
 

@@ -23,7 +23,7 @@ class Tree(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name).resolve()
         self.write("include/ferry/shape.h", HEADER)
-        self.write("src/protocol/dispatch.h", "void send_tokens();")
+        self.write("include/ferry/detail/protocol/dispatch.h", "void send_tokens();")
         self.write("docs/a.md", "# One title: `x` and *y*\n")
 
     def write(self, path, text):
@@ -82,11 +82,11 @@ class Names(Tree):
         self.assertEqual(self.findings(check_docs.NAMES_PAGE,
                                        "`Exchange::dispatch` of a `ferry::Shape`, `bf16`, `[n, K]`, `R * T`\n"
                                        "| `ep_init` | `first_expert` |\n"
-                                       "| `other` | `send_tokens` in `src/protocol/dispatch.h` |\n"), [])
+                                       "| `other` | `send_tokens` in `include/ferry/detail/protocol/dispatch.h` |\n"), [])
 
     def test_names_that_are_not_there_are_found(self):
         for text in ("`Exchange::sail`", "`Ship::dispatch`", "`Shape::dispatch`", "| `Exchange` | `ep_init` |",
-                     "`send_tokens`", "`shape_`", "| `x` | `sail` in `src/protocol/dispatch.h` |"):
+                     "`send_tokens`", "`shape_`", "| `x` | `sail` in `include/ferry/detail/protocol/dispatch.h` |"):
             self.assertEqual(len(self.findings(check_docs.NAMES_PAGE, text + "\n")), 1, text)
 
 

@@ -47,7 +47,7 @@ class Words(unittest.TestCase):
                      "#include <atomic>\n"):
             self.assertTrue(words("src/cpu/a.cpp", text), text)
             self.assertTrue(words("include/ferry/a.h", text), text)
-            self.assertEqual(words("src/shared/order.h", text), [], text)
+            self.assertEqual(words("include/ferry/detail/base/order.h", text), [], text)
             self.assertEqual(words("tests/support/a.h", text), [], text)
         self.assertEqual(words("src/cpu/a.cpp", "// atomic\nint atomicity;"), [])
 
@@ -56,7 +56,7 @@ class Words(unittest.TestCase):
                      "while (load_acquire(word) < target) {}", "while (busy(a(b(c)))) ;",
                      "for (;;) { if (load_relaxed(w)) break; }"):
             self.assertTrue(words("src/protocol/a.h", text), text)
-            self.assertEqual(words("src/shared/wait.h", text), [], text)
+            self.assertEqual(words("include/ferry/detail/base/wait.h", text), [], text)
         for text in ("while (a) b();", "do { a(); } while (b());", "while (!text.empty() && f(g(x))) text.pop_back();"):
             self.assertEqual(words("src/protocol/a.h", text), [], text)
 
@@ -64,17 +64,17 @@ class Words(unittest.TestCase):
         text = 'asm volatile("x");'
         self.assertTrue(words("src/cuda/kernel.cuh", text))
         self.assertTrue(words("tests/gpu/a.cu", text))
-        self.assertFalse([finding for finding in words("src/cuda/ptx_copy.cuh", 'asm("x");')])
+        self.assertFalse([finding for finding in words("include/ferry/detail/cuda/team/ptx_copy.cuh", 'asm("x");')])
 
     def test_the_parser_belongs_to_the_command_line(self):
         text = "void add_options(CLI::App& app);"
-        self.assertTrue(words("apps/ferry/commands.h", text))
-        self.assertEqual(words("apps/ferry/command_line.cpp", text), [])
+        self.assertTrue(words("tool/commands/commands.h", text))
+        self.assertEqual(words("tool/commands/command_line.cpp", text), [])
 
     def test_the_library_neither_ends_nor_prints(self):
         for text in ("std::abort();", "exit(1);", 'std::printf("x");', "std::cout << 1;", 'fmt::print("x");'):
             self.assertTrue(words("src/cpu/a.cpp", text), text)
-            self.assertEqual(words("apps/ferry/a.cpp", text), [], text)
+            self.assertEqual(words("tool/a.cpp", text), [], text)
         self.assertEqual(words("src/cpu/a.cpp", "world.abort(1); snprintf(a, b);"), [])
 
 
@@ -82,22 +82,26 @@ class Dependencies(unittest.TestCase):
     def findings(self, path, text):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            for name in ("include/ferry/a.h", "src/shared/a.h", "src/protocol/a.h", "src/cpu/a.h", "src/cuda/a.cuh",
-                         "apps/ferry/a.h", "tests/support/a.h", path):
+            for name in ("include/ferry/a.h", "include/ferry/detail/base/a.h", "include/ferry/detail/formats/a.h",
+                         "include/ferry/detail/protocol/a.h", "include/ferry/detail/cuda/a.cuh", "src/exchange/a.h",
+                         "src/cpu/a.h", "src/cuda/a.h", "tool/a.h", "tests/support/a.h", path):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).touch()
             return check_dependencies.check_file(root, path, text)
 
     def test_includes_point_one_way(self):
-        for path, included in (("include/ferry/b.h", "shared/a.h"), ("src/shared/b.h", "protocol/a.h"),
-                               ("src/protocol/b.h", "cpu/a.h"), ("src/cpu/b.h", "cuda/a.cuh"),
-                               ("src/cuda/b.cuh", "cpu/a.h"), ("src/activation/b.h", "cpu/a.h"),
-                               ("src/activation/b.cpp", "cuda/a.cuh"), ("src/activation/b.cu", "cpu/a.h"), ("src/cpu/b.cpp", "apps/ferry/a.h"),
-                               ("src/shared/b.h", "../cpu/a.h"), ("src/cpu/b.cpp", "support/a.h")):
+        detail = "ferry/detail/"
+        for path, included in (("include/ferry/b.h", detail + "base/a.h"), ("include/ferry/detail/base/b.h", detail + "formats/a.h"),
+                               ("include/ferry/detail/formats/b.h", detail + "protocol/a.h"),
+                               ("include/ferry/detail/protocol/b.h", detail + "cuda/a.cuh"),
+                               ("include/ferry/detail/cuda/b.cuh", "cuda/a.h"), ("src/exchange/b.h", "cpu/a.h"),
+                               ("src/cpu/b.h", "cuda/a.h"), ("src/cuda/b.h", "cpu/a.h"), ("src/cpu/b.cpp", "tool/a.h"),
+                               ("src/exchange/b.h", "../cpu/a.h"), ("src/cpu/b.cpp", "support/a.h"), ("tool/b.cpp", "support/a.h")):
             self.assertTrue(self.findings(path, f'#include "{included}"\n'), (path, included))
-        for path, included in (("src/shared/b.h", "ferry/a.h"), ("src/protocol/b.h", "shared/a.h"),
-                               ("src/cpu/b.h", "protocol/a.h"), ("src/cuda/b.cuh", "shared/a.h"),
-                               ("apps/ferry/b.cpp", "cpu/a.h"), ("src/activation/b.cpp", "cpu/a.h"), ("tests/unit/b.cpp", "cuda/a.cuh")):
+        for path, included in (("include/ferry/detail/base/b.h", "ferry/a.h"),
+                               ("include/ferry/detail/protocol/b.h", detail + "formats/a.h"),
+                               ("include/ferry/cuda/b.cuh", detail + "cuda/a.cuh"), ("src/cpu/b.h", detail + "protocol/a.h"),
+                               ("src/cpu/b.h", "exchange/a.h"), ("tool/b.cpp", "cpu/a.h"), ("tests/unit/b.cpp", "cuda/a.h")):
             self.assertEqual(self.findings(path, f'#include "{included}"\n'), [], (path, included))
 
     def test_public_headers_need_only_std(self):
@@ -105,10 +109,10 @@ class Dependencies(unittest.TestCase):
             self.assertTrue(self.findings("include/ferry/b.h", f"#include <{included}>\n"), included)
         self.assertEqual(self.findings("include/ferry/b.h", "#include <vector>\n"), [])
 
-    def test_shared_headers_need_no_library(self):
-        self.assertTrue(self.findings("src/shared/b.h", "#include <fmt/format.h>\n"))
-        self.assertTrue(self.findings("src/protocol/b.h", "#include <cuda_runtime.h>\n"))
-        self.assertEqual(self.findings("src/shared/b.cpp", "#include <fmt/format.h>\n"), [])
+    def test_text_of_every_backend_needs_no_library(self):
+        self.assertTrue(self.findings("include/ferry/detail/base/b.h", "#include <fmt/format.h>\n"))
+        self.assertTrue(self.findings("include/ferry/detail/protocol/b.h", "#include <cuda_runtime.h>\n"))
+        self.assertEqual(self.findings("src/exchange/b.cpp", "#include <fmt/format.h>\n"), [])
 
     def test_an_unknown_file_is_an_error(self):
         self.assertTrue(self.findings("src/cpu/b.cpp", '#include "cpu/none.h"\n'))

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ferry/stats.h"
-#include "shared/order.h"
+#include "ferry/detail/base/order.h"
 
 namespace ferry::cpu {
 

@@ -12,14 +12,14 @@
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
 #include "cpu/worker_pool.h"
-#include "protocol/combine.h"
-#include "protocol/dispatch.h"
-#include "protocol/packed_results.h"
-#include "protocol/plan.h"
-#include "protocol/round_state.h"
-#include "protocol/validate.h"
-#include "shared/exchange_backend.h"
-#include "shared/sizes.h"
+#include "ferry/detail/protocol/combine.h"
+#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/detail/protocol/packed_results.h"
+#include "exchange/plan.h"
+#include "exchange/round_state.h"
+#include "exchange/validate.h"
+#include "exchange/exchange_backend.h"
+#include "exchange/sizes.h"
 
 namespace ferry::cpu {
 

@@ -9,7 +9,7 @@
 
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
-#include "protocol/fabric.h"
+#include "ferry/detail/protocol/fabric.h"
 
 namespace ferry::cpu {
 

@@ -8,7 +8,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "cpu/codec/simd.h"
+#include "cpu/formats/simd.h"
 #include "ferry/shape.h"
 
 namespace ferry::cpu {

@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "ferry/thread_group.h"
-#include "shared/copy.h"
-#include "shared/row_sum.h"
-#include "shared/scale_layout.h"
+#include "ferry/detail/base/copy.h"
+#include "ferry/detail/formats/row_sum.h"
+#include "ferry/detail/layout/scale_layout.h"
 
 namespace ferry::cpu {
 

@@ -15,8 +15,8 @@
 #include "ferry/error.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
-#include "shared/contract.h"
-#include "shared/sizes.h"
+#include "exchange/contract.h"
+#include "exchange/sizes.h"
 
 namespace ferry::cpu {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "net/missing.h"
-#include "shared/sizes.h"
+#include "exchange/sizes.h"
 
 namespace ferry::net {
 namespace {

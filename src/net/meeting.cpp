@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "net/missing.h"
-#include "shared/sizes.h"
+#include "exchange/sizes.h"
 
 namespace ferry::net {
 namespace {

@@ -1,5 +1,5 @@
 // Bytes between the processes of a job: here its ends are threads, over the loopback interface.
-#include "ferry/byte_links.h"
+#include "tool/ranks/byte_links.h"
 
 #include <gtest/gtest.h>
 

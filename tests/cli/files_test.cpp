@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "ferry/error.h"
-#include "ferry/memory.h"
-#include "ferry/npy.h"
-#include "ferry/table.h"
+#include "tool/io/memory.h"
+#include "tool/io/npy.h"
+#include "tool/io/table.h"
 
 namespace ferry::app {
 namespace {

@@ -1,6 +1,6 @@
 // The check behind `ferry layer --check`: right outputs pass, and an output that one of the layer's steps got wrong
 // does not.
-#include "ferry/oracle.h"
+#include "tool/layer/oracle.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // `ferry bench --simulate`: the traffic it counts is what exchanges report and what the wire's formula says; loads,
 // bounds and the other ways are checked on cases small enough to follow by hand.
-#include "ferry/simulate.h"
+#include "tool/simulate/simulate.h"
 
 #include <gtest/gtest.h>
 

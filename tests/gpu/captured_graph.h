@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/launch.h"
+#include "ferry/detail/cuda/kernels/launch.h"
 
 namespace ferry::test {
 

@@ -8,7 +8,7 @@
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
 #include "gpu/stream.h"
-#include "protocol/round_state.h"
+#include "exchange/round_state.h"
 
 namespace ferry::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "conformance/rank_round.h"
-#include "cuda/device_memory.h"
-#include "cuda/launch.h"
+#include "cuda/world/device_memory.h"
+#include "ferry/detail/cuda/kernels/launch.h"
 
 namespace ferry::test {
 

@@ -3,8 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/device_memory.h"
-#include "cuda/launch.h"
+#include "cuda/world/device_memory.h"
+#include "ferry/detail/cuda/kernels/launch.h"
 
 namespace ferry::test {
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "protocol/dispatch.h"
+#include "ferry/detail/protocol/dispatch.h"
 #include "protocol/session.h"
-#include "shared/sizes.h"
+#include "exchange/sizes.h"
 
 namespace ferry::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "cpu/codec/formats.h"
+#include "cpu/formats/formats.h"
 #include "ferry/token_format.h"
 
 namespace ferry::test {

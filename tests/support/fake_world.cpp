@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "cpu/host_exchange.h"
-#include "shared/contract.h"
-#include "shared/sizes.h"
+#include "exchange/contract.h"
+#include "exchange/sizes.h"
 #include "support/direct_fabric.h"
 #include "support/reordering_fabric.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "protocol/dispatch.h"
+#include "ferry/detail/protocol/dispatch.h"
 
 namespace ferry::test {
 

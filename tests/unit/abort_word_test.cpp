@@ -1,5 +1,5 @@
 // Abort words, and the way from the rank that was named first to the one that is missing.
-#include "shared/abort_word.h"
+#include "ferry/detail/layout/abort_word.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "activation/swiglu_math.h"
+#include "ferry/detail/activation/swiglu_math.h"
 #include "support/activation_checks.h"
 #include "support/int8_block64.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "shared/codec/formats.h"
+#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::codec {
 namespace {

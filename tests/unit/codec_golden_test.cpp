@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ferry/token_format.h"
-#include "shared/codec/formats.h"
+#include "ferry/detail/formats/format_list.h"
 #include "support/golden.h"
 
 namespace ferry {

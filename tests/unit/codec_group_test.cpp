@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "shared/codec/formats.h"
-#include "shared/scale_layout.h"
+#include "ferry/detail/formats/format_list.h"
+#include "ferry/detail/layout/scale_layout.h"
 #include "support/codec_rows.h"
 #include "support/int8_block64.h"
 #include "support/lockstep_group.h"

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "cpu/codec/row_math.h"
+#include "cpu/formats/row_math.h"
 #include "support/codec_oracle.h"
 
 namespace ferry {

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "shared/scale_layout.h"
+#include "ferry/detail/layout/scale_layout.h"
 
 namespace ferry {
 namespace {

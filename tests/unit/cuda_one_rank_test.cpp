@@ -1,8 +1,8 @@
 // The launch policies of a world of one rank, which has no links to fill or to crowd. What is measured on one H200.
 #include <gtest/gtest.h>
 
-#include "cuda/combine_policy.h"
-#include "cuda/dispatch_policy.h"
+#include "cuda/policy/combine_policy.h"
+#include "cuda/policy/dispatch_policy.h"
 
 namespace ferry::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // When a GPU's wait gives up: by the clock alone, however many turns it has had.
-#include "cuda/pace_clock.h"
+#include "ferry/detail/cuda/fabric/pace_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which pair of GPUs is named where two cannot reach each other, and what else the driver may have refused.
-#include "cuda/peer_reach.h"
+#include "cuda/world/peer_reach.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
-#include "cuda/combine_policy.h"
-#include "cuda/dispatch_policy.h"
+#include "cuda/policy/combine_policy.h"
+#include "cuda/policy/dispatch_policy.h"
 
 namespace ferry::cuda {
 namespace {

@@ -1,12 +1,12 @@
 // What the scales kernel stores and how its warps find it: plain arithmetic, held to the rows of random groups.
-#include "cuda/scale_tiles.h"
+#include "ferry/detail/cuda/steps/scale_tiles.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "support/routing_cases.h"
+#include "conformance/oracle/routing_cases.h"
 
 namespace ferry::cuda {
 namespace {

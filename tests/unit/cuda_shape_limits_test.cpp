@@ -1,5 +1,5 @@
 // Shapes that GPU ranks refuse.
-#include "cuda/shape_limits.h"
+#include "cuda/exchange/shape_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-#include "shared/divider.h"
+#include "ferry/detail/base/divider.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <random>
 
-#include "shared/expert_split.h"
+#include "ferry/detail/layout/expert_split.h"
 
 namespace ferry {
 namespace {

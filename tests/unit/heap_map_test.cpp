@@ -1,12 +1,12 @@
 // HeapMap: regions that neither overlap nor leave the memory, copies by parity, and the size that the design promises.
-#include "shared/heap_map.h"
+#include "ferry/detail/layout/heap_map.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "support/routing_cases.h"
+#include "conformance/oracle/routing_cases.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // The atomic accesses: a release publishes what came before it, to whoever acquires.
-#include "shared/order.h"
+#include "ferry/detail/base/order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Packed results: the slots that a source and its expert ranks find, each from its own view, against a list.
-#include "protocol/packed_results.h"
+#include "ferry/detail/protocol/packed_results.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "support/one_rank.h"
-#include "support/routing_cases.h"
+#include "conformance/oracle/routing_cases.h"
 
 namespace ferry {
 namespace {

@@ -1,9 +1,9 @@
 // make_plan: the exchange as the phases of one rank see it.
-#include "protocol/plan.h"
+#include "exchange/plan.h"
 
 #include <gtest/gtest.h>
 
-#include "shared/sizes.h"
+#include "exchange/sizes.h"
 
 namespace ferry {
 namespace {

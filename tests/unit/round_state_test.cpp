@@ -1,5 +1,5 @@
 // RoundState: which call each stage of a round takes, and the sentence that a failed wait becomes.
-#include "protocol/round_state.h"
+#include "exchange/round_state.h"
 
 #include <gtest/gtest.h>
 

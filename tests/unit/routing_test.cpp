@@ -1,5 +1,5 @@
 // Routing entries, and the questions that both directions ask of a table: rows, named ranks, slots.
-#include "shared/routing.h"
+#include "ferry/detail/layout/routing.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "support/one_rank.h"
-#include "support/routing_cases.h"
+#include "conformance/oracle/routing_cases.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // The arithmetic of combine: the order, the roundings, and that the machine's fast sums give the same bytes.
-#include "shared/row_sum.h"
+#include "ferry/detail/formats/row_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cpu/host_group.h"
-#include "support/routing_cases.h"
+#include "conformance/oracle/routing_cases.h"
 
 namespace ferry {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ferry/error.h"
-#include "support/routing_cases.h"
+#include "conformance/oracle/routing_cases.h"
 
 namespace ferry {
 namespace {

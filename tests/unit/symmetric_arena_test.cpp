@@ -1,5 +1,5 @@
 // Pieces of a symmetric heap, given out alike on all ranks.
-#include "shared/symmetric_arena.h"
+#include "base/symmetric_arena.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // The one loop that spins: what ends it, and what a rank remembers of a wait that failed.
-#include "shared/wait.h"
+#include "ferry/detail/base/wait.h"
 
 #include <gtest/gtest.h>
 

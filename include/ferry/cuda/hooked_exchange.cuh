@@ -12,11 +12,11 @@
 #include <cstring>
 #include <string>
 
-#include "cuda/hooked_fabric.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/peer_fabric.cuh"
+#include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
+#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/fabric/peer_fabric.cuh"
 #include "ferry/exchange.h"
-#include "shared/codec/formats.h"
+#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
 

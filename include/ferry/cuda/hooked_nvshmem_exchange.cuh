@@ -6,7 +6,7 @@
 // that the kernels call. The program links all device code once, NVSHMEM's included: CMake does it.
 #pragma once
 
-#include "cuda/nvshmem/nvshmem_fabric.cuh"
+#include "ferry/detail/nvshmem/nvshmem_fabric.cuh"
 #include "ferry/cuda/hooked_exchange.cuh"
 #include "ferry/cuda/nvshmem_world.h"
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "activation/swiglu_math.h"
-#include "cuda/activation/swiglu_launch.h"
-#include "cuda/device_memory.h"
-#include "cuda/launch.h"
+#include "ferry/detail/activation/swiglu_math.h"
+#include "ferry/detail/cuda/activation/swiglu_launch.h"
+#include "cuda/world/device_memory.h"
+#include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/cuda/activation.h"
 
 namespace ferry {

@@ -1,13 +1,13 @@
 // The table of SwiGLU kernels, and how one is put on a stream.
-#include "cuda/activation/swiglu_launch.h"
+#include "ferry/detail/cuda/activation/swiglu_launch.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 
-#include "cuda/activation/swiglu_kernel.cuh"
-#include "cuda/launch.h"
+#include "ferry/detail/cuda/activation/swiglu_kernel.cuh"
+#include "ferry/detail/cuda/kernels/launch.h"
 
 namespace ferry::cuda {
 

@@ -4,9 +4,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "cuda/activation/warp_group.cuh"
+#include "ferry/detail/cuda/activation/warp_group.cuh"
 #include "device_copy.h"
-#include "shared/codec/formats.h"
+#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::test {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "cuda/nvshmem/nvshmem_world.h"
-#include "cuda/process_place.h"
+#include "nvshmem/nvshmem_world.h"
+#include "cuda/world/process_place.h"
 #include "gpu/few_gpus.h"
 #include "gpu/processes/process_backend.h"
 

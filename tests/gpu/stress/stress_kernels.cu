@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda/ptx.cuh"
+#include "ferry/detail/cuda/team/ptx.cuh"
 #include "gpu/stress/stress_codec.cuh"
 
 namespace ferry::stress {

@@ -1,4 +1,4 @@
-#include "cuda/activation/swiglu_kernel.cuh"
+#include "ferry/detail/cuda/activation/swiglu_kernel.cuh"
 
 namespace ferry::cuda {
 

@@ -1,0 +1,40 @@
+// The only loop of Ferry that spins. Every wait has a deadline and watches for an abort; how a waiter passes its time
+// (pause, yield, hand over to a test's scheduler) is the pacer's.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/portable.h"
+#include "ferry/detail/base/order.h"
+
+namespace ferry {
+
+enum class Waited : std::uint8_t { arrived, expired, aborted };
+
+// A pacer's answer after it let some time pass.
+enum class Pace : std::uint8_t { again, look_for_abort, expired };
+
+// Waits until there(); else the deadline passed or someone gave up (I10).
+// `aborted()` is asked when the pacer says so; `pacer.pause()` returns a Pace.
+template <class There, class Aborted, class Pacer>
+FERRY_HD Waited wait_until(const There& there, const Aborted& aborted, Pacer& pacer) {
+  Waited given_up = Waited::arrived;  // not yet; then there() is asked once more
+  while (!there()) {
+    if (given_up != Waited::arrived) return given_up;
+    const Pace pace = pacer.pause();
+    if (pace == Pace::again) continue;
+    if (aborted())
+      given_up = Waited::aborted;
+    else if (pace == Pace::expired)
+      given_up = Waited::expired;
+  }
+  return Waited::arrived;
+}
+
+// Waits until word >= target (I13). What the signaller wrote before its release is visible after `arrived`.
+template <Scope S, class Aborted, class Pacer>
+FERRY_HD Waited wait_at_least(const Shared<Epoch, S>& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
+  return wait_until([&] { return load_acquire(word) >= target; }, aborted, pacer);
+}
+
+}  // namespace ferry

@@ -1,0 +1,212 @@
+// The SwiGLU kernel: one text for all formats and inputs. A thread takes 8 or 16 columns of a row at a time, a warp 32
+// neighbouring threads' of them; warps take turns over all rows. A warp's first columns follow from its number alone,
+// so they are on their way before the number of rows is known; the next are while these are encoded and stored.
+#pragma once
+
+#include "ferry/detail/activation/swiglu_math.h"
+#include "ferry/detail/cuda/activation/row_groups.cuh"
+#include "ferry/detail/cuda/activation/swiglu_launch.h"
+#include "ferry/detail/cuda/activation/warp_group.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/formats/format_list.h"
+#include "ferry/detail/layout/scale_layout.h"
+
+namespace ferry::cuda {
+
+// Columns that a thread takes at a time: few, so that the first are done soon; more where a code is less than a byte:
+// its words are of 16 columns, and NVFP4's scales cost a thread as much for 8.
+template <class F>
+inline constexpr int kSwigluColumns = F::payload_bytes(16) >= 16 ? 8 : 16;
+template <class F, class Input, bool kInterleaved>
+using SwigluColumnsOf = activation::SwigluColumns<Input, kInterleaved, kSwigluColumns<F>>;
+
+// Blocks that a multiprocessor holds at once: what the registers of a thread's columns leave room for, and NVFP4's
+// scales.
+template <class F, class Input>
+constexpr int swiglu_blocks() {
+  constexpr bool kWide = sizeof(typename Input::Stored) == 4;
+  if (kSwigluColumns<F> == 8) return kWide ? 4 : 5;
+  if (kWide) return 2;
+  return F::block() == 16 ? 3 : 4;
+}
+
+// A row, and the lane of it that a thread is.
+struct RowLane {
+  std::uint32_t row;
+  int lane;
+
+  __device__ static RowLane first_of(const SwigluParams& p) {
+    const int index = first_turn() * WarpGroup::kWidth + WarpGroup{}.thread();
+    const int row = p.lanes.quotient(index);
+    return {static_cast<std::uint32_t>(row), index - row * p.lanes.divisor()};
+  }
+  // To the warp's next turn.
+  __device__ void step(const SwigluParams& p) {
+    row += static_cast<std::uint32_t>(p.step_rows);
+    lane += p.step_lanes;
+    if (lane < p.lanes.divisor()) return;
+    lane -= p.lanes.divisor();
+    ++row;
+  }
+  template <int kColumns>
+  __device__ bool exists(const SwigluParams& p, std::uint32_t rows) const {
+    return row < rows && lane * kColumns < p.work.inter;
+  }
+};
+
+// Where the scales of a format are. A layout that the format does not leave open is a constant of its kernel.
+template <class F>
+__device__ ScalePlace scale_place(const SwigluParams& p) {
+  ScalePlace place = p.work.scales;
+  if constexpr (F::block() != 32)
+    place.layout = F::scale_layout();
+  else if (place.layout != ScaleLayout::tiled)  // these can have tiles or not
+    place.layout = ScaleLayout::row_major;
+  return place;
+}
+
+// One scale, whose index is known, and zeros behind a row's last one where tiles round columns up. Never outside the
+// tensor: rows are below its capacity, tiles may lie anywhere.
+template <class F>
+__device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int column, std::uint64_t index,
+                            typename F::Stored scale) {
+  const ScalePlace place = scale_place<F>(p);
+  auto* const scales = reinterpret_cast<typename F::Stored*>(place.base);
+  if (place.layout != ScaleLayout::tiled) {
+    scales[index] = scale;
+    return;
+  }
+  const auto elements = static_cast<std::uint64_t>(p.scale_elements);
+  if (index < elements) scales[index] = scale;
+  if (column + 1 < place.scales_per_row) return;
+#pragma unroll 1
+  for (int behind = column + 1; behind % kScaleTileColumns != 0; ++behind) {
+    const auto zero = static_cast<std::uint64_t>(scale_index(place, at, behind));
+    if (zero < elements) scales[zero] = 0;
+  }
+}
+
+// Where a thread's codes of a row and their scale go: found while its columns are on their way.
+struct Targets {
+  std::byte* payload;
+  std::uint64_t scale = 0;  // index
+};
+
+__device__ inline std::byte* payload_at(const SwigluParams& p, const RowLane& at, unsigned bytes) {
+  return p.work.payload + std::uint64_t{at.row} * p.payload_row_bytes +
+         std::uint64_t{static_cast<unsigned>(at.lane)} * bytes;
+}
+
+// A thread's activated columns into the format.
+template <class F>
+struct EncodeTo {
+  static constexpr int kColumns = kSwigluColumns<F>;
+  static constexpr int kLanes = F::block() / kColumns;
+  __device__ static Targets targets(const SwigluParams& p, const RowGroups& group, const RowLane& at) {
+    return {payload_at(p, at, F::payload_bytes(kColumns)),
+            static_cast<std::uint64_t>(scale_index(scale_place<F>(p), group.scale_row(at.row), at.lane / kLanes))};
+  }
+  __device__ static void run(const SwigluParams& p, const RowGroups& group, const RowLane& at, const Targets& to,
+                             bool exist, const std::uint32_t (&values)[kColumns]) {
+    const auto encoded = F::template encode_columns<kLanes, kColumns>(WarpGroup{}, values, group.input_scale(), exist);
+    if (!exist) return;
+    codec::store_words<sizeof encoded.words / 4>(encoded.words, to.payload);
+    if (at.lane % kLanes == 0) store_scale<F>(p, group.scale_row(at.row), at.lane / kLanes, to.scale, encoded.scale);
+  }
+};
+template <>
+struct EncodeTo<Bf16> {
+  static constexpr int kColumns = kSwigluColumns<Bf16>;
+  __device__ static Targets targets(const SwigluParams& p, const RowGroups&, const RowLane& at) {
+    return {payload_at(p, at, Bf16::payload_bytes(kColumns))};
+  }
+  __device__ static void run(const SwigluParams&, const RowGroups&, const RowLane&, const Targets& to, bool exist,
+                             const std::uint32_t (&values)[kColumns]) {
+    std::uint32_t words[kColumns / 2];
+    Bf16::pack_columns(values, 0u, words);  // every NaN as 0x7FFF
+    if (exist) codec::store_words<kColumns / 2>(words, to.payload);
+  }
+};
+
+// A thread's columns, if there are any below row `rows`.
+template <class Columns>
+__device__ void fetch(const SwigluParams& p, const RowLane& at, std::uint32_t rows, typename Columns::Pairs& pairs) {
+  using Stored = typename Columns::Stored;
+  if (!at.exists<Columns::kCount>(p, rows)) return;
+  constexpr unsigned kLaneBytes = Columns::first_element(Columns::kCount) * sizeof(Stored);
+  const std::byte* const from =
+      p.work.rows + std::uint64_t{at.row} * p.row_bytes + std::uint64_t{static_cast<unsigned>(at.lane)} * kLaneBytes;
+  Columns::fetch(reinterpret_cast<const Stored*>(from), p.work.inter, pairs);
+}
+
+// All turns of a warp. `pairs` are on their way, of the place `at`.
+template <class F, class Input, bool kInterleaved, bool kClamped>
+__device__ void activate_rows(const SwigluParams& p, std::uint32_t rows, RowLane at, RowGroups& groups,
+                              typename SwigluColumnsOf<F, Input, kInterleaved>::Pairs& pairs) {
+  using Columns = SwigluColumnsOf<F, Input, kInterleaved>;
+  const auto turns = static_cast<int>(
+      (std::uint64_t{rows} * static_cast<unsigned>(p.lanes.divisor()) + WarpGroup::kWidth - 1) / WarpGroup::kWidth);
+  // All threads of a warp make the same number of turns: those that share a block talk to each other.
+#pragma unroll 1
+  for (int turn = first_turn(); turn < turns; turn += warps_of_grid()) {
+    const RowLane here = at;
+    if (p.by_group) groups.move_to(p, here.row < rows ? here.row : rows - 1);
+    const Targets to = EncodeTo<F>::targets(p, groups, here);
+    std::uint32_t values[Columns::kCount];
+    Columns::template activate<kClamped>(pairs, p.alpha, p.limit, values);
+    at.step(p);
+    fetch<Columns>(p, at, rows, pairs);
+    EncodeTo<F>::run(p, groups, here, to, here.template exists<Columns::kCount>(p, rows), values);
+  }
+}
+
+template <class F, class Input, bool kInterleaved>
+__global__ void __launch_bounds__(kSwigluThreads, (swiglu_blocks<F, Input>()))
+    swiglu_kernel(const __grid_constant__ SwigluParams p) {
+  using Columns = SwigluColumnsOf<F, Input, kInterleaved>;
+  const RowLane at = RowLane::first_of(p);
+  const bool early = first_turn() < p.early_turns;
+  typename Columns::Pairs pairs{};
+  ptx::await_earlier_kernels();
+  ptx::let_next_kernel_launch();
+  if (early) fetch<Columns>(p, at, p.most_rows, pairs);
+  const std::uint32_t offered = p.work.row_offsets[p.work.groups];
+  RowGroups groups(p);
+  if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p);
+  const std::uint32_t rows = offered < p.most_rows ? offered : p.most_rows;
+  if (!early) fetch<Columns>(p, at, rows, pairs);
+  if (p.clamped)
+    activate_rows<F, Input, kInterleaved, true>(p, rows, at, groups, pairs);
+  else
+    activate_rows<F, Input, kInterleaved, false>(p, rows, at, groups, pairs);
+}
+
+template <class F, bool kInterleaved>
+const void* swiglu_kernel_for(DType rows) {
+  if (rows == DType::bf16) return reinterpret_cast<const void*>(&swiglu_kernel<F, codec::Bf16Input, kInterleaved>);
+  if (rows == DType::f16) return reinterpret_cast<const void*>(&swiglu_kernel<F, codec::F16Input, kInterleaved>);
+  return reinterpret_cast<const void*>(&swiglu_kernel<F, codec::F32Input, kInterleaved>);
+}
+
+template <TokenFormat F>
+SwigluLauncher swiglu_launcher() {
+  return {F::name(), kSwigluColumns<F>,
+          [](DType rows, bool interleaved) {
+            return interleaved ? swiglu_kernel_for<F, true>(rows) : swiglu_kernel_for<F, false>(rows);
+          },
+          [](DType rows) {
+            return rows == DType::f32 ? swiglu_blocks<F, codec::F32Input>() : swiglu_blocks<F, codec::Bf16Input>();
+          }};
+}
+
+// One per format, each in a file of its own so that they build side by side.
+SwigluLauncher bf16_swiglu();
+SwigluLauncher fp8_block128_swiglu();
+SwigluLauncher fp8_block128_ue8m0_swiglu();
+SwigluLauncher mxfp8_swiglu();
+SwigluLauncher mxfp6_e2m3_swiglu();
+SwigluLauncher mxfp6_e3m2_swiglu();
+SwigluLauncher mxfp4_swiglu();
+SwigluLauncher nvfp4_swiglu();
+
+}  // namespace ferry::cuda

@@ -1,0 +1,57 @@
+// The parameter of the SwiGLU kernels and the table of their launchers: one entry per token format, made ahead of time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "ferry/detail/activation/swiglu_check.h"
+#include "ferry/detail/activation/swiglu_math.h"
+#include "ferry/detail/base/divider.h"
+
+namespace ferry::cuda {
+
+inline constexpr int kSwigluThreads = 256;  // of a block
+inline constexpr int kSwigluWarps = kSwigluThreads / 32;
+// Of a multiprocessor's first warps, fetched before the number of rows is known: 2 MiB of bf16 rows on a whole H200,
+// which take as long as that number to come.
+inline constexpr int kSwigluEarlyColumns = 4096;
+
+struct SwigluParams {
+  activation::SwigluWork work;  // addresses of device memory
+  float alpha = 0;
+  float limit = 0;
+  bool clamped = false;
+  std::uint32_t most_rows = 0;  // row_capacity, as row_offsets can count
+  bool by_group = false;        // a row's group is needed: for its tiles, or for its input scale
+  Divider lanes;                // threads that share a row: its columns by those of a thread, up to whole blocks
+  Divider tile_columns;         // tiles that a row of tiled scales crosses
+  int step_rows = 0;            // all threads of the grid as rows and lanes
+  int step_lanes = 0;
+  int early_turns = 0;          // whose columns are fetched before the number of rows is known
+  std::uint32_t row_bytes = 0;  // of an input row
+  std::uint32_t payload_row_bytes = 0;
+  std::int64_t scale_elements = 0;  // of the scale tensor
+};
+
+struct SwigluGrid {
+  int multiprocessors = 0;
+  int max_blocks = 0;      // 0: no limit
+  bool dependent = false;  // may start while the kernel before it ends
+  cudaStream_t stream = nullptr;
+};
+
+struct SwigluLauncher {
+  const char* format;
+  int columns;  // that a thread takes at a time
+  // The kernel for this input, and its blocks per multiprocessor.
+  const void* (*kernel)(DType rows, bool interleaved);
+  int (*blocks)(DType rows);
+};
+
+// Null where this build has no kernel for the format.
+const SwigluLauncher* find_swiglu_launcher(const char* format);
+
+void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid);
+
+}  // namespace ferry::cuda

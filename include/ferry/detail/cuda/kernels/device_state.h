@@ -1,0 +1,72 @@
+// What an exchange keeps on its device besides the symmetric memory, and the record through which a kernel tells the
+// host that something went wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/detail/cuda/fabric/round_tag.h"
+#include "ferry/detail/cuda/steps/table_parts.h"
+#include "ferry/error.h"
+#include "ferry/shape.h"
+#include "ferry/detail/base/order.h"
+
+namespace ferry::cuda {
+
+// In host memory that the device can write. `failed` and each `has` are set last.
+struct HostRecord {
+  WaitRecord wait;
+  SystemWord<std::uint32_t> failed;
+  SystemWord<std::uint32_t> has_bad_id;
+  std::uint32_t num_bad;   // ids of that dispatch
+  std::int32_t bad_token;  // of one of them
+  std::int32_t bad_k;
+  std::int64_t bad_id;
+  SystemWord<std::uint32_t> has_few_rows;
+  std::uint32_t rows_given;  // of a combine
+  std::uint32_t rows_laid_out;
+};
+
+// In device memory; zeroed, then the epochs set.
+struct DeviceState {
+  DeviceWord<Epoch> dispatched;  // the newest round that was sent
+  DeviceWord<std::uint32_t> failed;
+  DeviceWord<std::uint64_t> started;  // blocks of dispatch kernels that have read `dispatched`, ever
+  std::uint64_t started_before = 0;   // as it was when the newest round began
+  DeviceWord<std::uint64_t> non_finite;
+  DeviceWord<std::uint64_t> dropped;
+  DeviceWord<std::uint64_t> dispatches;
+  DeviceWord<std::uint64_t> combines;
+  DeviceWord<std::uint32_t> bad_ids[2];       // by parity of the round: what ranking met so far
+  DeviceWord<std::uint32_t> tokens_drawn[2];  // by parity of the round: dispatch's, by its teams (drawn_share.cuh)
+  DeviceWord<std::uint32_t> results_drawn;    // combine's
+};
+
+// A caller's hooks as they go into a kernel's parameter (hooked_fabric.cuh).
+struct HookBytes {
+  static constexpr std::size_t kMost = 128;
+  alignas(16) std::byte bytes[kMost] = {};
+};
+
+// What a fabric needs, by value in a kernel's parameter.
+struct PeerLinks {
+  int rank = 0;
+  int size = 0;
+  std::byte* heap[kMaxRanksPerNode] = {};
+  std::byte* own = nullptr;              // heap[rank]
+  const std::uint8_t* masked = nullptr;  // null: no rank is
+  TableParts table_parts;
+  RoundTag tag;  // of counts and numbers of tokens
+  std::size_t abort_words = 0;
+  std::size_t my_abort_word = 0;
+  std::uint64_t deadline_ns = 0;
+  bool naps = false;  // tuning.h
+  DeviceState* state = nullptr;
+  HostRecord* record = nullptr;
+  DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]
+  HookBytes hooks;
+
+  FERRY_HD bool is_masked(int peer) const { return masked != nullptr && masked[peer] != 0; }
+};
+
+}  // namespace ferry::cuda

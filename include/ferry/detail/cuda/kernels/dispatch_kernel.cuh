@@ -1,0 +1,251 @@
+// The dispatch kernel: who does what in the grid. The phases are ferry/detail/protocol/dispatch.h's.
+#pragma once
+
+#include "ferry/detail/cuda/steps/drawn_share.cuh"
+#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/steps/route.cuh"
+#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/steps/row_starts.cuh"
+#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/cuda/steps/token_scratch.cuh"
+
+namespace ferry::cuda {
+
+// What a block keeps in shared memory; behind it, the role's part: buffers, counters or row starts.
+struct DispatchMemory {
+  TokenScratch scratch[kThreads / 32];  // of each warp; a sending team has that of its first one
+  std::uint64_t messages[kMostTeams][kMaxRanksPerNode];
+  std::uint64_t bytes[kMostTeams][kMaxRanksPerNode];
+  int drawn[kMostTeams][2];
+  WarpTotals totals;
+  RoundStart round;
+};
+inline constexpr std::size_t kDispatchSharedBytes = HeapMap::whole_lines(sizeof(DispatchMemory));
+
+template <bool kHalves>
+__device__ BlockPlace place_of_block(const DispatchRoles& roles) {
+  const int block = static_cast<int>(blockIdx.x);
+  const int blocks = static_cast<int>(gridDim.x);
+  if constexpr (kHalves) return place_of_half(block, static_cast<int>(threadIdx.y), blocks, roles.rankers);
+  return {block, blocks, 0};
+}
+
+// One block's view of a dispatch.
+struct DispatchBlock {
+  const DispatchParams& p;
+  const BlockPlace place;
+  const TeamGroup& all;
+  DispatchMemory& shared;
+  std::byte* memory;     // the role's part
+  RoundStart seen = {};  // of one thread
+  Epoch epoch = 0;       // from begin() on
+
+  // Before anything that an earlier kernel may have written is read. Asks for the round's number.
+  __device__ void await_earlier_kernels() {
+    ptx::await_earlier_kernels();
+    seen = read_round(all, *p.links.state, p.sends);
+  }
+  // All threads. False: an earlier call failed.
+  __device__ bool begin() {
+    const RoundStart round = share_round(all, seen, shared.round);
+    if (p.sends && all.thread() == 0) say_started(*p.links.state);
+    epoch = round.epoch;
+    return !round.broken;
+  }
+  __device__ int index() const { return place.index; }
+  __device__ bool ranks() const { return index() < p.roles.rankers; }
+  // Of a block that ranks.
+  __device__ RankingShare ranking_share() const {
+    const int blocks = p.roles.table_blocks();
+    const int first_part = index() * p.ranking.parts_of_ranker;
+    const int parts = index() < blocks ? min(p.ranking.parts_of_ranker, p.ranking.parts - first_part) : 0;
+    return {index(),
+            blocks,
+            first_part,
+            parts,
+            p.links.table_parts.log2_part_tokens(p.in.num_tokens),
+            index() == (p.roles.counts_apart ? blocks : 0)};
+  }
+  __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
+  __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.rankers_receive); }
+  // Blocks with nothing else to do come first.
+  __device__ Block among_receivers() const {
+    const int busy = p.roles.rankers + p.roles.senders;
+    const int idle = place.count - busy;
+    const int count = idle + (p.roles.rankers_receive ? p.roles.rankers : 0);
+    return {ranks() ? idle + index() : index() - busy, count};
+  }
+};
+
+__device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory, const KeptRows& kept) {
+  return {row_starts_at(plan, reinterpret_cast<std::uint32_t*>(memory)), kept};
+}
+
+template <Fabric F>
+__device__ bool rank_share(DispatchBlock& b, F& fabric) {
+  const int threads = ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
+  const TeamGroup team(threads, nullptr, b.place.half);
+  const RankingShare share = b.ranking_share();
+  Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, share, b.memory);
+  if (team.team() == 0) ranker.prepare();
+  b.all.sync();
+  b.await_earlier_kernels();
+  if (team.team() == 0) ranker.mark_first();
+  bool ok = b.begin();
+  if (ok && team.team() == 0) {
+    ranker.count();
+    ok = ranker.learn_from_others(fabric);
+    if (ok) ranker.publish(fabric, b.shared.bytes[0]);
+  }
+  return b.all.all(ok);
+}
+
+__device__ inline Block sending_teams(const DispatchBlock& b, int team_threads) {
+  return teams_of(team_threads, {b.index() - b.p.roles.rankers, b.p.roles.senders});
+}
+
+// What a team sends first is on its way before the round's number is known. Those that send are halves 0, which have
+// barriers for all teams (dispatch_policy).
+__device__ inline void look_ahead_to_first_token(const DispatchBlock& b) {
+  const TeamGroup team(b.p.roles.send_team_threads);
+  const int token = sending_teams(b, team.size()).index;
+  if (token >= b.p.in.num_tokens) return;
+  if (team.thread() == 0)
+    ptx::prefetch_to_l1(b.p.in.ids.address(static_cast<std::int64_t>(token) * b.p.plan.shape.top_k));
+  look_ahead(team, b.p.in.tokens + token * b.p.in.row_stride, b.p.in.row_bytes);
+}
+
+template <TokenFormat Fmt, Fabric F>
+__device__ void send_share(const DispatchBlock& b, F& fabric) {
+  const TeamGroup team(b.p.roles.send_team_threads);
+  fabric.use_buffers(b.memory, team);
+  if (b.p.roles.stores) fabric.store_messages();
+  const Block block = sending_teams(b, team.size());
+  SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
+  TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
+  const DrawnShare share(team, block, 1, b.p.in.num_tokens, b.p.links.state->tokens_drawn[b.epoch & 1],
+                         b.shared.drawn[team.team()]);
+  send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, share, nullptr, scratch, counted);
+  if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
+}
+
+template <Fabric F>
+__device__ void count_received(const DispatchParams& p, const TeamGroup& g, const F& fabric, Epoch epoch) {
+  const int experts = p.plan.local_experts();
+  const RoundTag& tag = fabric.links().tag;
+  for (int source = 0; source < p.plan.shape.ranks; ++source) {
+    if (p.plan.is_masked(source)) continue;
+    const auto* counts =
+        reinterpret_cast<const SystemWord<std::uint32_t>*>(fabric.local(p.plan.map.counts(epoch, source)));
+    for (int i = g.thread(); i < experts; i += g.size())
+      if (const std::uint64_t count = tag.value(load_relaxed(counts[i])); count != 0)
+        fetch_add_relaxed(p.stats.received[source * experts + i], count);
+  }
+}
+
+// What a warp asks for first once it knows where rows begin: then it need not wait for it, nor for its address.
+template <Fabric F>
+__device__ void look_ahead_to_first(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
+  const TokenSequence tokens(plan, plan.shape.max_tokens, plan.rank);
+  if (teams.index >= tokens.length) return;
+  const TokenAt at = tokens.at(teams.index);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  if (lane == 0) ptx::prefetch_to_l2(reinterpret_cast<const std::byte*>(entries_of(plan, fabric, epoch, at)));
+  if (lane == 1) ptx::prefetch_to_l2(fabric.local(plan.map.arrived(epoch, at.source, at.token)));
+  if (lane == 2) ptx::prefetch_to_l2(fabric.local(plan.map.message(epoch, at.source, at.token)));
+}
+
+// Those of the receiving blocks that have no token, or all of them where these are fewer than a quarter; from the last
+// on, which has the fewest. An index past the count: not among them.
+__device__ inline Block without_tokens(const DispatchParams& p, const RowStarts& starts, int team_threads,
+                                       const Block& receivers) {
+  const int own = p.in.shared_end - p.in.shared_begin;
+  const int places = max(own, p.plan.shape.ranks * static_cast<int>(starts.tokens[p.plan.shape.ranks]));
+  const int busy = places * max(1, team_threads / kThreads);
+  return {receivers.count - 1 - receivers.index,
+          busy > receivers.count - receivers.count / 4 ? receivers.count : receivers.count - busy};
+}
+
+// What follows from the counts alone: before the first token, while messages are on their way.
+template <Fabric F>
+__device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, Block block) {
+  if (block.index >= block.count) return;
+  write_row_metadata(b.p.plan, b.all, block, starts, b.p.out);
+  if (block.index != 0) return;
+  keep_row_starts(b.all, b.p.plan, starts, b.p.kept);
+  count_received(b.p, b.all, fabric, b.epoch);
+}
+
+template <TokenFormat Fmt, Fabric F>
+__device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
+  const DispatchParams& p = b.p;
+  static_assert(
+      requires { fabric.await_entries(b.all, p.plan, b.epoch, 0, 0, 0); }, "tables come in parts (I2)");
+  const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
+  const Block block = b.among_receivers();
+  const LooseTeam team(p.roles.receive_team_threads, block.index);
+  const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
+  look_ahead_to_first(p.plan, fabric, b.epoch, teams);
+  RowStartFinder<F> finder(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts,
+                           b.shared.totals);
+  if (!finder.find()) return false;
+  write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
+  TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
+  const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
+                  (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
+                                       starts, p.out, scratch) &&
+                   lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
+  // Counts show only themselves: that the round has begun everywhere (I1, I8) one block sees for all, of the last ones,
+  // which have the fewest tokens.
+  const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);
+  ptx::let_next_kernel_launch();
+  return ok && began;
+}
+
+// A block's part before it receives. False: an earlier call failed, or a rank did not come.
+template <TokenFormat Fmt, Fabric F>
+__device__ bool rank_and_send(DispatchBlock& b, F& fabric) {
+  bool ok = true;
+  if (b.ranks()) {
+    ok = rank_share(b, fabric);
+  } else {
+    b.await_earlier_kernels();
+    if (b.sends()) look_ahead_to_first_token(b);
+    ok = b.begin();
+  }
+  if (b.p.sends && b.index() == 0 && ok)
+    ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch, b.place.count));
+  if (ok && b.sends()) send_share<Fmt>(b, fabric);
+  b.all.sync();  // what a role kept in shared memory gives way to the next one's
+  return ok;
+}
+
+template <TokenFormat Fmt, Fabric F>
+__device__ void play_roles(DispatchBlock& b) {
+  F fabric(b.p.links, b.p.plan, b.p.plan.map.message_bytes());
+  if (rank_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
+}
+
+template <TokenFormat Fmt, Fabric F, bool kHalves>
+__global__ void __launch_bounds__(kHalves ? 2 * kThreads : kThreads, kHalves ? 1 : 2)
+    dispatch_kernel(const __grid_constant__ DispatchParams p) {
+  extern __shared__ __align__(128) std::byte memory_of_halves[];
+  const BlockPlace place = place_of_block<kHalves>(p.roles);
+  std::byte* const memory = memory_of_halves + static_cast<std::size_t>(place.half) * p.block_bytes;
+  const TeamGroup all = TeamGroup::of_block(place.half);
+  auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
+  clear_counts(all, p.plan, shared.messages);
+  clear_counts(all, p.plan, shared.bytes);
+  DispatchBlock block{p, place, all, shared, memory + kDispatchSharedBytes};
+  play_roles<Fmt, F>(block);
+  const bool tells = p.sends && block.index() == 0;
+  const bool waits = tells && all.thread() < p.ranking.parts;
+  const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
+  if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
+  if (!block.ranks() && !block.sends()) return;
+  add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
+  add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,95 @@
+// The one parameter of each kernel, filled by the host.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/policy/tuning.h"
+#include "ferry/detail/protocol/combine.h"
+#include "ferry/detail/protocol/dispatch.h"
+
+namespace ferry::cuda {
+
+struct RankingArgs {
+  HostRecord* record = nullptr;
+  DeviceState* state = nullptr;
+  bool counts_all = false;                    // every block counts the entries of all parts
+  int words = 1;                              // of 32 tokens each, whose bits fit in shared memory together
+  int parts = 1;                              // of this round's table
+  int parts_of_ranker = 1;                    // the last one may have fewer
+  DeviceWord<Epoch>* block_counts = nullptr;  // [blocks that rank, experts], each with its round (I19)
+};
+
+// What dispatch found out about every token that came, for combine: epoch or not, it lies in the same place.
+struct KeptRow {
+  std::uint32_t row;  // kNoRow: not an expert of this rank
+  float weight;
+};
+inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
+struct KeptRows {
+  KeptRow* rows = nullptr;        // [ranks, tokens, top_k]
+  std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, of this rank's partial (I9)
+  RowStarts starts;               // one after the other (row_starts_at)
+};
+
+// Row starts one after the other in memory.
+FERRY_HD inline int row_start_words(const Plan& plan) {
+  return plan.shape.ranks * (plan.local_experts() + 1) + 3 * plan.groups() + 2;
+}
+FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) {
+  RowStarts starts;
+  starts.of_source = words;
+  starts.group = starts.of_source + plan.shape.ranks * plan.local_experts();
+  starts.filled = starts.group + plan.groups() + 1;
+  starts.tiles = starts.filled + plan.groups();
+  starts.tokens = starts.tiles + plan.groups();
+  return starts;
+}
+
+// Counters behind Exchange::stats(): [ranks], and [ranks, local experts] for `received`.
+struct StatsWords {
+  DeviceWord<std::uint64_t>* messages = nullptr;
+  DeviceWord<std::uint64_t>* bytes = nullptr;
+  DeviceWord<std::uint64_t>* received = nullptr;
+};
+
+struct DispatchParams {
+  Plan plan;
+  PeerLinks links;
+  bool sends = true;     // dispatch_async and dispatch
+  bool receives = true;  // dispatch_wait and dispatch
+  DispatchArgs in;
+  RowsOut out;  // without scales where the scales kernel follows
+  KeptRows kept;
+  RankingArgs ranking;
+  StatsWords stats;
+  DispatchRoles roles;
+  std::uint32_t block_bytes = 0;  // of shared memory, of each block
+  int num_experts = 0;            // that ids may name
+};
+
+struct ScalesParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  const std::byte* heap = nullptr;  // this rank's symmetric memory
+  ScalePlace scales;
+  Divider by_parts;  // of a row's scales (scale_tiles.h)
+  const std::int32_t* src_info = nullptr;
+  std::size_t payload_bytes = 0;  // of a message, before its scales
+  const std::uint32_t* starts = nullptr;
+};
+
+struct CombineParams {
+  Plan plan;
+  PeerLinks links;
+  bool sends = true;
+  bool receives = true;
+  int num_tokens = 0;  // of this rank
+  CombineArgs in;
+  CombineOut out;
+  KeptRows kept;
+  StatsWords stats;
+  CombineRoles roles;
+};
+
+}  // namespace ferry::cuda

@@ -1,0 +1,59 @@
+// Launchers of the kernels: plain functions, so that only instances/ is built by nvcc with kernels inside. One entry
+// per token format, made ahead of time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/policy/tuning.h"
+
+namespace ferry::cuda {
+
+struct DispatchLauncher {
+  const char* format;
+  // Loads the kernel on the current device, raises its shared memory limit, returns its blocks per multiprocessor.
+  int (*prepare)(int threads, std::size_t shared_bytes);
+  // The same for the kernel whose thread blocks are two blocks each, of so many threads and bytes. False: there is
+  // none, or it does not fit.
+  bool (*prepare_halves)(int threads, std::size_t shared_bytes);
+  void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
+};
+
+struct CombineLauncher {
+  // `ring_bytes`: of the kernel whose rows come by way of shared memory, where it is wanted and there is one.
+  int (*prepare)(int threads, std::size_t shared_bytes, std::size_t ring_bytes);
+  void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
+                 cudaStream_t stream);
+  bool has_rings;
+};
+
+// The kernels over one fabric.
+struct Launchers {
+  const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
+  CombineLauncher combine;
+  bool reaches_far;  // also ranks that are reached by puts only: by NVSHMEM, which has to be there
+};
+// Over PeerFabric.
+Launchers peer_launchers();
+
+// The scales kernel: loaded on the current device, returns its blocks per multiprocessor, or 0 where the device has too
+// little shared memory for one; then launched.
+int prepare_scales(const Plan& plan);
+void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream);
+
+// Shared memory of a block: a fixed part, and the largest of what its roles need; whole lines. `teams` of it send.
+std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
+std::size_t combine_shared_bytes(const Plan& plan);
+std::size_t combine_ring_bytes();  // of the combine whose rows come by way of shared memory, for any plan
+// How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
+int dispatch_buffer_teams(const Plan& plan);
+int combine_buffer_teams(const Plan& plan);
+// Words of 32 tokens whose bits a ranking block has room for.
+int ranking_words(const Plan& plan);
+
+// Throws Error(system) with the call and CUDA's words where `status` is an error.
+void cuda_check(cudaError_t status, const char* call);
+
+}  // namespace ferry::cuda

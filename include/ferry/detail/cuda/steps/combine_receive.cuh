@@ -1,0 +1,78 @@
+// Combine's receiving side on a GPU: ferry/detail/protocol/combine.h's receive_results in steps, so that a team that still sends
+// sums what has come meanwhile. Every warp of a loose team goes on by itself.
+#pragma once
+
+#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/cuda/steps/token_scratch.cuh"
+#include "ferry/detail/protocol/combine.h"
+
+namespace ferry::cuda {
+
+template <Fabric F>
+class ResultReceiver {
+ public:
+  // `block`: this team's share of the tokens; `scratch`: this warp's.
+  __device__ ResultReceiver(const CombineParams& p, F& fabric, const LooseTeam& g, Epoch epoch, Block block,
+                            TokenScratch& scratch)
+      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {}
+
+  // One token, if all of its results are there. Waits for nothing.
+  __device__ void receive_if_there() {
+    look_up();
+    const auto word = [&](int i) { return p_.plan.map.result_arrived(token_, scratch_.results.index[i]); };
+    if (token_ < p_.num_tokens && fabric_.are_there(g_, scratch_.results.count, word, epoch_)) receive(false);
+  }
+  // All that are left. False: a rank did not come.
+  __device__ bool receive_rest() {
+    bool rehearses = p_.roles.direct && p_.out.epilogue == nullptr && !p_.out.unreduced;
+    for (; token_ < p_.num_tokens; rehearses = false)
+      if (!receive(rehearses)) return false;
+    return true;
+  }
+
+ private:
+  // What makes up the token in hand, once.
+  __device__ void look_up() {
+    if (token_ >= p_.num_tokens || looked_up_ == token_) return;
+    looked_up_ = token_;
+    const RoutingEntry* table = table_of(p_.plan, fabric_, epoch_, p_.plan.rank);
+    find_results(g_, p_.plan, table + static_cast<std::size_t>(token_) * p_.plan.shape.top_k, scratch_.results,
+                 scratch_.named);
+  }
+  // A rehearsal waits for nothing, sums what lies in the slots and stores no sum. While results are on their way, it
+  // brings the lines that will sum them, and the addresses of the slots, close to the multiprocessor.
+  __device__ bool receive(bool rehearses) {
+    look_up();
+    if (!rehearses && !await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
+    if (!rehearses) let_next_kernel_launch();
+    CombineOut out = p_.out;
+    if (rehearses) {
+      out.tokens = nullptr;
+      out.token_bytes = 0;
+    }
+    std::uint32_t first_row = 0;  // of group 0, where a shared expert's rows are
+    RowStarts starts;             // not a member: an object that points into itself lives in memory
+    starts.group = &first_row;
+    reduce_token(p_.plan, fabric_, g_, starts, p_.in, out, token_, scratch_);
+    if (!rehearses) token_ += step_;
+    return true;
+  }
+
+  // With the last results of a team that takes whole blocks, whose warps all wait for the same ones.
+  __device__ void let_next_kernel_launch() const {
+    if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads && !p_.roles.holds_next) ptx::let_next_kernel_launch();
+  }
+
+  const CombineParams& p_;
+  F& fabric_;
+  LooseTeam g_;
+  Epoch epoch_;
+  int token_;
+  int step_;
+  int looked_up_ = -1;
+  TokenScratch& scratch_;
+};
+
+}  // namespace ferry::cuda

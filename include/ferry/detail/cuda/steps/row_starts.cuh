@@ -1,0 +1,168 @@
+// Row starts by one block, as ferry/detail/protocol/dispatch.h's find_row_starts: from the R * L counts alone (I4), which need not
+// wait for the tables. A thread has a group: it takes the group's counts from all sources, and the warps then tell each
+// other how many rows theirs have.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/cuda/steps/token_scratch.cuh"
+#include "ferry/detail/protocol/dispatch.h"
+
+namespace ferry::cuda {
+
+// Exclusive sum over the lanes.
+__device__ inline std::uint32_t sum_before(std::uint32_t value) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  std::uint32_t sum = value;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const std::uint32_t other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
+    if (lane >= distance) sum += other;
+  }
+  return sum - value;
+}
+
+// In shared memory: rows, aligned, and scale tiles of each warp's groups.
+struct WarpTotals {
+  static constexpr int kWarps = kThreads / 32;
+  std::uint32_t rows[kWarps];
+  std::uint32_t tiles[kWarps];
+};
+
+template <Fabric F>
+class RowStartFinder {
+ public:
+  // `all`: the threads of the block. `shared_rows`: of the fused shared expert's group.
+  __device__ RowStartFinder(const TeamGroup& all, const Plan& plan, F& fabric, Epoch epoch, int shared_rows,
+                            const RowStarts& starts, WarpTotals& totals)
+      : all_(all),
+        plan_(plan),
+        fabric_(fabric),
+        epoch_(epoch),
+        shared_rows_(shared_rows),
+        starts_(starts),
+        totals_(totals) {}
+
+  // I19. Waits for the counts and numbers of tokens of all sources, and fills `starts`, of_source counted from the
+  // start of the row's group. The tables may still be on their way. False: a rank did not come. Ends with a barrier.
+  __device__ bool find() {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    if (warp == WarpTotals::kWarps - 1) take_numbers_of_tokens();
+    std::uint32_t row = 0;  // before the groups of this turn
+    std::uint32_t tile = 0;
+#pragma unroll 1
+    for (int first = 0; first <= plan_.groups(); first += kThreads) {
+      const int group = first + static_cast<int>(threadIdx.x);
+      const std::uint32_t filled = take_counts(group - plan_.shared_groups);
+      const std::uint32_t rows = align_row(filled, plan_.alignment);
+      const std::uint32_t tiles = (filled + 127) / 128;
+      const std::uint32_t rows_before = sum_before(rows);
+      const std::uint32_t tiles_before = sum_before(tiles);
+      if (threadIdx.x % 32 == 31) {
+        totals_.rows[warp] = rows_before + rows;
+        totals_.tiles[warp] = tiles_before + tiles;
+      }
+      ok_ = all_.all(ok_);
+      store_group(group, filled, row + sum_of_warps(totals_.rows, warp) + rows_before,
+                  tile + sum_of_warps(totals_.tiles, warp) + tiles_before);
+      if (first + kThreads <= plan_.groups()) {
+        row += sum_of_warps(totals_.rows, WarpTotals::kWarps);
+        tile += sum_of_warps(totals_.tiles, WarpTotals::kWarps);
+      }
+      all_.sync();
+    }
+    return ok_;
+  }
+
+ private:
+  static constexpr int kAhead = 4;  // counts of a group that are asked for at once
+
+  // Of the first `warps`, by every warp for itself.
+  __device__ static std::uint32_t sum_of_warps(const std::uint32_t* totals, int warps) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return __reduce_add_sync(kAllLanes, lane < warps ? totals[lane] : 0);
+  }
+  __device__ void store_group(int group, std::uint32_t filled, std::uint32_t row, std::uint32_t tile) {
+    if (group > plan_.groups()) return;
+    starts_.group[group] = row;
+    if (group == plan_.groups()) return;
+    starts_.filled[group] = filled;
+    starts_.tiles[group] = tile - row / 128;
+  }
+
+  // What a word of a source says, whose first look was `word`. Nothing where a rank did not come.
+  __device__ std::uint32_t take(int source, std::size_t at, std::uint32_t word, bool notes_time) {
+    const RoundTag& tag = fabric_.links().tag;
+    if (plan_.is_masked(source)) return 0;
+    if (tag.is_of(word, epoch_)) return tag.value(word);
+    if (!ok_) return 0;
+    const TaggedValue waited = fabric_.wait_for_tag(at, epoch_, plan_.map.routed(source),
+                                                    {Operation::dispatch, Phase::routing, source, -1}, notes_time);
+    ok_ = waited.is_there;
+    return waited.value;
+  }
+  __device__ std::uint32_t look(std::size_t at) const {
+    return load_relaxed(*reinterpret_cast<const SystemWord<std::uint32_t>*>(fabric_.local(at)));
+  }
+
+  // By one warp, a source in each lane, whose wait counts for all.
+  __device__ void take_numbers_of_tokens() {
+    const int ranks = plan_.shape.ranks;
+    std::uint32_t most = 0;
+#pragma unroll 1
+    for (int source = static_cast<int>(threadIdx.x % 32); source < ranks; source += 32) {
+      const std::size_t at = plan_.map.header(epoch_, source);
+      const std::uint32_t tokens = take(source, at, look(at), true);
+      starts_.tokens[source] = tokens;
+      most = max(most, tokens);
+    }
+    most = __reduce_max_sync(kAllLanes, most);
+    if (threadIdx.x % 32 == 0) starts_.tokens[ranks] = most;
+  }
+
+  // The rows of a group, none past the last one; and where in it those of each source begin. Counts that are not there
+  // are waited for one after the other, which all are on their way. Nobody looks who has no group: all blocks look at
+  // the same lines.
+  __device__ std::uint32_t take_counts(int local) {
+    const int experts = plan_.local_experts();
+    const int ranks = plan_.shape.ranks;
+    const bool has_counts = local >= 0 && local < experts;
+    const auto count_at = [&](int source) {
+      return plan_.map.counts(epoch_, source) + static_cast<std::size_t>(local) * sizeof(std::uint32_t);
+    };
+    std::uint32_t rows = 0;
+#pragma unroll 1
+    for (int first = 0; first < ranks; first += kAhead) {
+      std::uint32_t words[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) words[i] = has_counts && first + i < ranks ? look(count_at(first + i)) : 0;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int source = first + i;
+        if (source >= ranks || !has_counts) continue;
+        starts_.of_source[source * experts + local] = rows;
+        rows += take(source, count_at(source), words[i], false);
+      }
+    }
+    return local < 0 ? static_cast<std::uint32_t>(shared_rows_) : rows;
+  }
+
+  const TeamGroup& all_;
+  const Plan& plan_;
+  F& fabric_;
+  Epoch epoch_;
+  int shared_rows_;
+  const RowStarts& starts_;
+  WarpTotals& totals_;
+  bool ok_ = true;
+};
+
+// To device memory, where combine and the scales kernel find them.
+__device__ inline void keep_row_starts(const TeamGroup& g, const Plan& plan, const RowStarts& starts,
+                                       const KeptRows& kept) {
+  const int words = row_start_words(plan);
+  for (int i = g.thread(); i < words; i += g.size()) kept.starts.of_source[i] = starts.of_source[i];
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,107 @@
+// A token's questions answered by a warp at once: lane k asks about entry k (top_k is at most 32). Of a team it is the
+// first warp; of a loose team each, for itself. The same answers as the generic functions of ferry/detail/protocol/round.h,
+// dispatch.h and combine.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/detail/protocol/round.h"
+
+namespace ferry::cuda {
+
+static_assert(kMaxTopK <= 32, "a warp holds the entries of a token");
+// Row starts that remember for combine what was found through them. of_source is counted from the group's first row.
+struct KeepingRowStarts : RowStarts {
+  KeptRows kept;
+};
+
+__device__ inline int lane_of(const TeamGroup& g) { return g.thread() % 32; }
+__device__ inline unsigned lanes_below(int lane) { return (1u << lane) - 1u; }
+
+// The lanes that name a rank first: one per distinct rank. `owner` is -1 where a lane names none.
+__device__ inline unsigned first_namers(int lane, int owner) {
+  const unsigned same = __match_any_sync(kAllLanes, owner);
+  return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
+}
+
+// I4, and for combine: what each lane found is kept, by one warp.
+__device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, const KeepingRowStarts& starts, TokenAt at,
+                                       const RoutingEntry* entries, LocalRows& found) {
+  const int k = g.lane();
+  const RoutingEntry entry = k < plan.shape.top_k ? entries[k] : RoutingEntry{0, 0.0f};
+  const ExpertRange mine = plan.experts_of(plan.rank);
+  const int expert = plan.code.expert(entry.code);
+  const bool is_local = mine.contains(expert);
+  const unsigned local_lanes = __ballot_sync(kAllLanes, is_local);
+  std::uint32_t row = kNoRow;
+  if (is_local) {
+    const int to = __popc(local_lanes & lanes_below(k));
+    const int local = expert - mine.first;
+    row = starts.group[local + plan.shared_groups] + starts.of_source[at.source * mine.count + local] +
+          plan.code.rank_within(entry.code);
+    found.k[to] = k;
+    found.local[to] = local;
+    found.row[to] = row;
+  }
+  if (k == 0) found.count = __popc(local_lanes);
+  if (g.is_first_warp()) {
+    const unsigned namers = first_namers(k, expert < 0 ? -1 : plan.owner_of(expert));
+    const bool smaller = (namers >> k & 1u) != 0 && expert < mine.first;
+    const int slot = __popc(__ballot_sync(kAllLanes, smaller));
+    const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
+                              static_cast<std::size_t>(at.token);
+    if (k < plan.shape.top_k) starts.kept.rows[token * plan.shape.top_k + k] = {row, entry.weight};
+    if (k == 0) starts.kept.slots[token] = static_cast<std::uint8_t>(slot);
+  }
+  g.sync();
+}
+
+__device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entries, int lane) {
+  const int expert = lane < plan.shape.top_k ? plan.code.expert(entries[lane].code) : -1;
+  return expert < 0 ? -1 : plan.owner_of(expert);
+}
+
+__device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int token,
+                                         NamedRanks& to) {
+  look_ahead(g, in.tokens + token * in.row_stride, in.row_bytes);  // on its way while the ids are read
+  if (g.thread() < 32) {
+    const int k = g.thread();
+    const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;
+    const std::int64_t entry = static_cast<std::int64_t>(token) * plan.shape.top_k + k;
+    const int expert = k < plan.shape.top_k ? routed_expert(plan, in.ids.at(entry)) : -1;
+    const int named = expert < 0 ? -1 : plan.owner_of(expert);
+    const int owner = shared && named == plan.rank ? -1 : named;  // the own rank comes first, once
+    const unsigned namers = first_namers(k, owner);
+    const int before = shared ? 1 : 0;
+    if ((namers >> k & 1u) != 0) to.rank[before + __popc(namers & lanes_below(k))] = owner;
+    if (k == 0 && shared) to.rank[0] = plan.rank;
+    if (k == 0) to.count = before + __popc(namers);
+  }
+  g.sync();
+}
+
+__device__ inline void find_results(const LooseTeam& g, const Plan& plan, const RoutingEntry* entries,
+                                    TokenResults& results, NamedRanks&) {
+  const int lane = g.lane();
+  const int owner = owner_in_lane(plan, entries, lane);
+  const unsigned namers = plan.exact ? __ballot_sync(kAllLanes, owner >= 0) : first_namers(lane, owner);
+  int at = __popc(namers & lanes_below(lane));
+  if (!plan.exact) {  // ascending by rank
+    at = 0;
+    for (unsigned rest = namers; rest != 0; rest &= rest - 1)
+      at += __shfl_sync(kAllLanes, owner, __ffs(static_cast<int>(rest)) - 1) < owner ? 1 : 0;
+  }
+  if ((namers >> lane & 1u) != 0) {
+    results.index[at] = plan.exact ? lane : at;
+    results.k[at] = lane;
+    results.rank[at] = owner;
+  }
+  if (lane == 0) results.count = __popc(namers);
+  g.sync();
+}
+
+}  // namespace ferry::cuda

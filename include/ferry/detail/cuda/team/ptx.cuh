@@ -1,0 +1,98 @@
+// Assembly of dispatch and combine: the clock of the device, barriers of a part of a thread block, prefetches, copies
+// into shared memory, and bulk copies from there. The order of kernels is ptx_launch.cuh, numbers are
+// ferry/detail/formats/ptx_numbers.cuh.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ferry::ptx {
+
+// Nanoseconds, the same clock on all multiprocessors of a device.
+__device__ inline std::uint64_t global_nanoseconds() {
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+// Barriers of `threads` threads of a thread block, by number: 0 to 15, each for one team at a time. A team is whole
+// warps, and saying so (aligned) keeps their lanes together here, as __syncthreads does.
+__device__ inline void team_sync(int barrier, int threads) {
+  asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
+}
+// The same, and whether `value` is true in all of the threads.
+__device__ inline bool team_all(int barrier, int threads, bool value) {
+  int result;
+  asm volatile(
+      "{.reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.and.pred.aligned q, %1, %2, p; selp.u32 %0, 1, 0, q;}"
+      : "=r"(result)
+      : "r"(barrier), "r"(threads), "r"(value ? 1 : 0)
+      : "memory");
+  return result != 0;
+}
+
+// The cache line at `address` of this device's memory is wanted soon.
+__device__ inline void prefetch_to_l2(const std::byte* address) {
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
+}
+
+// The same, and into this multiprocessor's cache.
+__device__ inline void prefetch_to_l1(const std::byte* address) {
+  asm volatile("prefetch.global.L1 [%0];" : : "l"(address));
+}
+
+// 16 bytes into shared memory, which this thread may read once it has waited for their group.
+__device__ inline void copy_to_shared(uint4* to_shared, const std::byte* from) {
+  const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared), "l"(from) : "memory");
+}
+// Closes the group of this thread's copies since the last call; there may be none in it.
+__device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// At most kPending of this thread's groups are still on their way: the last ones.
+template <int kPending>
+__device__ inline void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
+}
+
+// I12: what this thread wrote to shared memory is seen by bulk copies issued after a barrier.
+__device__ inline void fence_shared_for_bulk() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// Shared memory to any device's memory; 16-byte aligned, a multiple of 16 bytes.
+__device__ inline void bulk_store(std::byte* to, const std::byte* from_shared, std::size_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(from_shared));
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               :
+               : "l"(to), "r"(shared), "r"(static_cast<std::uint32_t>(bytes))
+               : "memory");
+#endif
+}
+
+// Closes the group of this thread's bulk stores since the last call.
+__device__ inline void bulk_commit() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+
+// I12: at most kPending of this thread's groups are still on their way; the writes of the others are done (no .read).
+template <int kPending>
+__device__ inline void bulk_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group %0;" : : "n"(kPending) : "memory");
+#endif
+}
+
+// I12: of at most kPending of this thread's groups has shared memory still to be read.
+template <int kPending>
+__device__ inline void bulk_wait_read() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(kPending) : "memory");
+#endif
+}
+
+}  // namespace ferry::ptx

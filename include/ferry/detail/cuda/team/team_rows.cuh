@@ -1,0 +1,291 @@
+// A team's own copies and sums of rows: 16-byte vectors, several loads ahead of their use. The same bytes as the
+// generic ones of shared/ and protocol/.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/team/row_ring.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/base/copy.h"
+#include "ferry/detail/formats/ptx_numbers.cuh"
+#include "ferry/detail/formats/row_sum.h"
+#include "ferry/detail/layout/scale_layout.h"
+
+namespace ferry::cuda {
+
+// The teams of `threads` threads of `block`, which may be several blocks each: those of different blocks come first, so
+// that few tokens spread over many.
+__device__ inline Block teams_of(int threads, Block block) {
+  const int shift = log2_of(threads);
+  if (threads > kThreads) {
+    const int span = shift - log2_of(kThreads);
+    return {block.index >> span, block.count >> span};  // blocks that are left over make no team
+  }
+  return {(static_cast<int>(threadIdx.x) >> shift) * block.count + block.index, (kThreads >> shift) * block.count};
+}
+
+// Into the L2 cache, by as many threads as there are lines.
+template <ThreadGroup G>
+__device__ void look_ahead(const G& g, const std::byte* from, std::int64_t bytes) {
+  constexpr int kLine = 128;
+  for (std::int64_t at = static_cast<std::int64_t>(g.thread()) * kLine; at < bytes; at += g.size() * kLine)
+    ptx::prefetch_to_l2(from + at);
+}
+
+// Reads the message once. Payload rows are 16-byte aligned where a row is a multiple of 16 bytes.
+__device__ inline void copy_to_rows(const LooseTeam& g, std::byte* rows, std::size_t row_bytes,
+                                    const std::uint32_t* row, int count, const std::byte* from, std::size_t bytes) {
+  if (row_bytes % sizeof(uint4) != 0 || bytes % sizeof(uint4) != 0) {
+    for (int i = 0; i < count; ++i) copy_bytes(g, rows + static_cast<std::size_t>(row[i]) * row_bytes, from, bytes);
+    return;
+  }
+  constexpr int kAhead = 4;  // vectors on their way before the first is stored
+  const auto vectors = static_cast<int>(bytes / sizeof(uint4));
+  for (int begin = g.thread(); begin < vectors; begin += kAhead * g.size()) {
+    uint4 value[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a)
+      value[a] = reinterpret_cast<const uint4*>(from)[min(begin + a * g.size(), vectors - 1)];
+    for (int i = 0; i < count; ++i) {
+      auto* to = reinterpret_cast<uint4*>(rows + static_cast<std::size_t>(row[i]) * row_bytes) + begin;
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+        if (begin + a * g.size() < vectors) to[a * g.size()] = value[a];
+    }
+  }
+}
+
+// One scale, or four 1-byte scales; 0 past the end of the row.
+__device__ inline std::uint32_t load_scales(const ScalePlace& place, const std::byte* scales, int column, int step) {
+  if (place.scale_bytes == 4) return reinterpret_cast<const std::uint32_t*>(scales)[column];
+  if (column + step <= place.scales_per_row && step == 4)
+    return *reinterpret_cast<const std::uint32_t*>(scales + column);
+  std::uint32_t value = 0;
+  for (int i = 0; i < step; ++i)
+    if (column + i < place.scales_per_row) value |= static_cast<std::uint32_t>(scales[column + i]) << 8 * i;
+  return value;
+}
+
+// Each scale is read once. Scales of 1 byte lie side by side in a tile, four at a time, as they do in a message.
+__device__ inline void store_scales_of_rows(const LooseTeam& g, const ScalePlace& place, const std::byte* scales,
+                                            const RowStarts& starts, int shared_groups, const LocalRows& to) {
+  if (place.layout == ScaleLayout::none) return;
+  const bool tiled = place.layout == ScaleLayout::tiled;
+  const int step = tiled && place.scale_bytes == 1 ? kScaleTileColumns : 1;
+  const int columns = tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
+  // From the last thread on: in a large team the first ones have the payload.
+  for (int column = (g.size() - 1 - g.thread()) * step; column < columns; column += g.size() * step) {
+    const std::uint32_t value = load_scales(place, scales, column, step);
+    for (int i = 0; i < to.count; ++i) {
+      const int group = to.local[i] + shared_groups;
+      const std::int64_t index = scale_index(place, {to.row[i], starts.group[group], starts.tiles[group]}, column);
+      if (place.scale_bytes * step == 4)
+        *reinterpret_cast<std::uint32_t*>(place.base + index * place.scale_bytes) = value;
+      else
+        place.base[index] = static_cast<std::byte>(value);
+    }
+  }
+}
+
+// Tiles of 1-byte scales: four columns of a row lie side by side, and so do the rows r, r + 32, r + 64 and r + 96. A
+// few tokens leave most of a tile empty, so a thread takes 16 bytes.
+__device__ inline void zero_scale_tail(const TeamGroup& g, const ScalePlace& place, std::int64_t first_row,
+                                       std::int64_t end_row, std::uint32_t scales_offset) {
+  if (place.layout != ScaleLayout::tiled) return;
+  if (place.scale_bytes != 1) return ferry::zero_scale_tail<TeamGroup>(g, place, first_row, end_row, scales_offset);
+  const std::int64_t block = first_row + (end_row - first_row) / kScaleTileRows * kScaleTileRows;
+  const auto filled = static_cast<int>(end_row - block);
+  if (filled == 0) return;
+  constexpr int kQuarter = kScaleTileRows / 4;
+  const int vectors = tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns * kQuarter;
+#pragma unroll 4
+  for (int i = g.thread(); i < vectors; i += g.size()) {
+    const int row = i % kQuarter;
+    const ScaleRow at{block + row, first_row, scales_offset};
+    std::byte* to = place.base + scale_index(place, at, i / kQuarter * kScaleTileColumns);
+    if (row >= filled) {
+      *reinterpret_cast<uint4*>(to) = uint4{};
+      continue;
+    }
+    for (int quarter = 1; quarter < 4; ++quarter)
+      if (row + quarter * kQuarter >= filled) reinterpret_cast<std::uint32_t*>(to)[quarter] = 0;
+  }
+}
+
+__device__ inline int once_in(const TeamGroup& g, int found) { return g.any(found != 0) && g.thread() == 0 ? 1 : 0; }
+
+// Rows are device memory: said here, loads need not look whether an address is shared memory's.
+__device__ inline uint4 load_vector(const std::byte* from) {
+  __builtin_assume(__isGlobal(from));
+  return *reinterpret_cast<const uint4*>(from);
+}
+
+// Eight columns of a row that starts at a multiple of 16 bytes, as they are in memory: kept so until they are added.
+template <bool kWide>
+struct EightColumns {
+  uint4 low;
+  uint4 high;  // float32 rows only
+  __device__ void load(const SumRow& row, int column) {
+    const std::byte* from = row.data + static_cast<std::size_t>(column) * (row.wide ? 4 : 2);
+    low = load_vector(from);
+    high = row.wide ? load_vector(from + sizeof low) : uint4{};
+  }
+  __device__ std::uint32_t float_bits(int c, bool wide) const {
+    const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const std::uint32_t narrow = c % 2 == 0 ? words[c / 2] << 16 : words[c / 2] & 0xFFFF0000u;
+    return wide ? words[c] : narrow;
+  }
+};
+template <>
+struct EightColumns<false> {
+  uint4 low;
+  __device__ void load(const SumRow& row, int column) {
+    low = load_vector(row.data + static_cast<std::size_t>(column) * 2);
+  }
+  __device__ std::uint32_t float_bits(int c, bool) const {
+    const std::uint32_t words[4] = {low.x, low.y, low.z, low.w};
+    return c % 2 == 0 ? words[c / 2] << 16 : words[c / 2] & 0xFFFF0000u;
+  }
+};
+
+template <bool kWide>
+__device__ void add_columns(float (&sum)[8], float weight, const EightColumns<kWide>& columns, bool wide) {
+#pragma unroll
+  for (int c = 0; c < 8; ++c)
+    sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, __uint_as_float(columns.float_bits(c, wide))));
+}
+
+__device__ inline void store_eight(const RowSink& sink, int column, const float (&sum)[8]) {
+  if (sink.data == nullptr && sink.epilogue == nullptr) return;  // a rehearsal (receive_results.cuh)
+  if (sink.epilogue != nullptr) {
+    const float values[8] = {sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};  // registers stay so
+    return sink.epilogue(sink.context, sink.token, column, values, 8);
+  }
+  if (sink.dtype == DType::f32) {
+    auto* to = reinterpret_cast<float4*>(reinterpret_cast<float*>(sink.data) + column);
+    to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+    to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+    return;
+  }
+  *reinterpret_cast<uint4*>(reinterpret_cast<std::uint16_t*>(sink.data) + column) =
+      make_uint4(ptx::two_bf16(sum[0], sum[1]), ptx::two_bf16(sum[2], sum[3]), ptx::two_bf16(sum[4], sum[5]),
+                 ptx::two_bf16(sum[6], sum[7]));
+}
+
+// kVectors places of a row, 8 columns each, a team's width apart. Places past the end of the row read its last columns
+// and store nothing: no load waits for a branch.
+template <bool kWide, int kVectors>
+struct SumPlaces {
+  int column[kVectors];
+  float sum[kVectors][8] = {};
+
+  // The first `count` of kRows rows, whose loads are on their way together. Where there are fewer, the last one is
+  // loaded again: a load that waits for a branch costs more.
+  template <int kRows>
+  __device__ void add(const SumRow* rows, int count) {
+    EightColumns<kWide> loaded[kRows][kVectors];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) loaded[i][v].load(rows[min(i, count - 1)], column[v]);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (i >= count) continue;
+      const float weight = rows[i].weight;
+      const bool wide = rows[i].wide;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) add_columns(sum[v], weight, loaded[i][v], wide);
+    }
+  }
+};
+
+template <bool kWide, int kVectors>
+__device__ void sum_places(const SumRow* rows, int count, int first_column, int stride, int hidden,
+                           const RowSink& sink) {
+  SumPlaces<kWide, kVectors> places;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) places.column[v] = min(first_column + v * stride, hidden - 8);
+  if constexpr (kVectors > 2 || kWide) {
+    int i = 0;
+    for (; i + 2 <= count; i += 2) places.template add<2>(rows + i, 2);
+    if (i < count) places.template add<1>(rows + i, 1);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < count; i += 4) places.template add<4>(rows + i, count - i);
+  }
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v)
+    if (first_column + v * stride < hidden) store_eight(sink, first_column + v * stride, places.sum[v]);
+}
+
+template <bool kWide, int kVectors, ThreadGroup G>
+__device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  const int stride = g.size() * 8;
+  for (int begin = 0; begin < hidden;) {
+    const int column = begin + g.thread() * 8;
+    if (begin + (kVectors / 2) * stride < hidden) {
+      sum_places<kWide, kVectors>(rows, count, column, stride, hidden, sink);
+      begin += kVectors * stride;
+    } else if (kVectors > 2 && begin + stride < hidden) {
+      sum_places<kWide, 2>(rows, count, column, stride, hidden, sink);
+      begin += 2 * stride;
+    } else {
+      sum_places<kWide, 1>(rows, count, column, stride, hidden, sink);
+      begin += stride;
+    }
+  }
+}
+
+// `count` bf16 rows, one at least.
+template <ThreadGroup G>
+__device__ void sum_rows_by_ring(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  const int stride = g.size() * 8;
+  const int column = g.thread() * 8;
+  RowRing ring(g.ring());
+  RingOrder order{rows, count, hidden, stride, column};
+#pragma unroll 1
+  for (int i = 0; i < kRingPieces - 1; ++i) order.ask_next(ring);
+#pragma unroll 1
+  for (int begin = 0; begin < hidden; begin += kRingVectors * stride) {
+    float sum[kRingVectors][8] = {};
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      ring.await();
+#pragma unroll
+      for (int v = 0; v < kRingVectors; ++v)
+        add_columns(sum[v], rows[i].weight, EightColumns<false>{ring.taken(v)}, false);
+      ring.release();
+      order.ask_next(ring);
+    }
+#pragma unroll
+    for (int v = 0; v < kRingVectors; ++v)
+      if (begin + v * stride + column < hidden) store_eight(sink, begin + v * stride + column, sum[v]);
+  }
+}
+
+// As ferry::sum_rows: the same operations in the same order. Where some rows are wide, so is the last one: all are of
+// one kind but that of a shared expert, which comes last.
+template <ThreadGroup G>
+__device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  if (count > 0 && rows[count - 1].wide)
+    sum_columns<true, 1>(g, rows, count, hidden, sink);
+  else if (count > 0 && g.ring() != nullptr)
+    sum_rows_by_ring(g, rows, count, hidden, sink);
+  else
+    sum_columns<false, 4>(g, rows, count, hidden, sink);
+}
+__device__ inline void sum_rows(const TeamGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  sum_rows_ahead(g, rows, count, hidden, sink);
+}
+__device__ inline void sum_rows(const LooseTeam& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+  sum_rows_ahead(g, rows, count, hidden, sink);
+}
+
+// A row as it is, rounded to bf16 where it is float32.
+__device__ inline void copy_row(const TeamGroup& g, const SumRow& row, int hidden, std::byte* to) {
+  if (row.wide) return convert_row(g, row, hidden, to, DType::bf16);
+  copy_bytes(g, to, row.data, static_cast<std::size_t>(hidden) * 2);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,185 @@
+// HeapMap: where everything lies in a rank's symmetric memory. One table of regions; offsets are its prefix sum, and
+// every accessor is an index into one region. The same on all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/portable.h"
+#include "ferry/shape.h"
+#include "ferry/detail/base/order.h"
+#include "ferry/detail/layout/routing.h"
+
+namespace ferry {
+
+// What the size of the symmetric memory depends on.
+struct HeapShape {
+  Shape shape;              // as the protocol sees it: one rank in skip_a2a mode
+  int max_local = 0;        // most experts of a rank
+  std::size_t message = 0;  // bytes of a message
+  bool exact = false;       // a result slot for each k, not for each rank
+  bool staged = false;      // some ranks are reached by puts from send buffers
+};
+
+class HeapMap {
+ public:
+  enum Region {
+    kMessages,       // [parity][source][token] message
+    kTables,         // [parity][source][token][k] RoutingEntry
+    kCounts,         // [parity][source][local expert] u32; on GPUs, as the number of tokens, with a tag (I19)
+    kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
+    kHeaders,        // [parity][source] RoutingHeader
+    kArrived,        // [parity][source][token] word: the message is there
+    kRouted,         // [source][part] word: that part of the table is there; on CPUs header and counts, too
+    kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
+    kAborted,        // [peer] word: whom peer waited for in vain (abort_word.h)
+    kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
+    kResultArrived,  // as kResults: the result is there
+    kSentMessages,   // staged: [parity][token] message
+    kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact; packed: one after another
+    kRegions
+  };
+  static constexpr std::size_t kMostTableParts = 32;
+  static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a GPU's line of memory
+  // What `bytes` take whose neighbours begin at lines, too.
+  FERRY_HD static constexpr std::size_t whole_lines(std::size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  HeapMap() = default;
+  explicit constexpr HeapMap(const HeapShape& h) : h_(h), message_slot_(message_slot_bytes(h)) {
+    const auto ranks = static_cast<std::size_t>(h.shape.ranks);
+    const auto tokens = static_cast<std::size_t>(h.shape.max_tokens);
+    const auto top_k = static_cast<std::size_t>(h.shape.top_k);
+    const std::size_t bytes[kRegions] = {
+        2 * ranks * tokens * message_slot_,
+        2 * ranks * tokens * top_k * sizeof(RoutingEntry),
+        2 * ranks * static_cast<std::size_t>(h.max_local) * sizeof(std::uint32_t),
+        2 * static_cast<std::size_t>(h.shape.experts) * sizeof(std::uint32_t),
+        2 * ranks * sizeof(RoutingHeader),
+        2 * ranks * tokens * sizeof(SignalWord),
+        ranks * kMostTableParts * sizeof(SignalWord),
+        ranks * sizeof(SignalWord),
+        ranks * sizeof(SignalWord),
+        tokens * results_per_token() * result_bytes(),
+        tokens * results_per_token() * sizeof(SignalWord),
+        h.staged ? 2 * tokens * message_slot_ : 0,
+        h.staged ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
+    };
+    for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
+  }
+
+  FERRY_HD constexpr std::size_t total() const { return begin_[kRegions]; }
+  FERRY_HD constexpr std::size_t begin(Region region) const { return begin_[region]; }
+  FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
+  static constexpr const char* region_name(Region region) {
+    constexpr const char* kNames[kRegions] = {"messages",        "routing tables", "expert counts", "sent counts",
+                                              "routing headers", "arrived words",  "routed words",  "consumed words",
+                                              "abort words",     "result slots",   "result words",  "sent messages",
+                                              "sent results"};
+    return kNames[region];
+  }
+
+  // Every rank's memory can be stored to: nothing is put from send buffers.
+  FERRY_HD constexpr bool all_near() const { return !h_.staged; }
+  FERRY_HD constexpr std::size_t message_bytes() const { return h_.message; }
+  FERRY_HD constexpr std::size_t message_slot_bytes() const { return message_slot_; }
+  FERRY_HD constexpr std::size_t result_bytes() const { return static_cast<std::size_t>(h_.shape.hidden) * 2; }
+  FERRY_HD constexpr std::size_t results_per_token() const {
+    return static_cast<std::size_t>(h_.exact || h_.shape.top_k < h_.shape.ranks ? h_.shape.top_k : h_.shape.ranks);
+  }
+
+  FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
+    return begin_[kMessages] + offset_of(slot(e, source, token), message_slot_);
+  }
+  FERRY_HD constexpr std::size_t table(Epoch e, int source) const {
+    return begin_[kTables] +
+           offset_of(slot(e, source, 0), static_cast<std::size_t>(h_.shape.top_k) * sizeof(RoutingEntry));
+  }
+  FERRY_HD constexpr std::size_t counts(Epoch e, int source) const {
+    return begin_[kCounts] + offset_of(line(e, source), static_cast<std::size_t>(h_.max_local) * sizeof(std::uint32_t));
+  }
+  FERRY_HD constexpr std::size_t sent_counts(Epoch e) const {
+    return begin_[kSentCounts] + (e & 1) * static_cast<std::size_t>(h_.shape.experts) * sizeof(std::uint32_t);
+  }
+  FERRY_HD constexpr std::size_t header(Epoch e, int source) const {
+    return begin_[kHeaders] + offset_of(line(e, source), sizeof(RoutingHeader));
+  }
+  FERRY_HD constexpr std::size_t arrived(Epoch e, int source, int token) const {
+    return begin_[kArrived] + offset_of(slot(e, source, token), sizeof(SignalWord));
+  }
+  FERRY_HD constexpr std::size_t routed(int source, int part = 0) const {
+    return word(kRouted, source * static_cast<int>(kMostTableParts) + part);
+  }
+  FERRY_HD constexpr std::size_t consumed(int peer) const { return word(kConsumed, peer); }
+  FERRY_HD constexpr std::size_t aborted(int peer) const { return word(kAborted, peer); }
+  FERRY_HD constexpr std::size_t result(int token, int index) const {
+    return begin_[kResults] + offset_of(result_slot(token, index), result_bytes());
+  }
+  FERRY_HD constexpr std::size_t result_arrived(int token, int index) const {
+    return begin_[kResultArrived] + offset_of(result_slot(token, index), sizeof(SignalWord));
+  }
+  // The index by which `token` names a slot that may be in the place of another's: that of packed results (I9).
+  FERRY_HD constexpr int index_of_slot(std::uint32_t slot, int token) const {
+    return static_cast<int>(slot) - token * static_cast<int>(results_per_token());
+  }
+  FERRY_HD constexpr std::size_t sent_message(Epoch e, int token) const {
+    return begin_[kSentMessages] + offset_of(slot_of_one(e, token), message_slot_);
+  }
+  // `index`: the token, or token * K + k when exact; where results are packed, how many were sent there before.
+  FERRY_HD constexpr std::size_t sent_result(int source, std::size_t index) const {
+    const std::size_t most =
+        static_cast<std::size_t>(h_.shape.max_tokens) * static_cast<std::size_t>(h_.exact ? h_.shape.top_k : 1);
+    return begin_[kSentResults] + (static_cast<std::size_t>(source) * most + index) * result_bytes();
+  }
+
+  // I15: where what is to go to slot `offset` of `peer`, a message's or a result's, waits to be read by the network,
+  // where results are not packed. The two copies of a message's, and the slot that a result's has of its own, keep it
+  // until the receiver has shown that it has it.
+  FERRY_HD constexpr std::size_t send_buffer_of(std::size_t offset, int peer) const {
+    if (offset >= begin_[kResults]) {
+      const std::size_t slot = (offset - begin_[kResults]) / result_bytes();
+      return sent_result(peer, h_.exact ? slot : slot / results_per_token());
+    }
+    const std::size_t slot = (offset - begin_[kMessages]) / message_slot_;
+    const auto tokens = static_cast<std::size_t>(h_.shape.max_tokens);
+    return sent_message(slot / tokens / static_cast<std::size_t>(h_.shape.ranks), static_cast<int>(slot % tokens));
+  }
+
+ private:
+  // Slots begin where lines of memory do: links carry whole lines faster. Not where that takes more than a sixteenth
+  // more memory, nor where some ranks are reached by puts: messages that follow each other may go as one.
+  static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
+    const std::size_t lines = whole_lines(h.message);
+    return h.staged || 16 * (lines - h.message) > h.message ? h.message : lines;
+  }
+  // I14: the index of a word or a slot names its only writer. Indices and the bytes of a piece fit 32 bits
+  // (require_addressable): a GPU multiplies these in one instruction.
+  FERRY_HD constexpr std::uint32_t line(Epoch e, int source) const {
+    return (static_cast<std::uint32_t>(e) & 1u) * static_cast<std::uint32_t>(h_.shape.ranks) +
+           static_cast<std::uint32_t>(source);
+  }
+  FERRY_HD constexpr std::uint32_t slot(Epoch e, int source, int token) const {
+    return line(e, source) * static_cast<std::uint32_t>(h_.shape.max_tokens) + static_cast<std::uint32_t>(token);
+  }
+  FERRY_HD constexpr std::uint32_t slot_of_one(Epoch e, int token) const {
+    return (static_cast<std::uint32_t>(e) & 1u) * static_cast<std::uint32_t>(h_.shape.max_tokens) +
+           static_cast<std::uint32_t>(token);
+  }
+  FERRY_HD constexpr std::uint32_t result_slot(int token, int index) const {
+    return static_cast<std::uint32_t>(token) * static_cast<std::uint32_t>(results_per_token()) +
+           static_cast<std::uint32_t>(index);
+  }
+  FERRY_HD static constexpr std::size_t offset_of(std::uint32_t index, std::size_t bytes) {
+    return static_cast<std::uint64_t>(index) * static_cast<std::uint32_t>(bytes);
+  }
+  FERRY_HD constexpr std::size_t word(Region region, int index) const {
+    return begin_[region] + static_cast<std::size_t>(index) * sizeof(SignalWord);
+  }
+
+  HeapShape h_{};
+  std::size_t message_slot_ = 0;
+  std::size_t begin_[kRegions + 1] = {};
+};
+
+}  // namespace ferry

@@ -1,0 +1,82 @@
+// PackedResults: the slots of results where some ranks are reached by puts only. A source's slots are dealt out rank by
+// rank, and to each rank token by token, in the order in which it sends: so its results lie together here and in its
+// send buffer, and many travel as one put. In [token][j or k] few would have a neighbour.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "ferry/detail/protocol/combine.h"
+
+namespace ferry {
+
+class PackedResults {
+ public:
+  explicit PackedResults(const Plan& plan)
+      : begin_(static_cast<std::size_t>(plan.shape.ranks)),
+        of_result_(static_cast<std::size_t>(plan.shape.max_tokens) * plan.map.results_per_token()),
+        begin_at_(static_cast<std::size_t>(plan.shape.ranks)),
+        before_(static_cast<std::size_t>(plan.shape.ranks) * static_cast<std::size_t>(plan.shape.max_tokens)),
+        last_named_(static_cast<std::size_t>(plan.shape.ranks)) {}
+
+  // Good until the next number_slots().
+  PackedSlots slots() const { return {begin_.data(), of_result_.data(), begin_at_.data(), before_.data()}; }
+
+  // I9: from the tables of a round, in which source and expert rank read the same. Relies on I2.
+  template <Fabric F>
+  void number_slots(const Plan& plan, const F& fabric, Epoch epoch) {
+    number_own_results(plan, fabric, epoch);
+    for (int source = 0; source < plan.shape.ranks; ++source) number_results_at(plan, fabric, epoch, source);
+  }
+
+ private:
+  template <Fabric F>
+  void number_own_results(const Plan& plan, const F& fabric, Epoch epoch) {
+    std::fill(begin_.begin(), begin_.end(), 0);  // first how many each rank sends
+    const int tokens = tokens_of(plan, fabric, epoch, plan.rank);
+    for (int token = 0; token < tokens; ++token) {
+      find_results(SerialGroup{}, plan, entries_of(plan, fabric, epoch, {plan.rank, token}), results_, named_);
+      std::uint32_t* of_result = of_result_.data() + static_cast<std::size_t>(token) * plan.map.results_per_token();
+      for (int i = 0; i < results_.count; ++i) of_result[i] = begin_[static_cast<std::size_t>(results_.rank[i])]++;
+    }
+    std::uint32_t slot = 0;
+    for (std::uint32_t& begin : begin_) slot += std::exchange(begin, slot);
+  }
+
+  // Counts what find_results finds, but for every token of all ranks: hence without branches that nobody can foretell.
+  template <Fabric F>
+  void number_results_at(const Plan& plan, const F& fabric, Epoch epoch, int source) {
+    const RoutingEntry* entry = table_of(plan, fabric, epoch, source);
+    const int tokens = tokens_of(plan, fabric, epoch, source);
+    std::uint32_t* before = before_.data() + static_cast<std::size_t>(source) * plan.shape.max_tokens;
+    std::uint32_t of_smaller_ranks = 0;
+    std::uint32_t mine = 0;
+    for (int token = 0; token < tokens; ++token) {
+      before[token] = mine;
+      ++tokens_seen_;
+      for (int k = 0; k < plan.shape.top_k; ++k, ++entry) {
+        const int expert = plan.code.expert(entry->code);
+        if (expert < 0) continue;
+        const int owner = plan.owner_of(expert);
+        const bool is_named_anew =
+            std::exchange(last_named_[static_cast<std::size_t>(owner)], tokens_seen_) != tokens_seen_;
+        const bool is_result = is_named_anew | plan.exact;
+        of_smaller_ranks += static_cast<std::uint32_t>(is_result & (owner < plan.rank));
+        mine += static_cast<std::uint32_t>(is_result & (owner == plan.rank));
+      }
+    }
+    begin_at_[static_cast<std::size_t>(source)] = of_smaller_ranks;
+  }
+
+  std::vector<std::uint32_t> begin_;  // as in PackedSlots
+  std::vector<std::uint32_t> of_result_;
+  std::vector<std::uint32_t> begin_at_;
+  std::vector<std::uint32_t> before_;
+  std::vector<std::uint64_t> last_named_;  // [ranks]: by the last of tokens_seen_ that named it
+  std::uint64_t tokens_seen_ = 0;
+  TokenResults results_;
+  NamedRanks named_;
+};
+
+}  // namespace ferry

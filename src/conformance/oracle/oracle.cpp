@@ -1,0 +1,160 @@
+// The oracle's loops. Index formulas are written out here a second time on purpose: they are what the exchange is held
+// to.
+#include "conformance/oracle/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ferry::test {
+
+bool is_padding(const RowOrigin& row) { return row.source < 0; }
+
+bool is_masked_out(const Round& round, int rank) { return is_masked(round.options.mask, rank); }
+
+int alignment_of(const ExchangeOptions& options) {
+  return options.expert_alignment == 0 ? options.format.alignment() : options.expert_alignment;
+}
+
+int num_groups(const Round& round, int rank) {
+  return num_local_experts(round.shape, rank) + (round.options.fused_shared_expert ? 1 : 0);
+}
+
+ScaleLayout scale_layout_of(const ExchangeOptions& options) {
+  return options.tiled_scales ? ScaleLayout::tiled : options.format.scale_layout();
+}
+
+TokenRange shared_tokens(const Round& round, int rank) {
+  const int n = round.ranks[static_cast<std::size_t>(rank)].num_tokens;
+  if (!round.options.fused_shared_expert) return {0, 0};
+  if (!round.options.skip_a2a) return {0, n};
+  const int world = round.options.allreduce_world_size;
+  const int r = rank % world;
+  const int start = r * (n / world) + std::min(r, n % world);
+  return {start, start + (n + world - r - 1) / world};
+}
+
+std::int64_t worst_row_capacity(const Round& round, int rank) {
+  const Shape& shape = round.shape;
+  const std::int64_t sources = round.options.skip_a2a ? 1 : shape.ranks;
+  std::int64_t rows = sources * shape.max_tokens * std::min(shape.top_k, num_local_experts(shape, rank));
+  if (round.options.fused_shared_expert) rows += shape.max_tokens;
+  return rows + std::int64_t{num_groups(round, rank)} * (alignment_of(round.options) - 1);
+}
+
+namespace {
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+std::vector<std::vector<RowOrigin>> rows_by_group(const Round& round, int rank) {
+  const Shape& shape = round.shape;
+  std::vector<std::vector<RowOrigin>> groups;
+  if (round.options.fused_shared_expert) {
+    groups.emplace_back();
+    const TokenRange own = shared_tokens(round, rank);
+    for (int token = own.begin; token < own.end; ++token) groups.back().push_back({rank, token, shape.top_k});
+  }
+  for (int local = 0; local < num_local_experts(shape, rank); ++local) {
+    groups.emplace_back();
+    for (int source = 0; source < shape.ranks; ++source) {
+      if (is_masked_out(round, source) || (round.options.skip_a2a && source != rank)) continue;
+      const RankInput& in = round.ranks[size(source)];
+      for (int token = 0; token < in.num_tokens; ++token)
+        for (int k = 0; k < shape.top_k; ++k)
+          if (in.topk_ids[size(token * shape.top_k + k)] == first_expert(shape, rank) + local)
+            groups.back().push_back({source, token, k});
+    }
+  }
+  return groups;
+}
+
+struct EncodedToken {
+  std::vector<std::byte> payload;
+  std::vector<std::byte> scales;
+};
+
+EncodedToken encode(const Round& round, const RowOrigin& row) {
+  const AnyFormat& format = round.options.format;
+  const int hidden = round.shape.hidden;
+  const RankInput& in = round.ranks[size(row.source)];
+  EncodedToken out;
+  out.payload.resize(format.payload_bytes(hidden));
+  out.scales.resize(size(scales_per_row(format, hidden) * format.scale_bytes()));
+  const std::size_t row_bytes = size(hidden) * size_of(in.token_dtype);
+  const InputRow input{in.tokens.data() + size(row.token) * row_bytes, in.token_dtype};
+  format.encode(SerialGroup{}, input, hidden, round.input_scale, out.payload.data(), out.scales.data());
+  return out;
+}
+
+// Index, in scales, of scale `column` of row `j` of a group whose first row is `first` and whose first tile is `tile`.
+std::size_t scale_index(ScaleLayout layout, std::int64_t row_capacity, int per_row, std::int64_t first,
+                        std::int64_t tile, std::int64_t j, int column) {
+  switch (layout) {
+    case ScaleLayout::none:
+      return 0;
+    case ScaleLayout::row_major:
+      return size((first + j) * per_row + column);
+    case ScaleLayout::transposed:
+      return size(column * row_capacity + first + j);
+    case ScaleLayout::tiled: {
+      const std::int64_t columns = (per_row + 3) / 4;
+      return size(((((tile + j / 128) * columns + column / 4) * 32 + j % 32) * 4 + (j % 128) / 32) * 4 + column % 4);
+    }
+  }
+  return 0;
+}
+
+std::size_t scale_tensor_bytes(const Round& round, int rank, std::int64_t row_capacity) {
+  const std::int64_t per_row = scales_per_row(round.options.format, round.shape.hidden);
+  const std::int64_t bytes = round.options.format.scale_bytes();
+  if (scale_layout_of(round.options) != ScaleLayout::tiled) return size(row_capacity * per_row * bytes);
+  const std::int64_t tiles = (row_capacity + 127) / 128 + num_groups(round, rank);
+  return size(tiles * ((per_row + 3) / 4) * 32 * 4 * 4 * bytes);
+}
+
+}  // namespace
+
+ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capacity, std::byte poison) {
+  const AnyFormat& format = round.options.format;
+  const ScaleLayout layout = scale_layout_of(round.options);
+  const int per_row = scales_per_row(format, round.shape.hidden);
+  const std::size_t scale_bytes = size(format.scale_bytes());
+  const std::size_t payload_bytes = format.payload_bytes(round.shape.hidden);
+  const int alignment = alignment_of(round.options);
+
+  ExpectedRows out;
+  out.payload.assign(size(row_capacity) * payload_bytes, poison);
+  out.scales.assign(scale_tensor_bytes(round, rank, row_capacity), poison);
+  out.row_offsets.push_back(0);
+  std::int64_t tile = 0;  // tiles of the groups before
+  for (std::vector<RowOrigin>& group : rows_by_group(round, rank)) {
+    const auto first = static_cast<std::int64_t>(out.rows.size());
+    out.expert_ids.push_back(static_cast<std::int32_t>(out.expert_ids.size()));
+    const auto filled = group.size();
+    while (group.size() % size(alignment) != 0) group.emplace_back();
+    const auto padded = static_cast<std::int64_t>(group.size());
+    if (layout == ScaleLayout::tiled) {
+      out.scales_offsets.push_back(static_cast<std::uint32_t>(tile - first / 128));
+      const std::size_t tile_bytes = size((per_row + 3) / 4 * 32 * 4 * 4) * scale_bytes;
+      std::memset(out.scales.data() + size(tile) * tile_bytes, 0, size((padded + 127) / 128) * tile_bytes);
+    }
+    for (std::int64_t j = 0; j < padded; ++j) {
+      EncodedToken token;
+      token.scales.assign(size(per_row) * scale_bytes, std::byte{0});
+      if (size(j) < filled) {
+        token = encode(round, group[size(j)]);
+        std::memcpy(out.payload.data() + size(first + j) * payload_bytes, token.payload.data(), payload_bytes);
+      }
+      for (int column = 0; column < per_row; ++column)
+        std::memcpy(
+            out.scales.data() + scale_index(layout, row_capacity, per_row, first, tile, j, column) * scale_bytes,
+            token.scales.data() + size(column) * scale_bytes, scale_bytes);
+    }
+    out.rows.insert(out.rows.end(), group.begin(), group.end());
+    out.row_offsets.push_back(static_cast<std::uint32_t>(out.rows.size()));
+    tile += (padded + 127) / 128;
+  }
+  return out;
+}
+
+}  // namespace ferry::test

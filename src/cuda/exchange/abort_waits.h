@@ -1,0 +1,59 @@
+// How the host of a rank that gave up looks at its abort words, which lie in device memory and which peers may still be
+// writing: beside the kernels of the exchange, never behind them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "ferry/detail/layout/abort_word.h"
+
+namespace ferry::cuda {
+
+class AbortWaits {
+ public:
+  // `words`: one per rank, in memory of the current device.
+  AbortWaits(const SignalWord* words, int ranks, std::chrono::milliseconds patience)
+      : words_(words), seen_(static_cast<std::size_t>(ranks)), until_(Clock::now() + patience) {
+    if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) stream_ = nullptr;
+  }
+  ~AbortWaits() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  AbortWaits(const AbortWaits&) = delete;
+  AbortWaits& operator=(const AbortWaits&) = delete;
+
+  // The word of `rank`; 0 where none came in time, or where the device does not answer any more.
+  Epoch word_of(int rank) {
+    const SignalWord& word = seen_[static_cast<std::size_t>(rank)];
+    while (word.raw == 0 && read() && word.raw == 0 && Clock::now() < until_)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return word.raw;
+  }
+
+  // The word of `rank` as it is now.
+  Epoch word_now(int rank) {
+    read();
+    return seen_[static_cast<std::size_t>(rank)].raw;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool read() {
+    if (stream_ == nullptr) return false;
+    const bool ok = cudaMemcpyAsync(seen_.data(), words_, seen_.size() * sizeof(SignalWord), cudaMemcpyDeviceToHost,
+                                    stream_) == cudaSuccess &&
+                    cudaStreamSynchronize(stream_) == cudaSuccess;
+    if (!ok) cudaGetLastError();
+    return ok;
+  }
+
+  const SignalWord* words_;
+  std::vector<SignalWord> seen_;
+  Clock::time_point until_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace ferry::cuda

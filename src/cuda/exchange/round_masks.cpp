@@ -1,0 +1,22 @@
+#include "cuda/exchange/round_masks.h"
+
+#include "cuda/world/device_memory.h"
+#include "ferry/detail/cuda/kernels/launch.h"
+
+namespace ferry::cuda {
+
+void RoundMasks::add(const RankMask& more) {
+  std::vector<std::uint8_t> grown = newest_;
+  for (std::size_t peer = 0; peer < grown.size(); ++peer)
+    if (is_masked(more, static_cast<int>(peer))) grown[peer] = 1;
+  if (grown == newest_) return;
+  SideStream stream;
+  cuda_check(cudaMemcpyAsync(next_place_, grown.data(), grown.size(), cudaMemcpyHostToDevice, stream.get()),
+             "cudaMemcpyAsync");
+  stream.wait();
+  newest_ = std::move(grown);
+  place_ = next_place_;
+  next_place_ += newest_.size();
+}
+
+}  // namespace ferry::cuda

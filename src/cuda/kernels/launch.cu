@@ -1,0 +1,89 @@
+// The table of dispatch launchers, the combine kernel, and how much shared memory a block needs.
+#include "ferry/detail/cuda/kernels/launch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
+#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/fabric/peer_fabric.cuh"
+#include "ferry/detail/cuda/kernels/scales_kernel.cuh"
+
+namespace ferry::cuda {
+
+void cuda_check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // an error that is thrown is not found again by the next check
+  throw Error(ErrorKind::system,
+              std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
+}
+
+static const DispatchLauncher* find_peer_dispatch(const char* format) {
+  static const std::array<DispatchLauncher, 8> kLaunchers = {
+      bf16_launcher(),  fp8_block128_launcher(), fp8_block128_ue8m0_launcher(),
+      mxfp8_launcher(), mxfp6_e2m3_launcher(),   mxfp6_e3m2_launcher(),
+      mxfp4_launcher(), nvfp4_launcher()};
+  for (const DispatchLauncher& launcher : kLaunchers)
+    if (std::strcmp(launcher.format, format) == 0) return &launcher;
+  return nullptr;
+}
+
+Launchers peer_launchers() {
+  return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kReachesFar};
+}
+
+int ranking_words(const Plan& plan) {
+  constexpr std::size_t kBitBytes = 32 * 1024;
+  const std::size_t per_word = static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
+  return std::clamp(static_cast<int>(kBitBytes / per_word), 1, std::max(1, (plan.shape.max_tokens + 31) / 32));
+}
+
+// RankingMemory.
+static std::size_t ranking_bytes(const Plan& plan) {
+  const auto experts = static_cast<std::size_t>(plan.shape.experts);
+  return (static_cast<std::size_t>(ranking_words(plan) + 2) * experts + 1) * sizeof(std::uint32_t);
+}
+
+static std::size_t row_start_bytes(const Plan& plan) {
+  return static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t);
+}
+
+static std::size_t scales_shared_bytes(const Plan& plan) { return kScalesSharedBytes + row_start_bytes(plan); }
+int prepare_scales(const Plan& plan) {
+  const std::size_t bytes = scales_shared_bytes(plan);
+  return may_have_shared(reinterpret_cast<const void*>(&scales_kernel), bytes)
+             ? prepare_kernel(&scales_kernel, kThreads, bytes)
+             : 0;
+}
+void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream) {
+  launch(&scales_kernel, params, blocks, early, scales_shared_bytes(params.plan), stream);
+}
+
+// As many teams as fit with their buffers in `budget` bytes.
+static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
+  int teams = kMostTeams;
+  while (teams > 1 && static_cast<std::size_t>(teams) * HeapMap::whole_lines(buffer_bytes) > budget) teams /= 2;
+  return teams;
+}
+// Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message may have one destination more
+// than experts: the own rank.
+int dispatch_buffer_teams(const Plan& plan) {
+  return std::min(teams_with_threads(plan.shape.top_k + 1), buffer_teams(plan.map.message_bytes(), 66 * 1024));
+}
+int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result_bytes(), 140 * 1024); }
+
+std::size_t dispatch_shared_bytes(const Plan& plan, int teams) {
+  const std::size_t buffers = static_cast<std::size_t>(teams) * HeapMap::whole_lines(plan.map.message_bytes());
+  return kDispatchSharedBytes + HeapMap::whole_lines(std::max({buffers, ranking_bytes(plan), row_start_bytes(plan)}));
+}
+
+std::size_t combine_shared_bytes(const Plan& plan) {
+  const std::size_t buffers =
+      static_cast<std::size_t>(combine_buffer_teams(plan)) * HeapMap::whole_lines(plan.map.result_bytes());
+  return kCombineSharedBytes + buffers;
+}
+std::size_t combine_ring_bytes() { return kCombineSharedBytes + kRingBytes; }
+
+}  // namespace ferry::cuda

@@ -1,0 +1,158 @@
+// CudaWorld: one rank per GPU of this process. Ranks meet as those of a thread world do; only the memory differs.
+#include "ferry/cuda/cuda_world.h"
+
+#include <fmt/core.h>
+
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "cuda/world/gpu_world.h"
+#include "cuda/world/peer_reach.h"
+#include "exchange/sizes.h"
+
+namespace ferry::cuda {
+namespace {
+
+// Hands device memory from rank to rank, with its ownership.
+class HeapExchange {
+ public:
+  std::uint64_t add(const std::shared_ptr<DeviceMemory>& heap) {
+    const std::lock_guard lock(guard_);
+    heaps_[++last_] = heap;
+    return last_;
+  }
+  std::shared_ptr<DeviceMemory> take(std::uint64_t ticket) {
+    const std::lock_guard lock(guard_);
+    return heaps_[ticket].lock();
+  }
+  void forget(std::uint64_t ticket) {
+    const std::lock_guard lock(guard_);
+    heaps_.erase(ticket);
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<std::uint64_t, std::weak_ptr<DeviceMemory>> heaps_;
+  std::uint64_t last_ = 0;
+};
+
+std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory) {
+  return memory == nullptr ? nullptr : std::shared_ptr<std::byte>(memory, memory->data());
+}
+
+class CudaWorld final : public GpuWorld {
+ public:
+  CudaWorld(std::unique_ptr<World> meeting, const DevicePlace& place, bool staged, std::shared_ptr<HeapExchange> heaps)
+      : GpuWorld(place, staged), meeting_(std::move(meeting)), heaps_(std::move(heaps)) {}
+
+  int rank() const override { return meeting_->rank(); }
+  int size() const override { return meeting_->size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    meeting_->all_gather(mine, all, mask, deadline);
+  }
+
+ private:
+  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    std::shared_ptr<DeviceMemory> mine;
+    together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, set_up_deadline(options));
+    const std::uint64_t ticket = heaps_->add(mine);
+    std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
+    all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
+               set_up_deadline(options));
+    DeviceHeaps heaps(tickets.size());
+    for (std::size_t rank = 0; rank < tickets.size(); ++rank)
+      if (tickets[rank] != 0) heaps[rank] = bytes_of(heaps_->take(tickets[rank]));
+    barrier(options.mask, set_up_deadline(options));  // all hold all before one may let its own go
+    heaps_->forget(ticket);
+    return heaps;
+  }
+
+  std::unique_ptr<World> meeting_;
+  std::shared_ptr<HeapExchange> heaps_;
+};
+
+bool can_reach(int device, int peer) {
+  int can = 1;
+  if (device != peer) cuda_check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
+  return can != 0;
+}
+
+void require_reach_of_all(std::span<const int> devices) {
+  const auto device_of = [&](int rank) { return devices[static_cast<std::size_t>(rank)]; };
+  const int ranks = static_cast<int>(devices.size());
+  for (int rank = 0; rank < ranks; ++rank)
+    require_reach(
+        rank, ranks, [&](int peer) { return can_reach(device_of(rank), device_of(peer)); },
+        [&](int which) { return fmt::format("device {} of rank {}", device_of(which), which); });
+}
+
+void enable_peer_access(int device, int peer) {
+  const DeviceScope scope(device);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled)
+    cudaGetLastError();
+  else
+    cuda_check(status, "cudaDeviceEnablePeerAccess");
+}
+
+std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bool staged) {
+  const int available = num_cuda_devices();
+  std::map<int, int> ranks_of;
+  for (const int device : devices) {
+    if (device < 0 || device >= available)
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("device {} does not exist; this process sees {}", device, available));
+    require_bulk_copies(device);
+    ++ranks_of[device];
+  }
+  require_reach_of_all(devices);
+  for (const int device : devices)
+    for (const int peer : devices)
+      if (device != peer) enable_peer_access(device, peer);
+  const auto heaps = std::make_shared<HeapExchange>();
+  const bool any_shared = ranks_of.size() < devices.size();
+  const auto leftovers =
+      any_shared ? std::make_shared<Leftovers>(std::vector<int>(devices.begin(), devices.end())) : nullptr;
+  std::vector<std::unique_ptr<World>> worlds;
+  std::vector<std::unique_ptr<World>> meeting = make_thread_worlds(static_cast<int>(devices.size()));
+  for (std::size_t rank = 0; rank < devices.size(); ++rank)
+    worlds.push_back(std::make_unique<CudaWorld>(
+        std::move(meeting[rank]), DevicePlace{devices[rank], ranks_of[devices[rank]], leftovers}, staged, heaps));
+  return worlds;
+}
+
+}  // namespace
+}  // namespace ferry::cuda
+
+namespace ferry {
+
+int num_cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+std::vector<std::unique_ptr<World>> make_cuda_worlds(std::span<const int> devices) {
+  return cuda::make_worlds(devices, false);
+}
+std::vector<std::unique_ptr<World>> make_staged_cuda_worlds(std::span<const int> devices) {
+  return cuda::make_worlds(devices, true);
+}
+
+void run_cuda_ranks(int ranks, bool staged, const std::function<void(World&)>& body, int ranks_per_gpu) {
+  const int available = num_cuda_devices();
+  if (ranks < 1 || ranks_per_gpu < 1 || ranks > available * ranks_per_gpu)
+    throw Error(ErrorKind::invalid_argument, fmt::format("ranks is {}; this process sees {} GPUs, of {} ranks each",
+                                                         ranks, available, ranks_per_gpu));
+  std::vector<int> devices;
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank / ranks_per_gpu);
+  const auto worlds = cuda::make_worlds(devices, staged);
+  run_worlds(worlds, body);
+}
+
+}  // namespace ferry

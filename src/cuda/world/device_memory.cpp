@@ -1,0 +1,113 @@
+#include "cuda/world/device_memory.h"
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "ferry/detail/cuda/kernels/launch.h"
+
+namespace ferry::cuda {
+
+DeviceScope::DeviceScope(int device) {
+  cuda_check(cudaGetDevice(&before_), "cudaGetDevice");
+  cuda_check(cudaSetDevice(device), "cudaSetDevice");
+}
+DeviceScope::~DeviceScope() { cudaSetDevice(before_); }
+
+DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
+  cuda_check(cudaGetDevice(&device_), "cudaGetDevice");
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, bytes) != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorKind::system,
+                fmt::format("no memory for {} bytes on device {}; make max_tokens smaller", bytes, device_));
+  }
+  data_ = static_cast<std::byte*>(memory);
+  // Waits for no kernel of another stream but the default one: that may be another rank's, which waits for this one.
+  cudaError_t status = cudaMemsetAsync(data_, 0, bytes, cudaStreamPerThread);
+  if (status == cudaSuccess) status = cudaStreamSynchronize(cudaStreamPerThread);
+  if (status != cudaSuccess) cudaFree(data_);
+  cuda_check(status, "cudaMemsetAsync");
+}
+
+DeviceMemory::~DeviceMemory() {
+  int before = 0;
+  cudaGetDevice(&before);
+  cudaSetDevice(device_);
+  cudaFree(data_);
+  cudaSetDevice(before);
+}
+
+MemoryStream::MemoryStream() {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  cuda_check(cudaGetDevice(&properties.location.id), "cudaGetDevice");
+  cuda_check(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
+  std::uint64_t kept = std::numeric_limits<std::uint64_t>::max();
+  cudaError_t status = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept);
+  if (status == cudaSuccess) status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  if (status != cudaSuccess) cudaMemPoolDestroy(pool_);
+  cuda_check(status, "a stream and its memory");
+}
+MemoryStream::~MemoryStream() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+  cudaMemPoolDestroy(pool_);
+}
+void MemoryStream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+SideStream::SideStream() {
+  cuda_check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  if (status != cudaSuccess) cudaThreadExchangeStreamCaptureMode(&mode_);
+  cuda_check(status, "cudaStreamCreateWithFlags");
+}
+SideStream::~SideStream() {
+  cudaStreamDestroy(stream_);
+  cudaThreadExchangeStreamCaptureMode(&mode_);
+}
+void SideStream::wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stream_(stream.get()) {
+  void* memory = nullptr;
+  if (cudaMallocFromPoolAsync(&memory, bytes, stream.pool(), stream_) != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorKind::system,
+                fmt::format("no memory for {} bytes on the device of this rank; make max_tokens smaller", bytes));
+  }
+  data_ = static_cast<std::byte*>(memory);
+}
+StreamMemory::~StreamMemory() { cudaFreeAsync(data_, stream_); }
+
+void Leftovers::keep(std::shared_ptr<void> memory) {
+  const std::lock_guard lock(guard_);
+  kept_.push_back(std::move(memory));
+}
+void Leftovers::free() {
+  const std::lock_guard lock(guard_);
+  if (kept_.empty()) return;
+  int before = 0;
+  cudaGetDevice(&before);
+  for (const int device : devices_)
+    if (cudaSetDevice(device) == cudaSuccess) cudaDeviceSynchronize();
+  cudaSetDevice(before);
+  kept_.clear();
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) {
+  cuda_check(cudaHostAlloc(&data_, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
+  std::memset(data_, 0, bytes);
+}
+PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+
+void DeviceEvent::create() {
+  cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+DeviceEvent::~DeviceEvent() {
+  if (event_ != nullptr) cudaEventDestroy(event_);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,159 @@
+#include "cuda/world/gpu_world.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "cuda/exchange/shape_limits.h"
+#include "cuda/exchange/staged_exchange.h"
+#include "exchange/contract.h"
+#include "exchange/sizes.h"
+
+namespace ferry::cuda {
+namespace {
+
+// How something went on a rank; an empty text is well.
+struct Outcome {
+  std::int32_t kind;
+  char text[508];
+};
+
+// A rank's GPU.
+struct Seat {
+  char uuid[16];
+  char bus[16];
+  std::int32_t device;
+  std::int32_t may_share;
+  std::int32_t is_known;
+};
+
+// Throws nothing, as all ranks gather it: a device that does not answer counts as none, and the next call says so.
+Seat seat_of(int device, bool may_share) {
+  Seat seat{};
+  cudaDeviceProp properties{};
+  seat.is_known = cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
+                  cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device) == cudaSuccess;
+  if (!seat.is_known) cudaGetLastError();
+  std::memcpy(seat.uuid, properties.uuid.bytes, sizeof seat.uuid);
+  seat.device = device;
+  seat.may_share = may_share;
+  return seat;
+}
+
+bool is_same_gpu(const Seat& one, const Seat& other) {
+  return one.is_known != 0 && other.is_known != 0 && std::memcmp(one.uuid, other.uuid, sizeof one.uuid) == 0;
+}
+
+}  // namespace
+
+void require_bulk_copies(int device) {
+  int major = 0;
+  int minor = 0;
+  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  if (major < 9)
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("device {} is of compute capability {}.{}; dispatch and combine need bulk copies, which GPUs "
+                    "have from 9.0 (Hopper) on. cuda_swiglu runs from 8.0 on",
+                    device, major, minor));
+}
+
+void GpuWorld::together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline) {
+  Outcome mine{};
+  try {
+    work();
+  } catch (const PeerMissing&) {
+    throw;  // every rank finds that by itself
+  } catch (const Error& error) {
+    mine.kind = static_cast<std::int32_t>(error.kind());
+    std::strncpy(mine.text, error.what(), sizeof mine.text - 1);
+  }
+  std::vector<Outcome> all(static_cast<std::size_t>(size()));
+  all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+  for (int rank = 0; rank < size(); ++rank) {
+    Outcome& each = all[static_cast<std::size_t>(rank)];
+    each.text[sizeof each.text - 1] = '\0';
+    const std::string text = each.text;
+    if (text.empty()) continue;
+    throw Error(static_cast<ErrorKind>(each.kind),
+                text.starts_with("rank ") ? text : fmt::format("rank {}: {}", rank, text));
+  }
+}
+
+int ranks_of_device(int rank, int size, int device, bool may_share, const GatherBytes& gather) {
+  const Seat mine = seat_of(device, may_share);
+  std::vector<Seat> seats(static_cast<std::size_t>(size));
+  gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)));
+  int found = 0;
+  for (std::size_t one = 0; one < seats.size(); ++one) {
+    found += is_same_gpu(seats[one], mine) ? 1 : 0;
+    for (std::size_t other = one + 1; other < seats.size(); ++other)
+      if (is_same_gpu(seats[one], seats[other]) && !(seats[one].may_share && seats[other].may_share))
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: ranks {} and {} both use GPU {} (their devices {} and {}). Give each process "
+                                "its own device, or, for tests, set share_gpus on both",
+                                rank, one, other, seats[one].bus, seats[one].device, seats[other].device));
+  }
+  return std::max(found, 1);
+}
+
+void GpuWorld::seat_ranks(bool may_share, std::chrono::milliseconds deadline) {
+  place_.ranks = ranks_of_device(rank(), size(), place_.device, may_share,
+                                 [&](auto mine, auto all) { all_gather(mine, all, {}, deadline); });
+}
+
+void GpuWorld::require_supported(const ExchangeOptions& options) const {
+  if (options.gpu_kernels != nullptr && staged_)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: hooks that are compiled into kernels need a world whose calls take device memory "
+                            "(make_cuda_worlds); this one takes host memory",
+                            rank()));
+  if (options.gpu_kernels != nullptr) require_kernels(*options.gpu_kernels);
+}
+
+void GpuWorld::require_kernels(const Launchers& kernels) const {
+  if (kernels.reaches_far)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: a HookedNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
+                            "which there is HookedExchange (ferry/cuda/hooked_exchange.cuh)",
+                            rank(), backend()));
+}
+
+std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
+  const DeviceScope scope(place_.device);
+  require_valid(shape, options);
+  if (shape.ranks != size())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
+  require_same_contract(*this, shape, options);
+  if (place_.leftovers != nullptr) place_.leftovers->free();  // all ranks are here: none waits for another one's launch
+  require_countable_tokens(shape, rank());
+  require_countable_entries(shape, rank());
+  together([&] { require_supported(options); }, options.mask,
+           set_up_deadline(options));  // whose kernels may be of two kinds
+  const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
+  DeviceHeaps heaps;
+  if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
+  std::unique_ptr<ExchangeBackend> made;
+  const auto make = [&] {
+    if (options.skip_a2a) {
+      const auto mine = std::make_shared<DeviceMemory>(map.total());
+      heaps.emplace_back(mine, mine->data());
+    }
+    auto exchange = std::make_unique<CudaExchange>(place_, rank(), shape, options, map,
+                                                   options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
+                                                   std::move(heaps));
+    if (staged_)
+      made = std::make_unique<StagedExchange>(std::move(exchange));
+    else
+      made = std::move(exchange);
+  };
+  together(make, options.mask,
+           set_up_deadline(options));  // all kernels are loaded before one may run and wait for a peer
+  return made;
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,145 @@
+// ProcessWorld: one rank per process, each with one GPU of the same host. The processes meet by TCP; each maps the
+// memory of all others, by handles that travel as file descriptors.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "cuda/world/driver.h"
+#include "cuda/world/gpu_world.h"
+#include "cuda/world/peer_reach.h"
+#include "cuda/world/process_place.h"
+#include "cuda/world/shared_memory.h"
+#include "ferry/cuda/cuda_world.h"
+#include "net/handle_channel.h"
+#include "net/meeting.h"
+#include "exchange/sizes.h"
+
+namespace ferry::cuda {
+namespace {
+
+// Where a rank is: its host, told apart by the running kernel's own number, and its GPU.
+struct Location {
+  char host[64];
+  char boot[40];
+  char bus[16];
+  std::int32_t device;
+};
+
+template <std::size_t kSize>
+void set_text(char (&to)[kSize], const std::string& text) {
+  std::strncpy(to, text.c_str(), kSize - 1);
+}
+
+Location location_of(int device) {
+  Location location{};
+  gethostname(location.host, sizeof location.host - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  set_text(location.boot, boot);
+  cuda_check(cudaDeviceGetPCIBusId(location.bus, sizeof location.bus, device), "cudaDeviceGetPCIBusId");
+  location.device = device;
+  return location;
+}
+
+void require_one_host(int rank, const std::vector<Location>& all) {
+  for (std::size_t peer = 1; peer < all.size(); ++peer)
+    if (std::strcmp(all[peer].boot, all[0].boot) != 0)
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("rank {}: rank 0 is on host {} and rank {} on host {}; this world's GPUs must be of one "
+                              "host",
+                              rank, all[0].host, peer, all[peer].host));
+}
+
+// A peer's device that this process does not see (CUDA_VISIBLE_DEVICES) is found out about when its memory is mapped.
+bool can_reach(const Location& mine, const Location& peer) {
+  int device = 0;
+  int can = 1;
+  if (cudaDeviceGetByPCIBusId(&device, peer.bus) != cudaSuccess) {
+    cudaGetLastError();
+    return true;
+  }
+  if (device != mine.device) cuda_check(cudaDeviceCanAccessPeer(&can, mine.device, device), "cudaDeviceCanAccessPeer");
+  return can != 0;
+}
+
+void require_reach_of(int rank, const std::vector<Location>& all) {
+  const auto location = [&](int which) -> const Location& { return all[static_cast<std::size_t>(which)]; };
+  require_reach(
+      rank, static_cast<int>(all.size()), [&](int peer) { return can_reach(location(rank), location(peer)); },
+      [&](int which) { return fmt::format("GPU {} of rank {}", location(which).bus, which); });
+}
+
+class ProcessWorld final : public GpuWorld {
+ public:
+  ProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
+      : GpuWorld({choose_device(options.device, place)}, options.staged),
+        meeting_(job_of(place, kMaxRanksPerNode), options.deadline),
+        channel_(place.rank, place.size, meeting_.token()) {
+    const DeviceScope scope(device());
+    std::vector<Location> all(static_cast<std::size_t>(size()));
+    Location mine{};
+    const auto look = [&] {
+      require_bulk_copies(device());
+      mine = location_of(device());
+    };
+    together(look, {}, options.deadline);
+    all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, options.deadline);
+    require_one_host(rank(), all);
+    seat_ranks(options.share_gpus, options.deadline);
+    together([&] { require_reach_of(rank(), all); }, {}, options.deadline);
+  }
+
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    meeting_.all_gather(mine, all, mask, deadline);
+  }
+
+ private:
+  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    DeviceHeaps heaps(static_cast<std::size_t>(size()));
+    net::Descriptor handle;
+    together(
+        [&] {
+          const auto mine = SharedMemory::allocate(bytes);
+          handle = mine->make_handle();
+          heaps[static_cast<std::size_t>(rank())] = {mine, mine->data()};
+        },
+        options.mask, set_up_deadline(options));
+    const std::vector<net::Descriptor> handles =
+        channel_.all_to_all(handle, meeting_.turn(), options.mask, set_up_deadline(options));
+    together([&] { open_heaps(handles, bytes, heaps); }, options.mask, set_up_deadline(options));  // I16: all hold all
+    return heaps;
+  }
+
+  void open_heaps(const std::vector<net::Descriptor>& handles, std::size_t bytes, DeviceHeaps& heaps) const {
+    for (std::size_t peer = 0; peer < handles.size(); ++peer) {
+      if (!handles[peer]) continue;
+      try {
+        const auto memory = SharedMemory::open(handles[peer], bytes);
+        heaps[peer] = {memory, memory->data()};
+      } catch (const DriverError& error) {
+        throw cannot_map(fmt::format("device {} of rank {}", device(), rank()), fmt::format("rank {}", peer),
+                         error.lacks_memory(), error.what());
+      }
+    }
+  }
+
+  net::Meeting meeting_;
+  net::HandleChannel channel_;
+};
+
+}  // namespace
+}  // namespace ferry::cuda
+
+namespace ferry {
+
+std::unique_ptr<World> make_cuda_process_world(const CudaProcessOptions& options) {
+  return std::make_unique<cuda::ProcessWorld>(options, place_of_process(options.place));
+}
+
+}  // namespace ferry

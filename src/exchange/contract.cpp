@@ -1,0 +1,78 @@
+#include "exchange/contract.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "exchange/sizes.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kNames[] = {"shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
+                                  "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
+                                  "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
+                                  "format.block", "format.scale_bytes",  "format.payload_bytes"};
+constexpr std::size_t kFields = std::size(kNames);
+constexpr std::size_t kReduction = 5;
+
+struct Contract {
+  std::array<std::int64_t, kFields> value;
+  std::array<char, 64> format;
+};
+
+Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
+  Contract contract{};
+  contract.value = {shape.ranks,
+                    shape.experts,
+                    shape.top_k,
+                    shape.max_tokens,
+                    shape.hidden,
+                    o.reduction == Reduction::exact,
+                    o.tiled_scales,
+                    o.expert_alignment == 0 ? o.format.alignment() : o.expert_alignment,
+                    o.skip_a2a,
+                    o.fused_shared_expert,
+                    o.allreduce_world_size,
+                    o.concurrent,
+                    o.format.block(),
+                    o.format.scale_bytes(),
+                    static_cast<std::int64_t>(o.format.payload_bytes(shape.hidden))};
+  std::strncpy(contract.format.data(), o.format.name(), contract.format.size() - 1);
+  return contract;
+}
+
+std::string text_of(std::size_t field, std::int64_t value) {
+  return field == kReduction ? to_string(value != 0 ? Reduction::exact : Reduction::by_rank) : std::to_string(value);
+}
+
+}  // namespace
+
+void require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options) {
+  const Contract mine = contract_of(shape, options);
+  std::vector<Contract> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), options.mask,
+                   set_up_deadline(options));
+  int first = 0;
+  while (is_masked(options.mask, first)) ++first;
+  const Contract& reference = all[static_cast<std::size_t>(first)];
+  for (int rank = first + 1; rank < world.size(); ++rank) {
+    if (is_masked(options.mask, rank)) continue;
+    const Contract& other = all[static_cast<std::size_t>(rank)];
+    if (std::strcmp(other.format.data(), reference.format.data()) != 0)
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: the ranks of an exchange differ: format is {} on rank {} and {} on rank {}",
+                              world.rank(), reference.format.data(), first, other.format.data(), rank));
+    for (std::size_t field = 0; field < kFields; ++field)
+      if (other.value[field] != reference.value[field])
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: the ranks of an exchange differ: {} is {} on rank {} and {} on rank {}",
+                                world.rank(), kNames[field], text_of(field, reference.value[field]), first,
+                                text_of(field, other.value[field]), rank));
+  }
+}
+
+}  // namespace ferry

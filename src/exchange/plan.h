@@ -1,0 +1,13 @@
+// make_plan: what the phases of a round need to know of an exchange, the same for every backend.
+#pragma once
+
+#include "ferry/exchange.h"
+#include "ferry/detail/protocol/round.h"
+
+namespace ferry {
+
+// For `rank` of the world, from checked arguments. `masked` is left to the backend, which keeps it where its phases
+// run.
+Plan make_plan(const Shape& shape, const ExchangeOptions& options, const HeapMap& map, int rank);
+
+}  // namespace ferry

@@ -1,0 +1,48 @@
+#include "exchange/round_state.h"
+
+#include <fmt/core.h>
+
+namespace ferry {
+std::string describe(const WaitRecord& r) {
+  std::string text;
+  if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
+    return fmt::format(
+        "rank {}: this rank failed in {} of epoch {} after a part of it had been sent; the exchange is "
+        "over on all ranks. Make a new one.",
+        r.my_rank, to_string(r.operation), r.epoch_wanted);
+  if (r.reported_by == r.my_rank)
+    text = fmt::format("rank {}: rank {} is missing: {} passed its deadline {}", r.my_rank, r.missing_rank,
+                       to_string(r.operation), to_string(r.phase));
+  else if (r.missing_rank == r.my_rank)
+    text = fmt::format("rank {}: rank {} gave up on this rank, whose {} was late ({})", r.my_rank, r.reported_by,
+                       to_string(r.operation), to_string(r.phase));
+  else
+    text = fmt::format("rank {}: rank {} is missing, as rank {} reports; this rank's {} was {}", r.my_rank,
+                       r.missing_rank, r.reported_by, to_string(r.operation), to_string(r.phase));
+  if (r.token >= 0) text += fmt::format(" {}", r.token);
+  if (r.block >= 0) text += fmt::format(" in block {}", r.block);
+  return text + fmt::format(" (epoch {} seen, {} wanted). Make a new exchange whose mask names the missing rank.",
+                            r.epoch_seen, r.epoch_wanted);
+}
+
+void RoundState::require_not_broken() const {
+  if (stage == Stage::broken)
+    throw PeerMissing(broken_by, describe(broken_by) + " This exchange refuses every call since then");
+}
+
+void RoundState::require_can_dispatch(int rank, const char* call) const {
+  require_not_broken();
+  if (stage == Stage::sent)
+    throw Error(
+        ErrorKind::out_of_order,
+        fmt::format("rank {}: {}: the last dispatch_async has had no dispatch_wait; call that first", rank, call));
+}
+
+void RoundState::require_stage(int rank, const char* call, Stage wanted, const char* before) const {
+  require_not_broken();
+  if (stage != wanted)
+    throw Error(ErrorKind::out_of_order,
+                fmt::format("rank {}: {}: it must follow {} of the same round", rank, call, before));
+}
+
+}  // namespace ferry

@@ -1,0 +1,147 @@
+// Sizes and refusals, all before anything is allocated.
+#include "exchange/sizes.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace ferry {
+namespace {
+
+void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
+
+ScaleLayout layout_of(const ExchangeOptions& options) {
+  return options.tiled_scales ? ScaleLayout::tiled : options.format.scale_layout();
+}
+
+// What HeapMap counts by 32 bits: rows, and so slots, and the bytes of a piece.
+void require_addressable(const Shape& shape, const ExchangeOptions& o) {
+  const RowLayout layout = row_layout(shape, o, 0);
+  if (!std::has_single_bit(static_cast<unsigned>(layout.alignment)))
+    refuse(fmt::format("format {} aligns an expert's rows to {}; it must be a power of two", o.format.name(),
+                       layout.alignment));
+  if (layout.min_row_capacity > INT32_MAX)
+    refuse(fmt::format("impossible shape: a rank could get {} rows; the limit is 2147483647 (got {})",
+                       layout.min_row_capacity, to_string(shape)));
+  const std::uint64_t largest =
+      std::max({HeapMap::whole_lines(message_bytes(o.format, shape.hidden)), std::size_t{2} * shape.hidden,
+                std::size_t{4} * max_local_experts(protocol_shape(shape, o, 0))});
+  if (largest > UINT32_MAX)
+    refuse(
+        fmt::format("impossible shape: a message, a result or a rank's counts would have {} bytes; the limit is "
+                    "4294967295 (got {})",
+                    largest, to_string(shape)));
+}
+
+}  // namespace
+
+void require_valid(const Shape& shape, const ExchangeOptions& o) {
+  require_valid(shape);
+  if (o.tiled_scales && (o.format.scale_bytes() != 1 || o.format.block() != 32) &&
+      o.format.scale_layout() != ScaleLayout::tiled)
+    refuse(fmt::format("tiled_scales needs one-byte scales of 32 columns (mxfp8); the format is {}", o.format.name()));
+  const int alignment = o.expert_alignment;
+  if (alignment < 0 || alignment > 128 || alignment == 2 ||
+      (alignment != 0 && !std::has_single_bit(static_cast<unsigned>(alignment))))
+    refuse(fmt::format("expert_alignment is {}; it must be 0 (the format's), 1, 4, 8, 16, 32, 64 or 128", alignment));
+  if (o.allreduce_world_size < 1)
+    refuse(fmt::format("allreduce_world_size is {}; it must be at least 1", o.allreduce_world_size));
+  if (o.allreduce_world_size > 1 && !o.skip_a2a)
+    refuse(fmt::format("allreduce_world_size is {}; it has a meaning with skip_a2a only", o.allreduce_world_size));
+  if (o.skip_a2a && o.fused_shared_expert && o.allreduce_world_size < shape.ranks)
+    refuse(
+        fmt::format("allreduce_world_size is {}; with skip_a2a and a fused shared expert it must be at least ranks, {}",
+                    o.allreduce_world_size, shape.ranks));
+  if (o.concurrent < 1) refuse(fmt::format("concurrent is {}; it must be at least 1", o.concurrent));
+  if (o.workers < 1 || o.workers > 1024) refuse(fmt::format("workers is {}; it must be 1 to 1024", o.workers));
+  if (o.deadline.count() < 1 || o.deadline > kMaxDeadline)
+    refuse(fmt::format("deadline is {} ms; it must be 1 to {}", o.deadline.count(), kMaxDeadline.count()));
+  if (o.set_up_deadline.count() < 0 || o.set_up_deadline > kMaxDeadline)
+    refuse(fmt::format("set_up_deadline is {} ms; it must be 0 (the deadline, but at least 30 s) or up to {}",
+                       o.set_up_deadline.count(), kMaxDeadline.count()));
+  if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
+    refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));
+  require_addressable(shape, o);
+}
+
+std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options) {
+  return options.set_up_deadline.count() > 0 ? options.set_up_deadline : std::max(options.deadline, kDefaultDeadline);
+}
+
+Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank) {
+  Shape seen = shape;
+  if (options.skip_a2a) {
+    seen.ranks = 1;
+    seen.experts = num_local_experts(shape, rank);
+  }
+  return seen;
+}
+
+HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool staged) {
+  HeapShape heap;
+  heap.shape = protocol_shape(shape, options, rank);
+  heap.max_local = max_local_experts(heap.shape);
+  heap.message = message_bytes(options.format, shape.hidden);
+  heap.exact = options.reduction == Reduction::exact;
+  heap.staged = staged;
+  return HeapMap(heap);
+}
+
+TokenRange shared_tokens(const ExchangeOptions& options, int rank, int num_tokens) {
+  if (!options.fused_shared_expert) return {0, 0};
+  if (!options.skip_a2a) return {0, num_tokens};
+  const int world = options.allreduce_world_size;
+  const int begin = rank * (num_tokens / world) + std::min(rank, num_tokens % world);
+  return {begin, begin + (num_tokens + world - rank - 1) / world};
+}
+
+RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank) {
+  require_valid(shape);
+  if (rank < 0 || rank >= shape.ranks)
+    refuse(fmt::format("row_layout: rank is {}; there are {} ranks", rank, shape.ranks));
+  const Shape seen = protocol_shape(shape, options, rank);
+  const int local = num_local_experts(seen, options.skip_a2a ? 0 : rank);
+  RowLayout layout;
+  layout.groups = local + (options.fused_shared_expert ? 1 : 0);
+  layout.alignment = options.expert_alignment == 0 ? options.format.alignment() : options.expert_alignment;
+  layout.min_row_capacity = std::int64_t{seen.ranks} * seen.max_tokens * std::min(seen.top_k, local) +
+                            (options.fused_shared_expert ? seen.max_tokens : 0) +
+                            std::int64_t{layout.groups} * (layout.alignment - 1);
+  layout.payload_row_bytes = static_cast<std::int64_t>(options.format.payload_bytes(shape.hidden));
+  layout.scale_layout = layout_of(options);
+  layout.scales_per_row = scales_per_row(options.format, shape.hidden);
+  layout.scale_dtype = options.format.scale_bytes() == 0   ? DType::none
+                       : options.format.scale_bytes() == 4 ? DType::f32
+                                                           : DType::u8;
+  layout.hidden = shape.hidden;
+  return layout;
+}
+
+std::vector<std::int64_t> RowLayout::scales_shape(std::int64_t row_capacity) const {
+  switch (scale_layout) {
+    case ScaleLayout::none:
+      return {};
+    case ScaleLayout::row_major:
+      return {row_capacity, scales_per_row};
+    case ScaleLayout::transposed:
+      return {scales_per_row, row_capacity};
+    case ScaleLayout::tiled:
+      return {scale_tiles(row_capacity), (scales_per_row + 3) / 4, 32, 4, 4};
+  }
+  return {};
+}
+
+MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged) {
+  require_valid(shape, options);
+  const HeapMap map = make_heap_map(shape, options, 0, staged);
+  MemoryUse use;
+  for (int index = 0; index < HeapMap::kRegions; ++index) {
+    const auto region = static_cast<HeapMap::Region>(index);
+    if (map.region_bytes(region) != 0) use.regions.push_back({HeapMap::region_name(region), map.region_bytes(region)});
+  }
+  use.total = map.total();
+  return use;
+}
+
+}  // namespace ferry

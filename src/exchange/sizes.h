@@ -1,0 +1,30 @@
+// Sizes that follow from a shape and its options: the protocol's view of the shape, the heap map, and what is refused.
+#pragma once
+
+#include "ferry/exchange.h"
+#include "ferry/detail/layout/heap_map.h"
+
+namespace ferry {
+
+// Longer deadlines overflow some clocks.
+inline constexpr std::chrono::milliseconds kMaxDeadline{std::chrono::hours(24)};
+
+// Of each wait while an exchange is made.
+std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options);
+
+// Throws Error(invalid_argument) where shape and options do not fit each other.
+void require_valid(const Shape& shape, const ExchangeOptions& options);
+
+// The shape as the protocol sees it: in skip_a2a mode a world of one rank with this rank's experts.
+Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank);
+
+HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool staged);
+
+// Own tokens [begin, end) of n that a rank's fused shared expert takes: all, or in skip_a2a mode an even part.
+struct TokenRange {
+  int begin;
+  int end;
+};
+TokenRange shared_tokens(const ExchangeOptions& options, int rank, int num_tokens);
+
+}  // namespace ferry

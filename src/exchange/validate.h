@@ -1,0 +1,42 @@
+// Checks of what a caller hands to an exchange, all made before anything moves, and its translation for the protocol.
+// Every refusal is Error(invalid_argument) that names the call, the argument, the value, the limit and the rank.
+#pragma once
+
+#include "ferry/exchange.h"
+#include "ferry/detail/protocol/combine.h"
+#include "ferry/detail/protocol/round.h"
+
+namespace ferry {
+
+// What the checks need to know of an exchange.
+struct CheckContext {
+  int rank;
+  const Shape& shape;  // as the caller gave it
+  const ExchangeOptions& options;
+  const RowLayout& layout;
+};
+
+// Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device.
+DispatchArgs check_dispatch_input(const CheckContext& context, const DispatchInput& in);
+
+// The value that `input_scale` points to, 1 where it is null. Host memory.
+float check_input_scale(const CheckContext& context, const float* input_scale);
+
+// Every id is in [-1, experts) and no token names an expert twice. Host memory.
+void check_topk_ids(const CheckContext& context, const DispatchArgs& args);
+
+// Outputs are there, have their dtypes and shapes, and hold the worst case.
+RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out);
+
+// Of Exchange::add_to_mask.
+void check_added_mask(const CheckContext& context, const RankMask& mask);
+// `num_tokens` is what this round dispatched, `num_rows` its row_offsets[groups].
+CombineArgs check_combine_input(const CheckContext& context, const CombineInput& in, int num_tokens,
+                                std::uint32_t num_rows);
+CombineOut check_combine_output(const CheckContext& context, const CombineOutput& out, int num_tokens);
+
+// One row of the caller's src_info against the routing of the round.
+void check_src_info_row(const CheckContext& context, const std::int32_t* src_info, std::uint32_t row, int source,
+                        int source_tokens, int token, int k);
+
+}  // namespace ferry

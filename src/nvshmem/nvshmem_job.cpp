@@ -1,0 +1,123 @@
+#include "nvshmem/nvshmem_job.h"
+
+#include <fmt/core.h>
+#include <nvshmem_host.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "cuda/world/device_memory.h"
+#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/error.h"
+
+namespace ferry::cuda {
+namespace {
+
+// One NVSHMEM in a process. It cannot be started again once it has ended.
+bool& has_started() {
+  static bool started = false;
+  return started;
+}
+
+nvshmemx_uniqueid_t agree_on_id(net::Meeting& meeting, std::chrono::milliseconds deadline) {
+  nvshmemx_uniqueid_t mine = NVSHMEMX_UNIQUEID_INITIALIZER;
+  int status = meeting.rank() == 0 ? nvshmemx_get_uniqueid(&mine) : 0;
+  std::vector<nvshmemx_uniqueid_t> all(static_cast<std::size_t>(meeting.size()), mine);
+  meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, deadline);
+  std::vector<int> statuses(all.size());
+  meeting.all_gather(std::as_bytes(std::span(&status, 1)), std::as_writable_bytes(std::span(statuses)), {}, deadline);
+  if (statuses[0] != 0)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: NVSHMEM gives rank 0 no unique id (status {}); it needs a "
+                            "network interface (NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME)",
+                            meeting.rank(), statuses[0]));
+  return all[0];
+}
+
+}  // namespace
+
+std::shared_ptr<NvshmemJob> NvshmemJob::start(net::Meeting& meeting, int device, std::size_t heap_bytes,
+                                              std::chrono::milliseconds deadline) {
+  if (has_started())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: NVSHMEM has been started in this process already, and can be started once",
+                            meeting.rank()));
+  const DeviceScope scope(device);
+  // Read when it starts, and only where the heap cannot grow. Some of it is NVSHMEM's own.
+  setenv("NVSHMEM_SYMMETRIC_SIZE", std::to_string(heap_bytes + (std::size_t{256} << 20)).c_str(), 0);
+  nvshmemx_uniqueid_t id = agree_on_id(meeting, deadline);
+  has_started() = true;
+  nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
+  nvshmemx_set_attr_uniqueid_args(meeting.rank(), meeting.size(), &id, &attributes);
+  const nvshmemi_version_t version{NVSHMEM_VENDOR_MAJOR_VERSION, NVSHMEM_VENDOR_MINOR_VERSION,
+                                   NVSHMEM_VENDOR_PATCH_VERSION};
+  int provided = 0;
+  const int status =
+      nvshmemi_init_thread(NVSHMEM_THREAD_SERIALIZED, &provided, NVSHMEMX_INIT_WITH_UNIQUEID, &attributes, version);
+  if (status != 0)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: NVSHMEM does not start (status {}); NVSHMEM_DEBUG=INFO says why", meeting.rank(),
+                            status));
+  return std::shared_ptr<NvshmemJob>(new NvshmemJob(meeting, device, heap_bytes));
+}
+
+NvshmemJob::NvshmemJob(net::Meeting& meeting, int device, std::size_t heap_bytes)
+    : device_(device), rank_(meeting.rank()), size_(meeting.size()), arena_(heap_bytes, meeting.size()) {
+  heap_ = static_cast<std::byte*>(nvshmem_malloc(heap_bytes));
+  if (heap_ == nullptr)
+    throw Error(
+        ErrorKind::system,
+        fmt::format("rank {}: NVSHMEM has no symmetric heap of {} bytes; give a smaller heap_bytes, or a larger "
+                    "NVSHMEM_SYMMETRIC_SIZE",
+                    rank_, heap_bytes));
+}
+
+NvshmemJob::~NvshmemJob() = default;
+
+void NvshmemJob::end(net::Meeting& meeting, std::chrono::milliseconds deadline) {
+  const std::byte here{1};
+  std::vector<std::byte> all(static_cast<std::size_t>(meeting.size()));
+  meeting.all_gather(std::span(&here, 1), all, {}, deadline);
+  const DeviceScope scope(device_);
+  has_ended_ = true;
+  nvshmem_free(heap_);
+  nvshmem_finalize();
+}
+
+std::byte* NvshmemJob::heap_of(int rank) const { return static_cast<std::byte*>(nvshmem_ptr(heap_, rank)); }
+
+std::shared_ptr<std::byte> NvshmemJob::take(const std::shared_ptr<NvshmemJob>& job, std::size_t bytes,
+                                            const RankMask& mask, const Gather& gather) {
+  const auto ranks = static_cast<std::size_t>(job->size_);
+  std::vector<ArenaHoldings> mine;
+  {
+    const std::lock_guard lock(job->guard_);
+    mine.assign(job->arena_.view().begin(), job->arena_.view().end());
+  }
+  // A world may be of fewer ranks than the job; the others hold nothing of it.
+  std::vector<ArenaHoldings> views(ranks * ranks);
+  gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(views)));
+  ArenaPiece piece;
+  {
+    const std::lock_guard lock(job->guard_);
+    piece = job->arena_.take(bytes, views, mask);
+  }
+  std::shared_ptr<std::byte> memory(job->heap_ + piece.begin, [job, piece](std::byte*) { job->release(piece); });
+  cuda_check(cudaMemset(memory.get(), 0, bytes), "cudaMemset");
+  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return memory;
+}
+
+void NvshmemJob::release(const ArenaPiece& piece) {
+  if (!has_ended_) {
+    int before = 0;
+    cudaGetDevice(&before);
+    cudaSetDevice(device_);
+    complete_all_puts();
+    cudaSetDevice(before);
+  }
+  const std::lock_guard lock(guard_);
+  arena_.release(rank_, piece);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,119 @@
+// NvshmemWorld: one rank per process and GPU, on any number of nodes. The processes meet by TCP; NVSHMEM gives the
+// memory, and the way to ranks of other nodes.
+#include "nvshmem/nvshmem_world.h"
+
+#include <fmt/core.h>
+
+#include "nvshmem/nvshmem_launch.h"
+#include "cuda/world/process_place.h"
+#include "ferry/cuda/nvshmem_world.h"
+#include "ferry/detail/layout/node_map.h"
+#include "exchange/sizes.h"
+
+namespace ferry::cuda {
+
+NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Meeting> meeting,
+                           const NvshmemOptions& options, int device, bool ends_job)
+    : GpuWorld({device}, options.staged),
+      job_(std::move(job)),
+      meeting_(std::move(meeting)),
+      nodes_(options.nodes),
+      ranks_per_node_(options.ranks_per_node),
+      ends_job_(ends_job) {
+  const DeviceScope scope(device);
+  together([&] { require_nodes(); }, {}, options.deadline);
+  seat_ranks(options.share_gpus, options.deadline);
+}
+
+NvshmemWorld::~NvshmemWorld() {
+  if (!ends_job_ || job_.use_count() != 1) return;  // an exchange is left: NVSHMEM goes on until the process ends
+  try {
+    job_->end(*meeting_, kPatienceAtTheEnd);
+  } catch (const Error&) {
+    // A rank has ended or does not come, and NVSHMEM would wait for it for ever.
+  }
+}
+
+bool NvshmemWorld::is_of_node(int peer) const {
+  if (peer == rank()) return true;
+  if (nodes_ > 0 && !NodeMap{size(), nodes_}.same_node(rank(), peer)) return false;
+  if (ranks_per_node_ > 0 && peer / ranks_per_node_ != rank() / ranks_per_node_) return false;
+  return job_->heap_of(peer) != nullptr;
+}
+
+void NvshmemWorld::require_nodes() const {
+  if (nodes_ != 0) require_valid(NodeMap{size(), nodes_});
+  if (nodes_ != 0 && ranks_per_node_ != 0)
+    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: nodes is {} and ranks_per_node {}; give one of them",
+                                                         rank(), nodes_, ranks_per_node_));
+  if (ranks_per_node_ < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: ranks_per_node is {}; it must be 0 (by reach) or more", rank(), ranks_per_node_));
+  for (int peer = 0; ranks_per_node_ > 0 && peer < size(); ++peer)
+    if (peer / ranks_per_node_ == rank() / ranks_per_node_ && !is_of_node(peer))
+      throw Error(
+          ErrorKind::unsupported,
+          fmt::format("rank {}: NVSHMEM maps no memory of rank {}, which ranks_per_node = {} says is of the same "
+                      "node; give fewer ranks per node",
+                      rank(), peer, ranks_per_node_));
+}
+
+void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
+  if (options.skip_a2a)
+    throw Error(ErrorKind::unsupported, fmt::format("rank {}: skip_a2a sends nothing, so it needs no network and no "
+                                                    "NVSHMEM; make the exchange on a world of one "
+                                                    "host (make_cuda_process_world)",
+                                                    rank()));
+  GpuWorld::require_supported(options);
+}
+
+// NvshmemFabric's serve any world of NVSHMEM, PeerFabric's one whose ranks all store to each other.
+void NvshmemWorld::require_kernels(const Launchers& kernels) const {
+  if (!kernels.reaches_far && is_staged())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: the kernels of a HookedExchange reach the ranks of one node, and this world has "
+                            "several; make a HookedNvshmemExchange (ferry/cuda/hooked_nvshmem_exchange.cuh)",
+                            rank()));
+}
+
+bool NvshmemWorld::is_staged() const {
+  for (int peer = 0; peer < size(); ++peer)
+    if (!is_of_node(peer)) return true;
+  return false;
+}
+
+Launchers NvshmemWorld::launchers() const { return is_staged() ? nvshmem_launchers() : GpuWorld::launchers(); }
+
+DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
+  const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+    // The job may have more processes than this world has ranks; theirs stay zero.
+    all_gather(mine, all.first(mine.size() * static_cast<std::size_t>(size())), options.mask, set_up_deadline(options));
+  };
+  const std::shared_ptr<std::byte> mine = NvshmemJob::take(job_, bytes, options.mask, gather);
+  const std::ptrdiff_t offset = mine.get() - job_->heap();
+  DeviceHeaps heaps(static_cast<std::size_t>(size()));
+  for (int peer = 0; peer < size(); ++peer)
+    if (!is_masked(options.mask, peer) && is_of_node(peer))
+      heaps[static_cast<std::size_t>(peer)] = {mine, job_->heap_of(peer) + offset};
+  heaps[static_cast<std::size_t>(rank())] = mine;
+  barrier(options.mask, set_up_deadline(options));  // I13: all have zeroed theirs
+  return heaps;
+}
+
+}  // namespace ferry::cuda
+
+namespace ferry {
+
+std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options) {
+  const ProcessPlace place = place_of_process(options.place);
+  const int device = cuda::choose_device(options.device, place);
+  cuda::require_bulk_copies(device);
+  auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options.deadline);
+  cuda::ranks_of_device(meeting->rank(), meeting->size(), device, options.share_gpus, [&](auto mine, auto all) {
+    meeting->all_gather(mine, all, {}, options.deadline);
+  });  // NVSHMEM starts once only
+  auto job = cuda::NvshmemJob::start(*meeting, device, options.heap_bytes, options.deadline);
+  return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(meeting), options, device, true);
+}
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+#include "shmem/shmem_block.h"
+
+#include <cstring>
+
+namespace ferry::cpu {
+
+namespace {
+
+// What a rank tells the others when it lets go: read late, so it lies here for good.
+const SignalWord kLetGo{1};
+
+}  // namespace
+
+std::size_t ShmemBlock::header_bytes() const {
+  const std::size_t words =
+      (static_cast<std::size_t>(nodes_.ranks) + 1 + kValues + kRounds * kMostTogether) * sizeof(SignalWord);
+  return (words + ShmemArena::kAlignment - 1) / ShmemArena::kAlignment * ShmemArena::kAlignment;
+}
+
+ShmemBlock::ShmemBlock(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::size_t bytes,
+                       std::chrono::milliseconds deadline)
+    : process_(std::move(process)),
+      nodes_(nodes),
+      rank_(process_->rank()),
+      bytes_(bytes),
+      mine_(process_->arena().allocate(header_bytes() + bytes, deadline) + header_bytes()),
+      peers_(static_cast<std::size_t>(nodes.ranks)) {
+  std::memset(mine_ - header_bytes(), 0, header_bytes());
+  peers_[static_cast<std::size_t>(rank_)] = {mine_, mine_};
+}
+
+std::uint64_t ShmemBlock::place() const { return static_cast<std::uint64_t>(mine_ - process_->arena().memory()); }
+
+void ShmemBlock::connect(const std::vector<std::uint64_t>& places) {
+  connected_ = true;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const std::uint64_t place = places[static_cast<std::size_t>(peer)];
+    if (place == kNoPlace) continue;
+    std::byte* heap = process_->mapped(peer);
+    Peer& each = peers_[static_cast<std::size_t>(peer)];
+    each.remote = process_->arena().memory() + place;
+    if (nodes_.is_direct(rank_, peer, heap != nullptr)) each.direct = heap + place;
+  }
+}
+
+ShmemBlock::~ShmemBlock() {
+  if (process_->has_ended()) return;
+  if (!connected_) {
+    process_->arena().lose(header_bytes() + bytes_);
+    return;
+  }
+  std::vector<const SignalWord*> let_go;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const Peer& each = peers_[static_cast<std::size_t>(peer)];
+    if (peer == rank_ || each.remote == nullptr) continue;
+    let_go.push_back(&header()[peer]);
+    if (each.direct != nullptr) {
+      finish_stores({});
+      store_release(reinterpret_cast<SignalWord*>(each.direct - header_bytes())[rank_], kLetGo.raw);
+      continue;
+    }
+    shmem::fence();
+    shmem::put(each.remote - header_bytes() + static_cast<std::size_t>(rank_) * sizeof(SignalWord), &kLetGo,
+               sizeof(SignalWord), peer);
+  }
+  process_->arena().retire(mine_ - header_bytes(), header_bytes() + bytes_, std::move(let_go));
+}
+
+}  // namespace ferry::cpu

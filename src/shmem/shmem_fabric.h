@@ -1,0 +1,125 @@
+// ShmemFabric: ranks that are processes. Where a rank's memory is mapped here, a put is a copy and a signal a release
+// store; all others are reached by OpenSHMEM's puts from symmetric memory.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "cpu/host_group.h"
+#include "cpu/host_waits.h"
+#include "shmem/shmem_block.h"
+#include "shmem/shmem_losses.h"
+#include "shmem/shmem_runs.h"
+#include "shmem/shmem_waits.h"
+#include "ferry/detail/protocol/fabric.h"
+
+namespace ferry::cpu {
+
+class ShmemFabric {
+ public:
+  ShmemFabric(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, std::size_t abort_words,
+              const std::uint8_t* masked)
+      : block_(std::move(block)),
+        losses_(std::move(losses)),
+        masked_(masked),
+        runs_(*block_),
+        waits_(block_->rank(), block_->ranks(), reinterpret_cast<const SignalWord*>(block_->local(abort_words)),
+               masked) {}
+
+  int rank() const { return block_->rank(); }
+  int size() const { return block_->ranks(); }
+  std::byte* local(std::size_t offset) const { return block_->local(offset); }
+  std::byte* peer_pointer(int peer, std::size_t offset) const { return block_->pointer(peer, offset); }
+
+  // C1: to a rank without a pointer the source must be symmetric memory that stays as it is (I15).
+  void put(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+    if (std::byte* to = peer_pointer(peer, offset)) {
+      if (bytes != 0 && to != source) copy_message(g, to, static_cast<const std::byte*>(source), bytes);
+      return;
+    }
+    finish_stores(g);  // the network may read it from another core
+    if (bytes != 0) block_->put(peer, offset, source, bytes);
+  }
+
+  void put_then_signal(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
+                       std::size_t word, Epoch value) {
+    if (!block_->is_direct(peer)) return keep_for_run(g, peer, offset, source, bytes, word, value);
+    put(g, peer, offset, source, bytes);
+    signal(g, peer, word, value);
+  }
+
+  // I5, I7: stores are ordered by the release, puts by the fence.
+  void signal_after_puts(const HostGroup& g, int peer, std::size_t word, Epoch value) {
+    if (!block_->is_direct(peer)) shmem::fence();
+    signal(g, peer, word, value);
+  }
+  // An abort word. What follows it is another signal to the same word at most (C7), from the same thread.
+  void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {
+    losses_->tell(peer, value);
+    if (block_->is_direct(peer)) return signal(g, peer, word, value);
+    shmem::fence();
+    block_->signal_rare(peer, word, value);
+  }
+
+  // Ranks that share memory come last: theirs is the faster way.
+  void put_then_signal_each(const HostGroup& g, const int* peers, int count, std::size_t offset, const void* source,
+                            std::size_t bytes, std::size_t word, Epoch value) {
+    for (const bool direct : {false, true})
+      for (int i = 0; i < count; ++i)
+        if (block_->is_direct(peers[i]) == direct) put_then_signal(g, peers[i], offset, source, bytes, word, value);
+  }
+
+  void signal_each_after_puts(const HostGroup& g, int ranks, std::size_t word, Epoch value,
+                              const std::uint8_t* skipped) {
+    shmem::fence();
+    for (int peer = 0; peer < ranks; ++peer)
+      if (skipped == nullptr || skipped[peer] == 0) signal(g, peer, word, value);
+  }
+
+  bool wait_at_least(const HostGroup&, std::size_t word, Epoch target, const WaitSite& site) {
+    ShmemPacer pacer(waits_.deadline());
+    return waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site, pacer);
+  }
+
+  void finish_puts(const HostGroup&) {
+    runs_.flush();
+    shmem::progress();
+  }
+
+  // I10: who said nothing here may have given up elsewhere, in set-up or on another exchange.
+  int find_culprit() const {
+    const auto may_be_missing = [this](int each) {
+      return each >= 0 && each < size() && each != rank() && masked_[each] == 0;
+    };
+    return losses_->find_culprit(waits_.find_culprit(), std::chrono::milliseconds(0), may_be_missing);
+  }
+
+  HostWaits& waits() { return waits_; }
+  const HostWaits& waits() const { return waits_; }
+
+ private:
+  // I5, I7: what goes by puts may wait for its neighbours until finish_puts.
+  void keep_for_run(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
+                    std::size_t word, Epoch value) {
+    finish_stores(g);  // the network may read it from another core
+    runs_.add(peer, offset, static_cast<const std::byte*>(source), bytes, word, value);
+  }
+
+  void signal(const HostGroup& g, int peer, std::size_t word, Epoch value) {
+    if (std::byte* to = peer_pointer(peer, word)) {
+      finish_stores(g);
+      store_release(*reinterpret_cast<SignalWord*>(to), value);
+    } else {
+      block_->signal(peer, word, value);
+    }
+  }
+
+  std::unique_ptr<ShmemBlock> block_;
+  std::shared_ptr<ShmemLosses> losses_;
+  const std::uint8_t* masked_;
+  ShmemRuns runs_;
+  HostWaits waits_;
+};
+static_assert(Fabric<ShmemFabric>);
+
+}  // namespace ferry::cpu

@@ -1,0 +1,67 @@
+// ShmemLosses: what each process of a job says to all others when it gives up on one of them, in an exchange or in
+// set-up. So one that waits elsewhere for a process that gave up learns whom that one missed (I10).
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "shmem/shmem_block.h"
+#include "shmem/shmem_waits.h"
+#include "ferry/world.h"
+#include "ferry/detail/layout/abort_word.h"
+
+namespace ferry::cpu {
+
+class ShmemLosses {
+ public:
+  static std::size_t bytes(int processes) { return static_cast<std::size_t>(processes) * sizeof(SignalWord); }
+
+  // `block` is connected to all processes, and its words are zero.
+  explicit ShmemLosses(std::unique_ptr<ShmemBlock> block)
+      : block_(std::move(block)), left_behind_(static_cast<std::size_t>(block_->ranks())) {}
+
+  // Told again, an abort word is another value: in place of its epoch is a number of its own.
+  void tell(int process, Epoch abort_word) {
+    const Epoch word = (fetch_add_relaxed(told_, Epoch{1}) + 1) << 16 | (abort_word & 0xffff);
+    const std::size_t place = at(block_->rank());
+    if (std::byte* to = block_->pointer(process, place)) return store_release(*reinterpret_cast<SignalWord*>(to), word);
+    shmem::fence();
+    block_->signal_rare(process, place, word);
+  }
+
+  // `process` has gone on: what it said so far is about a failure that the job has left behind.
+  void leave_behind(int process) {
+    store_release(left_behind_[static_cast<std::size_t>(process)], load_acquire(word_of(process)));
+  }
+
+  // The process that a failure goes back to, where `missing` did not come within `deadline`. A word counts only where
+  // `may_be_missing` says so of the process that it names.
+  template <class MayBeMissing>
+  int find_culprit(int missing, std::chrono::milliseconds deadline, const MayBeMissing& may_be_missing) const {
+    ShmemPacer moment(moment_for_words(deadline));
+    return follow_abort_words(missing, block_->rank(), missing, block_->ranks(), [&](int suspect) {
+      const SignalWord& word = word_of(suspect);
+      const auto counts = [&] {
+        const Epoch value = load_acquire(word);
+        return value != load_acquire(left_behind_[static_cast<std::size_t>(suspect)]) &&
+               may_be_missing(rank_waited_for(value));
+      };
+      return wait_at_least(word, kNever, counts, moment) == Waited::aborted ? load_acquire(word) : Epoch{0};
+    });
+  }
+
+ private:
+  static constexpr Epoch kNever = ~Epoch{0};
+  static std::size_t at(int process) { return static_cast<std::size_t>(process) * sizeof(SignalWord); }
+
+  const SignalWord& word_of(int process) const {
+    return *reinterpret_cast<const SignalWord*>(block_->local(at(process)));
+  }
+
+  std::unique_ptr<ShmemBlock> block_;
+  std::vector<DeviceWord<Epoch>> left_behind_;  // [processes]: the last word that counts no more
+  DeviceWord<Epoch> told_;
+};
+
+}  // namespace ferry::cpu

@@ -1,0 +1,215 @@
+#include "shmem/shmem_meeting.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shmem/shmem_waits.h"
+#include "ferry/error.h"
+#include "exchange/sizes.h"
+
+namespace ferry::cpu {
+namespace {
+
+constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
+// What a rank waits for here may take long: the first process's files, a world that it has no part in.
+constexpr std::chrono::milliseconds kRestsAfter{1};
+constexpr std::size_t kChunkMemory = std::size_t{16} << 20;  // for the chunks of all ranks together
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + ShmemArena::kAlignment - 1) / ShmemArena::kAlignment * ShmemArena::kAlignment;
+}
+
+}  // namespace
+
+ShmemMeeting::Map::Map(int of)
+    : ranks(static_cast<std::size_t>(of)),
+      chunk_bytes(aligned(std::min(kMostChunkBytes, kChunkMemory / (2 * ranks)))) {}
+std::size_t ShmemMeeting::Map::piece(Epoch turn, int source) const {
+  return aligned(word(4, 0)) + ((turn & 1) * ranks + static_cast<std::size_t>(source)) * kPieceBytes;
+}
+std::size_t ShmemMeeting::Map::chunk(Epoch number, int source) const {
+  const std::size_t begin = aligned(word(4, 0)) + 2 * ranks * kPieceBytes;
+  return begin + ((number & 1) * ranks + static_cast<std::size_t>(source)) * chunk_bytes;
+}
+
+ShmemMeeting::ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map)
+    : block_(std::move(block)),
+      losses_(std::move(losses)),
+      map_(map),
+      chunks_sent_(map.ranks),
+      chunks_received_(map.ranks) {
+  renew_sent();
+}
+
+void ShmemMeeting::renew_sent() {
+  sent_ = std::make_shared<Sent>(map_.ranks);
+  block_->process().keep(sent_);
+}
+
+void ShmemMeeting::put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (std::byte* to = block_->pointer(peer, offset))
+    std::memcpy(to, source, bytes);
+  else
+    block_->put(peer, offset, source, bytes);
+}
+
+void ShmemMeeting::signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) {
+  if (std::byte* to = block_->pointer(peer, at)) return store_release(*reinterpret_cast<SignalWord*>(to), value);
+  store_release(source, value);
+  shmem::fence();
+  block_->signal_from(peer, at, source);
+}
+
+// Pieces have two places by turn: a rank sends turn t + 2 only after it has turn t + 1 of all, which each sent after it
+// had read all of turn t.
+void ShmemMeeting::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                              std::chrono::milliseconds deadline) {
+  const std::size_t pieces = std::max<std::size_t>(1, (mine.size() + kPieceBytes - 1) / kPieceBytes);
+  const Epoch first = turn_ + 1;
+  turn_ += pieces;
+  last_mask_ = mask;
+  std::fill(all.begin(), all.end(), std::byte{0});
+  for (std::size_t index = 0; index < pieces; ++index) {
+    const Turn turn{first + index, turn_, mask, std::min(deadline, kMaxDeadline)};
+    const std::size_t begin = index * kPieceBytes;
+    const std::size_t bytes = std::min(kPieceBytes, mine.size() - begin);
+    post_piece(turn, mine.subspan(begin, bytes));
+    await_pieces(turn);
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (is_masked(mask, peer) || bytes == 0) continue;
+      const std::byte* from = peer == rank() ? mine.data() + begin : block_->local(map_.piece(turn.turn, peer));
+      std::memcpy(all.data() + static_cast<std::size_t>(peer) * mine.size() + begin, from, bytes);
+    }
+    if (const int missing = find_given_up(turn); missing >= 0) give_up(turn, missing, true);
+  }
+  for (int peer = 0; peer < ranks(); ++peer)
+    if (peer != rank() && !is_masked(mask, peer)) losses_->leave_behind(peer);
+}
+
+void ShmemMeeting::post_piece(const Turn& turn, std::span<const std::byte> mine) {
+  std::byte* sent = sent_->piece[turn.turn & 1];
+  std::copy(mine.begin(), mine.end(), sent);
+  for (int step = 1; step < ranks(); ++step) {
+    const int peer = (rank() + step) % ranks();
+    if (is_masked(turn.mask, peer)) continue;
+    put(peer, map_.piece(turn.turn, rank()), sent, mine.size());
+    signal_after_puts(peer, map_.piece_here(rank()), sent_->turn[turn.turn & 1], turn.turn);
+  }
+}
+
+void ShmemMeeting::await_pieces(const Turn& turn) {
+  ShmemPacer pacer(turn.deadline, kRestsAfter);
+  int missing = -1;
+  bool told = false;
+  for (int peer = 0; peer < ranks() && missing < 0; ++peer) {
+    if (peer == rank() || is_masked(turn.mask, peer)) continue;
+    const auto given_up = [&] { return find_given_up(turn) >= 0; };
+    const Waited waited = wait_at_least(word(map_.piece_here(peer)), turn.turn, given_up, pacer);
+    if (waited == Waited::arrived) continue;
+    told = waited == Waited::aborted;
+    if (!told) tell(turn.turn, told, peer, turn.mask);
+    missing = told ? find_given_up(turn) : find_culprit(turn, peer);
+  }
+  if (missing >= 0) give_up(turn, missing, told);
+}
+
+int ShmemMeeting::find_given_up(const Turn& turn) const {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank() || is_masked(turn.mask, peer)) continue;
+    const Epoch value = load_acquire(word(map_.gave_up(peer)));
+    if (value >> 16 >= turn.turn) return static_cast<int>(value & 0xffff) - 1;
+  }
+  return -1;
+}
+
+int ShmemMeeting::find_culprit(const Turn& turn, int late) const {
+  return losses_->find_culprit(late, turn.deadline, [&](int each) {
+    return each >= 0 && each < ranks() && each != rank() && !is_masked(turn.mask, each) &&
+           load_acquire(word(map_.piece_here(each))) < turn.turn;
+  });
+}
+
+void ShmemMeeting::tell(Epoch number, bool told, int missing, const RankMask& mask) const {
+  for (int peer = 0; peer < ranks(); ++peer)
+    if (peer != rank() && !is_masked(mask, peer)) losses_->tell(peer, abort_word(number, told, missing));
+}
+
+// I10
+void ShmemMeeting::give_up(const Turn& turn, int missing, bool told) {
+  const Epoch value = turn.last << 16 | static_cast<Epoch>(missing + 1);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank() || is_masked(turn.mask, peer)) continue;
+    signal_after_puts(peer, map_.gave_up(rank()), sent_->gave_up, value);
+  }
+  renew_sent();
+  tell(turn.turn, told, missing, turn.mask);
+  WaitRecord record;
+  record.operation = Operation::set_up;
+  record.my_rank = record.reported_by = rank();
+  record.missing_rank = missing;
+  record.epoch_wanted = turn.turn;
+  if (missing == rank())
+    throw PeerMissing(record, fmt::format("rank {}: the others gave up on this rank in set-up call {}, where it came "
+                                          "after their deadline",
+                                          rank(), turn.turn));
+  throw PeerMissing(record, fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline{}. Check "
+                                        "that it is alive and makes the same calls, or give a mask that names it",
+                                        rank(), missing, turn.turn, told ? " of another rank" : ""));
+}
+
+void ShmemMeeting::await_step(std::size_t offset, Epoch number, int peer, const char* what,
+                              std::chrono::milliseconds deadline) {
+  ShmemPacer pacer(std::min(deadline, kMaxDeadline));
+  const auto never = [] { return false; };
+  if (wait_at_least(word(offset), number, never, pacer) == Waited::arrived) return;
+  tell(number, false, peer, last_mask_);
+  const int missing = losses_->find_culprit(peer, deadline, [&](int each) {
+    return each >= 0 && each < ranks() && each != rank() && !is_masked(last_mask_, each);
+  });
+  WaitRecord record;
+  record.operation = Operation::set_up;
+  record.my_rank = record.reported_by = rank();
+  record.missing_rank = missing;
+  record.epoch_wanted = number;
+  if (missing != peer)
+    throw PeerMissing(record, fmt::format("rank {}: rank {} did not {}, since rank {} did not come to what it waited "
+                                          "for. Check that rank {} is alive",
+                                          rank(), peer, what, missing, missing));
+  throw PeerMissing(record, fmt::format("rank {}: rank {} did not {} within the deadline of {} ms. Check that it is "
+                                        "alive and makes the same calls",
+                                        rank(), peer, what, deadline.count()));
+}
+
+// Chunks have two places: number c is sent when c - 2 was taken. All are taken at the end, so the next call may use the
+// places to send from.
+void ShmemMeeting::send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) {
+  Epoch& number = chunks_sent_[static_cast<std::size_t>(to)];
+  for (std::size_t begin = 0; begin < data.size(); begin += map_.chunk_bytes) {
+    const std::span<const std::byte> chunk = data.subspan(begin, std::min(map_.chunk_bytes, data.size() - begin));
+    if (++number > 2) await_step(map_.chunk_taken(to), number - 2, to, "take what was sent to it", deadline);
+    const std::byte* from = chunk.data();
+    if (!block_->is_direct(to)) {
+      std::byte* staged = block_->local(map_.sent_chunk(number));
+      std::memcpy(staged, chunk.data(), chunk.size());
+      from = staged;
+    }
+    put(to, map_.chunk(number, rank()), from, chunk.size());
+    signal_after_puts(to, map_.chunk_here(rank()), sent_->chunk_here[number & 1], number);
+  }
+  await_step(map_.chunk_taken(to), number, to, "take what was sent to it", deadline);
+}
+
+void ShmemMeeting::receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) {
+  Epoch& number = chunks_received_[static_cast<std::size_t>(from)];
+  for (std::size_t begin = 0; begin < data.size(); begin += map_.chunk_bytes) {
+    const std::size_t bytes = std::min(map_.chunk_bytes, data.size() - begin);
+    await_step(map_.chunk_here(from), ++number, from, "send", deadline);
+    std::memcpy(data.data() + begin, block_->local(map_.chunk(number, from)), bytes);
+    signal_after_puts(from, map_.chunk_taken(rank()), sent_->chunk_taken[static_cast<std::size_t>(from)], number);
+  }
+}
+
+}  // namespace ferry::cpu

@@ -1,0 +1,96 @@
+// ShmemMeeting: how the processes of a world talk before there is an exchange: small pieces from all to all, and bytes
+// from one to another. Puts, signals and waits with deadlines like the exchange itself.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "shmem/shmem_block.h"
+#include "shmem/shmem_losses.h"
+#include "ferry/world.h"
+
+namespace ferry::cpu {
+
+class ShmemMeeting {
+ public:
+  // Where everything lies in the meeting's memory, the same on all ranks.
+  struct Map {
+    explicit Map(int ranks);
+    std::size_t piece(Epoch turn, int source) const;
+    std::size_t piece_here(int source) const { return word(0, source); }
+    std::size_t gave_up(int source) const { return word(1, source); }
+    std::size_t chunk(Epoch number, int source) const;
+    std::size_t chunk_here(int source) const { return word(2, source); }
+    std::size_t chunk_taken(int by) const { return word(3, by); }
+    std::size_t sent_chunk(Epoch number) const { return chunk(0, 0) + (2 * ranks + (number & 1)) * chunk_bytes; }
+    std::size_t words_bytes() const { return word(4, 0); }
+    std::size_t total() const { return sent_chunk(1) + chunk_bytes; }
+
+    std::size_t ranks;
+    std::size_t chunk_bytes;
+
+   private:
+    std::size_t word(std::size_t kind, int rank) const {
+      return (kind * ranks + static_cast<std::size_t>(rank)) * sizeof(SignalWord);
+    }
+  };
+
+  // `block` is connected, and its words are zero.
+  ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map);
+
+  const std::shared_ptr<ShmemLosses>& losses() const { return losses_; }
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline);
+  void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline);
+  void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline);
+
+ private:
+  struct Turn {
+    Epoch turn;
+    Epoch last;  // of this call: one that gives up skips to here
+    const RankMask& mask;
+    std::chrono::milliseconds deadline;
+  };
+  static constexpr std::size_t kPieceBytes = 512;
+  // What puts read late. A rank that was given up may read it at any time, so after a failure it stays as it is, and a
+  // new one is used.
+  struct Sent {
+    explicit Sent(std::size_t ranks) : chunk_taken(ranks) {}
+    std::byte piece[2][kPieceBytes] = {};
+    SignalWord turn[2];
+    SignalWord gave_up;
+    SignalWord chunk_here[2];
+    std::vector<SignalWord> chunk_taken;  // [ranks]: grows, so that a newer value is as good
+  };
+
+  int rank() const { return block_->rank(); }
+  int ranks() const { return block_->ranks(); }
+  const SignalWord& word(std::size_t offset) const {
+    return *reinterpret_cast<const SignalWord*>(block_->local(offset));
+  }
+  void put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes);
+  void signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value);
+  void renew_sent();
+  void post_piece(const Turn& turn, std::span<const std::byte> mine);
+  void await_pieces(const Turn& turn);
+  // The rank that someone gave up on in this turn; -1: nobody did.
+  int find_given_up(const Turn& turn) const;
+  [[noreturn]] void give_up(const Turn& turn, int missing, bool told);
+  // The rank that is missing where `late` did not come: it may itself have waited for another.
+  int find_culprit(const Turn& turn, int late) const;
+  void tell(Epoch number, bool told, int missing, const RankMask& mask) const;
+  void await_step(std::size_t offset, Epoch number, int peer, const char* what, std::chrono::milliseconds deadline);
+
+  std::unique_ptr<ShmemBlock> block_;
+  std::shared_ptr<ShmemLosses> losses_;
+  Map map_;
+  RankMask last_mask_;
+  Epoch turn_ = 0;
+  std::shared_ptr<Sent> sent_;
+  std::vector<Epoch> chunks_sent_;      // [ranks]
+  std::vector<Epoch> chunks_received_;  // [ranks]
+};
+
+}  // namespace ferry::cpu

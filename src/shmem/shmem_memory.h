@@ -1,0 +1,15 @@
+// Symmetric memory on every rank of an OpenSHMEM world, without an exchange: what its puts are measured with.
+#pragma once
+
+#include <memory>
+
+#include "shmem/shmem_block.h"
+#include "ferry/world.h"
+
+namespace ferry::cpu {
+
+// Collective. `world` is one of ShmemJob's. The first `zeroed` bytes are zero. Throws what making an exchange does.
+std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::size_t zeroed,
+                                         std::chrono::milliseconds deadline);
+
+}  // namespace ferry::cpu

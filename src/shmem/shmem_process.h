@@ -1,0 +1,56 @@
+// ShmemProcess: this process's part of an OpenSHMEM job: its symmetric memory, where it can store to that of others,
+// and the thread that moves the network's bytes while the caller computes.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "shmem/shmem_api.h"
+#include "shmem/shmem_arena.h"
+#include "ferry/shmem_world.h"
+
+namespace ferry::cpu {
+
+class ShmemProcess {
+ public:
+  // Throws what ShmemJob's constructor does.
+  explicit ShmemProcess(const ShmemOptions& options);
+  ~ShmemProcess();
+  ShmemProcess(const ShmemProcess&) = delete;
+  ShmemProcess& operator=(const ShmemProcess&) = delete;
+
+  int rank() const { return started_.rank; }
+  int size() const { return started_.size; }
+  ShmemArena& arena() { return *arena_; }
+  // Where this process can store to the symmetric memory of `rank`; null where it cannot.
+  std::byte* mapped(int rank) const { return mapped_[static_cast<std::size_t>(rank)]; }
+
+  bool maps_all(int ranks) const;
+  // For what a put may read after its owner is gone.
+  void keep(std::shared_ptr<const void> read_late);
+
+  // Nothing may be put any more.
+  bool has_ended() const { return ended_; }
+  // Ends OpenSHMEM. Throws Error(system) where that takes longer.
+  void end(std::chrono::milliseconds deadline);
+
+ private:
+  void move_bytes();
+  void stop_moving();
+
+  shmem::Started started_;
+  std::optional<ShmemArena> arena_;
+  std::vector<std::byte*> mapped_;
+  std::mutex guard_;
+  std::vector<std::shared_ptr<const void>> kept_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;
+  bool ended_ = false;
+  std::thread mover_;
+};
+
+}  // namespace ferry::cpu

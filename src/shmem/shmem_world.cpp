@@ -1,0 +1,221 @@
+// ShmemJob and its worlds: ranks as processes under OpenSHMEM's launcher.
+#include "ferry/shmem_world.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "cpu/host_exchange.h"
+#include "shmem/shmem_fabric.h"
+#include "shmem/shmem_meeting.h"
+#include "shmem/shmem_memory.h"
+#include "exchange/contract.h"
+#include "exchange/sizes.h"
+
+namespace ferry {
+namespace cpu {
+namespace {
+
+// What a rank says about its new piece of memory; all zero for a rank that takes no part.
+struct Place {
+  enum State : std::uint64_t { takes_no_part, has_none, has_one };
+  std::uint64_t state = takes_no_part;
+  std::uint64_t place = 0;
+};
+
+// Collective over the ranks that `gather(mine, all)` gathers from: each that takes part allocates and prepares its
+// piece, and learns where the others' lie. A rank that has no memory says so, and then nobody has.
+template <class Prepare, class Gather>
+std::unique_ptr<ShmemBlock> share_block(const std::shared_ptr<ShmemProcess>& process, const NodeMap& nodes,
+                                        std::size_t bytes, std::chrono::milliseconds deadline, const Prepare& prepare,
+                                        const Gather& gather) {
+  std::unique_ptr<ShmemBlock> block;
+  std::exception_ptr failed;
+  Place mine;
+  if (process->rank() < nodes.ranks) {
+    mine.state = Place::has_none;
+    try {
+      block = std::make_unique<ShmemBlock>(process, nodes, bytes, deadline);
+      prepare(*block);
+      mine = {Place::has_one, block->place()};
+    } catch (const Error&) {
+      failed = std::current_exception();
+    }
+  }
+  const std::vector<Place> all = gather(mine);
+  std::vector<std::uint64_t> places;
+  int without = -1;
+  for (const Place& each : all) {
+    if (each.state == Place::has_none) without = static_cast<int>(places.size());
+    places.push_back(each.state == Place::has_one ? each.place : ShmemBlock::kNoPlace);
+  }
+  if (block) block->connect(places);
+  if (failed) std::rethrow_exception(failed);
+  if (without >= 0)
+    throw Error(ErrorKind::system,
+                fmt::format("rank {}: rank {} has no {} bytes of symmetric memory left; start the processes with a "
+                            "larger SHMEM_SYMMETRIC_HEAP_SIZE",
+                            process->rank(), without, bytes));
+  return block;
+}
+
+// gather(mine) of a meeting or a world: everybody's, by rank.
+template <class Meeting>
+auto gather_places(Meeting& meeting, int ranks, const RankMask& mask, std::chrono::milliseconds deadline) {
+  return [&meeting, ranks, &mask, deadline](const Place& mine) {
+    std::vector<Place> all(static_cast<std::size_t>(ranks));
+    meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+    return all;
+  };
+}
+
+class ShmemWorld final : public ProcessWorld {
+ public:
+  ShmemWorld(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::unique_ptr<ShmemMeeting> meeting)
+      : process_(std::move(process)), nodes_(nodes), meeting_(std::move(meeting)) {}
+
+  const char* backend() const override { return "shmem"; }
+  int rank() const override { return process_->rank(); }
+  int size() const override { return nodes_.ranks; }
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    if (all.size() != mine.size() * static_cast<std::size_t>(size()))
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: all_gather: `all` has {} bytes; it must have {} x {}", rank(), all.size(),
+                              size(), mine.size()));
+    if (is_masked(mask, rank()))
+      throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank()));
+    meeting_->all_gather(mine, all, mask, deadline);
+  }
+
+  bool reaches_directly(int peer) const override {
+    return nodes_.is_direct(rank(), peer, process_->mapped(peer) != nullptr);
+  }
+
+  void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) override {
+    require_other_rank("send", to);
+    meeting_->send(data, to, deadline);
+  }
+  void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) override {
+    require_other_rank("receive", from);
+    meeting_->receive(data, from, deadline);
+  }
+
+  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
+    require_valid(shape, options);
+    if (shape.ranks != size())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
+    require_same_contract(*this, shape, options);
+    if (options.skip_a2a)
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("rank {}: skip_a2a with OpenSHMEM ranks: it sends nothing, so it needs no network; make "
+                              "the exchange on a thread world of one rank with this rank's experts",
+                              rank()));
+    const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
+    auto block =
+        share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); });
+    return make_host_exchange<ShmemFabric>(
+        rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
+          return std::make_unique<ShmemFabric>(std::move(block), meeting_->losses(), abort_words, masked);
+        });
+  }
+
+  // Collective over the ranks that the mask leaves in.
+  template <class Prepare>
+  std::unique_ptr<ShmemBlock> share(std::size_t bytes, const RankMask& mask, std::chrono::milliseconds deadline,
+                                    const Prepare& prepare) {
+    return share_block(process_, nodes_, bytes, deadline, prepare, gather_places(*meeting_, size(), mask, deadline));
+  }
+
+ private:
+  void require_other_rank(const char* call, int other) const {
+    if (other >= 0 && other < size() && other != rank()) return;
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: {}: the other rank is {}; it must be 0 to {} and not this one", rank(), call,
+                            other, size() - 1));
+  }
+
+  // Ranks agree on it, so that they agree on the memory of an exchange.
+  bool is_staged() const { return nodes_.nodes > 1 || !process_->maps_all(size()); }
+
+  // I13: words are zero before anyone else knows where they are. Slots and send buffers are written before they are
+  // read, and they are the largest part by far.
+  static void clear(ShmemBlock& block, const HeapMap& map) {
+    for (int index = 0; index < HeapMap::kRegions; ++index) {
+      const auto region = static_cast<HeapMap::Region>(index);
+      if (region == HeapMap::kMessages || region == HeapMap::kResults || region == HeapMap::kSentMessages ||
+          region == HeapMap::kSentResults)
+        continue;
+      std::memset(block.local(map.begin(region)), 0, map.region_bytes(region));
+    }
+  }
+
+  std::shared_ptr<ShmemProcess> process_;
+  NodeMap nodes_;
+  std::unique_ptr<ShmemMeeting> meeting_;
+};
+
+}  // namespace
+
+std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::size_t zeroed,
+                                         std::chrono::milliseconds deadline) {
+  return dynamic_cast<ShmemWorld&>(world).share(bytes, {}, deadline,
+                                                [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, zeroed); });
+}
+
+// The meeting of all processes, and what they say when they give up: its memory is the first of every process's heap,
+// so all know where it lies, and its words are zero from the start.
+std::unique_ptr<ShmemMeeting> meet_all(const std::shared_ptr<ShmemProcess>& process) {
+  const auto share_first = [&](std::size_t bytes) {
+    auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, bytes, kDefaultDeadline);
+    block->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), block->place()));
+    return block;
+  };
+  auto losses = std::make_shared<ShmemLosses>(share_first(ShmemLosses::bytes(process->size())));
+  const ShmemMeeting::Map map(process->size());
+  return std::make_unique<ShmemMeeting>(share_first(map.total()), std::move(losses), map);
+}
+
+// Collective over all processes; null for those that are not among the ranks.
+std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProcess>& process, ShmemMeeting& of_all,
+                                               const NodeMap& nodes, std::chrono::milliseconds deadline) {
+  const ShmemMeeting::Map map(nodes.ranks);
+  const RankMask all;
+  auto block = share_block(
+      process, nodes, map.total(), deadline,
+      [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, map.words_bytes()); },
+      gather_places(of_all, process->size(), all, deadline));
+  if (!block) return nullptr;
+  return std::make_unique<ShmemWorld>(process, nodes,
+                                      std::make_unique<ShmemMeeting>(std::move(block), of_all.losses(), map));
+}
+
+}  // namespace cpu
+
+ShmemJob::ShmemJob(const ShmemOptions& options)
+    : process_(std::make_shared<cpu::ShmemProcess>(options)), meeting_(cpu::meet_all(process_)) {}
+ShmemJob::~ShmemJob() = default;
+
+int ShmemJob::rank() const { return process_->rank(); }
+int ShmemJob::size() const { return process_->size(); }
+
+std::unique_ptr<ProcessWorld> ShmemJob::make_world(int ranks, int nodes, std::chrono::milliseconds deadline) {
+  if (ranks < 0 || ranks > size())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: a world of {} ranks; {} processes were started", rank(), ranks, size()));
+  const NodeMap map{ranks == 0 ? size() : ranks, nodes};
+  require_valid(map);
+  return cpu::make_shmem_world(process_, *meeting_, map, deadline);
+}
+
+void ShmemJob::finish(std::chrono::milliseconds deadline) {
+  const std::byte token{1};
+  std::vector<std::byte> all(static_cast<std::size_t>(size()));
+  meeting_->all_gather(std::span(&token, 1), all, {}, deadline);
+  meeting_.reset();
+  process_->end(deadline);
+}
+
+}  // namespace ferry

@@ -1,0 +1,112 @@
+#include "tool/bench/bench_measurers.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tool/bench/bench_baseline.h"
+#include "tool/bench/bench_exchange.h"
+#include "tool/bench/bench_gpu.h"
+#include "tool/bench/bench_processes.h"
+#include "tool/bench/bench_report.h"
+#include "tool/ranks/job.h"
+#include "tool/io/table.h"
+
+namespace ferry::app {
+namespace {
+
+class CpuMeasurer final : public Measurer {
+ public:
+  CpuMeasurer(bool baseline, std::string command) : baseline_(baseline), command_(std::move(command)) {
+    if (baseline_) require_baseline();
+  }
+  Json measure(const BenchCase& bench) override {
+    if (is_codec(bench.operation))
+      results_.push_back({bench, measure_codec(bench), {}});
+    else
+      results_.push_back({bench, measure_exchange(bench), {}});
+    if (baseline_ && !is_codec(bench.operation)) results_.back().baseline = measure_baseline(bench);
+    return to_json(results_.back(), command_);
+  }
+  std::string table() override { return to_text(std::exchange(results_, {})); }
+
+ private:
+  bool baseline_;
+  std::string command_;
+  std::vector<BenchResult> results_;
+};
+
+class GpuMeasurer final : public Measurer {
+ public:
+  GpuMeasurer(const Backend& backend, int ranks, int nodes, bool baseline, std::string command)
+      : nodes_(nodes),
+        baseline_(baseline),
+        command_(std::move(command)),
+        bench_(make_gpu_bench(backend, ranks, nodes, baseline)) {}
+  Json measure(const BenchCase& bench) override {
+    if (results_.empty() || !differ_in_operation_only(bench, results_.back().bench))
+      results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_), nodes_});
+    else  // operations are measured together
+      results_.push_back({bench, &bench_->speeds(), results_.back().measured, nodes_});
+    return to_json(results_.back(), *bench_, command_);
+  }
+  std::string table() override { return to_text(std::exchange(results_, {}), *bench_); }
+
+ private:
+  static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
+    return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.routing == b.routing;
+  }
+  int nodes_;
+  bool baseline_;
+  std::string command_;
+  std::unique_ptr<GpuBench> bench_;
+  std::vector<GpuResult> results_;
+};
+
+// Ranks that are processes: all measure an exchange together, and the first alone measures the codecs.
+class ProcessMeasurer final : public Measurer {
+ public:
+  ProcessMeasurer(const Backend& backend, int ranks, int nodes, std::string command)
+      : ranks_(backend.make(ranks, nodes)), nodes_(nodes), codecs_(false, command), command_(std::move(command)) {}
+  Json measure(const BenchCase& bench) override {
+    Json record;
+    if (is_codec(bench.operation)) {
+      in_first_process(kDefaultDeadline, [&] { record = codecs_.measure(bench); });
+      return record;
+    }
+    results_.push_back(measure_processes(ranks_, bench, nodes_));
+    return to_json(results_.back(), command_);
+  }
+  std::string table() override { return codecs_.table() + to_text(std::exchange(results_, {})); }
+
+ private:
+  Ranks ranks_;
+  int nodes_;
+  CpuMeasurer codecs_;
+  std::string command_;
+  std::vector<ProcessResult> results_;
+};
+
+}  // namespace
+
+Measurers::Measurers(const Backend& backend, const MeasureOptions& options)
+    : backend_(backend), gpus_(is_gpu_backend(backend)), options_(options) {
+  if (backend.ranks == RanksAre::processes && !gpus_)
+    cpu_or_processes_ = std::make_unique<ProcessMeasurer>(backend, options.ranks, options.nodes, options.command);
+  else
+    cpu_or_processes_ = std::make_unique<CpuMeasurer>(options.baseline && !gpus_, options.command);
+}
+Measurers::~Measurers() = default;
+
+Measurer& Measurers::of(const BenchCase& bench) {
+  if (!gpus_ || is_codec(bench.operation)) return *cpu_or_processes_;
+  if (gpu_ == nullptr || gpu_ranks_ != bench.shape.ranks) {
+    gpu_.reset();  // its memory first
+    gpu_ =
+        std::make_unique<GpuMeasurer>(backend_, bench.shape.ranks, options_.nodes, options_.baseline, options_.command);
+    gpu_ranks_ = bench.shape.ranks;
+  }
+  return *gpu_;
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,240 @@
+// The sweep of `ferry bench` over all that its options name.
+#include "tool/commands/bench_command.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "tool/bench/bench_baseline.h"
+#include "tool/bench/bench_measurers.h"
+#include "tool/ranks/job.h"
+#include "tool/commands/models.h"
+#include "tool/commands/options.h"
+#include "tool/io/progress.h"
+#include "tool/ranks/ranks.h"
+#include "tool/simulate/simulate_report.h"
+#include "tool/io/table.h"
+
+namespace ferry::app {
+namespace {
+
+const std::map<std::string, BenchOperation> kOperations = {{"pair", BenchOperation::pair},
+                                                           {"dispatch", BenchOperation::dispatch},
+                                                           {"combine", BenchOperation::combine},
+                                                           {"encode", BenchOperation::encode},
+                                                           {"decode", BenchOperation::decode}};
+const std::map<std::string, RoutingKind> kRoutings = {{"uniform", RoutingKind::uniform}, {"zipf", RoutingKind::zipf}};
+const std::map<std::string, Reduction> kReductions = {{"by_rank", Reduction::by_rank}, {"exact", Reduction::exact}};
+
+template <class Value>
+std::vector<std::string> names_of(const std::map<std::string, Value>& map) {
+  std::vector<std::string> names;
+  for (const auto& entry : map) names.push_back(entry.first);
+  return names;
+}
+
+struct NamedShape {
+  std::string name;
+  Shape shape;
+};
+
+std::vector<Model> models_of(const BenchOptions& options) {
+  std::vector<Model> models;
+  for (const std::string& name : options.models) {
+    if (name == "all") return {kModels.begin(), kModels.end()};
+    models.push_back(*find_model(name));
+  }
+  return models;
+}
+
+std::vector<NamedShape> shapes_of(const BenchOptions& options) {
+  if (options.models.empty()) return {{"", options.shape}};
+  std::vector<NamedShape> shapes;
+  for (const Model& model : models_of(options))
+    shapes.push_back({std::string(model.name), {0, model.experts, model.top_k, 1, model.hidden}});
+  return shapes;
+}
+
+std::vector<AnyFormat> formats_of(const BenchOptions& options) {
+  std::vector<AnyFormat> formats;
+  for (const std::string& name : options.formats) {
+    if (name == "all") return {all_formats().begin(), all_formats().end()};
+    formats.push_back(format_named(name));
+  }
+  return formats;
+}
+
+// All lines of one shape, number of ranks and kind; codecs know neither routing nor reduction.
+std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& named, int ranks, bool codecs) {
+  std::vector<BenchCase> cases;
+  BenchCase bench;
+  bench.model = named.name;
+  bench.shape = named.shape;
+  bench.shape.ranks = ranks;
+  bench.zipf_exponent = options.zipf_exponent;
+  bench.workers = options.workers;
+  bench.max_blocks = options.max_blocks;
+  bench.effort = options.effort;
+  for (const AnyFormat& format : formats_of(options))
+    for (const std::string& reduction : codecs ? std::vector{options.reductions[0]} : options.reductions)
+      for (const std::string& routing : codecs ? std::vector{options.routings[0]} : options.routings)
+        for (const int tokens : options.tokens)
+          for (const std::string& operation : options.operations) {
+            bench.operation = kOperations.at(operation);
+            if (is_codec(bench.operation) != codecs) continue;
+            bench.format = format;
+            bench.reduction = kReductions.at(reduction);
+            bench.routing = kRoutings.at(routing);
+            bench.shape.max_tokens = tokens;
+            require_valid(bench.shape);
+            cases.push_back(bench);
+          }
+  return cases;
+}
+
+// Tables of lines: one for each shape, and one for its codecs.
+std::vector<std::vector<BenchCase>> tables_of(const BenchOptions& options) {
+  std::vector<std::vector<BenchCase>> tables;
+  for (const NamedShape& named : shapes_of(options))
+    for (const int ranks : options.ranks)
+      for (const bool codecs : {false, true})
+        if (std::vector<BenchCase> cases = cases_of(options, named, ranks, codecs); !cases.empty())
+          tables.push_back(std::move(cases));
+  return tables;
+}
+
+// The backend that the options name, which must fit them.
+const Backend& require_backend(const BenchOptions& options) {
+  const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
+  const Backend& chosen = choose_backend(options.backend, most);
+  for (const int ranks : options.ranks) require_ranks(chosen, ranks, options.nodes);
+  const bool gpus = is_gpu_backend(chosen);
+  if (chosen.name == std::string("cuda") && num_processes() > 1)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("--backend cuda: bench measures the GPUs of one process, and {} were started: start it "
+                            "without a launcher, with --ranks {}, or add --backend nvshmem",
+                            num_processes(), num_processes()));
+  if (gpus && options.workers != 1)
+    throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
+  if (!gpus && options.max_blocks != 0)
+    throw Error(ErrorKind::invalid_argument, "--max-blocks: is for GPUs; add --backend cuda, or leave it out");
+  if (gpus && chosen.ranks == RanksAre::processes)
+    for (const std::string& operation : options.operations)
+      if (is_codec(kOperations.at(operation)))
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("--operation {}: is of one process; run it without a launcher", operation));
+  if (!gpus && chosen.ranks == RanksAre::processes && options.baseline)
+    throw Error(ErrorKind::invalid_argument, "--baseline: starts processes of its own; run it without a launcher");
+  return chosen;
+}
+
+// Records as they come: on standard output with --json, and at the end of the file of --output.
+class Records {
+ public:
+  explicit Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
+    if (name_.empty() || !is_first_process()) return;
+    file_.open(name_, std::ios::app);
+    if (!file_) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", name_));
+  }
+  // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
+  void add(const Json& record) {
+    in_first_process(kDefaultDeadline, [&] {
+      const std::string line = record.dump() + "\n";
+      if (json_) print(line);
+      if (file_.is_open() && !(file_ << line << std::flush))
+        throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", name_));
+    });
+  }
+
+ private:
+  bool json_;
+  std::string name_;
+  std::ofstream file_;
+};
+
+SimulatedCase simulated_case(const SimulateOptions& options, const BenchCase& bench) {
+  Cluster cluster;
+  cluster.ranks = bench.shape.ranks;
+  cluster.ranks_per_node = options.ranks_per_node;
+  cluster.speed = {LinkSpeed{options.nvlink_gb * 1e9, options.nvlink_us * 1e-6, 0},
+                   LinkSpeed{options.nic_gb * 1e9, options.nic_us * 1e-6, options.nic_operations * 1e6}};
+  return {bench, cluster, options.node_limit};
+}
+
+void run_simulation(const BenchOptions& options, const std::string& command) {
+  std::vector<std::vector<BenchCase>> tables;
+  std::int64_t sources = 0;
+  for (const NamedShape& named : shapes_of(options)) {
+    std::vector<BenchCase>& table = tables.emplace_back();
+    for (const int ranks : options.ranks)
+      for (const BenchCase& bench : cases_of(options, named, ranks, false)) {
+        table.push_back(bench);
+        sources += ranks;
+      }
+  }
+  Records records(options);
+  Progress progress("simulate: ranks", sources);
+  for (const std::vector<BenchCase>& cases : tables) {
+    std::vector<Simulated> results;
+    for (const BenchCase& bench : cases) {
+      results.push_back(simulate(simulated_case(options.simulation, bench), [&] { progress.advance(); }));
+      records.add(to_json(results.back(), command));
+    }
+    if (!options.json) print(to_text(results) + "\n");
+  }
+}
+
+// What was typed, so that a record can be repeated.
+std::string typed_command() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string words;
+  for (std::string word; std::getline(file, word, '\0');) words += (words.empty() ? "" : " ") + word;
+  return words;
+}
+
+}  // namespace
+
+std::vector<std::string> operation_names() { return names_of(kOperations); }
+std::vector<std::string> routing_names() { return names_of(kRoutings); }
+std::vector<std::string> reduction_names() { return names_of(kReductions); }
+
+void run_bench_command(const BenchOptions& options) {
+  const std::string command = typed_command();
+  if (options.simulation.simulate) return run_simulation(options, command);
+  const std::vector<std::vector<BenchCase>> tables = tables_of(options);
+  std::int64_t count = 0;
+  for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
+  Measurers measurers(require_backend(options), {options.ranks.front(), options.nodes, options.baseline, command});
+  Records records(options);
+  Progress progress("bench: lines", count);
+  for (const std::vector<BenchCase>& cases : tables) {
+    Measurer& measurer = measurers.of(cases.front());
+    for (const BenchCase& bench : cases) {
+      records.add(measurer.measure(bench));
+      progress.advance();
+    }
+    if (options.json) continue;
+    const std::string table = measurer.table();
+    in_first_process(kDefaultDeadline, [&] { print(table + "\n"); });
+  }
+}
+
+void run_bench_worker_command(const BenchOptions& options) {
+  BenchCase bench;
+  bench.operation = kOperations.at(options.operations.at(0));
+  bench.shape = options.shape;
+  bench.shape.ranks = options.ranks.at(0);
+  bench.shape.max_tokens = options.tokens.at(0);
+  bench.routing = kRoutings.at(options.routings.at(0));
+  bench.zipf_exponent = options.zipf_exponent;
+  bench.effort = options.effort;
+  require_valid(bench.shape);
+  run_mpi_worker(bench);
+}
+
+}  // namespace ferry::app

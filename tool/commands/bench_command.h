@@ -1,0 +1,56 @@
+// `ferry bench`: measures the exchange, the wire under it and, with --baseline, the same exchange written
+// with MPI; or simulates many ranks. It never checks results; the tests do that.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tool/bench/bench_case.h"
+
+namespace ferry::app {
+
+// What --operation, --routing and --combine may be.
+std::vector<std::string> operation_names();
+std::vector<std::string> routing_names();
+std::vector<std::string> reduction_names();
+
+// Speeds as the options give them: GB/s and us.
+struct SimulateOptions {
+  bool simulate = false;
+  int ranks_per_node = 8;
+  int node_limit = 0;
+  double nvlink_gb = 350;
+  double nvlink_us = 3.5;
+  double nic_gb = 50;
+  double nic_us = 5;
+  double nic_operations = 0;
+};
+
+struct BenchOptions {
+  std::vector<std::string> operations = {"pair"};
+  std::vector<std::string> formats = {"bf16"};
+  std::vector<std::string> reductions = {"by_rank"};
+  std::vector<std::string> routings = {"uniform"};
+  std::vector<std::string> models;
+  std::vector<int> tokens = {1, 32, 128, 512};
+  std::vector<int> ranks = {2};
+  Shape shape{0, 64, 8, 1, 7168};  // without ranks and tokens, which are swept
+  double zipf_exponent = 1.0;
+  int workers = 1;
+  int nodes = 1;
+  int max_blocks = 0;
+  BenchEffort effort;
+  std::string backend = "auto";
+  std::string output;
+  bool json = false;
+  bool baseline = false;
+  SimulateOptions simulation;
+};
+
+// Both throw ferry::Error, as the other commands do.
+void run_bench_command(const BenchOptions& options);
+// The hidden command that `bench --baseline` starts under mpirun: one process of the baseline, for the first value of
+// each option.
+void run_bench_worker_command(const BenchOptions& options);
+
+}  // namespace ferry::app

@@ -1,0 +1,164 @@
+// `ferry codec encode|decode`: a token format applied to the rows of an array, row by row.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "tool/commands/commands.h"
+#include "tool/io/memory.h"
+#include "tool/io/npy.h"
+#include "tool/commands/options.h"
+#include "tool/io/progress.h"
+#include "tool/io/table.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr std::int64_t kRowsAtATime = 256;
+
+struct CodecCommand : CodecArguments {
+  void encode() const;
+  void decode() const;
+  void print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const;
+};
+
+std::size_t bytes_of(std::int64_t rows, std::size_t row_bytes) { return static_cast<std::size_t>(rows) * row_bytes; }
+
+DType scale_dtype(const AnyFormat& format) { return format.scale_bytes() == 4 ? DType::f32 : DType::u8; }
+
+std::size_t scale_row_bytes(const AnyFormat& format, int hidden) {
+  return static_cast<std::size_t>(scales_per_row(format, hidden)) * static_cast<std::size_t>(format.scale_bytes());
+}
+
+void require_scales_path(const AnyFormat& format, const std::string& scales) {
+  if (format.block() != 0 && scales.empty())
+    throw Error(ErrorKind::invalid_argument, fmt::format("--scales is required: format {} has scales", format.name()));
+}
+
+int hidden_of(const NpyFile& file, std::int64_t hidden) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 28;
+  if (hidden < kHiddenMultiple || hidden % kHiddenMultiple != 0 || hidden > kMost)
+    throw Error(ErrorKind::invalid_argument, fmt::format("{}: hidden is {}, must be a multiple of {}, {} at most",
+                                                         file.name(), hidden, kHiddenMultiple, kMost));
+  return static_cast<int>(hidden);
+}
+
+// How many columns a payload row of so many bytes holds.
+int hidden_of_payload(const NpyFile& file, const AnyFormat& format) {
+  const auto unit = static_cast<std::int64_t>(format.payload_bytes(kHiddenMultiple));
+  const std::int64_t row = file.extent(1);
+  if (row < unit || row % unit != 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}: a row has {} bytes, must be a multiple of {}: 32 columns of {}", file.name(), row,
+                            unit, format.name()));
+  return hidden_of(file, row / unit * kHiddenMultiple);
+}
+
+// Rows in groups: `rows` is called with each row's index and `group` after each group with its first row and size.
+template <class Row, class Group>
+void for_rows(const char* what, std::int64_t count, const Row& row, const Group& group) {
+  Progress progress(what, count);
+  for (std::int64_t begin = 0; begin < count; begin += kRowsAtATime) {
+    const std::int64_t size = std::min(kRowsAtATime, count - begin);
+    for (std::int64_t i = 0; i < size; ++i) row(begin + i, i);
+    group(size);
+    progress.advance(size);
+  }
+}
+
+void CodecCommand::encode() const {
+  require_input_scale(input_scale);
+  const AnyFormat named = format_named(format);
+  require_scales_path(named, scales);
+  if (payload == scales)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--payload and --scales are both {}: give two files", payload));
+  const NpyFile file("--in", in);
+  file.require_dtype({DType::f32, DType::f16});
+  file.require_shape({-1, -1}, "[rows, hidden]");
+  const int hidden = hidden_of(file, file.extent(1));
+  const std::int64_t rows = file.extent(0);
+  const std::size_t row_bytes = named.payload_bytes(hidden);
+  const std::size_t scale_bytes = scale_row_bytes(named, hidden);
+  NpyWriter payload_file("--payload", payload);
+  std::unique_ptr<NpyWriter> scales_file;
+  if (!scales.empty()) scales_file = std::make_unique<NpyWriter>("--scales", scales);
+  payload_file.begin(DType::u8, {rows, static_cast<std::int64_t>(row_bytes)});
+  if (scales_file) scales_file->begin(scale_dtype(named), {rows, scales_per_row(named, hidden)});
+
+  const std::size_t in_bytes = static_cast<std::size_t>(hidden) * size_of(file.dtype());
+  const Pages one_payload(row_bytes), one_scales(scale_bytes);
+  const Pages payloads(bytes_of(kRowsAtATime, row_bytes)), all_scales(bytes_of(kRowsAtATime, scale_bytes));
+  std::int64_t non_finite = 0;
+  const auto encode_row = [&](std::int64_t row, std::int64_t i) {
+    const InputRow source{file.as<std::byte>() + bytes_of(row, in_bytes), file.dtype()};
+    non_finite += named.encode(SerialGroup{}, source, hidden, input_scale, one_payload.data(), one_scales.data());
+    std::copy_n(one_payload.data(), row_bytes, payloads.data() + bytes_of(i, row_bytes));
+    std::copy_n(one_scales.data(), scale_bytes, all_scales.data() + bytes_of(i, scale_bytes));
+  };
+  for_rows("encode: rows", rows, encode_row, [&](std::int64_t size) {
+    payload_file.write(payloads.data(), bytes_of(size, row_bytes));
+    if (scales_file) scales_file->write(all_scales.data(), bytes_of(size, scale_bytes));
+  });
+  payload_file.commit();
+  if (scales_file) scales_file->commit();
+  print_report("encoded", rows, hidden, non_finite);
+}
+
+void CodecCommand::decode() const {
+  require_input_scale(input_scale);
+  const AnyFormat named = format_named(format);
+  require_scales_path(named, scales);
+  const NpyFile file("--payload", payload);
+  file.require_dtype({DType::u8});
+  file.require_shape({-1, -1}, "[rows, bytes of a row]");
+  const int hidden = hidden_of_payload(file, named);
+  const std::int64_t rows = file.extent(0);
+  std::unique_ptr<NpyFile> scales_file;
+  if (!scales.empty()) {
+    scales_file = std::make_unique<NpyFile>("--scales", scales);
+    scales_file->require_dtype({scale_dtype(named)});
+    scales_file->require_shape({rows, scales_per_row(named, hidden)}, "[rows, scales of a row]");
+  }
+  NpyWriter out_file("--out", out);
+  out_file.begin(DType::f32, {rows, hidden});
+
+  const std::size_t row_bytes = named.payload_bytes(hidden);
+  const std::size_t scale_bytes = scale_row_bytes(named, hidden);
+  const std::size_t out_bytes = static_cast<std::size_t>(hidden) * sizeof(float);
+  const Pages one_payload(row_bytes), one_scales(scale_bytes), values(bytes_of(kRowsAtATime, out_bytes));
+  const auto decode_row = [&](std::int64_t row, std::int64_t i) {
+    std::copy_n(file.as<std::byte>() + bytes_of(row, row_bytes), row_bytes, one_payload.data());
+    if (scale_bytes != 0)
+      std::copy_n(scales_file->as<std::byte>() + bytes_of(row, scale_bytes), scale_bytes, one_scales.data());
+    named.decode(SerialGroup{}, one_payload.data(), one_scales.data(), hidden, input_scale,
+                 values.as<float>() + i * hidden);
+  };
+  for_rows("decode: rows", rows, decode_row,
+           [&](std::int64_t size) { out_file.write(values.data(), bytes_of(size, out_bytes)); });
+  out_file.commit();
+  print_report("decoded", rows, hidden, 0);
+}
+
+void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const {
+  const AnyFormat named = format_named(format);
+  const std::size_t payload_bytes = bytes_of(rows, named.payload_bytes(hidden));
+  const std::size_t scale_bytes = bytes_of(rows, scale_row_bytes(named, hidden));
+  if (json)
+    return print(Json{{"format", format},
+                      {"rows", rows},
+                      {"hidden", hidden},
+                      {"payload_bytes", payload_bytes},
+                      {"scale_bytes", scale_bytes},
+                      {"non_finite_blocks", non_finite}});
+  print(fmt::format("{} {} rows of {} columns as {}: payload {}, scales {}{}\n", what, rows, hidden, format,
+                    human_bytes(payload_bytes), human_bytes(scale_bytes),
+                    non_finite == 0 ? "" : fmt::format("; {} blocks hold a NaN or an infinity", non_finite)));
+}
+
+}  // namespace
+
+void run_encode_command(const CodecArguments& asked) { CodecCommand{asked}.encode(); }
+void run_decode_command(const CodecArguments& asked) { CodecCommand{asked}.decode(); }
+
+}  // namespace ferry::app

@@ -1,0 +1,83 @@
+// The commands of `ferry`: what each is asked for, with its defaults, and the function that does it, which throws on
+// failure. command_line.cpp gives each its options; `ferry bench` is in bench_command.h.
+//
+// Exit codes: 0 when what was asked was done, 2 for bad use (ErrorKind::invalid_argument, which is also what the parser
+// throws), 1 for every other failure.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "tool/layer/layer_inputs.h"
+
+namespace ferry::app {
+
+// What was asked was carried out and came out wrong: a check or a conformance case failed. Exit code 1.
+class CommandFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct DemoArguments {
+  std::string backend = "auto";
+  std::string text;  // a file; empty: the built-in chapter
+  std::string svg = "ferry-demo.svg";
+  bool json = false;
+};
+void run_demo_command(const DemoArguments& asked);
+
+struct LayerArguments {
+  std::string backend = "auto";
+  int ranks = 0;
+  int nodes = 1;
+  std::string format = "bf16";
+  std::string combine = "by_rank";
+  float input_scale = 1.0f;
+  LayerPaths paths;
+  std::string output;
+  std::string dump;
+  int deadline_seconds = 300;
+  bool check = false;
+  bool json = false;
+};
+void run_layer_command(const LayerArguments& asked);
+
+struct CodecArguments {
+  std::string format;
+  float input_scale = 1.0f;
+  std::string in, out;  // of encode, of decode
+  std::string payload, scales;
+  bool json = false;
+};
+void run_encode_command(const CodecArguments& asked);
+void run_decode_command(const CodecArguments& asked);
+
+struct VerifyArguments {
+  std::string backend = "auto";
+  std::string only;
+  int nodes = 1;
+  bool quick = false;
+  bool list = false;
+  bool json = false;
+};
+void run_verify_command(const VerifyArguments& asked);
+
+// Zeros: not given.
+struct InfoArguments {
+  std::string backend = "auto";
+  std::string model;
+  int ranks = 0;
+  int experts = 0;
+  int top_k = 0;
+  int tokens = 0;
+  int hidden = 0;
+  int alignment = 0;
+  std::string format = "bf16";
+  std::string combine = "by_rank";
+  bool shared = false;
+  bool tiled = false;
+  bool json = false;
+};
+void run_info_command(const InfoArguments& asked);
+
+}  // namespace ferry::app

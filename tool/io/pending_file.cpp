@@ -1,0 +1,94 @@
+// Where the file system allows it the unfinished file has no name at all, so that not even a killed process leaves one.
+#include "tool/io/pending_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "ferry/error.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr mode_t kMode = 0666;  // less the umask, as for any new file
+
+}  // namespace
+
+PendingFile::PendingFile(std::string argument, const std::filesystem::path& target)
+    : argument_(std::move(argument)), target_(target) {
+  std::error_code error;
+  if (std::filesystem::is_symlink(target_, error)) target_ = std::filesystem::weakly_canonical(target_, error);
+  if (target_.filename().empty()) fail("is not the name of a file", 0);
+  const std::filesystem::path parent = target_.has_parent_path() ? target_.parent_path() : ".";
+  if (!std::filesystem::is_directory(parent, error)) fail("its directory does not exist", 0);
+  if (std::filesystem::exists(target_, error)) {
+    if (!std::filesystem::is_regular_file(target_, error)) fail("exists and is not a regular file", 0);
+    if (access(target_.c_str(), W_OK) != 0) fail("exists and cannot be written", errno);
+  }
+  open_beside();
+}
+
+void PendingFile::open_beside() {
+  const std::filesystem::path parent = target_.has_parent_path() ? target_.parent_path() : ".";
+  file_ = open(parent.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
+  if (file_ >= 0) return;
+  if (errno == EACCES || errno == EROFS || errno == ENOSPC) fail("its directory cannot be written", errno);
+  beside_ = parent / fmt::format(".{}.{}.part", target_.filename().string(), getpid());
+  file_ = open(beside_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, kMode);
+  if (file_ >= 0) return;
+  beside_.clear();
+  fail("its directory cannot be written", errno);
+}
+
+PendingFile::PendingFile(PendingFile&& other) noexcept
+    : argument_(std::move(other.argument_)),
+      target_(std::move(other.target_)),
+      beside_(std::exchange(other.beside_, {})),
+      file_(std::exchange(other.file_, -1)) {}
+
+PendingFile::~PendingFile() {
+  if (file_ >= 0) close(file_);
+  if (!beside_.empty()) unlink(beside_.c_str());
+}
+
+void PendingFile::write(const void* data, std::size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t wrote = ::write(file_, next, std::min<std::size_t>(bytes, std::size_t{1} << 30));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail("cannot be written", errno);
+    next += wrote;
+    bytes -= static_cast<std::size_t>(wrote);
+  }
+}
+
+void PendingFile::commit() {
+  if (beside_.empty()) {
+    const std::filesystem::path parent = target_.has_parent_path() ? target_.parent_path() : ".";
+    beside_ = parent / fmt::format(".{}.{}.part", target_.filename().string(), getpid());
+    unlink(beside_.c_str());
+    const std::string link = fmt::format("/proc/self/fd/{}", file_);
+    if (linkat(AT_FDCWD, link.c_str(), AT_FDCWD, beside_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+      const int error = errno;
+      beside_.clear();
+      fail("cannot be named", error);
+    }
+  }
+  if (close(std::exchange(file_, -1)) != 0) fail("cannot be written", errno);
+  if (std::rename(beside_.c_str(), target_.c_str()) != 0) fail("cannot be replaced", errno);
+  beside_.clear();
+}
+
+void PendingFile::fail(const char* what, int error) const {
+  throw Error(ErrorKind::io, fmt::format("{} {}: {}{}{}", argument_, target_.string(), what, error == 0 ? "" : ": ",
+                                         error == 0 ? "" : std::strerror(error)));
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,142 @@
+// Arrays are trimmed to the rows that exist: row_offsets[last] of them, or the tiles that they take.
+#include "tool/layer/dump.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "ferry/error.h"
+#include "ferry/detail/layout/scale_layout.h"
+
+namespace ferry::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The number in a folder name "rank<number>", -1 where it is no such name.
+int rank_in(const std::string& name) {
+  constexpr std::string_view kPrefix = "rank";
+  int rank = -1;
+  if (!name.starts_with(kPrefix)) return -1;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, rank);
+  return parsed.ec == std::errc() && parsed.ptr == end ? rank : -1;
+}
+
+DumpedArray dumped(const char* name, DType dtype, std::vector<std::int64_t> shape, const void* data) {
+  std::size_t bytes = size_of(dtype);
+  for (const std::int64_t extent : shape) bytes *= static_cast<std::size_t>(extent);
+  return {name, dtype, std::move(shape), {static_cast<const std::byte*>(data), bytes}};
+}
+
+// Each line of scales is a column of the matrix: only its first `count` entries are rows.
+DumpedArray transposed_scales(const RankRows& rows, std::int64_t count) {
+  const RowLayout& layout = *rows.layout;
+  const std::size_t bytes = static_cast<std::size_t>(count) * size_of(layout.scale_dtype);
+  const std::size_t stride = static_cast<std::size_t>(rows.row_capacity) * size_of(layout.scale_dtype);
+  for (int line = 1; line < layout.scales_per_row; ++line)
+    std::memmove(rows.scales + static_cast<std::size_t>(line) * bytes,
+                 rows.scales + static_cast<std::size_t>(line) * stride, bytes);
+  return dumped("scales", layout.scale_dtype, {layout.scales_per_row, count}, rows.scales);
+}
+
+std::int64_t num_scale_tiles(const RankRows& rows) {
+  std::int64_t tiles = 0;
+  for (std::size_t group = 0; group < rows.scales_offsets->size(); ++group) {
+    const std::int64_t first = (*rows.row_offsets)[group];
+    const std::int64_t size = (*rows.row_offsets)[group + 1] - first;
+    const std::uint32_t block = static_cast<std::uint32_t>(first / kScaleTileRows) + (*rows.scales_offsets)[group];
+    if (size > 0) tiles = std::max(tiles, block + scale_blocks(size));
+  }
+  return tiles;
+}
+
+void add_scales(const RankRows& rows, std::int64_t count, DumpedRank& arrays) {
+  const RowLayout& layout = *rows.layout;
+  switch (layout.scale_layout) {
+    case ScaleLayout::none:
+      return arrays.push_back(dumped("scales", DType::u8, {count, 0}, nullptr));
+    case ScaleLayout::row_major:
+      return arrays.push_back(dumped("scales", layout.scale_dtype, {count, layout.scales_per_row}, rows.scales));
+    case ScaleLayout::transposed:
+      return arrays.push_back(transposed_scales(rows, count));
+    case ScaleLayout::tiled:
+      break;
+  }
+  std::vector<std::int64_t> shape = layout.scales_shape(rows.row_capacity);
+  shape[0] = num_scale_tiles(rows);
+  arrays.push_back(dumped("scales_offsets", DType::u32, {layout.groups}, rows.scales_offsets->data()));
+  arrays.push_back(dumped("scales", layout.scale_dtype, std::move(shape), rows.scales));
+}
+
+}  // namespace
+
+DumpedRank dumped_rows(const RankRows& rows) {
+  const std::int64_t count = rows.row_offsets->back();
+  const std::int64_t row_bytes = rows.layout->payload_row_bytes;
+  const std::int64_t groups = rows.layout->groups;
+  DumpedRank arrays;
+  arrays.push_back(dumped("row_offsets", DType::u32, {groups + 1}, rows.row_offsets->data()));
+  arrays.push_back(dumped("expert_ids", DType::i32, {groups}, rows.expert_ids->data()));
+  arrays.push_back(dumped("src_info", DType::i32, {count, 2}, rows.src_info));
+  arrays.push_back(dumped("payload", DType::u8, {count, row_bytes}, rows.payload));
+  for (std::int64_t row = 0; row < count; ++row)
+    if (rows.src_info[2 * row] < 0) std::memset(rows.payload + row * row_bytes, 0, static_cast<std::size_t>(row_bytes));
+  add_scales(rows, count, arrays);
+  return arrays;
+}
+
+Dump::Dump(const fs::path& folder, int ranks) : folder_(folder) {
+  const auto fail = [&](const std::string& why) {
+    throw Error(ErrorKind::io, fmt::format("--dump {}: {}", folder.string(), why));
+  };
+  std::error_code error;
+  if (fs::exists(folder_, error) && !fs::is_directory(folder_, error)) fail("exists and is not a directory");
+  if (!fs::exists(folder_, error)) {
+    made_folder_ = fs::create_directory(folder_, error);
+    if (!made_folder_) fail("cannot be made: " + (error ? error.message() : "its parent does not exist"));
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+    const int rank = rank_in(entry.path().filename().string());
+    if (rank >= ranks)
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("--dump {}: holds {} of an earlier dump, this one has ranks 0 to {}; give another directory",
+                      folder.string(), entry.path().filename().string(), ranks - 1));
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    const fs::path of_rank = folder_ / fmt::format("rank{}", rank);
+    fs::create_directory(of_rank, error);
+    if (!fs::is_directory(of_rank, error)) fail(fmt::format("rank{} cannot be made", rank));
+  }
+}
+
+Dump::~Dump() {
+  files_.clear();
+  if (!made_folder_) return;
+  std::error_code ignored;
+  std::vector<fs::path> ranks;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) ranks.push_back(entry.path());
+  for (const fs::path& of_rank : ranks) fs::remove(of_rank, ignored);  // only where empty
+  fs::remove(folder_, ignored);
+}
+
+void Dump::write(int rank, const DumpedRank& rows) {
+  for (const DumpedArray& array : rows) {
+    NpyWriter file("--dump", folder_ / fmt::format("rank{}", rank) / fmt::format("{}.npy", array.name));
+    file.begin(array.dtype, array.shape);
+    file.write(array.bytes.data(), array.bytes.size());
+    const std::lock_guard lock(guard_);
+    files_.push_back(std::move(file));
+  }
+}
+
+void Dump::commit() {
+  for (NpyWriter& file : files_) file.commit();
+  files_.clear();
+  made_folder_ = false;
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,313 @@
+// The ranks of a layer that this process plays: each is a thread that dispatches its tokens, runs its experts and
+// combines, round after round.
+#include "tool/layer/layer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "tool/ranks/gpu.h"
+#include "tool/layer/rank_buffers.h"
+#include "ferry/detail/base/order.h"
+
+namespace ferry::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Where the ranks of this process meet between the phases of a round. A rank that fails leaves, and the others learn of
+// it here and not by a deadline.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : barrier_(ranks) {}
+  bool all_well() {
+    barrier_.arrive_and_wait();
+    return load_acquire(failed_) == 0;
+  }
+  void fail() {
+    store_release(failed_, 1);
+    barrier_.arrive_and_drop();
+  }
+
+ private:
+  std::barrier<> barrier_;
+  DeviceWord<int> failed_;
+};
+
+// The seconds of each round's phases on its slowest rank.
+class Timing {
+ public:
+  explicit Timing(std::int64_t rounds) : seconds_(static_cast<std::size_t>(rounds) * kPhases) {}
+  enum Phase { kDispatch, kExperts, kCombine, kPhases };
+  void add(std::int64_t round, Phase phase, Clock::time_point start) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const std::lock_guard lock(guard_);
+    double& slowest = seconds_[static_cast<std::size_t>(round) * kPhases + phase];
+    slowest = std::max(slowest, seconds);
+  }
+  std::span<double> all() { return seconds_; }
+  double total(Phase phase) const {
+    double sum = 0;
+    for (std::size_t i = phase; i < seconds_.size(); i += kPhases) sum += seconds_[i];
+    return sum;
+  }
+
+ private:
+  std::mutex guard_;
+  std::vector<double> seconds_;
+};
+
+// Everything that the ranks of one run share.
+struct Team {
+  const Ranks& ranks;
+  const Layer& layer;
+  const LayerOptions& options;
+  const LayerPlan& plan;
+  float* output;
+  const std::function<void(std::int64_t)>& progress;
+  const RowsObserver& observer;
+  Meeting meeting;
+  Timing timing;
+  std::mutex guard;
+  LayerReport report;
+};
+
+class RankRun {
+ public:
+  RankRun(Team& team, World& world)
+      : team_(team),
+        world_(world),
+        rank_(world.rank()),
+        mine_(tokens_of_rank(team.layer.tokens, team.options.ranks, rank_)),
+        exchange_(world, team.plan.shape, team.plan.exchange),
+        buffers_(exchange_.layout(), team.plan.shape),
+        calls_(make_calls(team, world, exchange_.layout())),
+        runner_(team.layer.hidden, team.layer.largest_inter()) {}
+
+  void run() {
+    for (std::int64_t round = 0; round < team_.plan.rounds; ++round)
+      if (!run_round(round)) return;
+    if (!all_well()) return;  // freeing memory of a GPU waits for its kernels, and they may be those of others
+    const Stats stats = exchange_.stats();
+    const std::lock_guard lock(team_.guard);
+    for (int peer = 0; peer < team_.options.ranks; ++peer) {
+      if (peer == rank_) continue;
+      team_.report.messages += stats.messages_sent[static_cast<std::size_t>(peer)];
+      team_.report.wire_bytes += stats.bytes_sent[static_cast<std::size_t>(peer)];
+    }
+    team_.report.non_finite_blocks += stats.non_finite_blocks;
+    team_.report.rows += rows_done_;
+    calls_->finish(exchange_);
+  }
+
+ private:
+  static std::unique_ptr<RankCalls> make_calls(const Team& team, const World& world, const RowLayout& layout) {
+    if (!team.ranks.on_gpus()) return std::make_unique<HostCalls>();
+    return make_gpu_calls(team.ranks.device_of(world), team.plan.shape, layout);
+  }
+
+  // All ranks are here. False: one of this process failed.
+  bool all_well() {
+    if (!team_.meeting.all_well()) return false;
+    if (team_.ranks.is_part()) world_.barrier({}, team_.options.deadline);
+    return true;
+  }
+
+  bool run_round(std::int64_t round) {
+    const std::int64_t most = team_.plan.shape.max_tokens;
+    const std::int64_t done = std::min(round * most, mine_.count);
+    const TokenSpan tokens{mine_.begin + done, std::min(most, mine_.count - done)};
+    to_bf16(team_.layer.x + tokens.begin * team_.layer.hidden, buffers_.tokens(),
+            static_cast<std::size_t>(tokens.count) * static_cast<std::size_t>(team_.layer.hidden));
+    calls_->give(dispatch_input(tokens), buffers_.dispatch_output());
+    if (!all_well()) return false;
+    Clock::time_point start = Clock::now();
+    calls_->dispatch(exchange_);
+    team_.timing.add(round, Timing::kDispatch, start);
+    calls_->take_rows();
+    start = Clock::now();
+    for (int group = 0; group < exchange_.layout().groups; ++group) run_group(group);
+    team_.timing.add(round, Timing::kExperts, start);
+    give_results(tokens);
+    if (!all_well()) return false;
+    start = Clock::now();
+    calls_->combine(exchange_);
+    team_.timing.add(round, Timing::kCombine, start);
+    calls_->take_sums();
+    if (team_.observer) team_.observer(rank_, buffers_.rows());
+    return true;
+  }
+
+  // A view of `count` lines of one of the layer's [tokens, columns] arrays.
+  static ConstTensor lines(const void* data, DType dtype, const TokenSpan& tokens, int columns) {
+    const auto skipped = static_cast<std::size_t>(tokens.begin) * static_cast<std::size_t>(columns) * size_of(dtype);
+    return {static_cast<const std::byte*>(data) + skipped, dtype, {tokens.count, columns}};
+  }
+
+  DispatchInput dispatch_input(const TokenSpan& tokens) const {
+    DispatchInput in;
+    in.tokens = ConstTensor(buffers_.tokens(), DType::bf16, {tokens.count, team_.layer.hidden});
+    in.topk_ids = lines(team_.layer.ids.data, team_.layer.ids.dtype, tokens, team_.layer.top_k);
+    if (team_.options.reduction == Reduction::by_rank)
+      in.topk_weights = lines(team_.layer.weights, DType::f32, tokens, team_.layer.top_k);
+    in.input_scale = &team_.options.input_scale;
+    return in;
+  }
+
+  void run_group(int group) {
+    const bool is_shared = team_.layer.shared_inter != 0 && group == 0;
+    const int expert = first_expert(team_.plan.shape, rank_) + group - (team_.layer.shared_inter != 0 ? 1 : 0);
+    const ExpertWeights weights = is_shared ? team_.layer.shared_expert() : team_.layer.expert(expert);
+    const TokenSpan rows = buffers_.rows_of_group(group);
+    for (std::int64_t done = 0; done < rows.count; done += ExpertRunner::kMostRows) {
+      const TokenSpan some{rows.begin + done, std::min(ExpertRunner::kMostRows, rows.count - done)};
+      buffers_.decode(team_.options.format, team_.options.input_scale, group, some);
+      runner_.run(weights, buffers_.decoded(), some.count, buffers_.expert_rows() + some.begin * team_.layer.hidden);
+      rows_done_ += static_cast<std::uint64_t>(some.count);
+      if (team_.progress) team_.progress(some.count);
+    }
+  }
+
+  void give_results(const TokenSpan& tokens) {
+    CombineInput in;
+    in.rows = ConstTensor(buffers_.expert_rows(), DType::bf16, {buffers_.row_capacity(), team_.layer.hidden});
+    in.src_info = buffers_.dispatch_output().src_info;
+    if (team_.options.reduction == Reduction::exact)
+      in.topk_weights = lines(team_.layer.weights, DType::f32, tokens, team_.layer.top_k);
+    CombineOutput out;
+    out.tokens =
+        Tensor(team_.output + tokens.begin * team_.layer.hidden, DType::f32, {tokens.count, team_.layer.hidden});
+    calls_->give(in, out, buffers_.num_rows());
+  }
+
+  Team& team_;
+  World& world_;
+  const int rank_;
+  const TokenSpan mine_;
+  Exchange exchange_;
+  RankBuffers buffers_;
+  std::unique_ptr<RankCalls> calls_;
+  ExpertRunner runner_;
+  std::uint64_t rows_done_ = 0;
+};
+
+// Ranks that share the cores run one-threaded products; a rank alone may use all of them.
+int product_threads(int ranks) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return std::max(1, cores / ranks);
+}
+
+// Every process's values, one process after the other.
+template <class T>
+std::vector<T> from_all(World& world, std::span<const T> mine, std::chrono::milliseconds deadline) {
+  std::vector<T> all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)), {}, deadline);
+  return all;
+}
+
+// Adds up what the processes counted, and takes the slowest time of each phase.
+void merge_processes(Team& team) {
+  LayerReport& report = team.report;
+  const std::uint64_t counts[] = {report.messages, report.wire_bytes, report.rows, report.non_finite_blocks};
+  const std::vector<std::uint64_t> counted =
+      from_all(team.ranks.world(), std::span<const std::uint64_t>(counts), team.options.deadline);
+  report.messages = report.wire_bytes = report.rows = report.non_finite_blocks = 0;
+  for (std::size_t i = 0; i < counted.size(); i += std::size(counts)) {
+    report.messages += counted[i];
+    report.wire_bytes += counted[i + 1];
+    report.rows += counted[i + 2];
+    report.non_finite_blocks += counted[i + 3];
+  }
+  const std::span<double> slowest = team.timing.all();
+  const std::vector<double> timed =
+      from_all(team.ranks.world(), std::span<const double>(slowest), team.options.deadline);
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    double& seconds = slowest[i % slowest.size()];
+    seconds = std::max(seconds, timed[i]);
+  }
+}
+
+}  // namespace
+
+std::int64_t Layer::id(std::int64_t token, int k) const {
+  const std::int64_t index = token * top_k + k;
+  return ids.dtype == DType::i32 ? static_cast<const std::int32_t*>(ids.data)[index]
+                                 : static_cast<const std::int64_t*>(ids.data)[index];
+}
+
+ExpertWeights Layer::expert(int index) const {
+  const std::int64_t half = static_cast<std::int64_t>(inter) * hidden;
+  return {gate_up + 2 * half * index, down + half * index, inter};
+}
+
+TokenSpan tokens_of_rank(std::int64_t tokens, int ranks, int rank) {
+  const std::int64_t more = tokens % ranks;
+  return {rank * (tokens / ranks) + std::min<std::int64_t>(rank, more), tokens / ranks + (rank < more ? 1 : 0)};
+}
+
+LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
+  const std::int64_t most = std::max<std::int64_t>(1, tokens_of_rank(layer.tokens, options.ranks, 0).count);
+  LayerPlan plan;
+  plan.rounds = options.one_round ? 1 : (most + kMostTokensPerRound - 1) / kMostTokensPerRound;
+  const std::int64_t per_round = (most + plan.rounds - 1) / plan.rounds;  // rounds of like size
+  if (per_round > std::int64_t{1} << 30)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} tokens for a rank in one round: must be at most {}", per_round, 1 << 30));
+  plan.shape = {options.ranks, layer.experts, layer.top_k, static_cast<int>(per_round), layer.hidden};
+  require_valid(plan.shape);
+  plan.exchange.format = options.format;
+  plan.exchange.reduction = options.reduction;
+  plan.exchange.fused_shared_expert = layer.shared_inter != 0;
+  plan.exchange.deadline = plan.exchange.set_up_deadline = options.deadline;
+  row_layout(plan.shape, plan.exchange, 0);
+  return plan;
+}
+
+std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, bool on_gpus) {
+  const auto ranks = static_cast<std::uint64_t>(plan.shape.ranks);
+  const auto hidden = static_cast<std::uint64_t>(layer.hidden);
+  const std::uint64_t tokens = ranks * static_cast<std::uint64_t>(plan.shape.max_tokens);
+  // Every (token, k) is one row on one rank, however the tokens are routed; padding adds to each group.
+  const RowLayout rows = row_layout(plan.shape, plan.exchange, 0);
+  const std::uint64_t padding =
+      ranks * static_cast<std::uint64_t>(rows.groups) * static_cast<std::uint64_t>(rows.alignment - 1);
+  const std::uint64_t most_rows =
+      tokens * static_cast<std::uint64_t>(layer.top_k + (layer.shared_inter != 0 ? 1 : 0)) + padding;
+  const std::uint64_t row_bytes = message_bytes(plan.exchange.format, layer.hidden) + hidden * sizeof(Bf16) + 8;
+  return {{"buffers of the exchange", on_gpus ? 0 : ranks * memory_use(plan.shape, plan.exchange).total},
+          {"rows of the experts", most_rows * row_bytes},
+          {"tokens of a round", tokens * hidden * sizeof(Bf16)},
+          {"scratch of the experts", ranks * (ExpertRunner::bytes(layer.hidden, layer.largest_inter()) +
+                                              RankBuffers::decoded_bytes(layer.hidden))}};
+}
+
+LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
+                      const std::function<void(std::int64_t)>& progress, const RowsObserver& observer) {
+  const LayerPlan plan = plan_layer(layer, options);
+  Team team{ranks, layer, options, plan, output, progress, observer, Meeting(ranks.here()), Timing(plan.rounds),
+            {},    {}};
+  set_product_threads(product_threads(num_ranks_of_this_host(ranks)));
+  ranks.run([&](World& world) {
+    try {
+      RankRun(team, world).run();
+    } catch (...) {
+      team.meeting.fail();
+      throw;
+    }
+  });
+  if (ranks.is_part()) merge_processes(team);
+  team.report.rounds = plan.rounds;
+  team.report.dispatch_seconds = team.timing.total(Timing::kDispatch);
+  team.report.expert_seconds = team.timing.total(Timing::kExperts);
+  team.report.combine_seconds = team.timing.total(Timing::kCombine);
+  team.report.message_bytes = message_bytes(options.format, layer.hidden);
+  team.report.dispatch_bytes = team.report.messages * team.report.message_bytes;
+  return team.report;
+}
+
+}  // namespace ferry::app

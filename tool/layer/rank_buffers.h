@@ -1,0 +1,49 @@
+// The memory that one rank of a layer hands to its exchange, and the way from a dispatched row back to float32.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tool/layer/layer.h"
+#include "tool/io/memory.h"
+
+namespace ferry::app {
+
+class RankBuffers {
+ public:
+  RankBuffers(const RowLayout& layout, const Shape& shape);
+
+  Bf16* tokens() const { return tokens_.as<Bf16>(); }            // [max_tokens, hidden]
+  Bf16* expert_rows() const { return expert_rows_.as<Bf16>(); }  // [row_capacity, hidden]
+  const float* decoded() const { return decoded_.as<float>(); }  // [ExpertRunner::kMostRows, hidden]
+  std::int64_t row_capacity() const { return layout_.min_row_capacity; }
+  DispatchOutput dispatch_output();
+  RankRows rows();
+  std::int64_t num_rows() const { return row_offsets_.back(); }  // after a dispatch, padding included
+
+  // Rows of a group after a dispatch, without the padding behind them.
+  TokenSpan rows_of_group(int group) const;
+  // decoded() = the values of these rows, at most ExpertRunner::kMostRows of them.
+  void decode(const AnyFormat& format, float input_scale, int group, const TokenSpan& rows);
+
+  static std::uint64_t decoded_bytes(int hidden);
+
+ private:
+  void copy_scales(int group, std::int64_t row);
+
+  RowLayout layout_;
+  std::vector<std::int64_t> scales_shape_;
+  Pages tokens_;
+  Pages payload_;
+  Pages scales_;
+  Pages src_info_;
+  Pages expert_rows_;
+  Pages decoded_;
+  Pages one_payload_;  // of a row, aligned as decode wants it
+  Pages one_scales_;
+  std::vector<std::uint32_t> row_offsets_;
+  std::vector<std::int32_t> expert_ids_;
+  std::vector<std::uint32_t> scales_offsets_;
+};
+
+}  // namespace ferry::app

@@ -1,0 +1,135 @@
+// The table of backends, and what is refused of --backend, --ranks and --nodes.
+#include "tool/ranks/ranks.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "tool/ranks/gpu.h"
+#include "tool/ranks/nvshmem.h"
+#include "tool/ranks/shmem.h"
+#include "net/launch_environment.h"
+
+namespace ferry::app {
+namespace {
+
+Ranks make_thread_ranks(int ranks, int) {
+  return {make_thread_worlds(ranks), std::vector<int>(static_cast<std::size_t>(ranks), kHostMemory)};
+}
+
+// This process's rank of a job that all processes join here.
+Ranks make_job_ranks(std::unique_ptr<Job> (*start)(bool staged), int ranks, int nodes, int device) {
+  Job& job = joined_job() != nullptr ? *joined_job() : join(start(false));
+  std::vector<std::unique_ptr<World>> mine;
+  mine.push_back(job.make_world(ranks, nodes));
+  return {std::move(mine), {device}};
+}
+
+// GPUs in the order of their numbers; in a job of processes, the one of this process.
+Ranks make_gpu_ranks(int ranks, int nodes) {
+  if (num_processes() > 1) return make_job_ranks(start_gpu_job, ranks, nodes, gpu_of_this_process());
+  const std::vector<int> devices = gpus_of_ranks(ranks);
+  return {make_gpu_worlds(devices), devices};
+}
+
+std::unique_ptr<Job> join_shmem(bool) { return start_shmem_job(); }
+Ranks make_shmem_ranks(int ranks, int nodes) { return make_job_ranks(join_shmem, ranks, nodes, kHostMemory); }
+
+Ranks make_nvshmem_ranks(int ranks, int nodes) {
+  return make_job_ranks(start_nvshmem_job, ranks, nodes, gpu_of_this_process());
+}
+
+// Each has two kernels in a stream, and streams beyond 32 wait behind each other.
+constexpr int kMostRanksOfGpu = 8;
+
+// In a job each process is a rank, and may see its own GPU only.
+int most_gpu_ranks() {
+  if (num_processes() > 1 && num_gpus() > 0) return num_processes();
+  return gpus_are_shared() ? std::min(kMostRanksOfGpu * num_gpus(), kMaxRanksPerNode) : num_gpus();
+}
+bool gpus_are_enough(int ranks) {
+  return num_gpus() > 0 && (gpus_are_shared() || (num_processes() > 1 ? num_gpus() == 1 || num_gpus() >= num_processes()
+                                                                      : ranks <= num_gpus()));
+}
+
+}  // namespace
+
+int num_ranks_of_this_host(const Ranks& ranks) {
+  const auto launched = net::launched_process();
+  return ranks.is_part() && launched ? launched->on_this_host : ranks.here();
+}
+
+const std::vector<Backend>& backends() {
+  static const std::vector<Backend> list = {
+      {"cpu", "threads of this process", [] { return std::string(); }, [] { return kMaxRanksPerNode; },
+       make_thread_ranks, RanksAre::of_one_process, nullptr},
+      {"shmem", "processes under oshrun", why_no_shmem, num_shmem_ranks, make_shmem_ranks, RanksAre::processes,
+       join_shmem},
+      {"cuda", "GPUs of this host", why_no_gpus, most_gpu_ranks, make_gpu_ranks,
+       num_processes() > 1 ? RanksAre::processes : RanksAre::of_one_process, start_gpu_job},
+      {"nvshmem", "processes with a GPU each", why_no_nvshmem, num_nvshmem_ranks, make_nvshmem_ranks,
+       RanksAre::processes, start_nvshmem_job},
+  };
+  return list;
+}
+
+static bool& shared() {
+  static bool of_gpus = false;
+  return of_gpus;
+}
+bool gpus_are_shared() { return shared(); }
+void share_gpus() {
+  shared() = true;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);  // streams of ranks that share a GPU do not wait behind each other
+}
+
+std::vector<int> gpus_of_ranks(int ranks) {
+  const int gpus = std::min(ranks, num_gpus());  // as many ranks on each, or one more
+  std::vector<int> devices;
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(gpus_are_shared() ? rank * gpus / ranks : rank);
+  return devices;
+}
+
+bool is_gpu_backend(const Backend& backend) {
+  return backend.name == std::string("cuda") || backend.name == std::string("nvshmem");
+}
+
+const Backend& choose_backend(const std::string& name, int ranks) {
+  const auto named = [](const std::string& wanted) -> const Backend& {
+    for (const Backend& backend : backends())
+      if (wanted == backend.name) return backend;
+    throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", wanted));
+  };
+  if (name == "auto" && ranks >= 1 && gpus_are_enough(ranks)) return named("cuda");
+  if (name == "auto") return named(num_processes() > 1 && named("shmem").why_missing().empty() ? "shmem" : "cpu");
+  const Backend& chosen = named(name);
+  if (gpus_are_shared() && !is_gpu_backend(chosen))
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("--share-gpus: the ranks of --backend {} are {}; --backend cuda has GPUs", name, chosen.ranks_are));
+  if (const std::string why = chosen.why_missing(); !why.empty())
+    throw Error(ErrorKind::unsupported, fmt::format("--backend {}: {}; --backend cpu works", name, why));
+  return chosen;
+}
+
+void require_ranks(const Backend& backend, int ranks, int nodes) {
+  if (backend.ranks == RanksAre::processes && ranks != backend.most_ranks())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--ranks {}: {} processes were started, and with backend {} each is a rank", ranks,
+                            backend.most_ranks(), backend.name));
+  if (ranks < 1 || ranks > backend.most_ranks())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--ranks {}: must be 1 to {} with backend {}, whose ranks are {}{}", ranks,
+                            backend.most_ranks(), backend.name, backend.ranks_are,
+                            is_gpu_backend(backend) && !gpus_are_shared() && ranks > 0
+                                ? "; demo, layer and verify take more with --share-gpus"
+                                : ""));
+  if (backend.ranks == RanksAre::processes && (nodes < 1 || nodes > ranks))
+    throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: must be 1 to --ranks, {}", nodes, ranks));
+  if (nodes != 1 && backend.ranks == RanksAre::of_one_process)
+    throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: backend {} has 1 node, its ranks are {}", nodes,
+                                                         backend.name, backend.ranks_are));
+}
+
+}  // namespace ferry::app
