@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
+#include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/shape.h"
 #include "ferry/detail/layout/heap_map.h"
-#include "ferry/detail/base/order.h"
+#include "ferry/shape.h"
 
 namespace {
 

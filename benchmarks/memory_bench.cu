@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "tool/bench/gpu/copy_kernel.h"
 #include "ferry/detail/layout/heap_map.h"
+#include "tool/bench/gpu/copy_kernel.h"
 
 namespace {
 

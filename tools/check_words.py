@@ -39,18 +39,23 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
+def is_caller(path, what):
+    """The conformance suite stands for the threads of a caller, which may wait and count as they like."""
+    return path.startswith("src/conformance/") and what in ("atomic access", "spinning")
+
+
 def check_file(path, text):
     code = sources.code_of(text)
     findings = []
     for what, pattern, folders, allowed in RULES:
-        if path.split("/")[0] not in folders or (allowed and allowed.fullmatch(path)):
+        if path.split("/")[0] not in folders or (allowed and allowed.fullmatch(path)) or is_caller(path, what):
             continue
         # Where a name of our own happens to be a word of the rule inside an #include, the include is not the use.
         body = re.sub(r"^\s*#\s*include[^\n]*", "", code, flags=re.MULTILINE)
         for match in pattern.finditer(body):
             where = f" (only {allowed.pattern})" if allowed else " (not in the library)"
             findings.append(f"{path}:{line_of(body, match.start())}: {what}: {match.group().split(chr(10))[0]}{where}")
-    if path != "include/ferry/detail/base/order.h" and not path.startswith("tests/"):
+    if path != "include/ferry/detail/base/order.h" and not path.startswith(("tests/", "src/conformance/")):
         findings += [f"{path}:{line_of(text, match.start())}: includes <{match.group(1)}> (only include/ferry/detail/base/order.h)"
                      for match in INCLUDES.finditer(text)]
     return findings

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ferry/stats.h"
 #include "ferry/detail/base/order.h"
+#include "ferry/stats.h"
 
 namespace ferry::cpu {
 

@@ -12,14 +12,14 @@
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
 #include "cpu/worker_pool.h"
+#include "exchange/exchange_backend.h"
+#include "exchange/plan.h"
+#include "exchange/round_state.h"
+#include "exchange/sizes.h"
+#include "exchange/validate.h"
 #include "ferry/detail/protocol/combine.h"
 #include "ferry/detail/protocol/dispatch.h"
 #include "ferry/detail/protocol/packed_results.h"
-#include "exchange/plan.h"
-#include "exchange/round_state.h"
-#include "exchange/validate.h"
-#include "exchange/exchange_backend.h"
-#include "exchange/sizes.h"
 
 namespace ferry::cpu {
 
@@ -46,7 +46,7 @@ class HostExchange final : public ExchangeBackend {
         stats_(protocol_shape(shape, options, rank).ranks, layout_.groups - (options.fused_shared_expert ? 1 : 0),
                row_bytes(layout_, options)) {
     plan_ = make_plan(shape, options, map, rank);
-    if (is_staged()) {
+    if (has_send_buffers()) {
       packed_slots_ = packed_.emplace(plan_).slots();
       plan_.packed = &packed_slots_;
     }
@@ -145,17 +145,17 @@ class HostExchange final : public ExchangeBackend {
   static constexpr std::size_t kBytesPastCache = std::size_t{512} << 10;
   HostGroup group_for(std::size_t bytes) const {
     HostGroup group;
-    group.past_cache = bytes >= kBytesPastCache;
+    group.nontemporal = bytes >= kBytesPastCache;
     return group;
   }
   // What the network reads next is best in the cache.
   HostGroup sending_group_for(std::size_t bytes) const {
     HostGroup group = group_for(bytes);
-    if (is_staged()) group.past_cache = false;
+    if (has_send_buffers()) group.nontemporal = false;
     return group;
   }
   // Some rank is reached by puts from send buffers.
-  bool is_staged() const { return plan_.map.region_bytes(HeapMap::kSentResults) != 0; }
+  bool has_send_buffers() const { return plan_.map.region_bytes(HeapMap::kSentResults) != 0; }
 
   static std::uint64_t row_bytes(const RowLayout& layout, const ExchangeOptions& options) {
     return static_cast<std::uint64_t>(layout.payload_row_bytes) +
@@ -247,7 +247,7 @@ class HostExchange final : public ExchangeBackend {
       });
     const Epoch epoch = round_.dispatched + 1;
     require_no_one_missing(await_buffers(plan_, *fabric_, group_, epoch));
-    stats_.add_dropped(rank_entries(plan_, *fabric_, args, epoch));
+    stats_.add_dropped(route_entries(plan_, *fabric_, args, epoch));
     end_exchange_on_error(Operation::dispatch, epoch, [&] { send_all(args, epoch); });
     round_.dispatched = epoch;
     num_tokens_ = args.num_tokens;

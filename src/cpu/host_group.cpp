@@ -34,7 +34,7 @@ inline void stream16(void* to, const void* from) { std::memcpy(to, from, 16); }
 #endif
 
 bool can_stream(const HostGroup& g, const void* to) {
-  return kCanStream && g.past_cache && (reinterpret_cast<std::uintptr_t>(to) & 15) == 0;
+  return kCanStream && g.nontemporal && (reinterpret_cast<std::uintptr_t>(to) & 15) == 0;
 }
 
 // `to` is 16-byte aligned; `bytes` a multiple of 64.
@@ -89,7 +89,7 @@ static_assert(kHiddenMultiple % (2 * kLanes) == 0);
 // sum += weight * row, for all other kinds of rows and sinks.
 struct AddRow {
   static void run(const SumRow& row, int column, int count, float* sum) {
-    if (row.wide) {
+    if (row.is_f32) {
       const float* values = reinterpret_cast<const float*>(row.data) + column;
       for (int c = 0; c < count; ++c) sum[c] = sum[c] + row.weight * values[c];
     } else {
@@ -109,7 +109,7 @@ auto best() {
 }  // namespace
 
 void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  const bool all_bf16 = std::none_of(rows, rows + count, [](const SumRow& row) { return row.wide; });
+  const bool all_bf16 = std::none_of(rows, rows + count, [](const SumRow& row) { return row.is_f32; });
   if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16) {
     const auto sum = can_stream(g, sink.data) ? best<SumBf16<true>>() : best<SumBf16<false>>();
     return sum(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
@@ -125,7 +125,7 @@ void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, con
 }
 
 void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) {
-  if (!row.wide && dtype == DType::bf16)
+  if (!row.is_f32 && dtype == DType::bf16)
     copy_message(g, to, row.data, static_cast<std::size_t>(hidden) * sizeof(std::uint16_t));
   else
     ferry::convert_row(static_cast<const SerialGroup&>(g), row, hidden, to, dtype);
@@ -181,7 +181,7 @@ void zero_scale_tail(const HostGroup& g, const ScalePlace& place, std::int64_t f
 
 void finish_stores(const HostGroup& g) {
 #if defined(__SSE2__)
-  if (g.past_cache) _mm_sfence();
+  if (g.nontemporal) _mm_sfence();
 #else
   static_cast<void>(g);
 #endif

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/thread_group.h"
 #include "ferry/detail/base/copy.h"
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/scale_layout.h"
+#include "ferry/thread_group.h"
 
 namespace ferry::cpu {
 
@@ -17,7 +17,7 @@ struct HostGroup : SerialGroup {
 
   // Rows, messages and sums go to memory past the cache: for more of them than it keeps. Then finish_stores() must come
   // between them and the release that publishes them.
-  bool past_cache = false;
+  bool nontemporal = false;
 };
 static_assert(ThreadGroup<HostGroup>);
 

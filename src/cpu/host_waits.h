@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/layout/abort_word.h"
-#include "ferry/detail/base/order.h"
 #include "exchange/sizes.h"
+#include "ferry/detail/base/order.h"
 #include "ferry/detail/base/wait.h"
+#include "ferry/detail/layout/abort_word.h"
+#include "ferry/detail/protocol/fabric.h"
 
 namespace ferry::cpu {
 

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/formats/simd.h"
 #include "ferry/detail/activation/swiglu_check.h"
 #include "ferry/detail/activation/swiglu_math.h"
-#include "cpu/formats/simd.h"
 
 namespace ferry {
 namespace activation {

@@ -12,11 +12,11 @@
 
 #include "cpu/host_exchange.h"
 #include "cpu/host_fabric.h"
+#include "exchange/contract.h"
+#include "exchange/sizes.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
-#include "exchange/contract.h"
-#include "exchange/sizes.h"
 
 namespace ferry::cpu {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <fmt/core.h>
 
-#include "exchange/exchange_backend.h"
 #include "base/run_on_threads.h"
+#include "exchange/exchange_backend.h"
 
 namespace ferry {
 namespace {

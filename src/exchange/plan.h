@@ -1,8 +1,8 @@
 // make_plan: what the phases of a round need to know of an exchange, the same for every backend.
 #pragma once
 
-#include "ferry/exchange.h"
 #include "ferry/detail/protocol/round.h"
+#include "ferry/exchange.h"
 
 namespace ferry {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "ferry/error.h"
-#include "ferry/detail/protocol/dispatch.h"
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/error.h"
 
 namespace ferry {
 

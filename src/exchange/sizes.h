@@ -1,13 +1,11 @@
 // Sizes that follow from a shape and its options: the protocol's view of the shape, the heap map, and what is refused.
 #pragma once
 
-#include "ferry/exchange.h"
+#include "base/deadline.h"
 #include "ferry/detail/layout/heap_map.h"
+#include "ferry/exchange.h"
 
 namespace ferry {
-
-// Longer deadlines overflow some clocks.
-inline constexpr std::chrono::milliseconds kMaxDeadline{std::chrono::hours(24)};
 
 // Of each wait while an exchange is made.
 std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options);

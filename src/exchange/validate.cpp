@@ -224,7 +224,7 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   args.rows = static_cast<const std::byte*>(rows.data);
   args.row_stride = rows.strides[0] * static_cast<std::int64_t>(size_of(rows.dtype));
   args.num_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(rows.shape[0], UINT32_MAX));
-  args.wide = rows.dtype == DType::f32;
+  args.is_f32 = rows.dtype == DType::f32;
   args.weights = check_weights(c, "combine", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
                                c.options.reduction == Reduction::exact, num_tokens);
   return args;

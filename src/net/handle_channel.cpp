@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/deadline.h"
 #include "net/missing.h"
-#include "exchange/sizes.h"
 
 namespace ferry::net {
 namespace {

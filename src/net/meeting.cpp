@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/deadline.h"
 #include "net/missing.h"
-#include "exchange/sizes.h"
 
 namespace ferry::net {
 namespace {

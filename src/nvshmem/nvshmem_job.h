@@ -7,8 +7,8 @@
 #include <memory>
 #include <mutex>
 
-#include "net/meeting.h"
 #include "base/symmetric_arena.h"
+#include "net/meeting.h"
 
 namespace ferry::cuda {
 

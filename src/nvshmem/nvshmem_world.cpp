@@ -4,11 +4,11 @@
 
 #include <fmt/core.h>
 
-#include "nvshmem/nvshmem_launch.h"
 #include "cuda/world/process_place.h"
+#include "exchange/sizes.h"
 #include "ferry/cuda/nvshmem_world.h"
 #include "ferry/detail/layout/node_map.h"
-#include "exchange/sizes.h"
+#include "nvshmem/nvshmem_launch.h"
 
 namespace ferry::cuda {
 
@@ -22,7 +22,7 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
       ends_job_(ends_job) {
   const DeviceScope scope(device);
   together([&] { require_nodes(); }, {}, options.deadline);
-  seat_ranks(options.share_gpus, options.deadline);
+  count_ranks_on_device(options.share_gpus, options.deadline);
 }
 
 NvshmemWorld::~NvshmemWorld() {
@@ -69,20 +69,20 @@ void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
 
 // NvshmemFabric's serve any world of NVSHMEM, PeerFabric's one whose ranks all store to each other.
 void NvshmemWorld::require_kernels(const Launchers& kernels) const {
-  if (!kernels.reaches_far && is_staged())
+  if (!kernels.has_remote && has_send_buffers())
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: the kernels of a HookedExchange reach the ranks of one node, and this world has "
                             "several; make a HookedNvshmemExchange (ferry/cuda/hooked_nvshmem_exchange.cuh)",
                             rank()));
 }
 
-bool NvshmemWorld::is_staged() const {
+bool NvshmemWorld::has_send_buffers() const {
   for (int peer = 0; peer < size(); ++peer)
     if (!is_of_node(peer)) return true;
   return false;
 }
 
-Launchers NvshmemWorld::launchers() const { return is_staged() ? nvshmem_launchers() : GpuWorld::launchers(); }
+Launchers NvshmemWorld::launchers() const { return has_send_buffers() ? nvshmem_launchers() : GpuWorld::launchers(); }
 
 DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {

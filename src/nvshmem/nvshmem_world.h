@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "cuda/world/gpu_world.h"
-#include "nvshmem/nvshmem_job.h"
 #include "ferry/cuda/nvshmem_world.h"
+#include "nvshmem/nvshmem_job.h"
 
 namespace ferry::cuda {
 
@@ -32,7 +32,7 @@ class NvshmemWorld final : public GpuWorld {
   void require_nodes() const;
   void require_supported(const ExchangeOptions& options) const override;
   void require_kernels(const Launchers& kernels) const override;
-  bool is_staged() const override;
+  bool has_send_buffers() const override;
   Launchers launchers() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 

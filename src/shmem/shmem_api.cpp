@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
-#include "shmem/shmem_lost_peer.h"
 #include "ferry/detail/base/order.h"
+#include "shmem/shmem_lost_peer.h"
 
 namespace ferry::cpu::shmem {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "shmem/shmem_waits.h"
 #include "ferry/error.h"
+#include "shmem/shmem_waits.h"
 
 namespace ferry::cpu {
 

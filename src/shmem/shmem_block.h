@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cpu/host_group.h"
-#include "shmem/shmem_process.h"
-#include "ferry/detail/layout/node_map.h"
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/layout/node_map.h"
+#include "shmem/shmem_process.h"
 
 namespace ferry::cpu {
 

@@ -7,11 +7,11 @@
 
 #include "cpu/host_group.h"
 #include "cpu/host_waits.h"
+#include "ferry/detail/protocol/fabric.h"
 #include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"
 #include "shmem/shmem_runs.h"
 #include "shmem/shmem_waits.h"
-#include "ferry/detail/protocol/fabric.h"
 
 namespace ferry::cpu {
 

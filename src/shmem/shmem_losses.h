@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "ferry/detail/layout/abort_word.h"
+#include "ferry/world.h"
 #include "shmem/shmem_block.h"
 #include "shmem/shmem_waits.h"
-#include "ferry/world.h"
-#include "ferry/detail/layout/abort_word.h"
 
 namespace ferry::cpu {
 

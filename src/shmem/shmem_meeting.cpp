@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shmem/shmem_waits.h"
-#include "ferry/error.h"
 #include "exchange/sizes.h"
+#include "ferry/error.h"
+#include "shmem/shmem_waits.h"
 
 namespace ferry::cpu {
 namespace {

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "ferry/world.h"
 #include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"
-#include "ferry/world.h"
 
 namespace ferry::cpu {
 

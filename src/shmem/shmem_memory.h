@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "shmem/shmem_block.h"
 #include "ferry/world.h"
+#include "shmem/shmem_block.h"
 
 namespace ferry::cpu {
 

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "ferry/shmem_world.h"
 #include "shmem/shmem_api.h"
 #include "shmem/shmem_arena.h"
-#include "ferry/shmem_world.h"
 
 namespace ferry::cpu {
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "exchange/sizes.h"
 #include "ferry/detail/protocol/dispatch.h"
 #include "protocol/session.h"
-#include "exchange/sizes.h"
 
 namespace ferry::test {
 namespace {

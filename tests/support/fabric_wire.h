@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "ferry/detail/base/order.h"
 #include "conformance/oracle/routing_cases.h"
+#include "ferry/detail/base/order.h"
 
 namespace ferry::test {
 

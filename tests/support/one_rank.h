@@ -46,7 +46,7 @@ struct Rank {
     args.num_tokens = static_cast<int>(ids.size()) / plan.shape.top_k;
     args.ids = {ids.data(), true};
     args.weights.top_k = plan.shape.top_k;
-    const std::uint64_t count = rank_entries(plan, memory, args, kFirstEpoch);
+    const std::uint64_t count = route_entries(plan, memory, args, kFirstEpoch);
     if (dropped != nullptr) *dropped = count;
     return table_of(plan, memory, kFirstEpoch, plan.rank);
   }

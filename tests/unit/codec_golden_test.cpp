@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ferry/token_format.h"
 #include "ferry/detail/formats/format_list.h"
+#include "ferry/token_format.h"
 #include "support/golden.h"
 
 namespace ferry {

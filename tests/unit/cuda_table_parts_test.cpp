@@ -26,18 +26,18 @@ TEST(TableParts, ThatGoByPutsAreFewer) {
 }
 
 TEST(TableParts, HoldEveryToken) {
-  for (const bool all_near : {true, false})
+  for (const bool all_direct : {true, false})
     for (const int top_k : {1, 2, 7, 8, 22, 32}) {
-      const TableParts parts(top_k, all_near);
+      const TableParts parts(top_k, all_direct);
       for (int tokens = 1; tokens <= 40000; tokens += tokens < 3000 ? 1 : 997) {
-        SCOPED_TRACE(testing::Message() << tokens << " tokens, top-" << top_k << (all_near ? "" : ", some far"));
+        SCOPED_TRACE(testing::Message() << tokens << " tokens, top-" << top_k << (all_direct ? "" : ", some far"));
         const int log2 = parts.log2_part_tokens(tokens);
         ASSERT_GE(log2, 5) << "parts begin where words of bits do";
         ASSERT_EQ(parts.count(tokens), (tokens + (1 << log2) - 1) / (1 << log2))
             << "the last token is in the last part";
         ASSERT_EQ(parts.part_of((1 << log2) - 1, tokens), 0);
         ASSERT_EQ(parts.part_of(1 << log2, tokens), 1);
-        ASSERT_LE(parts.count(tokens), all_near ? kMost : 8);
+        ASSERT_LE(parts.count(tokens), all_direct ? kMost : 8);
       }
     }
 }

@@ -11,9 +11,9 @@
 namespace ferry::cuda {
 namespace {
 
-constexpr Resident kHopper{132, 2, 264};
+constexpr DeviceLimits kHopper{132, 2, 264};
 
-Work work_of(int tokens, bool sends = true, bool receives = true, int parts = 1) {
+Problem problem_of(int tokens, bool sends = true, bool receives = true, int parts = 1) {
   return {.ranks = 4,
           .num_tokens = tokens,
           .arrivals = 4 * tokens,
@@ -31,8 +31,8 @@ TEST(CudaTuning, FewTokensGetLargeTeams) {
   EXPECT_EQ(team_threads_for(264, 529), 128);
   EXPECT_EQ(team_threads_for(264, 100000), 32);
   EXPECT_EQ(team_threads_for(264, 100000, 8), 64) << "a sending team has a buffer";
-  EXPECT_EQ(combine_policy(kHopper, work_of(1)).roles.send_team_threads, 512);
-  EXPECT_EQ(combine_policy(kHopper, work_of(150)).roles.send_team_threads, 128);
+  EXPECT_EQ(combine_policy(kHopper, problem_of(1)).roles.send_team_threads, 512);
+  EXPECT_EQ(combine_policy(kHopper, problem_of(150)).roles.send_team_threads, 128);
 }
 
 TEST(CudaTuning, ASendingTeamHasAThreadForEachDestination) {
@@ -50,33 +50,33 @@ TEST(CudaTuning, TeamsServeAllRanksInTurn) {
 }
 
 TEST(CudaTuning, OneSenderForEachTokenUpToAShareOfTheDevice) {
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(0)).roles.senders, 1);
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(1)).roles.senders, 1);
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(2 * kMostSenders)).roles.senders, 2 * kMostSenders);
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(kManyTokens, true, true, 8)).roles.senders, kMostSenders);
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(kManyTokens + 1, true, true, 8)).roles.senders, kMostSendersOfMany);
+  EXPECT_EQ(dispatch_policy(kHopper, problem_of(0)).roles.senders, 1);
+  EXPECT_EQ(dispatch_policy(kHopper, problem_of(1)).roles.senders, 1);
+  EXPECT_EQ(dispatch_policy(kHopper, problem_of(2 * kMostSenders)).roles.senders, 2 * kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, problem_of(kManyTokens, true, true, 8)).roles.senders, kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, problem_of(kManyTokens + 1, true, true, 8)).roles.senders, kMostSendersOfMany);
 }
 
 TEST(CudaTuning, MessagesThatAreSmallForTheirColumnsHaveMoreSenders) {
-  Work work = work_of(512, true, true, 8);
-  work.hidden = 7168;
-  work.message_bytes = 5600;  // of mxfp6
-  work.all_near = false;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, kMostSendersOfMany);
-  work.message_bytes = 4032;
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.senders, 2 * kMostSenders);
-  EXPECT_EQ(dispatch_policy(kHopper, work).roles.send_team_threads, 128);
+  Problem problem = problem_of(512, true, true, 8);
+  problem.hidden = 7168;
+  problem.message_bytes = 5600;  // of mxfp6
+  problem.all_direct = false;
+  EXPECT_EQ(dispatch_policy(kHopper, problem).roles.senders, kMostSendersOfMany);
+  problem.message_bytes = 4032;
+  EXPECT_EQ(dispatch_policy(kHopper, problem).roles.senders, 2 * kMostSenders);
+  EXPECT_EQ(dispatch_policy(kHopper, problem).roles.send_team_threads, 128);
 }
 
 // What is measured on 4 and 2 H200s.
 TEST(CudaTuning, MessagesAreStoredWhereATeamHasMoreThanOne) {
   const auto roles = [](int ranks, int top_k, int hidden, int message_bytes, int tokens, int most_blocks = 264) {
-    Work work = work_of(tokens, true, true, 8);
-    work.ranks = ranks;
-    work.top_k = top_k;
-    work.hidden = hidden;
-    work.message_bytes = message_bytes;
-    return dispatch_policy({132, 2, most_blocks}, work).roles;
+    Problem problem = problem_of(tokens, true, true, 8);
+    problem.ranks = ranks;
+    problem.top_k = top_k;
+    problem.hidden = hidden;
+    problem.message_bytes = message_bytes;
+    return dispatch_policy({132, 2, most_blocks}, problem).roles;
   };
   const DispatchRoles fp8 = roles(4, 8, 7168, 7392, 512);
   EXPECT_TRUE(fp8.stores);
@@ -101,14 +101,14 @@ TEST(CudaTuning, MessagesAreStoredWhereATeamHasMoreThanOne) {
 }
 
 TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
-  const auto policy = [](int ranks, int hidden, int tokens, int most_blocks = 132, bool all_near = true,
+  const auto policy = [](int ranks, int hidden, int tokens, int most_blocks = 132, bool all_direct = true,
                          int top_k = 8) {
-    Work work = work_of(tokens);
-    work.ranks = ranks;
-    work.arrivals = std::min(ranks, top_k) * tokens;
-    work.hidden = hidden;
-    work.all_near = all_near;
-    return combine_policy({132, 1, most_blocks}, work);
+    Problem problem = problem_of(tokens);
+    problem.ranks = ranks;
+    problem.arrivals = std::min(ranks, top_k) * tokens;
+    problem.hidden = hidden;
+    problem.all_direct = all_direct;
+    return combine_policy({132, 1, most_blocks}, problem);
   };
   EXPECT_EQ(policy(4, 7168, 4096), (CombinePolicy{132, {78, 78, 64, 128, true, false, false, true}}));
   EXPECT_EQ(policy(4, 7168, 4096, 24), (CombinePolicy{24, {16, 16, 32, 128, true, true}}));
@@ -124,34 +124,34 @@ TEST(CudaTuning, ManyResultsAreSentAndSummedByDifferentBlocks) {
 }
 
 TEST(CudaTuning, RowsComeByWayOfSharedMemoryWhereBlocksAreFewOrResultsOfManyRows) {
-  const auto policy = [](int ranks, int top_k, int most_blocks, bool has_rings = true, bool exact = false) {
-    Work work = work_of(4096);
-    work.exact = exact;
-    work.ranks = ranks;
-    work.top_k = top_k;
-    work.arrivals = std::min(ranks, top_k) * work.num_tokens;
-    work.hidden = 7168;
-    work.has_rings = has_rings;
-    return combine_policy({132, 1, most_blocks}, work);
+  const auto policy = [](int ranks, int top_k, int most_blocks, bool has_pipeline = true, bool exact = false) {
+    Problem problem = problem_of(4096);
+    problem.exact = exact;
+    problem.ranks = ranks;
+    problem.top_k = top_k;
+    problem.arrivals = std::min(ranks, top_k) * problem.num_tokens;
+    problem.hidden = 7168;
+    problem.has_pipeline = has_pipeline;
+    return combine_policy({132, 1, most_blocks}, problem);
   };
   EXPECT_EQ(policy(2, 8, 132), (CombinePolicy{132, {78, 78, 64, 128, true, false, true, true}})) << "4 rows a result";
-  EXPECT_FALSE(policy(2, 8, 132, false).roles.rings) << "no such kernel";
-  EXPECT_FALSE(policy(4, 8, 132).roles.rings) << "2.2 rows a result: the links take longer";
-  EXPECT_FALSE(policy(2, 4, 132).roles.rings);
+  EXPECT_FALSE(policy(2, 8, 132, false).roles.pipelined) << "no such kernel";
+  EXPECT_FALSE(policy(4, 8, 132).roles.pipelined) << "2.2 rows a result: the links take longer";
+  EXPECT_FALSE(policy(2, 4, 132).roles.pipelined);
   EXPECT_EQ(policy(2, 8, 24), (CombinePolicy{24, {18, 18, 32, 32, true, false, true}}));
   EXPECT_EQ(policy(4, 8, 24), (CombinePolicy{24, {17, 17, 32, 32, true, false, true}})) << "more results for each row";
   EXPECT_EQ(policy(4, 2, 24).roles.senders, 13);
   EXPECT_EQ(policy(2, 8, 24, true, true).roles.senders, 15) << "every row is a result";
-  EXPECT_FALSE(policy(2, 8, 132, true, true).roles.rings) << "a row a result";
-  EXPECT_TRUE(policy(2, 8, 66).roles.rings);
+  EXPECT_FALSE(policy(2, 8, 132, true, true).roles.pipelined) << "a row a result";
+  EXPECT_TRUE(policy(2, 8, 66).roles.pipelined);
   EXPECT_EQ(policy(2, 8, 67).roles.receive_team_threads, kLeastSumThreads) << "not few";
 }
 
 TEST(CudaTuning, ShortRowsAreSummedBySmallerTeams) {
   const auto threads = [](int hidden, int tokens) {
-    Work work = work_of(tokens);
-    work.hidden = hidden;
-    return least_sum_threads(work, 44);
+    Problem problem = problem_of(tokens);
+    problem.hidden = hidden;
+    return least_sum_threads(problem, 44);
   };
   EXPECT_EQ(threads(7168, 512), 128);
   EXPECT_EQ(threads(4096, 704), 32) << "a token for each warp";
@@ -163,49 +163,49 @@ TEST(CudaTuning, ShortRowsAreSummedBySmallerTeams) {
 // What is measured on 4 and 2 H200s: four teams of each block send 14336 bytes to 3 others, eight 8192, or 14336 to
 // one.
 TEST(CudaTuning, SoManyTeamsSendResultsAsTheLinksCarryAtOnce) {
-  Work work = work_of(4096);
-  work.hidden = 7168;
-  work.all_near = false;
-  constexpr Resident kOneBlockEach{132, 1, 132};
-  EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 128);
-  EXPECT_EQ(combine_policy({132, 1, 24}, work).roles.send_team_threads, 64) << "few blocks, few bytes";
-  work.hidden = 4096;
-  work.buffer_teams = 16;
-  EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 64);
-  work.hidden = 7168;
-  work.buffer_teams = 8;
-  work.ranks = 2;
-  EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 64);
-  work.ranks = 1;
-  work.hidden = 1 << 20;
-  EXPECT_EQ(combine_policy(kOneBlockEach, work).roles.send_team_threads, 64) << "nothing leaves";
+  Problem problem = problem_of(4096);
+  problem.hidden = 7168;
+  problem.all_direct = false;
+  constexpr DeviceLimits kOneBlockEach{132, 1, 132};
+  EXPECT_EQ(combine_policy(kOneBlockEach, problem).roles.send_team_threads, 128);
+  EXPECT_EQ(combine_policy({132, 1, 24}, problem).roles.send_team_threads, 64) << "few blocks, few bytes";
+  problem.hidden = 4096;
+  problem.buffer_teams = 16;
+  EXPECT_EQ(combine_policy(kOneBlockEach, problem).roles.send_team_threads, 64);
+  problem.hidden = 7168;
+  problem.buffer_teams = 8;
+  problem.ranks = 2;
+  EXPECT_EQ(combine_policy(kOneBlockEach, problem).roles.send_team_threads, 64);
+  problem.ranks = 1;
+  problem.hidden = 1 << 20;
+  EXPECT_EQ(combine_policy(kOneBlockEach, problem).roles.send_team_threads, 64) << "nothing leaves";
 }
 
 // What is measured on 2 H200s.
 TEST(CudaTuning, FewMultiprocessorsHaveTwoBlocksEach) {
   const auto policy = [](int tokens, int most_blocks, bool sends = true, bool receives = true,
                          bool counts_all = false) {
-    Work work = work_of(tokens, sends, receives, std::clamp(tokens / 32, 1, 8));
-    work.counts_all = counts_all;
-    work.ranks = 2;
-    work.arrivals = 2 * tokens;
-    work.hidden = 7168;
-    work.message_bytes = 7392;
-    work.has_halves = true;
-    return dispatch_policy({132, 2, most_blocks}, work);
+    Problem problem = problem_of(tokens, sends, receives, std::clamp(tokens / 32, 1, 8));
+    problem.counts_all = counts_all;
+    problem.ranks = 2;
+    problem.arrivals = 2 * tokens;
+    problem.hidden = 7168;
+    problem.message_bytes = 7392;
+    problem.can_pair_blocks = true;
+    return dispatch_policy({132, 2, most_blocks}, problem);
   };
-  EXPECT_EQ(policy(4096, 24).halves, 2);
+  EXPECT_EQ(policy(4096, 24).blocks_per_cta, 2);
   EXPECT_EQ(policy(4096, 24).blocks, 48);
-  EXPECT_EQ(policy(4096, 24).roles.rankers, 8);
+  EXPECT_EQ(policy(4096, 24).roles.routing_blocks, 8);
   EXPECT_EQ(policy(4096, 24).roles.senders, 24) << "one of each multiprocessor";
   EXPECT_EQ(policy(4096, 24).roles.send_team_threads, 64);
-  EXPECT_TRUE(policy(4096, 24).roles.rankers_receive);
-  EXPECT_TRUE(policy(32, 24, true, true, true).roles.counts_apart) << "halves are blocks to it";
+  EXPECT_TRUE(policy(4096, 24).roles.routing_blocks_receive);
+  EXPECT_TRUE(policy(32, 24, true, true, true).roles.counts_apart) << "blocks_per_cta are blocks to it";
   EXPECT_EQ(policy(4096, 66).blocks, 132);
-  EXPECT_EQ(policy(4096, 67).halves, 1) << "not few";
-  EXPECT_EQ(policy(4096, 3).halves, 1) << "too few for all roles";
+  EXPECT_EQ(policy(4096, 67).blocks_per_cta, 1) << "not few";
+  EXPECT_EQ(policy(4096, 3).blocks_per_cta, 1) << "too few for all roles";
   EXPECT_EQ(policy(4096, 4).blocks, 8);
-  EXPECT_EQ(policy(4096, 4).roles.rankers, 1);
+  EXPECT_EQ(policy(4096, 4).roles.routing_blocks, 1);
   EXPECT_EQ(policy(1, 66).blocks, 34) << "no more than there is to do";
   EXPECT_EQ(policy(64, 66, true, false).blocks, 128) << "a thread block for each that sends";
   EXPECT_EQ(policy(4096, 24, false, true).blocks, 48);
@@ -213,14 +213,14 @@ TEST(CudaTuning, FewMultiprocessorsHaveTwoBlocksEach) {
 
 TEST(CudaTuning, HalvesAreAllBlocksAndSendersAndRankersOfOneKindEach) {
   for (int thread_blocks = 1; thread_blocks <= 66; ++thread_blocks)
-    for (int rankers = 0; rankers <= std::min(thread_blocks, 9); ++rankers) {
+    for (int routing_blocks = 0; routing_blocks <= std::min(thread_blocks, 9); ++routing_blocks) {
       std::set<int> places;
       for (int block = 0; block < thread_blocks; ++block)
         for (const int half : {0, 1}) {
-          const BlockPlace place = place_of_half(block, half, thread_blocks, rankers);
+          const LogicalBlock place = logical_block_of(block, half, thread_blocks, routing_blocks);
           EXPECT_EQ(place.half, half);
           EXPECT_EQ(place.count, 2 * thread_blocks);
-          EXPECT_EQ(half == 0, place.index >= rankers && place.index < rankers + thread_blocks);
+          EXPECT_EQ(half == 0, place.index >= routing_blocks && place.index < routing_blocks + thread_blocks);
           places.insert(place.index);
         }
       EXPECT_EQ(static_cast<int>(places.size()), 2 * thread_blocks);
@@ -235,33 +235,33 @@ TEST(CudaTuning, ExchangesAtTheSameTimeHaveAMultiprocessorForEachBlock) {
   EXPECT_EQ(most_blocks(132, 1, 8), 16);
   for (const bool alone : {false, true})
     for (const int tokens : {1, 150, 4096}) {
-      const Resident resident{132, 1, 66, alone};
-      EXPECT_EQ(dispatch_policy(resident, work_of(tokens)).early, alone);
-      EXPECT_EQ(combine_policy(resident, work_of(tokens)).early, alone);
+      const DeviceLimits limits{132, 1, 66, alone};
+      EXPECT_EQ(dispatch_policy(limits, problem_of(tokens)).pdl, alone);
+      EXPECT_EQ(combine_policy(limits, problem_of(tokens)).pdl, alone);
     }
 }
 
 TEST(CudaTuning, ManyWaitersNap) {
-  EXPECT_FALSE(naps(work_of(1)));
-  EXPECT_FALSE(naps(work_of(kManyArrivals / 4 - 1)));
-  EXPECT_TRUE(naps(work_of(kManyArrivals / 4)));
+  EXPECT_FALSE(backs_off(problem_of(1)));
+  EXPECT_FALSE(backs_off(problem_of(kManyArrivals / 4 - 1)));
+  EXPECT_TRUE(backs_off(problem_of(kManyArrivals / 4)));
 }
 
 TEST(CudaTuning, FewSendersHaveSmallerTeams) {
-  EXPECT_EQ(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.send_team_threads, 128);
-  EXPECT_EQ(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.send_team_threads, 64);
+  EXPECT_EQ(dispatch_policy(kHopper, problem_of(4096, true, true, 8)).roles.send_team_threads, 128);
+  EXPECT_EQ(dispatch_policy({132, 2, 24}, problem_of(4096, true, true, 8)).roles.send_team_threads, 64);
 }
 
 // What is measured on 2 H200s.
 TEST(CudaTuning, OfFewBlocksAsManySendAsTheirPartOfTheTime) {
   const auto roles = [](int top_k, int hidden, int message_bytes, int buffer_teams, int tokens = 4096) {
-    Work work = work_of(tokens, true, true, 8);
-    work.ranks = 2;
-    work.top_k = top_k;
-    work.hidden = hidden;
-    work.message_bytes = message_bytes;
-    work.buffer_teams = buffer_teams;
-    return dispatch_policy({132, 2, 24}, work).roles;
+    Problem problem = problem_of(tokens, true, true, 8);
+    problem.ranks = 2;
+    problem.top_k = top_k;
+    problem.hidden = hidden;
+    problem.message_bytes = message_bytes;
+    problem.buffer_teams = buffer_teams;
+    return dispatch_policy({132, 2, 24}, problem).roles;
   };
   EXPECT_EQ(roles(8, 7168, 7392, 8).senders, 11) << "of 24, of which 8 rank first";
   EXPECT_EQ(roles(8, 7168, 14336, 4).senders, 10) << "more to lay out";
@@ -274,10 +274,10 @@ TEST(CudaTuning, OfFewBlocksAsManySendAsTheirPartOfTheTime) {
 
 TEST(CudaTuning, FewTokensHaveBlocksForThePaddingOfTheirGroups) {
   const auto blocks_for = [](int tokens, int groups) {
-    Work work = work_of(tokens);
-    work.groups = groups;
-    const DispatchPolicy policy = dispatch_policy(kHopper, work);
-    return policy.blocks - policy.roles.rankers - policy.roles.senders;
+    Problem problem = problem_of(tokens);
+    problem.groups = groups;
+    const DispatchPolicy policy = dispatch_policy(kHopper, problem);
+    return policy.blocks - policy.roles.routing_blocks - policy.roles.senders;
   };
   EXPECT_EQ(blocks_for(1, 64), kLeastReceivers);
   EXPECT_EQ(blocks_for(4, 64), 4 * 4 + 32) << "no more than there are rows";
@@ -285,16 +285,16 @@ TEST(CudaTuning, FewTokensHaveBlocksForThePaddingOfTheirGroups) {
   EXPECT_EQ(blocks_for(8, 2), 4 * 8 + 2) << "or groups";
   EXPECT_EQ(blocks_for(20, 1000), 4 * 20 + kMostPaddingBlocks);
   EXPECT_EQ(blocks_for(4096, 64), 264 - 1 - kMostSendersOfMany);
-  EXPECT_EQ(loose_team_threads_for(128, 64), 1024);
-  EXPECT_EQ(loose_team_threads_for(128, 64, 32), 512) << "teams of several blocks leave some to others";
+  EXPECT_EQ(warpwise_team_threads_for(128, 64), 1024);
+  EXPECT_EQ(warpwise_team_threads_for(128, 64, 32), 512) << "teams of several blocks leave some to others";
 }
 
 TEST(CudaTuning, AFewTokensAreReceivedByTeamsOfSeveralBlocks) {
-  EXPECT_EQ(loose_team_threads_for(32, 4), kMostTeamBlocks * kThreads);
-  EXPECT_EQ(loose_team_threads_for(7, 4), kThreads);
-  EXPECT_EQ(loose_team_threads_for(132, 264), kThreads / 2);
+  EXPECT_EQ(warpwise_team_threads_for(32, 4), kMostTeamBlocks * kThreads);
+  EXPECT_EQ(warpwise_team_threads_for(7, 4), kThreads);
+  EXPECT_EQ(warpwise_team_threads_for(132, 264), kThreads / 2);
   EXPECT_EQ(sharing_teams(33, 2 * kThreads, 4, 4), 16);
-  const CombinePolicy policy = combine_policy(kHopper, work_of(1));
+  const CombinePolicy policy = combine_policy(kHopper, problem_of(1));
   EXPECT_EQ(policy.blocks - policy.roles.first_receiver, kMostTeamBlocks);
   EXPECT_EQ(policy.roles.receive_team_threads, kMostTeamBlocks * kThreads);
 }
@@ -303,40 +303,40 @@ TEST(CudaTuning, AFewEntriesAreCountedByABlockOfItsOwn) {
   EXPECT_TRUE(each_counts_all(256, 8, 8));
   EXPECT_FALSE(each_counts_all(257, 8, 64)) << "more than 2048 entries";
   EXPECT_FALSE(each_counts_all(33, 1, 1)) << "their bits do not fit";
-  Work work = work_of(32);
-  const DispatchRoles together = dispatch_policy(kHopper, work).roles;
+  Problem problem = problem_of(32);
+  const DispatchRoles together = dispatch_policy(kHopper, problem).roles;
   EXPECT_FALSE(together.counts_apart);
-  work.counts_all = true;
-  const DispatchRoles apart = dispatch_policy(kHopper, work).roles;
+  problem.counts_all = true;
+  const DispatchRoles apart = dispatch_policy(kHopper, problem).roles;
   EXPECT_TRUE(apart.counts_apart);
-  EXPECT_EQ(apart.rankers, 2);
+  EXPECT_EQ(apart.routing_blocks, 2);
   EXPECT_EQ(apart.table_blocks(), 1);
   EXPECT_EQ(apart.senders, together.senders);
-  EXPECT_FALSE(dispatch_policy({132, 2, 24}, work).roles.counts_apart) << "few blocks";
-  work.all_near = false;
-  EXPECT_FALSE(dispatch_policy(kHopper, work).roles.counts_apart) << "one fence for counts and entries";
+  EXPECT_FALSE(dispatch_policy({132, 2, 24}, problem).roles.counts_apart) << "few blocks";
+  problem.all_direct = false;
+  EXPECT_FALSE(dispatch_policy(kHopper, problem).roles.counts_apart) << "one fence for counts and entries";
 }
 
-// A small round is soon over: rankers that received too would end last. A few blocks share all work.
+// A small round is soon over: routing_blocks that received too would end last. A few blocks share all problem.
 TEST(CudaTuning, RankersReceiveOnlyWhereBlocksAreFew) {
-  EXPECT_FALSE(dispatch_policy(kHopper, work_of(1)).roles.rankers_receive);
-  EXPECT_FALSE(dispatch_policy(kHopper, work_of(4096, true, true, 8)).roles.rankers_receive);
-  EXPECT_TRUE(dispatch_policy({132, 2, 24}, work_of(4096, true, true, 8)).roles.rankers_receive);
+  EXPECT_FALSE(dispatch_policy(kHopper, problem_of(1)).roles.routing_blocks_receive);
+  EXPECT_FALSE(dispatch_policy(kHopper, problem_of(4096, true, true, 8)).roles.routing_blocks_receive);
+  EXPECT_TRUE(dispatch_policy({132, 2, 24}, problem_of(4096, true, true, 8)).roles.routing_blocks_receive);
 }
 
 TEST(CudaTuning, OnlyFewTeamsThatHaveMoreTokensAskForRowsAhead) {
-  EXPECT_TRUE(combine_policy({132, 1, 24}, work_of(4096, true, false, 8)).roles.looks_ahead);
-  EXPECT_TRUE(combine_policy({132, 1, 24}, work_of(4096, true, true, 8)).roles.looks_ahead);
-  EXPECT_FALSE(combine_policy(kHopper, work_of(4096, true, true, 8)).roles.looks_ahead);
-  EXPECT_FALSE(combine_policy(kHopper, work_of(1, true, true, 8)).roles.looks_ahead);
+  EXPECT_TRUE(combine_policy({132, 1, 24}, problem_of(4096, true, false, 8)).roles.prefetches);
+  EXPECT_TRUE(combine_policy({132, 1, 24}, problem_of(4096, true, true, 8)).roles.prefetches);
+  EXPECT_FALSE(combine_policy(kHopper, problem_of(4096, true, true, 8)).roles.prefetches);
+  EXPECT_FALSE(combine_policy(kHopper, problem_of(1, true, true, 8)).roles.prefetches);
 }
 
 TEST(CudaTuning, NoKernelComesInAtTheEndOfALargeCombine) {
   const auto holds = [](int ranks, int tokens, int most_blocks = 132) {
-    Work work = work_of(tokens, true, true, 8);
-    work.ranks = ranks;
-    work.arrivals = tokens * ranks;
-    return combine_policy({132, 1, most_blocks}, work).roles.holds_next;
+    Problem problem = problem_of(tokens, true, true, 8);
+    problem.ranks = ranks;
+    problem.arrivals = tokens * ranks;
+    return combine_policy({132, 1, most_blocks}, problem).roles.triggers_late;
   };
   EXPECT_FALSE(holds(1, 1024));
   EXPECT_TRUE(holds(1, 2048));
@@ -349,15 +349,15 @@ TEST(CudaTuning, NoKernelComesInAtTheEndOfALargeCombine) {
 // Of hidden 7168, top-8: FP8 has 56 words of scales for each row and messages of 7392 bytes, NVFP4 112 and 4032.
 TEST(CudaTuning, ManyWordsOfScalesAreStoredLast) {
   const auto last = [](int ranks, int tokens, int words, int message_bytes, int most_blocks = 264, bool receives = true,
-                       bool has_halves = false) {
-    Work work = work_of(tokens, true, receives, 8);
-    work.has_halves = has_halves;
-    work.ranks = ranks;
-    work.hidden = 7168;
-    work.scale_words = words;
-    work.message_bytes = message_bytes;
-    const Resident resident{132, 2, most_blocks};
-    return stores_scales_last(resident, work, dispatch_policy(resident, work).thread_blocks());
+                       bool can_pair_blocks = false) {
+    Problem problem = problem_of(tokens, true, receives, 8);
+    problem.can_pair_blocks = can_pair_blocks;
+    problem.ranks = ranks;
+    problem.hidden = 7168;
+    problem.scale_words = words;
+    problem.message_bytes = message_bytes;
+    const DeviceLimits limits{132, 2, most_blocks};
+    return stores_scales_last(limits, problem, dispatch_policy(limits, problem).thread_blocks());
   };
   EXPECT_TRUE(last(2, 4096, 56, 7392));
   EXPECT_FALSE(last(2, 512, 56, 7392)) << "the kernel takes longer than the stores";
@@ -367,9 +367,9 @@ TEST(CudaTuning, ManyWordsOfScalesAreStoredLast) {
   EXPECT_TRUE(last(4, 4096, 112, 4032));
   EXPECT_TRUE(last(4, 4096, 56, 7392, 24)) << "few blocks take longer than the links";
   EXPECT_FALSE(last(4, 128, 56, 7392, 24));
-  for (const bool has_halves : {false, true}) {
-    EXPECT_TRUE(last(4, 1024, 56, 7392, 66, true, has_halves)) << "half of the multiprocessors are few";
-    EXPECT_TRUE(last(4, 256, 56, 7392, 24, true, has_halves));
+  for (const bool can_pair_blocks : {false, true}) {
+    EXPECT_TRUE(last(4, 1024, 56, 7392, 66, true, can_pair_blocks)) << "half of the multiprocessors are few";
+    EXPECT_TRUE(last(4, 256, 56, 7392, 24, true, can_pair_blocks));
   }
 }
 
@@ -381,16 +381,17 @@ TEST(CudaTuning, PrintsItself) {
   text << CombinePolicy{132, {88, 88, 64, 32, true, true}} << '\n';
   text << CombinePolicy{24, {18, 18, 32, 32, true, false, true, true}, false} << '\n';
   text << DispatchPolicy{48, {8, 24, true, 64, 32, 383}, true, 2};
-  EXPECT_EQ(
-      text.str(),
-      "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
-      "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32\n"
-      "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
-      "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
-      "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, direct, looking ahead\n"
-      "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, direct, by rings, holding the "
-      "next kernel, not early\n"
-      "48 halves: 8 rank, 24 send in teams of 64, the others and then those that rank receive in 383 teams of 32");
+  EXPECT_EQ(text.str(),
+            "264 blocks: 8 rank, 66 send in teams of 64, the others receive in 3167 teams of 32\n"
+            "132 blocks: 132 send in teams of 64, from the 0th on they receive in teams of 32\n"
+            "264 blocks: 8 rank, 66 send in teams of 64 by stores, the others receive in 3167 teams of 32\n"
+            "35 blocks: 2 rank, one of them counts, 1 send in teams of 512, the others receive in 16 teams of 1024\n"
+            "132 blocks: 88 send in teams of 64, from the 88th on they receive in teams of 32, in place, prefetching\n"
+            "24 blocks: 18 send in teams of 32, from the 18th on they receive in teams of 32, in place, by pipelined, "
+            "holding the "
+            "next kernel, not pdl\n"
+            "48 blocks_per_cta: 8 rank, 24 send in teams of 64, the others and then those that rank receive in 383 "
+            "teams of 32");
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ class Buffer {
   std::size_t bytes_;
 };
 
-HostGroup group(bool past_cache) {
+HostGroup group(bool nontemporal) {
   HostGroup group;
-  group.past_cache = past_cache;
+  group.nontemporal = nontemporal;
   return group;
 }
 

@@ -39,7 +39,7 @@ TEST(Order, TicketsAreDistinctAndTheLastSeesAll) {
     threads.emplace_back([&, i] {
       done[i] = 1;
       fetch_add_relaxed(counted, std::uint64_t{10});
-      if (fetch_add_ordered(tickets, 1u) != kThreads - 1) return;
+      if (fetch_add_acq_rel(tickets, 1u) != kThreads - 1) return;
       int sum = 0;
       for (const int each : done) sum += each;
       seen_by_last = sum;

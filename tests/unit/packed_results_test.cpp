@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "support/one_rank.h"
 #include "conformance/oracle/routing_cases.h"
+#include "support/one_rank.h"
 
 namespace ferry {
 namespace {

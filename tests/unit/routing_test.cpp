@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "support/one_rank.h"
 #include "conformance/oracle/routing_cases.h"
+#include "support/one_rank.h"
 
 namespace ferry {
 namespace {
@@ -23,7 +23,7 @@ TEST(EntryCode, KeepsExpertAndRankWithin) {
       for (const std::uint32_t rank : {0u, 1u, most}) {
         const std::uint32_t packed = code.pack(expert, rank);
         EXPECT_EQ(code.expert(packed), expert);
-        EXPECT_EQ(code.rank_within(packed), rank);
+        EXPECT_EQ(code.position_in_expert(packed), rank);
         EXPECT_NE(packed, 0u);
       }
     }
@@ -53,7 +53,7 @@ TEST(RankEntries, CountsEarlierEntriesOfTheSameExpert) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       ASSERT_EQ(rank.plan.code.expert(table[i].code), ids[i]);
       if (ids[i] < 0) continue;
-      ASSERT_EQ(rank.plan.code.rank_within(table[i].code),
+      ASSERT_EQ(rank.plan.code.position_in_expert(table[i].code),
                 std::count(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]));
     }
     for (int expert = 0; expert < shape.experts; ++expert)

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "cpu/host_group.h"
 #include "conformance/oracle/routing_cases.h"
+#include "cpu/host_group.h"
 
 namespace ferry {
 namespace {

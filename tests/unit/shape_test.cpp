@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "ferry/error.h"
 #include "conformance/oracle/routing_cases.h"
+#include "ferry/error.h"
 
 namespace ferry {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tool/bench/bench_wire.h"
 #include "ferry/exchange.h"
+#include "tool/bench/bench_wire.h"
 
 namespace ferry::app {
 

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "ferry/ferry.h"
 #include "tool/bench/bench_fields.h"
 #include "tool/bench/bench_gpu.h"
 #include "tool/bench/bench_report.h"
-#include "ferry/ferry.h"
 #include "tool/io/table.h"
 
 namespace ferry::app {

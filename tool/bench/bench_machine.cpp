@@ -56,7 +56,7 @@ void fill_bf16(std::byte* memory, std::size_t bytes, std::uint64_t seed) {
 
 bool StartLine::wait() {
   const Epoch next = load_acquire(generation_) + 1;
-  if (fetch_add_ordered(arrived_, 1) + 1 == threads_) {
+  if (fetch_add_acq_rel(arrived_, 1) + 1 == threads_) {
     store_release(arrived_, 0);
     store_release(generation_, next);
   } else {

@@ -9,8 +9,8 @@
 #include "tool/bench/bench_gpu.h"
 #include "tool/bench/bench_processes.h"
 #include "tool/bench/bench_report.h"
-#include "tool/ranks/job.h"
 #include "tool/io/table.h"
+#include "tool/ranks/job.h"
 
 namespace ferry::app {
 namespace {

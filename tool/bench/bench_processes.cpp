@@ -7,10 +7,10 @@
 #include <limits>
 #include <sstream>
 
+#include "exchange/sizes.h"
 #include "tool/bench/bench_exchange.h"
 #include "tool/bench/bench_rank_set.h"
 #include "tool/ranks/shmem.h"
-#include "exchange/sizes.h"
 
 namespace ferry::app {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
+#include "ferry/ferry.h"
 #include "tool/bench/bench_fields.h"
 #include "tool/bench/bench_machine.h"
 #include "tool/bench/bench_processes.h"
 #include "tool/bench/bench_report.h"
-#include "ferry/ferry.h"
 #include "tool/io/table.h"
 
 namespace ferry::app {

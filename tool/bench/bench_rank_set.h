@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "ferry/exchange.h"
 #include "tool/bench/bench_case.h"
 #include "tool/bench/bench_machine.h"
 #include "tool/bench/bench_routing.h"
-#include "ferry/exchange.h"
 
 namespace ferry::app {
 

@@ -6,9 +6,9 @@
 
 #include <cmath>
 
+#include "ferry/ferry.h"
 #include "tool/bench/bench_fields.h"
 #include "tool/bench/bench_machine.h"
-#include "ferry/ferry.h"
 #include "tool/io/table.h"
 
 namespace ferry::app {

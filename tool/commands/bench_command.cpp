@@ -12,13 +12,13 @@
 
 #include "tool/bench/bench_baseline.h"
 #include "tool/bench/bench_measurers.h"
-#include "tool/ranks/job.h"
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
 #include "tool/io/progress.h"
+#include "tool/io/table.h"
+#include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/simulate/simulate_report.h"
-#include "tool/io/table.h"
 
 namespace ferry::app {
 namespace {

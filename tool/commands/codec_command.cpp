@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "tool/commands/commands.h"
+#include "tool/commands/options.h"
 #include "tool/io/memory.h"
 #include "tool/io/npy.h"
-#include "tool/commands/options.h"
 #include "tool/io/progress.h"
 #include "tool/io/table.h"
 

@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "ferry/ferry.h"
 #include "tool/commands/bench_command.h"
 #include "tool/commands/commands.h"
-#include "ferry/ferry.h"
 #include "tool/commands/models.h"
 #include "tool/ranks/ranks.h"
 

@@ -6,14 +6,14 @@
 #include <optional>
 #include <thread>
 
-#include "tool/commands/commands.h"
 #include "ferry/ferry.h"
-#include "tool/ranks/gpu.h"
-#include "tool/ranks/job.h"
-#include "tool/io/memory.h"
+#include "tool/commands/commands.h"
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
+#include "tool/io/memory.h"
 #include "tool/io/table.h"
+#include "tool/ranks/gpu.h"
+#include "tool/ranks/job.h"
 
 namespace ferry::app {
 namespace {

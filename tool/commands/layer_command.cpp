@@ -5,16 +5,16 @@
 #include <memory>
 #include <optional>
 
+#include "exchange/sizes.h"
 #include "tool/commands/commands.h"
-#include "tool/layer/dump.h"
-#include "tool/ranks/job.h"
-#include "tool/layer/layer_inputs.h"
-#include "tool/layer/layer_parts.h"
 #include "tool/commands/options.h"
-#include "tool/layer/oracle.h"
 #include "tool/io/progress.h"
 #include "tool/io/table.h"
-#include "exchange/sizes.h"
+#include "tool/layer/dump.h"
+#include "tool/layer/layer_inputs.h"
+#include "tool/layer/layer_parts.h"
+#include "tool/layer/oracle.h"
+#include "tool/ranks/job.h"
 
 namespace ferry::app {
 namespace {

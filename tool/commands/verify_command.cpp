@@ -6,12 +6,12 @@
 #include <memory>
 
 #include "tool/commands/commands.h"
-#include "tool/ranks/gpu.h"
-#include "tool/ranks/job.h"
 #include "tool/commands/options.h"
 #include "tool/io/progress.h"
-#include "tool/ranks/shmem.h"
 #include "tool/io/table.h"
+#include "tool/ranks/gpu.h"
+#include "tool/ranks/job.h"
+#include "tool/ranks/shmem.h"
 
 #include "conformance/process_backend.h"
 #include "conformance/suite.h"
@@ -163,6 +163,5 @@ void run_verify_command(const VerifyArguments& asked) {
   });
   if (all.failed != 0) throw CommandFailed(fmt::format("{} conformance cases failed on {}", all.failed, failing));
 }
-
 
 }  // namespace ferry::app

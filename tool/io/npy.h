@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tool/io/pending_file.h"
 #include "ferry/tensor.h"
+#include "tool/io/pending_file.h"
 
 namespace ferry::app {
 

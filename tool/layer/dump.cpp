@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cstring>
 
-#include "ferry/error.h"
 #include "ferry/detail/layout/scale_layout.h"
+#include "ferry/error.h"
 
 namespace ferry::app {
 namespace {

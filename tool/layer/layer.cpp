@@ -11,9 +11,9 @@
 #include <span>
 #include <thread>
 
-#include "tool/ranks/gpu.h"
-#include "tool/layer/rank_buffers.h"
 #include "ferry/detail/base/order.h"
+#include "tool/layer/rank_buffers.h"
+#include "tool/ranks/gpu.h"
 
 namespace ferry::app {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tool/layer/layer.h"
 #include "tool/io/npy.h"
+#include "tool/layer/layer.h"
 
 namespace ferry::app {
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "tool/io/memory.h"
 #include "tool/layer/dump.h"
 #include "tool/layer/layer.h"
-#include "tool/io/memory.h"
 #include "tool/ranks/ranks.h"
 
 namespace ferry::app {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tool/layer/layer.h"
 #include "tool/io/memory.h"
+#include "tool/layer/layer.h"
 
 namespace ferry::app {
 

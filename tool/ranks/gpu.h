@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tool/ranks/job.h"
-#include "tool/layer/rank_calls.h"
 #include "ferry/world.h"
+#include "tool/layer/rank_calls.h"
+#include "tool/ranks/job.h"
 
 namespace ferry::app {
 

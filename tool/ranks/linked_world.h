@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
-#include "tool/ranks/byte_links.h"
-#include "ferry/process_world.h"
 #include "exchange/exchange_backend.h"
+#include "ferry/process_world.h"
+#include "tool/ranks/byte_links.h"
 
 namespace ferry::app {
 

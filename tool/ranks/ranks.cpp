@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "net/launch_environment.h"
 #include "tool/ranks/gpu.h"
 #include "tool/ranks/nvshmem.h"
 #include "tool/ranks/shmem.h"
-#include "net/launch_environment.h"
 
 namespace ferry::app {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tool/ranks/job.h"
 #include "ferry/world.h"
+#include "tool/ranks/job.h"
 
 namespace ferry::app {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "tool/ranks/job.h"
 #include "tool/bench/put_link.h"
+#include "tool/ranks/job.h"
 
 namespace ferry::app {
 

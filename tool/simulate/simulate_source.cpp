@@ -1,9 +1,9 @@
 // The counting fabric, and the phases of a round over it.
 #include "tool/simulate/simulate_source.h"
 
+#include "exchange/sizes.h"
 #include "ferry/detail/protocol/combine.h"
 #include "ferry/detail/protocol/dispatch.h"
-#include "exchange/sizes.h"
 
 namespace ferry::app {
 namespace {
@@ -137,7 +137,7 @@ void SourceRound::route(int source, const Routing& routing) {
   plan_.rank = source;
   LocalMemory local{plan_.map, source, table_, sent_counts_};
   CountingFabric fabric(plan_, source, {nullptr, false}, &local);
-  rank_entries(plan_, fabric, args(), kEpoch);
+  route_entries(plan_, fabric, args(), kEpoch);
 }
 
 void SourceRound::count(SourceTraffic& traffic) {

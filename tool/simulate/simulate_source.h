@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tool/bench/bench_routing.h"
 #include "ferry/detail/protocol/round.h"
+#include "tool/bench/bench_routing.h"
 
 namespace ferry::app {
 

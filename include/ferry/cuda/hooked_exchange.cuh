@@ -13,10 +13,10 @@
 #include <string>
 
 #include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/fabric/peer_fabric.cuh"
-#include "ferry/exchange.h"
+#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
+#include "ferry/exchange.h"
 
 namespace ferry::cuda {
 
@@ -87,7 +87,7 @@ class HookedExchange {
                                             dispatch_launcher<Fmt, KernelFabric>();
                                         return std::strcmp(format, kLauncher.format) == 0 ? &kLauncher : nullptr;
                                       },
-                                      combine_launcher<KernelFabric>(), KernelFabric::kReachesFar};
+                                      combine_launcher<KernelFabric>(), KernelFabric::kHasRemote};
     return kLaunchers;
   }
   // Worlds of GPUs say themselves, on all ranks, which kernels reach their ranks.

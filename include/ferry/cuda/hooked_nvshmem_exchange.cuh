@@ -6,9 +6,9 @@
 // that the kernels call. The program links all device code once, NVSHMEM's included: CMake does it.
 #pragma once
 
-#include "ferry/detail/nvshmem/nvshmem_fabric.cuh"
 #include "ferry/cuda/hooked_exchange.cuh"
 #include "ferry/cuda/nvshmem_world.h"
+#include "ferry/detail/nvshmem/nvshmem_fabric.cuh"
 
 namespace ferry::cuda {
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <string>
 
-#include "ferry/error.h"
 #include "ferry/detail/formats/format_list.h"
+#include "ferry/error.h"
 
 namespace ferry {
 namespace cpu {

@@ -34,10 +34,10 @@ CudaExchange::CudaExchange(const DevicePlace& place, int rank, const Shape& shap
 }
 
 CudaExchange::~CudaExchange() {
-  if (place_.leftovers != nullptr) {
-    place_.leftovers->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
-    place_.leftovers->keep(std::move(memory_));  // no later than now: what is freed afterwards waits for the device
-    place_.leftovers->keep(std::move(record_memory_));
+  if (place_.deferred_free != nullptr) {
+    place_.deferred_free->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
+    place_.deferred_free->keep(std::move(memory_));  // no later than now: what is freed afterwards waits for the device
+    place_.deferred_free->keep(std::move(record_memory_));
     return;
   }
   int before = 0;
@@ -60,7 +60,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   const std::size_t masks = take(RoundMasks::bytes(plan_.shape.ranks));
   const std::size_t counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
   const std::size_t tokens = ranks * static_cast<std::size_t>(plan_.shape.max_tokens);
-  const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(KeptRow));
+  const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(HandleRow));
   const std::size_t kept_slots = take(tokens);
   const std::size_t kept_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
   const std::size_t block_counts =
@@ -72,10 +72,10 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   stats_.bytes = stats_.messages + ranks;
   waited_ns_ = stats_.bytes + ranks;
   stats_.received = waited_ns_ + ranks;
-  kept_ = {memory_->as<KeptRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
-           row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
-  ranking_.block_counts = memory_->as<DeviceWord<Epoch>>(block_counts);
-  links_.table_parts = TableParts(plan_.shape.top_k, plan_.map.all_near());
+  handle_ = {memory_->as<HandleRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
+             row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
+  routing_.block_counts = memory_->as<DeviceWord<Epoch>>(block_counts);
+  links_.table_parts = TableParts(plan_.shape.top_k, plan_.map.all_direct());
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
 
   links_.rank = plan_.rank;

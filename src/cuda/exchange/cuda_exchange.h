@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/world/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
 #include "cuda/exchange/round_masks.h"
-#include "exchange/round_state.h"
-#include "exchange/validate.h"
+#include "cuda/world/device_memory.h"
 #include "exchange/exchange_backend.h"
+#include "exchange/round_state.h"
 #include "exchange/sizes.h"
+#include "exchange/validate.h"
+#include "ferry/detail/cuda/kernels/launch.h"
 
 namespace ferry::cuda {
 
@@ -24,7 +24,8 @@ using DeviceHeaps = std::vector<std::shared_ptr<std::byte>>;
 struct DevicePlace {
   int device = 0;
   int ranks = 1;
-  std::shared_ptr<Leftovers> leftovers{};  // where GPUs are shared by ranks of one process; all of them have the same
+  std::shared_ptr<DeferredFree>
+      deferred_free{};  // where GPUs are shared by ranks of one process; all of them have the same
 };
 
 class CudaExchange final : public ExchangeBackend {
@@ -88,7 +89,7 @@ class CudaExchange final : public ExchangeBackend {
   }
   static constexpr int kLeastBlocks = 3;  // of a kernel: its roles
   int most_blocks(int blocks_per_multiprocessor) const;
-  Resident resident(int blocks_per_multiprocessor, const CallOptions& call) const;
+  DeviceLimits limits(int blocks_per_multiprocessor, const CallOptions& call) const;
 
   DevicePlace place_;
   int rank_;
@@ -98,8 +99,8 @@ class CudaExchange final : public ExchangeBackend {
   Plan plan_;
   DeviceHeaps heaps_;
   PeerLinks links_;
-  KeptRows kept_;
-  RankingArgs ranking_;
+  DispatchHandle handle_;
+  RoutingArgs routing_;
   StatsWords stats_;
   DeviceWord<std::uint64_t>* waited_ns_ = nullptr;
   std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
@@ -112,8 +113,8 @@ class CudaExchange final : public ExchangeBackend {
   int dispatch_blocks_per_multiprocessor_ = 0;
   int combine_blocks_per_multiprocessor_ = 0;
   int scales_blocks_per_multiprocessor_ = 0;
-  bool has_rings_ = false;   // combine can take rows by way of shared memory
-  bool has_halves_ = false;  // two blocks of dispatch can be one thread block
+  bool has_pipeline_ = false;     // combine can take rows by way of shared memory
+  bool can_pair_blocks_ = false;  // two blocks of dispatch can be one thread block
   RoundMasks masks_;
   RoundState round_;
   Round open_;  // the newest that was dispatched

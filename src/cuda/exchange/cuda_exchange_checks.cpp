@@ -26,7 +26,7 @@ void CudaExchange::begin(const CallOptions& call) {
 void CudaExchange::require_own_stream(cudaStream_t stream) const {
   // The stream of all who name none: one rank's kernel would wait there for the end of another's, which waits for it.
   const bool is_of_all = stream == nullptr || stream == cudaStreamLegacy;
-  if (is_of_all && place_.ranks > 1 && place_.leftovers != nullptr)
+  if (is_of_all && place_.ranks > 1 && place_.deferred_free != nullptr)
     refuse(ErrorKind::invalid_argument, rank_,
            "stream is the default one, and {} ranks of this process share device {}; give each a stream of its own, "
            "made with cudaStreamNonBlocking, or cudaStreamPerThread for ranks that are threads",
@@ -122,7 +122,7 @@ CombineArgs CudaExchange::check_rows(const CombineInput& in) const {
   if (args.num_rows == 0) {  // a kernel that wants some reads memory that is there, and reports it
     args.rows = links_.own;
     args.row_stride = 0;
-    args.wide = false;
+    args.is_f32 = false;
   }
   args.shared_begin = open_.shared.begin;
   args.shared_end = open_.shared.end;

@@ -1,12 +1,12 @@
 // The kernels that CudaExchange launches: loaded when it is made, then filled in and launched for each call.
 #include <algorithm>
 
-#include "cuda/policy/combine_policy.h"
 #include "cuda/exchange/cuda_exchange.h"
+#include "cuda/policy/combine_policy.h"
 #include "cuda/policy/dispatch_policy.h"
 #include "cuda/world/refuse.h"
-#include "ferry/detail/cuda/steps/scale_tiles.h"
 #include "exchange/plan.h"
+#include "ferry/detail/cuda/steps/scale_tiles.h"
 
 namespace ferry::cuda {
 
@@ -16,20 +16,20 @@ void CudaExchange::prepare_kernels() {
              "cudaDeviceGetAttribute");
   cuda_check(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, place_.device),
              "cudaDeviceGetAttribute");
-  ranking_.record = record_;
-  ranking_.state = links_.state;
-  ranking_.words = ranking_words(plan_);
+  routing_.record = record_;
+  routing_.state = links_.state;
+  routing_.words = ranking_words(plan_);
   const std::size_t for_dispatch = dispatch_shared_bytes(plan_, dispatch_buffer_teams(plan_));
   const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
   if (needed > static_cast<std::size_t>(most_shared))
     refuse(ErrorKind::unsupported, rank_,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape_), needed, place_.device, most_shared);
-  has_rings_ = combine_launcher_.has_rings && combine_ring_bytes() <= static_cast<std::size_t>(most_shared);
-  has_halves_ = dispatch_launcher_->prepare_halves(kThreads, for_dispatch);
+  has_pipeline_ = combine_launcher_.has_pipeline && combine_ring_bytes() <= static_cast<std::size_t>(most_shared);
+  can_pair_blocks_ = dispatch_launcher_->prepare_halves(kThreads, for_dispatch);
   dispatch_blocks_per_multiprocessor_ = dispatch_launcher_->prepare(kThreads, for_dispatch);
   combine_blocks_per_multiprocessor_ =
-      combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_), has_rings_ ? combine_ring_bytes() : 0);
+      combine_launcher_.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_ring_bytes() : 0);
   scales_blocks_per_multiprocessor_ = prepare_scales(plan_);
   for (const int blocks : {dispatch_blocks_per_multiprocessor_, combine_blocks_per_multiprocessor_})
     if (most_blocks(blocks) < kLeastBlocks)
@@ -43,11 +43,11 @@ int CudaExchange::most_blocks(int blocks_per_multiprocessor) const {
   return cuda::most_blocks(multiprocessors_, blocks_per_multiprocessor, options_.concurrent * place_.ranks);
 }
 
-Resident CudaExchange::resident(int blocks_per_multiprocessor, const CallOptions& call) const {
-  Resident resident{multiprocessors_, blocks_per_multiprocessor, most_blocks(blocks_per_multiprocessor),
-                    options_.concurrent * place_.ranks == 1};
-  if (call.max_blocks > 0) resident.most_blocks = std::min(resident.most_blocks, call.max_blocks);
-  return resident;
+DeviceLimits CudaExchange::limits(int blocks_per_multiprocessor, const CallOptions& call) const {
+  DeviceLimits limits{multiprocessors_, blocks_per_multiprocessor, most_blocks(blocks_per_multiprocessor),
+                      options_.concurrent * place_.ranks == 1};
+  if (call.max_blocks > 0) limits.most_blocks = std::min(limits.most_blocks, call.max_blocks);
+  return limits;
 }
 
 // What both kernels get. A captured graph keeps what was so when it was captured.
@@ -61,7 +61,7 @@ Params CudaExchange::params_of(const Round& round, const In* in, const Out* out)
   params.receives = out != nullptr;
   if (in != nullptr) params.in = *in;
   if (out != nullptr) params.out = *out;
-  params.kept = kept_;
+  params.handle = handle_;
   params.stats = stats_;
   return params;
 }
@@ -71,8 +71,8 @@ void CudaExchange::run_dispatch(const Round& round, const DispatchArgs* in, cons
   auto params = params_of<DispatchParams>(round, in, out);
   params.in.shared_begin = round.shared.begin;
   params.in.shared_end = round.shared.end;
-  params.ranking = ranking_;
-  params.ranking.counts_all = each_counts_all(round.num_tokens, plan_.shape.top_k, ranking_.words);
+  params.routing = routing_;
+  params.routing.counts_all = each_counts_all(round.num_tokens, plan_.shape.top_k, routing_.words);
   params.num_experts = shape_.experts;
   const int parts = links_.table_parts.count(round.num_tokens);
   const int scale_words =
@@ -80,29 +80,29 @@ void CudaExchange::run_dispatch(const Round& round, const DispatchArgs* in, cons
           ? 0
           : scattered_scale_words(layout_.scale_layout, static_cast<int>(size_of(layout_.scale_dtype)),
                                   layout_.scales_per_row, layout_.payload_row_bytes);
-  const Work work{.ranks = plan_.shape.ranks,
-                  .num_tokens = round.num_tokens,
-                  .arrivals = likely_arrivals(round),
-                  .parts = parts,
-                  .counts_all = params.ranking.counts_all,
-                  .buffer_teams = dispatch_buffer_teams(plan_),
-                  .sends = params.sends,
-                  .receives = params.receives,
-                  .hidden = plan_.shape.hidden,
-                  .message_bytes = static_cast<int>(plan_.map.message_bytes()),
-                  .groups = plan_.groups(),
-                  .top_k = plan_.shape.top_k,
-                  .local_part = local_part(),
-                  .scale_words = scale_words,
-                  .all_near = plan_.map.all_near(),
-                  .has_halves = has_halves_};
-  const Resident most = resident(dispatch_blocks_per_multiprocessor_, call);
-  const DispatchPolicy policy = dispatch_policy(most, work);
-  params.links.naps = naps(work);
+  const Problem problem{.ranks = plan_.shape.ranks,
+                        .num_tokens = round.num_tokens,
+                        .arrivals = likely_arrivals(round),
+                        .parts = parts,
+                        .counts_all = params.routing.counts_all,
+                        .buffer_teams = dispatch_buffer_teams(plan_),
+                        .sends = params.sends,
+                        .receives = params.receives,
+                        .hidden = plan_.shape.hidden,
+                        .message_bytes = static_cast<int>(plan_.map.message_bytes()),
+                        .groups = plan_.groups(),
+                        .top_k = plan_.shape.top_k,
+                        .local_part = local_part(),
+                        .scale_words = scale_words,
+                        .all_direct = plan_.map.all_direct(),
+                        .can_pair_blocks = can_pair_blocks_};
+  const DeviceLimits most = limits(dispatch_blocks_per_multiprocessor_, call);
+  const DispatchPolicy policy = dispatch_policy(most, problem);
+  params.links.backs_off = backs_off(problem);
   params.roles = policy.roles;
-  params.ranking.parts = parts;
-  params.ranking.parts_of_ranker = parts_of_ranker(work, std::max(1, policy.roles.table_blocks()));
-  const bool scales_last = stores_scales_last(most, work, policy.thread_blocks());
+  params.routing.parts = parts;
+  params.routing.parts_per_routing_block = parts_per_routing_block(problem, std::max(1, policy.roles.table_blocks()));
+  const bool scales_last = stores_scales_last(most, problem, policy.thread_blocks());
   if (scales_last) params.out.scales.layout = ScaleLayout::none;
   const auto stream = static_cast<cudaStream_t>(call.stream);
   const int teams = params.sends ? kThreads / policy.roles.send_team_threads : 0;
@@ -121,8 +121,8 @@ void CudaExchange::store_scales(const RowsOut& out, const CallOptions& call) con
   params.by_parts = Divider(scale_parts(out.scales));
   params.src_info = out.src_info;
   params.payload_bytes = out.row_bytes;
-  params.starts = kept_.starts.of_source;
-  const Resident most = resident(scales_blocks_per_multiprocessor_, call);
+  params.starts = handle_.starts.of_source;
+  const DeviceLimits most = limits(scales_blocks_per_multiprocessor_, call);
   launch_scales(params, most.blocks(), most.alone, static_cast<cudaStream_t>(call.stream));
 }
 
@@ -130,22 +130,22 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
   auto params = params_of<CombineParams>(open_, in, out);
   if (in == nullptr) params.in = returning_;
   params.num_tokens = open_.num_tokens;
-  const Work work{.ranks = plan_.shape.ranks,
-                  .num_tokens = open_.num_tokens,
-                  .arrivals = likely_arrivals(open_),
-                  .buffer_teams = combine_buffer_teams(plan_),
-                  .sends = params.sends,
-                  .receives = params.receives,
-                  .hidden = plan_.shape.hidden,
-                  .top_k = plan_.shape.top_k,
-                  .local_part = local_part(),
-                  .all_near = plan_.map.all_near(),
-                  .exact = plan_.exact,
-                  .has_rings = has_rings_ && !params.in.wide};
-  const CombinePolicy policy = combine_policy(resident(combine_blocks_per_multiprocessor_, call), work);
-  params.links.naps = naps(work);
+  const Problem problem{.ranks = plan_.shape.ranks,
+                        .num_tokens = open_.num_tokens,
+                        .arrivals = likely_arrivals(open_),
+                        .buffer_teams = combine_buffer_teams(plan_),
+                        .sends = params.sends,
+                        .receives = params.receives,
+                        .hidden = plan_.shape.hidden,
+                        .top_k = plan_.shape.top_k,
+                        .local_part = local_part(),
+                        .all_direct = plan_.map.all_direct(),
+                        .exact = plan_.exact,
+                        .has_pipeline = has_pipeline_ && !params.in.is_f32};
+  const CombinePolicy policy = combine_policy(limits(combine_blocks_per_multiprocessor_, call), problem);
+  params.links.backs_off = backs_off(problem);
   params.roles = policy.roles;
-  const std::size_t shared_bytes = policy.roles.rings ? combine_ring_bytes() : combine_shared_bytes(plan_);
+  const std::size_t shared_bytes = policy.roles.pipelined ? combine_ring_bytes() : combine_shared_bytes(plan_);
   combine_launcher_.launch(params, policy, shared_bytes, static_cast<cudaStream_t>(call.stream));
 }
 

@@ -38,10 +38,10 @@ ConstTensor contiguous_view(const ConstTensor& tensor) {
 StagedExchange::StagedExchange(std::unique_ptr<CudaExchange> device)
     : device_(std::move(device)), stream_(std::make_shared<MemoryStream>()) {}
 StagedExchange::~StagedExchange() {
-  if (device_->place().leftovers == nullptr) return;
+  if (device_->place().deferred_free == nullptr) return;
   inputs_.clear();
   outputs_.clear();
-  device_->place().leftovers->keep(std::move(stream_));
+  device_->place().deferred_free->keep(std::move(stream_));
 }
 
 StagedExchange::Mirror StagedExchange::mirror(const ConstTensor& host, bool copy_in) const {

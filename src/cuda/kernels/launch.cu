@@ -7,8 +7,8 @@
 #include <string>
 
 #include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/fabric/peer_fabric.cuh"
+#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
 
 namespace ferry::cuda {
@@ -31,7 +31,7 @@ static const DispatchLauncher* find_peer_dispatch(const char* format) {
 }
 
 Launchers peer_launchers() {
-  return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kReachesFar};
+  return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kHasRemote};
 }
 
 int ranking_words(const Plan& plan) {
@@ -57,8 +57,8 @@ int prepare_scales(const Plan& plan) {
              ? prepare_kernel(&scales_kernel, kThreads, bytes)
              : 0;
 }
-void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream) {
-  launch(&scales_kernel, params, blocks, early, scales_shared_bytes(params.plan), stream);
+void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream) {
+  launch(&scales_kernel, params, blocks, pdl, scales_shared_bytes(params.plan), stream);
 }
 
 // As many teams as fit with their buffers in `budget` bytes.

@@ -113,13 +113,13 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
       if (device != peer) enable_peer_access(device, peer);
   const auto heaps = std::make_shared<HeapExchange>();
   const bool any_shared = ranks_of.size() < devices.size();
-  const auto leftovers =
-      any_shared ? std::make_shared<Leftovers>(std::vector<int>(devices.begin(), devices.end())) : nullptr;
+  const auto deferred_free =
+      any_shared ? std::make_shared<DeferredFree>(std::vector<int>(devices.begin(), devices.end())) : nullptr;
   std::vector<std::unique_ptr<World>> worlds;
   std::vector<std::unique_ptr<World>> meeting = make_thread_worlds(static_cast<int>(devices.size()));
   for (std::size_t rank = 0; rank < devices.size(); ++rank)
     worlds.push_back(std::make_unique<CudaWorld>(
-        std::move(meeting[rank]), DevicePlace{devices[rank], ranks_of[devices[rank]], leftovers}, staged, heaps));
+        std::move(meeting[rank]), DevicePlace{devices[rank], ranks_of[devices[rank]], deferred_free}, staged, heaps));
   return worlds;
 }
 

@@ -82,11 +82,11 @@ StreamMemory::StreamMemory(const MemoryStream& stream, std::size_t bytes) : stre
 }
 StreamMemory::~StreamMemory() { cudaFreeAsync(data_, stream_); }
 
-void Leftovers::keep(std::shared_ptr<void> memory) {
+void DeferredFree::keep(std::shared_ptr<void> memory) {
   const std::lock_guard lock(guard_);
   kept_.push_back(std::move(memory));
 }
-void Leftovers::free() {
+void DeferredFree::free() {
   const std::lock_guard lock(guard_);
   if (kept_.empty()) return;
   int before = 0;

@@ -92,13 +92,13 @@ class StreamMemory {
 
 // Memory that is no longer used and not yet freed: to free it waits for all kernels of the device, and holds up whoever
 // would start another one meanwhile. Where that may be what a running kernel waits for, it is kept until later.
-class Leftovers {
+class DeferredFree {
  public:
   // `devices`: whose kernels may still use it.
-  explicit Leftovers(std::vector<int> devices) : devices_(std::move(devices)) {}
-  ~Leftovers() { free(); }
-  Leftovers(const Leftovers&) = delete;
-  Leftovers& operator=(const Leftovers&) = delete;
+  explicit DeferredFree(std::vector<int> devices) : devices_(std::move(devices)) {}
+  ~DeferredFree() { free(); }
+  DeferredFree(const DeferredFree&) = delete;
+  DeferredFree& operator=(const DeferredFree&) = delete;
   void keep(std::shared_ptr<void> memory);
   // Waits for all kernels of the devices first. Who calls it meanwhile waits, too.
   void free();

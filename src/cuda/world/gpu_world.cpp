@@ -21,7 +21,7 @@ struct Outcome {
 };
 
 // A rank's GPU.
-struct Seat {
+struct DeviceClaim {
   char uuid[16];
   char bus[16];
   std::int32_t device;
@@ -30,8 +30,8 @@ struct Seat {
 };
 
 // Throws nothing, as all ranks gather it: a device that does not answer counts as none, and the next call says so.
-Seat seat_of(int device, bool may_share) {
-  Seat seat{};
+DeviceClaim claim_of(int device, bool may_share) {
+  DeviceClaim seat{};
   cudaDeviceProp properties{};
   seat.is_known = cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
                   cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device) == cudaSuccess;
@@ -42,7 +42,7 @@ Seat seat_of(int device, bool may_share) {
   return seat;
 }
 
-bool is_same_gpu(const Seat& one, const Seat& other) {
+bool is_same_gpu(const DeviceClaim& one, const DeviceClaim& other) {
   return one.is_known != 0 && other.is_known != 0 && std::memcmp(one.uuid, other.uuid, sizeof one.uuid) == 0;
 }
 
@@ -84,23 +84,23 @@ void GpuWorld::together(const std::function<void()>& work, const RankMask& mask,
 }
 
 int ranks_of_device(int rank, int size, int device, bool may_share, const GatherBytes& gather) {
-  const Seat mine = seat_of(device, may_share);
-  std::vector<Seat> seats(static_cast<std::size_t>(size));
-  gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)));
+  const DeviceClaim mine = claim_of(device, may_share);
+  std::vector<DeviceClaim> claims(static_cast<std::size_t>(size));
+  gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(claims)));
   int found = 0;
-  for (std::size_t one = 0; one < seats.size(); ++one) {
-    found += is_same_gpu(seats[one], mine) ? 1 : 0;
-    for (std::size_t other = one + 1; other < seats.size(); ++other)
-      if (is_same_gpu(seats[one], seats[other]) && !(seats[one].may_share && seats[other].may_share))
+  for (std::size_t one = 0; one < claims.size(); ++one) {
+    found += is_same_gpu(claims[one], mine) ? 1 : 0;
+    for (std::size_t other = one + 1; other < claims.size(); ++other)
+      if (is_same_gpu(claims[one], claims[other]) && !(claims[one].may_share && claims[other].may_share))
         throw Error(ErrorKind::invalid_argument,
                     fmt::format("rank {}: ranks {} and {} both use GPU {} (their devices {} and {}). Give each process "
                                 "its own device, or, for tests, set share_gpus on both",
-                                rank, one, other, seats[one].bus, seats[one].device, seats[other].device));
+                                rank, one, other, claims[one].bus, claims[one].device, claims[other].device));
   }
   return std::max(found, 1);
 }
 
-void GpuWorld::seat_ranks(bool may_share, std::chrono::milliseconds deadline) {
+void GpuWorld::count_ranks_on_device(bool may_share, std::chrono::milliseconds deadline) {
   place_.ranks = ranks_of_device(rank(), size(), place_.device, may_share,
                                  [&](auto mine, auto all) { all_gather(mine, all, {}, deadline); });
 }
@@ -115,7 +115,7 @@ void GpuWorld::require_supported(const ExchangeOptions& options) const {
 }
 
 void GpuWorld::require_kernels(const Launchers& kernels) const {
-  if (kernels.reaches_far)
+  if (kernels.has_remote)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: a HookedNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
                             "which there is HookedExchange (ferry/cuda/hooked_exchange.cuh)",
@@ -129,12 +129,13 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
   require_same_contract(*this, shape, options);
-  if (place_.leftovers != nullptr) place_.leftovers->free();  // all ranks are here: none waits for another one's launch
+  if (place_.deferred_free != nullptr)
+    place_.deferred_free->free();  // all ranks are here: none waits for another one's launch
   require_countable_tokens(shape, rank());
   require_countable_entries(shape, rank());
   together([&] { require_supported(options); }, options.mask,
            set_up_deadline(options));  // whose kernels may be of two kinds
-  const HeapMap map = make_heap_map(shape, options, rank(), is_staged());
+  const HeapMap map = make_heap_map(shape, options, rank(), has_send_buffers());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
   std::unique_ptr<ExchangeBackend> made;

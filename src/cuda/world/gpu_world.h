@@ -43,14 +43,14 @@ class GpuWorld : public World {
   virtual void require_kernels(const Launchers& kernels) const;
 
   // Whether some ranks are reached by puts only, from send buffers.
-  virtual bool is_staged() const { return false; }
+  virtual bool has_send_buffers() const { return false; }
 
   // Runs `work` on this rank and tells all ranks how it went. Collective: where it fails on one, every rank throws the
   // same error, that of the first such rank, and none waits for it.
   void together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline);
 
   // Finds out how many ranks are on this rank's device, as ranks_of_device.
-  void seat_ranks(bool may_share, std::chrono::milliseconds deadline);
+  void count_ranks_on_device(bool may_share, std::chrono::milliseconds deadline);
 
   int device() const { return place_.device; }
 

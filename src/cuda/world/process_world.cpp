@@ -12,10 +12,10 @@
 #include "cuda/world/peer_reach.h"
 #include "cuda/world/process_place.h"
 #include "cuda/world/shared_memory.h"
+#include "exchange/sizes.h"
 #include "ferry/cuda/cuda_world.h"
 #include "net/handle_channel.h"
 #include "net/meeting.h"
-#include "exchange/sizes.h"
 
 namespace ferry::cuda {
 namespace {
@@ -88,7 +88,7 @@ class ProcessWorld final : public GpuWorld {
     together(look, {}, options.deadline);
     all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, options.deadline);
     require_one_host(rank(), all);
-    seat_ranks(options.share_gpus, options.deadline);
+    count_ranks_on_device(options.share_gpus, options.deadline);
     together([&] { require_reach_of(rank(), all); }, {}, options.deadline);
   }
 

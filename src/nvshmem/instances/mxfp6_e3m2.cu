@@ -1,7 +1,7 @@
 #include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/formats/format_list.h"
 #include "ferry/detail/nvshmem/nvshmem_fabric.cuh"
 #include "nvshmem/nvshmem_launch.h"
-#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
 

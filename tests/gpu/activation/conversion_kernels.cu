@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ferry/detail/cuda/activation/warp_group.cuh"
 #include "device_copy.h"
+#include "ferry/detail/cuda/activation/warp_group.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::test {

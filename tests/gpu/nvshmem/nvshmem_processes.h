@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "nvshmem/nvshmem_world.h"
 #include "cuda/world/process_place.h"
 #include "gpu/few_gpus.h"
 #include "gpu/processes/process_backend.h"
+#include "nvshmem/nvshmem_world.h"
 
 namespace ferry::test {
 

@@ -7,11 +7,11 @@
 #include "cuda/world/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "tool/bench/bench_routing.h"
-#include "tool/ranks/gpu.h"
 #include "tool/bench/gpu/bench_kernels.h"
 #include "tool/bench/gpu/bench_ranks.h"
 #include "tool/bench/gpu/graph_timer.h"
 #include "tool/io/human.h"
+#include "tool/ranks/gpu.h"
 
 namespace ferry::app {
 namespace {

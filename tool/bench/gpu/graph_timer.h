@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "tool/bench/bench_case.h"
 #include "ferry/world.h"
+#include "tool/bench/bench_case.h"
 
 namespace ferry::app {
 

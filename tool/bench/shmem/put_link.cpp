@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "cpu/host_group.h"
+#include "ferry/error.h"
 #include "shmem/shmem_memory.h"
 #include "shmem/shmem_waits.h"
-#include "ferry/error.h"
 #include "tool/ranks/shmem.h"
 
 namespace ferry::app {

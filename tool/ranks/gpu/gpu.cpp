@@ -5,8 +5,8 @@
 #include <fmt/core.h>
 
 #include "cuda/world/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/cuda/cuda_world.h"
+#include "ferry/detail/cuda/kernels/launch.h"
 
 namespace ferry::app {
 

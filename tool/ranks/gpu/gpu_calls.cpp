@@ -7,9 +7,9 @@
 
 #include "cuda/world/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
-#include "tool/ranks/gpu.h"
-#include "tool/io/human.h"
 #include "ferry/detail/layout/scale_layout.h"
+#include "tool/io/human.h"
+#include "tool/ranks/gpu.h"
 
 namespace ferry::app {
 namespace {

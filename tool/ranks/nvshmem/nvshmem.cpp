@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "cuda/world/device_memory.h"
+#include "cuda/world/process_place.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "nvshmem/nvshmem_world.h"
-#include "cuda/world/process_place.h"
 #include "tool/ranks/gpu.h"
 #include "tool/ranks/nvshmem/nvshmem_ranks.h"
 
@@ -47,10 +47,10 @@ std::uint64_t free_memory(int device) {
 // rank has the same: the least of all.
 std::uint64_t agree_on_heap(net::Meeting& meeting, int device) {
   const auto gather = [&](auto mine, auto all) { meeting.all_gather(mine, all, {}, kDefaultDeadline); };
-  const int sharers = cuda::ranks_of_device(meeting.rank(), meeting.size(), device, gpus_are_shared(), gather);
+  const int sync_unit = cuda::ranks_of_device(meeting.rank(), meeting.size(), device, gpus_are_shared(), gather);
   std::uint64_t mine = symmetric_size();
   mine = mine != 0 ? std::max(mine, kOwnBytes + kLeastHeap) - kOwnBytes
-                   : std::min(free_memory(device) / 4, kMostHeap) / static_cast<unsigned>(sharers);
+                   : std::min(free_memory(device) / 4, kMostHeap) / static_cast<unsigned>(sync_unit);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(meeting.size()));
   meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, kDefaultDeadline);
   return *std::min_element(all.begin(), all.end()) / 4096 * 4096;

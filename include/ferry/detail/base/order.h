@@ -100,7 +100,7 @@ FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
 
 // The ticket of the last block out: everything the earlier ticket holders did is visible to the later ones.
 template <class T, Scope S>
-FERRY_HD T fetch_add_ordered(Shared<T, S>& word, T value) {
+FERRY_HD T fetch_add_acq_rel(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_acq_rel);
 #else

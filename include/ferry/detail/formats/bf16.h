@@ -3,9 +3,9 @@
 
 #include <type_traits>
 
-#include "ferry/token_format.h"
 #include "ferry/detail/formats/packing.h"
 #include "ferry/detail/formats/source.h"
+#include "ferry/token_format.h"
 
 namespace ferry {
 

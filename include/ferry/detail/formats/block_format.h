@@ -5,11 +5,11 @@
 // alone takes the whole block, in loops that a compiler makes vector code of.
 #pragma once
 
-#include "ferry/token_format.h"
 #include "ferry/detail/formats/convert.h"
 #include "ferry/detail/formats/packing.h"
 #include "ferry/detail/formats/scale_rule.h"
 #include "ferry/detail/formats/source.h"
+#include "ferry/token_format.h"
 
 namespace ferry::codec {
 

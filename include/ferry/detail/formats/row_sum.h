@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ferry/detail/formats/rounded.h"
 #include "ferry/portable.h"
 #include "ferry/tensor.h"
 #include "ferry/thread_group.h"
-#include "ferry/detail/formats/rounded.h"
 
 namespace ferry {
 
@@ -21,13 +21,13 @@ FERRY_HD constexpr std::uint16_t float_to_bf16(float value) {
 }
 
 struct SumRow {
-  const std::byte* data;  // bf16, or float32 where `wide`
+  const std::byte* data;  // bf16, or float32 where `is_f32`
   float weight;
-  bool wide;
+  bool is_f32;
 
   FERRY_HD float at(int column) const {
-    return wide ? reinterpret_cast<const float*>(data)[column]
-                : bf16_to_float(reinterpret_cast<const std::uint16_t*>(data)[column]);
+    return is_f32 ? reinterpret_cast<const float*>(data)[column]
+                  : bf16_to_float(reinterpret_cast<const std::uint16_t*>(data)[column]);
   }
 };
 
@@ -70,7 +70,7 @@ FERRY_HD void convert_row(const G& g, const SumRow& row, int hidden, std::byte* 
       reinterpret_cast<float*>(to)[column] = row.at(column);
     else
       reinterpret_cast<std::uint16_t*>(to)[column] =
-          row.wide ? float_to_bf16(row.at(column)) : reinterpret_cast<const std::uint16_t*>(row.data)[column];
+          row.is_f32 ? float_to_bf16(row.at(column)) : reinterpret_cast<const std::uint16_t*>(row.data)[column];
   }
 }
 

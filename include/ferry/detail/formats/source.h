@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstring>
 
-#include "ferry/input_row.h"
 #include "ferry/detail/formats/rounded.h"
+#include "ferry/input_row.h"
 
 namespace ferry::codec {
 

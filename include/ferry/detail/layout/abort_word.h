@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ferry/portable.h"
 #include "ferry/detail/base/order.h"
+#include "ferry/portable.h"
 
 namespace ferry {
 

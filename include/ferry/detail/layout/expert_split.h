@@ -1,9 +1,9 @@
 // ExpertSplit: which rank owns which expert, as ferry/shape.h says it, with the divisions done beforehand.
 #pragma once
 
-#include "ferry/shape.h"
 #include "ferry/detail/base/divider.h"
 #include "ferry/detail/layout/routing.h"
+#include "ferry/shape.h"
 
 namespace ferry {
 

@@ -25,11 +25,11 @@ static_assert(sizeof(RoutingHeader) == 64);
 struct EntryCode {
   int bits;  // id_bits(experts)
 
-  FERRY_HD std::uint32_t pack(int expert, std::uint32_t rank_within) const {
-    return static_cast<std::uint32_t>(expert + 1) | rank_within << bits;
+  FERRY_HD std::uint32_t pack(int expert, std::uint32_t position_in_expert) const {
+    return static_cast<std::uint32_t>(expert + 1) | position_in_expert << bits;
   }
   FERRY_HD int expert(std::uint32_t code) const { return static_cast<int>(code & ((1u << bits) - 1u)) - 1; }
-  FERRY_HD std::uint32_t rank_within(std::uint32_t code) const { return code >> bits; }
+  FERRY_HD std::uint32_t position_in_expert(std::uint32_t code) const { return code >> bits; }
 };
 
 // The experts of one rank, as the protocol counts them. In skip_a2a mode the world is this rank alone and `first` is

@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ferry/detail/cuda/kernels/device_state.h"
-#include "ferry/detail/cuda/fabric/near_fabric.cuh"
+#include "ferry/detail/base/copy.h"
+#include "ferry/detail/cuda/fabric/direct_stores.cuh"
 #include "ferry/detail/cuda/fabric/peer_fabric.cuh"
+#include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/cuda/team/team_rows.cuh"
 #include "ferry/detail/protocol/round.h"
-#include "ferry/detail/base/copy.h"
 
 namespace ferry::cuda {
 
@@ -35,21 +35,21 @@ class NvshmemSignal {
   const PeerLinks& links_;
 };
 
-class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
+class NvshmemFabric : public DirectStores<NvshmemFabric, NvshmemSignal> {
  public:
-  static constexpr bool kReachesFar = true;
+  static constexpr bool kHasRemote = true;
 
   // links.heap: where this device can store to a rank's memory, null for ranks of other nodes. Rank r is PE r.
   __device__ NvshmemFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
-      : NearFabric(links, buffer_bytes), plan_(plan) {}
+      : DirectStores(links, buffer_bytes), plan_(plan) {}
 
-  __device__ bool is_near(int peer) const { return links_.heap[peer] != nullptr; }
+  __device__ bool is_direct(int peer) const { return links_.heap[peer] != nullptr; }
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
-    return is_near(peer) && goes_directly(peer) ? links_.heap[peer] + offset : nullptr;
+    return is_direct(peer) && goes_directly(peer) ? links_.heap[peer] + offset : nullptr;
   }
 
-  __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
-    if (is_near(peer)) {
+  __device__ void put(const SyncedTeam& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+    if (is_direct(peer)) {
       std::byte* to = links_.heap[peer] + offset;
       if (to != source) copy_bytes(g, to, static_cast<const std::byte*>(source), bytes);
     } else if (bytes != 0 && g.thread() < 32) {
@@ -57,29 +57,29 @@ class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
     }
   }
   // C2. I7 asks for this order where a result was stored through a pointer, I2 for the routing.
-  __device__ void signal_after_puts(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
+  __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     put_table();
     g.sync();
     if (g.thread() != 0) return;
-    if (is_near(peer))
+    if (is_direct(peer))
       store_release(word_at(peer, word), value);
     else
       fence_and_signal(peer, word, value);
   }
   // I2: header, table and counts are several puts, which only a fence keeps before the signal. Each peer's signal is a
   // thread's of its own, with a fence of its own: it covers what the others put before the barrier.
-  __device__ void signal_each_after_puts(const TeamGroup& g, int ranks, std::size_t word, Epoch value,
+  __device__ void signal_each_after_puts(const SyncedTeam& g, int ranks, std::size_t word, Epoch value,
                                          const std::uint8_t* skipped, int words = 1) {
     put_table();
     g.sync();
     for_each_signal(g, ranks, word, skipped, words, [&](int peer, std::size_t at) {
-      if (is_near(peer))
+      if (is_direct(peer))
         store_release(word_at(peer, at), value);
       else
         fence_and_signal(peer, at, value);
     });
   }
-  __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
+  __device__ void signal_without_order(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) NvshmemSignal{links_}(peer, word, value);
   }
 
@@ -87,7 +87,7 @@ class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
   // are to go far: the store to this rank's own table is what a whole run of them is put from.
   template <class T>
   __device__ void store(int peer, std::size_t offset, const T& value) {
-    if (is_near(peer)) {
+    if (is_direct(peer)) {
       *reinterpret_cast<T*>(links_.heap[peer] + offset) = value;
     } else {
       static_assert(std::is_same_v<T, RoutingEntry>);
@@ -96,19 +96,19 @@ class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
   }
   // A word that others know by its tag (I19).
   __device__ void store_word(int peer, std::size_t offset, std::uint32_t value) const {
-    if (is_near(peer))
+    if (is_direct(peer))
       store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(links_.heap[peer] + offset), value);
     else
       nvshmem_uint32_p(reinterpret_cast<std::uint32_t*>(local(offset)), value, peer);
   }
 
   // `source`: the buffer, or the send buffer of this message or result.
-  __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+  __device__ void put_then_signal_each(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
                                        const void* source, std::size_t bytes, std::size_t word, Epoch value);
 
   // I8: of a round that may be given up after combine_async, nothing may still be on its way when the next kernel
   // begins. Stores are there by then; puts are waited for.
-  __device__ void complete_puts(const TeamGroup& g) {
+  __device__ void complete_puts(const SyncedTeam& g) {
     finish_puts(g);
     if (g.thread() == 0) nvshmem_quiet();
     g.sync();
@@ -117,7 +117,7 @@ class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
     const bool ok = wait_on(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
     // The word has its value, so this returns at once; a network may have to be told to show what came before it (C6).
-    if (ok && !is_near(site.peer)) nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, target);
+    if (ok && !is_direct(site.peer)) nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, target);
     return ok;
   }
 
@@ -138,9 +138,9 @@ class NvshmemFabric : public NearFabric<NvshmemFabric, NvshmemSignal> {
   }
   __device__ void put_table();
 
-  __device__ void put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
-                           std::size_t bytes, std::size_t word, Epoch value);
-  __device__ void put_far(const TeamGroup& g, const int* peers, int count, std::size_t offset, const std::byte* source,
+  __device__ void put_near(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
+                           const std::byte* source, std::size_t bytes, std::size_t word, Epoch value);
+  __device__ void put_far(const SyncedTeam& g, const int* peers, int count, std::size_t offset, const std::byte* source,
                           std::size_t bytes, std::size_t word, Epoch value) const;
 
   const Plan& plan_;
@@ -160,20 +160,20 @@ __device__ inline void NvshmemFabric::put_table() {
   __syncwarp();
   std::byte* from = local(plan_.map.begin(HeapMap::kTables) + first * sizeof(RoutingEntry));
   for (int peer = 0; peer < links_.size; ++peer)
-    if (!is_near(peer) && !plan_.is_masked(peer))
+    if (!is_direct(peer) && !plan_.is_masked(peer))
       nvshmemx_putmem_nbi_warp(from, from, (end - first) * sizeof(RoutingEntry), peer);
 }
 
 // From the buffer, by bulk copies. I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits
 // for the copy's own completion.
-__device__ inline void NvshmemFabric::put_near(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+__device__ inline void NvshmemFabric::put_near(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
                                                const std::byte* source, std::size_t bytes, std::size_t word,
                                                Epoch value) {
   ptx::fence_shared_for_bulk();
   g.sync();
   if (g.thread() < kMostDestinations) {
     SignalWord* signal = nullptr;
-    if (g.thread() < count && is_near(peers[g.thread()])) {
+    if (g.thread() < count && is_direct(peers[g.thread()])) {
       ptx::bulk_store(links_.heap[peers[g.thread()]] + offset, source, bytes);
       signal = &word_at(peers[g.thread()], word);
     }
@@ -183,26 +183,26 @@ __device__ inline void NvshmemFabric::put_near(const TeamGroup& g, const int* pe
 
 // From the send buffer, a warp for each far rank. I5, I7: the signal comes behind this put's own data, which is all the
 // order that is needed.
-__device__ inline void NvshmemFabric::put_far(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+__device__ inline void NvshmemFabric::put_far(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
                                               const std::byte* source, std::size_t bytes, std::size_t word,
                                               Epoch value) const {
   const int warp = g.thread() / 32;
   const int warps = g.size() / 32;
   int far = 0;
   for (int i = 0; i < count; ++i) {
-    if (is_near(peers[i])) continue;
+    if (is_direct(peers[i])) continue;
     if (warps - 1 - far++ % warps == warp)  // from the last warp on: the first one has the bulk copies
       nvshmemx_putmem_signal_nbi_warp(local(offset), source, bytes, signal_at(word), value, NVSHMEM_SIGNAL_SET,
                                       peers[i]);
   }
 }
 
-__device__ inline void NvshmemFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,
+__device__ inline void NvshmemFabric::put_then_signal_each(const SyncedTeam& g, const int* peers, int count,
                                                            std::size_t offset, const void* source, std::size_t bytes,
                                                            std::size_t word, Epoch value) {
   const auto* from = static_cast<const std::byte*>(source);
-  bool any_far = false;
-  for (int i = 0; i < count; ++i) any_far = any_far || !is_near(peers[i]);
+  bool any_remote = false;
+  for (int i = 0; i < count; ++i) any_remote = any_remote || !is_direct(peers[i]);
   const bool in_buffer = __isShared(source) != 0;
 #if __CUDA_ARCH__ >= 900
   if (in_buffer && !stores_messages_)
@@ -212,7 +212,7 @@ __device__ inline void NvshmemFabric::put_then_signal_each(const TeamGroup& g, c
 #else
   store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
 #endif
-  if (!any_far) return;
+  if (!any_remote) return;
   if (in_buffer) {
     std::byte* buffer = local(plan_.map.send_buffer_of(offset, peers[0]));  // I15
     copy_bytes(g, buffer, from, bytes);

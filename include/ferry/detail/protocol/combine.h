@@ -1,7 +1,8 @@
 // Combine: the phases that carry the experts' output rows home and sum them there.
 //
-//   send_results   (all blocks)  -> receive_results (all blocks) -> post_consumed (the last; ferry/detail/protocol/dispatch.h)
-//   drain_results  (all blocks)  in place of receive_results, where a dispatch gives up a round after send_results
+//   send_results   (all blocks)  -> receive_results (all blocks) -> post_consumed (the last;
+//   ferry/detail/protocol/dispatch.h) drain_results  (all blocks)  in place of receive_results, where a dispatch gives
+//   up a round after send_results
 //
 // by_rank: the partial sum of expert rank d for token t lands in slot [t][j] of the source, j = how many smaller ranks
 // t names. exact: row (t, k) lands in slot [t][k]. Where some ranks are reached by puts only, either lands where
@@ -11,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/protocol/round.h"
 #include "ferry/detail/base/copy.h"
 #include "ferry/detail/formats/row_sum.h"
+#include "ferry/detail/protocol/round.h"
 
 namespace ferry {
 
@@ -21,15 +22,15 @@ struct CombineArgs {
   const std::byte* rows = nullptr;
   std::int64_t row_stride = 0;  // bytes from one row to the next
   std::uint32_t num_rows = 0;
-  bool wide = false;  // float32 rows, else bf16
-  Weights weights;    // exact only
+  bool is_f32 = false;  // float32 rows, else bf16
+  Weights weights;      // exact only
   int shared_begin = 0;
   int shared_end = 0;
 
   // Of too few rows, which a GPU finds out after the call, the last one in place of those that are not there.
   FERRY_HD SumRow row(std::uint32_t index, float weight) const {
     const std::uint32_t there = index < num_rows ? index : num_rows - 1;
-    return {rows + static_cast<std::int64_t>(there) * row_stride, weight, wide};
+    return {rows + static_cast<std::int64_t>(there) * row_stride, weight, is_f32};
   }
 };
 
@@ -197,7 +198,7 @@ template <ThreadGroup G, Fabric F>
 FERRY_HD void sum_token(const Plan& plan, F& fabric, const G& g, const RowStarts& starts, const CombineArgs& in,
                         const CombineOut& out, int token, TokenScratch& scratch) {
   const TokenResults& results = scratch.results;
-  const auto& noting = sharers(g);
+  const auto& noting = sync_unit(g);
   for (int i = noting.thread(); i < results.count; i += noting.size()) {
     const float weight = plan.exact ? weight_of(fabric, in.weights, token, results.k[i]) : 1.0f;
     scratch.rows[i] = {fabric.local(plan.map.result(token, results.index[i])), weight, false};

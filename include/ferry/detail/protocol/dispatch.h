@@ -1,7 +1,7 @@
 // Dispatch: the phases that carry tokens from their home to the rows of their experts. Who calls them, on which threads
 // and in what order is the backend's; every phase may be split over blocks but where it says "one block".
 //
-//   await_buffers -> rank_entries -> publish_routing        (one block)
+//   await_buffers -> route_entries -> publish_routing        (one block)
 //                 -> send_tokens                            (all blocks)
 //   await_routing -> find_row_starts -> write_row_metadata  (one block)
 //                                    -> lay_out_shared_rows, lay_out_rows  (all blocks)
@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/protocol/round.h"
 #include "ferry/detail/base/copy.h"
+#include "ferry/detail/protocol/round.h"
 
 namespace ferry {
 
@@ -38,7 +38,7 @@ FERRY_HD bool await_buffers(const Plan& plan, F& fabric, const G& g, Epoch epoch
 // I3: ranks each (token, k) within its expert and writes this source's own table, which it keeps for combine.
 // A stable count: no slot is reserved, so the order never varies. Returns how many entries were dropped.
 template <Fabric F>
-std::uint64_t rank_entries(const Plan& plan, F& fabric, const DispatchArgs& in, Epoch epoch) {
+std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in, Epoch epoch) {
   auto* counts = reinterpret_cast<std::uint32_t*>(fabric.local(plan.map.sent_counts(epoch)));
   auto* table = reinterpret_cast<RoutingEntry*>(fabric.local(plan.map.table(epoch, plan.rank)));
   for (int expert = 0; expert < plan.shape.experts; ++expert) counts[expert] = 0;
@@ -112,7 +112,7 @@ template <ThreadGroup G, Fabric F, TokenFormat Fmt, class Share>
 FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& format, const DispatchArgs& in,
                           Epoch epoch, Share share, std::byte* staging, TokenScratch& scratch, SendCounts& counted) {
   const std::size_t payload_bytes = format.payload_bytes(plan.shape.hidden);
-  const bool staged = !plan.map.all_near();
+  const bool staged = !plan.map.all_direct();
   NamedRanks& to = scratch.named;
   for (int token = share.index; token < in.num_tokens; token = next_place(g, share, token)) {
     find_destinations(g, plan, in, token, to);
@@ -247,7 +247,7 @@ FERRY_HD bool lay_out_shared_rows(const Plan& plan, F& fabric, const G& g, const
     if (!fabric.wait_at_least(g, plan.map.arrived(epoch, plan.rank, token), epoch,
                               {Operation::dispatch, Phase::message, plan.rank, token}))
       return false;
-    if (sharers(g).thread() == 0) {
+    if (sync_unit(g).thread() == 0) {
       to.count = 1;
       to.k[0] = plan.shape.top_k;
       to.local[0] = -plan.shared_groups;  // group 0

@@ -18,9 +18,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ferry/detail/base/order.h"
 #include "ferry/error.h"
 #include "ferry/thread_group.h"
-#include "ferry/detail/base/order.h"
 
 namespace ferry {
 

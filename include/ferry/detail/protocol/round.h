@@ -6,15 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/shape.h"
-#include "ferry/token_format.h"
-#include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/base/divider.h"
+#include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/expert_split.h"
 #include "ferry/detail/layout/heap_map.h"
 #include "ferry/detail/layout/routing.h"
-#include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/scale_layout.h"
+#include "ferry/detail/protocol/fabric.h"
+#include "ferry/shape.h"
+#include "ferry/token_format.h"
 
 namespace ferry {
 
@@ -82,7 +82,8 @@ struct Weights {
   }
 };
 
-// The weight of (token, k). A fabric may bring its caller's function along (ferry/detail/cuda/fabric/hooked_fabric.cuh).
+// The weight of (token, k). A fabric may bring its caller's function along
+// (ferry/detail/cuda/fabric/hooked_fabric.cuh).
 template <class F>
 FERRY_HD float weight_of(const F& fabric, const Weights& weights, int token, int k) {
   if constexpr (requires { fabric.router_weight(weights, token, k); })
@@ -220,7 +221,7 @@ struct TokenScratch {
 
 // The threads that share a scratch: the whole group, but where its type says otherwise by an overload.
 template <ThreadGroup G>
-FERRY_HD const G& sharers(const G& g) {
+FERRY_HD const G& sync_unit(const G& g) {
   return g;
 }
 
@@ -237,7 +238,8 @@ FERRY_HD void find_local_rows(const G& g, const Plan& plan, const RowStarts& sta
       const int local = expert - mine.first;
       found.k[count] = k;
       found.local[count] = local;
-      found.row[count] = starts.of_source[at.source * mine.count + local] + plan.code.rank_within(entries[k].code);
+      found.row[count] =
+          starts.of_source[at.source * mine.count + local] + plan.code.position_in_expert(entries[k].code);
       found.weight[count] = entries[k].weight;
       ++count;
     }

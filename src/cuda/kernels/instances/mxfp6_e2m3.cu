@@ -1,5 +1,5 @@
-#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/fabric/peer_fabric.cuh"
+#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {

@@ -1,8 +1,8 @@
 // BulkSignal: the signal that a thread owes for its bulk copy that has left and is not complete yet (I12).
 #pragma once
 
-#include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/cuda/team/ptx.cuh"
 
 namespace ferry::cuda {
 

@@ -5,20 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/device_state.h"
-#include "ferry/detail/cuda/fabric/pace_clock.h"
-#include "ferry/detail/cuda/team/ptx.cuh"
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/layout/abort_word.h"
 #include "ferry/detail/base/wait.h"
+#include "ferry/detail/cuda/fabric/pace_clock.h"
+#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/team/ptx.cuh"
+#include "ferry/detail/layout/abort_word.h"
+#include "ferry/detail/protocol/fabric.h"
 
 namespace ferry::cuda {
 
-// Looks at the clock and for an abort only now and then, and where many wait it naps between looks at the word, after
-// the first few: a waiter's loads are what arrivals compete with.
+// Looks at the clock and for an abort only now and then, and where many wait it backs_off between looks at the word,
+// after the first few: a waiter's loads are what arrivals compete with.
 class DevicePacer {
  public:
-  __device__ explicit DevicePacer(const PeerLinks& links) : clock_(links.deadline_ns), naps_(links.naps) {}
+  __device__ explicit DevicePacer(const PeerLinks& links) : clock_(links.deadline_ns), naps_(links.backs_off) {}
   __device__ Pace pause() {
     const bool looks = clock_.is_time_to_look();
     if (naps_ && clock_.turns() > kTurnsAwake) __nanosleep(kNap);
@@ -111,7 +111,7 @@ class DeviceWaits {
 template <class Signal>
 __device__ void DeviceWaits<Signal>::fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen,
                                           Epoch wanted) {
-  if (fetch_add_ordered(links.state->failed, 1u) != 0) return;
+  if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
   WaitRecord record;
   record.operation = site.operation;
   record.phase = site.phase;

@@ -7,13 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ferry/detail/base/copy.h"
+#include "ferry/detail/cuda/fabric/direct_stores.cuh"
 #include "ferry/detail/cuda/kernels/device_state.h"
-#include "ferry/detail/cuda/fabric/near_fabric.cuh"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/protocol/round.h"
-#include "ferry/detail/base/copy.h"
 
 namespace ferry::cuda {
 
@@ -29,36 +29,36 @@ class PeerSignal {
   const PeerLinks& links_;
 };
 
-class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
+class PeerFabric : public DirectStores<PeerFabric, PeerSignal> {
  public:
-  static constexpr bool kReachesFar = false;
+  static constexpr bool kHasRemote = false;
 
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
-      : NearFabric(links, buffer_bytes) {}
+      : DirectStores(links, buffer_bytes) {}
 
-  __device__ bool is_near(int) const { return true; }
+  __device__ bool is_direct(int) const { return true; }
   // Others are reached from the buffer: a result is on its way while the next one is made.
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
     return goes_directly(peer) ? links_.heap[peer] + offset : nullptr;
   }
 
-  __device__ void put(const TeamGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+  __device__ void put(const SyncedTeam& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     std::byte* to = links_.heap[peer] + offset;
     if (to != source) copy_bytes(g, to, static_cast<const std::byte*>(source), bytes);
   }
   // I2, I7: the stores of all threads come before the release of one.
-  __device__ void signal_after_puts(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
+  __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     g.sync();
     if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
   // `words` that follow each other. Each release is a thread's of its own.
-  __device__ void signal_each_after_puts(const TeamGroup& g, int ranks, std::size_t word, Epoch value,
+  __device__ void signal_each_after_puts(const SyncedTeam& g, int ranks, std::size_t word, Epoch value,
                                          const std::uint8_t* skipped, int words = 1) {
     g.sync();
     for_each_signal(g, ranks, word, skipped, words,
                     [&](int peer, std::size_t at) { store_release(word_at(peer, at), value); });
   }
-  __device__ void signal_without_order(const TeamGroup& g, int peer, std::size_t word, Epoch value) {
+  __device__ void signal_without_order(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     if (g.thread() == 0) store_release(word_at(peer, word), value);
   }
 
@@ -75,7 +75,7 @@ class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
 
   // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion. Or
   // by stores, after store_messages().
-  __device__ void put_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+  __device__ void put_then_signal_each(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
                                        const void* source, std::size_t bytes, std::size_t word, Epoch value);
 
   // For one thread; the others learn the answer by a barrier of their own.
@@ -84,7 +84,7 @@ class PeerFabric : public NearFabric<PeerFabric, PeerSignal> {
   }
 };
 
-__device__ inline void PeerFabric::put_then_signal_each(const TeamGroup& g, const int* peers, int count,
+__device__ inline void PeerFabric::put_then_signal_each(const SyncedTeam& g, const int* peers, int count,
                                                         std::size_t offset, const void* source, std::size_t bytes,
                                                         std::size_t word, Epoch value) {
   const auto* from = static_cast<const std::byte*>(source);

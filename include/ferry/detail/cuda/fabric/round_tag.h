@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "ferry/portable.h"
 #include "ferry/detail/base/order.h"
+#include "ferry/portable.h"
 
 namespace ferry::cuda {
 

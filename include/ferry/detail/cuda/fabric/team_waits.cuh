@@ -1,26 +1,26 @@
-// TeamWaits: how teams and loose teams wait, from how one thread of a fabric does.
+// TeamWaits: how teams and warpwise teams wait, from how one thread of a fabric does.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/cuda/fabric/device_waits.cuh"
+#include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/protocol/round.h"
 
 namespace ferry::cuda {
 
-// Self has local(offset), links(), wait_alone(word, target, site) and is_near(peer): whether a look at a word that the
-// peer signals shows what came before it.
+// Self has local(offset), links(), wait_alone(word, target, site) and is_direct(peer): whether a look at a word that
+// the peer signals shows what came before it.
 template <class Self, class Signal>
 class TeamWaits {
  public:
   template <class G>
   __device__ bool wait_at_least(const G& g, std::size_t word, Epoch target, const WaitSite& site) {
     if (word == arrived_) return true;
-    const TeamGroup& team = sharers(g);
+    const SyncedTeam& team = sync_unit(g);
     return team.all(team.thread() != 0 || self().wait_alone(word, target, site));
   }
   // I19: by one thread that looked, and found another round's; the others learn the answer by a barrier of their own.
@@ -35,7 +35,7 @@ class TeamWaits {
   template <class G, class WordOf, class SiteOf>
   __device__ bool wait_for_each(const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
                                 const std::uint8_t* skipped) {
-    const TeamGroup& team = sharers(g);
+    const SyncedTeam& team = sync_unit(g);
     bool ok = true;
     for (int i = team.thread(); i < count && ok; i += team.size())
       ok = (skipped != nullptr && skipped[i] != 0) || self().wait_alone(word(i), target, site(i));
@@ -44,7 +44,7 @@ class TeamWaits {
   // Whether waiting for each would end at once. Waits for nothing, and shows nothing of what came before the words.
   template <class G, class WordOf>
   __device__ bool are_there(const G& g, int count, const WordOf& word, Epoch target) const {
-    const TeamGroup& team = sharers(g);
+    const SyncedTeam& team = sync_unit(g);
     bool there = true;
     for (int i = team.thread(); i < count; i += team.size())
       there = there && load_relaxed(*reinterpret_cast<const SignalWord*>(self().local(word(i)))) >= target;
@@ -58,20 +58,20 @@ class TeamWaits {
     const int part = self().links().table_parts.part_of(token, num_tokens);
     const std::size_t arrived = plan.map.arrived(epoch, source, token);
     const std::size_t routed = plan.map.routed(source, part);
-    const int lane = sharers(g).thread();
-    bool waits = !self().is_near(source);
-    if constexpr (Self::kReachesFar)
+    const int lane = sync_unit(g).thread();
+    bool waits = !self().is_direct(source);
+    if constexpr (Self::kHasRemote)
       waits =
-          waits && (source >= TeamGroup::kWidth || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
+          waits && (source >= SyncedTeam::kWidth || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
     bool there = lane > 1;
     if (!there)
       there = load_acquire(*reinterpret_cast<const SignalWord*>(self().local(lane == 0 ? routed : arrived))) >= epoch;
-    const bool message = __shfl_sync(kAllLanes, there, 1) && self().is_near(source);
+    const bool message = __shfl_sync(kAllLanes, there, 1) && self().is_direct(source);
     arrived_ = message ? arrived : kNoWord;
     if (lane == 0 && (!there || waits))
       there = self().wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
-    if (Self::kReachesFar && lane == source) waited_parts_ |= 1u << part;
-    return sharers(g).all(lane != 0 || there);
+    if (Self::kHasRemote && lane == source) waited_parts_ |= 1u << part;
+    return sync_unit(g).all(lane != 0 || there);
   }
 
  private:

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/detail/cuda/steps/combine_receive.cuh"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/steps/combine_receive.cuh"
 #include "ferry/detail/cuda/steps/combine_send.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {
 
@@ -14,32 +14,32 @@ namespace ferry::cuda {
 struct CombineMemory {
   TokenScratch scratch[kThreads / 32];                     // of each warp
   std::uint64_t bytes_sent[kMostTeams][kMaxRanksPerNode];  // of each team
-  int drawn[kMostTeams][2];
+  int tickets[kMostTeams][2];
   RoundStart round;
 };
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
-static_assert(kCombineSharedBytes + kRingBytes <= 227 * 1024, "rings do not fit on a Hopper GPU");
+static_assert(kCombineSharedBytes + kRingBytes <= 227 * 1024, "pipelined do not fit on a Hopper GPU");
 
 __device__ inline Block sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});
 }
 
-// `ring`: of the block; null where it has none.
+// `pipeline`: of the block; null where it has none.
 template <Fabric F>
-__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const KeptStart& start,
-                              CombineMemory& memory, std::byte* ring) {
+__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const HandleStart& start,
+                              CombineMemory& memory, std::byte* pipeline) {
   const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
   const bool sends = p.sends && block < p.roles.senders;
   const bool receives = p.receives && block >= p.roles.first_receiver;
   TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
   const Block among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
-  const LooseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0, ring);
+  const WarpwiseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
   const Block teams = teams_of(loose.size(), among);
   const Block share = receives && teams.index < teams.count ? teams : Block{p.num_tokens, 1};  // or nothing
   ResultReceiver<F> receiver(p, fabric, loose, epoch, share, scratch);
   if (sends) {
-    const TeamGroup team(p.roles.send_team_threads, ring);
+    const SyncedTeam team(p.roles.send_team_threads, pipeline);
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
     sender.send(sending_teams(p), start, memory.drawn[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) complete_puts(fabric, team);  // I8: combine_async, whose round may be given up
@@ -49,32 +49,32 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
 
 // I18: rows beyond those that the caller gave are not read (CombineArgs::row). The next call tells it.
 __device__ inline void report_few_rows(const CombineParams& p) {
-  const std::uint32_t laid_out = p.kept.starts.group[p.plan.groups()];
+  const std::uint32_t laid_out = p.handle.starts.group[p.plan.groups()];
   if (laid_out <= p.in.num_rows) return;
   p.links.record->rows_given = p.in.num_rows;
   p.links.record->rows_laid_out = laid_out;
   store_release(p.links.record->has_few_rows, 1u);
 }
 
-// kRings: where rows come by way of shared memory (CombineRoles::rings). No buffers are needed then.
-template <Fabric F, bool kRings>
+// kPipelined: where rows come by way of shared memory (CombineRoles::pipelined). No buffers are needed then.
+template <Fabric F, bool kPipelined>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
-  const TeamGroup all = TeamGroup::of_block();
+  const SyncedTeam all = SyncedTeam::of_block();
   auto& shared = *reinterpret_cast<CombineMemory*>(memory);
   clear_counts(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
   const RoundStart seen = read_round(all, state, false);
-  const KeptStart start(p, sending_teams(p).index);
+  const HandleStart start(p, sending_teams(p).index);
   const RoundStart round = share_round(all, seen, shared.round);
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
-  if (p.roles.direct) fabric.reach_directly();
+  if (p.roles.in_place) fabric.reach_directly();
   std::byte* const rest = memory + kCombineSharedBytes;
-  fabric.use_buffers(rest, TeamGroup(p.roles.send_team_threads));
-  combine_share(p, fabric, round.epoch, start, shared, kRings ? rest : nullptr);
-  if (!p.roles.holds_next) ptx::let_next_kernel_launch();
+  fabric.use_buffers(rest, SyncedTeam(p.roles.send_team_threads));
+  combine_share(p, fabric, round.epoch, start, shared, kPipelined ? rest : nullptr);
+  if (!p.roles.triggers_late) ptx::let_next_kernel_launch();
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);
   if (blockIdx.x != 0 || all.thread() != 0) return;

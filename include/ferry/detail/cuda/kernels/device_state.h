@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/fabric/round_tag.h"
 #include "ferry/detail/cuda/steps/table_parts.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
-#include "ferry/detail/base/order.h"
 
 namespace ferry::cuda {
 
@@ -37,9 +37,9 @@ struct DeviceState {
   DeviceWord<std::uint64_t> dropped;
   DeviceWord<std::uint64_t> dispatches;
   DeviceWord<std::uint64_t> combines;
-  DeviceWord<std::uint32_t> bad_ids[2];       // by parity of the round: what ranking met so far
-  DeviceWord<std::uint32_t> tokens_drawn[2];  // by parity of the round: dispatch's, by its teams (drawn_share.cuh)
-  DeviceWord<std::uint32_t> results_drawn;    // combine's
+  DeviceWord<std::uint32_t> bad_ids[2];        // by parity of the round: what routing met so far
+  DeviceWord<std::uint32_t> token_tickets[2];  // by parity of the round: dispatch's, by its teams (work_queue.cuh)
+  DeviceWord<std::uint32_t> result_tickets;    // combine's
 };
 
 // A caller's hooks as they go into a kernel's parameter (hooked_fabric.cuh).
@@ -60,7 +60,7 @@ struct PeerLinks {
   std::size_t abort_words = 0;
   std::size_t my_abort_word = 0;
   std::uint64_t deadline_ns = 0;
-  bool naps = false;  // tuning.h
+  bool backs_off = false;  // tuning.h
   DeviceState* state = nullptr;
   HostRecord* record = nullptr;
   DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]

@@ -1,14 +1,14 @@
 // The dispatch kernel: who does what in the grid. The phases are ferry/detail/protocol/dispatch.h's.
 #pragma once
 
-#include "ferry/detail/cuda/steps/drawn_share.cuh"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
-#include "ferry/detail/cuda/team/team_rows.cuh"
 #include "ferry/detail/cuda/steps/token_scratch.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/cuda/team/work_queue.cuh"
 
 namespace ferry::cuda {
 
@@ -17,25 +17,25 @@ struct DispatchMemory {
   TokenScratch scratch[kThreads / 32];  // of each warp; a sending team has that of its first one
   std::uint64_t messages[kMostTeams][kMaxRanksPerNode];
   std::uint64_t bytes[kMostTeams][kMaxRanksPerNode];
-  int drawn[kMostTeams][2];
+  int tickets[kMostTeams][2];
   WarpTotals totals;
   RoundStart round;
 };
 inline constexpr std::size_t kDispatchSharedBytes = HeapMap::whole_lines(sizeof(DispatchMemory));
 
-template <bool kHalves>
-__device__ BlockPlace place_of_block(const DispatchRoles& roles) {
+template <bool kPaired>
+__device__ LogicalBlock place_of_block(const DispatchRoles& roles) {
   const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
-  if constexpr (kHalves) return place_of_half(block, static_cast<int>(threadIdx.y), blocks, roles.rankers);
+  if constexpr (kPaired) return logical_block_of(block, static_cast<int>(threadIdx.y), blocks, roles.routing_blocks);
   return {block, blocks, 0};
 }
 
 // One block's view of a dispatch.
 struct DispatchBlock {
   const DispatchParams& p;
-  const BlockPlace place;
-  const TeamGroup& all;
+  const LogicalBlock place;
+  const SyncedTeam& all;
   DispatchMemory& shared;
   std::byte* memory;     // the role's part
   RoundStart seen = {};  // of one thread
@@ -49,17 +49,17 @@ struct DispatchBlock {
   // All threads. False: an earlier call failed.
   __device__ bool begin() {
     const RoundStart round = share_round(all, seen, shared.round);
-    if (p.sends && all.thread() == 0) say_started(*p.links.state);
+    if (p.sends && all.thread() == 0) arrive(*p.links.state);
     epoch = round.epoch;
     return !round.broken;
   }
   __device__ int index() const { return place.index; }
-  __device__ bool ranks() const { return index() < p.roles.rankers; }
+  __device__ bool ranks() const { return index() < p.roles.routing_blocks; }
   // Of a block that ranks.
-  __device__ RankingShare ranking_share() const {
+  __device__ RoutingShare routing_share() const {
     const int blocks = p.roles.table_blocks();
-    const int first_part = index() * p.ranking.parts_of_ranker;
-    const int parts = index() < blocks ? min(p.ranking.parts_of_ranker, p.ranking.parts - first_part) : 0;
+    const int first_part = index() * p.routing.parts_per_routing_block;
+    const int parts = index() < blocks ? min(p.routing.parts_per_routing_block, p.routing.parts - first_part) : 0;
     return {index(),
             blocks,
             first_part,
@@ -67,71 +67,71 @@ struct DispatchBlock {
             p.links.table_parts.log2_part_tokens(p.in.num_tokens),
             index() == (p.roles.counts_apart ? blocks : 0)};
   }
-  __device__ bool sends() const { return !ranks() && index() < p.roles.rankers + p.roles.senders; }
-  __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.rankers_receive); }
+  __device__ bool sends() const { return !ranks() && index() < p.roles.routing_blocks + p.roles.senders; }
+  __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.routing_blocks_receive); }
   // Blocks with nothing else to do come first.
   __device__ Block among_receivers() const {
-    const int busy = p.roles.rankers + p.roles.senders;
+    const int busy = p.roles.routing_blocks + p.roles.senders;
     const int idle = place.count - busy;
-    const int count = idle + (p.roles.rankers_receive ? p.roles.rankers : 0);
+    const int count = idle + (p.roles.routing_blocks_receive ? p.roles.routing_blocks : 0);
     return {ranks() ? idle + index() : index() - busy, count};
   }
 };
 
-__device__ inline KeepingRowStarts starts_in(const Plan& plan, std::byte* memory, const KeptRows& kept) {
-  return {row_starts_at(plan, reinterpret_cast<std::uint32_t*>(memory)), kept};
+__device__ inline SavingRowStarts starts_in(const Plan& plan, std::byte* memory, const DispatchHandle& handle) {
+  return {row_starts_at(plan, reinterpret_cast<std::uint32_t*>(memory)), handle};
 }
 
 template <Fabric F>
-__device__ bool rank_share(DispatchBlock& b, F& fabric) {
-  const int threads = ranking_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
-  const TeamGroup team(threads, nullptr, b.place.half);
-  const RankingShare share = b.ranking_share();
-  Ranker ranker(team, b.p.plan, b.p.in, b.p.num_experts, b.p.ranking, b.epoch, share, b.memory);
-  if (team.team() == 0) ranker.prepare();
+__device__ bool route_share(DispatchBlock& b, F& fabric) {
+  const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
+  const SyncedTeam team(threads, nullptr, b.place.half);
+  const RoutingShare share = b.routing_share();
+  RoutingBuilder builder(team, b.p.plan, b.p.in, b.p.num_experts, b.p.routing, b.epoch, share, b.memory);
+  if (team.team() == 0) builder.prepare();
   b.all.sync();
   b.await_earlier_kernels();
-  if (team.team() == 0) ranker.mark_first();
+  if (team.team() == 0) builder.mark_first();
   bool ok = b.begin();
   if (ok && team.team() == 0) {
-    ranker.count();
-    ok = ranker.learn_from_others(fabric);
-    if (ok) ranker.publish(fabric, b.shared.bytes[0]);
+    builder.count();
+    ok = builder.learn_from_others(fabric);
+    if (ok) builder.publish(fabric, b.shared.bytes[0]);
   }
   return b.all.all(ok);
 }
 
 __device__ inline Block sending_teams(const DispatchBlock& b, int team_threads) {
-  return teams_of(team_threads, {b.index() - b.p.roles.rankers, b.p.roles.senders});
+  return teams_of(team_threads, {b.index() - b.p.roles.routing_blocks, b.p.roles.senders});
 }
 
 // What a team sends first is on its way before the round's number is known. Those that send are halves 0, which have
 // barriers for all teams (dispatch_policy).
-__device__ inline void look_ahead_to_first_token(const DispatchBlock& b) {
-  const TeamGroup team(b.p.roles.send_team_threads);
+__device__ inline void prefetch_first_token(const DispatchBlock& b) {
+  const SyncedTeam team(b.p.roles.send_team_threads);
   const int token = sending_teams(b, team.size()).index;
   if (token >= b.p.in.num_tokens) return;
   if (team.thread() == 0)
     ptx::prefetch_to_l1(b.p.in.ids.address(static_cast<std::int64_t>(token) * b.p.plan.shape.top_k));
-  look_ahead(team, b.p.in.tokens + token * b.p.in.row_stride, b.p.in.row_bytes);
+  prefetch_row(team, b.p.in.tokens + token * b.p.in.row_stride, b.p.in.row_bytes);
 }
 
 template <TokenFormat Fmt, Fabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
-  const TeamGroup team(b.p.roles.send_team_threads);
+  const SyncedTeam team(b.p.roles.send_team_threads);
   fabric.use_buffers(b.memory, team);
   if (b.p.roles.stores) fabric.store_messages();
   const Block block = sending_teams(b, team.size());
   SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
-  const DrawnShare share(team, block, 1, b.p.in.num_tokens, b.p.links.state->tokens_drawn[b.epoch & 1],
-                         b.shared.drawn[team.team()]);
+  const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_tickets[b.epoch & 1],
+                        b.shared.tickets[team.team()]);
   send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, share, nullptr, scratch, counted);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
 template <Fabric F>
-__device__ void count_received(const DispatchParams& p, const TeamGroup& g, const F& fabric, Epoch epoch) {
+__device__ void count_received(const DispatchParams& p, const SyncedTeam& g, const F& fabric, Epoch epoch) {
   const int experts = p.plan.local_experts();
   const RoundTag& tag = fabric.links().tag;
   for (int source = 0; source < p.plan.shape.ranks; ++source) {
@@ -146,7 +146,7 @@ __device__ void count_received(const DispatchParams& p, const TeamGroup& g, cons
 
 // What a warp asks for first once it knows where rows begin: then it need not wait for it, nor for its address.
 template <Fabric F>
-__device__ void look_ahead_to_first(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
+__device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
   const TokenSequence tokens(plan, plan.shape.max_tokens, plan.rank);
   if (teams.index >= tokens.length) return;
   const TokenAt at = tokens.at(teams.index);
@@ -173,7 +173,7 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
   if (block.index >= block.count) return;
   write_row_metadata(b.p.plan, b.all, block, starts, b.p.out);
   if (block.index != 0) return;
-  keep_row_starts(b.all, b.p.plan, starts, b.p.kept);
+  save_row_starts(b.all, b.p.plan, starts, b.p.handle);
   count_received(b.p, b.all, fabric, b.epoch);
 }
 
@@ -182,11 +182,11 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   static_assert(
       requires { fabric.await_entries(b.all, p.plan, b.epoch, 0, 0, 0); }, "tables come in parts (I2)");
-  const KeepingRowStarts starts = starts_in(p.plan, b.memory, p.kept);
+  const SavingRowStarts starts = starts_in(p.plan, b.memory, p.handle);
   const Block block = b.among_receivers();
-  const LooseTeam team(p.roles.receive_team_threads, block.index);
+  const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
   const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
-  look_ahead_to_first(p.plan, fabric, b.epoch, teams);
+  prefetch_first_arrival(p.plan, fabric, b.epoch, teams);
   RowStartFinder<F> finder(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts,
                            b.shared.totals);
   if (!finder.find()) return false;
@@ -205,44 +205,44 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
 
 // A block's part before it receives. False: an earlier call failed, or a rank did not come.
 template <TokenFormat Fmt, Fabric F>
-__device__ bool rank_and_send(DispatchBlock& b, F& fabric) {
+__device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   bool ok = true;
   if (b.ranks()) {
-    ok = rank_share(b, fabric);
+    ok = route_share(b, fabric);
   } else {
     b.await_earlier_kernels();
-    if (b.sends()) look_ahead_to_first_token(b);
+    if (b.sends()) prefetch_first_token(b);
     ok = b.begin();
   }
   if (b.p.sends && b.index() == 0 && ok)
-    ok = b.all.all(b.all.thread() != 0 || move_on(*b.p.links.state, fabric, b.epoch, b.place.count));
+    ok = b.all.all(b.all.thread() != 0 || advance_epoch(*b.p.links.state, fabric, b.epoch, b.place.count));
   if (ok && b.sends()) send_share<Fmt>(b, fabric);
-  b.all.sync();  // what a role kept in shared memory gives way to the next one's
+  b.all.sync();  // what a role handle in shared memory gives way to the next one's
   return ok;
 }
 
 template <TokenFormat Fmt, Fabric F>
 __device__ void play_roles(DispatchBlock& b) {
   F fabric(b.p.links, b.p.plan, b.p.plan.map.message_bytes());
-  if (rank_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
+  if (route_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
 
-template <TokenFormat Fmt, Fabric F, bool kHalves>
-__global__ void __launch_bounds__(kHalves ? 2 * kThreads : kThreads, kHalves ? 1 : 2)
+template <TokenFormat Fmt, Fabric F, bool kPaired>
+__global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte memory_of_halves[];
-  const BlockPlace place = place_of_block<kHalves>(p.roles);
+  const LogicalBlock place = place_of_block<kPaired>(p.roles);
   std::byte* const memory = memory_of_halves + static_cast<std::size_t>(place.half) * p.block_bytes;
-  const TeamGroup all = TeamGroup::of_block(place.half);
+  const SyncedTeam all = SyncedTeam::of_block(place.half);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts(all, p.plan, shared.messages);
   clear_counts(all, p.plan, shared.bytes);
   DispatchBlock block{p, place, all, shared, memory + kDispatchSharedBytes};
   play_roles<Fmt, F>(block);
   const bool tells = p.sends && block.index() == 0;
-  const bool waits = tells && all.thread() < p.ranking.parts;
+  const bool waits = tells && all.thread() < p.routing.parts;
   const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
-  if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.ranking, block.epoch);
+  if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.routing, block.epoch);
   if (!block.ranks() && !block.sends()) return;
   add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
   add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);

@@ -10,24 +10,24 @@
 
 namespace ferry::cuda {
 
-struct RankingArgs {
+struct RoutingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
   bool counts_all = false;                    // every block counts the entries of all parts
   int words = 1;                              // of 32 tokens each, whose bits fit in shared memory together
   int parts = 1;                              // of this round's table
-  int parts_of_ranker = 1;                    // the last one may have fewer
+  int parts_per_routing_block = 1;            // the last one may have fewer
   DeviceWord<Epoch>* block_counts = nullptr;  // [blocks that rank, experts], each with its round (I19)
 };
 
 // What dispatch found out about every token that came, for combine: epoch or not, it lies in the same place.
-struct KeptRow {
+struct HandleRow {
   std::uint32_t row;  // kNoRow: not an expert of this rank
   float weight;
 };
 inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
-struct KeptRows {
-  KeptRow* rows = nullptr;        // [ranks, tokens, top_k]
+struct DispatchHandle {
+  HandleRow* rows = nullptr;      // [ranks, tokens, top_k]
   std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, of this rank's partial (I9)
   RowStarts starts;               // one after the other (row_starts_at)
 };
@@ -60,8 +60,8 @@ struct DispatchParams {
   bool receives = true;  // dispatch_wait and dispatch
   DispatchArgs in;
   RowsOut out;  // without scales where the scales kernel follows
-  KeptRows kept;
-  RankingArgs ranking;
+  DispatchHandle handle;
+  RoutingArgs routing;
   StatsWords stats;
   DispatchRoles roles;
   std::uint32_t block_bytes = 0;  // of shared memory, of each block
@@ -87,7 +87,7 @@ struct CombineParams {
   int num_tokens = 0;  // of this rank
   CombineArgs in;
   CombineOut out;
-  KeptRows kept;
+  DispatchHandle handle;
   StatsWords stats;
   CombineRoles roles;
 };

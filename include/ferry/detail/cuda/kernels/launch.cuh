@@ -42,21 +42,21 @@ int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
   return blocks;
 }
 
-// I21. `early`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
-// before it touches memory (ptx::await_earlier_kernels). `halves`: blocks of a thread block.
+// I21. `pdl`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
+// before it touches memory (ptx::await_earlier_kernels). `blocks_per_cta`: blocks of a thread block.
 template <class Params>
-void launch(void (*kernel)(Params), const Params& params, int blocks, bool early, std::size_t shared_bytes,
-            cudaStream_t stream, int halves = 1) {
+void launch(void (*kernel)(Params), const Params& params, int blocks, bool pdl, std::size_t shared_bytes,
+            cudaStream_t stream, int blocks_per_cta = 1) {
   cudaLaunchAttribute beside{};
   beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   beside.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks / halves));
-  config.blockDim = dim3(static_cast<unsigned>(kThreads), static_cast<unsigned>(halves));
-  config.dynamicSmemBytes = shared_bytes * static_cast<std::size_t>(halves);
+  config.gridDim = dim3(static_cast<unsigned>(blocks / blocks_per_cta));
+  config.blockDim = dim3(static_cast<unsigned>(kThreads), static_cast<unsigned>(blocks_per_cta));
+  config.dynamicSmemBytes = shared_bytes * static_cast<std::size_t>(blocks_per_cta);
   config.stream = stream;
   config.attrs = &beside;
-  config.numAttrs = early ? 1 : 0;
+  config.numAttrs = pdl ? 1 : 0;
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
 }
 
@@ -67,7 +67,7 @@ DispatchLauncher dispatch_launcher() {
             return prepare_kernel(&dispatch_kernel<Fmt, F, false>, threads, shared_bytes);
           },
           [](int threads, std::size_t shared_bytes) {
-            if constexpr (F::kReachesFar)
+            if constexpr (F::kHasRemote)
               return false;
             else {
               const auto kernel = &dispatch_kernel<Fmt, F, true>;
@@ -77,10 +77,10 @@ DispatchLauncher dispatch_launcher() {
           },
           [](const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
             const auto start = [&](auto* kernel) {
-              launch(kernel, params, policy.blocks, policy.early, params.block_bytes, stream, policy.halves);
+              launch(kernel, params, policy.blocks, policy.pdl, params.block_bytes, stream, policy.blocks_per_cta);
             };
-            if constexpr (!F::kReachesFar)
-              if (policy.halves == 2) return start(&dispatch_kernel<Fmt, F, true>);
+            if constexpr (!F::kHasRemote)
+              if (policy.blocks_per_cta == 2) return start(&dispatch_kernel<Fmt, F, true>);
             start(&dispatch_kernel<Fmt, F, false>);
           }};
 }
@@ -89,18 +89,18 @@ template <Fabric F>
 CombineLauncher combine_launcher() {
   return {[](int threads, std::size_t shared_bytes, std::size_t ring_bytes) {
             const int blocks = prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
-            if constexpr (!F::kReachesFar)
+            if constexpr (!F::kHasRemote)
               if (ring_bytes != 0)
                 return std::min(blocks, prepare_kernel(&combine_kernel<F, true>, threads, ring_bytes));
             return blocks;
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
-            if constexpr (!F::kReachesFar)
-              if (policy.roles.rings)
-                return launch(&combine_kernel<F, true>, params, policy.blocks, policy.early, shared_bytes, stream);
-            launch(&combine_kernel<F, false>, params, policy.blocks, policy.early, shared_bytes, stream);
+            if constexpr (!F::kHasRemote)
+              if (policy.roles.pipelined)
+                return launch(&combine_kernel<F, true>, params, policy.blocks, policy.pdl, shared_bytes, stream);
+            launch(&combine_kernel<F, false>, params, policy.blocks, policy.pdl, shared_bytes, stream);
           },
-          !F::kReachesFar};
+          !F::kHasRemote};
 }
 
 // PeerFabric's, one per format, each in a file of its own so that they build side by side.

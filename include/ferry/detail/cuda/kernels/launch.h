@@ -26,14 +26,14 @@ struct CombineLauncher {
   int (*prepare)(int threads, std::size_t shared_bytes, std::size_t ring_bytes);
   void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                  cudaStream_t stream);
-  bool has_rings;
+  bool has_pipeline;
 };
 
 // The kernels over one fabric.
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
   CombineLauncher combine;
-  bool reaches_far;  // also ranks that are reached by puts only: by NVSHMEM, which has to be there
+  bool has_remote;  // also ranks that are reached by puts only: by NVSHMEM, which has to be there
 };
 // Over PeerFabric.
 Launchers peer_launchers();
@@ -41,7 +41,7 @@ Launchers peer_launchers();
 // The scales kernel: loaded on the current device, returns its blocks per multiprocessor, or 0 where the device has too
 // little shared memory for one; then launched.
 int prepare_scales(const Plan& plan);
-void launch_scales(const ScalesParams& params, int blocks, bool early, cudaStream_t stream);
+void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream);
 
 // Shared memory of a block: a fixed part, and the largest of what its roles need; whole lines. `teams` of it send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
@@ -50,7 +50,7 @@ std::size_t combine_ring_bytes();  // of the combine whose rows come by way of s
 // How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
 int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);
-// Words of 32 tokens whose bits a ranking block has room for.
+// Words of 32 tokens whose bits a routing block has room for.
 int ranking_words(const Plan& plan);
 
 // Throws Error(system) with the call and CUDA's words where `status` is an error.

@@ -16,12 +16,12 @@ struct RoundStart {
 
 // By one thread, for the block: the words are one cache line for the whole device, and thousands of warps that ask for
 // it one after the other take microseconds.
-__device__ inline RoundStart read_round(const TeamGroup& all, const DeviceState& state, bool begins) {
+__device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState& state, bool begins) {
   if (all.thread() != 0) return {};
   return {load_relaxed(state.dispatched) + (begins ? 1 : 0), load_relaxed(state.failed) != 0};
 }
 // Then all threads know. Apart, so that other work can come between.
-__device__ inline RoundStart share_round(const TeamGroup& all, const RoundStart& seen, RoundStart& shared) {
+__device__ inline RoundStart share_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {
   if (all.thread() == 0) shared = seen;
   all.sync();
   return shared;
@@ -29,31 +29,31 @@ __device__ inline RoundStart share_round(const TeamGroup& all, const RoundStart&
 
 // By one thread of every block, behind the barrier of share_round: then the epoch was read, and no fence, which
 // would hold the block up, has to say so.
-__device__ inline void say_started(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
+__device__ inline void arrive(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 
 // By one thread of the first of `blocks`. False: a block did not start, which a resident one does.
 template <class F>
-__device__ bool move_on(DeviceState& state, F& fabric, Epoch epoch, int blocks) {
+__device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int blocks) {
   const std::uint64_t all = state.started_before + static_cast<std::uint64_t>(blocks);
   if (!fabric.wait_for_block(state.started, all)) return false;
   state.started_before = all;
   store_release(state.bad_ids[(epoch + 1) & 1], 0u);
-  store_release(state.tokens_drawn[(epoch + 1) & 1], 0u);
-  store_release(state.results_drawn, 0u);  // of this round's combine, which has not begun
+  store_release(state.token_tickets[(epoch + 1) & 1], 0u);
+  store_release(state.result_tickets, 0u);  // of this round's combine, which has not begun
   fetch_add_relaxed(state.dispatches, std::uint64_t{1});
   store_release(state.dispatched, epoch);
   return true;
 }
 
 // What the teams of a block count by rank. A barrier must follow.
-__device__ inline void clear_counts(const TeamGroup& all, const Plan& plan,
+__device__ inline void clear_counts(const SyncedTeam& all, const Plan& plan,
                                     std::uint64_t (*of_team)[kMaxRanksPerNode]) {
   for (int i = all.thread(); i < kMostTeams * plan.shape.ranks; i += all.size())
     of_team[i % kMostTeams][i / kMostTeams] = 0;
 }
 
 // What the teams of a block counted by rank, to the exchange's.
-__device__ inline void add_counts(const TeamGroup& all, const Plan& plan,
+__device__ inline void add_counts(const SyncedTeam& all, const Plan& plan,
                                   const std::uint64_t (*of_team)[kMaxRanksPerNode], int teams,
                                   DeviceWord<std::uint64_t>* to) {
   for (int peer = all.thread(); peer < plan.shape.ranks; peer += all.size()) {

@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/steps/scale_tiles.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/detail/cuda/steps/scale_tiles.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/cuda/team/team_rows.cuh"
 

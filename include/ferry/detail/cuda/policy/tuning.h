@@ -14,19 +14,19 @@ inline constexpr int kThreads = 512;   // of a block
 inline constexpr int kMostTeams = 16;  // of a block
 inline constexpr int kLeastTeamThreads = kThreads / kMostTeams;
 
-// Blocks of a dispatch: the first `rankers` rank the routing, a share of it each; where `counts_apart`, the last of
-// them has no share, and sends the counts. The next `senders` send. The others lay arrivals out, and the rankers too,
-// once they have ranked, where `rankers_receive`.
+// Blocks of a dispatch: the first `routing_blocks` rank the routing, a share of it each; where `counts_apart`, the last
+// of them has no share, and sends the counts. The next `senders` send. The others lay arrivals out, and the
+// routing_blocks too, once they have ranked, where `routing_blocks_receive`.
 struct DispatchRoles {
-  int rankers = 0;
+  int routing_blocks = 0;
   int senders = 0;
-  bool rankers_receive = false;
+  bool routing_blocks_receive = false;
   int send_team_threads = kThreads;
   int receive_team_threads = kThreads;
   int receive_teams = 0;  // that share the arrivals
   bool stores = false;    // messages leave by stores of all of a team's threads, not by bulk copies
   bool counts_apart = false;
-  FERRY_HD constexpr int table_blocks() const { return rankers - (counts_apart ? 1 : 0); }
+  FERRY_HD constexpr int table_blocks() const { return routing_blocks - (counts_apart ? 1 : 0); }
   friend constexpr bool operator==(const DispatchRoles&, const DispatchRoles&) = default;
 };
 
@@ -37,56 +37,58 @@ struct CombineRoles {
   int first_receiver = 0;
   int send_team_threads = kThreads;
   int receive_team_threads = kThreads;
-  bool direct = false;       // results are made in their slots, not in a buffer first
-  bool looks_ahead = false;  // a team asks for the rows of its next token
-  bool rings = false;        // rows come by way of shared memory (row_ring.cuh), where no buffer is
-  bool holds_next = false;   // the next kernel waits until every block of this one has ended
+  bool in_place = false;       // results are made in their slots, not in a buffer first
+  bool prefetches = false;     // a team asks for the rows of its next token
+  bool pipelined = false;      // rows come by way of shared memory (row_pipeline.cuh), where no buffer is
+  bool triggers_late = false;  // the next kernel waits until every block of this one has ended
   friend constexpr bool operator==(const CombineRoles&, const CombineRoles&) = default;
 };
 
-// I21. `early`: its blocks may take the room that the kernel before it leaves, while that one still waits for other
+// I21. `pdl`: its blocks may take the room that the kernel before it leaves, while that one still waits for other
 // ranks: not where another exchange's kernel may need that room, for which they wait.
 template <class Roles>
 struct LaunchPolicy {
   int blocks = 0;
   Roles roles;
-  bool early = true;
-  int halves = 1;  // 2: a thread block is two of `blocks`, its halves, so that they share a multiprocessor
-  constexpr int thread_blocks() const { return blocks / halves; }
+  bool pdl = true;
+  int blocks_per_cta =
+      1;  // 2: a thread block is two of `blocks`, its blocks_per_cta, so that they share a multiprocessor
+  constexpr int thread_blocks() const { return blocks / blocks_per_cta; }
   friend constexpr bool operator==(const LaunchPolicy&, const LaunchPolicy&) = default;
 };
 using DispatchPolicy = LaunchPolicy<DispatchRoles>;
 using CombinePolicy = LaunchPolicy<CombineRoles>;
 
 inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
-  return out << p.blocks << (p.halves == 1 ? " blocks: " : " halves: ") << p.roles.rankers << " rank"
-             << (p.roles.counts_apart ? ", one of them counts, " : ", ") << p.roles.senders << " send in teams of "
-             << p.roles.send_team_threads << (p.roles.stores ? " by stores" : "") << ", the others"
-             << (p.roles.rankers_receive ? " and then those that rank" : "") << " receive in " << p.roles.receive_teams
-             << " teams of " << p.roles.receive_team_threads << (p.early ? "" : ", not early");
+  return out << p.blocks << (p.blocks_per_cta == 1 ? " blocks: " : " blocks_per_cta: ") << p.roles.routing_blocks
+             << " rank" << (p.roles.counts_apart ? ", one of them counts, " : ", ") << p.roles.senders
+             << " send in teams of " << p.roles.send_team_threads << (p.roles.stores ? " by stores" : "")
+             << ", the others" << (p.roles.routing_blocks_receive ? " and then those that rank" : "") << " receive in "
+             << p.roles.receive_teams << " teams of " << p.roles.receive_team_threads << (p.pdl ? "" : ", not pdl");
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {
   return out << p.blocks << " blocks: " << p.roles.senders << " send in teams of " << p.roles.send_team_threads
              << ", from the " << p.roles.first_receiver << "th on they receive in teams of "
-             << p.roles.receive_team_threads << (p.roles.direct ? ", direct" : "")
-             << (p.roles.looks_ahead ? ", looking ahead" : "") << (p.roles.rings ? ", by rings" : "")
-             << (p.roles.holds_next ? ", holding the next kernel" : "") << (p.early ? "" : ", not early");
+             << p.roles.receive_team_threads << (p.roles.in_place ? ", in place" : "")
+             << (p.roles.prefetches ? ", prefetching" : "") << (p.roles.pipelined ? ", by pipelined" : "")
+             << (p.roles.triggers_late ? ", holding the next kernel" : "") << (p.pdl ? "" : ", not pdl");
 }
 
-// Which of a kernel's blocks one is. Where a thread block is two of them, halves 0 send, so that each multiprocessor
-// has as much of it as any other; those that rank are halves 1, which have barriers for their few teams.
-struct BlockPlace {
+// Which of a kernel's blocks one is. Where a thread block is two of them, blocks_per_cta 0 send, so that each
+// multiprocessor has as much of it as any other; those that rank are blocks_per_cta 1, which have barriers for their
+// few teams.
+struct LogicalBlock {
   int index;
   int count;
   int half;
 };
-FERRY_HD constexpr BlockPlace place_of_half(int thread_block, int half, int thread_blocks, int rankers) {
-  const int behind = half == 0 ? rankers : thread_block < rankers ? 0 : thread_blocks;
+FERRY_HD constexpr LogicalBlock logical_block_of(int thread_block, int half, int thread_blocks, int routing_blocks) {
+  const int behind = half == 0 ? routing_blocks : thread_block < routing_blocks ? 0 : thread_blocks;
   return {behind + thread_block, 2 * thread_blocks, half};
 }
 
 // What a kernel can have at once on a device.
-struct Resident {
+struct DeviceLimits {
   int multiprocessors = 0;
   int blocks_per_multiprocessor = 0;
   int most_blocks = 0;  // from the caller's max_blocks, the exchange's `concurrent` and the ranks of the device
@@ -102,12 +104,12 @@ constexpr int most_blocks(int multiprocessors, int blocks_per_multiprocessor, in
 }
 
 // A multiprocessor for each, and as many are left to others.
-constexpr bool has_few_blocks(const Resident& resident) { return 2 * resident.blocks() <= resident.multiprocessors; }
+constexpr bool has_few_blocks(const DeviceLimits& limits) { return 2 * limits.blocks() <= limits.multiprocessors; }
 
 // What a call has to do. `arrivals`: about how many messages come, and results go; `groups` of rows: those of this
 // rank; `parts` of the routing table, which blocks share; `buffer_teams`: as many teams of a block have a buffer;
 // `exact`: every row is a result.
-struct Work {
+struct Problem {
   int ranks = 1;
   int num_tokens = 0;  // of this rank
   int arrivals = 0;
@@ -122,16 +124,16 @@ struct Work {
   int top_k = 1;
   double local_part = 1;  // of a token's experts, those of this world: with skip_a2a, this rank's
   int scale_words = 0;    // of a row that the scales kernel can store, each a sector of its own (scattered_scale_words)
-  bool all_near = true;   // every rank's memory can be stored to
+  bool all_direct = true;  // every rank's memory can be stored to
   bool exact = false;
-  bool has_rings = false;   // the kernels can take such rows by way of shared memory
-  bool has_halves = false;  // two blocks of dispatch can be one thread block
+  bool has_pipeline = false;     // the kernels can take such rows by way of shared memory
+  bool can_pair_blocks = false;  // two blocks of dispatch can be one thread block
 };
 
 // Whether waiters nap between looks: many of them get in each other's way, and in that of what they wait for. A nap
 // costs a few tokens a fifth of a microsecond.
 inline constexpr int kManyArrivals = 256;
-constexpr bool naps(const Work& work) { return work.arrivals >= kManyArrivals; }
+constexpr bool backs_off(const Problem& problem) { return problem.arrivals >= kManyArrivals; }
 
 // Threads of a team, which works on one token at a time. Few tokens get large teams, since the steps of one token
 // follow each other; many tokens get small ones, so that more of them are under way.
@@ -143,8 +145,8 @@ constexpr int team_threads_for(int blocks, int tokens, int most_teams = kMostTea
 
 // The same for teams that need no barrier, and so may be several blocks where there are more of these than tokens.
 inline constexpr int kMostTeamBlocks = 2;  // 8 columns for each thread are 8192
-// `others`: so many of the blocks have other work.
-constexpr int loose_team_threads_for(int blocks, int tokens, int others = 0) {
+// `others`: so many of the blocks have other problem.
+constexpr int warpwise_team_threads_for(int blocks, int tokens, int others = 0) {
   int span = 1;
   while (2 * span <= kMostTeamBlocks && 2 * span * tokens <= blocks - others) span *= 2;
   return span > 1 ? span * kThreads : team_threads_for(blocks, tokens);
@@ -167,14 +169,16 @@ constexpr int teams_with_threads(int destinations) {
 }
 
 // How many ranks have experts of a token, and how many others it goes to, where all experts are as likely.
-constexpr double likely_ranks(const Work& work) {
+constexpr double likely_ranks(const Problem& problem) {
   double none = 1;  // of its experts is a certain rank's
-  for (int k = 0; k < work.top_k; ++k) none *= 1 - 1.0 / work.ranks;
-  return work.ranks * (1 - none);
+  for (int k = 0; k < problem.top_k; ++k) none *= 1 - 1.0 / problem.ranks;
+  return problem.ranks * (1 - none);
 }
 // Rows that become of it, at all ranks of this world.
-constexpr double likely_rows(const Work& work) { return work.top_k * work.local_part; }
-constexpr double likely_others(const Work& work) { return likely_ranks(work) * (work.ranks - 1) / work.ranks; }
+constexpr double likely_rows(const Problem& problem) { return problem.top_k * problem.local_part; }
+constexpr double likely_others(const Problem& problem) {
+  return likely_ranks(problem) * (problem.ranks - 1) / problem.ranks;
+}
 
 inline constexpr int kLeastReceivers = 32;  // teams: other ranks may have more tokens than this one
 

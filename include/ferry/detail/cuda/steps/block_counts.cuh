@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/cuda/kernels/device_state.h"
 
 namespace ferry::cuda {
 

@@ -1,11 +1,11 @@
-// Combine's receiving side on a GPU: ferry/detail/protocol/combine.h's receive_results in steps, so that a team that still sends
-// sums what has come meanwhile. Every warp of a loose team goes on by itself.
+// Combine's receiving side on a GPU: ferry/detail/protocol/combine.h's receive_results in steps, so that a team that
+// still sends sums what has come meanwhile. Every warp of a warpwise team goes on by itself.
 #pragma once
 
 #include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_rows.cuh"
-#include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/protocol/combine.h"
 
 namespace ferry::cuda {
@@ -14,7 +14,7 @@ template <Fabric F>
 class ResultReceiver {
  public:
   // `block`: this team's share of the tokens; `scratch`: this warp's.
-  __device__ ResultReceiver(const CombineParams& p, F& fabric, const LooseTeam& g, Epoch epoch, Block block,
+  __device__ ResultReceiver(const CombineParams& p, F& fabric, const WarpwiseTeam& g, Epoch epoch, Block block,
                             TokenScratch& scratch)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {}
 
@@ -26,7 +26,7 @@ class ResultReceiver {
   }
   // All that are left. False: a rank did not come.
   __device__ bool receive_rest() {
-    bool rehearses = p_.roles.direct && p_.out.epilogue == nullptr && !p_.out.unreduced;
+    bool rehearses = p_.roles.in_place && p_.out.epilogue == nullptr && !p_.out.unreduced;
     for (; token_ < p_.num_tokens; rehearses = false)
       if (!receive(rehearses)) return false;
     return true;
@@ -62,12 +62,13 @@ class ResultReceiver {
 
   // With the last results of a team that takes whole blocks, whose warps all wait for the same ones.
   __device__ void let_next_kernel_launch() const {
-    if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads && !p_.roles.holds_next) ptx::let_next_kernel_launch();
+    if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads && !p_.roles.triggers_late)
+      ptx::let_next_kernel_launch();
   }
 
   const CombineParams& p_;
   F& fabric_;
-  LooseTeam g_;
+  WarpwiseTeam g_;
   Epoch epoch_;
   int token_;
   int step_;

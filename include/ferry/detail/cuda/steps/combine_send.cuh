@@ -1,54 +1,55 @@
-// Combine's send loop on a GPU: as ferry/detail/protocol/combine.h's send_results, from the rows that dispatch kept. Every warp
-// looks up the token for itself, one token ahead, so a team meets only at its buffer.
+// Combine's send loop on a GPU: as ferry/detail/protocol/combine.h's send_results, from the rows that dispatch handle.
+// Every warp looks up the token for itself, one token ahead, so a team meets only at its buffer.
 #pragma once
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/steps/drawn_share.cuh"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/team/team_rows.cuh"
 #include "ferry/detail/cuda/steps/token_scratch.cuh"
+#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/cuda/team/work_queue.cuh"
 #include "ferry/detail/protocol/combine.h"
 
 namespace ferry::cuda {
 
 // One token's rows here, an entry in each lane.
-struct KeptToken {
+struct HandleToken {
   TokenAt at{0, 0};
-  KeptRow row{kNoRow, 0.0f};
+  HandleRow row{kNoRow, 0.0f};
   int slot = 0;
 };
 
-__device__ inline KeptToken load_kept(const Plan& plan, const KeptRows& kept, const TokenSequence& tokens, int place) {
-  KeptToken token;
+__device__ inline HandleToken load_from_handle(const Plan& plan, const DispatchHandle& handle,
+                                               const TokenSequence& tokens, int place) {
+  HandleToken token;
   if (place >= plan.shape.ranks * plan.shape.max_tokens) return token;
   token.at = tokens.at(place);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::size_t index =
       static_cast<std::size_t>(token.at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
       static_cast<std::size_t>(token.at.token);
-  if (lane < plan.shape.top_k) token.row = kept.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
-  token.slot = kept.slots[index];
-  // Asked last: what is kept of a token that did not come is old, and no load waits for another.
-  if (token.at.token >= static_cast<int>(kept.starts.tokens[token.at.source])) token.row.row = kNoRow;
+  if (lane < plan.shape.top_k) token.row = handle.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
+  token.slot = handle.slots[index];
+  // Asked last: what is handle of a token that did not come is old, and no load waits for another.
+  if (token.at.token >= static_cast<int>(handle.starts.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
 }
 
 // What a sender asks for first. It lies in the same place in every round, so the round need not be known.
-struct KeptStart {
+struct HandleStart {
   int most_tokens;  // of a source
-  KeptToken first;
-  __device__ KeptStart(const CombineParams& p, int place)
-      : most_tokens(static_cast<int>(p.kept.starts.tokens[p.plan.shape.ranks])),
-        first(load_kept(p.plan, p.kept, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
+  HandleToken first;
+  __device__ HandleStart(const CombineParams& p, int place)
+      : most_tokens(static_cast<int>(p.handle.starts.tokens[p.plan.shape.ranks])),
+        first(load_from_handle(p.plan, p.handle, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
 };
 
 // The token's rows are wanted soon.
-__device__ inline void look_ahead(const TeamGroup& g, const CombineArgs& in, const KeptToken& token, int hidden) {
+__device__ inline void prefetch_row(const SyncedTeam& g, const CombineArgs& in, const HandleToken& token, int hidden) {
   const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
   for (unsigned rest = local; rest != 0; rest &= rest - 1) {
     const std::uint32_t row = __shfl_sync(kAllLanes, token.row.row, __ffs(static_cast<int>(rest)) - 1);
-    look_ahead(g, in.row(row, 0.0f).data, static_cast<std::int64_t>(hidden) * (in.wide ? 4 : 2));
+    prefetch_row(g, in.row(row, 0.0f).data, static_cast<std::int64_t>(hidden) * (in.is_f32 ? 4 : 2));
   }
 }
 
@@ -57,22 +58,22 @@ template <Fabric F>
 class ResultSender {
  public:
   // `rows`: this warp's; `bytes_sent`: the team's.
-  __device__ ResultSender(const CombineParams& p, F& fabric, const TeamGroup& g, Epoch epoch, SumRow* rows,
+  __device__ ResultSender(const CombineParams& p, F& fabric, const SyncedTeam& g, Epoch epoch, SumRow* rows,
                           std::uint64_t* bytes_sent)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), rows_(rows), bytes_sent_(bytes_sent) {}
 
   // Relies on I8 and I18, as the generic one. `start`: of the first place of `block`. `between` is called after every
   // place of the sequence.
   template <class Between>
-  __device__ void send(Block block, const KeptStart& start, int* slots, const Between& between) {
+  __device__ void send(Block block, const HandleStart& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
-    DrawnShare share(g_, block, 2, tokens.length, p_.links.state->results_drawn, slots);
-    KeptToken next = start.first;
+    WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_tickets, slots);
+    HandleToken next = start.first;
     int following = share.next(g_);
     for (int place = share.index; place < tokens.length;) {
-      const KeptToken token = next;
-      next = load_kept(p_.plan, p_.kept, tokens, following);
-      if (p_.roles.looks_ahead) look_ahead(g_, p_.in, next, p_.plan.shape.hidden);
+      const HandleToken token = next;
+      next = load_from_handle(p_.plan, p_.handle, tokens, following);
+      if (p_.roles.prefetches) prefetch_row(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
       else
@@ -85,7 +86,7 @@ class ResultSender {
   }
 
  private:
-  __device__ void send_partial(const KeptToken& token) {
+  __device__ void send_partial(const HandleToken& token) {
     const unsigned local = list_rows(token);
     if (local == 0) return;
     RowSink sink;
@@ -93,7 +94,7 @@ class ResultSender {
     sum_rows(g_, rows_, __popc(local), p_.plan.shape.hidden, sink);
     deliver(token.at, token.slot, sink.data);
   }
-  __device__ void send_each_row(const KeptToken& token) {
+  __device__ void send_each_row(const HandleToken& token) {
     for (unsigned rest = __ballot_sync(kAllLanes, token.row.row != kNoRow); rest != 0; rest &= rest - 1) {
       const int k = __ffs(static_cast<int>(rest)) - 1;
       std::byte* made_at = target(token.at, k);
@@ -102,7 +103,7 @@ class ResultSender {
     }
   }
   // In the order of k, by every warp for itself. Returns the lanes that have one.
-  __device__ unsigned list_rows(const KeptToken& token) {
+  __device__ unsigned list_rows(const HandleToken& token) {
     const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
     __syncwarp();
     if (token.row.row != kNoRow)
@@ -112,7 +113,8 @@ class ResultSender {
   }
   // Where a result is made: in its slot, or in a buffer that a bulk copy reads.
   __device__ std::byte* target(TokenAt at, int index) {
-    std::byte* slot = p_.roles.direct ? fabric_.peer_pointer(at.source, p_.plan.map.result(at.token, index)) : nullptr;
+    std::byte* slot =
+        p_.roles.in_place ? fabric_.peer_pointer(at.source, p_.plan.map.result(at.token, index)) : nullptr;
     return slot != nullptr ? slot : fabric_.next_staging(g_);
   }
   // I7
@@ -120,7 +122,7 @@ class ResultSender {
     const HeapMap& map = p_.plan.map;
     const std::size_t slot = map.result(at.token, index);
     const std::size_t word = map.result_arrived(at.token, index);
-    if (p_.roles.direct && made_at == fabric_.peer_pointer(at.source, slot))
+    if (p_.roles.in_place && made_at == fabric_.peer_pointer(at.source, slot))
       fabric_.signal_after_puts(g_, at.source, word, epoch_);
     else
       fabric_.put_then_signal(g_, at.source, slot, made_at, map.result_bytes(), word, epoch_);
@@ -129,7 +131,7 @@ class ResultSender {
 
   const CombineParams& p_;
   F& fabric_;
-  const TeamGroup& g_;
+  const SyncedTeam& g_;
   Epoch epoch_;
   SumRow* rows_;
   std::uint64_t* bytes_sent_;

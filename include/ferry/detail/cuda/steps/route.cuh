@@ -3,38 +3,39 @@
 // a block, each expert has a bit for every token of a chunk; the bits below a token's are the entries before it. Bits
 // are set in any order and counted when all are. Where tokens are few and the bits of all fit, every block sets them
 // all; else a block sets those of its share and learns from the others what comes before it. Where each sets all, one
-// more block may do so and send the counts, which receivers begin with. The same table as ferry/detail/protocol/dispatch.h's
-// rank_entries. Bad ids (out of range, or twice in a token) count as -1.
+// more block may do so and send the counts, which receivers begin with. The same table as
+// ferry/detail/protocol/dispatch.h's route_entries. Bad ids (out of range, or twice in a token) count as -1.
 #pragma once
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/steps/bad_ids.cuh"
 #include "ferry/detail/cuda/steps/block_counts.cuh"
-#include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/steps/route_share.cuh"
-#include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/cuda/steps/token_scratch.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/dispatch.h"
 
 namespace ferry::cuda {
 
 // One block's work on its share. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
 // jumped over are what it costs. In every phase a thread has the same experts, and entries a block's width apart.
-class Ranker {
+class RoutingBuilder {
  public:
-  __device__ Ranker(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int num_experts,
-                    const RankingArgs& ranking, const Epoch& epoch, const RankingShare& share, std::byte* memory)
+  __device__ RoutingBuilder(const SyncedTeam& g, const Plan& plan, const DispatchArgs& in, int num_experts,
+                            const RoutingArgs& routing, const Epoch& epoch, const RoutingShare& share,
+                            std::byte* memory)
       : g_(g),
         plan_(plan),
         in_(in),
         num_experts_(num_experts),
-        ranking_(ranking),
+        routing_(routing),
         epoch_(epoch),
         share_(share),
         mine_(tokens_of(share, in.num_tokens)),
-        counted_(ranking.counts_all ? IndexRange{0, in.num_tokens} : mine_),
-        memory_(memory, ranking.words, plan.shape.experts) {}
+        counted_(routing.counts_all ? IndexRange{0, in.num_tokens} : mine_),
+        memory_(memory, routing.words, plan.shape.experts) {}
 
   // Clears shared memory, which needs no earlier kernel. A barrier must follow.
   __device__ void prepare();
@@ -60,7 +61,7 @@ class Ranker {
     return id < kNone || id >= num_experts_ ? kBad : static_cast<int>(id);
   }
   // Of the tokens that this block counts, those whose bits are in shared memory together.
-  __device__ IndexRange chunk_at(int first) const { return {first, min(counted_.end, first + 32 * ranking_.words)}; }
+  __device__ IndexRange chunk_at(int first) const { return {first, min(counted_.end, first + 32 * routing_.words)}; }
   __device__ static int words_of(const IndexRange& chunk) { return (chunk.end - chunk.first + 31) / 32; }
   template <class Visit>
   __device__ void for_each_expert(const Visit& visit) const {
@@ -68,12 +69,12 @@ class Ranker {
     for (int expert = g_.thread(); expert < plan_.shape.experts; expert += g_.size()) visit(expert);
   }
   __device__ DeviceWord<Epoch>& count_of(int block, int expert) const {
-    return ranking_.block_counts[block * plan_.shape.experts + expert];
+    return routing_.block_counts[block * plan_.shape.experts + expert];
   }
-  __device__ void look_ahead_to_more() const;
+  __device__ void prefetch_to_more() const;
   __device__ void clear_bits(const IndexRange& chunk);
   __device__ void clear_used_bits(const IndexRange& chunk);
-  __device__ bool is_twin(int index, int id) const;
+  __device__ bool is_duplicate(int index, int id) const;
   __device__ void mark(const IndexRange& chunk);
   __device__ void mark_entry(const IndexRange& chunk, int index, int id);
   __device__ void report(const IndexRange& chunk) const;
@@ -87,13 +88,13 @@ class Ranker {
   template <class F>
   __device__ void store_counts(F& fabric, std::uint64_t* bytes_sent);
 
-  const TeamGroup& g_;
+  const SyncedTeam& g_;
   const Plan& plan_;
   const DispatchArgs& in_;
   int num_experts_;
-  const RankingArgs& ranking_;
+  const RoutingArgs& routing_;
   const Epoch& epoch_;  // not known yet when the first entries are asked for
-  const RankingShare& share_;
+  const RoutingShare& share_;
   IndexRange mine_;     // the share
   IndexRange counted_;  // by this block: all of them in one chunk, or the share
   RankingMemory memory_;
@@ -102,23 +103,23 @@ class Ranker {
   std::uint64_t num_dropped_ = 0;  // of this thread's entries
 };
 
-__device__ inline void Ranker::prepare() {
+__device__ inline void RoutingBuilder::prepare() {
   for_each_expert([this](int expert) { memory_.before[expert].raw = memory_.total[expert].raw = 0; });
   clear_bits(chunk_at(counted_.first));
 }
 
-__device__ inline void Ranker::mark_first() {
+__device__ inline void RoutingBuilder::mark_first() {
   const int top_k = plan_.shape.top_k;
   const int counted = counted_.first * top_k + g_.thread();
   const int stored = mine_.first * top_k + g_.thread();
   if (counted < counted_.end * top_k) first_id_ = in_.ids.at(counted);  // checked when it is there
   if (stored < mine_.end * top_k) first_weight_ = in_.weights.given(0, stored);
-  look_ahead_to_more();
+  prefetch_to_more();
   mark(chunk_at(counted_.first));
 }
 
 // Into this multiprocessor's cache: what later turns read.
-__device__ inline void Ranker::look_ahead_to_more() const {
+__device__ inline void RoutingBuilder::prefetch_to_more() const {
   constexpr int kLine = 128;
   const int top_k = plan_.shape.top_k;
   const std::byte* ids = in_.ids.address(counted_.first * top_k + g_.size());
@@ -132,7 +133,7 @@ __device__ inline void Ranker::look_ahead_to_more() const {
     ptx::prefetch_to_l1(reinterpret_cast<const std::byte*>(in_.weights.data + index));
 }
 
-__device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
+__device__ inline void RoutingBuilder::clear_bits(const IndexRange& chunk) {
   const int words = words_of(chunk) * plan_.shape.experts;
 #pragma unroll 1
   for (int i = g_.thread(); i < words; i += g_.size()) memory_.bits[i].raw = 0;
@@ -140,14 +141,14 @@ __device__ inline void Ranker::clear_bits(const IndexRange& chunk) {
 }
 
 // Between barriers: of those that read the bits before, and of those that set them next.
-__device__ inline void Ranker::clear_used_bits(const IndexRange& chunk) {
+__device__ inline void RoutingBuilder::clear_used_bits(const IndexRange& chunk) {
   g_.sync();
   clear_bits(chunk);
   g_.sync();
 }
 
 // Whether the token named the same expert before. Asked only in a chunk where some token did.
-__device__ inline bool Ranker::is_twin(int index, int id) const {
+__device__ inline bool RoutingBuilder::is_duplicate(int index, int id) const {
   const int first = plan_.by_top_k.quotient(index) * plan_.shape.top_k;
 #pragma unroll 1
   for (int before = first; before < index; ++before)
@@ -155,8 +156,8 @@ __device__ inline bool Ranker::is_twin(int index, int id) const {
   return false;
 }
 
-// I3: sets the bit of an entry. An id that comes twice in a token is found out later (is_twin).
-__device__ inline void Ranker::mark_entry(const IndexRange& chunk, int index, int id) {
+// I3: sets the bit of an entry. An id that comes twice in a token is found out later (is_duplicate).
+__device__ inline void RoutingBuilder::mark_entry(const IndexRange& chunk, int index, int id) {
   const int token = plan_.by_top_k.quotient(index);
   if (id == kBad) fetch_or_relaxed(*memory_.wrong, kBadIds);
   bool dropped = false;
@@ -170,7 +171,7 @@ __device__ inline void Ranker::mark_entry(const IndexRange& chunk, int index, in
 }
 
 // Sets the bits of a chunk, which are clear. A barrier must follow.
-__device__ inline void Ranker::mark(const IndexRange& chunk) {
+__device__ inline void RoutingBuilder::mark(const IndexRange& chunk) {
   const int end = chunk.end * plan_.shape.top_k;
   const int begin = chunk.first * plan_.shape.top_k + g_.thread();
   int id = chunk.first == counted_.first ? checked(first_id_) : begin < end ? id_at(begin) : kNone;
@@ -186,37 +187,37 @@ __device__ inline void Ranker::mark(const IndexRange& chunk) {
 }
 
 // Tells of what is wrong with the chunk's ids.
-__device__ inline void Ranker::report(const IndexRange& chunk) const {
+__device__ inline void RoutingBuilder::report(const IndexRange& chunk) const {
   const int top_k = plan_.shape.top_k;
 #pragma unroll 1
   for (int index = chunk.first * top_k + g_.thread(); index < chunk.end * top_k; index += g_.size()) {
     const int id = id_at(index);
-    if (id != kBad && (routed_expert(plan_, id) < 0 || !is_twin(index, id))) continue;
+    if (id != kBad && (routed_expert(plan_, id) < 0 || !is_duplicate(index, id))) continue;
     const int token = plan_.by_top_k.quotient(index);
-    report_bad_id(ranking_, epoch_, token, index - token * top_k, in_.ids.at(index));
+    report_bad_id(routing_, epoch_, token, index - token * top_k, in_.ids.at(index));
   }
 }
 
 // Entries that name the expert, in the first words of the chunk.
-__device__ inline std::uint32_t Ranker::count_below(int expert, int end_word) const {
+__device__ inline std::uint32_t RoutingBuilder::count_below(int expert, int end_word) const {
   std::uint32_t count = 0;
 #pragma unroll 1
   for (int word = 0; word < end_word; ++word)
     count += static_cast<std::uint32_t>(__popc(memory_.bits[word * plan_.shape.experts + expert].raw));
   return count;
 }
-__device__ inline std::uint32_t Ranker::rank_of(int expert, int place) const {
+__device__ inline std::uint32_t RoutingBuilder::rank_of(int expert, int place) const {
   const std::uint32_t bits = memory_.bits[place / 32 * plan_.shape.experts + expert].raw;
   return memory_.before[expert].raw + count_below(expert, place / 32) +
          static_cast<std::uint32_t>(__popc(bits & ((1u << place % 32) - 1u)));
 }
 
-__device__ inline void Ranker::count() {
+__device__ inline void RoutingBuilder::count() {
   // What is wrong is told by a block that signals behind it: then whoever tells the host has seen it (I2).
-  const bool reports = !ranking_.counts_all || share_.block == 0;
-  const bool adds_up = !ranking_.counts_all || share_.stores_counts;
+  const bool reports = !routing_.counts_all || share_.block == 0;
+  const bool adds_up = !routing_.counts_all || share_.stores_counts;
 #pragma unroll 1
-  for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
+  for (int first = counted_.first; first < counted_.end; first += 32 * routing_.words) {
     const IndexRange chunk = chunk_at(first);
     if (first != counted_.first) {
       clear_used_bits(chunk);
@@ -227,13 +228,13 @@ __device__ inline void Ranker::count() {
     if (adds_up)
       for_each_expert([&](int expert) { memory_.total[expert].raw += count_below(expert, words_of(chunk)); });
   }
-  if (num_dropped_ != 0 && reports) fetch_add_relaxed(ranking_.state->dropped, num_dropped_);
+  if (num_dropped_ != 0 && reports) fetch_add_relaxed(routing_.state->dropped, num_dropped_);
 }
 
 // I19. A thread has one expert's counts of some of the blocks.
 template <class F>
-__device__ bool Ranker::learn_from_others(F& fabric) {
-  if (share_.blocks == 1 || ranking_.counts_all) return true;
+__device__ bool RoutingBuilder::learn_from_others(F& fabric) {
+  if (share_.blocks == 1 || routing_.counts_all) return true;
   const RoundTag& tag = fabric.links().tag;
   const int experts = plan_.shape.experts;
   for_each_expert([&](int expert) {
@@ -262,10 +263,10 @@ __device__ bool Ranker::learn_from_others(F& fabric) {
 
 // Tokens of the chunk that begins at `chunk_first`, whose bits are set.
 template <class F>
-__device__ void Ranker::store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const {
+__device__ void RoutingBuilder::store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const {
   const int end = tokens.end * plan_.shape.top_k;
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
-  const bool twins = (memory_.wrong->raw & kTwins) != 0;
+  const bool duplicates = (memory_.wrong->raw & kTwins) != 0;
   int index = tokens.first * plan_.shape.top_k + g_.thread();
   if (index >= end) return;
   int id = id_at(index);
@@ -277,7 +278,7 @@ __device__ void Ranker::store_tokens(F& fabric, int chunk_first, const IndexRang
     const float next_weight = next < end ? in_.weights.given(0, next) : 0.0f;
     const int expert = routed_expert(plan_, id);
     RoutingEntry routed{0, 0.0f};
-    if (expert >= 0 && !(twins && is_twin(index, id))) {
+    if (expert >= 0 && !(duplicates && is_duplicate(index, id))) {
       const int token = plan_.by_top_k.quotient(index);
       routed = {plan_.code.pack(expert, rank_of(expert, token - chunk_first)), weight};
       if constexpr (requires { fabric.hooked_weight(0, 0); })
@@ -295,9 +296,9 @@ __device__ void Ranker::store_tokens(F& fabric, int chunk_first, const IndexRang
 }
 
 template <class F>
-__device__ void Ranker::store_entries(F& fabric) {
-  if (counted_.end - counted_.first <= 32 * ranking_.words) return store_tokens(fabric, counted_.first, mine_);
-  for (int first = counted_.first; first < counted_.end; first += 32 * ranking_.words) {
+__device__ void RoutingBuilder::store_entries(F& fabric) {
+  if (counted_.end - counted_.first <= 32 * routing_.words) return store_tokens(fabric, counted_.first, mine_);
+  for (int first = counted_.first; first < counted_.end; first += 32 * routing_.words) {
     const IndexRange chunk = chunk_at(first);
     clear_used_bits(chunk);
     mark(chunk);
@@ -309,7 +310,7 @@ __device__ void Ranker::store_entries(F& fabric) {
 }
 
 template <class F>
-__device__ void Ranker::store_counts(F& fabric, std::uint64_t* bytes_sent) {
+__device__ void RoutingBuilder::store_counts(F& fabric, std::uint64_t* bytes_sent) {
   const RoundTag& tag = fabric.links().tag;
   const std::size_t counts = plan_.map.counts(epoch_, plan_.rank);
   for_each_expert([&](int expert) {
@@ -329,7 +330,7 @@ __device__ void Ranker::store_counts(F& fabric, std::uint64_t* bytes_sent) {
 }
 
 template <Fabric F>
-__device__ void Ranker::publish(F& fabric, std::uint64_t* bytes_sent) {
+__device__ void RoutingBuilder::publish(F& fabric, std::uint64_t* bytes_sent) {
   if (share_.stores_counts) store_counts(fabric, bytes_sent);
   if (!share_.stores_entries()) return;
   store_entries(fabric);

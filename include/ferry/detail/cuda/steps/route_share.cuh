@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/policy/tuning.h"
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/cuda/policy/tuning.h"
 
 namespace ferry::cuda {
 
@@ -31,13 +31,13 @@ struct IndexRange {
 };
 
 // Threads of a block that rank: each of a few has more to do, but many hinder each other in what all do alike.
-__device__ inline int ranking_threads(int entries, int experts) {
+__device__ inline int routing_threads(int entries, int experts) {
   constexpr int kFew = 256;
   return entries <= kFew && experts <= 4 * kFew ? kFew : kThreads;
 }
 
 // What a block does: entries of its share of the table, counts and header, or both.
-struct RankingShare {
+struct RoutingShare {
   int block;
   int blocks;  // that have entries
   int first_part;
@@ -46,7 +46,7 @@ struct RankingShare {
   bool stores_counts;
   __device__ bool stores_entries() const { return parts != 0; }
 };
-__device__ inline IndexRange tokens_of(const RankingShare& share, int num_tokens) {
+__device__ inline IndexRange tokens_of(const RoutingShare& share, int num_tokens) {
   const int first = share.first_part << share.log2_part_tokens;
   return {min(num_tokens, first), min(num_tokens, first + (share.parts << share.log2_part_tokens))};
 }

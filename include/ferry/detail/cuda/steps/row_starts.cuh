@@ -1,12 +1,12 @@
-// Row starts by one block, as ferry/detail/protocol/dispatch.h's find_row_starts: from the R * L counts alone (I4), which need not
-// wait for the tables. A thread has a group: it takes the group's counts from all sources, and the warps then tell each
-// other how many rows theirs have.
+// Row starts by one block, as ferry/detail/protocol/dispatch.h's find_row_starts: from the R * L counts alone (I4),
+// which need not wait for the tables. A thread has a group: it takes the group's counts from all sources, and the warps
+// then tell each other how many rows theirs have.
 #pragma once
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/cuda/steps/token_scratch.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/dispatch.h"
 
 namespace ferry::cuda {
@@ -34,7 +34,7 @@ template <Fabric F>
 class RowStartFinder {
  public:
   // `all`: the threads of the block. `shared_rows`: of the fused shared expert's group.
-  __device__ RowStartFinder(const TeamGroup& all, const Plan& plan, F& fabric, Epoch epoch, int shared_rows,
+  __device__ RowStartFinder(const SyncedTeam& all, const Plan& plan, F& fabric, Epoch epoch, int shared_rows,
                             const RowStarts& starts, WarpTotals& totals)
       : all_(all),
         plan_(plan),
@@ -148,7 +148,7 @@ class RowStartFinder {
     return local < 0 ? static_cast<std::uint32_t>(shared_rows_) : rows;
   }
 
-  const TeamGroup& all_;
+  const SyncedTeam& all_;
   const Plan& plan_;
   F& fabric_;
   Epoch epoch_;
@@ -159,10 +159,10 @@ class RowStartFinder {
 };
 
 // To device memory, where combine and the scales kernel find them.
-__device__ inline void keep_row_starts(const TeamGroup& g, const Plan& plan, const RowStarts& starts,
-                                       const KeptRows& kept) {
+__device__ inline void save_row_starts(const SyncedTeam& g, const Plan& plan, const RowStarts& starts,
+                                       const DispatchHandle& handle) {
   const int words = row_start_words(plan);
-  for (int i = g.thread(); i < words; i += g.size()) kept.starts.of_source[i] = starts.of_source[i];
+  for (int i = g.thread(); i < words; i += g.size()) handle.starts.of_source[i] = starts.of_source[i];
 }
 
 }  // namespace ferry::cuda

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "ferry/detail/protocol/round.h"
 #include "ferry/detail/layout/scale_layout.h"
+#include "ferry/detail/protocol/round.h"
 
 namespace ferry::cuda {
 

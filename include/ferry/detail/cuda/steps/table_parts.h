@@ -5,17 +5,18 @@
 
 #include <bit>
 
-#include "ferry/portable.h"
 #include "ferry/detail/layout/heap_map.h"
+#include "ferry/portable.h"
 
 namespace ferry::cuda {
 
 class TableParts {
  public:
   TableParts() = default;
-  // `all_near`: no table goes by puts, which cost a fence for each part.
-  explicit constexpr TableParts(int top_k, bool all_near) : log2_of_most_(all_near ? kLog2OfMost : kLog2OfMostForFar) {
-    const int least = all_near ? kLeastEntries : kLeastEntriesForFar;
+  // `all_direct`: no table goes by puts, which cost a fence for each part.
+  explicit constexpr TableParts(int top_k, bool all_direct)
+      : log2_of_most_(all_direct ? kLog2OfMost : kLog2OfMostForFar) {
+    const int least = all_direct ? kLeastEntries : kLeastEntriesForFar;
     while ((1 << least_log2_) * top_k < least) ++least_log2_;
   }
 

@@ -1,6 +1,6 @@
 // A token's questions answered by a warp at once: lane k asks about entry k (top_k is at most 32). Of a team it is the
-// first warp; of a loose team each, for itself. The same answers as the generic functions of ferry/detail/protocol/round.h,
-// dispatch.h and combine.h.
+// first warp; of a warpwise team each, for itself. The same answers as the generic functions of
+// ferry/detail/protocol/round.h, dispatch.h and combine.h.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace ferry::cuda {
 
 static_assert(kMaxTopK <= 32, "a warp holds the entries of a token");
 // Row starts that remember for combine what was found through them. of_source is counted from the group's first row.
-struct KeepingRowStarts : RowStarts {
-  KeptRows kept;
+struct SavingRowStarts : RowStarts {
+  DispatchHandle handle;
 };
 
-__device__ inline int lane_of(const TeamGroup& g) { return g.thread() % 32; }
+__device__ inline int lane_of(const SyncedTeam& g) { return g.thread() % 32; }
 __device__ inline unsigned lanes_below(int lane) { return (1u << lane) - 1u; }
 
 // The lanes that name a rank first: one per distinct rank. `owner` is -1 where a lane names none.
@@ -28,9 +28,9 @@ __device__ inline unsigned first_namers(int lane, int owner) {
   return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
 }
 
-// I4, and for combine: what each lane found is kept, by one warp.
-__device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, const KeepingRowStarts& starts, TokenAt at,
-                                       const RoutingEntry* entries, LocalRows& found) {
+// I4, and for combine: what each lane found is handle, by one warp.
+__device__ inline void find_local_rows(const WarpwiseTeam& g, const Plan& plan, const SavingRowStarts& starts,
+                                       TokenAt at, const RoutingEntry* entries, LocalRows& found) {
   const int k = g.lane();
   const RoutingEntry entry = k < plan.shape.top_k ? entries[k] : RoutingEntry{0, 0.0f};
   const ExpertRange mine = plan.experts_of(plan.rank);
@@ -42,7 +42,7 @@ __device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, con
     const int to = __popc(local_lanes & lanes_below(k));
     const int local = expert - mine.first;
     row = starts.group[local + plan.shared_groups] + starts.of_source[at.source * mine.count + local] +
-          plan.code.rank_within(entry.code);
+          plan.code.position_in_expert(entry.code);
     found.k[to] = k;
     found.local[to] = local;
     found.row[to] = row;
@@ -54,8 +54,8 @@ __device__ inline void find_local_rows(const LooseTeam& g, const Plan& plan, con
     const int slot = __popc(__ballot_sync(kAllLanes, smaller));
     const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
                               static_cast<std::size_t>(at.token);
-    if (k < plan.shape.top_k) starts.kept.rows[token * plan.shape.top_k + k] = {row, entry.weight};
-    if (k == 0) starts.kept.slots[token] = static_cast<std::uint8_t>(slot);
+    if (k < plan.shape.top_k) starts.handle.rows[token * plan.shape.top_k + k] = {row, entry.weight};
+    if (k == 0) starts.handle.slots[token] = static_cast<std::uint8_t>(slot);
   }
   g.sync();
 }
@@ -65,9 +65,9 @@ __device__ inline int owner_in_lane(const Plan& plan, const RoutingEntry* entrie
   return expert < 0 ? -1 : plan.owner_of(expert);
 }
 
-__device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, const DispatchArgs& in, int token,
+__device__ inline void find_destinations(const SyncedTeam& g, const Plan& plan, const DispatchArgs& in, int token,
                                          NamedRanks& to) {
-  look_ahead(g, in.tokens + token * in.row_stride, in.row_bytes);  // on its way while the ids are read
+  prefetch_row(g, in.tokens + token * in.row_stride, in.row_bytes);  // on its way while the ids are read
   if (g.thread() < 32) {
     const int k = g.thread();
     const bool shared = plan.shared_groups != 0 && token >= in.shared_begin && token < in.shared_end;
@@ -84,7 +84,7 @@ __device__ inline void find_destinations(const TeamGroup& g, const Plan& plan, c
   g.sync();
 }
 
-__device__ inline void find_results(const LooseTeam& g, const Plan& plan, const RoutingEntry* entries,
+__device__ inline void find_results(const WarpwiseTeam& g, const Plan& plan, const RoutingEntry* entries,
                                     TokenResults& results, NamedRanks&) {
   const int lane = g.lane();
   const int owner = owner_in_lane(plan, entries, lane);

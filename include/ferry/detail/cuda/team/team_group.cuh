@@ -1,13 +1,13 @@
-// TeamGroup: a run of consecutive warps of a CUDA block, or all of it, as one ThreadGroup. Several teams of a block
-// work on different tokens, so that the waits of one are the turns of another. LooseTeam: the same, for work in which
-// no warp needs what another one wrote.
+// SyncedTeam: a run of consecutive warps of a CUDA block, or all of it, as one ThreadGroup. Several teams of a block
+// work on different tokens, so that the waits of one are the turns of another. WarpwiseTeam: the same, for work in
+// which no warp needs what another one wrote.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/policy/tuning.h"
+#include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/thread_group.h"
 
 namespace ferry::cuda {
@@ -17,29 +17,29 @@ inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 // Of the number of threads of a team, a power of two: a division by it would be some 20 instructions.
 __device__ inline int log2_of(int threads) { return 31 - __clz(threads); }
 
-class TeamGroup {
+class SyncedTeam {
  public:
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
 
-  // All threads of the block; `half`: which one of its thread block it is (BlockPlace).
-  __device__ static TeamGroup of_block(int half = 0) {
-    TeamGroup all;
+  // All threads of the block; `half`: which one of its thread block it is (LogicalBlock).
+  __device__ static SyncedTeam of_block(int half = 0) {
+    SyncedTeam all;
     all.barrier_ = half * kBarriersOfHalf;
     return all;
   }
   // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice: half 0 has
-  // some for all teams, half 1 for those of kLeastTeamOfHalf1 threads or more. `ring`: the block's shared memory that
-  // its threads load rows into ahead of their turn (row_ring.cuh); null: registers do.
-  __device__ explicit TeamGroup(int threads, std::byte* ring = nullptr, int half = 0)
+  // some for all teams, half 1 for those of kLeastTeamOfHalf1 threads or more. `pipeline`: the block's shared memory
+  // that its threads load rows into ahead of their turn (row_pipeline.cuh); null: registers do.
+  __device__ explicit SyncedTeam(int threads, std::byte* pipeline = nullptr, int half = 0)
       : team_(static_cast<int>(threadIdx.x) >> log2_of(threads)),
         barrier_(half * kBarriersOfHalf + 1 + team_),
         first_(static_cast<int>(threadIdx.x) & -threads),
         threads_(threads),
-        ring_(ring) {}
+        pipeline_(pipeline) {}
 
   static constexpr int last_barrier() { return kBarriersOfHalf + kThreads / kLeastTeamOfHalf1; }
   __device__ int team() const { return team_; }
-  __device__ std::byte* ring() const { return ring_; }
+  __device__ std::byte* pipeline() const { return pipeline_; }
   __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_; }
   __device__ int size() const { return threads_; }
   __device__ void sync() const {
@@ -69,36 +69,38 @@ class TeamGroup {
   static constexpr int kBarriersOfHalf = 1 + kThreads / (2 * kWidth);
   static constexpr int kLeastTeamOfHalf1 = 128;
 
-  __device__ TeamGroup() : team_(0), barrier_(0), first_(0), threads_(kThreads) {}
+  __device__ SyncedTeam() : team_(0), barrier_(0), first_(0), threads_(kThreads) {}
 
   int team_;
   int barrier_;
   int first_;
   int threads_;
-  std::byte* ring_ = nullptr;
+  std::byte* pipeline_ = nullptr;
 };
-static_assert(ThreadGroup<TeamGroup>);
-static_assert(kLeastTeamThreads == TeamGroup::kWidth && TeamGroup::last_barrier() < 16,
+static_assert(ThreadGroup<SyncedTeam>);
+static_assert(kLeastTeamThreads == SyncedTeam::kWidth && SyncedTeam::last_barrier() < 16,
               "teams of more than a warp have a barrier each");
 
-// A team's share of the columns is dealt out as in a TeamGroup, but every warp asks, waits and goes on for itself:
+// A team's share of the columns is dealt out as in a SyncedTeam, but every warp asks, waits and goes on for itself:
 // sync() holds a warp together. What a warp looks up it keeps in scratch memory of its own. So a team may also be
 // several blocks, whose numbers follow each other.
-class LooseTeam {
+class WarpwiseTeam {
  public:
   static constexpr int kWidth = 32;
 
-  // `block`: this one's number among those that share the work. `ring`: as a TeamGroup's.
-  __device__ LooseTeam(int threads, int block, std::byte* ring = nullptr)
-      : thread_((block * kThreads + static_cast<int>(threadIdx.x)) & (threads - 1)), threads_(threads), ring_(ring) {}
+  // `block`: this one's number among those that share the work. `pipeline`: as a SyncedTeam's.
+  __device__ WarpwiseTeam(int threads, int block, std::byte* pipeline = nullptr)
+      : thread_((block * kThreads + static_cast<int>(threadIdx.x)) & (threads - 1)),
+        threads_(threads),
+        pipeline_(pipeline) {}
 
-  __device__ std::byte* ring() const { return ring_; }
+  __device__ std::byte* pipeline() const { return pipeline_; }
   __device__ int thread() const { return thread_; }
   __device__ int size() const { return threads_; }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % kWidth; }
   __device__ bool is_first_warp() const { return thread_ < kWidth; }
   __device__ void sync() const { __syncwarp(); }
-  __device__ TeamGroup warp() const { return TeamGroup(kWidth); }
+  __device__ SyncedTeam warp() const { return SyncedTeam(kWidth); }
 
   template <int kThreads>
   __device__ std::uint32_t max_over(std::uint32_t value) const {
@@ -108,12 +110,12 @@ class LooseTeam {
  private:
   int thread_;
   int threads_;
-  std::byte* ring_;
+  std::byte* pipeline_;
 };
-static_assert(ThreadGroup<LooseTeam>);
+static_assert(ThreadGroup<WarpwiseTeam>);
 
 // The threads that share a scratch and wait as one (ferry/detail/protocol/round.h).
-__device__ inline const TeamGroup& sharers(const TeamGroup& g) { return g; }
-__device__ inline TeamGroup sharers(const LooseTeam& g) { return g.warp(); }
+__device__ inline const SyncedTeam& sync_unit(const SyncedTeam& g) { return g; }
+__device__ inline SyncedTeam sync_unit(const WarpwiseTeam& g) { return g.warp(); }
 
 }  // namespace ferry::cuda

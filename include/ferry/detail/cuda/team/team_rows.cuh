@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/team/row_ring.cuh"
-#include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/base/copy.h"
+#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/team/row_pipeline.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/formats/ptx_numbers.cuh"
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/scale_layout.h"
@@ -27,14 +27,14 @@ __device__ inline Block teams_of(int threads, Block block) {
 
 // Into the L2 cache, by as many threads as there are lines.
 template <ThreadGroup G>
-__device__ void look_ahead(const G& g, const std::byte* from, std::int64_t bytes) {
+__device__ void prefetch_row(const G& g, const std::byte* from, std::int64_t bytes) {
   constexpr int kLine = 128;
   for (std::int64_t at = static_cast<std::int64_t>(g.thread()) * kLine; at < bytes; at += g.size() * kLine)
     ptx::prefetch_to_l2(from + at);
 }
 
 // Reads the message once. Payload rows are 16-byte aligned where a row is a multiple of 16 bytes.
-__device__ inline void copy_to_rows(const LooseTeam& g, std::byte* rows, std::size_t row_bytes,
+__device__ inline void copy_to_rows(const WarpwiseTeam& g, std::byte* rows, std::size_t row_bytes,
                                     const std::uint32_t* row, int count, const std::byte* from, std::size_t bytes) {
   if (row_bytes % sizeof(uint4) != 0 || bytes % sizeof(uint4) != 0) {
     for (int i = 0; i < count; ++i) copy_bytes(g, rows + static_cast<std::size_t>(row[i]) * row_bytes, from, bytes);
@@ -68,7 +68,7 @@ __device__ inline std::uint32_t load_scales(const ScalePlace& place, const std::
 }
 
 // Each scale is read once. Scales of 1 byte lie side by side in a tile, four at a time, as they do in a message.
-__device__ inline void store_scales_of_rows(const LooseTeam& g, const ScalePlace& place, const std::byte* scales,
+__device__ inline void store_scales_of_rows(const WarpwiseTeam& g, const ScalePlace& place, const std::byte* scales,
                                             const RowStarts& starts, int shared_groups, const LocalRows& to) {
   if (place.layout == ScaleLayout::none) return;
   const bool tiled = place.layout == ScaleLayout::tiled;
@@ -90,10 +90,10 @@ __device__ inline void store_scales_of_rows(const LooseTeam& g, const ScalePlace
 
 // Tiles of 1-byte scales: four columns of a row lie side by side, and so do the rows r, r + 32, r + 64 and r + 96. A
 // few tokens leave most of a tile empty, so a thread takes 16 bytes.
-__device__ inline void zero_scale_tail(const TeamGroup& g, const ScalePlace& place, std::int64_t first_row,
+__device__ inline void zero_scale_tail(const SyncedTeam& g, const ScalePlace& place, std::int64_t first_row,
                                        std::int64_t end_row, std::uint32_t scales_offset) {
   if (place.layout != ScaleLayout::tiled) return;
-  if (place.scale_bytes != 1) return ferry::zero_scale_tail<TeamGroup>(g, place, first_row, end_row, scales_offset);
+  if (place.scale_bytes != 1) return ferry::zero_scale_tail<SyncedTeam>(g, place, first_row, end_row, scales_offset);
   const std::int64_t block = first_row + (end_row - first_row) / kScaleTileRows * kScaleTileRows;
   const auto filled = static_cast<int>(end_row - block);
   if (filled == 0) return;
@@ -113,7 +113,7 @@ __device__ inline void zero_scale_tail(const TeamGroup& g, const ScalePlace& pla
   }
 }
 
-__device__ inline int once_in(const TeamGroup& g, int found) { return g.any(found != 0) && g.thread() == 0 ? 1 : 0; }
+__device__ inline int once_in(const SyncedTeam& g, int found) { return g.any(found != 0) && g.thread() == 0 ? 1 : 0; }
 
 // Rows are device memory: said here, loads need not look whether an address is shared memory's.
 __device__ inline uint4 load_vector(const std::byte* from) {
@@ -127,14 +127,14 @@ struct EightColumns {
   uint4 low;
   uint4 high;  // float32 rows only
   __device__ void load(const SumRow& row, int column) {
-    const std::byte* from = row.data + static_cast<std::size_t>(column) * (row.wide ? 4 : 2);
+    const std::byte* from = row.data + static_cast<std::size_t>(column) * (row.is_f32 ? 4 : 2);
     low = load_vector(from);
-    high = row.wide ? load_vector(from + sizeof low) : uint4{};
+    high = row.is_f32 ? load_vector(from + sizeof low) : uint4{};
   }
-  __device__ std::uint32_t float_bits(int c, bool wide) const {
+  __device__ std::uint32_t float_bits(int c, bool is_f32) const {
     const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     const std::uint32_t narrow = c % 2 == 0 ? words[c / 2] << 16 : words[c / 2] & 0xFFFF0000u;
-    return wide ? words[c] : narrow;
+    return is_f32 ? words[c] : narrow;
   }
 };
 template <>
@@ -150,10 +150,10 @@ struct EightColumns<false> {
 };
 
 template <bool kWide>
-__device__ void add_columns(float (&sum)[8], float weight, const EightColumns<kWide>& columns, bool wide) {
+__device__ void add_columns(float (&sum)[8], float weight, const EightColumns<kWide>& columns, bool is_f32) {
 #pragma unroll
   for (int c = 0; c < 8; ++c)
-    sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, __uint_as_float(columns.float_bits(c, wide))));
+    sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, __uint_as_float(columns.float_bits(c, is_f32))));
 }
 
 __device__ inline void store_eight(const RowSink& sink, int column, const float (&sum)[8]) {
@@ -193,9 +193,9 @@ struct SumPlaces {
     for (int i = 0; i < kRows; ++i) {
       if (i >= count) continue;
       const float weight = rows[i].weight;
-      const bool wide = rows[i].wide;
+      const bool is_f32 = rows[i].is_f32;
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) add_columns(sum[v], weight, loaded[i][v], wide);
+      for (int v = 0; v < kVectors; ++v) add_columns(sum[v], weight, loaded[i][v], is_f32);
     }
   }
 };
@@ -239,24 +239,24 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
 
 // `count` bf16 rows, one at least.
 template <ThreadGroup G>
-__device__ void sum_rows_by_ring(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+__device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   const int stride = g.size() * 8;
   const int column = g.thread() * 8;
-  RowRing ring(g.ring());
+  RowPipeline pipeline(g.pipeline());
   RingOrder order{rows, count, hidden, stride, column};
 #pragma unroll 1
-  for (int i = 0; i < kRingPieces - 1; ++i) order.ask_next(ring);
+  for (int i = 0; i < kRingPieces - 1; ++i) order.ask_next(pipeline);
 #pragma unroll 1
   for (int begin = 0; begin < hidden; begin += kRingVectors * stride) {
     float sum[kRingVectors][8] = {};
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      ring.await();
+      pipeline.await();
 #pragma unroll
       for (int v = 0; v < kRingVectors; ++v)
-        add_columns(sum[v], rows[i].weight, EightColumns<false>{ring.taken(v)}, false);
-      ring.release();
-      order.ask_next(ring);
+        add_columns(sum[v], rows[i].weight, EightColumns<false>{pipeline.taken(v)}, false);
+      pipeline.release();
+      order.ask_next(pipeline);
     }
 #pragma unroll
     for (int v = 0; v < kRingVectors; ++v)
@@ -264,27 +264,27 @@ __device__ void sum_rows_by_ring(const G& g, const SumRow* rows, int count, int 
   }
 }
 
-// As ferry::sum_rows: the same operations in the same order. Where some rows are wide, so is the last one: all are of
+// As ferry::sum_rows: the same operations in the same order. Where some rows are is_f32, so is the last one: all are of
 // one kind but that of a shared expert, which comes last.
 template <ThreadGroup G>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  if (count > 0 && rows[count - 1].wide)
+  if (count > 0 && rows[count - 1].is_f32)
     sum_columns<true, 1>(g, rows, count, hidden, sink);
-  else if (count > 0 && g.ring() != nullptr)
-    sum_rows_by_ring(g, rows, count, hidden, sink);
+  else if (count > 0 && g.pipeline() != nullptr)
+    sum_rows_pipelined(g, rows, count, hidden, sink);
   else
     sum_columns<false, 4>(g, rows, count, hidden, sink);
 }
-__device__ inline void sum_rows(const TeamGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+__device__ inline void sum_rows(const SyncedTeam& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   sum_rows_ahead(g, rows, count, hidden, sink);
 }
-__device__ inline void sum_rows(const LooseTeam& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+__device__ inline void sum_rows(const WarpwiseTeam& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   sum_rows_ahead(g, rows, count, hidden, sink);
 }
 
 // A row as it is, rounded to bf16 where it is float32.
-__device__ inline void copy_row(const TeamGroup& g, const SumRow& row, int hidden, std::byte* to) {
-  if (row.wide) return convert_row(g, row, hidden, to, DType::bf16);
+__device__ inline void copy_row(const SyncedTeam& g, const SumRow& row, int hidden, std::byte* to) {
+  if (row.is_f32) return convert_row(g, row, hidden, to, DType::bf16);
   copy_bytes(g, to, row.data, static_cast<std::size_t>(hidden) * 2);
 }
 

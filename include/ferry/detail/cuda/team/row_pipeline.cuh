@@ -1,13 +1,13 @@
-// Rows that come by way of shared memory (sum_rows_by_ring). Loads that are on their way take no registers there, so a
-// multiprocessor has three times as many: what a few blocks need to get at all of the memory's speed. Every thread
+// Rows that come by way of shared memory (sum_rows_pipelined). Loads that are on their way take no registers there, so
+// a multiprocessor has three times as many: what a few blocks need to get at all of the memory's speed. Every thread
 // loads just what it adds up itself, so nobody waits for anybody.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/policy/tuning.h"
+#include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/formats/row_sum.h"
 
 namespace ferry::cuda {
@@ -18,9 +18,9 @@ inline constexpr std::size_t kRingBytes = sizeof(uint4) * kRingVectors * kRingPi
 
 // A thread's pieces. One is free: what is asked for does not come where the last one was read. A new row of sums begins
 // with the first piece again, whose values are in registers by then.
-class RowRing {
+class RowPipeline {
  public:
-  __device__ explicit RowRing(std::byte* ring) : mine_(reinterpret_cast<uint4*>(ring) + threadIdx.x) {}
+  __device__ explicit RowPipeline(std::byte* pipeline) : mine_(reinterpret_cast<uint4*>(pipeline) + threadIdx.x) {}
 
   // One vector of the piece asked for next.
   __device__ void ask(int vector, const std::byte* from) { ptx::copy_to_shared(place(asked_, vector), from); }
@@ -53,19 +53,19 @@ struct RingOrder {
   int begin = 0;
   int row = 0;
 
-  __device__ void ask_next(RowRing& ring) {
+  __device__ void ask_next(RowPipeline& pipeline) {
     if (begin < hidden) {
       const std::byte* from = rows[row].data;
 #pragma unroll
       for (int v = 0; v < kRingVectors; ++v)
         if (begin + v * stride < hidden)
-          ring.ask(v, from + static_cast<std::size_t>(min(begin + v * stride + column, hidden - 8)) * 2);
+          pipeline.ask(v, from + static_cast<std::size_t>(min(begin + v * stride + column, hidden - 8)) * 2);
       if (++row == count) {
         row = 0;
         begin += kRingVectors * stride;
       }
     }
-    ring.asked();
+    pipeline.asked();
   }
 };
 

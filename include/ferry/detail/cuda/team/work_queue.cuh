@@ -1,23 +1,23 @@
-// DrawnShare: a team's share of a sequence of places. It begins with places of its own and then draws from a counter,
+// WorkQueue: a team's share of a sequence of places. It begins with places of its own and then draws from a counter,
 // so that a team whose multiprocessor or link is slow takes fewer. Which team takes a place is seen in no result.
 #pragma once
 
 #include <cstdint>
 
+#include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/round.h"
-#include "ferry/detail/base/order.h"
 
 namespace ferry::cuda {
 
-class DrawnShare {
+class WorkQueue {
  public:
   using Counter = DeviceWord<std::uint32_t>;
   const int index;  // the first place
 
   // `own` places of every team come by count, the rest of `length` from `counter`, which is 0 when a round begins.
   // `slots`: two, of the team, in shared memory. All threads of the team.
-  __device__ DrawnShare(const TeamGroup& g, Block block, int own, int length, Counter& counter, int* slots)
+  __device__ WorkQueue(const SyncedTeam& g, Block block, int own, int length, Counter& counter, int* slots)
       : index(block.index),
         teams_(block.count),
         own_(own),
@@ -29,7 +29,7 @@ class DrawnShare {
   }
 
   // The place after the last one given; also a barrier where it was drawn.
-  __device__ int next(const TeamGroup& g) {
+  __device__ int next(const SyncedTeam& g) {
     if (++given_ < own_ || !draws_) {
       place_ += teams_;
       if (given_ + 1 == own_) draw(g);
@@ -44,7 +44,7 @@ class DrawnShare {
 
  private:
   // A call ahead of its use, so that nobody waits for the answer.
-  __device__ void draw(const TeamGroup& g) {
+  __device__ void draw(const SyncedTeam& g) {
     if (draws_ && g.thread() == 0) drawn_ = fetch_add_relaxed(counter_, 1u);
   }
 
@@ -58,6 +58,6 @@ class DrawnShare {
   std::uint32_t drawn_ = 0;
 };
 
-__device__ inline int next_place(const TeamGroup& g, DrawnShare& share, int) { return share.next(g); }
+__device__ inline int next_place(const SyncedTeam& g, WorkQueue& share, int) { return share.next(g); }
 
 }  // namespace ferry::cuda

@@ -1,16 +1,16 @@
-// NearFabric: what fabrics have in common whose kernels can store to other ranks' memory: a team's buffer in shared
+// DirectStores: what fabrics have in common whose kernels can store to other ranks' memory: a team's buffer in shared
 // memory, which messages leave by bulk copies or by stores, the signals owed for these, and how one thread waits.
 #pragma once
 
 #include <cstddef>
 
+#include "ferry/detail/base/copy.h"
 #include "ferry/detail/cuda/fabric/bulk_signal.cuh"
-#include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/cuda/fabric/device_waits.cuh"
+#include "ferry/detail/cuda/fabric/team_waits.cuh"
+#include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/cuda/fabric/team_waits.cuh"
-#include "ferry/detail/base/copy.h"
 
 namespace ferry::cuda {
 
@@ -18,13 +18,13 @@ inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ran
 
 // Self is a Fabric, and has put_then_signal_each.
 template <class Self, class Signal>
-class NearFabric : public TeamWaits<Self, Signal> {
+class DirectStores : public TeamWaits<Self, Signal> {
  public:
-  using Group = TeamGroup;
+  using Group = SyncedTeam;
 
   // Before any put: the buffers of this block's teams, in shared memory. Each begins at a line, as message slots
   // do: a bulk copy whose two sides lie alike in their lines sends whole lines.
-  __device__ void use_buffers(std::byte* buffers, const TeamGroup& team) {
+  __device__ void use_buffers(std::byte* buffers, const SyncedTeam& team) {
     buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
   }
 
@@ -33,24 +33,24 @@ class NearFabric : public TeamWaits<Self, Signal> {
   __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.own + offset; }
   // From now on near ranks are stored to without a buffer: sooner there where little is sent.
-  __device__ void reach_directly() { reaches_directly_ = true; }
+  __device__ void reach_directly() { stores_to_peers_ = true; }
   // From now on messages leave by stores: sooner there, but a team waits for them.
   __device__ void store_messages() { stores_messages_ = true; }
 
-  __device__ void put_then_signal(const TeamGroup& g, int peer, std::size_t offset, const void* source,
+  __device__ void put_then_signal(const SyncedTeam& g, int peer, std::size_t offset, const void* source,
                                   std::size_t bytes, std::size_t word, Epoch value) {
     static_cast<Self&>(*this).put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
   }
 
   // The buffer, once what it held was read.
-  __device__ std::byte* next_staging(const TeamGroup& g) {
+  __device__ std::byte* next_staging(const SyncedTeam& g) {
     if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
     g.sync();
     return buffer_;
   }
 
   // Every message to a near rank has left and is signalled. Also what an aborting block does before it exits.
-  __device__ void finish_puts(const TeamGroup& g) {
+  __device__ void finish_puts(const SyncedTeam& g) {
     if (g.thread() < kMostDestinations) signal_.finish();
     g.sync();
   }
@@ -74,7 +74,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
  protected:
   // Of `words` that follow each other, for each peer that is not skipped: a thread each.
   template <class Signals>
-  __device__ static void for_each_signal(const TeamGroup& g, int ranks, std::size_t word, const std::uint8_t* skipped,
+  __device__ static void for_each_signal(const SyncedTeam& g, int ranks, std::size_t word, const std::uint8_t* skipped,
                                          int words, const Signals& signal) {
     for (int i = g.thread(); i < words * ranks; i += g.size()) {
       const int number = words == 1 ? 0 : i / ranks;
@@ -85,7 +85,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
   }
   // To near ranks, by stores of all threads, each of 16 bytes to one rank after the other; `bytes` is a multiple of 16.
   // I5: the barrier and a thread's release for each rank put them before the signal.
-  __device__ void store_then_signal_each(const TeamGroup& g, const int* peers, int count, std::size_t offset,
+  __device__ void store_then_signal_each(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
                                          const std::byte* source, std::size_t bytes, std::size_t word,
                                          Epoch value) const {
     const Self& self = static_cast<const Self&>(*this);
@@ -95,19 +95,19 @@ class NearFabric : public TeamWaits<Self, Signal> {
       const Bytes16 piece = *reinterpret_cast<const Bytes16*>(source + at);
 #pragma unroll 4
       for (int i = 0; i < count; ++i)
-        if (self.is_near(peers[i])) *reinterpret_cast<Bytes16*>(links_.heap[peers[i]] + offset + at) = piece;
+        if (self.is_direct(peers[i])) *reinterpret_cast<Bytes16*>(links_.heap[peers[i]] + offset + at) = piece;
     }
     g.sync();
-    if (g.thread() < count && self.is_near(peers[g.thread()])) store_release(word_at(peers[g.thread()], word), value);
+    if (g.thread() < count && self.is_direct(peers[g.thread()])) store_release(word_at(peers[g.thread()], word), value);
   }
 
-  __device__ NearFabric(const PeerLinks& links, std::size_t buffer_bytes)
+  __device__ DirectStores(const PeerLinks& links, std::size_t buffer_bytes)
       : links_(links), buffer_bytes_(HeapMap::whole_lines(buffer_bytes)) {}
   // What a block waits for that waits for others of its own rank.
   __device__ static WaitSite own_site(const PeerLinks& links) {
     return {Operation::dispatch, Phase::routing, links.rank, -1};
   }
-  __device__ bool goes_directly(int near_peer) const { return near_peer == links_.rank || reaches_directly_; }
+  __device__ bool goes_directly(int direct_peer) const { return direct_peer == links_.rank || stores_to_peers_; }
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
     return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
   }
@@ -117,7 +117,7 @@ class NearFabric : public TeamWaits<Self, Signal> {
   }
 
   const PeerLinks& links_;
-  bool reaches_directly_ = false;
+  bool stores_to_peers_ = false;
   bool stores_messages_ = false;
   std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_;
