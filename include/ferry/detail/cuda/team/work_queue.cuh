@@ -22,7 +22,7 @@ class WorkQueue {
         teams_(block.count),
         own_(own),
         place_(block.index),
-        draws_(length > own * block.count),
+        takes_tickets_(length > own * block.count),
         counter_(counter),
         slots_(slots) {
     if (own_ == 1) draw(g);
@@ -30,13 +30,13 @@ class WorkQueue {
 
   // The place after the last one given; also a barrier where it was drawn.
   __device__ int next(const SyncedTeam& g) {
-    if (++given_ < own_ || !draws_) {
+    if (++given_ < own_ || !takes_tickets_) {
       place_ += teams_;
       if (given_ + 1 == own_) draw(g);
       return place_;
     }
     int& slot = slots_[given_ & 1];  // the other one may still be read
-    if (g.thread() == 0) slot = own_ * teams_ + static_cast<int>(drawn_);
+    if (g.thread() == 0) slot = own_ * teams_ + static_cast<int>(ticket_);
     draw(g);
     g.sync();
     return slot;
@@ -45,17 +45,17 @@ class WorkQueue {
  private:
   // A call ahead of its use, so that nobody waits for the answer.
   __device__ void draw(const SyncedTeam& g) {
-    if (draws_ && g.thread() == 0) drawn_ = fetch_add_relaxed(counter_, 1u);
+    if (takes_tickets_ && g.thread() == 0) ticket_ = fetch_add_relaxed(counter_, 1u);
   }
 
   int teams_;
   int own_;
   int place_;
-  bool draws_;
+  bool takes_tickets_;
   Counter& counter_;
   int* slots_;
   int given_ = 0;  // calls of next
-  std::uint32_t drawn_ = 0;
+  std::uint32_t ticket_ = 0;
 };
 
 __device__ inline int next_place(const SyncedTeam& g, WorkQueue& share, int) { return share.next(g); }
