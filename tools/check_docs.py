@@ -6,7 +6,7 @@ usage: check_docs.py ROOT [--ferry BINARY | --without-commands]
   files      a file of the tree that a code span names is there
   commands   `ferry COMMAND --option` is a command and an option that BINARY knows; `./dev COMMAND` is in `./dev help`
   names      in docs/coming-from-max.md a name outside the first column of a table is in include/ferry, or in the
-             files of src/ that its line names
+             files of src/ and include/ferry/detail/ that its line names
 """
 
 import argparse
@@ -22,7 +22,7 @@ FENCE = re.compile(r"^(```|~~~)")
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
-FILE = re.compile(r"(?:include|src|apps|tests|docs|examples|tools|benchmarks|cmake|python)/[\w./-]*[\w/-]")
+FILE = re.compile(r"(?:include|src|tool|tests|docs|examples|tools|benchmarks|cmake|python)/[\w./-]*[\w/-]")
 FERRY = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?ferry +([a-z]+(?: +[a-z]+\b(?=\s|$))?)([^;&|#]*)")
 DEV = re.compile(r"\./dev +([a-z]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
@@ -122,12 +122,13 @@ def has_name(text, name):
 
 
 def check_names(page, root):
-    public = "\n".join(text for _, text in sources.files_under(root, ("include/ferry",)))
+    public = "\n".join(text for path, text in sources.files_under(root, ("include/ferry",))
+                       if not path.startswith("include/ferry/detail/"))
     findings = []
     for number, line in page.prose:
         told = line.split("|", 2)[2] if line.startswith("|") else line  # the first column has the other system's names
         spans = SPAN.findall(told)
-        inside = [root / span for span in spans if FILE.fullmatch(span) and span.startswith("src/")]
+        inside = [root / span for span in spans if FILE.fullmatch(span) and span.startswith(("src/", "include/ferry/detail/"))]
         text = "\n".join([public] + [path.read_text(encoding="utf-8") for path in inside if path.is_file()])
         findings += [f"{page.path}:{number}: include/ferry has no {span}" for span in spans
                      if NAME.fullmatch(span) and not has_name(text, span)]

@@ -4,7 +4,7 @@
 usage: check_invariants.py [ROOT]
 A line of docs/protocol.md:
     I7: statement | established by f, g | relied on by h | edge: release -> acquire | test: Suite.Name, Suite.Other
-Each function named must stand in a file under src/ whose comments cite the id (`// I7`); each test must exist in tests/.
+Each function named must stand in a file under src/ or include/ferry/detail/ whose comments cite the id (`// I7`); each test must exist in tests/.
 """
 
 import re
@@ -62,9 +62,9 @@ def check(document, code_files, test_files):
     for number, fields in invariants.items():
         for side in FIELDS[:2]:
             for name in names(fields[side]) if fields.get(side) else []:
-                sites = [path for path in cited.get(number, {}) if path.startswith("src/")]
+                sites = [path for path in cited.get(number, {}) if path.startswith(("src/", "include/ferry/detail/"))]
                 if not any(has_function(texts[path], name) for path in sites):
-                    findings.append(f"I{number}: {side} {name}: no file under src/ has that function and cites I{number}")
+                    findings.append(f"I{number}: {side} {name}: no file of the library has that function and cites I{number}")
         for name in names(fields["test:"]) if fields.get("test:") else []:
             if name not in tests:
                 findings.append(f"I{number}: there is no test {name}")
