@@ -59,7 +59,7 @@ class Links(Tree):
 
 class Files(Tree):
     def test_a_file_that_a_span_names_is_there(self):
-        self.assertEqual(self.findings("README.md", "`docs/a.md` `src/exchange/` `build/release/ferry` `src/*.h`\n"), [])
+        self.assertEqual(self.findings("README.md", "`docs/a.md` `include/ferry/` `build/release/ferry` `src/*.h`\n"), [])
         self.assertEqual(len(self.findings("README.md", "`docs/none.md`\n")), 1)
 
 
