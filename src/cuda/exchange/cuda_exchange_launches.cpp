@@ -4,6 +4,7 @@
 #include "cuda/exchange/cuda_exchange.h"
 #include "cuda/policy/combine_policy.h"
 #include "cuda/policy/dispatch_policy.h"
+#include "cuda/policy/scales_policy.h"
 #include "cuda/world/refuse.h"
 #include "exchange/plan.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
@@ -40,13 +41,13 @@ void CudaExchange::prepare_kernels() {
 }
 
 int CudaExchange::most_blocks(int blocks_per_multiprocessor) const {
-  return cuda::most_blocks(multiprocessors_, blocks_per_multiprocessor, options_.concurrent * place_.ranks);
+  return max_resident_blocks(multiprocessors_, blocks_per_multiprocessor, options_.concurrent * place_.ranks);
 }
 
 DeviceLimits CudaExchange::limits(int blocks_per_multiprocessor, const CallOptions& call) const {
   DeviceLimits limits{multiprocessors_, blocks_per_multiprocessor, most_blocks(blocks_per_multiprocessor),
                       options_.concurrent * place_.ranks == 1};
-  if (call.max_blocks > 0) limits.most_blocks = std::min(limits.most_blocks, call.max_blocks);
+  if (call.max_blocks > 0) limits.max_blocks = std::min(limits.max_blocks, call.max_blocks);
   return limits;
 }
 
@@ -72,7 +73,7 @@ void CudaExchange::run_dispatch(const Round& round, const DispatchArgs* in, cons
   params.in.shared_begin = round.shared.begin;
   params.in.shared_end = round.shared.end;
   params.routing = routing_;
-  params.routing.counts_all = each_counts_all(round.num_tokens, plan_.shape.top_k, routing_.words);
+  params.routing.counts_all = one_block_counts_all(round.num_tokens, plan_.shape.top_k, routing_.words);
   params.num_experts = shape_.experts;
   const int parts = links_.table_parts.count(round.num_tokens);
   const int scale_words =
@@ -83,7 +84,7 @@ void CudaExchange::run_dispatch(const Round& round, const DispatchArgs* in, cons
   const Problem problem{.ranks = plan_.shape.ranks,
                         .num_tokens = round.num_tokens,
                         .arrivals = likely_arrivals(round),
-                        .parts = parts,
+                        .table_parts = parts,
                         .counts_all = params.routing.counts_all,
                         .buffer_teams = dispatch_buffer_teams(plan_),
                         .sends = params.sends,
@@ -92,7 +93,7 @@ void CudaExchange::run_dispatch(const Round& round, const DispatchArgs* in, cons
                         .message_bytes = static_cast<int>(plan_.map.message_bytes()),
                         .groups = plan_.groups(),
                         .top_k = plan_.shape.top_k,
-                        .local_part = local_part(),
+                        .local_fraction = local_part(),
                         .scale_words = scale_words,
                         .all_direct = plan_.map.all_direct(),
                         .can_pair_blocks = can_pair_blocks_};
@@ -123,7 +124,7 @@ void CudaExchange::store_scales(const RowsOut& out, const CallOptions& call) con
   params.payload_bytes = out.row_bytes;
   params.starts = handle_.starts.of_source;
   const DeviceLimits most = limits(scales_blocks_per_multiprocessor_, call);
-  launch_scales(params, most.blocks(), most.alone, static_cast<cudaStream_t>(call.stream));
+  launch_scales(params, most.blocks(), most.exclusive, static_cast<cudaStream_t>(call.stream));
 }
 
 void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, const CallOptions& call) {
@@ -138,7 +139,7 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
                         .receives = params.receives,
                         .hidden = plan_.shape.hidden,
                         .top_k = plan_.shape.top_k,
-                        .local_part = local_part(),
+                        .local_fraction = local_part(),
                         .all_direct = plan_.map.all_direct(),
                         .exact = plan_.exact,
                         .has_pipeline = has_pipeline_ && !params.in.is_f32};

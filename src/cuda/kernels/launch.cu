@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "cuda/policy/team_sizes.h"
 #include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
 #include "ferry/detail/cuda/fabric/peer_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"

@@ -1,199 +1,206 @@
-// The launch policy of a dispatch: how many blocks rank, send and receive, in teams of what size.
+// The launch policy of a dispatch: how many blocks build the routing table, send and receive, in teams of what size.
+//
+//   regime        when (the first that holds)              blocks that send
+//   receive_only  the call does not send                   none
+//   few_blocks    two blocks share a thread block          one of each thread block
+//   many_tokens   stores can fill the links                as many as fill them, by stores
+//   few_blocks    at most half of the multiprocessors      their part of the time, by bulk copies
+//   one_rank      one rank                                 their part of the time, or as few_tokens and some_tokens
+//   remote        a rank is reached by puts                as few_tokens and some_tokens
+//   few_tokens    at most 88 tokens                        one for each token, by bulk copies
+//   some_tokens   otherwise                                44, 66 or 88, by bulk copies
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 
-#include "ferry/detail/cuda/policy/tuning.h"
+#include "cuda/policy/dispatch_routing.h"
 
 namespace ferry::cuda {
 
-// Blocks that send: a third of an H200's multiprocessors, or half of them where their teams would have more than a
-// token each; more of them crowd the links. Up to twice a third where each has one token, which crowds nothing.
-inline constexpr int kMostSenders = 44;
-inline constexpr int kMostSendersOfMany = 66;
-inline constexpr int kManyTokens = 4 * kMostSenders;  // of four warps a team
-inline constexpr int kMostSendTeams = 264;            // of all senders of a dispatch, for the same reason
+// ---- what all regimes share
 
-// Of few blocks of a dispatch that have a multiprocessor each, those that send are as many as their part of the time:
-// reading tokens, encoding them and writing messages takes longer, for as many bytes, than reading messages and writing
-// rows.
-inline constexpr double kTimeOfSentByte = 2.2;
-constexpr int dispatching_part(int blocks, const Problem& problem, double time_of_sent_byte = kTimeOfSentByte) {
-  const double sent = time_of_sent_byte * (2.0 * problem.hidden + likely_ranks(problem) * problem.message_bytes);
-  const double received = (likely_ranks(problem) + likely_rows(problem)) * problem.message_bytes;
-  const double part = blocks * sent / std::max(1.0, sent + received);
-  const int whole = static_cast<int>(part);
-  return part - whole < 0.5 ? whole : whole + 1;
-}
-
-// A world of one rank has no links to crowd. Where sending is much of the time, so many bytes of messages are in the
-// making as are best there; and of many tokens as many blocks send as are their part of the time, but no more than
-// there are multiprocessors.
-inline constexpr double kTimeOfSentByteAlone = 1.7;
-inline constexpr double kMuchOfTheTime = 0.4;
-inline constexpr int kManyTokensAlone = 2048;
-inline constexpr double kMostBytesMade = 4.5e6;
-constexpr int part_alone(const DeviceLimits& limits, const Problem& problem) {
-  return dispatching_part(limits.blocks(), problem, kTimeOfSentByteAlone);
-}
-constexpr bool sends_alone(const DeviceLimits& limits, const Problem& problem) {
-  return problem.ranks == 1 && !has_few_blocks(limits) &&
-         part_alone(limits, problem) >= kMuchOfTheTime * limits.blocks();
-}
-
-// Twice kMostSenders where a message is less than two bytes for three columns: making it takes as long, and the links
-// are less full.
-constexpr bool has_small_messages(const Problem& problem) { return 2 * problem.hidden > 3 * problem.message_bytes; }
-constexpr int most_senders(const DeviceLimits& limits, const Problem& problem) {
-  if (sends_alone(limits, problem) && problem.num_tokens >= kManyTokensAlone)
-    return std::min(part_alone(limits, problem), limits.multiprocessors);
-  if (problem.num_tokens <= 2 * kMostSenders) return std::max(1, problem.num_tokens);
-  if (has_small_messages(problem)) return 2 * kMostSenders;
-  return problem.num_tokens <= kManyTokens ? kMostSenders : kMostSendersOfMany;
-}
-constexpr int most_send_teams(const DeviceLimits& limits, const Problem& problem) {
-  if (sends_alone(limits, problem)) return static_cast<int>(kMostBytesMade / std::max(1, problem.message_bytes));
-  return (has_small_messages(problem) ? 2 : 1) * kMostSendTeams;
-}
-
-// Senders whose messages leave by stores. The links take stores sooner than bulk copies, but a team waits until its
-// message is there: worth it where it has more than one. So many of them as fill the links: what is sent beyond that
-// waits there, and so do the signals behind it. Where these are few blocks, as messages are large or go to many ranks,
-// making messages would hold the links up.
-struct StoringSenders {
-  int blocks = 0;  // none: bulk copies are better
-  int teams = 1;   // of a block
-};
-inline constexpr double kMostBytesStored = 6e6;  // that are on their way to others at once
-inline constexpr int kLeastStoringSenders = 33;
-inline constexpr int kMostStoringSenders = 2 * kMostSenders;
-inline constexpr int kMostStoringSendersOfSmall = 3 * kMostSenders;
-// Of `room` blocks.
-constexpr StoringSenders storing_senders(const Problem& problem, int room) {
-  if (!problem.all_direct || problem.ranks < 2 || problem.message_bytes == 0) return {};
-  const bool small = has_small_messages(problem);
-  const double most = small ? kMostStoringSendersOfSmall : kMostStoringSenders;
-  const double teams = kMostBytesStored / (problem.message_bytes * likely_others(problem));
-  const int of_block = !small && teams > 4 * most && problem.num_tokens >= 16 * most ? 8 : 4;
-  const int blocks = static_cast<int>(std::min(teams / of_block, most));
-  const bool enough = blocks >= kLeastStoringSenders && 2 * problem.num_tokens >= 3 * blocks * of_block;
-  return enough && blocks <= room && of_block <= problem.buffer_teams ? StoringSenders{blocks, of_block}
-                                                                      : StoringSenders{};
-}
-
-// Blocks beside those that a few messages keep busy: a block marks the padding of one group after another, and in tiles
-// zeroes its scales, which takes longer than a few tokens.
-inline constexpr int kMostPaddingBlocks = 64;
+// Blocks for the padding of groups. A block marks the padding of one group after another and zeroes its scales in
+// tiles, which takes longer than a few tokens. So few tokens get more blocks than they keep busy.
+inline constexpr int kMaxPaddingBlocks = 64;  // log: Padding of a few tokens; cuda_2xh200.jsonl:63-95
 constexpr int padding_blocks(const Problem& problem) {
-  return std::min({kMostPaddingBlocks, problem.groups, problem.num_tokens * problem.top_k});
+  return std::min({kMaxPaddingBlocks, problem.groups, problem.num_tokens * problem.top_k});
 }
 
-// Whether the scales kernel follows a dispatch of so many thread blocks. It takes time of its own, so only from so many
-// words of scales for each block on, and where stores of single words would hold the others up, as messages come faster
-// than they are laid out: blocks are few, or the words of a message's rows are many beside its bytes, which the links
-// need time for.
-inline constexpr int kManyScaleWords = 3000;
-inline constexpr int kBytesForScaleWord = 42;  // of a message, that hide a store
-constexpr bool stores_scales_last(const DeviceLimits& limits, const Problem& problem, int blocks) {
-  const std::int64_t rows = std::int64_t{problem.num_tokens} * problem.top_k;
-  if (!problem.receives || rows * problem.scale_words < std::int64_t{kManyScaleWords} * blocks) return false;
-  const std::int64_t of_a_message = std::int64_t{problem.top_k} * problem.scale_words * kBytesForScaleWord;
-  return blocks < limits.multiprocessors ||
-         of_a_message >= std::int64_t{std::min(problem.ranks, problem.top_k)} * problem.message_bytes;
-}
-
-// Few entries are sooner counted by every block that ranks than by each its share. `words` of bits, 32 tokens each, fit
-// in shared memory.
-inline constexpr int kEntriesByAll = 2048;
-constexpr bool each_counts_all(int num_tokens, int top_k, int words) {
-  return num_tokens <= std::min(32 * words, kEntriesByAll / top_k);
-}
-
-// A warp for a message only where it has several, as it takes longer for each.
-constexpr int most_teams_with_buffers(const Problem& problem, int senders) {
-  return problem.num_tokens >= 2 * kMostTeams * senders ? problem.buffer_teams
-                                                        : std::min(problem.buffer_teams, kMostTeams / 2);
-}
-
-// Whether so few blocks receive that those that rank do, once they have ranked.
-constexpr bool routing_blocks_receive_too(int receivers, int routing_blocks) { return receivers < 8 * routing_blocks; }
-
-// Where blocks are few, two share a multiprocessor as blocks_per_cta of a thread block: one waits for tokens, and for
-// its messages to leave, while the other writes rows as fast as a multiprocessor can.
-inline constexpr int kLeastPairedCtas = 4;
-constexpr int dispatch_blocks_per_cta(const DeviceLimits& limits, const Problem& problem) {
-  return problem.can_pair_blocks && has_few_blocks(limits) && limits.blocks() >= kLeastPairedCtas ? 2 : 1;
-}
-
-// Blocks that rank: eight, or more where each would have many entries, up to an eighth of all blocks and as many as the
-// table has parts; where there are hardly eight, a third. Each has equally many parts, the last one perhaps fewer.
-inline constexpr int kFewRoutingBlocks = 8;
-inline constexpr int kEntriesPerRoutingBlock = 2048;
-constexpr int parts_per_routing_block(const Problem& problem, int routing_blocks) {
-  return (problem.parts + routing_blocks - 1) / routing_blocks;
-}
-constexpr int routing_blocks_for(int most, const Problem& problem) {
-  const int for_entries = problem.num_tokens * problem.top_k / kEntriesPerRoutingBlock;
-  const int many = std::max(kFewRoutingBlocks, std::min(for_entries, most / 8));
-  const int parts = parts_per_routing_block(problem, kFewRoutingBlocks + 2 <= most ? many : std::max(1, most / 3));
-  return (problem.parts + parts - 1) / parts;
-}
-
-// Blocks of a dispatch that may send, beside those that rank.
-constexpr int room_to_send(const DeviceLimits& limits, const Problem& problem, int routing_blocks) {
-  const int most = std::max(1, limits.blocks());
-  if (dispatch_blocks_per_cta(limits, problem) == 2) return most;  // one of each thread block
-  const int room = most - routing_blocks;
-  if (!problem.receives) return room;
-  // Where blocks are few, those that rank receive, too, if others have much to receive.
-  const int part = std::clamp(dispatching_part(most, problem), 1, room - 1);
-  return has_few_blocks(limits) && routing_blocks_receive_too(room - part, routing_blocks) ? part : room * 5 / 8;
-}
-
-constexpr DispatchRoles sending_roles(const DeviceLimits& limits, const Problem& problem) {
-  const int most = std::max(1, limits.blocks());
-  const int blocks_per_cta = dispatch_blocks_per_cta(limits, problem);
-  DispatchRoles roles;
-  roles.routing_blocks = routing_blocks_for(most, problem);
-  // Where any block can count, one sends the counts, which receivers begin with, while others store entries. To far
-  // ranks both go by puts, which one fence keeps in order (I2).
-  roles.counts_apart = problem.counts_all && problem.all_direct && roles.routing_blocks == problem.parts &&
-                       problem.parts + kLeastReceivers <= blocks_per_cta * most;
-  roles.routing_blocks += roles.counts_apart ? 1 : 0;
-  const int room = room_to_send(limits, problem, roles.routing_blocks);
-  const StoringSenders storing = blocks_per_cta == 1 ? storing_senders(problem, room) : StoringSenders{};
-  roles.stores = storing.blocks > 0;
-  roles.senders = roles.stores ? storing.blocks : std::max(1, std::min(most_senders(limits, problem), room));
-  const int with_buffers = most_teams_with_buffers(problem, roles.senders);
-  const int most_teams = std::min(with_buffers, std::max(1, most_send_teams(limits, problem) / roles.senders));
-  roles.send_team_threads =
-      roles.stores ? kThreads / storing.teams : team_threads_for(roles.senders, problem.num_tokens, most_teams);
-  return roles;
-}
-
-constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Problem& problem) {
-  DispatchPolicy policy;
-  policy.pdl = limits.alone;
-  policy.blocks_per_cta = dispatch_blocks_per_cta(limits, problem);
+// Adds receivers to a policy that has all other roles: as many as there is work and room for.
+constexpr DispatchPolicy with_receivers(const DeviceLimits& limits, const Problem& problem, DispatchPolicy policy) {
   DispatchRoles& roles = policy.roles;
-  if (problem.sends) roles = sending_roles(limits, problem);
   const int busy = roles.routing_blocks + roles.senders;
   const int most = policy.blocks_per_cta * std::max(1, limits.blocks());
-  const int to_receive = std::max(problem.arrivals + padding_blocks(problem), kLeastReceivers);
-  policy.blocks = busy + (problem.receives ? std::min(most - busy, to_receive) : 0);
-  // A thread block has at most one half that sends, and one that ranks.
+  const int wanted = std::max(problem.arrivals + padding_blocks(problem), kMinReceivers);
+  policy.blocks = busy + (problem.receives ? std::min(most - busy, wanted) : 0);
+  // A thread block has at most one logical block that sends, and one that routes.
   if (policy.blocks_per_cta == 2)
     policy.blocks = 2 * std::max({roles.senders, roles.routing_blocks, (policy.blocks + 1) / 2});
   const int receivers = problem.receives ? policy.blocks - busy : 0;
   roles.routing_blocks_receive = problem.receives && routing_blocks_receive_too(receivers, roles.routing_blocks);
   const int all_receivers = receivers + (roles.routing_blocks_receive ? roles.routing_blocks : 0);
-  const int places = problem.ranks * std::max(problem.num_tokens, 1);
-  // Half of them, as tokens come before padding.
+  const int tokens = problem.ranks * std::max(problem.num_tokens, 1);
+  // Half of the padding blocks stay without a token: tokens arrive before padding is marked.
   roles.receive_team_threads =
-      warpwise_team_threads_for(std::max(1, all_receivers), places, padding_blocks(problem) / 2);
-  roles.receive_teams = sharing_teams(all_receivers, roles.receive_team_threads, problem.ranks, places);
+      warpwise_team_threads_for(std::max(1, all_receivers), tokens, padding_blocks(problem) / 2);
+  roles.receive_teams = teams_serving_all_ranks(all_receivers, roles.receive_team_threads, problem.ranks, tokens);
   return policy;
+}
+
+// A message of less than two bytes for three columns. Making it takes as long as a larger one, and the links are less
+// full, so twice as many blocks send (log: Whole lines, First versions).
+constexpr bool has_small_messages(const Problem& problem) { return 2 * problem.hidden > 3 * problem.message_bytes; }
+
+// Teams of a block of `senders`. A team of one warp takes longer for each message, so only where it has several.
+constexpr int max_teams_per_block(const Problem& problem, int senders) {
+  return problem.num_tokens >= 2 * kMostTeams * senders ? problem.buffer_teams
+                                                        : std::min(problem.buffer_teams, kMostTeams / 2);
+}
+
+// Messages leave by bulk copies. At most `max_senders` blocks send, and `max_teams` teams of them.
+constexpr DispatchPolicy bulk_dispatch(const DeviceLimits& limits, const Problem& problem, int max_senders,
+                                       int max_teams) {
+  const RoutingBlocks routing = routing_blocks(limits, problem);
+  const int senders = std::max(1, std::min(max_senders, room_to_send(limits, problem)));
+  const int teams = std::min(max_teams_per_block(problem, senders), std::max(1, max_teams / senders));
+  return with_receivers(limits, problem,
+                        {.roles = {.routing_blocks = routing.blocks,
+                                   .senders = senders,
+                                   .send_team_threads = team_threads_for(senders, problem.num_tokens, teams),
+                                   .counts_apart = routing.counts_apart},
+                         .pdl = limits.exclusive,
+                         .blocks_per_cta = logical_blocks_per_cta(limits, problem)});
+}
+
+// ---- receive_only
+constexpr DispatchPolicy receive_only_dispatch(const DeviceLimits& limits, const Problem& problem) {
+  return with_receivers(limits, problem,
+                        {.pdl = limits.exclusive, .blocks_per_cta = logical_blocks_per_cta(limits, problem)});
+}
+
+// ---- few_tokens, some_tokens, remote: bulk copies, until so many blocks send that they crowd the links.
+//   kSenders, kSendersOfMany   a third and half of an H200's multiprocessors: log, First versions and The scales kernel
+//   kMinTokensOfMany           "kept from 177 tokens on": log, The scales kernel, last table
+//   kMaxSendTeams              four teams of 66 blocks: log, The scales kernel, last table (88 blocks of 8 were slower)
+inline constexpr int kSenders = 44;
+inline constexpr int kSendersOfMany = 66;
+inline constexpr int kMinTokensOfMany = 177;
+inline constexpr int kMaxTokensOfOneSenderEach = 2 * kSenders;  // one token each crowds nothing
+inline constexpr int kMaxSendTeams = 264;
+
+constexpr int max_bulk_senders(const Problem& problem) {
+  if (problem.num_tokens <= kMaxTokensOfOneSenderEach) return std::max(1, problem.num_tokens);
+  if (has_small_messages(problem)) return 2 * kSenders;
+  return problem.num_tokens < kMinTokensOfMany ? kSenders : kSendersOfMany;
+}
+constexpr int max_bulk_teams(const Problem& problem) { return (has_small_messages(problem) ? 2 : 1) * kMaxSendTeams; }
+
+constexpr DispatchPolicy few_tokens_dispatch(const DeviceLimits& limits, const Problem& problem) {
+  return bulk_dispatch(limits, problem, std::max(1, problem.num_tokens), max_bulk_teams(problem));
+}
+constexpr DispatchPolicy some_tokens_dispatch(const DeviceLimits& limits, const Problem& problem) {
+  return bulk_dispatch(limits, problem, max_bulk_senders(problem), max_bulk_teams(problem));
+}
+constexpr DispatchPolicy remote_dispatch(const DeviceLimits& limits, const Problem& problem) {
+  return some_tokens_dispatch(limits, problem);
+}
+
+// ---- many_tokens: messages leave by stores. The links take stores sooner than bulk copies, but a team waits until its
+// message has arrived, so each team needs more than one. What is sent beyond a full link waits there, and so do the
+// signals behind it. Where few teams fill the links, since messages are large or go to many ranks, too few would
+// encode.
+//   kMaxBytesStored            log, Stores: 75 blocks of 4 teams for 7392 bytes, 65 of 8 for 4224
+//                              (cuda_4xh200.jsonl:106-129; bulk copies: 82-105; floor_4xh200.jsonl:1-66)
+//   kMinStoringSenders         the fewest blocks that were tried (33 to 154): log, Stores
+//   kMaxStoringSenders         88 blocks: log, Hundreds of tokens on two GPUs, second table
+//   kMaxStoringSendersOfSmall  132 blocks of 4 teams for NVFP4: log, Stores
+inline constexpr double kMaxBytesStored = 6e6;  // in flight to other ranks
+inline constexpr int kMinStoringSenders = 33;
+inline constexpr int kMaxStoringSenders = 2 * kSenders;
+inline constexpr int kMaxStoringSendersOfSmall = 3 * kSenders;
+
+struct StoringSenders {
+  int blocks = 0;  // none: bulk copies are better
+  int teams = 1;   // of a block
+};
+constexpr StoringSenders storing_senders(const Problem& problem, int room) {
+  if (!problem.all_direct || problem.ranks < 2 || problem.message_bytes == 0) return {};
+  const bool small = has_small_messages(problem);
+  const double most = small ? kMaxStoringSendersOfSmall : kMaxStoringSenders;
+  const double teams = kMaxBytesStored / (problem.message_bytes * expected_peers(problem));
+  const int of_block = !small && teams > 4 * most && problem.num_tokens >= 16 * most ? 8 : 4;
+  const int blocks = static_cast<int>(std::min(teams / of_block, most));
+  const bool fills_links = blocks >= kMinStoringSenders && 2 * problem.num_tokens >= 3 * blocks * of_block;
+  return fills_links && blocks <= room && of_block <= problem.buffer_teams ? StoringSenders{blocks, of_block}
+                                                                           : StoringSenders{};
+}
+
+constexpr DispatchPolicy many_tokens_dispatch(const DeviceLimits& limits, const Problem& problem) {
+  const RoutingBlocks routing = routing_blocks(limits, problem);
+  const StoringSenders storing = storing_senders(problem, room_to_send(limits, problem));
+  return with_receivers(limits, problem,
+                        {.roles = {.routing_blocks = routing.blocks,
+                                   .senders = storing.blocks,
+                                   .send_team_threads = kThreads / storing.teams,
+                                   .stores = true,
+                                   .counts_apart = routing.counts_apart},
+                         .pdl = limits.exclusive});
+}
+
+// ---- few_blocks: every block has a multiprocessor, so room_to_send gives the senders their part of the time, or one
+// logical block of each thread block (dispatch_routing.h has the constants).
+constexpr DispatchPolicy few_blocks_dispatch(const DeviceLimits& limits, const Problem& problem) {
+  return some_tokens_dispatch(limits, problem);
+}
+
+// ---- one_rank: there are no links to crowd. Where sending takes much of the time, the bytes of messages that are
+// being made are limited, and of many tokens the senders are their part of the time, one for each multiprocessor at
+// most.
+//   all: log, One rank; cuda_1xh200.jsonl:38-73 (before: 1-37)
+inline constexpr double kTimeOfSentByteOfOneRank = 1.7;
+inline constexpr double kMinSendingTime = 0.4;  // of all; below, writing rows bounds the dispatch
+inline constexpr int kMinTokensToSendByTime = 2048;
+inline constexpr double kMaxBytesBeingMade = 4.5e6;
+
+constexpr DispatchPolicy one_rank_dispatch(const DeviceLimits& limits, const Problem& problem) {
+  const int by_time = senders_by_time(limits.blocks(), problem, kTimeOfSentByteOfOneRank);
+  if (by_time < kMinSendingTime * limits.blocks()) return some_tokens_dispatch(limits, problem);
+  const int senders = problem.num_tokens >= kMinTokensToSendByTime ? std::min(by_time, limits.multiprocessors)
+                                                                   : max_bulk_senders(problem);
+  return bulk_dispatch(limits, problem, senders,
+                       static_cast<int>(kMaxBytesBeingMade / std::max(1, problem.message_bytes)));
+}
+
+// ---- the choice
+
+constexpr Regime dispatch_regime(const DeviceLimits& limits, const Problem& problem) {
+  if (!problem.sends) return Regime::receive_only;
+  if (logical_blocks_per_cta(limits, problem) == 2) return Regime::few_blocks;
+  if (storing_senders(problem, room_to_send(limits, problem)).blocks > 0) return Regime::many_tokens;
+  if (has_few_blocks(limits)) return Regime::few_blocks;
+  if (problem.ranks == 1) return Regime::one_rank;
+  if (!problem.all_direct) return Regime::remote;
+  return problem.num_tokens <= kMaxTokensOfOneSenderEach ? Regime::few_tokens : Regime::some_tokens;
+}
+
+constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Problem& problem) {
+  switch (dispatch_regime(limits, problem)) {
+    case Regime::receive_only:
+      return receive_only_dispatch(limits, problem);
+    case Regime::few_tokens:
+      return few_tokens_dispatch(limits, problem);
+    case Regime::some_tokens:
+      return some_tokens_dispatch(limits, problem);
+    case Regime::many_tokens:
+      return many_tokens_dispatch(limits, problem);
+    case Regime::few_blocks:
+      return few_blocks_dispatch(limits, problem);
+    case Regime::one_rank:
+      return one_rank_dispatch(limits, problem);
+    case Regime::remote:
+      return remote_dispatch(limits, problem);
+  }
+  return {};
 }
 
 }  // namespace ferry::cuda

@@ -60,7 +60,7 @@ struct PeerLinks {
   std::size_t abort_words = 0;
   std::size_t my_abort_word = 0;
   std::uint64_t deadline_ns = 0;
-  bool backs_off = false;  // tuning.h
+  bool backs_off = false;  // polling (problem.h)
   DeviceState* state = nullptr;
   HostRecord* record = nullptr;
   DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]

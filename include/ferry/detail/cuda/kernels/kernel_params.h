@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/kernels/device_state.h"
-#include "ferry/detail/cuda/policy/tuning.h"
+#include "ferry/detail/cuda/policy/block_roles.h"
 #include "ferry/detail/protocol/combine.h"
 #include "ferry/detail/protocol/dispatch.h"
 

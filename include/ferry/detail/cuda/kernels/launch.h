@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/policy/tuning.h"
+#include "ferry/detail/cuda/policy/block_roles.h"
 
 namespace ferry::cuda {
 
