@@ -100,50 +100,50 @@ std::string combine_table(const std::vector<Case>& cases) {
   return out.str();
 }
 
-TEST(CudaPolicyTable, DispatchOfH200s) {
-  EXPECT_EQ(dispatch_table({
-                {.ranks = 4, .tokens = 1},
-                {.ranks = 4, .tokens = 8},
-                {.ranks = 4, .tokens = 32},
-                {.ranks = 4, .tokens = 128},
-                {.ranks = 4, .tokens = 256},
-                {.ranks = 4, .tokens = 512},
-                {.ranks = 4, .tokens = 1024},
-                {.ranks = 4, .tokens = 4096},
-                {.ranks = 4, .tokens = 4096, .format = kBf16},
-                {.ranks = 4, .tokens = 512, .format = kNvfp4},
-                {.ranks = 4, .tokens = 1024, .format = kNvfp4},
-                {.ranks = 4, .tokens = 4096, .format = kShortFp8},
-                {.ranks = 4, .tokens = 4096, .format = kShortFp8, .top_k = 2},
-                {.ranks = 2, .tokens = 128},
-                {.ranks = 2, .tokens = 512},
-                {.ranks = 2, .tokens = 4096},
-                {.ranks = 8, .tokens = 128},
-                {.ranks = 8, .tokens = 4096},
-                {.ranks = 8, .tokens = 4096, .format = kBf16},
-                {.ranks = 8, .tokens = 4096, .format = kNvfp4},
-                {.ranks = 72, .tokens = 128},
-                {.ranks = 4, .tokens = 8, .remote = true},
-                {.ranks = 4, .tokens = 4096, .remote = true},
-                {.ranks = 4, .tokens = 4096, .format = kNvfp4, .remote = true},
-                {.ranks = 2, .tokens = 32, .max_blocks = 24},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 24},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 48},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 66},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 67},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 24, .remote = true},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 3},
-                {.ranks = 1, .tokens = 1, .top_k = 4},
-                {.ranks = 1, .tokens = 512, .top_k = 4},
-                {.ranks = 1, .tokens = 8192, .top_k = 4},
-                {.ranks = 1, .tokens = 8192},
-                {.ranks = 1, .tokens = 8192, .format = kNvfp4},
-                {.ranks = 1, .tokens = 8192, .format = kShortFp8, .top_k = 2},
-                {.ranks = 1, .tokens = 8192, .top_k = 4, .max_blocks = 24},
-                {.ranks = 4, .tokens = 128, .calls = Calls::send},
-                {.ranks = 4, .tokens = 128, .calls = Calls::receive},
-            }),
-            R"(
+const std::vector<Case> kDispatches = {
+    {.ranks = 4, .tokens = 1},
+    {.ranks = 4, .tokens = 8},
+    {.ranks = 4, .tokens = 32},
+    {.ranks = 4, .tokens = 128},
+    {.ranks = 4, .tokens = 256},
+    {.ranks = 4, .tokens = 512},
+    {.ranks = 4, .tokens = 1024},
+    {.ranks = 4, .tokens = 4096},
+    {.ranks = 4, .tokens = 4096, .format = kBf16},
+    {.ranks = 4, .tokens = 512, .format = kNvfp4},
+    {.ranks = 4, .tokens = 1024, .format = kNvfp4},
+    {.ranks = 4, .tokens = 4096, .format = kShortFp8},
+    {.ranks = 4, .tokens = 4096, .format = kShortFp8, .top_k = 2},
+    {.ranks = 2, .tokens = 128},
+    {.ranks = 2, .tokens = 512},
+    {.ranks = 2, .tokens = 4096},
+    {.ranks = 8, .tokens = 128},
+    {.ranks = 8, .tokens = 4096},
+    {.ranks = 8, .tokens = 4096, .format = kBf16},
+    {.ranks = 8, .tokens = 4096, .format = kNvfp4},
+    {.ranks = 72, .tokens = 128},
+    {.ranks = 4, .tokens = 8, .remote = true},
+    {.ranks = 4, .tokens = 4096, .remote = true},
+    {.ranks = 4, .tokens = 4096, .format = kNvfp4, .remote = true},
+    {.ranks = 2, .tokens = 32, .max_blocks = 24},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 24},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 48},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 66},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 67},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 24, .remote = true},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 3},
+    {.ranks = 1, .tokens = 1, .top_k = 4},
+    {.ranks = 1, .tokens = 512, .top_k = 4},
+    {.ranks = 1, .tokens = 8192, .top_k = 4},
+    {.ranks = 1, .tokens = 8192},
+    {.ranks = 1, .tokens = 8192, .format = kNvfp4},
+    {.ranks = 1, .tokens = 8192, .format = kShortFp8, .top_k = 2},
+    {.ranks = 1, .tokens = 8192, .top_k = 4, .max_blocks = 24},
+    {.ranks = 4, .tokens = 128, .calls = Calls::send},
+    {.ranks = 4, .tokens = 128, .calls = Calls::receive},
+};
+
+constexpr const char* kDispatchTable = R"(
 4 x 1 fp8 7168 top-8 | few tokens | 35 blocks: 2 route (1 counts), 1 send x 512, 16 teams receive x 1024
 4 x 8 fp8 7168 top-8 | few tokens | 106 blocks: 2 route (1 counts), 8 send x 512, 48 teams receive x 1024
 4 x 32 fp8 7168 top-8 | few tokens | 226 blocks: 2 route (1 counts), 32 send x 512, 192 teams receive x 512
@@ -183,46 +183,47 @@ TEST(CudaPolicyTable, DispatchOfH200s) {
 1 x 8192 fp8 4096 top-2 | one rank | 264 blocks: 8 route, 132 send x 64, 1984 teams receive x 32
 1 x 8192 fp8 7168 top-4 max 24 | few blocks | 48 blocks in pairs: 8 route, 24 send x 64, 384 teams receive x 32, routing blocks too
 4 x 128 fp8 7168 top-8 send | some tokens | 49 blocks: 5 route (1 counts), 44 send x 128
-4 x 128 fp8 7168 top-8 receive | receive only | 264 blocks: 0 route, 0 send x 512, 528 teams receive x 256)");
-}
+4 x 128 fp8 7168 top-8 receive | receive only | 264 blocks: 0 route, 0 send x 512, 528 teams receive x 256)";
 
-TEST(CudaPolicyTable, CombineOfH200s) {
-  EXPECT_EQ(combine_table({
-                {.ranks = 4, .tokens = 1},
-                {.ranks = 4, .tokens = 8},
-                {.ranks = 4, .tokens = 32},
-                {.ranks = 4, .tokens = 128},
-                {.ranks = 4, .tokens = 512},
-                {.ranks = 4, .tokens = 4096},
-                {.ranks = 4, .tokens = 4096, .format = kShortFp8},
-                {.ranks = 4, .tokens = 4096, .top_k = 2},
-                {.ranks = 4, .tokens = 4096, .exact = true},
-                {.ranks = 2, .tokens = 1},
-                {.ranks = 2, .tokens = 128},
-                {.ranks = 2, .tokens = 512},
-                {.ranks = 2, .tokens = 4096},
-                {.ranks = 2, .tokens = 4096, .exact = true},
-                {.ranks = 8, .tokens = 128},
-                {.ranks = 8, .tokens = 4096},
-                {.ranks = 72, .tokens = 11},
-                {.ranks = 4, .tokens = 8, .remote = true},
-                {.ranks = 4, .tokens = 4096, .remote = true},
-                {.ranks = 4, .tokens = 4096, .format = kShortFp8, .remote = true},
-                {.ranks = 4, .tokens = 4096, .max_blocks = 24, .remote = true},
-                {.ranks = 4, .tokens = 4096, .max_blocks = 24},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 24},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 48},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 66},
-                {.ranks = 2, .tokens = 4096, .max_blocks = 67},
-                {.ranks = 1, .tokens = 1, .top_k = 4},
-                {.ranks = 1, .tokens = 1024, .top_k = 4},
-                {.ranks = 1, .tokens = 8192, .top_k = 4},
-                {.ranks = 1, .tokens = 8192, .top_k = 3},
-                {.ranks = 1, .tokens = 8192, .top_k = 4, .max_blocks = 24},
-                {.ranks = 4, .tokens = 4096, .calls = Calls::send},
-                {.ranks = 4, .tokens = 4096, .calls = Calls::receive},
-            }),
-            R"(
+TEST(CudaPolicyTable, DispatchOfH200s) { EXPECT_EQ(dispatch_table(kDispatches), kDispatchTable); }
+
+const std::vector<Case> kCombines = {
+    {.ranks = 4, .tokens = 1},
+    {.ranks = 4, .tokens = 8},
+    {.ranks = 4, .tokens = 32},
+    {.ranks = 4, .tokens = 128},
+    {.ranks = 4, .tokens = 512},
+    {.ranks = 4, .tokens = 4096},
+    {.ranks = 4, .tokens = 4096, .format = kShortFp8},
+    {.ranks = 4, .tokens = 4096, .top_k = 2},
+    {.ranks = 4, .tokens = 4096, .exact = true},
+    {.ranks = 2, .tokens = 1},
+    {.ranks = 2, .tokens = 128},
+    {.ranks = 2, .tokens = 512},
+    {.ranks = 2, .tokens = 4096},
+    {.ranks = 2, .tokens = 4096, .exact = true},
+    {.ranks = 8, .tokens = 128},
+    {.ranks = 8, .tokens = 4096},
+    {.ranks = 72, .tokens = 11},
+    {.ranks = 4, .tokens = 8, .remote = true},
+    {.ranks = 4, .tokens = 4096, .remote = true},
+    {.ranks = 4, .tokens = 4096, .format = kShortFp8, .remote = true},
+    {.ranks = 4, .tokens = 4096, .max_blocks = 24, .remote = true},
+    {.ranks = 4, .tokens = 4096, .max_blocks = 24},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 24},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 48},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 66},
+    {.ranks = 2, .tokens = 4096, .max_blocks = 67},
+    {.ranks = 1, .tokens = 1, .top_k = 4},
+    {.ranks = 1, .tokens = 1024, .top_k = 4},
+    {.ranks = 1, .tokens = 8192, .top_k = 4},
+    {.ranks = 1, .tokens = 8192, .top_k = 3},
+    {.ranks = 1, .tokens = 8192, .top_k = 4, .max_blocks = 24},
+    {.ranks = 4, .tokens = 4096, .calls = Calls::send},
+    {.ranks = 4, .tokens = 4096, .calls = Calls::receive},
+};
+
+constexpr const char* kCombineTable = R"(
 4 x 1 fp8 7168 top-8 | few tokens | 34 blocks: 32 send x 512, from block 32 receive x 1024, in place
 4 x 8 fp8 7168 top-8 | few tokens | 48 blocks: 32 send x 512, from block 32 receive x 1024, in place
 4 x 32 fp8 7168 top-8 | some tokens | 128 blocks: 128 send x 512, from block 0 receive x 1024
@@ -255,8 +256,9 @@ TEST(CudaPolicyTable, CombineOfH200s) {
 1 x 8192 fp8 7168 top-3 | some tokens | 132 blocks: 132 send x 64, from block 0 receive x 128, triggers late
 1 x 8192 fp8 7168 top-4 max 24 | few blocks | 24 blocks: 17 send x 32, from block 17 receive x 32, in place, pipelined
 4 x 4096 fp8 7168 top-8 send | some tokens | 132 blocks: 132 send x 128, from block 0 receive x 1024, triggers late
-4 x 4096 fp8 7168 top-8 receive | some tokens | 132 blocks: 0 send x 512, from block 0 receive x 128, prefetches, triggers late)");
-}
+4 x 4096 fp8 7168 top-8 receive | some tokens | 132 blocks: 0 send x 512, from block 0 receive x 128, prefetches, triggers late)";
+
+TEST(CudaPolicyTable, CombineOfH200s) { EXPECT_EQ(combine_table(kCombines), kCombineTable); }
 
 // The words of the rare cases.
 TEST(CudaPolicyTable, APolicySaysAllThatItDecides) {

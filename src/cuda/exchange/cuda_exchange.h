@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/exchange/round_masks.h"
+#include "cuda/policy/problem.h"
 #include "cuda/world/device_memory.h"
 #include "exchange/exchange_backend.h"
 #include "exchange/round_state.h"
