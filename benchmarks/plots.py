@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """SVG plots from the JSON lines of `ferry bench` and cuda_bench, for docs/performance.md and
-docs/performance-cpu.md.
+docs/lab.
 
 usage: plots.py FOLDER FILE...
 For each FILE, where it has the records, those of processes aside:

@@ -5,8 +5,9 @@ usage: check_docs.py ROOT [--ferry BINARY | --without-commands]
   links      a relative link of a .md file leads to a file, and to a heading of it where it names one
   files      a file of the tree that a code span names is there
   commands   `ferry COMMAND --option` is a command and an option that BINARY knows; `./dev COMMAND` is in `./dev help`
-  names      in docs/coming-from-max.md a name outside the first column of a table is in include/ferry, or in the
-             files of src/ and include/ferry/detail/ that its line names
+  names      in docs/coming-from-max.md and docs/max-names.md a name outside the first column of a table is in a public
+             header, or in the files of src/ or include/ferry/detail/ that its line names
+  lengths    a page of docs/ has at most 1500 words and a paragraph 120, the lab and pages to look things up in aside
 """
 
 import argparse
@@ -17,7 +18,10 @@ import sys
 
 import sources
 
-NAMES_PAGE = "docs/coming-from-max.md"
+NAMES_PAGES = ("docs/coming-from-max.md", "docs/max-names.md")
+DETAIL = "include/ferry/detail/"
+REFERENCES = ("docs/formats.md", "docs/max-names.md", "docs/protocol.md", "docs/tuning.md")
+MOST_WORDS, MOST_WORDS_OF_PARAGRAPH = 1500, 120
 FENCE = re.compile(r"^(```|~~~)")
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
@@ -122,17 +126,41 @@ def has_name(text, name):
 
 
 def check_names(page, root):
-    public = "\n".join(text for path, text in sources.files_under(root, ("include/ferry",))
-                       if not path.startswith("include/ferry/detail/"))
+    public = "\n".join(text for path, text in sources.files_under(root, ("include/ferry",)) if not path.startswith(DETAIL))
     findings = []
     for number, line in page.prose:
         told = line.split("|", 2)[2] if line.startswith("|") else line  # the first column has the other system's names
         spans = SPAN.findall(told)
-        inside = [root / span for span in spans if FILE.fullmatch(span) and span.startswith(("src/", "include/ferry/detail/"))]
+        inside = [root / span for span in spans if FILE.fullmatch(span) and span.startswith(("src/", DETAIL))]
         text = "\n".join([public] + [path.read_text(encoding="utf-8") for path in inside if path.is_file()])
         findings += [f"{page.path}:{number}: include/ferry has no {span}" for span in spans
                      if NAME.fullmatch(span) and not has_name(text, span)]
     return findings
+
+
+def paragraphs(page):
+    """[(line, words)] of the prose; an item of a list is one, a line of a table none."""
+    found = []
+    open_at = None
+    for number, line in page.prose:
+        ends = not line.strip() or line.startswith(("|", "#"))
+        if ends or re.match(r"\s*(?:[-*]|\d+\.)\s", line):
+            open_at = None
+        if not ends:
+            if open_at is None or open_at != number - 1:
+                found.append([number, 0])
+            found[-1][1] += len(line.split())
+            open_at = number
+    return found
+
+
+def check_lengths(page):
+    if page.path in REFERENCES or not page.path.startswith("docs/") or page.path.startswith("docs/lab/"):
+        return []
+    words = sum(len(line.split()) for _, line in page.prose + page.code)
+    findings = [f"{page.path}: {words} words, at most {MOST_WORDS}"] if words > MOST_WORDS else []
+    return findings + [f"{page.path}:{number}: a paragraph of {count} words, at most {MOST_WORDS_OF_PARAGRAPH}"
+                       for number, count in paragraphs(page) if count > MOST_WORDS_OF_PARAGRAPH]
 
 
 def is_left_out(path):
@@ -166,11 +194,11 @@ def check(root, binary):
         return texts[command]
 
     for page in pages.values():
-        findings += check_links(page, pages, root) + check_files(page, root)
+        findings += check_links(page, pages, root) + check_files(page, root) + check_lengths(page)
         if binary:
             findings += check_commands(page, help_of, dev_commands)
-    if NAMES_PAGE in pages:
-        findings += check_names(pages[NAMES_PAGE], root)
+    for name in NAMES_PAGES:
+        findings += check_names(pages[name], root) if name in pages else []
     return pages, findings
 
 

@@ -1,35 +1,47 @@
 #!/usr/bin/env python3
-"""The C++ block of README.md is examples/readme.cpp, word for word, so that what readers copy is what the tests run.
+"""Every C++ block of README.md is text of a program under examples/, line for line, so that what readers copy is what
+the tests compile and run.
 
 usage: check_readme.py [ROOT]
-Comment lines that begin the file are its own and need not be in the block.
+A block is lines that follow each other in one file, all of them indented by as much. README.md has a block of
+examples/readme.cpp and one of examples/cuda/readme.cu, and at most 120 lines.
 """
 
 import re
 import sys
+import textwrap
 
 import sources
 
 BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = ("examples/readme.cpp", "examples/cuda/readme.cu")
+MOST_LINES = 120
 
 
-def without_heading(program):
-    return re.sub(r"\A(//[^\n]*\n)+\n?", "", program)
+def holds(program, block):
+    """Whether the block is lines of the program."""
+    lines, wanted = program.splitlines(), block.splitlines()
+    return bool(wanted) and any(textwrap.dedent("\n".join(lines[i:i + len(wanted)])).splitlines() == wanted
+                                for i in range(len(lines) - len(wanted) + 1))
 
 
-def check(readme, program):
-    """(blocks found, findings)"""
-    blocks = [without_heading(block) for block in BLOCK.findall(readme)]
-    if without_heading(program) in blocks:
-        return len(blocks), []
-    return len(blocks), ["README.md: no C++ block is examples/readme.cpp, word for word"]
+def check(readme, programs):
+    """(blocks found, findings). programs: [(path, text)]"""
+    blocks = BLOCK.findall(readme)
+    findings = [f"README.md: the C++ block that begins with {block.splitlines()[0] if block else 'nothing'!r} is in no program of examples/"
+                for block in blocks if not any(holds(text, block) for _, text in programs)]
+    findings += [f"README.md: no C++ block is of {path}" for path in SHOWN
+                 if not any(holds(text, block) for where, text in programs if where == path for block in blocks)]
+    if readme.count("\n") > MOST_LINES:
+        findings.append(f"README.md: {readme.count(chr(10))} lines, at most {MOST_LINES}")
+    return len(blocks), findings
 
 
 def main():
     root = sources.root_argument()
-    texts = [path.read_text(encoding="utf-8") if path.is_file() else ""
-             for path in (root / "README.md", root / "examples" / "readme.cpp")]
-    return sources.finish("readme", *check(*texts))
+    readme = root / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    return sources.finish("readme", *check(text, sources.files_under(root, ("examples",))))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class Commands(Tree):
 
 class Names(Tree):
     def test_names_of_the_library_pass(self):
-        self.assertEqual(self.findings(check_docs.NAMES_PAGE,
+        self.assertEqual(self.findings(check_docs.NAMES_PAGES[0],
                                        "`Exchange::dispatch` of a `ferry::Shape`, `bf16`, `[n, K]`, `R * T`\n"
                                        "| `ep_init` | `first_expert` |\n"
                                        "| `other` | `send_tokens` in `include/ferry/detail/protocol/dispatch.h` |\n"), [])
@@ -87,7 +87,24 @@ class Names(Tree):
     def test_names_that_are_not_there_are_found(self):
         for text in ("`Exchange::sail`", "`Ship::dispatch`", "`Shape::dispatch`", "| `Exchange` | `ep_init` |",
                      "`send_tokens`", "`shape_`", "| `x` | `sail` in `include/ferry/detail/protocol/dispatch.h` |"):
-            self.assertEqual(len(self.findings(check_docs.NAMES_PAGE, text + "\n")), 1, text)
+            self.assertEqual(len(self.findings(check_docs.NAMES_PAGES[0], text + "\n")), 1, text)
+
+
+class Lengths(Tree):
+    def test_pages_and_paragraphs_of_that_length_pass(self):
+        paragraph = "word " * check_docs.MOST_WORDS_OF_PARAGRAPH
+        self.assertEqual(self.findings("docs/b.md", f"{paragraph}\n\n{paragraph}\n- {'a ' * 100}\n- {'a ' * 100}\n"), [])
+        self.assertEqual(self.findings("docs/b.md", "| word |\n" * (check_docs.MOST_WORDS // 3)), [])
+
+    def test_longer_ones_are_found(self):
+        half = "word " * (check_docs.MOST_WORDS_OF_PARAGRAPH // 2 + 1)
+        for text in (2 * half, f"{half}\n{half}", "- " + 2 * half, "short\n\n" * (check_docs.MOST_WORDS + 1),
+                     "```\n" + "word\n" * (check_docs.MOST_WORDS + 1) + "```\n"):
+            self.assertEqual(len(self.findings("docs/b.md", text + "\n")), 1, text[:40])
+
+    def test_the_lab_and_references_may_be_long(self):
+        for path in ("docs/lab/b.md", *check_docs.REFERENCES):
+            self.assertEqual(self.findings(path, "word " * (check_docs.MOST_WORDS + 1)), [])
 
 
 class Readme(Tree):

@@ -186,15 +186,29 @@ class Invariants(unittest.TestCase):
 
 
 class Readme(unittest.TestCase):
-    PROGRAM = "// What it shows.\n\nint main() {}\n"
+    CPU, GPU = "// What it shows.\n\nint main() {\n  send();\n  sum();\n}\n", "void f() {\n  launch();\n}\n"
+    PROGRAMS = [(check_readme.SHOWN[0], CPU), (check_readme.SHOWN[1], GPU), ("examples/other.cpp", "int other();\n")]
+    BLOCKS = "```cpp\nsend();\nsum();\n```\n```cpp\nlaunch();\n```\n"
 
-    def test_the_block_is_the_program(self):
-        self.assertEqual(check_readme.check("# x\n```cpp\nint main() {}\n```\n", self.PROGRAM), (1, []))
-        self.assertEqual(check_readme.check("```sh\nls\n```\n```cpp\n" + self.PROGRAM + "```\n", self.PROGRAM), (1, []))
+    def findings(self, readme):
+        return check_readme.check(readme, self.PROGRAMS)[1]
+
+    def test_blocks_are_lines_of_the_programs(self):
+        self.assertEqual(check_readme.check("# x\n" + self.BLOCKS, self.PROGRAMS), (2, []))
+        self.assertEqual(self.findings(self.BLOCKS + "```cpp\nint other();\n```\n```sh\nls\n```\n"), [])
+        self.assertEqual(self.findings(self.BLOCKS.replace("send();\nsum();\n", self.CPU)), [])
 
     def test_a_block_that_differs_fails(self):
-        self.assertTrue(check_readme.check("```cpp\nint main(){}\n```\n", self.PROGRAM)[1])
-        self.assertEqual(check_readme.check("no block\n", self.PROGRAM)[0], 0)
+        for changed in ("send();\n\nsum();", "sum();\nsend();", "send();\n  sum();", "send();\nsums();", ""):
+            self.assertTrue(self.findings(self.BLOCKS.replace("send();\nsum();", changed)), changed)
+
+    def test_both_programs_must_be_shown(self):
+        self.assertEqual(len(self.findings("```cpp\nlaunch();\n```\n")), 1)
+        self.assertEqual(check_readme.check("no block\n", self.PROGRAMS)[0], 0)
+
+    def test_it_may_not_be_long(self):
+        self.assertEqual(self.findings(self.BLOCKS + "\n" * (check_readme.MOST_LINES - 7)), [])
+        self.assertEqual(len(self.findings(self.BLOCKS + "\n" * (check_readme.MOST_LINES - 6))), 1)
 
 
 class SumTests(unittest.TestCase):

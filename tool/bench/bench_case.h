@@ -38,7 +38,7 @@ struct BenchCase {
   BenchEffort effort;
 };
 
-// The bytes that all ranks together must read or write in one iteration, by what they are (docs/performance-cpu.md).
+// The bytes that all ranks together must read or write in one iteration, by what they are (docs/lab/cpu-tables.md).
 struct BenchBytes {
   double tokens = 0;    // the caller's tokens, read by dispatch
   double messages = 0;  // written at the destination and read there

@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Draws the pictures of the pages: the same bytes in every run, with the standard library alone.
+
+usage: draw_docs.py FOLDER
+  FOLDER/exchange.svg      a dispatch and a combine of three ranks (README.md)
+  FOLDER/gpu-grid.svg      which blocks of a kernel do what (docs/gpu/how-it-works.md)
+  FOLDER/gpu-timeline.svg  a round of two GPUs in time (docs/gpu/how-it-works.md)
+"""
+
+import pathlib
+import sys
+
+STYLE = """text{font-family:"Helvetica Neue",Arial,"DejaVu Sans",sans-serif;fill:#1f2933;font-size:13px}
+.card{fill:#fcfcfa;stroke:#d9dcd6}.quiet{fill:#5f6b76;font-size:12px}.head{font-weight:bold;font-size:14px}
+.band{fill:#f1f2ee;stroke:none}.box{fill:#fcfcfa;stroke:#8a949c}.line{fill:none;stroke:#8a949c;stroke-width:1.2}
+.axis{stroke:#c9cfcc;stroke-dasharray:3 4}.wait{fill:none;stroke:#8a949c;stroke-dasharray:3 3}
+.a,.route{fill:#1f6fa8}.b,.send{fill:#c2571a}.c,.receive{fill:#3a8a4d}.both{fill:#8a6d1f}
+.sa{stroke:#1f6fa8}.sb{stroke:#c2571a}.sc{stroke:#3a8a4d}.wire{fill:none;stroke-width:3}.copy{fill:none;stroke-width:1.4}
+.on{fill:#ffffff}
+@media (prefers-color-scheme:dark){text{fill:#e4e8ea}.card{fill:#12181d;stroke:#303a42}.quiet{fill:#9aa6af}
+.band{fill:#1a2228}.box{fill:#12181d;stroke:#6b7780}.axis{stroke:#3a454d}.on{fill:#ffffff}}"""
+
+
+class Picture:
+    """Shapes, one after another, on a card of that size."""
+
+    def __init__(self, width, height, title):
+        self.size, self.title, self.shapes = (width, height), title, []
+
+    def rect(self, look, x, y, width, height, round_by=3):
+        self.shapes.append(f'<rect class="{look}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round_by}"/>')
+
+    def text(self, x, y, words, look="", anchor="start"):
+        words = words.replace("&", "&amp;").replace("<", "&lt;")
+        self.shapes.append(f'<text class="{look}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{words}</text>')
+
+    def line(self, look, x1, y1, x2, y2):
+        self.shapes.append(f'<path class="{look}" d="M{x1:g} {y1:g}L{x2:g} {y2:g}"/>')
+
+    def curve(self, look, x1, y1, x2, y2):
+        middle = (x1 + x2) / 2
+        self.shapes.append(f'<path class="{look}" d="M{x1:g} {y1:g}C{middle:g} {y1:g} {middle:g} {y2:g} {x2:g} {y2:g}"/>')
+
+    def arrow(self, x1, y1, x2, y2):
+        """Downwards or upwards, with a head."""
+        head = 6 if y2 > y1 else -6
+        self.line("line", x1, y1, x2, y2 - head)
+        self.shapes.append(f'<path class="line" style="fill:#8a949c" d="M{x2 - 4:g} {y2 - head:g}L{x2 + 4:g} {y2 - head:g}L{x2:g} {y2:g}Z"/>')
+
+    def label(self, look, x, y, width, height, words):
+        """A filled box with words in it."""
+        self.rect(look, x, y, width, height)
+        self.text(x + width / 2, y + height / 2 + 4.5, words, "on", "middle")
+
+    def svg(self):
+        width, height = self.size
+        head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">\n'
+                f"<title>{self.title}</title>\n<style>\n{STYLE}\n</style>\n"
+                f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>\n')
+        return head + "\n".join(self.shapes) + "\n</svg>\n"
+
+
+# ---- a dispatch and a combine
+
+RANKS, EXPERTS_OF_RANK = 3, 2
+# The two experts of each token, by its source rank. a0 names two experts of one rank.
+CHOICES = {"a0": (2, 3), "a1": (0, 4), "b0": (1, 5), "b1": (3, 4), "c0": (0, 2), "c1": (4, 5)}
+ROW, GAP = 24, 30
+
+
+def owner(expert):
+    return expert // EXPERTS_OF_RANK
+
+
+def rows_of(expert):
+    """The tokens of an expert's rows, by source and token."""
+    return [token for token in sorted(CHOICES) if expert in CHOICES[token]]
+
+
+def ranks_of(token):
+    return sorted({owner(expert) for expert in CHOICES[token]})
+
+
+class Places:
+    """Where tokens, messages and rows stand: a band for each rank."""
+
+    def __init__(self, top):
+        self.band, self.token, self.message, self.row = {}, {}, {}, {}
+        y = top
+        for rank in range(RANKS):
+            experts = range(rank * EXPERTS_OF_RANK, (rank + 1) * EXPERTS_OF_RANK)
+            tokens = [token for token in sorted(CHOICES) if token[0] == "abc"[rank]]
+            height = sum(len(rows_of(expert)) for expert in experts) * ROW + 34
+            self.band[rank] = (y, height)
+            for i, token in enumerate(tokens):
+                self.token[token] = y + height / 2 + (i - 0.5) * 44
+            at = y + 12
+            for expert in experts:
+                for token in rows_of(expert):
+                    self.row[token, expert] = at + ROW / 2
+                    at += ROW
+                at += 10
+            coming = [token for token in sorted(CHOICES) if rank in ranks_of(token)]
+            for i, token in enumerate(coming):
+                self.message[token, rank] = y + height * (i + 1) / (len(coming) + 1)
+            y += height + GAP
+        self.bottom = y - GAP
+
+
+def draw_exchange():
+    places = Places(76)
+    picture = Picture(1080, int(places.bottom) + 78, "A dispatch and a combine of three ranks")
+    token_x, message_x, row_x, sum_x, done_x = 92, 316, 400, 716, 956
+    for x, words in ((token_x + 24, "tokens"), (message_x - 24, "dispatch: messages"), (row_x + 92, "rows, by expert"),
+                     (row_x + 240, "experts"), (sum_x + 68, "combine: partial sums"), (done_x + 30, "results")):
+        picture.text(x, 30, words, "head", "middle")
+    for x, words in ((message_x - 24, "encoded once, one for each rank"), (row_x + 92, "one for each (token, k)"),
+                     (row_x + 240, "your kernels"), (sum_x + 68, "one row for each (token, rank)")):
+        picture.text(x, 50, words, "quiet", "middle")
+    for rank, (y, height) in places.band.items():
+        picture.rect("band", 14, y, 1052, height, 6)
+        picture.text(24, y + height / 2 + 5, f"rank {rank}", "head")
+        picture.rect("box", row_x + 198, y + 10, 84, height - 20)
+        picture.text(row_x + 240, y + height / 2 + 5, "matmuls", "", "middle")
+    for token in sorted(CHOICES):
+        look, y = token[0], places.token[token]
+        for rank in ranks_of(token):
+            at = places.message[token, rank]
+            picture.curve(f"wire s{look}", token_x + 48, y, message_x, at)
+            picture.curve(f"wire s{look}", sum_x + 12, at, done_x, y)
+            for expert in CHOICES[token]:
+                if owner(expert) == rank:
+                    picture.curve(f"copy s{look}", message_x + 12, at, row_x + 40, places.row[token, expert])
+                    picture.curve(f"copy s{look}", row_x + 282, places.row[token, expert], sum_x, at)
+    for (token, _), y in places.message.items():
+        picture.rect(token[0], message_x, y - 7, 12, 14)
+        picture.rect(token[0], sum_x, y - 7, 12, 14)
+    for (token, expert), y in places.row.items():
+        picture.label(token[0], row_x + 40, y - ROW / 2 + 1, 108, ROW - 3, f"{token}, k = {CHOICES[token].index(expert)}")
+        picture.line("line", row_x + 148, y, row_x + 198, y)
+        if token == rows_of(expert)[0]:
+            picture.text(row_x + 154, y + 4 + ROW * (len(rows_of(expert)) - 1) / 2 - 9, f"e{expert}", "quiet")
+    for token, y in places.token.items():
+        picture.label(token[0], token_x, y - 15, 48, 30, token)
+        picture.label(token[0], done_x, y - 15, 60, 30, token)
+    named = sum(len(experts) for experts in CHOICES.values())
+    sent = sum(len(ranks_of(token)) for token in CHOICES)
+    here = sum("abc".index(token[0]) in ranks_of(token) for token in CHOICES)
+    picture.text(24, places.bottom + 30, f"{len(CHOICES)} tokens name {named} experts and become {sent} messages, of which {here} stay on their rank: "
+                 "a0 names two experts of rank 1, so it goes there once and fills two rows.")
+    picture.text(24, places.bottom + 52, "Rows are ordered by expert, source rank, token and k, the same in every run. "
+                 "On the way back each rank adds up its own rows of a token.", "quiet")
+    return picture
+
+
+# ---- the grid
+
+# (title, what is launched, [(role, blocks)]): what dispatch_policy and combine_policy choose on 2 H200s (132
+# multiprocessors) for hidden 7168, top-8 of 256, fp8_block128.
+GRIDS = (
+    ("dispatch, 1 token", "35 blocks", (("route", 2), ("send", 1), ("receive", 32))),
+    ("dispatch, 128 tokens", "264 blocks, two a multiprocessor", (("route", 5), ("send", 44), ("receive", 215))),
+    ("dispatch, 4096 tokens", "264 blocks, two a multiprocessor; a kernel that stores scales follows", (("route", 16), ("send", 88), ("receive", 160))),
+    ("dispatch, 4096 tokens, max_blocks = 24", "24 CUDA blocks of two logical blocks; a kernel that stores scales follows",
+     (("route", 8), ("send", 24), ("receive", 16))),
+    ("combine, 1 token", "34 blocks", (("send", 32), ("receive", 2))),
+    ("combine, 128 tokens", "132 blocks, one a multiprocessor; each sends, and sums between two sends", (("both", 132),)),
+    ("combine, 4096 tokens", "132 blocks", (("send", 78), ("receive", 54))),
+    ("combine, 4096 tokens, max_blocks = 24", "24 blocks", (("send", 18), ("receive", 6))),
+)
+ROLES = (("route", "route: fill the routing table, send counts"), ("send", "send: messages, or results"),
+         ("receive", "receive: lay rows out, or sum results"), ("both", "send and receive"))
+
+
+def draw_grid():
+    picture = Picture(1080, 44 + 64 * len(GRIDS) + 84, "Which blocks do what")
+    picture.text(24, 32, "Blocks of a kernel, by role: two H200s, hidden 7168, top-8 of 256, FP8 (the width of a bar is in proportion)", "head")
+    for i, (title, launched, roles) in enumerate(GRIDS):
+        y = 52 + 64 * i
+        picture.text(24, y + 14, title, "")
+        picture.text(1056, y + 14, launched, "quiet", "end")
+        total = sum(blocks for _, blocks in roles)
+        x, room = 24, 1032 - 3 * (len(roles) - 1)
+        least = 34
+        wide = sum(blocks for _, blocks in roles if room * blocks / total >= least)
+        spare = room - least * sum(1 for _, blocks in roles if room * blocks / total < least)
+        for role, blocks in roles:
+            width = spare * blocks / wide if room * blocks / total >= least else least
+            picture.label(role, x, y + 22, width, 26, f"{blocks}")
+            x += width + 3
+    x, y = 24, 52 + 64 * len(GRIDS) + 24
+    for role, words in ROLES:
+        picture.rect(role, x, y - 11, 14, 14)
+        picture.text(x + 20, y + 1, words, "quiet")
+        x += 44 + 6.2 * len(words)
+    picture.text(24, y + 30, "In a dispatch the first blocks route, the next ones send, the others receive. "
+                 "In a combine the first blocks send, the others sum.", "quiet")
+    return picture
+
+
+# ---- a round in time
+
+# (lane, [(look, begin, end, words)]), not to scale.
+LANES = (
+    ("GPU 0: route", (("route", 0, 17, "count ids per expert"), ("route", 17, 28, "store table"))),
+    ("GPU 0: send", (("send", 3, 14, "encode t0"), ("send", 18, 29, "encode t1"), ("send", 33, 44, "encode t2"))),
+    ("GPU 1: receive", (("wait", 2, 23, "wait for counts"), ("receive", 23, 32, "row starts"),
+                        ("receive", 33, 42, "rows of t0"), ("receive", 42, 51, "rows of t1"), ("receive", 53, 62, "rows of t2"))),
+    ("GPU 1: your kernels", (("both", 63, 71, "matmuls"),)),
+    ("GPU 1: send", (("send", 78, 85, "sum t0"), ("send", 86, 92, "sum t1"))),
+    ("GPU 0: receive", (("wait", 78, 89, "wait"), ("receive", 89, 96, "sum t0"), ("receive", 97, 103, "sum t1"))),
+)
+# (from lane, at, to lane, at, words)
+SIGNALS = ((0, 17, 2, 23, "counts"), (0, 28, 2, 33, "routed"), (1, 14, 2, 27, "arrived[t0]"), (1, 29, 2, 40, "arrived[t1]"),
+           (1, 44, 2, 53, "arrived[t2]"), (4, 85, 5, 89, "result_arrived[t0]"), (4, 92, 5, 97, "[t1]"))
+
+
+def draw_timeline():
+    left, scale, lane_height = 172, 8.6, 68
+    picture = Picture(1080, 52 + lane_height * len(LANES) + 44, "A round in time")
+    picture.text(24, 30, "One round: tokens t0, t1, t2 go from GPU 0 to GPU 1 and their results back (not to scale)", "head")
+
+    def x_of(at):
+        return left + scale * at
+
+    for at, words in ((0, "dispatch"), (62.5, "experts"), (71.6, "combine")):
+        picture.line("axis", x_of(at), 44, x_of(at), 52 + lane_height * len(LANES))
+        picture.text(x_of(at) + 4, 54, words, "quiet")
+    for source, begin, to, end, words in SIGNALS:
+        y1, y2 = 64 + lane_height * source + 26, 64 + lane_height * to
+        picture.arrow(x_of(begin), y1, x_of(end), y2)
+        if words:
+            picture.text(x_of(begin) - 5, y1 + 17, words, "quiet", "end")
+    for i, (lane, parts) in enumerate(LANES):
+        y = 64 + lane_height * i
+        picture.text(24, y + 17, lane, "")
+        for look, begin, end, words in parts:
+            width = x_of(end) - x_of(begin) - 2
+            if look == "wait":
+                picture.rect(look, x_of(begin), y, width, 26)
+                picture.text(x_of(begin) + width / 2, y + 17, words, "quiet", "middle")
+            else:
+                picture.label(look, x_of(begin), y, width, 26, words)
+    picture.text(24, 52 + lane_height * len(LANES) + 26, "Senders do not wait for the routing table: the slot of a message is (source rank, token). "
+                 "Receivers find every row from the counts alone.", "quiet")
+    return picture
+
+
+PICTURES = {"exchange.svg": draw_exchange, "gpu-grid.svg": draw_grid, "gpu-timeline.svg": draw_timeline}
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    for name, draw in PICTURES.items():
+        (folder / name).write_text(draw().svg(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
