@@ -20,7 +20,7 @@ import sources
 
 NAMES_PAGES = ("docs/coming-from-max.md", "docs/max-names.md")
 DETAIL = "include/ferry/detail/"
-REFERENCES = ("docs/formats.md", "docs/max-names.md", "docs/protocol.md", "docs/tuning.md")
+REFERENCES = ("docs/formats.md", "docs/glossary.md", "docs/max-names.md", "docs/protocol.md", "docs/tuning.md")
 MOST_WORDS, MOST_WORDS_OF_PARAGRAPH = 1500, 120
 FENCE = re.compile(r"^(```|~~~)")
 SPAN = re.compile(r"`([^`\n]+)`")
