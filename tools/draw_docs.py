@@ -3,12 +3,16 @@
 
 usage: draw_docs.py FOLDER
   FOLDER/exchange.svg      a dispatch and a combine of three ranks (README.md)
+  FOLDER/house.svg         the rooms of the code, as check_dependencies.py allows them (docs/architecture.md)
   FOLDER/gpu-grid.svg      which blocks of a kernel do what (docs/gpu/how-it-works.md)
   FOLDER/gpu-timeline.svg  a round of two GPUs in time (docs/gpu/how-it-works.md)
 """
 
 import pathlib
+import re
 import sys
+
+import check_dependencies
 
 STYLE = """text{font-family:"Helvetica Neue",Arial,"DejaVu Sans",sans-serif;fill:#1f2933;font-size:13px}
 .card{fill:#fcfcfa;stroke:#d9dcd6}.quiet{fill:#5f6b76;font-size:12px}.head{font-weight:bold;font-size:14px}
@@ -153,29 +157,99 @@ def draw_exchange():
     return picture
 
 
+# ---- the rooms
+
+ROOMS = {
+    "tool": "the ferry command", "src/conformance": "the suite that any world passes", "src/base": "threads, memory",
+    "src/cpu": "ranks as threads", "src/shmem": "processes, OpenSHMEM", "src/cuda": "GPUs of one host",
+    "src/nvshmem": "GPUs of many hosts", "src/exchange": "the front of an exchange", "src/net": "how processes meet",
+    "include/ferry/cuda": "public, for GPUs", "include/ferry/detail/cuda": "text of the kernels",
+    "include/ferry/detail/nvshmem": "puts from kernels", "include/ferry/detail/protocol": "who writes what, when",
+    "include/ferry/detail/formats": "token formats", "include/ferry/detail/layout": "where things lie",
+    "include/ferry/detail/activation": "SwiGLU", "include/ferry/detail/base": "atomics, waits", "include": "public headers",
+}
+
+
+def storeys_of(layers):
+    """{room: storey}, each above all that it may include."""
+    allowed = {room: set(ROOMS) - {room} if below is None else below for room, below in layers if room in ROOMS}
+    storeys = {}
+    while len(storeys) < len(allowed):
+        ready = [room for room, below in allowed.items()
+                 if room not in storeys and all(other in storeys for other in below if other in allowed)]
+        if not ready:
+            raise SystemExit(f"rooms include each other: {sorted(set(allowed) - set(storeys))}")
+        storeys.update({room: 1 + max((storeys[other] for other in allowed[room] if other in allowed), default=-1)
+                        for room in ready})
+    return storeys
+
+
+def draw_house():
+    storeys = storeys_of(check_dependencies.LAYERS)
+    top = max(storeys.values())
+    picture = Picture(1080, 92 + 58 * (top + 1), "The rooms of the code")
+    picture.text(24, 30, "Rooms include rooms of floors below them, never above. Which ones: tools/check_dependencies.py", "head")
+    for storey in range(top + 1):
+        rooms = [room for room in ROOMS if storeys.get(room) == storey]
+        y = 50 + 58 * (top - storey)
+        width = min(330, (1032 - 12 * (len(rooms) - 1)) / len(rooms))
+        left = 540 - (width * len(rooms) + 12 * (len(rooms) - 1)) / 2
+        for i, room in enumerate(rooms):
+            look = "a" if room.startswith("include") else "c" if room.startswith("src") else "b"
+            x = left + i * (width + 12)
+            picture.rect(look, x, y, width, 46, 5)
+            picture.text(x + width / 2, y + 20, room + ("/ferry" if room == "include" else ""), "on", "middle")
+            picture.text(x + width / 2, y + 37, ROOMS[room], "on", "middle")
+    x, y = 24, 50 + 58 * (top + 1) + 20
+    for look, words in (("a", "installed; user programs compile it"), ("c", "compiled once, into the libraries"), ("b", "the tool")):
+        picture.rect(look, x, y - 11, 14, 14)
+        picture.text(x + 20, y + 1, words, "quiet")
+        x += 44 + 6.4 * len(words)
+    return picture
+
+
 # ---- the grid
 
-# (title, what is launched, [(role, blocks)]): what dispatch_policy and combine_policy choose on 2 H200s (132
-# multiprocessors) for hidden 7168, top-8 of 256, fp8_block128.
-GRIDS = (
-    ("dispatch, 1 token", "35 blocks", (("route", 2), ("send", 1), ("receive", 32))),
-    ("dispatch, 128 tokens", "264 blocks, two a multiprocessor", (("route", 5), ("send", 44), ("receive", 215))),
-    ("dispatch, 4096 tokens", "264 blocks, two a multiprocessor; a kernel that stores scales follows", (("route", 16), ("send", 88), ("receive", 160))),
-    ("dispatch, 4096 tokens, max_blocks = 24", "24 CUDA blocks of two logical blocks; a kernel that stores scales follows",
-     (("route", 8), ("send", 24), ("receive", 16))),
-    ("combine, 1 token", "34 blocks", (("send", 32), ("receive", 2))),
-    ("combine, 128 tokens", "132 blocks, one a multiprocessor; each sends, and sums between two sends", (("both", 132),)),
-    ("combine, 4096 tokens", "132 blocks", (("send", 78), ("receive", 54))),
-    ("combine, 4096 tokens, max_blocks = 24", "24 blocks", (("send", 18), ("receive", 6))),
-)
+# Lines of the tables in that test, which are what the launch policies choose.
+POLICIES = pathlib.Path(__file__).resolve().parent.parent / "tests/unit/cuda_policy_table_test.cpp"
+DISPATCHES = ("4 x 1 fp8 7168 top-8", "4 x 128 fp8 7168 top-8", "4 x 4096 fp8 7168 top-8", "2 x 4096 fp8 7168 top-8 max 24")
+COMBINES = ("4 x 1 fp8 7168 top-8", "4 x 128 fp8 7168 top-8", "4 x 4096 fp8 7168 top-8", "2 x 4096 fp8 7168 top-8 max 24")
+DISPATCH = re.compile(r"(\d+) blocks( in pairs)?: (\d+) route[^,]*, (\d+) send x \d+( by stores)?,")
+COMBINE = re.compile(r"(\d+) blocks: (\d+) send x \d+, from block (\d+) receive")
+
+
+def grids():
+    """[(title, what is said of it, [(role, blocks)])]"""
+    text = POLICIES.read_text(encoding="utf-8")
+    found = []
+    for operation, table, lines in (("dispatch", "kDispatchTable", DISPATCHES), ("combine", "kCombineTable", COMBINES)):
+        cases = dict(line.split(" | ", 1) for line in text.split(table + " = ", 1)[1].split(')"')[0].splitlines()[1:])
+        for line in lines:
+            ranks, tokens, most = re.fullmatch(r"(\d+) x (\d+) .*?(?: max (\d+))?", line).groups()
+            regime, policy = cases[line].split(" | ")
+            title = f"{operation}, {tokens} token{'s' * (tokens != '1')}, {ranks} GPUs" + (f", max_blocks = {most}" if most else "")
+            if operation == "dispatch":
+                blocks, pairs, routing, senders, stores = DISPATCH.match(policy).groups()
+                roles = [("route", int(routing)), ("send", int(senders)), ("receive", int(blocks) - int(routing) - int(senders))]
+                said = [f"{blocks} logical blocks" + (", two in each CUDA block" if pairs else ""), "by stores" if stores else "by bulk copies"]
+            else:
+                blocks, senders, first = (int(number) for number in COMBINE.match(policy).groups())
+                both = senders - first
+                roles = [("both", both)] if both else [("send", senders), ("receive", blocks - senders)]
+                said = [f"{blocks} blocks" + (", each sends, and sums between two sends" if both else "")]
+            found.append((title, f"{regime}: " + ", ".join(said), roles))
+    return found
+
+
 ROLES = (("route", "route: fill the routing table, send counts"), ("send", "send: messages, or results"),
          ("receive", "receive: lay rows out, or sum results"), ("both", "send and receive"))
 
 
 def draw_grid():
-    picture = Picture(1080, 44 + 64 * len(GRIDS) + 84, "Which blocks do what")
-    picture.text(24, 32, "Blocks of a kernel, by role: two H200s, hidden 7168, top-8 of 256, FP8 (the width of a bar is in proportion)", "head")
-    for i, (title, launched, roles) in enumerate(GRIDS):
+    bars = grids()
+    picture = Picture(1080, 44 + 64 * len(bars) + 84, "Which blocks do what")
+    picture.text(24, 32, "Blocks of a kernel, by role: H200s, hidden 7168, top-8 of 256, FP8 (the width of a bar is in proportion)", "head")
+    for i, (title, launched, roles) in enumerate(bars):
         y = 52 + 64 * i
         picture.text(24, y + 14, title, "")
         picture.text(1056, y + 14, launched, "quiet", "end")
@@ -188,7 +262,7 @@ def draw_grid():
             width = spare * blocks / wide if room * blocks / total >= least else least
             picture.label(role, x, y + 22, width, 26, f"{blocks}")
             x += width + 3
-    x, y = 24, 52 + 64 * len(GRIDS) + 24
+    x, y = 24, 52 + 64 * len(bars) + 24
     for role, words in ROLES:
         picture.rect(role, x, y - 11, 14, 14)
         picture.text(x + 20, y + 1, words, "quiet")
@@ -246,7 +320,7 @@ def draw_timeline():
     return picture
 
 
-PICTURES = {"exchange.svg": draw_exchange, "gpu-grid.svg": draw_grid, "gpu-timeline.svg": draw_timeline}
+PICTURES = {"exchange.svg": draw_exchange, "house.svg": draw_house, "gpu-grid.svg": draw_grid, "gpu-timeline.svg": draw_timeline}
 
 
 def main():

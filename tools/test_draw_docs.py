@@ -2,6 +2,7 @@
 """The pictures of docs/images that draw_docs.py draws are those that are checked in, byte for byte."""
 
 import pathlib
+import re
 import unittest
 import xml.etree.ElementTree
 
@@ -30,10 +31,16 @@ class Pictures(unittest.TestCase):
         messages = sum(len(draw_docs.ranks_of(token)) for token in draw_docs.CHOICES)
         self.assertEqual(picture.count('class="wire '), 2 * messages)
 
-    def test_the_roles_of_a_grid_are_no_more_than_its_blocks(self):
-        for title, launched, roles in draw_docs.GRIDS:
-            if launched.split()[1].startswith("blocks"):
-                self.assertEqual(int(launched.split()[0]), sum(blocks for _, blocks in roles), title)
+    def test_the_roles_of_a_grid_are_its_blocks(self):
+        for title, said, roles in draw_docs.grids():
+            self.assertEqual(int(re.search(r"\d+", said).group()), sum(blocks for _, blocks in roles), title)
+            self.assertTrue(all(blocks > 0 for _, blocks in roles), title)
+
+    def test_no_room_lies_below_what_it_includes(self):
+        storeys = draw_docs.storeys_of([("tool", None), ("src/cpu", {"include"}), ("include", set())])
+        self.assertEqual(storeys, {"include": 0, "src/cpu": 1, "tool": 2})
+        with self.assertRaises(SystemExit):
+            draw_docs.storeys_of([("src/cpu", {"src/net"}), ("src/net", {"src/cpu"})])
 
 
 if __name__ == "__main__":
