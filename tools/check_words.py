@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Words that belong to one file each: atomics, spinning, asm and the parser; and what a library must not do at all.
+"""Words that belong to one file each: atomics, spinning, asm and the parser; what a library must not do at all; and
+words that docs/glossary.md has another one for, in identifiers and comments.
 
 usage: check_words.py [ROOT]
 """
@@ -32,6 +33,32 @@ RULES = [
     ("the parser", re.compile(r"\bCLI::"), ("tool", "tests"),
      re.compile(r"tool/commands/command_line\.cpp")),
 ]
+
+# (word that is refused in identifiers and comments, what the glossary says)
+REFUSED = [(re.compile(word), say) for word, say in (
+    (r"\bLoose(Team|_team)\w*|\bloose[_ ]team\w*", "warpwise team"),
+    (r"\bTeamGroup\b", "synced team"),
+    (r"\bsharers\b", "sync unit"),
+    (r"\bDrawnShare\b|\bdrawn_share\b|\b(tokens|results)_drawn\b", "work queue, ticket"),
+    (r"\blook(s|ed|ing)?[_ ]ahead\w*|\blooks_ahead\b", "prefetch"),
+    (r"\bBlockPlace\b|\bplace_of_half\b|\bhas_halves\w*|\bdispatch_halves\b|\bkHalves\b", "logical block"),
+    (r"\bRowRing\b|\brow_ring\b|\btakes_rings\b|\bhas_rings\w*|\bsum_rows_by_ring\b", "pipeline"),
+    (r"\bholds_next\b", "trigger late"),
+    (r"\bRankers?\b|\brankers?\b|\bRanking(Share|Args)\b|\bblocks_that_rank\b|\brank_(entries|within|share)\b",
+     "route, routing block, position in expert"),
+    (r"\bKept(Rows?|Start|Token)\b|\bload_kept\b|\bKeepingRowStarts\b|\bkeep_row_starts\b", "handle"),
+    (r"\bis_twin\b|\btwins?\b", "duplicate"),
+    (r"\bsay_started\b|\bmove_on\b", "arrival, epoch"),
+    (r"\bLeftovers\b|\bleftovers?_?\b", "deferred free"),
+    (r"\bseat_(of|ranks)\b", "claim"),
+    (r"\bNearFabric\b|\bnear_fabric\b|\bkReachesFar\b|\breaches_far\b|\bis_near\b|\ball_near\b|\bnear_peer\b"
+     r"|\bany_far\b", "direct, remote"),
+    (r"\bpast_cache\b", "non-temporal"),
+    (r"\bfetch_add_ordered\b", "acquire-release"),
+    (r"\b(parts|sends|part)_alone\b|\bkMost\w*Alone\b|\bparts_roles\b|\b(sending|dispatching)_part\b",
+     "policy, regime"),
+)]
+REFUSED_IN = ("include", "src", "tool", "python", "tests", "benchmarks", "examples")
 INCLUDES = re.compile(r'^\s*#\s*include\s*[<"](atomic|cuda/atomic)[>"]', re.MULTILINE)
 
 
@@ -58,7 +85,18 @@ def check_file(path, text):
     if path != "include/ferry/detail/base/order.h" and not path.startswith(("tests/", "src/conformance/")):
         findings += [f"{path}:{line_of(text, match.start())}: includes <{match.group(1)}> (only include/ferry/detail/base/order.h)"
                      for match in INCLUDES.finditer(text)]
-    return findings
+    return findings + refused_words(path, text, code)
+
+
+def refused_words(path, text, code):
+    if path.split("/")[0] not in REFUSED_IN:
+        return []
+    lines = [(line_of(code, match.start()), match.group(), say)
+             for word, say in REFUSED for match in word.finditer(code)]
+    lines += [(number + line_of(comment, match.start()) - 1, match.group(), say)
+              for number, comment in sources.comments_of(text) for word, say in REFUSED
+              for match in word.finditer(comment)]
+    return [f"{path}:{number}: '{word}': docs/glossary.md says {say}" for number, word, say in sorted(lines)]
 
 
 def main():

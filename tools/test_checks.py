@@ -77,6 +77,23 @@ class Words(unittest.TestCase):
             self.assertEqual(words("tool/a.cpp", text), [], text)
         self.assertEqual(words("src/cpu/a.cpp", "world.abort(1); snprintf(a, b);"), [])
 
+    def test_the_glossarys_words_are_used(self):
+        for text in ("RowRing ring;", "int kept = load_kept(row);", "// the rankers have written it", "bool is_near(int r);",
+                     "/* one\n looking ahead */", "if (roles.holds_next) f();", "struct TeamGroup;"):
+            for path in ("include/ferry/detail/cuda/team/a.cuh", "src/cuda/a.cpp", "tests/unit/a.cpp", "tool/a.h"):
+                self.assertTrue(words(path, text), text)
+        self.assertEqual(words("src/a.cpp", "/* one\n rankers */"),
+                         ["src/a.cpp:2: 'rankers': docs/glossary.md says route, routing block, position in expert"])
+        for text in ('f("rankers");', "RowPipeline pipeline; // this rank routes", "int rank, ranks; bool nearest;"):
+            self.assertEqual(words("src/cuda/a.cpp", text), [], text)
+
+    def test_each_refused_word_has_one_that_the_glossary_explains(self):
+        glossary = (pathlib.Path(__file__).parent.parent / "docs/glossary.md").read_text(encoding="utf-8").lower()
+        terms = {term for line in glossary.splitlines() if line.startswith("| ")
+                 for term in line.split("|")[1].strip().split(", ")}
+        for _, say in check_words.REFUSED:
+            self.assertLessEqual(set(say.split(", ")), terms)
+
 
 class Dependencies(unittest.TestCase):
     def findings(self, path, text):

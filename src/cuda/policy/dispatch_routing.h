@@ -64,7 +64,7 @@ constexpr RoutingBlocks routing_blocks(const DeviceLimits& limits, const Problem
 }
 
 // So few blocks receive that routing blocks join them once the table is built. Elsewhere they would end last (log:
-// First versions, "rankers leave receiving to others"). The factor is not measured apart.
+// First versions, "leave receiving to others"). The factor is not measured apart.
 constexpr bool routing_blocks_receive_too(int receivers, int routing_blocks) { return receivers < 8 * routing_blocks; }
 
 // Blocks that may send, beside the routing blocks.
