@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Types what a section of README.md says to type, in a folder of its own, and fails where a command fails.
+"""Types what sections of the pages say to type, one after another in a folder of its own, and fails where a command
+fails.
 
-usage: run_readme.py ROOT HEADING BINARY FOLDER
-FOLDER gets what the commands expect of a clone after a build: examples/ and build/release/ferry.
+usage: run_readme.py ROOT BINARY FOLDER HEADING PAGE...
+FOLDER gets what the commands expect of a clone after a build: examples/ and build/release/ferry. HEADING is that of the
+section in each PAGE.
 """
 
 import pathlib
@@ -28,13 +30,13 @@ def run(commands, root, binary, folder):
 
 
 def main():
-    root, heading, binary, folder = (pathlib.Path(sys.argv[1]).resolve(), sys.argv[2],
-                                     pathlib.Path(sys.argv[3]).resolve(), pathlib.Path(sys.argv[4]))
-    commands = commands_of((root / "README.md").read_text(encoding="utf-8"), heading)
-    if not commands:
-        print(f"README.md: no shell block under the heading {heading}")
+    root, binary, folder = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+    heading, *pages = sys.argv[4:]
+    commands = [commands_of((root / page).read_text(encoding="utf-8"), heading) for page in pages]
+    if not all(commands):
+        print(f"{' or '.join(pages)}: no shell block under the heading {heading}")
         return 1
-    return run(commands, root, binary, folder)
+    return run("".join(commands), root, binary, folder)
 
 
 if __name__ == "__main__":
