@@ -231,7 +231,7 @@ def grids():
             if operation == "dispatch":
                 blocks, pairs, routing, senders, stores = DISPATCH.match(policy).groups()
                 roles = [("route", int(routing)), ("send", int(senders)), ("receive", int(blocks) - int(routing) - int(senders))]
-                said = [f"{blocks} logical blocks" + (", two in each CUDA block" if pairs else ""), "by stores" if stores else "by bulk copies"]
+                said = [f"{blocks} logical blocks" + (", two in each thread block" if pairs else ""), "by stores" if stores else "by bulk copies"]
             else:
                 blocks, senders, first = (int(number) for number in COMBINE.match(policy).groups())
                 both = senders - first
