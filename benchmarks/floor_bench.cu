@@ -46,8 +46,8 @@ struct Params {
   int ranks = 0, rank = 0;
   Epoch step = 0;
   const Epoch* base = nullptr;
-  std::byte* slots[kMaxRanksPerNode] = {};  // at each rank, from each rank
-  SignalWord* words[kMaxRanksPerNode] = {};
+  std::byte* slots[kMaxGpuRanks] = {};  // at each rank, from each rank
+  SignalWord* words[kMaxGpuRanks] = {};
   std::byte* out = nullptr;
   int* missing = nullptr;  // set where a message did not come
 };
@@ -149,7 +149,7 @@ class Gpus {
   Gpus(std::size_t most_messages, std::size_t most_bytes, std::size_t out_bytes) {
     int ranks = 0;
     check(cudaGetDeviceCount(&ranks));
-    params_.resize(static_cast<std::size_t>(std::min(ranks, kMaxRanksPerNode)));
+    params_.resize(static_cast<std::size_t>(std::min(ranks, kMaxGpuRanks)));
     const std::size_t all = most_messages * params_.size();
     for (std::size_t rank = 0; rank < params_.size(); ++rank) {
       check(cudaSetDevice(static_cast<int>(rank)));

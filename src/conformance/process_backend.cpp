@@ -34,7 +34,7 @@ void run_on(const Processes& processes, int ranks, const std::function<void(Worl
     if (all[rank].failed) throw std::runtime_error("process " + std::to_string(rank) + ": " + all[rank].text.data());
 }
 
-bool has_send_buffers(const World& world) {
+bool has_remote_ranks(const World& world) {
   const auto& processes = static_cast<const ProcessWorld&>(world);
   for (int rank = 0; rank < processes.size(); ++rank)
     if (!processes.reaches_directly(rank)) return true;
@@ -49,7 +49,7 @@ Backend process_backend(const Processes& processes) {
   backend.max_ranks = processes.all->size();
   backend.hooks_may_throw = true;
   backend.has_skip_a2a = false;
-  backend.has_send_buffers = has_send_buffers;
+  backend.has_remote_ranks = has_remote_ranks;
   backend.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
     run_on(processes, ranks, body);
   };

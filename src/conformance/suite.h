@@ -20,7 +20,7 @@ struct Backend {
   // All ranks' worlds where one process holds them, else not given.
   std::function<std::vector<std::unique_ptr<World>>(int ranks)> make_worlds;
   // Whether some ranks of this world are reached by puts from send buffers; not given: none is.
-  std::function<bool(const World&)> has_send_buffers;
+  std::function<bool(const World&)> has_remote_ranks;
   int max_ranks = 8;
   bool can_lose_ranks = true;    // a rank may leave early, and the others notice and go on
   bool has_skip_a2a = true;      // else an exchange with it is refused as unsupported

@@ -46,7 +46,7 @@ class HostExchange final : public ExchangeBackend {
         stats_(protocol_shape(shape, options, rank).ranks, layout_.groups - (options.fused_shared_expert ? 1 : 0),
                row_bytes(layout_, options)) {
     plan_ = make_plan(shape, options, map, rank);
-    if (has_send_buffers()) {
+    if (plan_.map.has_remote_ranks()) {
       packed_slots_ = packed_.emplace(plan_).slots();
       plan_.packed = &packed_slots_;
     }
@@ -151,12 +151,9 @@ class HostExchange final : public ExchangeBackend {
   // What the network reads next is best in the cache.
   HostGroup sending_group_for(std::size_t bytes) const {
     HostGroup group = group_for(bytes);
-    if (has_send_buffers()) group.nontemporal = false;
+    if (plan_.map.has_remote_ranks()) group.nontemporal = false;
     return group;
   }
-  // Some rank is reached by puts from send buffers.
-  bool has_send_buffers() const { return plan_.map.region_bytes(HeapMap::kSentResults) != 0; }
-
   static std::uint64_t row_bytes(const RowLayout& layout, const ExchangeOptions& options) {
     return static_cast<std::uint64_t>(layout.payload_row_bytes) +
            static_cast<std::uint64_t>(layout.scales_per_row) * static_cast<std::uint64_t>(options.format.scale_bytes());

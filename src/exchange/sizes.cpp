@@ -78,13 +78,13 @@ Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int ran
   return seen;
 }
 
-HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_send_buffers) {
+HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks) {
   HeapShape heap;
   heap.shape = protocol_shape(shape, options, rank);
   heap.max_local = max_local_experts(heap.shape);
   heap.message = message_bytes(options.format, shape.hidden);
   heap.exact = options.reduction == Reduction::exact;
-  heap.has_send_buffers = has_send_buffers;
+  heap.has_remote_ranks = has_remote_ranks;
   return HeapMap(heap);
 }
 

@@ -16,7 +16,7 @@ void require_valid(const Shape& shape, const ExchangeOptions& options);
 // The shape as the protocol sees it: in skip_a2a mode a world of one rank with this rank's experts.
 Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank);
 
-HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_send_buffers);
+HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks);
 
 // Own tokens [begin, end) of n that a rank's fused shared expert takes: all, or in skip_a2a mode an even part.
 struct TokenRange {

@@ -24,7 +24,7 @@ const DispatchLauncher* find_dispatch(const char* format) {
 }  // namespace
 
 Launchers nvshmem_launchers() {
-  return {&find_dispatch, combine_launcher<Hooked<NvshmemFabric, NoHooks>>(), NvshmemFabric::kHasRemote};
+  return {&find_dispatch, combine_launcher<Hooked<NvshmemFabric, NoHooks>>(), NvshmemFabric::kHasRemoteRanks};
 }
 
 }  // namespace ferry::cuda

@@ -69,20 +69,20 @@ void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
 
 // NvshmemFabric's serve any world of NVSHMEM, PeerFabric's one whose ranks all store to each other.
 void NvshmemWorld::require_kernels(const Launchers& kernels) const {
-  if (!kernels.has_remote && has_send_buffers())
+  if (!kernels.reaches_remote_ranks && has_remote_ranks())
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: the kernels of a HookedExchange reach the ranks of one node, and this world has "
                             "several; make a HookedNvshmemExchange (ferry/cuda/hooked_nvshmem_exchange.cuh)",
                             rank()));
 }
 
-bool NvshmemWorld::has_send_buffers() const {
+bool NvshmemWorld::has_remote_ranks() const {
   for (int peer = 0; peer < size(); ++peer)
     if (!is_of_node(peer)) return true;
   return false;
 }
 
-Launchers NvshmemWorld::launchers() const { return has_send_buffers() ? nvshmem_launchers() : GpuWorld::launchers(); }
+Launchers NvshmemWorld::launchers() const { return has_remote_ranks() ? nvshmem_launchers() : GpuWorld::launchers(); }
 
 DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -108,7 +108,7 @@ std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
   const int device = cuda::choose_device(options.device, place);
   cuda::require_bulk_copies(device);
-  auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options.deadline);
+  auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
   cuda::ranks_of_device(meeting->rank(), meeting->size(), device, options.share_gpus, [&](auto mine, auto all) {
     meeting->all_gather(mine, all, {}, options.deadline);
   });  // NVSHMEM starts once only

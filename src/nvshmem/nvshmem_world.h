@@ -32,7 +32,7 @@ class NvshmemWorld final : public GpuWorld {
   void require_nodes() const;
   void require_supported(const ExchangeOptions& options) const override;
   void require_kernels(const Launchers& kernels) const override;
-  bool has_send_buffers() const override;
+  bool has_remote_ranks() const override;
   Launchers launchers() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 

@@ -113,7 +113,7 @@ class ShmemWorld final : public ProcessWorld {
                   fmt::format("rank {}: skip_a2a with OpenSHMEM ranks: it sends nothing, so it needs no network; make "
                               "the exchange on a thread world of one rank with this rank's experts",
                               rank()));
-    const HeapMap map = make_heap_map(shape, options, rank(), has_send_buffers());
+    const HeapMap map = make_heap_map(shape, options, rank(), has_remote_ranks());
     auto block =
         share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); });
     return make_host_exchange<ShmemFabric>(
@@ -138,7 +138,7 @@ class ShmemWorld final : public ProcessWorld {
   }
 
   // Ranks agree on it, so that they agree on the memory of an exchange.
-  bool has_send_buffers() const { return nodes_.nodes > 1 || !process_->maps_all(size()); }
+  bool has_remote_ranks() const { return nodes_.nodes > 1 || !process_->maps_all(size()); }
 
   // I13: words are zero before anyone else knows where they are. Slots and send buffers are written before they are
   // read, and they are the largest part by far.

@@ -15,8 +15,7 @@ conformance::Backend cuda_backend() {
     run_cuda_ranks(ranks, true, body, ranks_per_gpu(ranks));
   };
   backend.make_worlds = [](int ranks) {
-    if (ranks < 1 || ranks > kMaxRanksPerNode)
-      throw conformance::Skipped("a world of GPUs is made from a list of them");
+    if (ranks < 1 || ranks > kMaxGpuRanks) throw conformance::Skipped("a world of GPUs is made from a list of them");
     std::vector<int> devices;
     for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank / ranks_per_gpu(ranks));
     return make_staged_cuda_worlds(devices);

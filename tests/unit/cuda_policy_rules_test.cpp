@@ -126,7 +126,7 @@ TEST(CudaPolicyRules, ADispatchFallsIntoARegime) {
   EXPECT_EQ(regime(problem_of(4096), 66), Regime::few_blocks);
   EXPECT_EQ(regime(problem_of(4096, 1)), Regime::one_rank);
   Problem problem = problem_of(4096);
-  problem.all_direct = false;
+  problem.has_remote_ranks = true;
   EXPECT_EQ(regime(problem), Regime::remote);
   problem.sends = false;
   EXPECT_EQ(regime(problem), Regime::receive_only);
@@ -143,7 +143,7 @@ TEST(CudaPolicyRules, ACombineFallsIntoARegime) {
   EXPECT_EQ(regime(problem_of(8192, 1)), Regime::one_rank);
   EXPECT_EQ(regime(problem_of(512, 1)), Regime::some_tokens) << "few bytes";
   Problem problem = problem_of(4096);
-  problem.all_direct = false;
+  problem.has_remote_ranks = true;
   EXPECT_EQ(regime(problem), Regime::remote);
   problem = problem_of(4096);
   problem.receives = false;
@@ -154,7 +154,7 @@ TEST(CudaPolicyRules, ACombineFallsIntoARegime) {
 
 TEST(CudaPolicyRules, SmallMessagesHaveMoreSenders) {
   Problem problem = problem_of(512);
-  problem.all_direct = false;  // bulk copies
+  problem.has_remote_ranks = true;  // bulk copies
   problem.message_bytes = problem.hidden * 2 / 3 + 1;
   EXPECT_EQ(dispatch_policy(limits_of(2), problem).roles.senders, kSendersOfMany);
   problem.message_bytes = problem.hidden * 2 / 3 - 1;
@@ -190,7 +190,7 @@ TEST(CudaPolicyRules, AFewEntriesAreCountedByABlockOfItsOwn) {
   EXPECT_EQ(apart.table_blocks(), together.table_blocks());
   EXPECT_EQ(apart.senders, together.senders);
   EXPECT_FALSE(dispatch_policy(limits_of(2, 24), problem).roles.counts_apart) << "few blocks";
-  problem.all_direct = false;
+  problem.has_remote_ranks = true;
   EXPECT_FALSE(dispatch_policy(limits_of(2), problem).roles.counts_apart) << "one fence for counts and entries";
 }
 

@@ -58,7 +58,7 @@ Problem problem_of(const Case& c) {
           .message_bytes = c.format.message_bytes,
           .groups = 256 / c.ranks,
           .top_k = c.top_k,
-          .all_direct = !c.remote,
+          .has_remote_ranks = c.remote,
           .exact = c.exact,
           .has_pipeline = true,
           .can_pair_blocks = !c.remote};

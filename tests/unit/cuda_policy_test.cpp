@@ -37,7 +37,7 @@ class RandomCalls {
     problem.groups = size(512);
     problem.top_k = between(1, 32);
     problem.local_fraction = problem.ranks == 1 ? 1.0 / between(1, 8) : 1;
-    problem.all_direct = between(0, 3) != 0;
+    problem.has_remote_ranks = between(0, 3) == 0;
     problem.counts_all = between(0, 1) != 0;
     problem.exact = between(0, 1) != 0;
     problem.has_pipeline = between(0, 1) != 0;
@@ -61,8 +61,8 @@ testing::Message said(const DeviceLimits& limits, const Problem& p) {
                             << p.counts_all << ", buffer_teams " << p.buffer_teams << ", sends " << p.sends
                             << ", receives " << p.receives << ", hidden " << p.hidden << ", message_bytes "
                             << p.message_bytes << ", groups " << p.groups << ", top_k " << p.top_k
-                            << ", local_fraction " << p.local_fraction << ", all_direct " << p.all_direct << ", exact "
-                            << p.exact << ", has_pipeline " << p.has_pipeline << ", can_pair_blocks "
+                            << ", local_fraction " << p.local_fraction << ", has_remote_ranks " << p.has_remote_ranks
+                            << ", exact " << p.exact << ", has_pipeline " << p.has_pipeline << ", can_pair_blocks "
                             << p.can_pair_blocks;
 }
 
@@ -91,7 +91,7 @@ void expect_senders(const DeviceLimits& limits, const Problem& problem, const Di
   const bool paired = policy.blocks_per_cta == 2;
   const int room = limits.blocks() - (paired ? 0 : roles.routing_blocks);
   expect_routing_blocks(limits, problem, roles);
-  EXPECT_TRUE(!roles.counts_apart || (problem.counts_all && problem.all_direct))
+  EXPECT_TRUE(!roles.counts_apart || (problem.counts_all && !problem.has_remote_ranks))
       << "others wait for what this block counts";
   EXPECT_GE(roles.senders, 1);
   EXPECT_LE(roles.senders, std::max(1, problem.num_tokens)) << "a sender has no token";
@@ -102,7 +102,7 @@ void expect_senders(const DeviceLimits& limits, const Problem& problem, const Di
   EXPECT_EQ(roles.stores, regime == Regime::many_tokens);
   if (roles.stores) {
     EXPECT_FALSE(paired) << "so few blocks cannot fill the links by stores";
-    EXPECT_TRUE(problem.all_direct && problem.ranks > 1) << "nobody to store to";
+    EXPECT_TRUE(!problem.has_remote_ranks && problem.ranks > 1) << "nobody to store to";
     EXPECT_LE(teams, problem.buffer_teams) << "a team has no buffer";
     EXPECT_LT(roles.senders * teams, problem.num_tokens) << "a team waits for its stores, and has one token at most";
     EXPECT_GE(roles.senders, kMinStoringSenders) << "too few to fill the links";
@@ -175,7 +175,7 @@ TEST(CudaPolicy, HoldsForAnyDispatch) {
 // Each block sends or receives, and both have enough.
 void expect_split_roles(const DeviceLimits& limits, const Problem& problem, const CombinePolicy& policy) {
   const CombineRoles& roles = policy.roles;
-  EXPECT_TRUE(problem.sends && problem.receives && problem.all_direct);
+  EXPECT_TRUE(problem.sends && problem.receives && !problem.has_remote_ranks);
   EXPECT_TRUE(problem.ranks > 1 || roles.pipelined) << "no links to fill";
   EXPECT_EQ(policy.blocks, limits.blocks()) << "blocks are left unused";
   EXPECT_EQ(roles.first_receiver, roles.senders) << "a block does both, or nothing";

@@ -38,7 +38,7 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
       }
     }
     pieces.push_back({map.sent_counts(e), static_cast<std::size_t>(h.shape.experts) * 4, HeapMap::kSentCounts});
-    for (int token = 0; h.has_send_buffers && token < h.shape.max_tokens; ++token)
+    for (int token = 0; h.has_remote_ranks && token < h.shape.max_tokens; ++token)
       pieces.push_back({map.sent_message(e, token), h.message, HeapMap::kSentMessages});
   }
   for (int rank = 0; rank < h.shape.ranks; ++rank) {
@@ -47,7 +47,7 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
     pieces.push_back({map.consumed(rank), 8, HeapMap::kConsumed});
     pieces.push_back({map.aborted(rank), 8, HeapMap::kAborted});
     const std::size_t sent = static_cast<std::size_t>(h.shape.max_tokens) * (h.exact ? top_k : 1);
-    for (std::size_t index = 0; h.has_send_buffers && index < sent; ++index)
+    for (std::size_t index = 0; h.has_remote_ranks && index < sent; ++index)
       pieces.push_back({map.sent_result(rank, index), map.result_bytes(), HeapMap::kSentResults});
   }
   for (int token = 0; token < h.shape.max_tokens; ++token) {

@@ -46,7 +46,7 @@ constexpr int kMostRanksOfGpu = 8;
 // In a job each process is a rank, and may see its own GPU only.
 int most_gpu_ranks() {
   if (num_processes() > 1 && num_gpus() > 0) return num_processes();
-  return gpus_are_shared() ? std::min(kMostRanksOfGpu * num_gpus(), kMaxRanksPerNode) : num_gpus();
+  return gpus_are_shared() ? std::min(kMostRanksOfGpu * num_gpus(), kMaxGpuRanks) : num_gpus();
 }
 bool gpus_are_enough(int ranks) {
   return num_gpus() > 0 && (gpus_are_shared() || (num_processes() > 1 ? num_gpus() == 1 || num_gpus() >= num_processes()

@@ -87,7 +87,7 @@ class HookedExchange {
                                             dispatch_launcher<Fmt, KernelFabric>();
                                         return std::strcmp(format, kLauncher.format) == 0 ? &kLauncher : nullptr;
                                       },
-                                      combine_launcher<KernelFabric>(), KernelFabric::kHasRemote};
+                                      combine_launcher<KernelFabric>(), KernelFabric::kHasRemoteRanks};
     return kLaunchers;
   }
   // Worlds of GPUs say themselves, on all ranks, which kernels reach their ranks.

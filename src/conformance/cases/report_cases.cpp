@@ -80,7 +80,7 @@ void memory_of_exchanges(const Backend& backend) {
         options.skip_a2a = skip;
         on_ranks(backend, kShape.ranks, "memory of an exchange", [&](World& world) {
           const Exchange exchange(world, kShape, options);
-          const bool staged = backend.has_send_buffers && backend.has_send_buffers(world);
+          const bool staged = backend.has_remote_ranks && backend.has_remote_ranks(world);
           expect_within_5_percent(world.rank(), "memory_bytes", memory_by_formula(kShape, options, staged),
                                   exchange.memory_bytes());
         });

@@ -75,7 +75,7 @@ void CudaExchange::plan_memory(const HeapMap& map) {
   handle_ = {memory_->as<HandleRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
              row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
   routing_.block_counts = memory_->as<DeviceWord<Epoch>>(block_counts);
-  links_.table_parts = TableParts(plan_.shape.top_k, plan_.map.all_direct());
+  links_.table_parts = TableParts(plan_.shape.top_k, plan_.map.has_remote_ranks());
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
 
   links_.rank = plan_.rank;

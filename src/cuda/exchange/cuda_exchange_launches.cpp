@@ -95,7 +95,7 @@ void CudaExchange::run_dispatch(const Round& round, const DispatchArgs* in, cons
                         .top_k = plan_.shape.top_k,
                         .local_fraction = local_part(),
                         .scale_words = scale_words,
-                        .all_direct = plan_.map.all_direct(),
+                        .has_remote_ranks = plan_.map.has_remote_ranks(),
                         .can_pair_blocks = can_pair_blocks_};
   const DeviceLimits most = limits(dispatch_blocks_per_multiprocessor_, call);
   const DispatchPolicy policy = dispatch_policy(most, problem);
@@ -140,7 +140,7 @@ void CudaExchange::run_combine(const CombineArgs* in, const CombineOut* out, con
                         .hidden = plan_.shape.hidden,
                         .top_k = plan_.shape.top_k,
                         .local_fraction = local_part(),
-                        .all_direct = plan_.map.all_direct(),
+                        .has_remote_ranks = plan_.map.has_remote_ranks(),
                         .exact = plan_.exact,
                         .has_pipeline = has_pipeline_ && !params.in.is_f32};
   const CombinePolicy policy = combine_policy(limits(combine_blocks_per_multiprocessor_, call), problem);

@@ -32,7 +32,7 @@ static const DispatchLauncher* find_peer_dispatch(const char* format) {
 }
 
 Launchers peer_launchers() {
-  return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kHasRemote};
+  return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kHasRemoteRanks};
 }
 
 int ranking_words(const Plan& plan) {

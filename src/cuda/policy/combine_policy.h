@@ -206,7 +206,7 @@ constexpr CombinePolicy few_blocks_combine(const DeviceLimits& limits, const Pro
 
 constexpr bool splits_roles(const DeviceLimits& limits, const Problem& problem) {
   const int blocks = limits.blocks();
-  return problem.sends && problem.receives && problem.all_direct && blocks >= 3 &&
+  return problem.sends && problem.receives && !problem.has_remote_ranks && blocks >= 3 &&
          turns_to_send(problem) >= kMinResultsPerBlock * blocks;
 }
 
@@ -218,7 +218,7 @@ constexpr Regime combine_regime(const DeviceLimits& limits, const Problem& probl
     if (problem.ranks > 1) return Regime::many_tokens;
     if (pipelined && 2.0 * problem.hidden * problem.arrivals >= kMinBytesOfOneRank) return Regime::one_rank;
   }
-  return problem.all_direct ? Regime::some_tokens : Regime::remote;
+  return problem.has_remote_ranks ? Regime::remote : Regime::some_tokens;
 }
 
 constexpr CombinePolicy combine_policy(const DeviceLimits& limits, const Problem& problem) {

@@ -124,7 +124,7 @@ struct StoringSenders {
   int teams = 1;   // of a block
 };
 constexpr StoringSenders storing_senders(const Problem& problem, int room) {
-  if (!problem.all_direct || problem.ranks < 2 || problem.message_bytes == 0) return {};
+  if (problem.has_remote_ranks || problem.ranks < 2 || problem.message_bytes == 0) return {};
   const bool small = has_small_messages(problem);
   const double most = small ? kMaxStoringSendersOfSmall : kMaxStoringSenders;
   const double teams = kMaxBytesStored / (problem.message_bytes * expected_peers(problem));
@@ -179,7 +179,7 @@ constexpr Regime dispatch_regime(const DeviceLimits& limits, const Problem& prob
   if (storing_senders(problem, room_to_send(limits, problem)).blocks > 0) return Regime::many_tokens;
   if (has_few_blocks(limits)) return Regime::few_blocks;
   if (problem.ranks == 1) return Regime::one_rank;
-  if (!problem.all_direct) return Regime::remote;
+  if (problem.has_remote_ranks) return Regime::remote;
   return problem.num_tokens <= kMaxTokensOfOneSenderEach ? Regime::few_tokens : Regime::some_tokens;
 }
 

@@ -58,7 +58,7 @@ struct RoutingBlocks {
 constexpr RoutingBlocks routing_blocks(const DeviceLimits& limits, const Problem& problem) {
   const int blocks = std::max(1, limits.blocks());
   const int table = table_blocks_for(problem, blocks);
-  const bool counts_apart = problem.counts_all && problem.all_direct && table == problem.table_parts &&
+  const bool counts_apart = problem.counts_all && !problem.has_remote_ranks && table == problem.table_parts &&
                             problem.table_parts + kMinReceivers <= logical_blocks_per_cta(limits, problem) * blocks;
   return {table + (counts_apart ? 1 : 0), counts_apart};
 }

@@ -42,12 +42,12 @@ struct Problem {
   int message_bytes = 0;
   int groups = 0;  // of rows at this rank
   int top_k = 1;
-  double local_fraction = 1;     // of a token's experts, those in this world: with skip_a2a, this rank's
-  int scale_words = 0;           // of a row that the scales kernel can store (scattered_scale_words)
-  bool all_direct = true;        // every rank's memory can be stored to
-  bool exact = false;            // every row is a result
-  bool has_pipeline = false;     // there is a combine kernel whose rows come through shared memory
-  bool can_pair_blocks = false;  // two blocks of dispatch can be one thread block
+  double local_fraction = 1;      // of a token's experts, those in this world: with skip_a2a, this rank's
+  int scale_words = 0;            // of a row that the scales kernel can store (scattered_scale_words)
+  bool has_remote_ranks = false;  // some ranks are reached by puts only
+  bool exact = false;             // every row is a result
+  bool has_pipeline = false;      // there is a combine kernel whose rows come through shared memory
+  bool can_pair_blocks = false;   // two blocks of dispatch can be one thread block
 };
 
 // What bounds a call. A policy has one function for each regime; dispatch_regime and combine_regime choose it.

@@ -115,7 +115,7 @@ void GpuWorld::require_supported(const ExchangeOptions& options) const {
 }
 
 void GpuWorld::require_kernels(const Launchers& kernels) const {
-  if (kernels.has_remote)
+  if (kernels.reaches_remote_ranks)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: a HookedNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
                             "which there is HookedExchange (ferry/cuda/hooked_exchange.cuh)",
@@ -135,7 +135,7 @@ std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, con
   require_countable_entries(shape, rank());
   together([&] { require_supported(options); }, options.mask,
            set_up_deadline(options));  // whose kernels may be of two kinds
-  const HeapMap map = make_heap_map(shape, options, rank(), has_send_buffers());
+  const HeapMap map = make_heap_map(shape, options, rank(), has_remote_ranks());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
   std::unique_ptr<ExchangeBackend> made;

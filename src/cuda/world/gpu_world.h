@@ -43,7 +43,7 @@ class GpuWorld : public World {
   virtual void require_kernels(const Launchers& kernels) const;
 
   // Whether some ranks are reached by puts only, from send buffers.
-  virtual bool has_send_buffers() const { return false; }
+  virtual bool has_remote_ranks() const { return false; }
 
   // Runs `work` on this rank and tells all ranks how it went. Collective: where it fails on one, every rank throws the
   // same error, that of the first such rank, and none waits for it.

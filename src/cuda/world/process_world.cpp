@@ -76,7 +76,7 @@ class ProcessWorld final : public GpuWorld {
  public:
   ProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
       : GpuWorld({choose_device(options.device, place)}, options.staged),
-        meeting_(job_of(place, kMaxRanksPerNode), options.deadline),
+        meeting_(job_of(place, kMaxGpuRanks), options.deadline),
         channel_(place.rank, place.size, meeting_.token()) {
     const DeviceScope scope(device());
     std::vector<Location> all(static_cast<std::size_t>(size()));

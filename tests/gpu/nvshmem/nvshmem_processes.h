@@ -29,7 +29,7 @@ class NvshmemProcesses {
 
  private:
   std::unique_ptr<World> make_world(const ProcessPlace& place) {
-    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options_.deadline);
+    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxGpuRanks), options_.deadline);
     return std::make_unique<cuda::NvshmemWorld>(job_, std::move(meeting), options_, device_, false);
   }
 

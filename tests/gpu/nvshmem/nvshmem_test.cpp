@@ -27,7 +27,7 @@ int run_suite(const std::string& what) {
   NvshmemProcesses nvshmem(options);
   conformance::Backend suite = nvshmem.processes().backend("nvshmem");
   suite.has_skip_a2a = false;
-  suite.has_send_buffers = [&](const World& world) { return options.ranks_per_node < world.size(); };
+  suite.has_remote_ranks = [&](const World& world) { return options.ranks_per_node < world.size(); };
   const int code = nvshmem.processes().run_suite(suite, colon == std::string::npos ? "" : what.substr(colon + 1));
   nvshmem.end();
   return code;

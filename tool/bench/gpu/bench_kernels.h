@@ -12,7 +12,7 @@ namespace ferry::app {
 
 // `bytes` to each of `peers` buffers of other devices, out of shared memory by bulk copies where the device has them.
 struct WireCopy {
-  std::byte* to[kMaxRanksPerNode] = {};
+  std::byte* to[kMaxGpuRanks] = {};
   const std::byte* from = nullptr;  // peers * bytes
   std::size_t bytes = 0;            // a multiple of kWireChunk
   int peers = 0;

@@ -62,8 +62,8 @@ class JobOfNvshmem final : public Job {
       : staged_(staged),
         place_(place_of_process()),
         device_(cuda::choose_device(gpus_are_shared() ? gpu_of_this_process() : -1, place_)),
-        meeting_(cuda::job_of(named("job"), kMaxRanksPerNode), kDefaultDeadline),
-        links_(std::make_shared<ByteLinks>(cuda::job_of(named("bytes"), kMaxRanksPerNode), kDefaultDeadline)),
+        meeting_(cuda::job_of(named("job"), kMaxGpuRanks), kDefaultDeadline),
+        links_(std::make_shared<ByteLinks>(cuda::job_of(named("bytes"), kMaxGpuRanks), kDefaultDeadline)),
         job_(start()),
         world_(make_world(place_.size, 1)) {}
 
@@ -77,7 +77,7 @@ class JobOfNvshmem final : public Job {
     options.nodes = nodes;
     options.staged = staged_;
     options.share_gpus = gpus_are_shared();
-    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxRanksPerNode), options.deadline);
+    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
     auto world = std::make_unique<cuda::NvshmemWorld>(job_, std::move(meeting), options, device_, false);
     return std::make_unique<NvshmemRankWorld>(std::move(world), job_, links_);
   }

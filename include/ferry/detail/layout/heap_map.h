@@ -18,7 +18,7 @@ struct HeapShape {
   int max_local = 0;              // most experts of a rank
   std::size_t message = 0;        // bytes of a message
   bool exact = false;             // a result slot for each k, not for each rank
-  bool has_send_buffers = false;  // some ranks are reached by puts from send buffers
+  bool has_remote_ranks = false;  // some ranks are reached by puts only, from send buffers
 };
 
 class HeapMap {
@@ -63,8 +63,8 @@ class HeapMap {
         ranks * sizeof(SignalWord),
         tokens * results_per_token() * result_bytes(),
         tokens * results_per_token() * sizeof(SignalWord),
-        h.has_send_buffers ? 2 * tokens * message_slot_ : 0,
-        h.has_send_buffers ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
+        h.has_remote_ranks ? 2 * tokens * message_slot_ : 0,
+        h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
     };
     for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
   }
@@ -80,8 +80,8 @@ class HeapMap {
     return kNames[region];
   }
 
-  // Every rank's memory can be stored to: nothing is put from send buffers.
-  FERRY_HD constexpr bool all_direct() const { return !h_.has_send_buffers; }
+  // Some ranks are reached by puts only, from send buffers.
+  FERRY_HD constexpr bool has_remote_ranks() const { return h_.has_remote_ranks; }
   FERRY_HD constexpr std::size_t message_bytes() const { return h_.message; }
   FERRY_HD constexpr std::size_t message_slot_bytes() const { return message_slot_; }
   FERRY_HD constexpr std::size_t result_bytes() const { return static_cast<std::size_t>(h_.shape.hidden) * 2; }
@@ -151,7 +151,7 @@ class HeapMap {
   // more memory, nor where some ranks are reached by puts: messages that follow each other may go as one.
   static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
     const std::size_t lines = whole_lines(h.message);
-    return h.has_send_buffers || 16 * (lines - h.message) > h.message ? h.message : lines;
+    return h.has_remote_ranks || 16 * (lines - h.message) > h.message ? h.message : lines;
   }
   // I14: the index of a word or a slot names its only writer. Indices and the bytes of a piece fit 32 bits
   // (require_addressable): a GPU multiplies these in one instruction.

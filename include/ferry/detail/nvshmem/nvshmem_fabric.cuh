@@ -37,7 +37,7 @@ class NvshmemSignal {
 
 class NvshmemFabric : public DirectStores<NvshmemFabric, NvshmemSignal> {
  public:
-  static constexpr bool kHasRemote = true;
+  static constexpr bool kHasRemoteRanks = true;
 
   // links.heap: where this device can store to a rank's memory, null for ranks of other nodes. Rank r is PE r.
   __device__ NvshmemFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)

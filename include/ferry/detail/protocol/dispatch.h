@@ -112,7 +112,7 @@ template <ThreadGroup G, Fabric F, TokenFormat Fmt, class Share>
 FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& format, const DispatchArgs& in,
                           Epoch epoch, Share share, std::byte* staging, TokenScratch& scratch, SendCounts& counted) {
   const std::size_t payload_bytes = format.payload_bytes(plan.shape.hidden);
-  const bool staged = !plan.map.all_direct();
+  const bool staged = plan.map.has_remote_ranks();
   NamedRanks& to = scratch.named;
   for (int token = share.index; token < in.num_tokens; token = next_place(g, share, token)) {
     find_destinations(g, plan, in, token, to);

@@ -31,7 +31,7 @@ class PeerSignal {
 
 class PeerFabric : public DirectStores<PeerFabric, PeerSignal> {
  public:
-  static constexpr bool kHasRemote = false;
+  static constexpr bool kHasRemoteRanks = false;
 
   __device__ PeerFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
       : DirectStores(links, buffer_bytes) {}

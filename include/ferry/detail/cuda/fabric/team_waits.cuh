@@ -60,7 +60,7 @@ class TeamWaits {
     const std::size_t routed = plan.map.routed(source, part);
     const int lane = sync_unit(g).thread();
     bool waits = !self().is_direct(source);
-    if constexpr (Self::kHasRemote)
+    if constexpr (Self::kHasRemoteRanks)
       waits =
           waits && (source >= SyncedTeam::kWidth || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
     bool there = lane > 1;
@@ -70,7 +70,7 @@ class TeamWaits {
     arrived_ = message ? arrived : kNoWord;
     if (lane == 0 && (!there || waits))
       there = self().wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
-    if (Self::kHasRemote && lane == source) waited_parts_ |= 1u << part;
+    if (Self::kHasRemoteRanks && lane == source) waited_parts_ |= 1u << part;
     return sync_unit(g).all(lane != 0 || there);
   }
 

@@ -12,8 +12,8 @@ namespace ferry::cuda {
 
 // What a block keeps in shared memory before the buffers of its teams.
 struct CombineMemory {
-  TokenScratch scratch[kThreads / 32];                     // of each warp
-  std::uint64_t bytes_sent[kMostTeams][kMaxRanksPerNode];  // of each team
+  TokenScratch scratch[kThreads / 32];                 // of each warp
+  std::uint64_t bytes_sent[kMostTeams][kMaxGpuRanks];  // of each team
   int tickets[kMostTeams][2];
   RoundStart round;
 };

@@ -52,7 +52,7 @@ struct HookBytes {
 struct PeerLinks {
   int rank = 0;
   int size = 0;
-  std::byte* heap[kMaxRanksPerNode] = {};
+  std::byte* heap[kMaxGpuRanks] = {};
   std::byte* own = nullptr;              // heap[rank]
   const std::uint8_t* masked = nullptr;  // null: no rank is
   TableParts table_parts;

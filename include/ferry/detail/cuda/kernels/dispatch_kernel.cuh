@@ -15,8 +15,8 @@ namespace ferry::cuda {
 // What a block keeps in shared memory; behind it, the role's part: buffers, counters or row starts.
 struct DispatchMemory {
   TokenScratch scratch[kThreads / 32];  // of each warp; a sending team has that of its first one
-  std::uint64_t messages[kMostTeams][kMaxRanksPerNode];
-  std::uint64_t bytes[kMostTeams][kMaxRanksPerNode];
+  std::uint64_t messages[kMostTeams][kMaxGpuRanks];
+  std::uint64_t bytes[kMostTeams][kMaxGpuRanks];
   int tickets[kMostTeams][2];
   WarpTotals totals;
   RoundStart round;

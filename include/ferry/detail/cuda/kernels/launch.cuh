@@ -67,7 +67,7 @@ DispatchLauncher dispatch_launcher() {
             return prepare_kernel(&dispatch_kernel<Fmt, F, false>, threads, shared_bytes);
           },
           [](int threads, std::size_t shared_bytes) {
-            if constexpr (F::kHasRemote)
+            if constexpr (F::kHasRemoteRanks)
               return false;
             else {
               const auto kernel = &dispatch_kernel<Fmt, F, true>;
@@ -79,7 +79,7 @@ DispatchLauncher dispatch_launcher() {
             const auto start = [&](auto* kernel) {
               launch(kernel, params, policy.blocks, policy.pdl, params.block_bytes, stream, policy.blocks_per_cta);
             };
-            if constexpr (!F::kHasRemote)
+            if constexpr (!F::kHasRemoteRanks)
               if (policy.blocks_per_cta == 2) return start(&dispatch_kernel<Fmt, F, true>);
             start(&dispatch_kernel<Fmt, F, false>);
           }};
@@ -89,18 +89,18 @@ template <Fabric F>
 CombineLauncher combine_launcher() {
   return {[](int threads, std::size_t shared_bytes, std::size_t ring_bytes) {
             const int blocks = prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
-            if constexpr (!F::kHasRemote)
+            if constexpr (!F::kHasRemoteRanks)
               if (ring_bytes != 0)
                 return std::min(blocks, prepare_kernel(&combine_kernel<F, true>, threads, ring_bytes));
             return blocks;
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
-            if constexpr (!F::kHasRemote)
+            if constexpr (!F::kHasRemoteRanks)
               if (policy.roles.pipelined)
                 return launch(&combine_kernel<F, true>, params, policy.blocks, policy.pdl, shared_bytes, stream);
             launch(&combine_kernel<F, false>, params, policy.blocks, policy.pdl, shared_bytes, stream);
           },
-          !F::kHasRemote};
+          !F::kHasRemoteRanks};
 }
 
 // PeerFabric's, one per format, each in a file of its own so that they build side by side.

@@ -33,7 +33,7 @@ struct CombineLauncher {
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
   CombineLauncher combine;
-  bool has_remote;  // also ranks that are reached by puts only: by NVSHMEM, which has to be there
+  bool reaches_remote_ranks;  // also ranks that are reached by puts only: by NVSHMEM, which has to be there
 };
 // Over PeerFabric.
 Launchers peer_launchers();

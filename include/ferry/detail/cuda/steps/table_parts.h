@@ -13,10 +13,10 @@ namespace ferry::cuda {
 class TableParts {
  public:
   TableParts() = default;
-  // `all_direct`: no table goes by puts, which cost a fence for each part.
-  explicit constexpr TableParts(int top_k, bool all_direct)
-      : log2_of_most_(all_direct ? kLog2OfMost : kLog2OfMostForFar) {
-    const int least = all_direct ? kLeastEntries : kLeastEntriesForFar;
+  // `has_remote_ranks`: some ranks get the table by puts, and each part of it costs a fence. So the parts are fewer.
+  explicit constexpr TableParts(int top_k, bool has_remote_ranks)
+      : log2_of_most_(has_remote_ranks ? kLog2OfMostForRemote : kLog2OfMost) {
+    const int least = has_remote_ranks ? kLeastEntriesForRemote : kLeastEntries;
     while ((1 << least_log2_) * top_k < least) ++least_log2_;
   }
 
@@ -37,9 +37,9 @@ class TableParts {
 
  private:
   static constexpr int kLeastEntries = 256;  // fewer take a block no less time
-  static constexpr int kLeastEntriesForFar = 1024;
+  static constexpr int kLeastEntriesForRemote = 1024;
   static constexpr int kLog2OfMost = 5;
-  static constexpr int kLog2OfMostForFar = 3;
+  static constexpr int kLog2OfMostForRemote = 3;
   static_assert(HeapMap::kMostTableParts == 1 << kLog2OfMost);
 
   int least_log2_ = 5;  // the bits of 32 tokens fill a word
