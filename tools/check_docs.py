@@ -5,7 +5,7 @@ usage: check_docs.py ROOT [--ferry BINARY | --without-commands]
   links      a relative link of a .md file leads to a file, and to a heading of it where it names one
   files      a file of the tree that a code span names is there
   commands   `ferry COMMAND --option` is a command and an option that BINARY knows; `./dev COMMAND` is in `./dev help`
-  names      in docs/coming-from-max.md and docs/max-names.md a name outside the first column of a table is in a public
+  names      in the pages for those who come from another system a name outside the first column of a table is in a public
              header, or in the files of src/ or include/ferry/detail/ that its line names
   lengths    a page of docs/ has at most 1500 words and a paragraph 120, the lab and pages to look things up in aside
 """
@@ -18,7 +18,7 @@ import sys
 
 import sources
 
-NAMES_PAGES = ("docs/coming-from-max.md", "docs/max-names.md")
+NAMES_PAGES = ("docs/coming-from-max.md", "docs/coming-from-deepep.md", "docs/max-names.md")
 DETAIL = "include/ferry/detail/"
 REFERENCES = ("docs/formats.md", "docs/glossary.md", "docs/max-names.md", "docs/protocol.md", "docs/tuning.md")
 MOST_WORDS, MOST_WORDS_OF_PARAGRAPH = 1500, 120
