@@ -21,7 +21,7 @@
 namespace ferry {
 
 namespace cpu {
-class ShmemMeeting;
+class ShmemBootstrap;
 class ShmemProcess;
 }  // namespace cpu
 
@@ -60,7 +60,7 @@ class ShmemJob {
 
  private:
   std::shared_ptr<cpu::ShmemProcess> process_;
-  std::unique_ptr<cpu::ShmemMeeting> meeting_;  // of all processes
+  std::unique_ptr<cpu::ShmemBootstrap> bootstrap_;  // of all processes
 };
 
 }  // namespace ferry

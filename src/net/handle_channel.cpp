@@ -36,7 +36,7 @@ union Ancillary {
 
 struct HandleChannel::Note {
   std::uint64_t token;
-  std::uint64_t turn;
+  std::uint64_t call;
   std::int32_t rank;
   std::int32_t unused;
 };
@@ -82,7 +82,7 @@ void HandleChannel::send_to(int peer, const Descriptor& handle, const Note& note
   }
 }
 
-bool HandleChannel::receive_one(std::uint64_t turn, std::vector<Descriptor>& handles) {
+bool HandleChannel::receive_one(std::uint64_t call, std::vector<Descriptor>& handles) {
   Note note{};
   iovec body{&note, sizeof note};
   Ancillary room{};
@@ -102,33 +102,33 @@ bool HandleChannel::receive_one(std::uint64_t turn, std::vector<Descriptor>& han
     handle.reset(fd);
   }
   const bool ours = got == sizeof note && note.token == token_ && note.rank >= 0 && note.rank < size_ && handle;
-  if (!ours || note.turn < turn) return true;  // a stranger's, or of a call that has failed: closed again
-  if (note.turn == turn)
+  if (!ours || note.call < call) return true;  // a stranger's, or of a call that has failed: closed again
+  if (note.call == call)
     handles[static_cast<std::size_t>(note.rank)] = std::move(handle);
   else
-    early_.push_back({note.turn, note.rank, std::move(handle)});
+    early_.push_back({note.call, note.rank, std::move(handle)});
   return true;
 }
 
-std::vector<Descriptor> HandleChannel::all_to_all(const Descriptor& mine, std::uint64_t turn, const RankMask& mask,
+std::vector<Descriptor> HandleChannel::all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
                                                   std::chrono::milliseconds deadline) {
   const Deadline until(std::min(deadline, kMaxDeadline));
   std::vector<Descriptor> handles(static_cast<std::size_t>(size_));
   for (Early& early : early_)
-    if (early.turn == turn) handles[static_cast<std::size_t>(early.rank)] = std::move(early.handle);
-  std::erase_if(early_, [turn](const Early& early) { return early.turn <= turn; });
-  const Note note{token_, turn, rank_, 0};
+    if (early.call == call) handles[static_cast<std::size_t>(early.rank)] = std::move(early.handle);
+  std::erase_if(early_, [call](const Early& early) { return early.call <= call; });
+  const Note note{token_, call, rank_, 0};
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
     if (is_masked(mask, peer)) continue;
     send_to(peer, mine, note, until);
-    while (receive_one(turn, handles)) continue;  // so that nobody's queue stays full
+    while (receive_one(call, handles)) continue;  // so that nobody's queue stays full
   }
   for (int peer = 0; peer < size_; ++peer) {
     while (peer != rank_ && !is_masked(mask, peer) && !handles[static_cast<std::size_t>(peer)]) {
-      if (receive_one(turn, handles)) continue;
+      if (receive_one(call, handles)) continue;
       if (until.has_passed())
-        throw_missing(rank_, peer, rank_, turn,
+        throw_missing(rank_, peer, rank_, call,
                       fmt::format("rank {}: rank {} did not hand over its memory within {} ms. Check that it is alive, "
                                   "or give a mask that names it",
                                   rank_, peer, deadline.count()));

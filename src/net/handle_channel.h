@@ -13,26 +13,26 @@ namespace ferry::net {
 
 class HandleChannel {
  public:
-  // `token`: the same on all ranks of the job (Meeting::token).
+  // `token`: the same on all ranks of the job (Bootstrap::token).
   HandleChannel(int rank, int size, std::uint64_t token);
 
   // Sends `mine` to every rank that the mask leaves in and returns theirs by rank, the own one empty. Collective, after
-  // a barrier: every channel exists. `turn` keeps calls apart and is the same on all ranks. Throws PeerMissing that
+  // a barrier: every channel exists. `call` keeps calls apart and is the same on all ranks. Throws PeerMissing that
   // names the first rank whose handle did not come, Error(system) where one cannot be sent.
-  std::vector<Descriptor> all_to_all(const Descriptor& mine, std::uint64_t turn, const RankMask& mask,
+  std::vector<Descriptor> all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
                                      std::chrono::milliseconds deadline);
 
  private:
   struct Note;
   void send_to(int peer, const Descriptor& handle, const Note& note, const Deadline& deadline) const;
-  bool receive_one(std::uint64_t turn, std::vector<Descriptor>& handles);
+  bool receive_one(std::uint64_t call, std::vector<Descriptor>& handles);
 
   int rank_;
   int size_;
   std::uint64_t token_;
   Descriptor socket_;
   struct Early {
-    std::uint64_t turn;
+    std::uint64_t call;
     int rank;
     Descriptor handle;
   };

@@ -103,7 +103,7 @@ JobHere job_here(const Environment& environment, int size, const ProcessAbove& a
 }
 
 // Where the processes meet, and their job's name, where these are not given; or why that is not known.
-std::string find_meeting(const Environment& environment, const ProcessAbove& above, ProcessPlace& place) {
+std::string find_bootstrap_address(const Environment& environment, const ProcessAbove& above, ProcessPlace& place) {
   place.address = text_of(environment, "FERRY_ADDRESS");
   if (!place.address.empty()) return "";
   const std::string master = text_of(environment, "MASTER_ADDR");
@@ -178,7 +178,7 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given,
   if (place.rank >= place.size)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {} of {} ranks: ranks go from 0 to {}", place.rank, place.size, place.size - 1));
-  const std::string why = place.address.empty() ? find_meeting(environment, above, place) : "";
+  const std::string why = place.address.empty() ? find_bootstrap_address(environment, above, place) : "";
   if (place.address.empty() && place.size > 1)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: no address at which the {} processes meet{}: give host:port of rank 0, or set "

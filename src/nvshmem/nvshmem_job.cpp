@@ -19,36 +19,36 @@ bool& has_started() {
   return started;
 }
 
-nvshmemx_uniqueid_t agree_on_id(net::Meeting& meeting, std::chrono::milliseconds deadline) {
+nvshmemx_uniqueid_t agree_on_id(net::Bootstrap& bootstrap, std::chrono::milliseconds deadline) {
   nvshmemx_uniqueid_t mine = NVSHMEMX_UNIQUEID_INITIALIZER;
-  int status = meeting.rank() == 0 ? nvshmemx_get_uniqueid(&mine) : 0;
-  std::vector<nvshmemx_uniqueid_t> all(static_cast<std::size_t>(meeting.size()), mine);
-  meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, deadline);
+  int status = bootstrap.rank() == 0 ? nvshmemx_get_uniqueid(&mine) : 0;
+  std::vector<nvshmemx_uniqueid_t> all(static_cast<std::size_t>(bootstrap.size()), mine);
+  bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, deadline);
   std::vector<int> statuses(all.size());
-  meeting.all_gather(std::as_bytes(std::span(&status, 1)), std::as_writable_bytes(std::span(statuses)), {}, deadline);
+  bootstrap.all_gather(std::as_bytes(std::span(&status, 1)), std::as_writable_bytes(std::span(statuses)), {}, deadline);
   if (statuses[0] != 0)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: NVSHMEM gives rank 0 no unique id (status {}); it needs a "
                             "network interface (NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME)",
-                            meeting.rank(), statuses[0]));
+                            bootstrap.rank(), statuses[0]));
   return all[0];
 }
 
 }  // namespace
 
-std::shared_ptr<NvshmemJob> NvshmemJob::start(net::Meeting& meeting, int device, std::size_t heap_bytes,
+std::shared_ptr<NvshmemJob> NvshmemJob::start(net::Bootstrap& bootstrap, int device, std::size_t heap_bytes,
                                               std::chrono::milliseconds deadline) {
   if (has_started())
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: NVSHMEM has been started in this process already, and can be started once",
-                            meeting.rank()));
+                            bootstrap.rank()));
   const DeviceScope scope(device);
   // Read when it starts, and only where the heap cannot grow. Some of it is NVSHMEM's own.
   setenv("NVSHMEM_SYMMETRIC_SIZE", std::to_string(heap_bytes + (std::size_t{256} << 20)).c_str(), 0);
-  nvshmemx_uniqueid_t id = agree_on_id(meeting, deadline);
+  nvshmemx_uniqueid_t id = agree_on_id(bootstrap, deadline);
   has_started() = true;
   nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
-  nvshmemx_set_attr_uniqueid_args(meeting.rank(), meeting.size(), &id, &attributes);
+  nvshmemx_set_attr_uniqueid_args(bootstrap.rank(), bootstrap.size(), &id, &attributes);
   const nvshmemi_version_t version{NVSHMEM_VENDOR_MAJOR_VERSION, NVSHMEM_VENDOR_MINOR_VERSION,
                                    NVSHMEM_VENDOR_PATCH_VERSION};
   int provided = 0;
@@ -56,13 +56,13 @@ std::shared_ptr<NvshmemJob> NvshmemJob::start(net::Meeting& meeting, int device,
       nvshmemi_init_thread(NVSHMEM_THREAD_SERIALIZED, &provided, NVSHMEMX_INIT_WITH_UNIQUEID, &attributes, version);
   if (status != 0)
     throw Error(ErrorKind::unsupported,
-                fmt::format("rank {}: NVSHMEM does not start (status {}); NVSHMEM_DEBUG=INFO says why", meeting.rank(),
-                            status));
-  return std::shared_ptr<NvshmemJob>(new NvshmemJob(meeting, device, heap_bytes));
+                fmt::format("rank {}: NVSHMEM does not start (status {}); NVSHMEM_DEBUG=INFO says why",
+                            bootstrap.rank(), status));
+  return std::shared_ptr<NvshmemJob>(new NvshmemJob(bootstrap, device, heap_bytes));
 }
 
-NvshmemJob::NvshmemJob(net::Meeting& meeting, int device, std::size_t heap_bytes)
-    : device_(device), rank_(meeting.rank()), size_(meeting.size()), arena_(heap_bytes, meeting.size()) {
+NvshmemJob::NvshmemJob(net::Bootstrap& bootstrap, int device, std::size_t heap_bytes)
+    : device_(device), rank_(bootstrap.rank()), size_(bootstrap.size()), arena_(heap_bytes, bootstrap.size()) {
   heap_ = static_cast<std::byte*>(nvshmem_malloc(heap_bytes));
   if (heap_ == nullptr)
     throw Error(
@@ -74,10 +74,10 @@ NvshmemJob::NvshmemJob(net::Meeting& meeting, int device, std::size_t heap_bytes
 
 NvshmemJob::~NvshmemJob() = default;
 
-void NvshmemJob::end(net::Meeting& meeting, std::chrono::milliseconds deadline) {
+void NvshmemJob::end(net::Bootstrap& bootstrap, std::chrono::milliseconds deadline) {
   const std::byte here{1};
-  std::vector<std::byte> all(static_cast<std::size_t>(meeting.size()));
-  meeting.all_gather(std::span(&here, 1), all, {}, deadline);
+  std::vector<std::byte> all(static_cast<std::size_t>(bootstrap.size()));
+  bootstrap.all_gather(std::span(&here, 1), all, {}, deadline);
   const DeviceScope scope(device_);
   has_ended_ = true;
   nvshmem_free(heap_);

@@ -8,15 +8,15 @@
 #include <mutex>
 
 #include "base/symmetric_arena.h"
-#include "net/meeting.h"
+#include "net/bootstrap.h"
 
 namespace ferry::cuda {
 
 class NvshmemJob {
  public:
-  // Collective over the meeting; rank r becomes PE r and runs on `device`. Throws Error(unsupported) where NVSHMEM does
-  // not start, or has been started in this process already.
-  static std::shared_ptr<NvshmemJob> start(net::Meeting& meeting, int device, std::size_t heap_bytes,
+  // Collective over the bootstrap; rank r becomes PE r and runs on `device`. Throws Error(unsupported) where NVSHMEM
+  // does not start, or has been started in this process already.
+  static std::shared_ptr<NvshmemJob> start(net::Bootstrap& bootstrap, int device, std::size_t heap_bytes,
                                            std::chrono::milliseconds deadline);
   ~NvshmemJob();
   NvshmemJob(const NvshmemJob&) = delete;
@@ -35,12 +35,12 @@ class NvshmemJob {
   static std::shared_ptr<std::byte> take(const std::shared_ptr<NvshmemJob>& job, std::size_t bytes,
                                          const RankMask& mask, const Gather& gather);
 
-  // Collective over the meeting, and the last call: NVSHMEM ends where all processes come in time, since it would wait
-  // for them without a deadline; else it goes on until the process ends.
-  void end(net::Meeting& meeting, std::chrono::milliseconds deadline);
+  // Collective over the bootstrap, and the last call: NVSHMEM ends where all processes come in time, since it would
+  // wait for them without a deadline; else it goes on until the process ends.
+  void end(net::Bootstrap& bootstrap, std::chrono::milliseconds deadline);
 
  private:
-  NvshmemJob(net::Meeting& meeting, int device, std::size_t heap_bytes);
+  NvshmemJob(net::Bootstrap& bootstrap, int device, std::size_t heap_bytes);
   void release(const ArenaPiece& piece);
 
   int device_;

@@ -12,11 +12,11 @@
 
 namespace ferry::cuda {
 
-NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Meeting> meeting,
+NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Bootstrap> bootstrap,
                            const NvshmemOptions& options, int device, bool ends_job)
     : GpuWorld({device}, options.staged),
       job_(std::move(job)),
-      meeting_(std::move(meeting)),
+      bootstrap_(std::move(bootstrap)),
       nodes_(options.nodes),
       ranks_per_node_(options.ranks_per_node),
       ends_job_(ends_job) {
@@ -28,7 +28,7 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
 NvshmemWorld::~NvshmemWorld() {
   if (!ends_job_ || job_.use_count() != 1) return;  // an exchange is left: NVSHMEM goes on until the process ends
   try {
-    job_->end(*meeting_, kPatienceAtTheEnd);
+    job_->end(*bootstrap_, kPatienceAtTheEnd);
   } catch (const Error&) {
     // A rank has ended or does not come, and NVSHMEM would wait for it for ever.
   }
@@ -108,12 +108,12 @@ std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
   const int device = cuda::choose_device(options.device, place);
   cuda::require_bulk_copies(device);
-  auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
-  cuda::ranks_of_device(meeting->rank(), meeting->size(), device, options.share_gpus, [&](auto mine, auto all) {
-    meeting->all_gather(mine, all, {}, options.deadline);
+  auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
+  cuda::ranks_of_device(bootstrap->rank(), bootstrap->size(), device, options.share_gpus, [&](auto mine, auto all) {
+    bootstrap->all_gather(mine, all, {}, options.deadline);
   });  // NVSHMEM starts once only
-  auto job = cuda::NvshmemJob::start(*meeting, device, options.heap_bytes, options.deadline);
-  return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(meeting), options, device, true);
+  auto job = cuda::NvshmemJob::start(*bootstrap, device, options.heap_bytes, options.deadline);
+  return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(bootstrap), options, device, true);
 }
 
 }  // namespace ferry

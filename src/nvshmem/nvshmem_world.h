@@ -11,18 +11,18 @@ namespace ferry::cuda {
 
 class NvshmemWorld final : public GpuWorld {
  public:
-  // Collective over the meeting, whose rank r is the job's PE r; the job may have more. `ends_job`: NVSHMEM ends with
+  // Collective over the bootstrap, whose rank r is the job's PE r; the job may have more. `ends_job`: NVSHMEM ends with
   // this world.
-  NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Meeting> meeting, const NvshmemOptions& options,
-               int device, bool ends_job);
+  NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Bootstrap> bootstrap,
+               const NvshmemOptions& options, int device, bool ends_job);
   ~NvshmemWorld() override;
 
   const char* backend() const override { return "nvshmem"; }
-  int rank() const override { return meeting_->rank(); }
-  int size() const override { return meeting_->size(); }
+  int rank() const override { return bootstrap_->rank(); }
+  int size() const override { return bootstrap_->size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline) override {
-    meeting_->all_gather(mine, all, mask, deadline);
+    bootstrap_->all_gather(mine, all, mask, deadline);
   }
   // Whether this rank stores to that one's memory; else it puts.
   bool is_of_node(int peer) const;
@@ -37,7 +37,7 @@ class NvshmemWorld final : public GpuWorld {
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 
   std::shared_ptr<NvshmemJob> job_;
-  std::unique_ptr<net::Meeting> meeting_;
+  std::unique_ptr<net::Bootstrap> bootstrap_;
   int nodes_;
   int ranks_per_node_;
   bool ends_job_;

@@ -8,7 +8,7 @@
 
 namespace ferry::cpu::shmem {
 
-// The first bytes of the heap are zero before any process goes on: the words of the job's first meeting.
+// The first bytes of the heap are zero before any process goes on: the words of the job's first bootstrap.
 inline constexpr std::size_t kZeroedBytes = std::size_t{256} << 10;
 
 struct Started {

@@ -29,17 +29,17 @@ ShmemBlock::ShmemBlock(std::shared_ptr<ShmemProcess> process, const NodeMap& nod
   peers_[static_cast<std::size_t>(rank_)] = {mine_, mine_};
 }
 
-std::uint64_t ShmemBlock::place() const { return static_cast<std::uint64_t>(mine_ - process_->arena().memory()); }
+std::uint64_t ShmemBlock::offset() const { return static_cast<std::uint64_t>(mine_ - process_->arena().memory()); }
 
-void ShmemBlock::connect(const std::vector<std::uint64_t>& places) {
+void ShmemBlock::connect(const std::vector<std::uint64_t>& offsets) {
   connected_ = true;
   for (int peer = 0; peer < ranks(); ++peer) {
-    const std::uint64_t place = places[static_cast<std::size_t>(peer)];
-    if (place == kNoPlace) continue;
+    const std::uint64_t offset = offsets[static_cast<std::size_t>(peer)];
+    if (offset == kNoOffset) continue;
     std::byte* heap = process_->mapped(peer);
     Peer& each = peers_[static_cast<std::size_t>(peer)];
-    each.remote = process_->arena().memory() + place;
-    if (nodes_.is_direct(rank_, peer, heap != nullptr)) each.direct = heap + place;
+    each.remote = process_->arena().memory() + offset;
+    if (nodes_.is_direct(rank_, peer, heap != nullptr)) each.direct = heap + offset;
   }
 }
 

@@ -1,5 +1,5 @@
 // ShmemBlock: one piece of symmetric memory on every rank of a world, of the same layout: where it lies at each rank
-// and how its bytes get there. Each rank's lies at a place of its own.
+// and how its bytes get there. Each rank's lies at an offset of its own.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ class ShmemBlock {
   ShmemProcess& process() const { return *process_; }
 
   // Where the piece lies in this rank's heap: what the others need to know.
-  std::uint64_t place() const;
-  // `places` of all ranks; those of ranks that take no part are kNoPlace.
-  void connect(const std::vector<std::uint64_t>& places);
-  static constexpr std::uint64_t kNoPlace = ~std::uint64_t{0};
+  std::uint64_t offset() const;
+  // `offsets` of all ranks; those of ranks that take no part are kNoOffset.
+  void connect(const std::vector<std::uint64_t>& offsets);
+  static constexpr std::uint64_t kNoOffset = ~std::uint64_t{0};
 
   // Null: by puts only.
   std::byte* pointer(int peer, std::size_t offset) const {

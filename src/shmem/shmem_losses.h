@@ -24,10 +24,11 @@ class ShmemLosses {
   // Told again, an abort word is another value: in place of its epoch is a number of its own.
   void tell(int process, Epoch abort_word) {
     const Epoch word = (fetch_add_relaxed(told_, Epoch{1}) + 1) << 16 | (abort_word & 0xffff);
-    const std::size_t place = at(block_->rank());
-    if (std::byte* to = block_->pointer(process, place)) return store_release(*reinterpret_cast<SignalWord*>(to), word);
+    const std::size_t offset = at(block_->rank());
+    if (std::byte* to = block_->pointer(process, offset))
+      return store_release(*reinterpret_cast<SignalWord*>(to), word);
     shmem::fence();
-    block_->signal_rare(process, place, word);
+    block_->signal_rare(process, offset, word);
   }
 
   // `process` has gone on: what it said so far is about a failure that the job has left behind.

@@ -8,8 +8,8 @@
 #include "cpu/host_exchange.h"
 #include "exchange/contract.h"
 #include "exchange/sizes.h"
+#include "shmem/shmem_bootstrap.h"
 #include "shmem/shmem_fabric.h"
-#include "shmem/shmem_meeting.h"
 #include "shmem/shmem_memory.h"
 
 namespace ferry {
@@ -17,10 +17,10 @@ namespace cpu {
 namespace {
 
 // What a rank says about its new piece of memory; all zero for a rank that takes no part.
-struct Place {
+struct PieceOffset {
   enum State : std::uint64_t { takes_no_part, has_none, has_one };
   std::uint64_t state = takes_no_part;
-  std::uint64_t place = 0;
+  std::uint64_t offset = 0;
 };
 
 // Collective over the ranks that `gather(mine, all)` gathers from: each that takes part allocates and prepares its
@@ -31,25 +31,25 @@ std::unique_ptr<ShmemBlock> share_block(const std::shared_ptr<ShmemProcess>& pro
                                         const Gather& gather) {
   std::unique_ptr<ShmemBlock> block;
   std::exception_ptr failed;
-  Place mine;
+  PieceOffset mine;
   if (process->rank() < nodes.ranks) {
-    mine.state = Place::has_none;
+    mine.state = PieceOffset::has_none;
     try {
       block = std::make_unique<ShmemBlock>(process, nodes, bytes, deadline);
       prepare(*block);
-      mine = {Place::has_one, block->place()};
+      mine = {PieceOffset::has_one, block->offset()};
     } catch (const Error&) {
       failed = std::current_exception();
     }
   }
-  const std::vector<Place> all = gather(mine);
-  std::vector<std::uint64_t> places;
+  const std::vector<PieceOffset> all = gather(mine);
+  std::vector<std::uint64_t> offsets;
   int without = -1;
-  for (const Place& each : all) {
-    if (each.state == Place::has_none) without = static_cast<int>(places.size());
-    places.push_back(each.state == Place::has_one ? each.place : ShmemBlock::kNoPlace);
+  for (const PieceOffset& each : all) {
+    if (each.state == PieceOffset::has_none) without = static_cast<int>(offsets.size());
+    offsets.push_back(each.state == PieceOffset::has_one ? each.offset : ShmemBlock::kNoOffset);
   }
-  if (block) block->connect(places);
+  if (block) block->connect(offsets);
   if (failed) std::rethrow_exception(failed);
   if (without >= 0)
     throw Error(ErrorKind::system,
@@ -59,20 +59,20 @@ std::unique_ptr<ShmemBlock> share_block(const std::shared_ptr<ShmemProcess>& pro
   return block;
 }
 
-// gather(mine) of a meeting or a world: everybody's, by rank.
-template <class Meeting>
-auto gather_places(Meeting& meeting, int ranks, const RankMask& mask, std::chrono::milliseconds deadline) {
-  return [&meeting, ranks, &mask, deadline](const Place& mine) {
-    std::vector<Place> all(static_cast<std::size_t>(ranks));
-    meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+// gather(mine) of a bootstrap or a world: everybody's, by rank.
+template <class Bootstrap>
+auto gather_offsets(Bootstrap& bootstrap, int ranks, const RankMask& mask, std::chrono::milliseconds deadline) {
+  return [&bootstrap, ranks, &mask, deadline](const PieceOffset& mine) {
+    std::vector<PieceOffset> all(static_cast<std::size_t>(ranks));
+    bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
     return all;
   };
 }
 
 class ShmemWorld final : public ProcessWorld {
  public:
-  ShmemWorld(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::unique_ptr<ShmemMeeting> meeting)
-      : process_(std::move(process)), nodes_(nodes), meeting_(std::move(meeting)) {}
+  ShmemWorld(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::unique_ptr<ShmemBootstrap> bootstrap)
+      : process_(std::move(process)), nodes_(nodes), bootstrap_(std::move(bootstrap)) {}
 
   const char* backend() const override { return "shmem"; }
   int rank() const override { return process_->rank(); }
@@ -86,7 +86,7 @@ class ShmemWorld final : public ProcessWorld {
                               size(), mine.size()));
     if (is_masked(mask, rank()))
       throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank()));
-    meeting_->all_gather(mine, all, mask, deadline);
+    bootstrap_->all_gather(mine, all, mask, deadline);
   }
 
   bool reaches_directly(int peer) const override {
@@ -95,11 +95,11 @@ class ShmemWorld final : public ProcessWorld {
 
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) override {
     require_other_rank("send", to);
-    meeting_->send(data, to, deadline);
+    bootstrap_->send(data, to, deadline);
   }
   void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) override {
     require_other_rank("receive", from);
-    meeting_->receive(data, from, deadline);
+    bootstrap_->receive(data, from, deadline);
   }
 
   std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
@@ -118,7 +118,7 @@ class ShmemWorld final : public ProcessWorld {
         share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); });
     return make_host_exchange<ShmemFabric>(
         rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
-          return std::make_unique<ShmemFabric>(std::move(block), meeting_->losses(), abort_words, masked);
+          return std::make_unique<ShmemFabric>(std::move(block), bootstrap_->losses(), abort_words, masked);
         });
   }
 
@@ -126,7 +126,7 @@ class ShmemWorld final : public ProcessWorld {
   template <class Prepare>
   std::unique_ptr<ShmemBlock> share(std::size_t bytes, const RankMask& mask, std::chrono::milliseconds deadline,
                                     const Prepare& prepare) {
-    return share_block(process_, nodes_, bytes, deadline, prepare, gather_places(*meeting_, size(), mask, deadline));
+    return share_block(process_, nodes_, bytes, deadline, prepare, gather_offsets(*bootstrap_, size(), mask, deadline));
   }
 
  private:
@@ -154,7 +154,7 @@ class ShmemWorld final : public ProcessWorld {
 
   std::shared_ptr<ShmemProcess> process_;
   NodeMap nodes_;
-  std::unique_ptr<ShmemMeeting> meeting_;
+  std::unique_ptr<ShmemBootstrap> bootstrap_;
 };
 
 }  // namespace
@@ -165,37 +165,37 @@ std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::s
                                                 [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, zeroed); });
 }
 
-// The meeting of all processes, and what they say when they give up: its memory is the first of every process's heap,
+// The bootstrap of all processes, and what they say when they give up: its memory is the first of every process's heap,
 // so all know where it lies, and its words are zero from the start.
-std::unique_ptr<ShmemMeeting> meet_all(const std::shared_ptr<ShmemProcess>& process) {
+std::unique_ptr<ShmemBootstrap> make_job_bootstrap(const std::shared_ptr<ShmemProcess>& process) {
   const auto share_first = [&](std::size_t bytes) {
     auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, bytes, kDefaultDeadline);
-    block->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), block->place()));
+    block->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), block->offset()));
     return block;
   };
   auto losses = std::make_shared<ShmemLosses>(share_first(ShmemLosses::bytes(process->size())));
-  const ShmemMeeting::Map map(process->size());
-  return std::make_unique<ShmemMeeting>(share_first(map.total()), std::move(losses), map);
+  const ShmemBootstrap::Map map(process->size());
+  return std::make_unique<ShmemBootstrap>(share_first(map.total()), std::move(losses), map);
 }
 
 // Collective over all processes; null for those that are not among the ranks.
-std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProcess>& process, ShmemMeeting& of_all,
+std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProcess>& process, ShmemBootstrap& of_all,
                                                const NodeMap& nodes, std::chrono::milliseconds deadline) {
-  const ShmemMeeting::Map map(nodes.ranks);
+  const ShmemBootstrap::Map map(nodes.ranks);
   const RankMask all;
   auto block = share_block(
       process, nodes, map.total(), deadline,
       [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, map.words_bytes()); },
-      gather_places(of_all, process->size(), all, deadline));
+      gather_offsets(of_all, process->size(), all, deadline));
   if (!block) return nullptr;
   return std::make_unique<ShmemWorld>(process, nodes,
-                                      std::make_unique<ShmemMeeting>(std::move(block), of_all.losses(), map));
+                                      std::make_unique<ShmemBootstrap>(std::move(block), of_all.losses(), map));
 }
 
 }  // namespace cpu
 
 ShmemJob::ShmemJob(const ShmemOptions& options)
-    : process_(std::make_shared<cpu::ShmemProcess>(options)), meeting_(cpu::meet_all(process_)) {}
+    : process_(std::make_shared<cpu::ShmemProcess>(options)), bootstrap_(cpu::make_job_bootstrap(process_)) {}
 ShmemJob::~ShmemJob() = default;
 
 int ShmemJob::rank() const { return process_->rank(); }
@@ -207,14 +207,14 @@ std::unique_ptr<ProcessWorld> ShmemJob::make_world(int ranks, int nodes, std::ch
                 fmt::format("rank {}: a world of {} ranks; {} processes were started", rank(), ranks, size()));
   const NodeMap map{ranks == 0 ? size() : ranks, nodes};
   require_valid(map);
-  return cpu::make_shmem_world(process_, *meeting_, map, deadline);
+  return cpu::make_shmem_world(process_, *bootstrap_, map, deadline);
 }
 
 void ShmemJob::finish(std::chrono::milliseconds deadline) {
   const std::byte token{1};
   std::vector<std::byte> all(static_cast<std::size_t>(size()));
-  meeting_->all_gather(std::span(&token, 1), all, {}, deadline);
-  meeting_.reset();
+  bootstrap_->all_gather(std::span(&token, 1), all, {}, deadline);
+  bootstrap_.reset();
   process_->end(deadline);
 }
 

@@ -19,20 +19,20 @@ int follow(int named, int rank, int waited_for, const std::map<int, Epoch>& word
 
 TEST(AbortWord, HoldsEpochAndRankAndWhetherItWasTold) {
   const Epoch own = abort_word(1'234'567, false, 4);
-  const Epoch told = abort_word(1'234'567, true, 4);
+  const Epoch relayed = abort_word(1'234'567, true, 4);
   EXPECT_EQ(own >> 16, 1'234'567u);
-  EXPECT_EQ(told >> 16, 1'234'567u);
+  EXPECT_EQ(relayed >> 16, 1'234'567u);
   EXPECT_EQ(rank_waited_for(own), 4);
-  EXPECT_EQ(rank_waited_for(told), 4);
+  EXPECT_EQ(rank_waited_for(relayed), 4);
   EXPECT_TRUE(ends_waits(own));
-  EXPECT_FALSE(ends_waits(told));
+  EXPECT_FALSE(ends_waits(relayed));
   EXPECT_FALSE(ends_waits(0));
   EXPECT_EQ(rank_waited_for(abort_word(2, true, 2047)), 2047);
 }
 
 TEST(FollowAbortWords, EndsAtTheRankThatSaysNothing) {
   EXPECT_EQ(follow(3, 0, 3, {}), 3);
-  // 0 was told of 1, which waited for 2, which waited for 3; 3 is gone.
+  // 0 was relayed of 1, which waited for 2, which waited for 3; 3 is gone.
   EXPECT_EQ(follow(1, 0, 1, {{1, abort_word(5, false, 2)}, {2, abort_word(5, true, 3)}}), 3);
 }
 
@@ -76,12 +76,12 @@ struct Survivors {
     }
     return true;
   }
-  void give_up(int rank, bool told) {
+  void give_up(int rank, bool relayed) {
     const int waited_for = waits_for[static_cast<std::size_t>(rank)];
     const FirstAbort first =
-        first_abort(told ? kRanks : 0, [this](int peer) { return words[static_cast<std::size_t>(peer)]; });
+        first_abort(relayed ? kRanks : 0, [this](int peer) { return words[static_cast<std::size_t>(peer)]; });
     named[static_cast<std::size_t>(rank)] = first.nobody() ? waited_for : first.waited_for;
-    words[static_cast<std::size_t>(rank)] = abort_word(7, told, waited_for);
+    words[static_cast<std::size_t>(rank)] = abort_word(7, relayed, waited_for);
   }
   int culprit(int rank) const {
     return follow_abort_words(named[static_cast<std::size_t>(rank)], rank, waits_for[static_cast<std::size_t>(rank)],
@@ -98,13 +98,13 @@ TEST(AbortWords, LeadEverySurvivorToTheMissingRankInWhateverOrderTheyGiveUp) {
     ++graphs;
     std::array<int, 3> order{0, 1, 2};
     do {
-      for (int told = 0; told < 4; ++told) {  // which of the later two gave up because another had
+      for (int relayed = 0; relayed < 4; ++relayed) {  // which of the later two gave up because another had
         Survivors after = ranks;
         for (int turn = 0; turn < 3; ++turn)
-          after.give_up(order[static_cast<std::size_t>(turn)], turn > 0 && (told >> (turn - 1) & 1) != 0);
+          after.give_up(order[static_cast<std::size_t>(turn)], turn > 0 && (relayed >> (turn - 1) & 1) != 0);
         for (int rank = 0; rank < 3; ++rank)
           EXPECT_EQ(after.culprit(rank), Survivors::kMissing)
-              << "graph " << graph << ", first " << order[0] << ", told " << told << ", rank " << rank;
+              << "graph " << graph << ", first " << order[0] << ", relayed " << relayed << ", rank " << rank;
       }
     } while (std::next_permutation(order.begin(), order.end()));
   }

@@ -22,9 +22,9 @@ using Clock = std::chrono::steady_clock;
 
 // Where the ranks of this process meet between the phases of a round. A rank that fails leaves, and the others learn of
 // it here and not by a deadline.
-class Meeting {
+class FailureBarrier {
  public:
-  explicit Meeting(int ranks) : barrier_(ranks) {}
+  explicit FailureBarrier(int ranks) : barrier_(ranks) {}
   bool all_well() {
     barrier_.arrive_and_wait();
     return load_acquire(failed_) == 0;
@@ -71,7 +71,7 @@ struct Team {
   float* output;
   const std::function<void(std::int64_t)>& progress;
   const RowsObserver& observer;
-  Meeting meeting;
+  FailureBarrier barrier;
   Timing timing;
   std::mutex guard;
   LayerReport report;
@@ -113,7 +113,7 @@ class RankRun {
 
   // All ranks are here. False: one of this process failed.
   bool all_well() {
-    if (!team_.meeting.all_well()) return false;
+    if (!team_.barrier.all_well()) return false;
     if (team_.ranks.is_part()) world_.barrier({}, team_.options.deadline);
     return true;
   }
@@ -289,14 +289,14 @@ std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, 
 LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
                       const std::function<void(std::int64_t)>& progress, const RowsObserver& observer) {
   const LayerPlan plan = plan_layer(layer, options);
-  Team team{ranks, layer, options, plan, output, progress, observer, Meeting(ranks.here()), Timing(plan.rounds),
+  Team team{ranks, layer, options, plan, output, progress, observer, FailureBarrier(ranks.here()), Timing(plan.rounds),
             {},    {}};
   set_product_threads(product_threads(num_ranks_of_this_host(ranks)));
   ranks.run([&](World& world) {
     try {
       RankRun(team, world).run();
     } catch (...) {
-      team.meeting.fail();
+      team.barrier.fail();
       throw;
     }
   });

@@ -43,14 +43,14 @@ std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory)
 
 class CudaWorld final : public GpuWorld {
  public:
-  CudaWorld(std::unique_ptr<World> meeting, const DevicePlace& place, bool staged, std::shared_ptr<HeapExchange> heaps)
-      : GpuWorld(place, staged), meeting_(std::move(meeting)), heaps_(std::move(heaps)) {}
+  CudaWorld(std::unique_ptr<World> threads, const DevicePlace& place, bool staged, std::shared_ptr<HeapExchange> heaps)
+      : GpuWorld(place, staged), threads_(std::move(threads)), heaps_(std::move(heaps)) {}
 
-  int rank() const override { return meeting_->rank(); }
-  int size() const override { return meeting_->size(); }
+  int rank() const override { return threads_->rank(); }
+  int size() const override { return threads_->size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline) override {
-    meeting_->all_gather(mine, all, mask, deadline);
+    threads_->all_gather(mine, all, mask, deadline);
   }
 
  private:
@@ -69,7 +69,7 @@ class CudaWorld final : public GpuWorld {
     return heaps;
   }
 
-  std::unique_ptr<World> meeting_;
+  std::unique_ptr<World> threads_;
   std::shared_ptr<HeapExchange> heaps_;
 };
 
@@ -116,10 +116,10 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
   const auto deferred_free =
       any_shared ? std::make_shared<DeferredFree>(std::vector<int>(devices.begin(), devices.end())) : nullptr;
   std::vector<std::unique_ptr<World>> worlds;
-  std::vector<std::unique_ptr<World>> meeting = make_thread_worlds(static_cast<int>(devices.size()));
+  std::vector<std::unique_ptr<World>> threads = make_thread_worlds(static_cast<int>(devices.size()));
   for (std::size_t rank = 0; rank < devices.size(); ++rank)
     worlds.push_back(std::make_unique<CudaWorld>(
-        std::move(meeting[rank]), DevicePlace{devices[rank], ranks_of[devices[rank]], deferred_free}, staged, heaps));
+        std::move(threads[rank]), DevicePlace{devices[rank], ranks_of[devices[rank]], deferred_free}, staged, heaps));
   return worlds;
 }
 

@@ -14,8 +14,8 @@
 #include "cuda/world/shared_memory.h"
 #include "exchange/sizes.h"
 #include "ferry/cuda/cuda_world.h"
+#include "net/bootstrap.h"
 #include "net/handle_channel.h"
-#include "net/meeting.h"
 
 namespace ferry::cuda {
 namespace {
@@ -76,8 +76,8 @@ class ProcessWorld final : public GpuWorld {
  public:
   ProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
       : GpuWorld({choose_device(options.device, place)}, options.staged),
-        meeting_(job_of(place, kMaxGpuRanks), options.deadline),
-        channel_(place.rank, place.size, meeting_.token()) {
+        bootstrap_(job_of(place, kMaxGpuRanks), options.deadline),
+        channel_(place.rank, place.size, bootstrap_.token()) {
     const DeviceScope scope(device());
     std::vector<Location> all(static_cast<std::size_t>(size()));
     Location mine{};
@@ -92,11 +92,11 @@ class ProcessWorld final : public GpuWorld {
     together([&] { require_reach_of(rank(), all); }, {}, options.deadline);
   }
 
-  int rank() const override { return meeting_.rank(); }
-  int size() const override { return meeting_.size(); }
+  int rank() const override { return bootstrap_.rank(); }
+  int size() const override { return bootstrap_.size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline) override {
-    meeting_.all_gather(mine, all, mask, deadline);
+    bootstrap_.all_gather(mine, all, mask, deadline);
   }
 
  private:
@@ -111,7 +111,7 @@ class ProcessWorld final : public GpuWorld {
         },
         options.mask, set_up_deadline(options));
     const std::vector<net::Descriptor> handles =
-        channel_.all_to_all(handle, meeting_.turn(), options.mask, set_up_deadline(options));
+        channel_.all_to_all(handle, bootstrap_.call(), options.mask, set_up_deadline(options));
     together([&] { open_heaps(handles, bytes, heaps); }, options.mask, set_up_deadline(options));  // I16: all hold all
     return heaps;
   }
@@ -129,7 +129,7 @@ class ProcessWorld final : public GpuWorld {
     }
   }
 
-  net::Meeting meeting_;
+  net::Bootstrap bootstrap_;
   net::HandleChannel channel_;
 };
 

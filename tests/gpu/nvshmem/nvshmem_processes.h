@@ -1,4 +1,4 @@
-// Processes with one NVSHMEM among them and as many worlds as there are cases, each over a meeting of its own.
+// Processes with one NVSHMEM among them and as many worlds as there are cases, each over a bootstrap of its own.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ class NvshmemProcesses {
 
  private:
   std::unique_ptr<World> make_world(const ProcessPlace& place) {
-    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxGpuRanks), options_.deadline);
-    return std::make_unique<cuda::NvshmemWorld>(job_, std::move(meeting), options_, device_, false);
+    auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options_.deadline);
+    return std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options_, device_, false);
   }
 
   const NvshmemOptions& options_;

@@ -7,7 +7,7 @@
 
 #include "conformance/suite.h"
 #include "ferry/processes.h"
-#include "net/meeting.h"
+#include "net/bootstrap.h"
 
 namespace ferry::test {
 
@@ -23,7 +23,7 @@ class ProcessBackend {
   int run_suite(const conformance::Backend& suite, const std::string& only);
 
   int rank() const { return control_.rank(); }
-  net::Meeting& control() { return control_; }
+  net::Bootstrap& control() { return control_; }
 
   // What came of something on all ranks: empty where all went well, else what the first rank says that it did not on.
   // Collective.
@@ -32,7 +32,7 @@ class ProcessBackend {
  private:
   void run_ranks(int ranks, const std::function<void(World&)>& body);
 
-  net::Meeting control_;
+  net::Bootstrap control_;
   MakeWorld make_world_;
   int calls_ = 0;
 };

@@ -10,14 +10,14 @@ namespace ferry::test {
 namespace {
 
 TEST(Processes, RunCasesOfTheirOwnRank) {
-  const auto results = run_workers(4, "meeting:world/");
+  const auto results = run_workers(4, "bootstrap:world/");
   expect_well(results);
   EXPECT_THAT(results[0].output, testing::HasSubstr("ok      world/all_gather \n"));
   EXPECT_THAT(results[0].output, testing::HasSubstr("ok      world/missing_rank"));
 }
 
 TEST(Processes, ReportWhatFailsOnAnyRank) {
-  const auto results = run_workers(3, "meeting:reports/memory_bytes");  // this world makes no exchange
+  const auto results = run_workers(3, "bootstrap:reports/memory_bytes");  // this world makes no exchange
   for (const WorkerResult& result : results) EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(results[0].output, testing::HasSubstr("a world without exchanges"));
 }

@@ -25,26 +25,26 @@ std::unique_ptr<World> staged_gpu_world(const ProcessPlace& place) {
 }
 
 // Set-up calls only, for running this program's own machinery where there is no GPU.
-class MeetingWorld final : public World {
+class BootstrapWorld final : public World {
  public:
-  explicit MeetingWorld(const ProcessPlace& place)
-      : meeting_({net::parse_address(place.address), place.rank, place.size, place.job}, kDefaultDeadline) {}
-  const char* backend() const override { return "meeting"; }
-  int rank() const override { return meeting_.rank(); }
-  int size() const override { return meeting_.size(); }
+  explicit BootstrapWorld(const ProcessPlace& place)
+      : bootstrap_({net::parse_address(place.address), place.rank, place.size, place.job}, kDefaultDeadline) {}
+  const char* backend() const override { return "bootstrap"; }
+  int rank() const override { return bootstrap_.rank(); }
+  int size() const override { return bootstrap_.size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   milliseconds deadline) override {
-    meeting_.all_gather(mine, all, mask, deadline);
+    bootstrap_.all_gather(mine, all, mask, deadline);
   }
   std::unique_ptr<ExchangeBackend> make_exchange(const Shape&, const ExchangeOptions&) override {
     throw Error(ErrorKind::unsupported, "a world without exchanges");
   }
 
  private:
-  net::Meeting meeting_;
+  net::Bootstrap bootstrap_;
 };
 
-std::unique_ptr<World> meeting_world(const ProcessPlace& place) { return std::make_unique<MeetingWorld>(place); }
+std::unique_ptr<World> bootstrap_world(const ProcessPlace& place) { return std::make_unique<BootstrapWorld>(place); }
 
 void share_a_gpu() {
   CudaProcessOptions options;
@@ -71,9 +71,9 @@ int work(const std::string& what) {
   const std::string kind = what.substr(0, colon);
   const std::string rest = colon == std::string::npos ? "" : what.substr(colon + 1);
   try {
-    if (kind == "suite" || kind == "meeting") {
-      ProcessBackend processes(place_of_process(), kind == "suite" ? staged_gpu_world : meeting_world);
-      return processes.run_suite(processes.backend(kind == "suite" ? "cuda" : "meeting"), rest);
+    if (kind == "suite" || kind == "bootstrap") {
+      ProcessBackend processes(place_of_process(), kind == "suite" ? staged_gpu_world : bootstrap_world);
+      return processes.run_suite(processes.backend(kind == "suite" ? "cuda" : "bootstrap"), rest);
     }
     if (kind == "kill") lose_a_process(*staged_gpu_world(place_of_process()), rest, SIGKILL);
     if (kind == "stop") lose_a_process(*staged_gpu_world(place_of_process()), rest, SIGSTOP);

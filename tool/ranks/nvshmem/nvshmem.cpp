@@ -45,14 +45,16 @@ std::uint64_t free_memory(int device) {
 
 // What NVSHMEM_SYMMETRIC_SIZE leaves, or a quarter of what the GPU has free, divided by the ranks that share it. Every
 // rank has the same: the least of all.
-std::uint64_t agree_on_heap(net::Meeting& meeting, int device) {
-  const auto gather = [&](auto mine, auto all) { meeting.all_gather(mine, all, {}, kDefaultDeadline); };
-  const int sync_unit = cuda::ranks_of_device(meeting.rank(), meeting.size(), device, gpus_are_shared(), gather);
+std::uint64_t agree_on_heap(net::Bootstrap& bootstrap, int device) {
+  const auto gather = [&](auto mine, auto all) { bootstrap.all_gather(mine, all, {}, kDefaultDeadline); };
+  const int ranks_sharing =
+      cuda::ranks_of_device(bootstrap.rank(), bootstrap.size(), device, gpus_are_shared(), gather);
   std::uint64_t mine = symmetric_size();
   mine = mine != 0 ? std::max(mine, kOwnBytes + kLeastHeap) - kOwnBytes
-                   : std::min(free_memory(device) / 4, kMostHeap) / static_cast<unsigned>(sync_unit);
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(meeting.size()));
-  meeting.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, kDefaultDeadline);
+                   : std::min(free_memory(device) / 4, kMostHeap) / static_cast<unsigned>(ranks_sharing);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(bootstrap.size()));
+  bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {},
+                       kDefaultDeadline);
   return *std::min_element(all.begin(), all.end()) / 4096 * 4096;
 }
 
@@ -62,7 +64,7 @@ class JobOfNvshmem final : public Job {
       : staged_(staged),
         place_(place_of_process()),
         device_(cuda::choose_device(gpus_are_shared() ? gpu_of_this_process() : -1, place_)),
-        meeting_(cuda::job_of(named("job"), kMaxGpuRanks), kDefaultDeadline),
+        bootstrap_(cuda::job_of(named("job"), kMaxGpuRanks), kDefaultDeadline),
         links_(std::make_shared<ByteLinks>(cuda::job_of(named("bytes"), kMaxGpuRanks), kDefaultDeadline)),
         job_(start()),
         world_(make_world(place_.size, 1)) {}
@@ -77,14 +79,14 @@ class JobOfNvshmem final : public Job {
     options.nodes = nodes;
     options.staged = staged_;
     options.share_gpus = gpus_are_shared();
-    auto meeting = std::make_unique<net::Meeting>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
-    auto world = std::make_unique<cuda::NvshmemWorld>(job_, std::move(meeting), options, device_, false);
+    auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
+    auto world = std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options, device_, false);
     return std::make_unique<NvshmemRankWorld>(std::move(world), job_, links_);
   }
 
   void finish(std::chrono::milliseconds deadline) override {
     world_.reset();
-    job_->end(meeting_, deadline);
+    job_->end(bootstrap_, deadline);
   }
 
  private:
@@ -96,13 +98,13 @@ class JobOfNvshmem final : public Job {
   }
   std::shared_ptr<cuda::NvshmemJob> start() {
     cuda::require_bulk_copies(device_);
-    return cuda::NvshmemJob::start(meeting_, device_, agree_on_heap(meeting_, device_), kDefaultDeadline);
+    return cuda::NvshmemJob::start(bootstrap_, device_, agree_on_heap(bootstrap_, device_), kDefaultDeadline);
   }
 
   bool staged_;
   ProcessPlace place_;
   int device_;
-  net::Meeting meeting_;
+  net::Bootstrap bootstrap_;
   std::shared_ptr<ByteLinks> links_;
   std::shared_ptr<cuda::NvshmemJob> job_;
   int worlds_ = 0;

@@ -1,4 +1,4 @@
-// AbortWord: what a rank that gives up writes at every peer, epoch << 16 | told << 15 | rank waited for + 1; and the
+// AbortWord: what a rank that gives up writes at every peer, epoch << 16 | relayed << 15 | rank waited for + 1; and the
 // way from the rank that was named first to the one that is missing (I10).
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace ferry {
 
-// Set by a rank that gave up only because another did. Its word ends no wait.
-inline constexpr Epoch kToldToGiveUp = Epoch{1} << 15;
+// Relayed: this rank gave up only because another did. Such a word ends no wait.
+inline constexpr Epoch kRelayed = Epoch{1} << 15;
 
-FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool told, int waited_for) {
-  return epoch << 16 | (told ? kToldToGiveUp : 0) | static_cast<Epoch>(waited_for + 1);
+FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool relayed, int waited_for) {
+  return epoch << 16 | (relayed ? kRelayed : 0) | static_cast<Epoch>(waited_for + 1);
 }
-FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & kToldToGiveUp) == 0; }
-FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kToldToGiveUp - 1)) - 1; }
+FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & kRelayed) == 0; }
+FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kRelayed - 1)) - 1; }
 
 // The first rank whose word ends the others' waits, and whom it waited for; nobody: none does.
 struct FirstAbort {

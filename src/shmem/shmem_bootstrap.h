@@ -1,5 +1,5 @@
-// ShmemMeeting: how the processes of a world talk before there is an exchange: small pieces from all to all, and bytes
-// from one to another. Puts, signals and waits with deadlines like the exchange itself.
+// ShmemBootstrap: how the processes of a world talk before there is an exchange: small pieces from all to all, and
+// bytes from one to another. Puts, signals and waits with deadlines like the exchange itself.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace ferry::cpu {
 
-class ShmemMeeting {
+class ShmemBootstrap {
  public:
-  // Where everything lies in the meeting's memory, the same on all ranks.
+  // Where everything lies in the bootstrap's memory, the same on all ranks.
   struct Map {
     explicit Map(int ranks);
-    std::size_t piece(Epoch turn, int source) const;
+    std::size_t piece(Epoch number, int source) const;
     std::size_t piece_here(int source) const { return word(0, source); }
     std::size_t gave_up(int source) const { return word(1, source); }
     std::size_t chunk(Epoch number, int source) const;
@@ -37,7 +37,7 @@ class ShmemMeeting {
   };
 
   // `block` is connected, and its words are zero.
-  ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map);
+  ShmemBootstrap(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map);
 
   const std::shared_ptr<ShmemLosses>& losses() const { return losses_; }
 
@@ -47,8 +47,8 @@ class ShmemMeeting {
   void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline);
 
  private:
-  struct Turn {
-    Epoch turn;
+  struct Step {
+    Epoch number;
     Epoch last;  // of this call: one that gives up skips to here
     const RankMask& mask;
     std::chrono::milliseconds deadline;
@@ -59,7 +59,7 @@ class ShmemMeeting {
   struct Sent {
     explicit Sent(std::size_t ranks) : chunk_taken(ranks) {}
     std::byte piece[2][kPieceBytes] = {};
-    SignalWord turn[2];
+    SignalWord piece_here[2];
     SignalWord gave_up;
     SignalWord chunk_here[2];
     std::vector<SignalWord> chunk_taken;  // [ranks]: grows, so that a newer value is as good
@@ -73,21 +73,21 @@ class ShmemMeeting {
   void put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes);
   void signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value);
   void renew_sent();
-  void post_piece(const Turn& turn, std::span<const std::byte> mine);
-  void await_pieces(const Turn& turn);
-  // The rank that someone gave up on in this turn; -1: nobody did.
-  int find_given_up(const Turn& turn) const;
-  [[noreturn]] void give_up(const Turn& turn, int missing, bool told);
+  void post_piece(const Step& step, std::span<const std::byte> mine);
+  void await_pieces(const Step& step);
+  // The rank that someone gave up on in this step; -1: nobody did.
+  int find_given_up(const Step& step) const;
+  [[noreturn]] void give_up(const Step& step, int missing, bool reported);
   // The rank that is missing where `late` did not come: it may itself have waited for another.
-  int find_culprit(const Turn& turn, int late) const;
-  void tell(Epoch number, bool told, int missing, const RankMask& mask) const;
+  int find_culprit(const Step& step, int late) const;
+  void tell(Epoch number, bool reported, int missing, const RankMask& mask) const;
   void await_step(std::size_t offset, Epoch number, int peer, const char* what, std::chrono::milliseconds deadline);
 
   std::unique_ptr<ShmemBlock> block_;
   std::shared_ptr<ShmemLosses> losses_;
   Map map_;
   RankMask last_mask_;
-  Epoch turn_ = 0;
+  Epoch step_ = 0;
   std::shared_ptr<Sent> sent_;
   std::vector<Epoch> chunks_sent_;      // [ranks]
   std::vector<Epoch> chunks_received_;  // [ranks]

@@ -1,4 +1,4 @@
-#include "net/meeting.h"
+#include "net/bootstrap.h"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -21,7 +21,7 @@ bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK ||
 
 }  // namespace
 
-Meeting::Meeting(const Job& job, std::chrono::milliseconds deadline) : rank_(job.rank) {
+Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline) : rank_(job.rank) {
   if (job.size < 1 || job.size > kMaxRanks || job.rank < 0 || job.rank >= job.size)
     throw Error(
         ErrorKind::invalid_argument,
@@ -36,15 +36,15 @@ Meeting::Meeting(const Job& job, std::chrono::milliseconds deadline) : rank_(job
   all_gather(std::span(&here, 1), all, {}, std::chrono::milliseconds(std::max(1, until.milliseconds_left())));
 }
 
-void Meeting::queue(Link& link, Kind kind, std::span<const std::byte> bytes) {
-  const Header header{kFrameMagic, kind, turn_, bytes.size()};
+void Bootstrap::queue(Link& link, Kind kind, std::span<const std::byte> bytes) {
+  const Header header{kFrameMagic, kind, call_, bytes.size()};
   const auto head = std::as_bytes(std::span(&header, 1));
   link.out.insert(link.out.end(), head.begin(), head.end());
   link.out.insert(link.out.end(), bytes.begin(), bytes.end());
 }
 
 // As much as goes without waiting.
-void Meeting::flush(Link& link) {
+void Bootstrap::flush(Link& link) {
   std::size_t sent = 0;
   while (link.socket && sent < link.out.size()) {
     const ssize_t step = send(link.socket.get(), link.out.data() + sent, link.out.size() - sent, MSG_NOSIGNAL);
@@ -58,7 +58,7 @@ void Meeting::flush(Link& link) {
   link.out.erase(link.out.begin(), link.out.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
-void Meeting::receive(int rank) {
+void Bootstrap::receive(int rank) {
   Link& from = link(rank);
   std::byte chunk[65536];
   while (from.socket) {
@@ -73,7 +73,7 @@ void Meeting::receive(int rank) {
   take_frames(rank);
 }
 
-void Meeting::take_frames(int rank) {
+void Bootstrap::take_frames(int rank) {
   Link& from = link(rank);
   std::size_t at = 0;
   Header header{};
@@ -88,36 +88,36 @@ void Meeting::take_frames(int rank) {
     if (from.in.size() - at - sizeof header < bytes) break;
     const std::byte* body = from.in.data() + at + sizeof header;
     at += sizeof header + bytes;
-    if (header.turn < turn_) continue;  // of a call that has failed here
+    if (header.call < call_) continue;  // of a call that has failed here
     if (header.kind == Kind::part) {
-      from.parts[header.turn].assign(body, body + bytes);
+      from.parts[header.call].assign(body, body + bytes);
     } else if (bytes == sizeof(std::int32_t)) {
       std::int32_t missing = -1;
       std::memcpy(&missing, body, sizeof missing);
-      failures_.emplace(header.turn, Failure{missing, rank});
+      failures_.emplace(header.call, Failure{missing, rank});
     }
   }
   from.in.erase(from.in.begin(), from.in.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-// -1 where all parts of this turn are there, or, with `only_ended`, where all others may still come.
-int Meeting::first_missing(const RankMask& mask, bool only_ended) const {
+// -1 where all parts of this call are there, or, with `only_ended`, where all others may still come.
+int Bootstrap::first_missing(const RankMask& mask, bool only_ended) const {
   for (int peer = 0; peer < size(); ++peer) {
     const Link& link = links_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || is_masked(mask, peer) || link.parts.contains(turn_)) continue;
+    if (peer == rank_ || is_masked(mask, peer) || link.parts.contains(call_)) continue;
     if (!only_ended || !link.socket) return peer;
   }
   return -1;
 }
 
-bool Meeting::is_done(const RankMask& mask) const {
+bool Bootstrap::is_done(const RankMask& mask) const {
   if (first_missing(mask, false) >= 0) return false;
   for (int peer = 0; peer < size(); ++peer)
     if (!is_masked(mask, peer) && !links_[static_cast<std::size_t>(peer)].out.empty()) return false;
   return true;
 }
 
-void Meeting::wait(const RankMask& mask, const Deadline& deadline) {
+void Bootstrap::wait(const RankMask& mask, const Deadline& deadline) {
   std::vector<pollfd> watched;
   std::vector<int> ranks;
   for (int peer = 0; peer < size(); ++peer) {
@@ -134,7 +134,7 @@ void Meeting::wait(const RankMask& mask, const Deadline& deadline) {
   }
 }
 
-void Meeting::fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline) {
+void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline) {
   const std::int32_t missing = failure.missing;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || is_masked(mask, peer) || failure.reported_by != rank_) continue;
@@ -148,32 +148,32 @@ void Meeting::fail(const RankMask& mask, Failure failure, std::chrono::milliseco
     what = fmt::format(
         "rank {}: rank {} gave up on this rank in set-up call {}, to which it came too late. Make the "
         "same calls on all ranks, or give a longer deadline",
-        rank_, failure.reported_by, turn_);
+        rank_, failure.reported_by, call_);
   else if (ended)
-    what = fmt::format("rank {}: rank {} ended before set-up call {}. {}", rank_, missing, turn_, advice);
+    what = fmt::format("rank {}: rank {} ended before set-up call {}. {}", rank_, missing, call_, advice);
   else if (failure.reported_by != rank_)
-    what = fmt::format("rank {}: rank {} did not come to set-up call {}, as rank {} reports. {}", rank_, missing, turn_,
+    what = fmt::format("rank {}: rank {} did not come to set-up call {}, as rank {} reports. {}", rank_, missing, call_,
                        failure.reported_by, advice);
   else
-    what = fmt::format("rank {}: rank {} did not come to set-up call {} within {} ms. {}", rank_, missing, turn_,
+    what = fmt::format("rank {}: rank {} did not come to set-up call {} within {} ms. {}", rank_, missing, call_,
                        deadline.count(), advice);
-  throw_missing(rank_, missing, failure.reported_by, turn_, what);
+  throw_missing(rank_, missing, failure.reported_by, call_, what);
 }
 
-void Meeting::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
-                         std::chrono::milliseconds deadline) {
+void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                           std::chrono::milliseconds deadline) {
   if (all.size() != mine.size() * links_.size())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: all_gather: `all` has {} bytes; it must have {} x {}", rank_, all.size(), size(),
                             mine.size()));
   if (is_masked(mask, rank_))
     throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
-  ++turn_;
+  ++call_;
   const Deadline until(std::min(deadline, kMaxDeadline));
-  failures_.erase(failures_.begin(), failures_.lower_bound(turn_));
+  failures_.erase(failures_.begin(), failures_.lower_bound(call_));
   for (int peer = 0; peer < size(); ++peer) {
     Link& each = link(peer);
-    each.parts.erase(each.parts.begin(), each.parts.lower_bound(turn_));
+    each.parts.erase(each.parts.begin(), each.parts.lower_bound(call_));
     if (peer == rank_ || is_masked(mask, peer)) continue;
     queue(each, Kind::part, mine);
     flush(each);
@@ -181,9 +181,10 @@ void Meeting::all_gather(std::span<const std::byte> mine, std::span<std::byte> a
   for (int peer = 0; peer < size(); ++peer)
     if (!is_masked(mask, peer)) receive(peer);
   for (;;) {
-    // Before the parts: those of a call that the others gave up may be there all the same.
-    const auto told = failures_.find(turn_);
-    if (told != failures_.end() && !is_masked(mask, told->second.reported_by)) fail(mask, told->second, deadline);
+    // Checked before the parts: all parts of a call may be there although other ranks gave it up.
+    const auto reported = failures_.find(call_);
+    if (reported != failures_.end() && !is_masked(mask, reported->second.reported_by))
+      fail(mask, reported->second, deadline);
     if (is_done(mask)) break;
     const int ended = first_missing(mask, true);
     if (ended >= 0) fail(mask, {ended, rank_}, deadline);
@@ -198,7 +199,7 @@ void Meeting::all_gather(std::span<const std::byte> mine, std::span<std::byte> a
     std::byte* to = all.data() + static_cast<std::size_t>(peer) * mine.size();
     std::fill_n(to, mine.size(), std::byte{0});
     if (is_masked(mask, peer)) continue;
-    const std::span<const std::byte> part = peer == rank_ ? mine : std::span<const std::byte>(link(peer).parts[turn_]);
+    const std::span<const std::byte> part = peer == rank_ ? mine : std::span<const std::byte>(link(peer).parts[call_]);
     if (part.size() != mine.size())
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("rank {}: all_gather: rank {} gave {} bytes and this rank {}; all must give the same",

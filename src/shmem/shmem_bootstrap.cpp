@@ -1,4 +1,4 @@
-#include "shmem/shmem_meeting.h"
+#include "shmem/shmem_bootstrap.h"
 
 #include <fmt/core.h>
 
@@ -23,18 +23,18 @@ std::size_t aligned(std::size_t bytes) {
 
 }  // namespace
 
-ShmemMeeting::Map::Map(int of)
+ShmemBootstrap::Map::Map(int of)
     : ranks(static_cast<std::size_t>(of)),
       chunk_bytes(aligned(std::min(kMostChunkBytes, kChunkMemory / (2 * ranks)))) {}
-std::size_t ShmemMeeting::Map::piece(Epoch turn, int source) const {
-  return aligned(word(4, 0)) + ((turn & 1) * ranks + static_cast<std::size_t>(source)) * kPieceBytes;
+std::size_t ShmemBootstrap::Map::piece(Epoch number, int source) const {
+  return aligned(word(4, 0)) + ((number & 1) * ranks + static_cast<std::size_t>(source)) * kPieceBytes;
 }
-std::size_t ShmemMeeting::Map::chunk(Epoch number, int source) const {
+std::size_t ShmemBootstrap::Map::chunk(Epoch number, int source) const {
   const std::size_t begin = aligned(word(4, 0)) + 2 * ranks * kPieceBytes;
   return begin + ((number & 1) * ranks + static_cast<std::size_t>(source)) * chunk_bytes;
 }
 
-ShmemMeeting::ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map)
+ShmemBootstrap::ShmemBootstrap(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, const Map& map)
     : block_(std::move(block)),
       losses_(std::move(losses)),
       map_(map),
@@ -43,12 +43,12 @@ ShmemMeeting::ShmemMeeting(std::unique_ptr<ShmemBlock> block, std::shared_ptr<Sh
   renew_sent();
 }
 
-void ShmemMeeting::renew_sent() {
+void ShmemBootstrap::renew_sent() {
   sent_ = std::make_shared<Sent>(map_.ranks);
   block_->process().keep(sent_);
 }
 
-void ShmemMeeting::put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) {
+void ShmemBootstrap::put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) {
   if (bytes == 0) return;
   if (std::byte* to = block_->pointer(peer, offset))
     std::memcpy(to, source, bytes);
@@ -56,112 +56,112 @@ void ShmemMeeting::put(int peer, std::size_t offset, const std::byte* source, st
     block_->put(peer, offset, source, bytes);
 }
 
-void ShmemMeeting::signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) {
+void ShmemBootstrap::signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) {
   if (std::byte* to = block_->pointer(peer, at)) return store_release(*reinterpret_cast<SignalWord*>(to), value);
   store_release(source, value);
   shmem::fence();
   block_->signal_from(peer, at, source);
 }
 
-// Pieces have two places by turn: a rank sends turn t + 2 only after it has turn t + 1 of all, which each sent after it
-// had read all of turn t.
-void ShmemMeeting::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
-                              std::chrono::milliseconds deadline) {
+// Pieces are double-buffered by step. A rank sends step t + 2 only after it has step t + 1 of all ranks, and each rank
+// sent step t + 1 after it had read all of step t.
+void ShmemBootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                                std::chrono::milliseconds deadline) {
   const std::size_t pieces = std::max<std::size_t>(1, (mine.size() + kPieceBytes - 1) / kPieceBytes);
-  const Epoch first = turn_ + 1;
-  turn_ += pieces;
+  const Epoch first = step_ + 1;
+  step_ += pieces;
   last_mask_ = mask;
   std::fill(all.begin(), all.end(), std::byte{0});
   for (std::size_t index = 0; index < pieces; ++index) {
-    const Turn turn{first + index, turn_, mask, std::min(deadline, kMaxDeadline)};
+    const Step step{first + index, step_, mask, std::min(deadline, kMaxDeadline)};
     const std::size_t begin = index * kPieceBytes;
     const std::size_t bytes = std::min(kPieceBytes, mine.size() - begin);
-    post_piece(turn, mine.subspan(begin, bytes));
-    await_pieces(turn);
+    post_piece(step, mine.subspan(begin, bytes));
+    await_pieces(step);
     for (int peer = 0; peer < ranks(); ++peer) {
       if (is_masked(mask, peer) || bytes == 0) continue;
-      const std::byte* from = peer == rank() ? mine.data() + begin : block_->local(map_.piece(turn.turn, peer));
+      const std::byte* from = peer == rank() ? mine.data() + begin : block_->local(map_.piece(step.number, peer));
       std::memcpy(all.data() + static_cast<std::size_t>(peer) * mine.size() + begin, from, bytes);
     }
-    if (const int missing = find_given_up(turn); missing >= 0) give_up(turn, missing, true);
+    if (const int missing = find_given_up(step); missing >= 0) give_up(step, missing, true);
   }
   for (int peer = 0; peer < ranks(); ++peer)
     if (peer != rank() && !is_masked(mask, peer)) losses_->leave_behind(peer);
 }
 
-void ShmemMeeting::post_piece(const Turn& turn, std::span<const std::byte> mine) {
-  std::byte* sent = sent_->piece[turn.turn & 1];
+void ShmemBootstrap::post_piece(const Step& step, std::span<const std::byte> mine) {
+  std::byte* sent = sent_->piece[step.number & 1];
   std::copy(mine.begin(), mine.end(), sent);
-  for (int step = 1; step < ranks(); ++step) {
-    const int peer = (rank() + step) % ranks();
-    if (is_masked(turn.mask, peer)) continue;
-    put(peer, map_.piece(turn.turn, rank()), sent, mine.size());
-    signal_after_puts(peer, map_.piece_here(rank()), sent_->turn[turn.turn & 1], turn.turn);
+  for (int distance = 1; distance < ranks(); ++distance) {
+    const int peer = (rank() + distance) % ranks();
+    if (is_masked(step.mask, peer)) continue;
+    put(peer, map_.piece(step.number, rank()), sent, mine.size());
+    signal_after_puts(peer, map_.piece_here(rank()), sent_->piece_here[step.number & 1], step.number);
   }
 }
 
-void ShmemMeeting::await_pieces(const Turn& turn) {
-  ShmemPacer pacer(turn.deadline, kRestsAfter);
+void ShmemBootstrap::await_pieces(const Step& step) {
+  ShmemPacer pacer(step.deadline, kRestsAfter);
   int missing = -1;
-  bool told = false;
+  bool reported = false;
   for (int peer = 0; peer < ranks() && missing < 0; ++peer) {
-    if (peer == rank() || is_masked(turn.mask, peer)) continue;
-    const auto given_up = [&] { return find_given_up(turn) >= 0; };
-    const Waited waited = wait_at_least(word(map_.piece_here(peer)), turn.turn, given_up, pacer);
+    if (peer == rank() || is_masked(step.mask, peer)) continue;
+    const auto given_up = [&] { return find_given_up(step) >= 0; };
+    const Waited waited = wait_at_least(word(map_.piece_here(peer)), step.number, given_up, pacer);
     if (waited == Waited::arrived) continue;
-    told = waited == Waited::aborted;
-    if (!told) tell(turn.turn, told, peer, turn.mask);
-    missing = told ? find_given_up(turn) : find_culprit(turn, peer);
+    reported = waited == Waited::aborted;
+    if (!reported) tell(step.number, reported, peer, step.mask);
+    missing = reported ? find_given_up(step) : find_culprit(step, peer);
   }
-  if (missing >= 0) give_up(turn, missing, told);
+  if (missing >= 0) give_up(step, missing, reported);
 }
 
-int ShmemMeeting::find_given_up(const Turn& turn) const {
+int ShmemBootstrap::find_given_up(const Step& step) const {
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank() || is_masked(turn.mask, peer)) continue;
+    if (peer == rank() || is_masked(step.mask, peer)) continue;
     const Epoch value = load_acquire(word(map_.gave_up(peer)));
-    if (value >> 16 >= turn.turn) return static_cast<int>(value & 0xffff) - 1;
+    if (value >> 16 >= step.number) return static_cast<int>(value & 0xffff) - 1;
   }
   return -1;
 }
 
-int ShmemMeeting::find_culprit(const Turn& turn, int late) const {
-  return losses_->find_culprit(late, turn.deadline, [&](int each) {
-    return each >= 0 && each < ranks() && each != rank() && !is_masked(turn.mask, each) &&
-           load_acquire(word(map_.piece_here(each))) < turn.turn;
+int ShmemBootstrap::find_culprit(const Step& step, int late) const {
+  return losses_->find_culprit(late, step.deadline, [&](int each) {
+    return each >= 0 && each < ranks() && each != rank() && !is_masked(step.mask, each) &&
+           load_acquire(word(map_.piece_here(each))) < step.number;
   });
 }
 
-void ShmemMeeting::tell(Epoch number, bool told, int missing, const RankMask& mask) const {
+void ShmemBootstrap::tell(Epoch number, bool reported, int missing, const RankMask& mask) const {
   for (int peer = 0; peer < ranks(); ++peer)
-    if (peer != rank() && !is_masked(mask, peer)) losses_->tell(peer, abort_word(number, told, missing));
+    if (peer != rank() && !is_masked(mask, peer)) losses_->tell(peer, abort_word(number, reported, missing));
 }
 
 // I10
-void ShmemMeeting::give_up(const Turn& turn, int missing, bool told) {
-  const Epoch value = turn.last << 16 | static_cast<Epoch>(missing + 1);
+void ShmemBootstrap::give_up(const Step& step, int missing, bool reported) {
+  const Epoch value = step.last << 16 | static_cast<Epoch>(missing + 1);
   for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == rank() || is_masked(turn.mask, peer)) continue;
+    if (peer == rank() || is_masked(step.mask, peer)) continue;
     signal_after_puts(peer, map_.gave_up(rank()), sent_->gave_up, value);
   }
   renew_sent();
-  tell(turn.turn, told, missing, turn.mask);
+  tell(step.number, reported, missing, step.mask);
   WaitRecord record;
   record.operation = Operation::set_up;
   record.my_rank = record.reported_by = rank();
   record.missing_rank = missing;
-  record.epoch_wanted = turn.turn;
+  record.epoch_wanted = step.number;
   if (missing == rank())
     throw PeerMissing(record, fmt::format("rank {}: the others gave up on this rank in set-up call {}, where it came "
                                           "after their deadline",
-                                          rank(), turn.turn));
+                                          rank(), step.number));
   throw PeerMissing(record, fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline{}. Check "
                                         "that it is alive and makes the same calls, or give a mask that names it",
-                                        rank(), missing, turn.turn, told ? " of another rank" : ""));
+                                        rank(), missing, step.number, reported ? " of another rank" : ""));
 }
 
-void ShmemMeeting::await_step(std::size_t offset, Epoch number, int peer, const char* what,
-                              std::chrono::milliseconds deadline) {
+void ShmemBootstrap::await_step(std::size_t offset, Epoch number, int peer, const char* what,
+                                std::chrono::milliseconds deadline) {
   ShmemPacer pacer(std::min(deadline, kMaxDeadline));
   const auto never = [] { return false; };
   if (wait_at_least(word(offset), number, never, pacer) == Waited::arrived) return;
@@ -183,9 +183,9 @@ void ShmemMeeting::await_step(std::size_t offset, Epoch number, int peer, const 
                                         rank(), peer, what, deadline.count()));
 }
 
-// Chunks have two places: number c is sent when c - 2 was taken. All are taken at the end, so the next call may use the
-// places to send from.
-void ShmemMeeting::send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) {
+// Chunks are double-buffered: chunk c is sent when c - 2 was taken. All are taken at the end, so the next call may
+// reuse both buffers.
+void ShmemBootstrap::send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) {
   Epoch& number = chunks_sent_[static_cast<std::size_t>(to)];
   for (std::size_t begin = 0; begin < data.size(); begin += map_.chunk_bytes) {
     const std::span<const std::byte> chunk = data.subspan(begin, std::min(map_.chunk_bytes, data.size() - begin));
@@ -202,7 +202,7 @@ void ShmemMeeting::send(std::span<const std::byte> data, int to, std::chrono::mi
   await_step(map_.chunk_taken(to), number, to, "take what was sent to it", deadline);
 }
 
-void ShmemMeeting::receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) {
+void ShmemBootstrap::receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) {
   Epoch& number = chunks_received_[static_cast<std::size_t>(from)];
   for (std::size_t begin = 0; begin < data.size(); begin += map_.chunk_bytes) {
     const std::size_t bytes = std::min(map_.chunk_bytes, data.size() - begin);

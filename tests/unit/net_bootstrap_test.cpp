@@ -1,5 +1,5 @@
 // Processes that meet by TCP, here as threads: all_gather, missing ranks, strangers, and what is refused.
-#include "net/meeting.h"
+#include "net/bootstrap.h"
 
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -49,9 +49,9 @@ std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& bod
   return errors;
 }
 
-std::vector<int> gather(Meeting& meeting, int value, const RankMask& mask = {}, milliseconds deadline = kLong) {
-  std::vector<int> all(static_cast<std::size_t>(meeting.size()), -1);
-  meeting.all_gather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+std::vector<int> gather(Bootstrap& bootstrap, int value, const RankMask& mask = {}, milliseconds deadline = kLong) {
+  std::vector<int> all(static_cast<std::size_t>(bootstrap.size()), -1);
+  bootstrap.all_gather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
   return all;
 }
 
@@ -65,15 +65,15 @@ int missing_in(const std::function<void()>& call) {
   return -1;
 }
 
-TEST(Meeting, GathersFromAllRanksAgainAndAgain) {
+TEST(Bootstrap, GathersFromAllRanksAgainAndAgain) {
   for (const int ranks : {1, 2, 5, 9}) {
     const HostPort address = free_address();
     const auto errors = on_ranks(ranks, [&](int rank) {
-      Meeting meeting(job(address, rank, ranks, "job"), kLong);
-      EXPECT_EQ(meeting.rank(), rank);
-      EXPECT_EQ(meeting.size(), ranks);
+      Bootstrap bootstrap(job(address, rank, ranks, "job"), kLong);
+      EXPECT_EQ(bootstrap.rank(), rank);
+      EXPECT_EQ(bootstrap.size(), ranks);
       for (int turn = 0; turn < 50; ++turn) {
-        const std::vector<int> all = gather(meeting, 100 * turn + rank);
+        const std::vector<int> all = gather(bootstrap, 100 * turn + rank);
         for (int peer = 0; peer < ranks; ++peer) EXPECT_EQ(all[static_cast<std::size_t>(peer)], 100 * turn + peer);
       }
     });
@@ -81,118 +81,119 @@ TEST(Meeting, GathersFromAllRanksAgainAndAgain) {
   }
 }
 
-TEST(Meeting, CarriesPartsThatNoSocketHoldsAtOnce) {
+TEST(Bootstrap, CarriesPartsThatNoSocketHoldsAtOnce) {
   constexpr std::size_t kBytes = std::size_t{8} << 20;
   const HostPort address = free_address();
   const auto errors = on_ranks(3, [&](int rank) {
-    Meeting meeting(job(address, rank, 3, ""), kLong);
+    Bootstrap bootstrap(job(address, rank, 3, ""), kLong);
     const std::vector<std::byte> mine(kBytes, static_cast<std::byte>(rank + 1));
     std::vector<std::byte> all(3 * kBytes);
-    meeting.all_gather(mine, all, {}, kLong);
+    bootstrap.all_gather(mine, all, {}, kLong);
     for (std::size_t i = 0; i < all.size(); i += 4099) ASSERT_EQ(all[i], static_cast<std::byte>(i / kBytes + 1));
   });
   EXPECT_THAT(errors, testing::Each(""));
 }
 
-TEST(Meeting, GivesAllRanksOneToken) {
+TEST(Bootstrap, GivesAllRanksOneToken) {
   const HostPort address = free_address();
   std::vector<std::uint64_t> tokens(3);
-  on_ranks(
-      3, [&](int rank) { tokens[static_cast<std::size_t>(rank)] = Meeting(job(address, rank, 3, ""), kLong).token(); });
+  on_ranks(3, [&](int rank) {
+    tokens[static_cast<std::size_t>(rank)] = Bootstrap(job(address, rank, 3, ""), kLong).token();
+  });
   EXPECT_NE(tokens[0], 0u);
   EXPECT_THAT(tokens, testing::Each(tokens[0]));
 }
 
-TEST(Meeting, NamesTheRankThatNeverStarts) {
+TEST(Bootstrap, NamesTheRankThatNeverStarts) {
   const HostPort address = free_address();
   for (const int missing : {0, 2}) {
     std::vector<int> named(4, -1);
     on_ranks(4, [&](int rank) {
       if (rank == missing) return;
       named[static_cast<std::size_t>(rank)] =
-          missing_in([&] { Meeting(job(address, rank, 4, ""), rank == 0 || missing == 0 ? kShort : kLong); });
+          missing_in([&] { Bootstrap(job(address, rank, 4, ""), rank == 0 || missing == 0 ? kShort : kLong); });
     });
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_EQ(named[static_cast<std::size_t>(rank)], rank == missing ? -1 : missing) << "rank " << rank;
   }
 }
 
-TEST(Meeting, NamesTheRankThatDoesNotCome) {
+TEST(Bootstrap, NamesTheRankThatDoesNotCome) {
   const HostPort address = free_address();
   std::vector<int> named(4, -1);
   on_ranks(4, [&](int rank) {
-    Meeting meeting(job(address, rank, 4, ""), kLong);
+    Bootstrap bootstrap(job(address, rank, 4, ""), kLong);
     // Rank 3 gives up early; the others, which would wait long, hear of rank 1 from it.
     if (rank != 1)
       named[static_cast<std::size_t>(rank)] =
-          missing_in([&] { gather(meeting, rank, {}, rank == 3 ? kShort : kLong); });
+          missing_in([&] { gather(bootstrap, rank, {}, rank == 3 ? kShort : kLong); });
     if (rank == 1) {
       pause(4 * kShort);
-      EXPECT_EQ(missing_in([&] { gather(meeting, rank); }), 1) << "it comes too late and is told so";
+      EXPECT_EQ(missing_in([&] { gather(bootstrap, rank); }), 1) << "it comes too late and is told so";
     }
-    const std::vector<int> all = gather(meeting, 7 + rank);
+    const std::vector<int> all = gather(bootstrap, 7 + rank);
     EXPECT_THAT(all, testing::ElementsAre(7, 8, 9, 10)) << "the next call works";
   });
   EXPECT_THAT(named, testing::ElementsAre(1, -1, 1, 1));
 }
 
-TEST(Meeting, MissesARankThatEndedWithoutWaiting) {
+TEST(Bootstrap, MissesARankThatEndedWithoutWaiting) {
   const HostPort address = free_address();
   for (const int ends : {0, 2}) {
     std::vector<int> named(3, -1);
     const auto errors = on_ranks(3, [&](int rank) {
-      auto meeting = std::make_unique<Meeting>(job(address, rank, 3, ""), kLong);
-      gather(*meeting, rank);
+      auto bootstrap = std::make_unique<Bootstrap>(job(address, rank, 3, ""), kLong);
+      gather(*bootstrap, rank);
       if (rank == ends) return;
-      named[static_cast<std::size_t>(rank)] = missing_in([&] { gather(*meeting, rank, {}, std::chrono::hours(1)); });
+      named[static_cast<std::size_t>(rank)] = missing_in([&] { gather(*bootstrap, rank, {}, std::chrono::hours(1)); });
       RankMask mask(3);
       mask[static_cast<std::size_t>(ends)] = true;
       std::vector<int> expected{1, 2, 3};
       expected[static_cast<std::size_t>(ends)] = 0;
-      EXPECT_EQ(gather(*meeting, rank + 1, mask), expected);
+      EXPECT_EQ(gather(*bootstrap, rank + 1, mask), expected);
     });
     EXPECT_THAT(errors, testing::Each(""));
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(named[static_cast<std::size_t>(rank)], rank == ends ? -1 : ends);
   }
 }
 
-TEST(Meeting, LetsTheLastCallOfARankThatEndsStand) {
+TEST(Bootstrap, LetsTheLastCallOfARankThatEndsStand) {
   const HostPort address = free_address();
   const auto errors = on_ranks(4, [&](int rank) {
-    Meeting meeting(job(address, rank, 4, ""), kLong);
+    Bootstrap bootstrap(job(address, rank, 4, ""), kLong);
     if (rank == 2) pause(milliseconds(50));
-    EXPECT_THAT(gather(meeting, rank), testing::ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(gather(bootstrap, rank), testing::ElementsAre(0, 1, 2, 3));
   });
   EXPECT_THAT(errors, testing::Each(""));
 }
 
-TEST(Meeting, RefusesAnotherNumberOfRanksWithBothValues) {
+TEST(Bootstrap, RefusesAnotherNumberOfRanksWithBothValues) {
   const HostPort address = free_address();
   const auto errors = on_ranks(3, [&](int rank) {
     if (rank == 2)
-      Meeting(job(address, 1, 5, ""), kLong);
+      Bootstrap(job(address, 1, 5, ""), kLong);
     else
-      Meeting(job(address, rank, 3, ""), rank == 0 ? milliseconds(1000) : kLong);
+      Bootstrap(job(address, rank, 3, ""), rank == 0 ? milliseconds(1000) : kLong);
   });
   EXPECT_THAT(errors[2], testing::AllOf(HasSubstr("5"), HasSubstr("3")));
   EXPECT_THAT(errors[0], testing::AllOf(HasSubstr("rank 2 did not come"), HasSubstr("rank 1 of 5"))) << "and why";
   EXPECT_THAT(errors[1], HasSubstr("rank 2 did not come"));
 }
 
-TEST(Meeting, RefusesARankThatIsThereAlready) {
+TEST(Bootstrap, RefusesARankThatIsThereAlready) {
   const HostPort address = free_address();
   std::thread rank_2;
   std::string refused;
   // Threads 1 and 2 both say that they are rank 1. When one of them is refused, rank 2 starts, which all wait for.
   const auto errors = on_ranks(3, [&](int thread) {
     try {
-      Meeting meeting(job(address, thread == 0 ? 0 : 1, 3, ""), kLong);
-      EXPECT_THAT(gather(meeting, meeting.rank()), testing::ElementsAre(0, 1, 2));
+      Bootstrap bootstrap(job(address, thread == 0 ? 0 : 1, 3, ""), kLong);
+      EXPECT_THAT(gather(bootstrap, bootstrap.rank()), testing::ElementsAre(0, 1, 2));
     } catch (const Error& error) {
       refused = error.what();
       rank_2 = std::thread([&] {
-        Meeting meeting(job(address, 2, 3, ""), kLong);
-        EXPECT_THAT(gather(meeting, 2), testing::ElementsAre(0, 1, 2));
+        Bootstrap bootstrap(job(address, 2, 3, ""), kLong);
+        EXPECT_THAT(gather(bootstrap, 2), testing::ElementsAre(0, 1, 2));
       });
     }
   });
@@ -200,31 +201,31 @@ TEST(Meeting, RefusesARankThatIsThereAlready) {
   EXPECT_THAT(refused, testing::AllOf(HasSubstr("rank 1"), HasSubstr("already")));
 }
 
-TEST(Meeting, WaitsForItsOwnJobWhileAnotherListens) {
+TEST(Bootstrap, WaitsForItsOwnJobWhileAnotherListens) {
   const HostPort address = free_address();
   std::string named;
   std::thread other([&] {
     try {
-      Meeting(job(address, 0, 2, "yesterday"), milliseconds(1000));
+      Bootstrap(job(address, 0, 2, "yesterday"), milliseconds(1000));
     } catch (const PeerMissing& error) {
       named = error.what();
     }
   });
   const auto errors = on_ranks(2, [&](int rank) {
     if (rank == 0) other.join();  // its port is free again
-    Meeting meeting(job(address, rank, 2, "today"), kLong);
-    EXPECT_THAT(gather(meeting, rank), testing::ElementsAre(0, 1));
+    Bootstrap bootstrap(job(address, rank, 2, "today"), kLong);
+    EXPECT_THAT(gather(bootstrap, rank), testing::ElementsAre(0, 1));
   });
   EXPECT_THAT(errors, testing::Each(""));
   EXPECT_THAT(named, testing::AllOf(HasSubstr("today"), HasSubstr("yesterday")));
 }
 
-TEST(Meeting, LeavesStrangersAlone) {
+TEST(Bootstrap, LeavesStrangersAlone) {
   const HostPort address = free_address();
   std::vector<Descriptor> strangers;
   std::thread rank_0([&] {
-    Meeting meeting(job(address, 0, 2, ""), kLong);
-    EXPECT_THAT(gather(meeting, 0), testing::ElementsAre(0, 1));
+    Bootstrap bootstrap(job(address, 0, 2, ""), kLong);
+    EXPECT_THAT(gather(bootstrap, 0), testing::ElementsAre(0, 1));
   });
   const Deadline deadline(kLong);
   const char* words[] = {"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "", "NJ", "\x16\x03\x01"};
@@ -240,32 +241,32 @@ TEST(Meeting, LeavesStrangersAlone) {
     send_all(stranger, std::as_bytes(std::span(word, std::strlen(word))), deadline);
     if (i % 3 != 0) strangers.push_back(std::move(stranger));
   }
-  Meeting meeting(job(address, 1, 2, ""), kLong);
-  EXPECT_THAT(gather(meeting, 1), testing::ElementsAre(0, 1));
+  Bootstrap bootstrap(job(address, 1, 2, ""), kLong);
+  EXPECT_THAT(gather(bootstrap, 1), testing::ElementsAre(0, 1));
   rank_0.join();
 }
 
-TEST(Meeting, RefusesPartsOfOtherSizes) {
+TEST(Bootstrap, RefusesPartsOfOtherSizes) {
   const HostPort address = free_address();
   const auto errors = on_ranks(2, [&](int rank) {
-    Meeting meeting(job(address, rank, 2, ""), kLong);
+    Bootstrap bootstrap(job(address, rank, 2, ""), kLong);
     const std::vector<std::byte> mine(rank == 0 ? 4 : 12);
     std::vector<std::byte> all(2 * mine.size());
-    meeting.all_gather(mine, all, {}, kLong);
+    bootstrap.all_gather(mine, all, {}, kLong);
   });
   for (const std::string& error : errors) EXPECT_THAT(error, testing::AllOf(HasSubstr("4"), HasSubstr("12")));
 }
 
 std::string refusal(const Job& job) {
   try {
-    const Meeting meeting(job, kShort);
+    const Bootstrap bootstrap(job, kShort);
   } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(Meeting, RefusesWhatCannotBe) {
+TEST(Bootstrap, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(job(HostPort{"127.0.0.1", 1}, 2, 2, "")), HasSubstr("rank 2 of 2"));
   EXPECT_THAT(refusal(job(HostPort{"127.0.0.1", 1}, 0, 0, "")), HasSubstr("0 ranks"));
   EXPECT_THAT(refusal(job(HostPort{"127.0.0.1", 1}, 0, 2, std::string(64, 'j'))), HasSubstr("64"));

@@ -1,4 +1,4 @@
-// Meeting: the processes of a job, each connected to each by TCP. All that worlds of processes need for set-up:
+// Bootstrap: the processes of a job, each connected to each by TCP. All that worlds of processes need for set-up:
 // all_gather with a deadline that names the missing rank. A rank whose process ended is missing at once. Nothing runs
 // in between calls.
 #pragma once
@@ -15,15 +15,15 @@
 
 namespace ferry::net {
 
-class Meeting {
+class Bootstrap {
  public:
   // Collective; see join().
-  Meeting(const Job& job, std::chrono::milliseconds deadline);
+  Bootstrap(const Job& job, std::chrono::milliseconds deadline);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(links_.size()); }
   std::uint64_t token() const { return token_; }  // the same on all ranks of this job, and hard to guess
-  std::uint64_t turn() const { return turn_; }    // calls so far: the same on all ranks
+  std::uint64_t call() const { return call_; }    // calls so far: the same on all ranks
 
   // World::all_gather. A rank that gives up tells the others whom it missed, so that all name the same one.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
@@ -34,11 +34,11 @@ class Meeting {
   struct Header {
     std::uint32_t magic;
     Kind kind;
-    std::uint64_t turn;
+    std::uint64_t call;
     std::uint64_t bytes;
   };
-  // One connection: what is still to be sent, what has come and is no whole frame yet, and the parts that wait for
-  // their turn.
+  // One connection: what is still to be sent, what has come but is no whole frame yet, and the parts of calls that this
+  // rank has not reached.
   struct Link {
     Descriptor socket;
     std::vector<std::byte> out;
@@ -63,8 +63,8 @@ class Meeting {
   int rank_;
   std::uint64_t token_;
   std::vector<Link> links_;
-  std::uint64_t turn_ = 0;
-  std::map<std::uint64_t, Failure> failures_;  // by turn, as others told
+  std::uint64_t call_ = 0;
+  std::map<std::uint64_t, Failure> failures_;  // by call, as other ranks reported
 };
 
 }  // namespace ferry::net
