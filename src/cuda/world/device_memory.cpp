@@ -25,7 +25,8 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
                 fmt::format("no memory for {} bytes on device {}; make max_tokens smaller", bytes, device_));
   }
   data_ = static_cast<std::byte*>(memory);
-  // Waits for no kernel of another stream but the default one: that may be another rank's, which waits for this one.
+  // A blocking stream waits for the default stream only. A kernel of another stream may belong to a rank that waits for
+  // this one, so the stream must not wait for it.
   cudaError_t status = cudaMemsetAsync(data_, 0, bytes, cudaStreamPerThread);
   if (status == cudaSuccess) status = cudaStreamSynchronize(cudaStreamPerThread);
   if (status != cudaSuccess) cudaFree(data_);

@@ -11,7 +11,7 @@
 
 namespace ferry::cuda {
 
-// Makes `device` current, and the one before again at the end.
+// Makes `device` current, and restores the previous device at the end.
 class DeviceScope {
  public:
   explicit DeviceScope(int device);
@@ -23,7 +23,7 @@ class DeviceScope {
   int before_ = 0;
 };
 
-// Zeroed memory of the current device; freed on any device, once the device is done with it.
+// Zeroed memory of the current device. Freeing it works on any device and waits for the kernels of its own.
 class DeviceMemory {
  public:
   explicit DeviceMemory(std::size_t bytes);
@@ -43,8 +43,8 @@ class DeviceMemory {
   std::size_t bytes_;
 };
 
-// A stream of the current device, and memory that comes and goes in its order: neither waits for kernels of other
-// streams, as cudaFree does.
+// A stream of the current device with a memory pool. Allocating and freeing in stream order waits for no kernel of
+// another stream; cudaFree would.
 class MemoryStream {
  public:
   MemoryStream();
@@ -60,8 +60,8 @@ class MemoryStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// A stream of the current device beside all others, for one copy that waits for no kernel, also while a stream of this
-// thread is being captured.
+// A stream of the current device that does not synchronise with others, for a copy that waits for no kernel. It works
+// also while this thread captures a stream.
 class SideStream {
  public:
   SideStream();
@@ -90,8 +90,9 @@ class StreamMemory {
   std::byte* data_ = nullptr;
 };
 
-// Memory that is no longer used and not yet freed: to free it waits for all kernels of the device, and holds up whoever
-// would start another one meanwhile. Where that may be what a running kernel waits for, it is kept until later.
+// Memory that nobody uses any more and that is freed later. Freeing waits for all kernels of the device and blocks
+// every launch meanwhile. A running kernel may wait for such a launch (I21), so the memory is freed where all ranks
+// meet.
 class DeferredFree {
  public:
   // `devices`: whose kernels may still use it.
@@ -100,7 +101,7 @@ class DeferredFree {
   DeferredFree(const DeferredFree&) = delete;
   DeferredFree& operator=(const DeferredFree&) = delete;
   void keep(std::shared_ptr<void> memory);
-  // Waits for all kernels of the devices first. Who calls it meanwhile waits, too.
+  // Waits for all kernels of the devices, then frees. Concurrent callers wait for each other.
   void free();
 
  private:

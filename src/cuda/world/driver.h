@@ -1,5 +1,5 @@
-// The few calls of the CUDA driver that the runtime has no name for, looked up when they are first needed: programs
-// start where there is no driver.
+// Calls of the CUDA driver that the runtime does not have. They are looked up at first use, so that programs start on
+// machines without a driver.
 #pragma once
 
 #include <cuda.h>
@@ -10,7 +10,7 @@
 
 namespace ferry::cuda {
 
-// What Ferry uses of virtual memory management, whose handles other processes can open.
+// Virtual memory management: other processes can open its handles.
 struct Driver {
   decltype(&cuGetErrorString) get_error_string;
   decltype(&cuDeviceGetAttribute) device_get_attribute;

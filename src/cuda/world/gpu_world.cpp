@@ -14,7 +14,7 @@
 namespace ferry::cuda {
 namespace {
 
-// How something went on a rank; an empty text is well.
+// The outcome of a rank's work; an empty text is success.
 struct Outcome {
   std::int32_t kind;
   char text[508];
@@ -29,7 +29,8 @@ struct DeviceClaim {
   std::int32_t is_known;
 };
 
-// Throws nothing, as all ranks gather it: a device that does not answer counts as none, and the next call says so.
+// Throws nothing, since all ranks must take part in the gathering. A device that does not answer is left unknown, and
+// the next CUDA call throws.
 DeviceClaim claim_of(int device, bool may_share) {
   DeviceClaim seat{};
   cudaDeviceProp properties{};

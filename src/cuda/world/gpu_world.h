@@ -1,4 +1,4 @@
-// GpuWorld: what worlds of GPUs have in common, whoever their ranks are: how an exchange is made.
+// GpuWorld: what all worlds of GPUs share, whether their ranks are threads or processes: how an exchange is made.
 #pragma once
 
 #include <cstddef>
@@ -11,42 +11,42 @@
 
 namespace ferry::cuda {
 
-// Throws Error(unsupported) where the device has no bulk copies, which carry the messages: it is older than Hopper.
+// Throws Error(unsupported) where the device is older than Hopper and so has no bulk copies, which carry the messages.
 void require_bulk_copies(int device);
 
-// Everyone's bytes, in rank order.
+// Gathers the bytes of all ranks, in rank order.
 using GatherBytes = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
 
-// How many ranks have this rank's device. Collective over all ranks: where two have the same and do not both say that
-// they may, all throw Error(invalid_argument) that names them.
+// How many ranks have this rank's device. Collective. If two ranks have the same device and one of them may not share
+// it, all ranks throw Error(invalid_argument) that names both.
 int ranks_of_device(int rank, int size, int device, bool may_share, const GatherBytes& gather);
 
 class GpuWorld : public World {
  public:
-  // `staged`: calls take host memory.
+  // `staged`: calls take host tensors, which pass through device memory.
   GpuWorld(const DevicePlace& place, bool staged) : place_(place), staged_(staged) {}
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override;
 
  protected:
-  // Every rank's heap of `bytes`, zeroed, as this rank's device reaches it: zeroed before anyone else can see them
-  // (I13), and held by all (I16). Collective.
+  // The heaps of all ranks, `bytes` each, at the addresses of this rank's device. Collective. A heap is zero before
+  // another rank can see it (I13), and every rank keeps all heaps alive (I16).
   virtual DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
 
   // The kernels that reach those heaps.
   virtual Launchers launchers() const { return peer_launchers(); }
 
-  // Throws where this kind of world cannot have such an exchange. Where one rank's does, all throw.
+  // Throws where this kind of world cannot have such an exchange. If one rank throws, all ranks throw.
   virtual void require_supported(const ExchangeOptions& options) const;
 
-  // Throws where kernels that a caller gives do not reach this world's ranks. Part of require_supported.
+  // Throws where a caller's kernels do not reach all ranks of this world. Part of require_supported.
   virtual void require_kernels(const Launchers& kernels) const;
 
   // Whether some ranks are reached by puts only, from send buffers.
   virtual bool has_remote_ranks() const { return false; }
 
-  // Runs `work` on this rank and tells all ranks how it went. Collective: where it fails on one, every rank throws the
-  // same error, that of the first such rank, and none waits for it.
+  // Runs `work` on every rank. Collective. If it fails on a rank, all ranks throw the error of the first such rank, and
+  // none waits for it.
   void together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline);
 
   // Finds out how many ranks are on this rank's device, as ranks_of_device.

@@ -1,5 +1,5 @@
-// Who reaches whose memory, and what a rank says where it does not. Without types of CUDA: tested without GPUs, of
-// which few machines have a pair that cannot reach each other.
+// Errors of ranks that cannot reach each other's memory. No types of CUDA, so that it is tested without GPUs: few
+// machines have a pair that cannot reach each other.
 #pragma once
 
 #include <fmt/core.h>
@@ -22,8 +22,8 @@ void require_reach(int rank, int ranks, const CanReach& can_reach, const Name& n
                   fmt::format("{} cannot reach the memory of {}; ranks {}", name(rank), name(peer), kMustReach));
 }
 
-// What a rank throws that could not map the memory of `peer`. The driver's own words come first: it may refuse for
-// other reasons than reach, of which a lack of memory is one that it tells apart.
+// The error of a rank that could not map the memory of `peer`. The driver's words come first, since it may refuse for
+// other reasons than reach. It reports a lack of memory apart.
 inline Error cannot_map(const std::string& rank, const std::string& peer, bool lacks_memory, const char* words) {
   if (lacks_memory)
     return {ErrorKind::system, fmt::format("{} has no room to map the memory of {}: {}. Make max_tokens smaller, or "

@@ -1,4 +1,4 @@
-// What worlds of one process per GPU read from their place: which GPU is this process's, and whom it meets where.
+// Worlds of one process per GPU: which GPU this process has, and where its job meets.
 #pragma once
 
 #include "ferry/processes.h"
@@ -6,8 +6,8 @@
 
 namespace ferry::cuda {
 
-// `device` where it is not negative; else this process's only GPU, or that of its local rank. Throws
-// Error(unsupported) where there is none, Error(invalid_argument) where it does not exist.
+// `device` if it is not negative; otherwise the only GPU of this process, or the GPU of its local rank. Throws
+// Error(unsupported) if there is no GPU, Error(invalid_argument) if that GPU does not exist.
 int choose_device(int device, const ProcessPlace& place);
 
 // Throws Error(invalid_argument) where there are more than `most_ranks`, or the address is none.

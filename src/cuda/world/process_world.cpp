@@ -20,7 +20,7 @@
 namespace ferry::cuda {
 namespace {
 
-// Where a rank is: its host, told apart by the running kernel's own number, and its GPU.
+// Where a rank is: its GPU, and its host, which the boot id of the running kernel identifies.
 struct Location {
   char host[64];
   char boot[40];
@@ -53,7 +53,8 @@ void require_one_host(int rank, const std::vector<Location>& all) {
                               rank, all[0].host, peer, all[peer].host));
 }
 
-// A peer's device that this process does not see (CUDA_VISIBLE_DEVICES) is found out about when its memory is mapped.
+// If CUDA_VISIBLE_DEVICES hides a peer's device from this process, only mapping its memory shows whether it can be
+// reached.
 bool can_reach(const Location& mine, const Location& peer) {
   int device = 0;
   int can = 1;

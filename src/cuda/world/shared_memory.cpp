@@ -23,7 +23,7 @@ CUmemAllocationProp properties_on(int device) {
 int current_device() {
   int device = 0;
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda_check(cudaSetDevice(device), "cudaSetDevice");  // makes its context, where there is none yet
+  cuda_check(cudaSetDevice(device), "cudaSetDevice");  // creates its context if there is none yet
   return device;
 }
 

@@ -1,5 +1,5 @@
-// SharedMemory: memory of one GPU that other processes of the host map as well. It lives as long as anyone maps it: the
-// physical memory is counted by the driver, across processes and also past the death of the one that made it (I16).
+// SharedMemory: memory of one GPU that other processes of the host map, too. The driver counts its mappings across
+// processes, so it outlives the process that made it while another one maps it (I16).
 #pragma once
 
 #include <cuda.h>
@@ -16,14 +16,14 @@ class SharedMemory {
   // Zeroed memory of the current device, at least `bytes`. Throws Error(system), or Error(unsupported) where the device
   // has no memory that can be shared.
   static std::shared_ptr<SharedMemory> allocate(std::size_t bytes);
-  // The memory that `handle` stands for, mapped for the current device. `bytes` as it was allocated with.
+  // Maps the memory of `handle` for the current device. `bytes` is the size that it was allocated with.
   static std::shared_ptr<SharedMemory> open(const net::Descriptor& handle, std::size_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
-  // For other processes; it holds the memory, too.
+  // A handle for other processes. It keeps the memory alive, too.
   net::Descriptor make_handle() const;
 
  private:

@@ -1,5 +1,5 @@
-// The combine kernel: blocks that send results, blocks that sum what came, or blocks that do both at once. No token
-// format takes part: what travels is bf16.
+// The combine kernel: blocks send results, or sum what has arrived, or do both. Results are bf16, whatever the token
+// format is.
 #pragma once
 
 #include "ferry/detail/cuda/kernels/kernel_params.h"
@@ -10,7 +10,7 @@
 
 namespace ferry::cuda {
 
-// What a block keeps in shared memory before the buffers of its teams.
+// Shared memory of a block. The buffers of its teams follow.
 struct CombineMemory {
   TokenScratch scratch[kThreads / 32];                 // of each warp
   std::uint64_t bytes_sent[kMostTeams][kMaxGpuRanks];  // of each team
@@ -18,13 +18,13 @@ struct CombineMemory {
   RoundStart round;
 };
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
-static_assert(kCombineSharedBytes + kRingBytes <= 227 * 1024, "pipelined do not fit on a Hopper GPU");
+static_assert(kCombineSharedBytes + kRingBytes <= 227 * 1024, "the pipeline does not fit on a Hopper GPU");
 
 __device__ inline Block sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});
 }
 
-// `pipeline`: of the block; null where it has none.
+// `pipeline`: the block's memory for rows in flight; null where there is none.
 template <Fabric F>
 __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const HandleStart& start,
                               CombineMemory& memory, std::byte* pipeline) {
@@ -34,10 +34,10 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   const bool receives = p.receives && block >= p.roles.first_receiver;
   TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
   const Block among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
-  const WarpwiseTeam loose(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
-  const Block teams = teams_of(loose.size(), among);
-  const Block share = receives && teams.index < teams.count ? teams : Block{p.num_tokens, 1};  // or nothing
-  ResultReceiver<F> receiver(p, fabric, loose, epoch, share, scratch);
+  const WarpwiseTeam receivers(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
+  const Block teams = teams_of(receivers.size(), among);
+  const Block share = receives && teams.index < teams.count ? teams : Block{p.num_tokens, 1};  // or no token
+  ResultReceiver<F> receiver(p, fabric, receivers, epoch, share, scratch);
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
@@ -47,7 +47,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   receiver.receive_rest();
 }
 
-// I18: rows beyond those that the caller gave are not read (CombineArgs::row). The next call tells it.
+// I18: rows beyond those that the caller gave are not read (CombineArgs::row). The next call throws.
 __device__ inline void report_few_rows(const CombineParams& p) {
   const std::uint32_t laid_out = p.handle.starts.group[p.plan.groups()];
   if (laid_out <= p.in.num_rows) return;
@@ -56,7 +56,7 @@ __device__ inline void report_few_rows(const CombineParams& p) {
   store_release(p.links.record->has_few_rows, 1u);
 }
 
-// kPipelined: where rows come by way of shared memory (CombineRoles::pipelined). No buffers are needed then.
+// kPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers.
 template <Fabric F, bool kPipelined>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];

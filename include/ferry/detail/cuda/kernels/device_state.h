@@ -1,5 +1,5 @@
-// What an exchange keeps on its device besides the symmetric memory, and the record through which a kernel tells the
-// host that something went wrong.
+// What an exchange keeps on its device besides the symmetric memory, and the record in which a kernel reports an error
+// to the host.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace ferry::cuda {
 
-// In host memory that the device can write. `failed` and each `has` are set last.
+// In host memory that the device can write. A writer sets `failed` or `has_...` after the fields that it announces.
 struct HostRecord {
   WaitRecord wait;
   SystemWord<std::uint32_t> failed;
   SystemWord<std::uint32_t> has_bad_id;
-  std::uint32_t num_bad;   // ids of that dispatch
+  std::uint32_t num_bad;   // bad ids of that dispatch
   std::int32_t bad_token;  // of one of them
   std::int32_t bad_k;
   std::int64_t bad_id;
@@ -31,15 +31,15 @@ struct HostRecord {
 struct DeviceState {
   DeviceWord<Epoch> dispatched;  // the newest round that was sent
   DeviceWord<std::uint32_t> failed;
-  DeviceWord<std::uint64_t> started;  // blocks of dispatch kernels that have read `dispatched`, ever
-  std::uint64_t started_before = 0;   // as it was when the newest round began
+  DeviceWord<std::uint64_t> started;  // arrivals: blocks of all dispatch kernels that have read `dispatched`
+  std::uint64_t started_before = 0;   // `started` when the newest round began
   DeviceWord<std::uint64_t> non_finite;
   DeviceWord<std::uint64_t> dropped;
   DeviceWord<std::uint64_t> dispatches;
   DeviceWord<std::uint64_t> combines;
-  DeviceWord<std::uint32_t> bad_ids[2];        // by parity of the round: what routing met so far
-  DeviceWord<std::uint32_t> token_tickets[2];  // by parity of the round: dispatch's, by its teams (work_queue.cuh)
-  DeviceWord<std::uint32_t> result_tickets;    // combine's
+  DeviceWord<std::uint32_t> bad_ids[2];        // by parity of the round: found by routing so far
+  DeviceWord<std::uint32_t> token_tickets[2];  // by parity of the round: dispatch's work queue
+  DeviceWord<std::uint32_t> result_tickets;    // combine's work queue
 };
 
 // A caller's hooks as they go into a kernel's parameter (hooked_fabric.cuh).
@@ -54,13 +54,13 @@ struct PeerLinks {
   int size = 0;
   std::byte* heap[kMaxGpuRanks] = {};
   std::byte* own = nullptr;              // heap[rank]
-  const std::uint8_t* masked = nullptr;  // null: no rank is
+  const std::uint8_t* masked = nullptr;  // by rank; null: no rank is masked
   TableParts table_parts;
   RoundTag tag;  // of counts and numbers of tokens
   std::size_t abort_words = 0;
   std::size_t my_abort_word = 0;
   std::uint64_t deadline_ns = 0;
-  bool backs_off = false;  // polling (problem.h)
+  bool backs_off = false;  // threads sleep between two polls (cuda/policy/problem.h)
   DeviceState* state = nullptr;
   HostRecord* record = nullptr;
   DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [size]

@@ -1,4 +1,4 @@
-// The dispatch kernel: who does what in the grid. The phases are ferry/detail/protocol/dispatch.h's.
+// The dispatch kernel: which block of the grid routes, sends and receives.
 #pragma once
 
 #include "ferry/detail/cuda/kernels/kernel_params.h"
@@ -12,9 +12,9 @@
 
 namespace ferry::cuda {
 
-// What a block keeps in shared memory; behind it, the role's part: buffers, counters or row starts.
+// Shared memory of a logical block. The memory of its role follows: buffers, counters or row starts.
 struct DispatchMemory {
-  TokenScratch scratch[kThreads / 32];  // of each warp; a sending team has that of its first one
+  TokenScratch scratch[kThreads / 32];  // by warp; a sending team uses that of its first warp
   std::uint64_t messages[kMostTeams][kMaxGpuRanks];
   std::uint64_t bytes[kMostTeams][kMaxGpuRanks];
   int tickets[kMostTeams][2];
@@ -31,17 +31,17 @@ __device__ LogicalBlock place_of_block(const DispatchRoles& roles) {
   return {block, blocks, 0};
 }
 
-// One block's view of a dispatch.
+// A logical block's view of a dispatch.
 struct DispatchBlock {
   const DispatchParams& p;
   const LogicalBlock place;
   const SyncedTeam& all;
   DispatchMemory& shared;
   std::byte* memory;     // the role's part
-  RoundStart seen = {};  // of one thread
+  RoundStart seen = {};  // thread 0's
   Epoch epoch = 0;       // from begin() on
 
-  // Before anything that an earlier kernel may have written is read. Asks for the round's number.
+  // Must come before the first load of anything that an earlier kernel may have written. Loads the epoch.
   __device__ void await_earlier_kernels() {
     ptx::await_earlier_kernels();
     seen = read_round(all, *p.links.state, p.sends);
@@ -54,8 +54,8 @@ struct DispatchBlock {
     return !round.broken;
   }
   __device__ int index() const { return place.index; }
-  __device__ bool ranks() const { return index() < p.roles.routing_blocks; }
-  // Of a block that ranks.
+  __device__ bool routes() const { return index() < p.roles.routing_blocks; }
+  // For routing blocks.
   __device__ RoutingShare routing_share() const {
     const int blocks = p.roles.table_blocks();
     const int first_part = index() * p.routing.parts_per_routing_block;
@@ -67,14 +67,14 @@ struct DispatchBlock {
             p.links.table_parts.log2_part_tokens(p.in.num_tokens),
             index() == (p.roles.counts_apart ? blocks : 0)};
   }
-  __device__ bool sends() const { return !ranks() && index() < p.roles.routing_blocks + p.roles.senders; }
-  __device__ bool receives() const { return p.receives && !sends() && (!ranks() || p.roles.routing_blocks_receive); }
-  // Blocks with nothing else to do come first.
+  __device__ bool sends() const { return !routes() && index() < p.roles.routing_blocks + p.roles.senders; }
+  __device__ bool receives() const { return p.receives && !sends() && (!routes() || p.roles.routing_blocks_receive); }
+  // This block's index among those that receive. Blocks without another role come first.
   __device__ Block among_receivers() const {
     const int busy = p.roles.routing_blocks + p.roles.senders;
     const int idle = place.count - busy;
     const int count = idle + (p.roles.routing_blocks_receive ? p.roles.routing_blocks : 0);
-    return {ranks() ? idle + index() : index() - busy, count};
+    return {routes() ? idle + index() : index() - busy, count};
   }
 };
 
@@ -105,8 +105,8 @@ __device__ inline Block sending_teams(const DispatchBlock& b, int team_threads) 
   return teams_of(team_threads, {b.index() - b.p.roles.routing_blocks, b.p.roles.senders});
 }
 
-// What a team sends first is on its way before the round's number is known. Those that send are halves 0, which have
-// barriers for all teams (dispatch_policy).
+// A team prefetches its first token before the epoch is known. Sending blocks are half 0 of their thread block, which
+// has barriers for all teams (logical_block_of).
 __device__ inline void prefetch_first_token(const DispatchBlock& b) {
   const SyncedTeam team(b.p.roles.send_team_threads);
   const int token = sending_teams(b, team.size()).index;
@@ -144,7 +144,7 @@ __device__ void count_received(const DispatchParams& p, const SyncedTeam& g, con
   }
 }
 
-// What a warp asks for first once it knows where rows begin: then it need not wait for it, nor for its address.
+// Prefetches what a warp reads first after it has found the row starts: the lines, and their addresses.
 template <Fabric F>
 __device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
   const TokenSequence tokens(plan, plan.shape.max_tokens, plan.rank);
@@ -156,8 +156,9 @@ __device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch 
   if (lane == 2) ptx::prefetch_to_l2(fabric.local(plan.map.message(epoch, at.source, at.token)));
 }
 
-// Those of the receiving blocks that have no token, or all of them where these are fewer than a quarter; from the last
-// on, which has the fewest. An index past the count: not among them.
+// This block's index among the receiving blocks that have no token, counted from the last block, which has the fewest
+// tokens. All receiving blocks count where those without a token are fewer than a quarter. An index past the count:
+// this block has a token.
 __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts& starts, int team_threads,
                                        const Block& receivers) {
   const int own = p.in.shared_end - p.in.shared_begin;
@@ -167,7 +168,7 @@ __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts&
           busy > receivers.count - receivers.count / 4 ? receivers.count : receivers.count - busy};
 }
 
-// What follows from the counts alone: before the first token, while messages are on their way.
+// Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.
 template <Fabric F>
 __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, Block block) {
   if (block.index >= block.count) return;
@@ -192,22 +193,22 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   if (!finder.find()) return false;
   write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
-  const bool ok = teams.index >= teams.count ||  // one team too many (sharing_teams)
+  const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
                   (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
                                        starts, p.out, scratch) &&
                    lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
-  // Counts show only themselves: that the round has begun everywhere (I1, I8) one block sees for all, of the last ones,
-  // which have the fewest tokens.
+  // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
+  // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);
   ptx::let_next_kernel_launch();
   return ok && began;
 }
 
-// A block's part before it receives. False: an earlier call failed, or a rank did not come.
+// Everything that a block does before it receives. False: an earlier call failed, or a rank did not come.
 template <TokenFormat Fmt, Fabric F>
 __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   bool ok = true;
-  if (b.ranks()) {
+  if (b.routes()) {
     ok = route_share(b, fabric);
   } else {
     b.await_earlier_kernels();
@@ -217,7 +218,7 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   if (b.p.sends && b.index() == 0 && ok)
     ok = b.all.all(b.all.thread() != 0 || advance_epoch(*b.p.links.state, fabric, b.epoch, b.place.count));
   if (ok && b.sends()) send_share<Fmt>(b, fabric);
-  b.all.sync();  // what a role handle in shared memory gives way to the next one's
+  b.all.sync();  // the next role reuses the shared memory of this one
   return ok;
 }
 
@@ -230,9 +231,9 @@ __device__ void play_roles(DispatchBlock& b) {
 template <TokenFormat Fmt, Fabric F, bool kPaired>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
-  extern __shared__ __align__(128) std::byte memory_of_halves[];
+  extern __shared__ __align__(128) std::byte shared_memory[];
   const LogicalBlock place = place_of_block<kPaired>(p.roles);
-  std::byte* const memory = memory_of_halves + static_cast<std::size_t>(place.half) * p.block_bytes;
+  std::byte* const memory = shared_memory + static_cast<std::size_t>(place.half) * p.block_bytes;
   const SyncedTeam all = SyncedTeam::of_block(place.half);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts(all, p.plan, shared.messages);
@@ -241,9 +242,9 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
   play_roles<Fmt, F>(block);
   const bool tells = p.sends && block.index() == 0;
   const bool waits = tells && all.thread() < p.routing.parts;
-  const bool ranked = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
-  if (ranked && tells && all.thread() == 0) tell_of_bad_ids(p.routing, block.epoch);
-  if (!block.ranks() && !block.sends()) return;
+  const bool routed = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
+  if (routed && tells && all.thread() == 0) tell_of_bad_ids(p.routing, block.epoch);
+  if (!block.routes() && !block.sends()) return;
   add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
   add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
 }

@@ -16,23 +16,24 @@ struct RoutingArgs {
   bool counts_all = false;                    // every block counts the entries of all parts
   int words = 1;                              // of 32 tokens each, whose bits fit in shared memory together
   int parts = 1;                              // of this round's table
-  int parts_per_routing_block = 1;            // the last one may have fewer
-  DeviceWord<Epoch>* block_counts = nullptr;  // [blocks that rank, experts], each with its round (I19)
+  int parts_per_routing_block = 1;            // the last block may have fewer
+  DeviceWord<Epoch>* block_counts = nullptr;  // [routing blocks, experts], each tagged with its round (I19)
 };
 
-// What dispatch found out about every token that came, for combine: epoch or not, it lies in the same place.
+// Dispatch leaves combine the rows of every token that arrived. Not double-buffered: combine of e reads it before
+// dispatch e + 1 overwrites it, since both run in the order of their stream.
 struct HandleRow {
-  std::uint32_t row;  // kNoRow: not an expert of this rank
+  std::uint32_t row;  // kNoRow: the expert is not of this rank
   float weight;
 };
 inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
 struct DispatchHandle {
   HandleRow* rows = nullptr;      // [ranks, tokens, top_k]
-  std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, of this rank's partial (I9)
-  RowStarts starts;               // one after the other (row_starts_at)
+  std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, the result slot of this rank's partial sum (I9)
+  RowStarts starts;               // in one array (row_starts_at)
 };
 
-// Row starts one after the other in memory.
+// All row starts lie in one array.
 FERRY_HD inline int row_start_words(const Plan& plan) {
   return plan.shape.ranks * (plan.local_experts() + 1) + 3 * plan.groups() + 2;
 }
@@ -59,13 +60,13 @@ struct DispatchParams {
   bool sends = true;     // dispatch_async and dispatch
   bool receives = true;  // dispatch_wait and dispatch
   DispatchArgs in;
-  RowsOut out;  // without scales where the scales kernel follows
+  RowsOut out;  // without a scale layout where the scales kernel follows
   DispatchHandle handle;
   RoutingArgs routing;
   StatsWords stats;
   DispatchRoles roles;
-  std::uint32_t block_bytes = 0;  // of shared memory, of each block
-  int num_experts = 0;            // that ids may name
+  std::uint32_t block_bytes = 0;  // of shared memory, of each logical block
+  int num_experts = 0;            // expert ids are below it
 };
 
 struct ScalesParams {

@@ -1,5 +1,5 @@
-// I13: the number of a round lives on the device, so that a captured graph replays. Every block reads it when it
-// begins; when all have, the first block moves it on, long before the kernel ends.
+// I13: the epoch lives on the device, so that a captured graph can be replayed. Every block of a dispatch reads it when
+// the block begins. When all blocks have read it, the first block advances it, long before the kernel ends.
 #pragma once
 
 #include "ferry/detail/cuda/kernels/device_state.h"
@@ -10,28 +10,29 @@ namespace ferry::cuda {
 
 // What a block learns when it begins.
 struct RoundStart {
-  Epoch epoch = 0;      // in a dispatch that sends, the round that begins; else the one that is open
-  bool broken = false;  // an earlier call failed: nothing may be done
+  Epoch epoch = 0;      // of the round that this dispatch begins, or of the open round
+  bool broken = false;  // an earlier call failed: the kernel must do nothing
 };
 
-// By one thread, for the block: the words are one cache line for the whole device, and thousands of warps that ask for
-// it one after the other take microseconds.
+// One thread reads for the block. The words are one cache line of the device, and loads of it by thousands of warps
+// would take microseconds.
 __device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState& state, bool begins) {
   if (all.thread() != 0) return {};
   return {load_relaxed(state.dispatched) + (begins ? 1 : 0), load_relaxed(state.failed) != 0};
 }
-// Then all threads know. Apart, so that other work can come between.
+// Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.
 __device__ inline RoundStart share_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {
   if (all.thread() == 0) shared = seen;
   all.sync();
   return shared;
 }
 
-// By one thread of every block, behind the barrier of share_round: then the epoch was read, and no fence, which
-// would hold the block up, has to say so.
+// One thread of every block calls it after the barrier of share_round. The barrier proves that the block has read the
+// epoch, so no fence is needed.
 __device__ inline void arrive(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 
-// By one thread of the first of `blocks`. False: a block did not start, which a resident one does.
+// One thread of the first of `blocks` calls it. False: a block did not start within the deadline (I21: all fit at
+// once).
 template <class F>
 __device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int blocks) {
   const std::uint64_t all = state.started_before + static_cast<std::uint64_t>(blocks);
@@ -45,13 +46,13 @@ __device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int bl
   return true;
 }
 
-// What the teams of a block count by rank. A barrier must follow.
+// Clears the counters by team and rank. A barrier must follow.
 __device__ inline void clear_counts(const SyncedTeam& all, const Plan& plan, std::uint64_t (*of_team)[kMaxGpuRanks]) {
   for (int i = all.thread(); i < kMostTeams * plan.shape.ranks; i += all.size())
     of_team[i % kMostTeams][i / kMostTeams] = 0;
 }
 
-// What the teams of a block counted by rank, to the exchange's.
+// Adds the counters of all teams to those of the exchange.
 __device__ inline void add_counts(const SyncedTeam& all, const Plan& plan, const std::uint64_t (*of_team)[kMaxGpuRanks],
                                   int teams, DeviceWord<std::uint64_t>* to) {
   for (int peer = all.thread(); peer < plan.shape.ranks; peer += all.size()) {

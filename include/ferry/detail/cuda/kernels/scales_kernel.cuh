@@ -1,9 +1,10 @@
-// The scales kernel: stores the scales of a large round when all its rows are laid out (I20). Scales that lie side by
-// side in the scale tensor come in different messages: stored with each row, every word is a sector of memory of its
-// own. Here a warp has 128 rows of a group, each lane four of them, 32 apart, which makes whole lines of either layout.
-// It takes them by way of shared memory: lanes that follow each other ask for what lies side by side in a message. It
-// waits for nobody but the kernel before it, and lets no other begin before its end: the blocks of a dispatch would go
-// where there is room, so that some multiprocessors had two that send.
+// The scales kernel stores the scales of a large round after all its rows are laid out (I20). Neighbouring scales of
+// the scale tensor come from different messages. Stored with each row, every word would be a sector of memory of its
+// own.
+//   - A warp has 128 rows of a group, and each lane four of them, 32 apart. So it stores whole lines of either layout.
+//   - Scales pass through shared memory, so that neighbouring lanes load neighbouring bytes of a message.
+//   - The kernel waits only for the kernel before it. The next kernel starts when this one has ended (no PDL): blocks
+//     of a dispatch that came earlier would lie two by two on some multiprocessors, and both of them would send.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ class ScaleStores {
     find_messages(starts, tile.group, in_group, p.payload_bytes + static_cast<std::size_t>(part) * kScalePartBytes);
   }
 
-  // What a lane fetches others store.
+  // Loads into shared memory. A lane loads what other lanes store.
   __device__ void fetch() const {
     constexpr int kRowsAtOnce = 32 / kVectors;
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -45,7 +46,7 @@ class ScaleStores {
 #pragma unroll
     for (int turn = 0; turn < kScaleTileRows / kRowsAtOnce; ++turn) {
       const int row = turn * kRowsAtOnce + lane / kVectors;
-      // Of the same quarter of the tile in all lanes, so the index is known to the compiler.
+      // All lanes are in the same quarter of the tile, so the compiler knows the index of from_.
       const auto at = reinterpret_cast<std::uintptr_t>(from_[turn * kRowsAtOnce / 32]);
       const auto* from = reinterpret_cast<const std::byte*>(__shfl_sync(kAllLanes, at, row % 32));
       if (from != nullptr && has_scales)
@@ -67,21 +68,21 @@ class ScaleStores {
       store_word(4 * v + 2, row[0].z, row[1].z, row[2].z, row[3].z);
       store_word(4 * v + 3, row[0].w, row[1].w, row[2].w, row[3].w);
     }
-    __syncwarp();  // before the next ones come
+    __syncwarp();  // before the next part overwrites the shared memory
   }
 
  private:
   static constexpr int kRows = kScaleTileRows / 32;  // of a lane
   static constexpr int kVectors = kScalePartBytes / sizeof(uint4);
 
-  // The two vectors of every second four rows change places: then eight lanes use all banks, whether they fetch four
-  // rows or read one vector of eight.
+  // Swizzled: in every second group of four rows the two vectors are swapped. So eight lanes use all banks, both when
+  // they write four rows and when they read one vector of eight rows.
   __device__ uint4* held(int row, int vector) const {
     static_assert(kVectors == 2);
     return reinterpret_cast<uint4*>(held_) + row * kVectors + (vector ^ (row / 4 % 2));
   }
 
-  // Where this part of the scales of this lane's rows came, `offset` into a message; null where there is none.
+  // from_: the address of this part of the scales in the message of each of this lane's rows; null for padding.
   __device__ void find_messages(const RowStarts& starts, int group, std::uint32_t in_group, std::size_t offset) {
     const int local = group - p_.plan.shared_groups;
     const std::uint32_t first = starts.group[group];
@@ -100,12 +101,12 @@ class ScaleStores {
     }
   }
 
-  // Columns of the row from word `word` of the part on.
+  // Columns of the row that are left from word `word` of the part on.
   __device__ int left_of(int word) const {
     return p_.scales.scales_per_row - first_column_ - word * 4 / p_.scales.scale_bytes;
   }
 
-  // Four bytes of the scales of each of this lane's rows. In a tile they lie together. Padding has scale 0.
+  // Stores four bytes of scales of each of this lane's rows. In a tile they are neighbours. Padding has scale 0.
   __device__ void store_word(int word, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) const {
     const int left = left_of(word);
     if (left <= 0) return;
@@ -127,10 +128,10 @@ class ScaleStores {
   int first_column_;
   const std::byte* from_[kRows];
   std::byte* to_;
-  int rows_;  // from this lane's first one to the end of the group, padding included
+  int rows_;  // from this lane's first row to the end of the group, with padding
 };
 
-// Into shared memory, with a barrier behind it.
+// Copies row starts into shared memory and ends with a barrier.
 __device__ inline RowStarts fetch_row_starts(const ScalesParams& p, std::uint32_t* words) {
   const int count = row_start_words(p.plan);
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) words[i] = p.starts[i];
@@ -138,7 +139,7 @@ __device__ inline RowStarts fetch_row_starts(const ScalesParams& p, std::uint32_
   return row_starts_at(p.plan, words);
 }
 
-// What a warp has to do: parts of tiles, `warps.count` apart.
+// A warp stores parts of tiles, `warps.count` apart.
 __device__ inline void store_share(const ScalesParams& p, const RowStarts& starts, Epoch epoch, const Block& warps,
                                    std::byte* held) {
   const int groups = p.plan.groups();
