@@ -192,15 +192,15 @@ class Gpus {
 
  private:
   void launch(const Params& params, cudaStream_t stream) const {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute pdl{};
+    pdl.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    pdl.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(params.how.blocks));
     config.blockDim = dim3(static_cast<unsigned>(params.how.threads));
     config.dynamicSmemBytes = HeapMap::whole_lines(params.how.bytes);
     config.stream = stream;
-    config.attrs = &early;
+    config.attrs = &pdl;
     config.numAttrs = 1;
     check(cudaLaunchKernelEx(&config, &round_kernel, params));
   }

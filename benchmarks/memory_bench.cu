@@ -135,14 +135,14 @@ class DeviceArray {
 };
 
 void launch(const Params& params, cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute pdl{};
+  pdl.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  pdl.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(params.sharing.blocks));
   config.blockDim = dim3(kThreads);
   config.stream = stream;
-  config.attrs = &early;
+  config.attrs = &pdl;
   config.numAttrs = 1;
   check(cudaLaunchKernelEx(&config, &floor_kernel, params));
 }

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   DeviceState& state = *p.links.state;
   const RoundStart seen = read_round(all, state, false);
   const HandleStart start(p, sending_teams(p).index);
-  const RoundStart round = share_round(all, seen, shared.round);
+  const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.in_place) fabric.reach_directly();

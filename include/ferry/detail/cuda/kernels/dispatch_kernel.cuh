@@ -48,7 +48,7 @@ struct DispatchBlock {
   }
   // All threads. False: an earlier call failed.
   __device__ bool begin() {
-    const RoundStart round = share_round(all, seen, shared.round);
+    const RoundStart round = broadcast_round(all, seen, shared.round);
     if (p.sends && all.thread() == 0) arrive(*p.links.state);
     epoch = round.epoch;
     return !round.broken;

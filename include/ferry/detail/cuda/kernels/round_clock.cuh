@@ -21,13 +21,13 @@ __device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState
   return {load_relaxed(state.dispatched) + (begins ? 1 : 0), load_relaxed(state.failed) != 0};
 }
 // Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.
-__device__ inline RoundStart share_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {
+__device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {
   if (all.thread() == 0) shared = seen;
   all.sync();
   return shared;
 }
 
-// One thread of every block calls it after the barrier of share_round. The barrier proves that the block has read the
+// One thread of every block calls it after the barrier of broadcast_round. The barrier proves that the block has read the
 // epoch, so no fence is needed.
 __device__ inline void arrive(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 

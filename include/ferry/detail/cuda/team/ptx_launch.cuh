@@ -13,7 +13,7 @@ __device__ inline void await_earlier_kernels() {
 
 // The next kernel of the stream may begin to be launched once a thread of every thread block has said so. Other threads
 // may still wait for another rank: where its blocks could then take the room of a kernel that others wait for, it is
-// launched without (LaunchPolicy::early).
+// launched without (LaunchPolicy::pdl).
 __device__ inline void let_next_kernel_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
