@@ -27,8 +27,8 @@ __device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundS
   return shared;
 }
 
-// One thread of every block calls it after the barrier of broadcast_round. The barrier proves that the block has read the
-// epoch, so no fence is needed.
+// One thread of every block calls it after the barrier of broadcast_round. The barrier proves that the block has read
+// the epoch, so no fence is needed.
 __device__ inline void arrive(DeviceState& state) { fetch_add_relaxed(state.started, std::uint64_t{1}); }
 
 // One thread of the first of `blocks` calls it. False: a block did not start within the deadline (I21: all fit at
