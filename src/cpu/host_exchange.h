@@ -23,10 +23,12 @@
 
 namespace ferry::cpu {
 
-// A fabric for CPU ranks also has `waits()`: deadline, failure record, waiting times.
+// A fabric for CPU ranks also has `waits()`: deadline, failure record, waiting times. `find_culprit` names the rank
+// that a failure goes back to; a fabric may know more than the abort words of one exchange say.
 template <class F>
-concept CpuFabric = Fabric<F> && requires(F& f) {
+concept CpuFabric = SerialFabric<F> && requires(F& f, const F& c) {
   { f.waits() } -> std::same_as<HostWaits&>;
+  { c.find_culprit() } -> std::same_as<int>;
 };
 
 template <CpuFabric F>
@@ -218,19 +220,11 @@ class HostExchange final : public ExchangeBackend {
     }
   }
 
-  // Some fabrics know more than the abort words of this exchange.
-  int find_culprit() const {
-    if constexpr (requires(const F& fabric) { fabric.find_culprit(); })
-      return fabric_->find_culprit();
-    else
-      return fabric_->waits().find_culprit();
-  }
-
   void require_no_one_missing(bool ok) {
     if (ok) return;
     tell_peers();
     WaitRecord record = fabric_->waits().failure();
-    record.missing_rank = find_culprit();
+    record.missing_rank = fabric_->find_culprit();
     round_.stage = Stage::broken;
     round_.broken_by = record;
     throw PeerMissing(record, describe(record));

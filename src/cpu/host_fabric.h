@@ -31,9 +31,9 @@ class Heap {
 // All heaps of an exchange, in rank order; null for masked ranks.
 using Heaps = std::vector<std::shared_ptr<Heap>>;
 
-class HostFabric {
+class HostCalls : public SerialFabricDefaults {
  public:
-  HostFabric(int rank, Heaps heaps, std::size_t abort_words, const std::uint8_t* masked)
+  HostCalls(int rank, Heaps heaps, std::size_t abort_words, const std::uint8_t* masked)
       : rank_(rank),
         heaps_(std::move(heaps)),
         mine_(heaps_[static_cast<std::size_t>(rank)]->data()),
@@ -50,10 +50,9 @@ class HostFabric {
     std::byte* to = peer_pointer(peer, offset);
     if (bytes != 0 && to != source) copy_message(g, to, static_cast<const std::byte*>(source), bytes);
   }
-  void put_then_signal(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
-                       std::size_t word, Epoch value) {
-    put(g, peer, offset, source, bytes);
-    signal_after_puts(g, peer, word, value);
+  void put_then_signal(const HostGroup& g, int peer, const SignalledPut& p) {
+    put(g, peer, p.offset, p.source, p.bytes);
+    signal_after_puts(g, peer, p.word, p.value);
   }
   // I5, I7: the release orders every store of this thread before the word.
   void signal_after_puts(const HostGroup& g, int peer, std::size_t word, Epoch value) {
@@ -67,6 +66,7 @@ class HostFabric {
     return waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
   }
 
+  int find_culprit() const { return waits_.find_culprit(); }
   HostWaits& waits() { return waits_; }
   const HostWaits& waits() const { return waits_; }
 
@@ -76,6 +76,7 @@ class HostFabric {
   std::byte* mine_;
   HostWaits waits_;
 };
-static_assert(Fabric<HostFabric>);
+using HostFabric = OneByOne<HostCalls>;
+static_assert(SerialFabric<HostFabric>);
 
 }  // namespace ferry::cpu

@@ -15,7 +15,7 @@
 
 namespace ferry::cpu {
 
-class ShmemFabric {
+class ShmemFabric : public SerialFabricDefaults {
  public:
   ShmemFabric(std::unique_ptr<ShmemBlock> block, std::shared_ptr<ShmemLosses> losses, std::size_t abort_words,
               const std::uint8_t* masked)
@@ -41,11 +41,10 @@ class ShmemFabric {
     if (bytes != 0) block_->put(peer, offset, source, bytes);
   }
 
-  void put_then_signal(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
-                       std::size_t word, Epoch value) {
-    if (!block_->is_direct(peer)) return keep_for_run(g, peer, offset, source, bytes, word, value);
-    put(g, peer, offset, source, bytes);
-    signal(g, peer, word, value);
+  void put_then_signal(const HostGroup& g, int peer, const SignalledPut& p) {
+    if (!block_->is_direct(peer)) return keep_for_run(g, peer, p);
+    put(g, peer, p.offset, p.source, p.bytes);
+    signal(g, peer, p.word, p.value);
   }
 
   // I5, I7: stores are ordered by the release, puts by the fence.
@@ -62,11 +61,10 @@ class ShmemFabric {
   }
 
   // Ranks that share memory come last: theirs is the faster way.
-  void put_then_signal_each(const HostGroup& g, const int* peers, int count, std::size_t offset, const void* source,
-                            std::size_t bytes, std::size_t word, Epoch value) {
+  void put_then_signal_each(const HostGroup& g, const Destinations& to, const SignalledPut& p) {
     for (const bool direct : {false, true})
-      for (int i = 0; i < count; ++i)
-        if (block_->is_direct(peers[i]) == direct) put_then_signal(g, peers[i], offset, source, bytes, word, value);
+      for (int i = 0; i < to.count; ++i)
+        if (block_->is_direct(to.rank[i]) == direct) put_then_signal(g, to.rank[i], p);
   }
 
   void signal_each_after_puts(const HostGroup& g, int ranks, std::size_t word, Epoch value,
@@ -79,6 +77,14 @@ class ShmemFabric {
   bool wait_at_least(const HostGroup&, std::size_t word, Epoch target, const WaitSite& site) {
     ShmemPacer pacer(waits_.deadline());
     return waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site, pacer);
+  }
+
+  template <class G, class WordOf, class SiteOf>
+  bool wait_for_each(const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
+                     const std::uint8_t* skipped) {
+    for (int i = 0; i < count; ++i)
+      if ((skipped == nullptr || skipped[i] == 0) && !wait_at_least(g, word(i), target, site(i))) return false;
+    return true;
   }
 
   void finish_puts(const HostGroup&) {
@@ -99,10 +105,9 @@ class ShmemFabric {
 
  private:
   // I5, I7: what goes by puts may wait for its neighbours until finish_puts.
-  void keep_for_run(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
-                    std::size_t word, Epoch value) {
+  void keep_for_run(const HostGroup& g, int peer, const SignalledPut& p) {
     finish_stores(g);  // the network may read it from another core
-    runs_.add(peer, offset, static_cast<const std::byte*>(source), bytes, word, value);
+    runs_.add(peer, p.offset, p.source, p.bytes, p.word, p.value);
   }
 
   void signal(const HostGroup& g, int peer, std::size_t word, Epoch value) {
@@ -120,6 +125,6 @@ class ShmemFabric {
   ShmemRuns runs_;
   HostWaits waits_;
 };
-static_assert(Fabric<ShmemFabric>);
+static_assert(SerialFabric<ShmemFabric>);
 
 }  // namespace ferry::cpu

@@ -9,7 +9,7 @@ using Waited = void;
 using Waited = bool;
 #endif
 
-struct Nowhere {
+struct NoCalls : ferry::SerialFabricDefaults {
   int rank() const { return 0; }
   int size() const { return 1; }
   std::byte* local(std::size_t) const { return nullptr; }
@@ -17,7 +17,7 @@ struct Nowhere {
   template <class G>
   void put(const G&, int, std::size_t, const void*, std::size_t) {}
   template <class G>
-  void put_then_signal(const G&, int, std::size_t, const void*, std::size_t, std::size_t, ferry::Epoch) {}
+  void put_then_signal(const G&, int, const ferry::SignalledPut&) {}
   template <class G>
   void signal_after_puts(const G&, int, std::size_t, ferry::Epoch) {}
   template <class G>
@@ -28,7 +28,7 @@ struct Nowhere {
   }
 };
 
-template <ferry::Fabric F>
+template <ferry::SerialFabric F>
 struct Needs {};
 
-int main() { [[maybe_unused]] const Needs<Nowhere> needs; }
+int main() { [[maybe_unused]] const Needs<ferry::OneByOne<NoCalls>> needs; }

@@ -59,8 +59,8 @@ struct Failing {
     return std::make_shared<typename Type::Net>(Inner::net(seed, heaps), kRanks);
   }
 };
-static_assert(Fabric<FailingFabric<DirectFabric>>);
-static_assert(Fabric<FailingFabric<ReorderingFabric>>);
+static_assert(SerialFabric<FailingFabric<DirectFabric>>);
+static_assert(SerialFabric<FailingFabric<ReorderingFabric>>);
 
 template <class Maker>
 class FabricContract : public testing::Test {
@@ -142,26 +142,27 @@ TYPED_TEST(FabricContract, SignalAfterPutsFollowsEveryPut) {
 TYPED_TEST(FabricContract, PutThenSignalCarriesItsOwnBytes) {
   constexpr std::uint64_t kRounds = 20;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    this->on_ranks(seed, {[&](auto& fabric) {
-                            for (std::uint64_t round = 1; round <= kRounds; ++round) {
-                              for (std::size_t i = 0; i < kSlots; ++i) {
-                                this->fill(fabric, i, round * 3 + i);
-                                fabric.put_then_signal(this->group_, 2, slot(i), this->source(fabric, i), kSlotBytes,
-                                                       word(i), round);
-                              }
-                              ASSERT_TRUE(fabric.wait_at_least(this->group_, word(kSlots), round, kSite));
-                            }
-                          },
-                          [](auto&) {},
-                          [&](auto& fabric) {
-                            for (std::uint64_t round = 1; round <= kRounds; ++round) {
-                              for (std::size_t i = kSlots; i-- > 0;) {
-                                ASSERT_TRUE(fabric.wait_at_least(this->group_, word(i), round, kSite));
-                                ASSERT_TRUE(this->slot_holds(fabric, i, round * 3 + i)) << "round " << round;
-                              }
-                              fabric.signal_after_puts(this->group_, 0, word(kSlots), round);
-                            }
-                          }});
+    this->on_ranks(
+        seed,
+        {[&](auto& fabric) {
+           for (std::uint64_t round = 1; round <= kRounds; ++round) {
+             for (std::size_t i = 0; i < kSlots; ++i) {
+               this->fill(fabric, i, round * 3 + i);
+               fabric.put_then_signal(this->group_, 2, {slot(i), this->source(fabric, i), kSlotBytes, word(i), round});
+             }
+             ASSERT_TRUE(fabric.wait_at_least(this->group_, word(kSlots), round, kSite));
+           }
+         },
+         [](auto&) {},
+         [&](auto& fabric) {
+           for (std::uint64_t round = 1; round <= kRounds; ++round) {
+             for (std::size_t i = kSlots; i-- > 0;) {
+               ASSERT_TRUE(fabric.wait_at_least(this->group_, word(i), round, kSite));
+               ASSERT_TRUE(this->slot_holds(fabric, i, round * 3 + i)) << "round " << round;
+             }
+             fabric.signal_after_puts(this->group_, 0, word(kSlots), round);
+           }
+         }});
   }
 }
 
@@ -249,8 +250,8 @@ TYPED_TEST(FabricContract, SignalsToOneWordKeepTheirOrder) {
                           ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), value - 1, kSite));
                         }
                         this->fill(fabric, index, value);
-                        fabric.put_then_signal(this->group_, 1, slot(0), this->source(fabric, index), kSlotBytes,
-                                               word(0), value);
+                        fabric.put_then_signal(this->group_, 1,
+                                               {slot(0), this->source(fabric, index), kSlotBytes, word(0), value});
                         if (value % 3 == 0) fabric.signal_after_puts(this->group_, 1, word(2), value);
                         if (value % 3 == 1) fabric.signal_without_order(this->group_, 1, word(2), value);
                       }

@@ -15,7 +15,7 @@ namespace {
 constexpr Shape kShape{3, 6, 2, 4, 32};
 
 // A fabric that remembers which words were waited for and what was written when.
-struct WatchedWaits {
+struct WatchedCalls : SerialFabricDefaults {
   std::vector<std::size_t> words;
   std::vector<Epoch> targets;
   int rank() const { return 0; }
@@ -23,7 +23,7 @@ struct WatchedWaits {
   std::byte* local(std::size_t) const { return nullptr; }
   std::byte* peer_pointer(int, std::size_t) const { return nullptr; }
   void put(const SerialGroup&, int, std::size_t, const void*, std::size_t) {}
-  void put_then_signal(const SerialGroup&, int, std::size_t, const void*, std::size_t, std::size_t, Epoch) {}
+  void put_then_signal(const SerialGroup&, int, const SignalledPut&) {}
   void signal_after_puts(const SerialGroup&, int, std::size_t, Epoch) {}
   void signal_without_order(const SerialGroup&, int, std::size_t, Epoch) {}
   bool wait_at_least(const SerialGroup&, std::size_t word, Epoch target, const WaitSite& site) {
@@ -33,7 +33,8 @@ struct WatchedWaits {
     return true;
   }
 };
-static_assert(Fabric<WatchedWaits>);
+using WatchedWaits = OneByOne<WatchedCalls>;
+static_assert(SerialFabric<WatchedWaits>);
 
 // I1, I13: the first two rounds wait for nothing, as no earlier one used their buffers.
 TEST(AwaitBuffers, WaitsForEveryRankFromTheThirdRoundOn) {

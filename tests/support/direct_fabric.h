@@ -10,11 +10,12 @@ namespace ferry::test {
 
 class DirectFabric : public cpu::HostFabric {
  public:
+  static constexpr bool kHasWire = false;
   struct Net {};
 
   DirectFabric(const std::shared_ptr<Net>&, FabricPlace place)
-      : HostFabric(place.rank, std::move(place.heaps), place.abort_words, place.masked) {}
+      : OneByOne(place.rank, std::move(place.heaps), place.abort_words, place.masked) {}
 };
-static_assert(Fabric<DirectFabric>);
+static_assert(SerialFabric<DirectFabric>);
 
 }  // namespace ferry::test

@@ -61,7 +61,7 @@ class StopPlan {
 };
 
 template <class Inner>
-class FailingFabric {
+class FailingCalls : public SerialFabricDefaults {
  public:
   struct Net {
     Net(std::shared_ptr<typename Inner::Net> of_inner, int ranks)
@@ -72,21 +72,21 @@ class FailingFabric {
 
    private:
     static std::function<std::int64_t()> carried(const std::shared_ptr<typename Inner::Net>& net) {
-      if constexpr (requires { net->wire; })
+      if constexpr (Inner::kHasWire)
         return [net] { return net->wire.all_delivered(); };
       else
         return {};
     }
   };
 
-  FailingFabric(std::shared_ptr<Net> net, const FabricPlace& place, std::shared_ptr<StopPlan> plan)
+  FailingCalls(std::shared_ptr<Net> net, const FabricPlace& place, std::shared_ptr<StopPlan> plan)
       : net_(std::move(net)), inner_(net_->inner, place), plan_(std::move(plan)) {
     for (int peer = 0; peer < size(); ++peer)
       if (place.masked[peer] != 0) net_->standstill.leave(peer);
   }
-  ~FailingFabric() { net_->standstill.leave(rank()); }
-  FailingFabric(const FailingFabric&) = delete;
-  FailingFabric& operator=(const FailingFabric&) = delete;
+  ~FailingCalls() { net_->standstill.leave(rank()); }
+  FailingCalls(const FailingCalls&) = delete;
+  FailingCalls& operator=(const FailingCalls&) = delete;
 
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
@@ -100,15 +100,14 @@ class FailingFabric {
     inner_.put(g, peer, offset, source, bytes);
     net_->standstill.note_act();
   }
-  void put_then_signal(const SerialGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes,
-                       std::size_t word, Epoch value) {
+  void put_then_signal(const SerialGroup& g, int peer, const SignalledPut& p) {
     stop_or_go_on();
     if (plan_->count()) {
-      inner_.put(g, peer, offset, source, bytes);
+      inner_.put(g, peer, p.offset, p.source, p.bytes);
       throw RankStopped();
     }
-    plan_->note({peer, word, value});
-    inner_.put_then_signal(g, peer, offset, source, bytes, word, value);
+    plan_->note({peer, p.word, p.value});
+    inner_.put_then_signal(g, peer, p);
     net_->standstill.note_act();
   }
   void signal_after_puts(const SerialGroup& g, int peer, std::size_t word, Epoch value) {
@@ -142,5 +141,8 @@ class FailingFabric {
   Inner inner_;
   std::shared_ptr<StopPlan> plan_;
 };
+
+template <class Inner>
+using FailingFabric = OneByOne<FailingCalls<Inner>>;
 
 }  // namespace ferry::test

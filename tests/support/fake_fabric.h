@@ -22,8 +22,10 @@ struct FabricPlace {
   const std::uint8_t* masked = nullptr;
 };
 
-class FakeFabric {
+class FakeFabric : public SerialFabricDefaults {
  public:
+  static constexpr bool kHasWire = true;  // of the fabrics that derive from it: what is sent goes over Net::wire
+
   FakeFabric(FabricPlace place, Reach reach)
       : place_(std::move(place)),
         reach_(reach),
@@ -35,6 +37,7 @@ class FakeFabric {
   int size() const { return static_cast<int>(place_.heaps.size()); }
   std::byte* local(std::size_t offset) const { return mine_->data() + offset; }
   std::byte* peer_pointer(int peer, std::size_t offset) const { return reaches(peer) ? at(peer, offset) : nullptr; }
+  int find_culprit() const { return waits_.find_culprit(); }
   cpu::HostWaits& waits() { return waits_; }
   const cpu::HostWaits& waits() const { return waits_; }
 

@@ -51,22 +51,21 @@ class ReorderingNet {
   std::thread courier_;
 };
 
-class ReorderingFabric : public FakeFabric {
+class ReorderingCalls : public FakeFabric {
  public:
   using Net = ReorderingNet;
 
-  ReorderingFabric(std::shared_ptr<Net> net, FabricPlace place)
+  ReorderingCalls(std::shared_ptr<Net> net, FabricPlace place)
       : FakeFabric(std::move(place), net->reach), net_(std::move(net)) {}
 
   void put(const SerialGroup&, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     require_lasting(source, bytes, peer);
     net_->wire.put({rank(), peer, at(peer, offset)}, static_cast<const std::byte*>(source), bytes, reaches(peer));
   }
-  void put_then_signal(const SerialGroup&, int peer, std::size_t offset, const void* source, std::size_t bytes,
-                       std::size_t word, Epoch value) {
-    require_lasting(source, bytes, peer);
-    net_->wire.put_then_signal({rank(), peer, at(peer, offset)}, static_cast<const std::byte*>(source), bytes,
-                               reaches(peer), word_at(peer, word), value);
+  void put_then_signal(const SerialGroup&, int peer, const SignalledPut& p) {
+    require_lasting(p.source, p.bytes, peer);
+    net_->wire.put_then_signal({rank(), peer, at(peer, p.offset)}, p.source, p.bytes, reaches(peer),
+                               word_at(peer, p.word), p.value);
   }
   void signal_after_puts(const SerialGroup&, int peer, std::size_t word, Epoch value) {
     net_->wire.signal_after_puts(rank(), peer, word_at(peer, word), value);
@@ -81,6 +80,7 @@ class ReorderingFabric : public FakeFabric {
  private:
   std::shared_ptr<Net> net_;
 };
-static_assert(Fabric<ReorderingFabric>);
+using ReorderingFabric = OneByOne<ReorderingCalls>;
+static_assert(SerialFabric<ReorderingFabric>);
 
 }  // namespace ferry::test

@@ -79,16 +79,16 @@ struct SteppedNet {
   cpu::Heaps kept;
 };
 
-class SteppedFabric : public FakeFabric {
+class SteppedCalls : public FakeFabric {
  public:
   using Net = SteppedNet;
 
   // The baton knows of this fabric since the net was made.
-  SteppedFabric(std::shared_ptr<Net> net, FabricPlace place)
+  SteppedCalls(std::shared_ptr<Net> net, FabricPlace place)
       : FakeFabric(std::move(place), net->reach), net_(std::move(net)) {}
-  ~SteppedFabric() { net_->baton->leave(rank()); }
-  SteppedFabric(const SteppedFabric&) = delete;
-  SteppedFabric& operator=(const SteppedFabric&) = delete;
+  ~SteppedCalls() { net_->baton->leave(rank()); }
+  SteppedCalls(const SteppedCalls&) = delete;
+  SteppedCalls& operator=(const SteppedCalls&) = delete;
 
   void put(const SerialGroup&, int peer, std::size_t offset, const void* source, std::size_t bytes) {
     require_lasting(source, bytes, peer);
@@ -96,12 +96,11 @@ class SteppedFabric : public FakeFabric {
     net_->wire.put({rank(), peer, at(peer, offset)}, static_cast<const std::byte*>(source), bytes, reaches(peer));
     deliver_some();
   }
-  void put_then_signal(const SerialGroup&, int peer, std::size_t offset, const void* source, std::size_t bytes,
-                       std::size_t word, Epoch value) {
-    require_lasting(source, bytes, peer);
+  void put_then_signal(const SerialGroup&, int peer, const SignalledPut& p) {
+    require_lasting(p.source, p.bytes, peer);
     step();
-    net_->wire.put_then_signal({rank(), peer, at(peer, offset)}, static_cast<const std::byte*>(source), bytes,
-                               reaches(peer), word_at(peer, word), value);
+    net_->wire.put_then_signal({rank(), peer, at(peer, p.offset)}, p.source, p.bytes, reaches(peer),
+                               word_at(peer, p.word), p.value);
     deliver_some();
   }
   void signal_after_puts(const SerialGroup&, int peer, std::size_t word, Epoch value) {
@@ -124,7 +123,7 @@ class SteppedFabric : public FakeFabric {
   // Only a rank that waits keeps the wire going, so it must deliver as it waits.
   struct DeliveringPacer {
     SteppedPacer pacer;
-    SteppedFabric& fabric;
+    SteppedCalls& fabric;
     Pace pause() {
       const Pace pace = pacer.pause();
       fabric.deliver_some();
@@ -142,6 +141,7 @@ class SteppedFabric : public FakeFabric {
 
   std::shared_ptr<Net> net_;
 };
-static_assert(Fabric<SteppedFabric>);
+using SteppedFabric = OneByOne<SteppedCalls>;
+static_assert(SerialFabric<SteppedFabric>);
 
 }  // namespace ferry::test

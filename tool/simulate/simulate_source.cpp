@@ -32,10 +32,10 @@ struct Sink {
 };
 
 // A Fabric that counts. No peer has a pointer, so every byte comes by as a put; what would be a store is counted alike.
-class CountingFabric {
+class CountingCalls : public SerialFabricDefaults {
  public:
   // `local` may be null where the phases only send.
-  CountingFabric(const Plan& plan, int rank, Sink sink, LocalMemory* local)
+  CountingCalls(const Plan& plan, int rank, Sink sink, LocalMemory* local)
       : plan_(plan), rank_(rank), sink_(sink), local_(local) {}
 
   int rank() const { return rank_; }
@@ -53,9 +53,8 @@ class CountingFabric {
     add(peer, offset, bytes);
     ++to(peer).operations;
   }
-  void put_then_signal(const SerialGroup&, int peer, std::size_t offset, const void*, std::size_t bytes, std::size_t,
-                       Epoch) {
-    add(peer, offset, bytes);
+  void put_then_signal(const SerialGroup&, int peer, const SignalledPut& p) {
+    add(peer, p.offset, p.bytes);
     ++to(peer).operations;
     ++to(peer).signals;
   }
@@ -92,7 +91,8 @@ class CountingFabric {
   Sink sink_;
   LocalMemory* local_;
 };
-static_assert(Fabric<CountingFabric>);
+using CountingFabric = OneByOne<CountingCalls>;
+static_assert(SerialFabric<CountingFabric>);
 
 // The sizes of a format without its work.
 struct SizesOnly {

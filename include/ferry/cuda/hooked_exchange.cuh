@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
 #include "ferry/detail/cuda/fabric/peer_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"

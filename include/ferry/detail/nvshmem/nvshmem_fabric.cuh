@@ -48,14 +48,6 @@ class NvshmemFabric : public DirectStores<NvshmemFabric, NvshmemSignal> {
     return is_direct(peer) && goes_directly(peer) ? links_.heap[peer] + offset : nullptr;
   }
 
-  __device__ void put(const SyncedTeam& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
-    if (is_direct(peer)) {
-      std::byte* to = links_.heap[peer] + offset;
-      if (to != source) copy_bytes(g, to, static_cast<const std::byte*>(source), bytes);
-    } else if (bytes != 0 && g.thread() < 32) {
-      nvshmemx_putmem_nbi_warp(local(offset), source, bytes, peer);  // I15: `source` is symmetric, and stays
-    }
-  }
   // C2. I7 asks for this order where a result was stored through a pointer, I2 for the routing.
   __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     put_table();
@@ -79,10 +71,6 @@ class NvshmemFabric : public DirectStores<NvshmemFabric, NvshmemSignal> {
         fence_and_signal(peer, at, value);
     });
   }
-  __device__ void signal_without_order(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
-    if (g.thread() == 0) NvshmemSignal{links_}(peer, word, value);
-  }
-
   // A small value by one thread; a signal_each_after_puts follows. Entries of the own table are only noted where they
   // are to go far: the store to this rank's own table is what a whole run of them is put from.
   template <class T>
@@ -103,8 +91,7 @@ class NvshmemFabric : public DirectStores<NvshmemFabric, NvshmemSignal> {
   }
 
   // `source`: the buffer, or the send buffer of this message or result.
-  __device__ void put_then_signal_each(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
-                                       const void* source, std::size_t bytes, std::size_t word, Epoch value);
+  __device__ void put_then_signal_each(const SyncedTeam& g, const Destinations& to, const SignalledPut& put);
 
   // I8: of a round that may be given up after combine_async, nothing may still be on its way when the next kernel
   // begins. Stores are there by then; puts are waited for.
@@ -138,10 +125,8 @@ class NvshmemFabric : public DirectStores<NvshmemFabric, NvshmemSignal> {
   }
   __device__ void put_table();
 
-  __device__ void put_near(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
-                           const std::byte* source, std::size_t bytes, std::size_t word, Epoch value);
-  __device__ void put_far(const SyncedTeam& g, const int* peers, int count, std::size_t offset, const std::byte* source,
-                          std::size_t bytes, std::size_t word, Epoch value) const;
+  __device__ void put_to_direct(const SyncedTeam& g, const Destinations& to, const SignalledPut& put);
+  __device__ void put_to_remote(const SyncedTeam& g, const Destinations& to, const SignalledPut& put) const;
 
   const Plan& plan_;
   std::uint32_t table_first_ = kNothing;  // of the own table, stored by this thread and not put to far ranks yet
@@ -166,60 +151,57 @@ __device__ inline void NvshmemFabric::put_table() {
 
 // From the buffer, by bulk copies. I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits
 // for the copy's own completion.
-__device__ inline void NvshmemFabric::put_near(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
-                                               const std::byte* source, std::size_t bytes, std::size_t word,
-                                               Epoch value) {
+__device__ inline void NvshmemFabric::put_to_direct(const SyncedTeam& g, const Destinations& to,
+                                                    const SignalledPut& put) {
   ptx::fence_shared_for_bulk();
   g.sync();
   if (g.thread() < kMostDestinations) {
     SignalWord* signal = nullptr;
-    if (g.thread() < count && is_direct(peers[g.thread()])) {
-      ptx::bulk_store(links_.heap[peers[g.thread()]] + offset, source, bytes);
-      signal = &word_at(peers[g.thread()], word);
+    if (g.thread() < to.count && is_direct(to.rank[g.thread()])) {
+      ptx::bulk_store(links_.heap[to.rank[g.thread()]] + put.offset, put.source, put.bytes);
+      signal = &word_at(to.rank[g.thread()], put.word);
     }
-    signal_.commit(signal, value);
+    signal_.commit(signal, put.value);
   }
 }
 
-// From the send buffer, a warp for each far rank. I5, I7: the signal comes behind this put's own data, which is all the
-// order that is needed.
-__device__ inline void NvshmemFabric::put_far(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
-                                              const std::byte* source, std::size_t bytes, std::size_t word,
-                                              Epoch value) const {
+// From the send buffer, a warp for each remote rank. I5, I7: the signal comes behind this put's own data, which is all
+// the order that is needed.
+__device__ inline void NvshmemFabric::put_to_remote(const SyncedTeam& g, const Destinations& to,
+                                                    const SignalledPut& put) const {
   const int warp = g.thread() / 32;
   const int warps = g.size() / 32;
-  int far = 0;
-  for (int i = 0; i < count; ++i) {
-    if (is_direct(peers[i])) continue;
-    if (warps - 1 - far++ % warps == warp)  // from the last warp on: the first one has the bulk copies
-      nvshmemx_putmem_signal_nbi_warp(local(offset), source, bytes, signal_at(word), value, NVSHMEM_SIGNAL_SET,
-                                      peers[i]);
+  int remote = 0;
+  for (int i = 0; i < to.count; ++i) {
+    if (is_direct(to.rank[i])) continue;
+    if (warps - 1 - remote++ % warps == warp)  // from the last warp on: the first one has the bulk copies
+      nvshmemx_putmem_signal_nbi_warp(local(put.offset), put.source, put.bytes, signal_at(put.word), put.value,
+                                      NVSHMEM_SIGNAL_SET, to.rank[i]);
   }
 }
 
-__device__ inline void NvshmemFabric::put_then_signal_each(const SyncedTeam& g, const int* peers, int count,
-                                                           std::size_t offset, const void* source, std::size_t bytes,
-                                                           std::size_t word, Epoch value) {
-  const auto* from = static_cast<const std::byte*>(source);
+__device__ inline void NvshmemFabric::put_then_signal_each(const SyncedTeam& g, const Destinations& to,
+                                                           const SignalledPut& put) {
   bool any_remote = false;
-  for (int i = 0; i < count; ++i) any_remote = any_remote || !is_direct(peers[i]);
-  const bool in_buffer = __isShared(source) != 0;
+  for (int i = 0; i < to.count; ++i) any_remote = any_remote || !is_direct(to.rank[i]);
+  const bool in_buffer = __isShared(put.source) != 0;
 #if __CUDA_ARCH__ >= 900
   if (in_buffer && !stores_messages_)
-    put_near(g, peers, count, offset, from, bytes, word, value);
+    put_to_direct(g, to, put);
   else
-    store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
+    store_then_signal_each(g, to, put);
 #else
-  store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
+  store_then_signal_each(g, to, put);
 #endif
   if (!any_remote) return;
+  SignalledPut sent = put;
   if (in_buffer) {
-    std::byte* buffer = local(plan_.map.send_buffer_of(offset, peers[0]));  // I15
-    copy_bytes(g, buffer, from, bytes);
-    from = buffer;
+    std::byte* buffer = local(plan_.map.send_buffer_of(put.offset, to.rank[0]));  // I15
+    copy_bytes(g, buffer, put.source, put.bytes);
+    sent.source = buffer;
   }
   g.sync();
-  put_far(g, peers, count, offset, from, bytes, word, value);
+  put_to_remote(g, to, sent);
   g.sync();
 }
 

@@ -18,44 +18,14 @@
 
 namespace ferry {
 
-struct CombineArgs {
-  const std::byte* rows = nullptr;
-  std::int64_t row_stride = 0;  // bytes from one row to the next
-  std::uint32_t num_rows = 0;
-  bool is_f32 = false;  // float32 rows, else bf16
-  Weights weights;      // exact only
-  int shared_begin = 0;
-  int shared_end = 0;
-
-  // Of too few rows, which a GPU finds out after the call, the last one in place of those that are not there.
-  FERRY_HD SumRow row(std::uint32_t index, float weight) const {
-    const std::uint32_t there = index < num_rows ? index : num_rows - 1;
-    return {rows + static_cast<std::int64_t>(there) * row_stride, weight, is_f32};
-  }
-};
-
-struct CombineOut {
-  std::byte* tokens = nullptr;
-  DType dtype = DType::bf16;
-  std::int64_t token_bytes = 0;  // from one token to the next
-  bool unreduced = false;
-  void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
-  void* context = nullptr;
-};
-
-// Where the sum of a token goes. A fabric may bring its caller's epilogue along, in place of a pointer to one.
-template <class F>
+// Where the sum of a token goes.
+template <Fabric F>
 FERRY_HD RowSink sink_of(const F& fabric, const CombineOut& out, int token) {
   RowSink sink;
   sink.data = out.tokens + token * out.token_bytes;
   sink.dtype = out.dtype;
   sink.token = token;
-  if constexpr (requires { fabric.set_epilogue(sink); }) {
-    fabric.set_epilogue(sink);
-  } else {
-    sink.epilogue = out.epilogue;
-    sink.context = out.context;
-  }
+  fabric.hooks().set_epilogue(out, sink);
   return sink;
 }
 
@@ -78,16 +48,16 @@ FERRY_HD inline ResultPlace packed_place(const Plan& plan, int source, int token
 
 // I15: where a result for `peer` is made: at the peer itself where it can be stored to, else in the send buffer, or
 // where the fabric or the caller has room.
-template <ThreadGroup G, Fabric F>
+template <ThreadGroup G, SerialFabric F>
 FERRY_HD std::byte* result_target(const Plan& plan, F& fabric, const G& g, int peer, int token,
                                   const ResultPlace& place, std::byte* staging) {
   if (std::byte* direct = fabric.peer_pointer(peer, plan.map.result(token, place.index))) return direct;
   if (plan.packed != nullptr) return fabric.local(plan.map.sent_result(peer, place.sent_index));
-  return staging_for(fabric, g, staging);
+  return fabric.staging(g, staging);
 }
 
 // I7: a result is whole in its slot before `result_arrived` says so, whichever way it went.
-template <ThreadGroup G, Fabric F>
+template <ThreadGroup G, SerialFabric F>
 FERRY_HD void deliver_result(const Plan& plan, F& fabric, const G& g, Epoch epoch, int source, int token, int index,
                              const std::byte* made_at, const ResultCounts& counted) {
   const std::size_t offset = plan.map.result(token, index);
@@ -96,11 +66,11 @@ FERRY_HD void deliver_result(const Plan& plan, F& fabric, const G& g, Epoch epoc
   if (fabric.peer_pointer(source, offset) == made_at)
     fabric.signal_after_puts(g, source, word, epoch);
   else
-    fabric.put_then_signal(g, source, offset, made_at, plan.map.result_bytes(), word, epoch);
+    fabric.put_then_signal(g, source, {offset, made_at, plan.map.result_bytes(), word, epoch});
   if (g.thread() == 0) counted.bytes[source] += plan.map.result_bytes();
 }
 
-template <ThreadGroup G, Fabric F>
+template <ThreadGroup G, SerialFabric F>
 FERRY_HD void send_partial(const Plan& plan, F& fabric, const G& g, Epoch epoch, const CombineArgs& in, int source,
                            int token, const RoutingEntry* entries, TokenScratch& scratch, std::byte* staging,
                            const ResultCounts& counted) {
@@ -115,7 +85,7 @@ FERRY_HD void send_partial(const Plan& plan, F& fabric, const G& g, Epoch epoch,
   deliver_result(plan, fabric, g, epoch, source, token, place.index, sink.data, counted);
 }
 
-template <ThreadGroup G, Fabric F>
+template <ThreadGroup G, SerialFabric F>
 FERRY_HD void send_each_row(const Plan& plan, F& fabric, const G& g, Epoch epoch, const CombineArgs& in, int source,
                             int token, const LocalRows& found, std::byte* staging, const ResultCounts& counted) {
   for (int i = 0; i < found.count; ++i) {
@@ -129,7 +99,7 @@ FERRY_HD void send_each_row(const Plan& plan, F& fabric, const G& g, Epoch epoch
 // I8: a result slot is written for e + 1 only after its rank published e + 1 (await_routing saw that), which follows
 // its combine e. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so none is ever used as
 // an address.
-template <ThreadGroup G, Fabric F>
+template <ThreadGroup G, SerialFabric F>
 FERRY_HD void send_results(const Plan& plan, F& fabric, const G& g, Epoch epoch, Block block, const RowStarts& starts,
                            const CombineArgs& in, std::byte* staging, TokenScratch& scratch,
                            const ResultCounts& counted) {
@@ -146,7 +116,7 @@ FERRY_HD void send_results(const Plan& plan, F& fabric, const G& g, Epoch epoch,
       send_partial(plan, fabric, g, epoch, in, at.source, at.token, entries, scratch, staging, counted);
     g.sync();
   }
-  finish_puts(fabric, g);
+  fabric.finish_puts(g);
 }
 
 // The slots that a token's own table says will come, in the order of the sum: k ascending, or ranks ascending (I9).
@@ -191,7 +161,7 @@ FERRY_HD bool await_results(const Plan& plan, F& fabric, const G& g, Epoch epoch
                             const TokenResults& results) {
   const auto word = [&](int i) { return plan.map.result_arrived(token, results.index[i]); };
   const auto site = [&](int i) { return WaitSite{Operation::combine, Phase::result, results.rank[i], token}; };
-  return wait_for_each(fabric, g, results.count, word, epoch, site);
+  return fabric.wait_for_each(g, results.count, word, epoch, site, nullptr);
 }
 
 template <ThreadGroup G, Fabric F>
@@ -200,7 +170,7 @@ FERRY_HD void sum_token(const Plan& plan, F& fabric, const G& g, const RowStarts
   const TokenResults& results = scratch.results;
   const auto& noting = sync_unit(g);
   for (int i = noting.thread(); i < results.count; i += noting.size()) {
-    const float weight = plan.exact ? weight_of(fabric, in.weights, token, results.k[i]) : 1.0f;
+    const float weight = plan.exact ? fabric.hooks().router_weight(in.weights, token, results.k[i]) : 1.0f;
     scratch.rows[i] = {fabric.local(plan.map.result(token, results.index[i])), weight, false};
   }
   int count = results.count;

@@ -32,7 +32,7 @@ FERRY_HD bool await_buffers(const Plan& plan, F& fabric, const G& g, Epoch epoch
   if (epoch < kFirstEpoch + 2) return true;
   const auto word = [&](int peer) { return plan.map.consumed(peer); };
   const auto site = [&](int peer) { return WaitSite{Operation::dispatch, Phase::consumed, peer, -1}; };
-  return wait_for_each(fabric, g, plan.shape.ranks, word, epoch - 2, site, plan.masked);
+  return fabric.wait_for_each(g, plan.shape.ranks, word, epoch - 2, site, plan.masked);
 }
 
 // I3: ranks each (token, k) within its expert and writes this source's own table, which it keeps for combine.
@@ -57,7 +57,7 @@ std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in,
 }
 
 // I2: header, table and counts of this source are at a peer before its `routed` word says so.
-template <ThreadGroup G, Fabric F>
+template <ThreadGroup G, SerialFabric F>
 FERRY_HD void publish_routing(const Plan& plan, F& fabric, const G& g, int num_tokens, Epoch epoch,
                               std::uint64_t* bytes_sent) {
   const std::size_t table = plan.map.table(epoch, plan.rank);
@@ -81,7 +81,7 @@ FERRY_HD void publish_routing(const Plan& plan, F& fabric, const G& g, int num_t
       if (g.thread() == 0) bytes_sent[peer] += table_bytes + sizeof(RoutingHeader) + count_bytes;
     }
   }
-  signal_each_after_puts(fabric, g, plan.shape.ranks, plan.map.routed(plan.rank), epoch, plan.masked);
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.routed(plan.rank), epoch, plan.masked);
 }
 
 // The ranks that a token goes to, from the caller's ids: the sending blocks do not wait for the ranking one. With a
@@ -112,7 +112,7 @@ template <ThreadGroup G, Fabric F, TokenFormat Fmt, class Share>
 FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& format, const DispatchArgs& in,
                           Epoch epoch, Share share, std::byte* staging, TokenScratch& scratch, SendCounts& counted) {
   const std::size_t payload_bytes = format.payload_bytes(plan.shape.hidden);
-  const bool staged = plan.map.has_remote_ranks();
+  const bool has_remote_ranks = plan.map.has_remote_ranks();
   NamedRanks& to = scratch.named;
   for (int token = share.index; token < in.num_tokens; token = next_place(g, share, token)) {
     find_destinations(g, plan, in, token, to);
@@ -120,22 +120,23 @@ FERRY_HD void send_tokens(const Plan& plan, F& fabric, const G& g, const Fmt& fo
       g.sync();
       continue;
     }
-    std::byte* message = staged ? staging_or_send_buffer(fabric, g, plan.map.sent_message(epoch, token))
-                                : staging_for(fabric, g, staging);
+    std::byte* message =
+        fabric.staging(g, has_remote_ranks ? fabric.local(plan.map.sent_message(epoch, token)) : staging);
     const InputRow row{in.tokens + token * in.row_stride, in.dtype};
     const int found =
-        format.encode(g, row, plan.shape.hidden, input_scale_of(fabric, in), message, message + payload_bytes);
+        format.encode(g, row, plan.shape.hidden, fabric.hooks().input_scale(in), message, message + payload_bytes);
     counted.non_finite += static_cast<std::uint64_t>(format.block() == 0 ? once_in(g, found) : found);
     g.sync();
-    put_then_signal_each(fabric, g, to.rank, to.count, plan.rank + token, plan.map.message(epoch, plan.rank, token),
-                         message, plan.map.message_bytes(), plan.map.arrived(epoch, plan.rank, token), epoch);
+    fabric.put_then_signal_each(g, {to.rank, to.count, plan.rank + token},
+                                {plan.map.message(epoch, plan.rank, token), message, plan.map.message_bytes(),
+                                 plan.map.arrived(epoch, plan.rank, token), epoch});
     for (int i = g.thread(); i < to.count; i += g.size()) {
       counted.messages[to.rank[i]] += 1;
       counted.bytes[to.rank[i]] += plan.map.message_bytes();
     }
     g.sync();
   }
-  finish_puts(fabric, g);
+  fabric.finish_puts(g);
 }
 
 // Relies on I2: after true, header, table and counts of every source may be read.
@@ -143,17 +144,7 @@ template <ThreadGroup G, Fabric F>
 FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
   const auto word = [&](int source) { return plan.map.routed(source); };
   const auto site = [&](int source) { return WaitSite{Operation::dispatch, Phase::routing, source, -1}; };
-  return wait_for_each(fabric, g, plan.shape.ranks, word, epoch, site, plan.masked);
-}
-
-// I2: a table that its source ranked in several parts comes in parts. A fabric whose sources do so waits here for the
-// part of one token.
-template <ThreadGroup G, Fabric F>
-FERRY_HD bool await_entries(const Plan& plan, F& fabric, const G& g, Epoch epoch, TokenAt at, int num_tokens) {
-  if constexpr (requires { fabric.await_entries(g, plan, epoch, at.source, at.token, num_tokens); })
-    return fabric.await_entries(g, plan, epoch, at.source, at.token, num_tokens);
-  else
-    return true;
+  return fabric.wait_for_each(g, plan.shape.ranks, word, epoch, site, plan.masked);
 }
 
 // I4: every row start follows from the R * L counts: group by group, and in a group source by source.
@@ -271,7 +262,7 @@ FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& f
     const TokenAt at = tokens.at(place);
     const int num_tokens = static_cast<int>(starts.tokens[at.source]);
     if (at.token >= num_tokens) continue;
-    if (!await_entries(plan, fabric, g, epoch, at, num_tokens)) return false;
+    if (!fabric.await_entries(g, plan, epoch, at, num_tokens)) return false;
     find_local_rows(g, plan, starts, at, entries_of(plan, fabric, epoch, at), found);
     if (found.count != 0) {
       if (!fabric.wait_at_least(g, plan.map.arrived(epoch, at.source, at.token), epoch,
@@ -286,9 +277,9 @@ FERRY_HD bool lay_out_rows(const Plan& plan, F& fabric, const G& g, const Fmt& f
 }
 
 // I6: tells every peer that this rank has read all of `epoch`, so that epoch + 2 may be written.
-template <ThreadGroup G, Fabric F>
+template <ThreadGroup G, SerialFabric F>
 FERRY_HD void post_consumed(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
-  signal_each_after_puts(fabric, g, plan.shape.ranks, plan.map.consumed(plan.rank), epoch, plan.masked);
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.consumed(plan.rank), epoch, plan.masked);
 }
 
 }  // namespace ferry

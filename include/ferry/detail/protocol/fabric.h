@@ -12,6 +12,10 @@
 //   C6  wait_at_least: how the protocol waits, on a word of this rank's memory. True: what the signal follows is
 //       visible. False: the deadline passed or a rank aborted; every later wait of this exchange is false too.
 //   C7  Signals to one word, and the puts that put_then_signal binds to them, take effect in the order of the calls.
+//
+// Three concepts say who needs what. `Fabric` has what the steps call that all backends run. `SerialFabric` adds what
+// the steps of CPU ranks call; `cuda::DeviceFabric` (ferry/detail/cuda/fabric/device_fabric.h) adds what kernels call.
+// No member is optional: a fabric that lacks one does not compile.
 #pragma once
 
 #include <concepts>
@@ -19,10 +23,14 @@
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/protocol/hooks.h"
 #include "ferry/error.h"
 #include "ferry/thread_group.h"
 
 namespace ferry {
+
+struct Plan;
+struct TokenAt;
 
 // What a wait is for: goes into the record when it fails, and into the statistics by peer.
 struct WaitSite {
@@ -32,102 +40,88 @@ struct WaitSite {
   int token;  // -1: not about one token
 };
 
-namespace detail {
-// Which threads a fabric's calls take: F::Group, else one thread.
-template <class F>
-struct GroupOf {
-  using type = SerialGroup;
+// One put and the signal that follows it (C3).
+struct SignalledPut {
+  std::size_t offset;  // at the peer
+  const std::byte* source;
+  std::size_t bytes;
+  std::size_t word;  // at the peer
+  Epoch value;
 };
-template <class F>
-requires requires { typename F::Group; }
-struct GroupOf<F> {
-  using type = typename F::Group;
+
+// The ranks that one message goes to. `start`: which one may go first, so that not all senders begin with the same.
+struct Destinations {
+  const int* rank;
+  int count;
+  int start = 0;
 };
-}  // namespace detail
+
+// `F::Group`: the threads that make a call together.
+template <class F>
+concept Fabric = HookPolicy<typename F::Hooks> &&
+    requires(F& f, const F& c, const typename F::Group& g, std::size_t offset, std::byte* room, WaitSite site,
+             const SignalledPut& put, const Destinations& to, std::size_t (*word)(int), WaitSite (*site_of)(int),
+             const std::uint8_t* skipped, const Plan& plan, const TokenAt& at) {
+  { c.hooks() } -> std::convertible_to<const typename F::Hooks&>;
+  { c.local(offset) } -> std::same_as<std::byte*>;
+  // Where the next message or result is made: a free buffer of the fabric, or `room` where it has none.
+  { f.staging(g, room) } -> std::same_as<std::byte*>;
+  f.put_then_signal_each(g, to, put);  // C3 to each
+  f.finish_puts(g);  // all that this group put is on its way, and its signals will follow without further calls
+  { f.wait_at_least(g, offset, Epoch{}, site) } -> std::same_as<bool>;
+  // wait_at_least(word(i)) for each i that is not skipped (null: none is).
+  { f.wait_for_each(g, int{}, word, Epoch{}, site_of, skipped) } -> std::same_as<bool>;
+  // I2: waits for the part of a routing table, of so many tokens, that has this token's entries. After await_routing
+  // all parts are there: then nothing is left to wait for.
+  { f.await_entries(g, plan, Epoch{}, at, int{}) } -> std::same_as<bool>;
+};
 
 template <class F>
-concept Fabric = requires(F& f, const F& c, const typename detail::GroupOf<F>::type& g, std::size_t offset,
-                          const void* source, WaitSite site) {
+concept SerialFabric = Fabric<F> && requires(F& f, const F& c, const typename F::Group& g, std::size_t offset,
+                                             const void* source, const SignalledPut& put, const std::uint8_t* skipped) {
   { c.rank() } -> std::same_as<int>;
   { c.size() } -> std::same_as<int>;
-  { c.local(offset) } -> std::same_as<std::byte*>;
   { c.peer_pointer(int{}, offset) } -> std::same_as<std::byte*>;
   f.put(g, int{}, offset, source, std::size_t{});
-  f.put_then_signal(g, int{}, offset, source, std::size_t{}, offset, Epoch{});
+  f.put_then_signal(g, int{}, put);
   f.signal_after_puts(g, int{}, offset, Epoch{});
+  f.signal_each_after_puts(g, int{}, offset, Epoch{}, skipped);  // to each rank that is not skipped
   f.signal_without_order(g, int{}, offset, Epoch{});
-  { f.wait_at_least(g, offset, Epoch{}, site) } -> std::same_as<bool>;
 };
 
-// What a fabric may do better than one call at a time. Each helper falls back on the calls above.
+// What most fabrics of CPU ranks say of themselves: their groups are one thread, hooks are pointers, messages are made
+// where the caller has room, nothing is kept back until finish_puts, and tables come whole.
+struct SerialFabricDefaults {
+  using Group = SerialGroup;
+  using Hooks = PointerHooks;
+  static PointerHooks hooks() { return {}; }
+  static std::byte* staging(const SerialGroup&, std::byte* room) { return room; }
+  static void finish_puts(const SerialGroup&) {}
+  static bool await_entries(const SerialGroup&, const Plan&, Epoch, const TokenAt&, int) { return true; }
+};
 
-// Where the next message or result is made. A fabric with buffers of its own (`next_staging`) keeps several on their
-// way.
-template <Fabric F, class G>
-FERRY_HD std::byte* staging_for(F& fabric, const G& g, std::byte* given) {
-  if constexpr (requires { fabric.next_staging(g); })
-    return fabric.next_staging(g);
-  else
-    return given;
-}
+// OneByOne: the calls for many ranks as loops over the calls for one, which `Calls` has.
+template <class Calls>
+class OneByOne : public Calls {
+ public:
+  using Calls::Calls;
 
-// put_then_signal to each of `peers`, beginning with any.
-template <Fabric F, class G>
-FERRY_HD void put_then_signal_each(F& fabric, const G& g, const int* peers, int count, int start, std::size_t offset,
-                                   const void* source, std::size_t bytes, std::size_t word, Epoch value) {
-  if constexpr (requires { fabric.put_then_signal_each(g, peers, count, offset, source, bytes, word, value); }) {
-    fabric.put_then_signal_each(g, peers, count, offset, source, bytes, word, value);
-  } else {
-    for (int i = 0; i < count; ++i)
-      fabric.put_then_signal(g, peers[(i + start) % count], offset, source, bytes, word, value);
+  template <class G>
+  void put_then_signal_each(const G& g, const Destinations& to, const SignalledPut& put) {
+    for (int i = 0; i < to.count; ++i) Calls::put_then_signal(g, to.rank[(i + to.start) % to.count], put);
   }
-}
-
-// signal_after_puts to each rank that is not skipped.
-template <Fabric F, class G>
-FERRY_HD void signal_each_after_puts(F& fabric, const G& g, int ranks, std::size_t word, Epoch value,
-                                     const std::uint8_t* skipped) {
-  if constexpr (requires { fabric.signal_each_after_puts(g, ranks, word, value, skipped); }) {
-    fabric.signal_each_after_puts(g, ranks, word, value, skipped);
-  } else {
+  template <class G>
+  void signal_each_after_puts(const G& g, int ranks, std::size_t word, Epoch value, const std::uint8_t* skipped) {
     for (int peer = 0; peer < ranks; ++peer)
-      if (skipped == nullptr || skipped[peer] == 0) fabric.signal_after_puts(g, peer, word, value);
+      if (skipped == nullptr || skipped[peer] == 0) Calls::signal_after_puts(g, peer, word, value);
   }
-}
-
-// Waits for word(i) >= target for each i that is not skipped; a fabric of many threads waits for all at once.
-template <Fabric F, class G, class WordOf, class SiteOf>
-FERRY_HD bool wait_for_each(F& fabric, const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
-                            const std::uint8_t* skipped = nullptr) {
-  if constexpr (requires { fabric.wait_for_each(g, count, word, target, site, skipped); }) {
-    return fabric.wait_for_each(g, count, word, target, site, skipped);
-  } else {
+  template <class G, class WordOf, class SiteOf>
+  bool wait_for_each(const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
+                     const std::uint8_t* skipped = nullptr) {
     for (int i = 0; i < count; ++i)
-      if ((skipped == nullptr || skipped[i] == 0) && !fabric.wait_at_least(g, word(i), target, site(i))) return false;
+      if ((skipped == nullptr || skipped[i] == 0) && !Calls::wait_at_least(g, word(i), target, site(i))) return false;
     return true;
   }
-}
-
-// I15: where a message that may go to ranks without a pointer is made: in a buffer of the fabric, which then copies it
-// to the send buffer where it has to, or else in the send buffer itself.
-template <Fabric F, class G>
-FERRY_HD std::byte* staging_or_send_buffer(F& fabric, const G& g, std::size_t send_buffer) {
-  if constexpr (requires { fabric.next_staging(g); })
-    return fabric.next_staging(g);
-  else
-    return fabric.local(send_buffer);
-}
-
-// All that this group put is on its way, and its signals will follow without further calls.
-template <Fabric F, class G>
-FERRY_HD void finish_puts(F& fabric, const G& g) {
-  if constexpr (requires { fabric.finish_puts(g); }) fabric.finish_puts(g);
-}
-
-// All that this group put has landed: what I8 asks for where nothing else waits for it.
-template <Fabric F, class G>
-FERRY_HD void complete_puts(F& fabric, const G& g) {
-  if constexpr (requires { fabric.complete_puts(g); }) fabric.complete_puts(g);
-}
+};
 
 }  // namespace ferry

@@ -56,67 +56,6 @@ struct Plan {
   FERRY_HD int groups() const { return local_experts() + shared_groups; }
 };
 
-// topk_ids as the caller gave them.
-struct TopkIds {
-  const void* data = nullptr;
-  bool wide = false;  // int64 instead of int32
-
-  FERRY_HD const std::byte* address(std::int64_t index) const {
-    return static_cast<const std::byte*>(data) + index * (wide ? 8 : 4);
-  }
-  FERRY_HD std::int64_t at(std::int64_t index) const {
-    return wide ? static_cast<const std::int64_t*>(data)[index] : static_cast<const std::int32_t*>(data)[index];
-  }
-};
-
-// Router weights: an array, a function, or 1.
-struct Weights {
-  const float* data = nullptr;  // [n, K]
-  float (*hook)(void* context, int token, int k) = nullptr;
-  void* context = nullptr;
-  int top_k = 0;
-
-  FERRY_HD float at(int token, int k) const { return hook != nullptr ? hook(context, token, k) : given(token, k); }
-  FERRY_HD float given(int token, int k) const {
-    return data == nullptr ? 1.0f : data[static_cast<std::int64_t>(token) * top_k + k];
-  }
-};
-
-// The weight of (token, k). A fabric may bring its caller's function along
-// (ferry/detail/cuda/fabric/hooked_fabric.cuh).
-template <class F>
-FERRY_HD float weight_of(const F& fabric, const Weights& weights, int token, int k) {
-  if constexpr (requires { fabric.router_weight(weights, token, k); })
-    return fabric.router_weight(weights, token, k);
-  else
-    return weights.at(token, k);
-}
-
-struct DispatchArgs {
-  const std::byte* tokens = nullptr;
-  DType dtype = DType::bf16;
-  std::int64_t row_stride = 0;  // bytes from one token to the next
-  std::int64_t row_bytes = 0;
-  int num_tokens = 0;
-  TopkIds ids;
-  Weights weights;
-  float input_scale = 1.0f;
-  const float* input_scale_at = nullptr;  // device memory: read by the kernel in place of input_scale
-  int shared_begin = 0;                   // own tokens that go to the fused shared expert's group
-  int shared_end = 0;
-
-  FERRY_HD float scale() const { return input_scale_at == nullptr ? input_scale : *input_scale_at; }
-};
-
-// nvfp4's input scale. A fabric may bring its caller's function along.
-template <class F>
-FERRY_HD float input_scale_of(const F& fabric, const DispatchArgs& in) {
-  if constexpr (requires { fabric.input_scale(); })
-    return fabric.input_scale();
-  else
-    return in.scale();
-}
-
 struct RowsOut {
   std::byte* payload = nullptr;
   std::size_t row_bytes = 0;

@@ -6,6 +6,7 @@
 
 #include "ferry/detail/base/copy.h"
 #include "ferry/detail/cuda/fabric/bulk_signal.cuh"
+#include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/fabric/device_waits.cuh"
 #include "ferry/detail/cuda/fabric/team_waits.cuh"
 #include "ferry/detail/cuda/kernels/device_state.h"
@@ -21,6 +22,7 @@ template <class Self, class Signal>
 class DirectStores : public TeamWaits<Self, Signal> {
  public:
   using Group = SyncedTeam;
+  using Hooks = CompiledHooks<NoHooks>;
 
   // Before any put: the buffers of this block's teams, in shared memory. Each begins at a line, as message slots
   // do: a bulk copy whose two sides lie alike in their lines sends whole lines.
@@ -28,8 +30,7 @@ class DirectStores : public TeamWaits<Self, Signal> {
     buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
   }
 
-  __device__ int rank() const { return links_.rank; }
-  __device__ int size() const { return links_.size; }
+  __device__ Hooks hooks() const { return Hooks(links_.hooks); }
   __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.own + offset; }
   // From now on near ranks are stored to without a buffer: sooner there where little is sent.
@@ -37,11 +38,11 @@ class DirectStores : public TeamWaits<Self, Signal> {
   // From now on messages leave by stores: sooner there, but a team waits for them.
   __device__ void store_messages() { stores_messages_ = true; }
 
-  __device__ void put_then_signal(const SyncedTeam& g, int peer, std::size_t offset, const void* source,
-                                  std::size_t bytes, std::size_t word, Epoch value) {
-    static_cast<Self&>(*this).put_then_signal_each(g, &peer, 1, offset, source, bytes, word, value);
+  __device__ void put_then_signal(const SyncedTeam& g, int peer, const SignalledPut& put) {
+    static_cast<Self&>(*this).put_then_signal_each(g, {&peer, 1}, put);
   }
 
+  __device__ std::byte* staging(const SyncedTeam& g, std::byte*) { return next_staging(g); }
   // The buffer, once what it held was read.
   __device__ std::byte* next_staging(const SyncedTeam& g) {
     if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
@@ -85,20 +86,20 @@ class DirectStores : public TeamWaits<Self, Signal> {
   }
   // To near ranks, by stores of all threads, each of 16 bytes to one rank after the other; `bytes` is a multiple of 16.
   // I5: the barrier and a thread's release for each rank put them before the signal.
-  __device__ void store_then_signal_each(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
-                                         const std::byte* source, std::size_t bytes, std::size_t word,
-                                         Epoch value) const {
+  __device__ void store_then_signal_each(const SyncedTeam& g, const Destinations& to, const SignalledPut& put) const {
     const Self& self = static_cast<const Self&>(*this);
+    const auto* source = put.source;
     g.sync();
-    for (std::size_t at = sizeof(Bytes16) * static_cast<std::size_t>(g.thread()); at < bytes;
+    for (std::size_t at = sizeof(Bytes16) * static_cast<std::size_t>(g.thread()); at < put.bytes;
          at += sizeof(Bytes16) * static_cast<std::size_t>(g.size())) {
       const Bytes16 piece = *reinterpret_cast<const Bytes16*>(source + at);
 #pragma unroll 4
-      for (int i = 0; i < count; ++i)
-        if (self.is_direct(peers[i])) *reinterpret_cast<Bytes16*>(links_.heap[peers[i]] + offset + at) = piece;
+      for (int i = 0; i < to.count; ++i)
+        if (self.is_direct(to.rank[i])) *reinterpret_cast<Bytes16*>(links_.heap[to.rank[i]] + put.offset + at) = piece;
     }
     g.sync();
-    if (g.thread() < count && self.is_direct(peers[g.thread()])) store_release(word_at(peers[g.thread()], word), value);
+    if (g.thread() < to.count && self.is_direct(to.rank[g.thread()]))
+      store_release(word_at(to.rank[g.thread()], put.word), put.value);
   }
 
   __device__ DirectStores(const PeerLinks& links, std::size_t buffer_bytes)

@@ -1,77 +1,24 @@
-// Hooked: a fabric that brings a caller's hooks into its kernels: device functions known when the kernel is compiled,
-// so nothing is called through a pointer. The phases ask the fabric for them (weight_of, input_scale_of, sink_of).
+// Hooked: a fabric that carries a caller's hooks into its kernels.
 #pragma once
 
-#include <concepts>
-#include <type_traits>
-
+#include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/kernels/device_state.h"
-#include "ferry/detail/protocol/combine.h"
 
 namespace ferry::cuda {
 
-// What hooks may offer, as member functions or as members that can be called.
-template <class H>
-concept HasRouterWeight = requires(const H& hooks) {
-  { hooks.router_weight(int{}, int{}) } -> std::convertible_to<float>;
-};
-template <class H>
-concept HasInputScale = requires(const H& hooks) {
-  { hooks.input_scale() } -> std::convertible_to<float>;
-};
-template <class H>
-concept HasEpilogue = requires(const H& hooks, const float* values) {
-  hooks.epilogue(int{}, int{}, values, int{});
-};
-
-// No hook at all, and no pointer to one: weights come from the array, sums are stored.
-struct NoHooks {};
-
 template <class F, class H>
 class Hooked : public F {
-  static_assert(std::is_trivially_copyable_v<H>, "hooks travel in a kernel's parameter: make them trivially copyable");
-  static_assert(sizeof(H) <= HookBytes::kMost && alignof(H) <= alignof(HookBytes),
-                "hooks have at most 128 bytes, aligned to 16: keep what is larger in device memory and point to it");
-  // A name that is there with other arguments would else go by unseen.
-  static_assert(
-      HasRouterWeight<H> || !requires { &H::router_weight; },
-      "router_weight must take (int token, int k), be const and return a float");
-  static_assert(
-      HasInputScale<H> || !requires { &H::input_scale; },
-      "input_scale must take no argument, be const and return a float");
-  static_assert(
-      HasEpilogue<H> || !requires { &H::epilogue; },
-      "epilogue must take (int token, int column, const float* values, int count) and be const");
-
  public:
+  using Hooks = CompiledHooks<H>;
+
   template <class Plan>
   __device__ Hooked(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
-      : F(links, plan, buffer_bytes), hooks_(reinterpret_cast<const H&>(links.hooks)) {}
+      : F(links, plan, buffer_bytes), hooks_(links.hooks) {}
 
-  // The weights of combine's own sum.
-  __device__ float router_weight(const Weights& weights, int token, int k) const {
-    if constexpr (HasRouterWeight<H>)
-      return hooks_.router_weight(token, k);
-    else
-      return weights.given(token, k);
-  }
-  // In place of a weight that is there already.
-  __device__ float hooked_weight(int token, int k) const requires HasRouterWeight<H> {
-    return hooks_.router_weight(token, k);
-  }
-  __device__ float input_scale() const requires HasInputScale<H> { return hooks_.input_scale(); }
-  // Known to the compiler where the sum is stored, which therefore calls the hook itself.
-  __device__ void set_epilogue(RowSink& sink) const {
-    if constexpr (HasEpilogue<H>) {
-      sink.epilogue = [](void* hooks, int token, int column, const float* values, int count) {
-        static_cast<const H*>(hooks)->epilogue(token, column, values, count);
-      };
-      sink.context = const_cast<H*>(&hooks_);
-    }
-  }
+  __device__ const Hooks& hooks() const { return hooks_; }
 
  private:
-  const H& hooks_;
+  Hooks hooks_;
 };
 
 }  // namespace ferry::cuda

@@ -42,10 +42,6 @@ class PeerFabric : public DirectStores<PeerFabric, PeerSignal> {
     return goes_directly(peer) ? links_.heap[peer] + offset : nullptr;
   }
 
-  __device__ void put(const SyncedTeam& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
-    std::byte* to = links_.heap[peer] + offset;
-    if (to != source) copy_bytes(g, to, static_cast<const std::byte*>(source), bytes);
-  }
   // I2, I7: the stores of all threads come before the release of one.
   __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     g.sync();
@@ -58,10 +54,6 @@ class PeerFabric : public DirectStores<PeerFabric, PeerSignal> {
     for_each_signal(g, ranks, word, skipped, words,
                     [&](int peer, std::size_t at) { store_release(word_at(peer, at), value); });
   }
-  __device__ void signal_without_order(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
-    if (g.thread() == 0) store_release(word_at(peer, word), value);
-  }
-
   // A small value by one thread; a signal_each_after_puts follows.
   template <class T>
   __device__ void store(int peer, std::size_t offset, const T& value) const {
@@ -75,8 +67,10 @@ class PeerFabric : public DirectStores<PeerFabric, PeerSignal> {
 
   // I12: stores to shared memory -> fence -> barrier -> bulk store; the release waits for the copy's own completion. Or
   // by stores, after store_messages().
-  __device__ void put_then_signal_each(const SyncedTeam& g, const int* peers, int count, std::size_t offset,
-                                       const void* source, std::size_t bytes, std::size_t word, Epoch value);
+  __device__ void put_then_signal_each(const SyncedTeam& g, const Destinations& to, const SignalledPut& put);
+
+  // I8: stores are there when the kernel ends.
+  __device__ void complete_puts(const SyncedTeam&) {}
 
   // For one thread; the others learn the answer by a barrier of their own.
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) {
@@ -84,25 +78,23 @@ class PeerFabric : public DirectStores<PeerFabric, PeerSignal> {
   }
 };
 
-__device__ inline void PeerFabric::put_then_signal_each(const SyncedTeam& g, const int* peers, int count,
-                                                        std::size_t offset, const void* source, std::size_t bytes,
-                                                        std::size_t word, Epoch value) {
-  const auto* from = static_cast<const std::byte*>(source);
+__device__ inline void PeerFabric::put_then_signal_each(const SyncedTeam& g, const Destinations& to,
+                                                        const SignalledPut& put) {
 #if __CUDA_ARCH__ >= 900
-  if (stores_messages_) return store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
+  if (stores_messages_) return store_then_signal_each(g, to, put);
   ptx::fence_shared_for_bulk();
   g.sync();
   if (g.thread() < kMostDestinations) {
     SignalWord* signal = nullptr;
-    if (g.thread() < count) {
-      const int peer = peers[g.thread()];
-      ptx::bulk_store(links_.heap[peer] + offset, from, bytes);
-      signal = &word_at(peer, word);
+    if (g.thread() < to.count) {
+      const int peer = to.rank[g.thread()];
+      ptx::bulk_store(links_.heap[peer] + put.offset, put.source, put.bytes);
+      signal = &word_at(peer, put.word);
     }
-    signal_.commit(signal, value);
+    signal_.commit(signal, put.value);
   }
 #else
-  store_then_signal_each(g, peers, count, offset, from, bytes, word, value);
+  store_then_signal_each(g, to, put);
 #endif
 }
 

@@ -54,7 +54,9 @@ class TeamWaits {
   // looks meanwhile whether the message is there (I5). A look does not show what a far source put, which has to be
   // waited for, of the first 32 sources once for each part.
   template <class G>
-  __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, int source, int token, int num_tokens) {
+  __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at, int num_tokens) {
+    const int source = at.source;
+    const int token = at.token;
     const int part = self().links().table_parts.part_of(token, num_tokens);
     const std::size_t arrived = plan.map.arrived(epoch, source, token);
     const std::size_t routed = plan.map.routed(source, part);

@@ -42,7 +42,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
     sender.send(sending_teams(p), start, memory.tickets[team.team()], [&] { receiver.receive_if_there(); });
-    if (!p.receives) complete_puts(fabric, team);  // I8: combine_async, whose round may be given up
+    if (!p.receives) fabric.complete_puts(team);  // I8: combine_async, whose round may be given up
   }
   receiver.receive_rest();
 }

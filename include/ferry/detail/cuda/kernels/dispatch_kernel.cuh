@@ -181,8 +181,6 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
 template <TokenFormat Fmt, Fabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
-  static_assert(
-      requires { fabric.await_entries(b.all, p.plan, b.epoch, 0, 0, 0); }, "tables come in parts (I2)");
   const SavingRowStarts starts = starts_in(p.plan, b.memory, p.handle);
   const Block block = b.among_receivers();
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);

@@ -125,7 +125,7 @@ class ResultSender {
     if (p_.roles.in_place && made_at == fabric_.peer_pointer(at.source, slot))
       fabric_.signal_after_puts(g_, at.source, word, epoch_);
     else
-      fabric_.put_then_signal(g_, at.source, slot, made_at, map.result_bytes(), word, epoch_);
+      fabric_.put_then_signal(g_, at.source, {slot, made_at, map.result_bytes(), word, epoch_});
     if (g_.thread() == 0) bytes_sent_[at.source] += map.result_bytes();
   }
 

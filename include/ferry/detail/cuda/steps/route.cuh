@@ -281,8 +281,9 @@ __device__ void RoutingBuilder::store_tokens(F& fabric, int chunk_first, const I
     if (expert >= 0 && !(duplicates && is_duplicate(index, id))) {
       const int token = plan_.by_top_k.quotient(index);
       routed = {plan_.code.pack(expert, rank_of(expert, token - chunk_first)), weight};
-      if constexpr (requires { fabric.hooked_weight(0, 0); })
-        if (!plan_.exact) routed.weight = fabric.hooked_weight(token, index - token * plan_.shape.top_k);
+      if constexpr (F::Hooks::kHasRouterWeight)
+        if (!plan_.exact)
+          routed.weight = fabric.hooks().router_weight(in_.weights, token, index - token * plan_.shape.top_k);
     }
 #pragma unroll 1
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)

@@ -1,0 +1,81 @@
+// The caller's tensors of one call as the steps see them: raw pointers and strides, checked before the first step. All
+// plain data, so that it travels to a kernel by value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/detail/formats/row_sum.h"
+#include "ferry/portable.h"
+#include "ferry/tensor.h"
+
+namespace ferry {
+
+// topk_ids as the caller gave them.
+struct TopkIds {
+  const void* data = nullptr;
+  bool wide = false;  // int64 instead of int32
+
+  FERRY_HD const std::byte* address(std::int64_t index) const {
+    return static_cast<const std::byte*>(data) + index * (wide ? 8 : 4);
+  }
+  FERRY_HD std::int64_t at(std::int64_t index) const {
+    return wide ? static_cast<const std::int64_t*>(data)[index] : static_cast<const std::int32_t*>(data)[index];
+  }
+};
+
+// Router weights: an array, a function, or 1.
+struct Weights {
+  const float* data = nullptr;  // [n, K]
+  float (*hook)(void* context, int token, int k) = nullptr;
+  void* context = nullptr;
+  int top_k = 0;
+
+  FERRY_HD float at(int token, int k) const { return hook != nullptr ? hook(context, token, k) : given(token, k); }
+  FERRY_HD float given(int token, int k) const {
+    return data == nullptr ? 1.0f : data[static_cast<std::int64_t>(token) * top_k + k];
+  }
+};
+
+struct DispatchArgs {
+  const std::byte* tokens = nullptr;
+  DType dtype = DType::bf16;
+  std::int64_t row_stride = 0;  // bytes from one token to the next
+  std::int64_t row_bytes = 0;
+  int num_tokens = 0;
+  TopkIds ids;
+  Weights weights;
+  float input_scale = 1.0f;
+  const float* input_scale_at = nullptr;  // device memory: read by the kernel in place of input_scale
+  int shared_begin = 0;                   // own tokens that go to the fused shared expert's group
+  int shared_end = 0;
+
+  FERRY_HD float scale() const { return input_scale_at == nullptr ? input_scale : *input_scale_at; }
+};
+
+struct CombineArgs {
+  const std::byte* rows = nullptr;
+  std::int64_t row_stride = 0;  // bytes from one row to the next
+  std::uint32_t num_rows = 0;
+  bool is_f32 = false;  // float32 rows, else bf16
+  Weights weights;      // exact only
+  int shared_begin = 0;
+  int shared_end = 0;
+
+  // Of too few rows, which a GPU finds out after the call, the last one in place of those that are not there.
+  FERRY_HD SumRow row(std::uint32_t index, float weight) const {
+    const std::uint32_t there = index < num_rows ? index : num_rows - 1;
+    return {rows + static_cast<std::int64_t>(there) * row_stride, weight, is_f32};
+  }
+};
+
+struct CombineOut {
+  std::byte* tokens = nullptr;
+  DType dtype = DType::bf16;
+  std::int64_t token_bytes = 0;  // from one token to the next
+  bool unreduced = false;
+  void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
+  void* context = nullptr;
+};
+
+}  // namespace ferry
