@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ferry/cuda/activation.h"
-#include "tool/bench/gpu/copy_kernel.h"
+#include "tool/bench/cuda/copy_kernel.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/layout/heap_map.h"
-#include "tool/bench/gpu/copy_kernel.h"
+#include "tool/bench/cuda/copy_kernel.h"
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "tool/commands/command_line.h"
+#include "tool/parts/parts.h"
 #include "tool/ranks/job.h"
 
 namespace {
@@ -47,6 +48,7 @@ int end(int code) {
 
 int main(int argc, char** argv) {
   try {
+    ferry::app::register_parts();
     return end(run(argc, argv));
   } catch (const ferry::app::FirstProcessFailed& error) {
     return end(error.exit_code());

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "conformance/plan.h"
+#include "conformance/scenario.h"
 #include "conformance/suite.h"
 
 namespace ferry::conformance {

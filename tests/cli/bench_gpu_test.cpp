@@ -1,13 +1,13 @@
 // The bytes, the floor and the line through the wire's points of GPU measurements, and their records: tested without a
 // GPU.
-#include "tool/bench/bench_gpu.h"
+#include "tool/bench/gpu/bench_gpu.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tool/bench/bench_routing.h"
+#include "tool/bench/base/bench_routing.h"
 
 namespace ferry::app {
 namespace {

@@ -1,5 +1,5 @@
 // The table of `ferry bench` on CPU ranks, from made-up results.
-#include "tool/bench/bench_report.h"
+#include "tool/bench/cpu/bench_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tool/bench/bench_fields.h"
+#include "tool/bench/base/bench_fields.h"
 
 namespace ferry::app {
 namespace {

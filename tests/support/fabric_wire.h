@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "conformance/oracle/routing_cases.h"
+#include "conformance/oracle/routing_patterns.h"
 #include "ferry/detail/base/order.h"
 
 namespace ferry::test {

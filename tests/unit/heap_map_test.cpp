@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "conformance/oracle/routing_cases.h"
+#include "conformance/oracle/routing_patterns.h"
 
 namespace ferry {
 namespace {

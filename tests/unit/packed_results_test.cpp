@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "conformance/oracle/routing_cases.h"
+#include "conformance/oracle/routing_patterns.h"
 #include "support/one_rank.h"
 
 namespace ferry {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "conformance/oracle/routing_cases.h"
+#include "conformance/oracle/routing_patterns.h"
 #include "cpu/host_group.h"
 
 namespace ferry {

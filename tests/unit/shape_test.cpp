@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "conformance/oracle/routing_cases.h"
+#include "conformance/oracle/routing_patterns.h"
 #include "ferry/error.h"
 
 namespace ferry {

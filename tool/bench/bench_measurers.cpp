@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "tool/bench/bench_baseline.h"
-#include "tool/bench/bench_exchange.h"
-#include "tool/bench/bench_gpu.h"
-#include "tool/bench/bench_processes.h"
-#include "tool/bench/bench_report.h"
+#include "tool/bench/cpu/bench_exchange.h"
+#include "tool/bench/cpu/bench_report.h"
+#include "tool/bench/gpu/bench_gpu.h"
+#include "tool/bench/mpi/bench_baseline.h"
+#include "tool/bench/processes/bench_processes.h"
 #include "tool/io/table.h"
 #include "tool/ranks/job.h"
 

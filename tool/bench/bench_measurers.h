@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "tool/bench/bench_case.h"
+#include "tool/bench/base/bench_case.h"
 #include "tool/io/json.h"
 #include "tool/ranks/ranks.h"
 

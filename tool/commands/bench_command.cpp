@@ -10,8 +10,8 @@
 #include <memory>
 #include <optional>
 
-#include "tool/bench/bench_baseline.h"
 #include "tool/bench/bench_measurers.h"
+#include "tool/bench/mpi/bench_baseline.h"
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
 #include "tool/io/progress.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tool/bench/bench_case.h"
+#include "tool/bench/base/bench_case.h"
 
 namespace ferry::app {
 

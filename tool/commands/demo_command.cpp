@@ -10,14 +10,14 @@
 #include <sstream>
 
 #include "tool/commands/commands.h"
-#include "tool/commands/demo_model.h"
-#include "tool/commands/heatmap_svg.h"
 #include "tool/commands/options.h"
+#include "tool/demo/demo_model.h"
+#include "tool/demo/heatmap_svg.h"
 #include "tool/io/pending_file.h"
 #include "tool/io/progress.h"
 #include "tool/io/table.h"
+#include "tool/layer/layer_check.h"
 #include "tool/layer/layer_parts.h"
-#include "tool/layer/oracle.h"
 #include "tool/ranks/job.h"
 
 namespace ferry::app {

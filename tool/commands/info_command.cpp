@@ -12,7 +12,7 @@
 #include "tool/commands/options.h"
 #include "tool/io/memory.h"
 #include "tool/io/table.h"
-#include "tool/ranks/gpu.h"
+#include "tool/ranks/gpus.h"
 #include "tool/ranks/job.h"
 
 namespace ferry::app {
@@ -67,16 +67,16 @@ Json gpu_device(const GpuInfo& gpu) {
           {"reaches", gpu.reaches}};
 }
 
-std::string device_text(const Json& cpu, const std::vector<GpuInfo>& gpus) {
+std::string device_text(const Json& cpu, const std::vector<GpuInfo>& found) {
   std::string text = fmt::format("{}, {} cores, {}, {} of memory ({} available)\n", cpu["name"].get<std::string>(),
                                  cpu["cores"].get<unsigned>(), simd(), human_bytes(cpu["memory_bytes"]),
                                  human_bytes(cpu["memory_available_bytes"]));
-  for (std::size_t device = 0; device < gpus.size(); ++device)
+  for (std::size_t device = 0; device < found.size(); ++device)
     text +=
         fmt::format("GPU {}: {}, {} multiprocessors, {} of memory ({} available), reaches GPUs {}\n", device,
-                    gpus[device].name, gpus[device].multiprocessors, human_bytes(gpus[device].memory_bytes),
-                    human_bytes(gpus[device].memory_available_bytes),
-                    gpus[device].reaches.empty() ? "none" : fmt::format("{}", fmt::join(gpus[device].reaches, ", ")));
+                    found[device].name, found[device].multiprocessors, human_bytes(found[device].memory_bytes),
+                    human_bytes(found[device].memory_available_bytes),
+                    found[device].reaches.empty() ? "none" : fmt::format("{}", fmt::join(found[device].reaches, ", ")));
   return text;
 }
 
@@ -84,7 +84,7 @@ std::string use_of(const Backend& known) {
   if (std::string why = known.why_missing(); !why.empty()) return why;
   if (known.name == std::string("cuda"))
     return fmt::format("ranks are {}, 1 to {}, one node; links are loads and stores of peer memory; CUDA {}",
-                       known.ranks_are, known.most_ranks(), cuda_versions());
+                       known.ranks_are, known.most_ranks(), gpus().versions());
   if (known.ranks == RanksAre::processes)
     return fmt::format("ranks are {}, {} here; links are shared memory within a host and the network between hosts",
                        known.ranks_are, known.most_ranks());
@@ -164,11 +164,11 @@ Table output_table(const Shape& shape, const ExchangeOptions& options) {
 void InfoCommand::run() const {
   if (choose_backend(backend).ranks == RanksAre::processes && process_number() != 0) return;  // the first says it
   Json devices = Json::array({cpu_device()});
-  const std::vector<GpuInfo> gpus = gpu_infos();
-  for (const GpuInfo& gpu : gpus) devices.push_back(gpu_device(gpu));
+  const std::vector<GpuInfo> found = gpus().infos();
+  for (const GpuInfo& gpu : found) devices.push_back(gpu_device(gpu));
   const Table table = backend_table();
   Json report = {{"version", kVersion}, {"devices", devices}, {"backends", table.json()}};
-  std::string text = fmt::format("ferry {}\n\n{}\n{}", kVersion, device_text(devices[0], gpus), table.text());
+  std::string text = fmt::format("ferry {}\n\n{}\n{}", kVersion, device_text(devices[0], found), table.text());
   if (asks_for_shape()) {
     const Shape wanted = shape();
     const Backend& chosen = choose_backend(backend, wanted.ranks);

@@ -11,9 +11,9 @@
 #include "tool/io/progress.h"
 #include "tool/io/table.h"
 #include "tool/layer/dump.h"
+#include "tool/layer/layer_check.h"
 #include "tool/layer/layer_inputs.h"
 #include "tool/layer/layer_parts.h"
-#include "tool/layer/oracle.h"
 #include "tool/ranks/job.h"
 
 namespace ferry::app {

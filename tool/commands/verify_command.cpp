@@ -9,11 +9,10 @@
 #include "tool/commands/options.h"
 #include "tool/io/progress.h"
 #include "tool/io/table.h"
-#include "tool/ranks/gpu.h"
+#include "tool/ranks/gpus.h"
 #include "tool/ranks/job.h"
-#include "tool/ranks/shmem.h"
 
-#include "conformance/process_backend.h"
+#include "conformance/process_target.h"
 #include "conformance/suite.h"
 
 namespace ferry::app {
@@ -28,7 +27,7 @@ struct Outcome {
 
 // GPU worlds whose calls take host memory, which is where the cases have theirs.
 conformance::Backend gpu_backend() {
-  const auto make = [](int ranks) { return make_gpu_worlds(gpus_of_ranks(ranks), true); };
+  const auto make = [](int ranks) { return gpus().make_worlds(gpus_of_ranks(ranks), true); };
   const int most = choose_backend("cuda").most_ranks();
   conformance::Backend backend;
   backend.name = "cuda";

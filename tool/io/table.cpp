@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "ferry/error.h"
-#include "tool/ranks/job.h"
+#include "tool/io/output.h"
 
 namespace ferry::app {
 namespace {
@@ -106,7 +106,7 @@ Json Table::json() const {
 }
 
 void print(const std::string& text) {
-  if (!is_first_process()) return;
+  if (!prints()) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw Error(ErrorKind::io, "cannot write to standard output");
 }

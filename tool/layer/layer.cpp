@@ -13,7 +13,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "tool/layer/rank_buffers.h"
-#include "tool/ranks/gpu.h"
+#include "tool/ranks/gpus.h"
 
 namespace ferry::app {
 namespace {
@@ -108,7 +108,7 @@ class RankRun {
  private:
   static std::unique_ptr<RankCalls> make_calls(const Team& team, const World& world, const RowLayout& layout) {
     if (!team.ranks.on_gpus()) return std::make_unique<HostCalls>();
-    return make_gpu_calls(team.ranks.device_of(world), team.plan.shape, layout);
+    return gpus().make_calls(team.ranks.device_of(world), team.plan.shape, layout);
   }
 
   // All ranks are here. False: one of this process failed.

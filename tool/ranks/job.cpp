@@ -12,6 +12,7 @@
 #include "ferry/error.h"
 #include "ferry/processes.h"
 #include "net/launch_environment.h"
+#include "tool/io/output.h"
 
 namespace ferry::app {
 namespace {
@@ -94,6 +95,7 @@ Job* joined_job() { return joined().get(); }
 
 Job& join(std::unique_ptr<Job> job) {
   joined() = std::move(job);
+  if (!is_first_process()) keep_silent();
   return *joined();
 }
 

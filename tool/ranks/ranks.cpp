@@ -7,9 +7,8 @@
 #include <cstdlib>
 
 #include "net/launch_environment.h"
-#include "tool/ranks/gpu.h"
-#include "tool/ranks/nvshmem.h"
-#include "tool/ranks/shmem.h"
+#include "tool/ranks/gpus.h"
+#include "tool/ranks/job_starters.h"
 
 namespace ferry::app {
 namespace {
@@ -26,18 +25,23 @@ Ranks make_job_ranks(std::unique_ptr<Job> (*start)(bool staged), int ranks, int 
   return {std::move(mine), {device}};
 }
 
+std::string why_no_gpus() { return gpus().why_none(); }
+int num_gpus() { return gpus().count(); }
+std::unique_ptr<Job> start_gpu_job(bool staged) { return gpus().start_job(staged); }
+
 // GPUs in the order of their numbers; in a job of processes, the one of this process.
 Ranks make_gpu_ranks(int ranks, int nodes) {
-  if (num_processes() > 1) return make_job_ranks(start_gpu_job, ranks, nodes, gpu_of_this_process());
+  if (num_processes() > 1) return make_job_ranks(start_gpu_job, ranks, nodes, gpus().of_this_process());
   const std::vector<int> devices = gpus_of_ranks(ranks);
-  return {make_gpu_worlds(devices), devices};
+  return {gpus().make_worlds(devices, false), devices};
 }
 
-std::unique_ptr<Job> join_shmem(bool) { return start_shmem_job(); }
-Ranks make_shmem_ranks(int ranks, int nodes) { return make_job_ranks(join_shmem, ranks, nodes, kHostMemory); }
+Ranks make_shmem_ranks(int ranks, int nodes) {
+  return make_job_ranks(shmem_starter().start, ranks, nodes, kHostMemory);
+}
 
 Ranks make_nvshmem_ranks(int ranks, int nodes) {
-  return make_job_ranks(start_nvshmem_job, ranks, nodes, gpu_of_this_process());
+  return make_job_ranks(nvshmem_starter().start, ranks, nodes, gpus().of_this_process());
 }
 
 // Each has two kernels in a stream, and streams beyond 32 wait behind each other.
@@ -64,12 +68,12 @@ const std::vector<Backend>& backends() {
   static const std::vector<Backend> list = {
       {"cpu", "threads of this process", [] { return std::string(); }, [] { return kMaxRanksPerNode; },
        make_thread_ranks, RanksAre::of_one_process, nullptr},
-      {"shmem", "processes under oshrun", why_no_shmem, num_shmem_ranks, make_shmem_ranks, RanksAre::processes,
-       join_shmem},
+      {"shmem", "processes under oshrun", shmem_starter().why_missing, shmem_starter().num_ranks, make_shmem_ranks,
+       RanksAre::processes, shmem_starter().start},
       {"cuda", "GPUs of this host", why_no_gpus, most_gpu_ranks, make_gpu_ranks,
        num_processes() > 1 ? RanksAre::processes : RanksAre::of_one_process, start_gpu_job},
-      {"nvshmem", "processes with a GPU each", why_no_nvshmem, num_nvshmem_ranks, make_nvshmem_ranks,
-       RanksAre::processes, start_nvshmem_job},
+      {"nvshmem", "processes with a GPU each", nvshmem_starter().why_missing, nvshmem_starter().num_ranks,
+       make_nvshmem_ranks, RanksAre::processes, nvshmem_starter().start},
   };
   return list;
 }
@@ -85,9 +89,9 @@ void share_gpus() {
 }
 
 std::vector<int> gpus_of_ranks(int ranks) {
-  const int gpus = std::min(ranks, num_gpus());  // as many ranks on each, or one more
+  const int used = std::min(ranks, num_gpus());  // as many ranks on each, or one more
   std::vector<int> devices;
-  for (int rank = 0; rank < ranks; ++rank) devices.push_back(gpus_are_shared() ? rank * gpus / ranks : rank);
+  for (int rank = 0; rank < ranks; ++rank) devices.push_back(gpus_are_shared() ? rank * used / ranks : rank);
   return devices;
 }
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <functional>
 
-#include "tool/bench/bench_case.h"
+#include "tool/bench/base/bench_case.h"
 #include "tool/simulate/simulate_links.h"
 #include "tool/simulate/simulate_source.h"
 

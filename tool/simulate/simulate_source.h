@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ferry/detail/protocol/round.h"
-#include "tool/bench/bench_routing.h"
+#include "tool/bench/base/bench_routing.h"
 
 namespace ferry::app {
 

@@ -5,7 +5,7 @@
 
 #include "cuda/world/process_place.h"
 #include "gpu/few_gpus.h"
-#include "gpu/processes/process_backend.h"
+#include "gpu/processes/process_suite.h"
 #include "nvshmem/nvshmem_world.h"
 
 namespace ferry::test {

@@ -8,7 +8,7 @@
 #include "conformance/suite.h"
 #include "gpu/few_gpus.h"
 #include "gpu/processes/lost_process.h"
-#include "gpu/processes/process_backend.h"
+#include "gpu/processes/process_suite.h"
 #include "gpu/processes/workers.h"
 
 namespace ferry::test {

@@ -5,9 +5,9 @@
 #include "cuda/world/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "nvshmem/plain_puts.h"
-#include "tool/bench/gpu/graph_timer.h"
-#include "tool/ranks/nvshmem.h"
-#include "tool/ranks/nvshmem/nvshmem_ranks.h"
+#include "tool/bench/cuda/graph_timer.h"
+#include "tool/bench/nvshmem/put_rates.h"
+#include "tool/ranks/nvshmem/nvshmem_rank_world.h"
 
 namespace ferry::app {
 namespace {
@@ -48,7 +48,7 @@ double seconds_of(World& world, cudaStream_t stream, const cuda::PlainPuts& puts
 
 }  // namespace
 
-PutSpeeds measure_put_speeds(const Ranks& ranks, std::size_t message) {
+PutSpeeds measure_nvshmem_puts(const Ranks& ranks, std::size_t message) {
   auto& world = dynamic_cast<NvshmemRankWorld&>(ranks.world());
   const cuda::DeviceScope scope(ranks.device_of(world));
   const Stream stream;

@@ -1,0 +1,59 @@
+#include "conformance/process_target.h"
+
+#include <array>
+#include <cstring>
+#include <exception>
+
+namespace ferry::conformance {
+namespace {
+
+constexpr std::chrono::minutes kLongestCase{5};
+
+// How a process's part of a case ended.
+struct Outcome {
+  bool failed = false;
+  std::array<char, 1000> text{};
+};
+
+void run_on(const Processes& processes, int ranks, const std::function<void(World&)>& body) {
+  Outcome mine;
+  std::exception_ptr error;
+  try {
+    const std::unique_ptr<ProcessWorld> world = processes.make_world(ranks);
+    if (world) body(*world);
+  } catch (const std::exception& thrown) {
+    error = std::current_exception();
+    mine.failed = true;
+    std::strncpy(mine.text.data(), thrown.what(), mine.text.size() - 1);
+  }
+  std::vector<Outcome> all(static_cast<std::size_t>(processes.all->size()));
+  processes.all->all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {},
+                            kLongestCase);
+  if (error) std::rethrow_exception(error);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].failed) throw std::runtime_error("process " + std::to_string(rank) + ": " + all[rank].text.data());
+}
+
+bool has_remote_ranks(const World& world) {
+  const auto& processes = static_cast<const ProcessWorld&>(world);
+  for (int rank = 0; rank < processes.size(); ++rank)
+    if (!processes.reaches_directly(rank)) return true;
+  return false;
+}
+
+}  // namespace
+
+Backend process_backend(const Processes& processes) {
+  Backend backend;
+  backend.name = processes.name;
+  backend.max_ranks = processes.all->size();
+  backend.hooks_may_throw = true;
+  backend.has_skip_a2a = false;
+  backend.has_remote_ranks = has_remote_ranks;
+  backend.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
+    run_on(processes, ranks, body);
+  };
+  return backend;
+}
+
+}  // namespace ferry::conformance

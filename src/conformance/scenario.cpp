@@ -1,0 +1,118 @@
+// Fills a plan with numbers: tokens over several magnitudes, weights of either sign, and an expert output that depends
+// on the token, the k and the column, so that no two rows can be mistaken for each other.
+#include "conformance/scenario.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace ferry::conformance {
+namespace {
+
+using test::Random;
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+// A finite value of either sign, between 2^-6 and 2^6 in magnitude, one in 32 a zero.
+float random_value(Random& random) {
+  const std::uint64_t bits = random.bits();
+  const float sign = (bits & 1) != 0 ? -1.0f : 1.0f;
+  if ((bits >> 1 & 31) == 0) return sign * 0.0f;
+  const int exponent = static_cast<int>(bits >> 8 & 0xff) % 12 - 6;
+  return sign * std::ldexp(1.0f + static_cast<float>(bits >> 40) * 0x1p-24f, exponent);
+}
+
+// Float16 bits of a value in float16's normal range, cut off to 10 mantissa bits.
+std::uint16_t to_f16(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  const std::uint32_t sign = bits >> 16 & 0x8000u;
+  if ((bits & 0x7fffffffu) == 0) return static_cast<std::uint16_t>(sign);
+  return static_cast<std::uint16_t>(sign | (((bits >> 23 & 0xffu) - 112u) << 10) | (bits >> 13 & 0x3ffu));
+}
+
+void append(std::vector<std::byte>& bytes, DType dtype, float value) {
+  std::byte raw[4];
+  if (dtype == DType::f32) {
+    std::memcpy(raw, &value, 4);
+  } else {
+    const std::uint16_t bits = dtype == DType::f16 ? to_f16(value) : test::to_bf16(value);
+    std::memcpy(raw, &bits, 2);
+  }
+  bytes.insert(bytes.end(), raw, raw + size_of(dtype));
+}
+
+test::RankInput make_input(const PlanSettings& settings, test::RankRouting routing, Random& random) {
+  test::RankInput in;
+  in.num_tokens = routing.num_tokens;
+  in.token_dtype = settings.token_dtype;
+  in.topk_ids = std::move(routing.topk_ids);
+  for (int i = 0; i < in.num_tokens * settings.shape.hidden; ++i)
+    append(in.tokens, in.token_dtype, random_value(random));
+  if (settings.weights != WeightForm::none)
+    for (std::size_t i = 0; i < in.topk_ids.size(); ++i) in.weights.push_back(random_value(random));
+  return in;
+}
+
+std::vector<float> make_expert_output(const Plan& plan, int rank) {
+  const int hidden = plan.round.shape.hidden;
+  std::vector<float> out;
+  for (const test::RowOrigin& row : plan.rows[size(rank)].rows) {
+    Random random(plan.settings.seed * 31 + size((std::int64_t{row.source} * 100'000 + row.token) * 64 + row.k));
+    for (int column = 0; column < hidden; ++column) {
+      const float value = random_value(random);
+      if (test::is_padding(row))
+        out.push_back(std::numeric_limits<float>::quiet_NaN());
+      else
+        out.push_back(plan.settings.row_dtype == DType::f32 ? value : test::from_bf16(test::to_bf16(value)));
+    }
+  }
+  return out;
+}
+
+// skip_a2a: tokens are replicated, so every rank gives what rank 0 gives.
+void replicate_first(test::Round& round) {
+  for (test::RankInput& in : round.ranks) in = round.ranks.front();
+}
+
+}  // namespace
+
+ExchangeOptions options_for(const char* format, Reduction reduction) {
+  ExchangeOptions options;
+  options.format = format_named(format);
+  options.reduction = reduction;
+  options.deadline = kSuiteDeadline;
+  return options;
+}
+
+Plan make_plan(const PlanSettings& settings) {
+  Plan plan;
+  plan.settings = settings;
+  plan.round.shape = settings.shape;
+  plan.round.options = settings.options;
+  plan.round.input_scale = settings.input_scale;
+  Random random(settings.seed);
+  for (test::RankRouting& routing : test::make_routing(settings.routing, settings.shape, random))
+    plan.round.ranks.push_back(make_input(settings, std::move(routing), random));
+  if (settings.options.skip_a2a) replicate_first(plan.round);
+  for (int rank = 0; rank < settings.shape.ranks; ++rank) {
+    plan.row_capacity.push_back(test::worst_row_capacity(plan.round, rank) + settings.spare_rows);
+    plan.rows.push_back(test::is_masked_out(plan.round, rank)
+                            ? test::ExpectedRows{}
+                            : test::expected_rows(plan.round, rank, plan.row_capacity.back(), kPoison));
+    plan.expert_output.push_back(make_expert_output(plan, rank));
+  }
+  return plan;
+}
+
+std::string describe(const PlanSettings& s) {
+  return to_string(s.shape) + " format=" + s.options.format.name() + " reduction=" + to_string(s.options.reduction) +
+         " alignment=" + std::to_string(s.options.expert_alignment) +
+         " tiled=" + std::to_string(s.options.tiled_scales) +
+         " shared=" + std::to_string(s.options.fused_shared_expert) +
+         " skip_a2a=" + std::to_string(s.options.skip_a2a) + " workers=" + std::to_string(s.options.workers) +
+         " tokens=" + to_string(s.token_dtype) + " rows=" + to_string(s.row_dtype) +
+         " output=" + to_string(s.output_dtype) + " routing=" + s.routing + " seed=" + std::to_string(s.seed);
+}
+
+}  // namespace ferry::conformance

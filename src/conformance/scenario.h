@@ -1,0 +1,54 @@
+// Plan: one round's inputs of all ranks, and what the oracle says must come out. The same on every rank, from the seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "conformance/oracle/oracle.h"
+#include "conformance/oracle/routing_patterns.h"
+
+namespace ferry::conformance {
+
+inline constexpr std::byte kPoison{0xa5};
+inline constexpr std::chrono::milliseconds kSuiteDeadline{20'000};  // long enough for a busy machine
+
+// Where weights come from.
+enum class WeightForm { none, array, hook };
+
+struct PlanSettings {
+  Shape shape;
+  ExchangeOptions options;
+  std::string routing = "uniform";
+  std::uint64_t seed = 1;
+  DType token_dtype = DType::bf16;
+  DType id_dtype = DType::i32;
+  DType row_dtype = DType::bf16;     // of the experts' output
+  DType output_dtype = DType::bf16;  // of combine's output
+  WeightForm weights = WeightForm::array;
+  float input_scale = 1.0f;
+  int token_gap = 0;   // elements between two token rows
+  int row_gap = 0;     // the same in the experts' output
+  int output_gap = 0;  // the same in combine's output
+  int spare_rows = 5;  // row capacity beyond the worst case
+  int max_blocks = 0;  // CallOptions
+  bool epilogue = false;
+  bool unreduced = false;
+};
+
+struct Plan {
+  PlanSettings settings;
+  test::Round round;
+  std::vector<std::int64_t> row_capacity;  // by rank
+  std::vector<test::ExpectedRows> rows;    // by rank
+  test::ExpertOutput expert_output;        // by rank; NaN in padding rows, which combine must skip
+};
+
+// Options with the suite's deadline.
+ExchangeOptions options_for(const char* format, Reduction reduction = Reduction::by_rank);
+
+Plan make_plan(const PlanSettings& settings);
+
+// "ranks=2 ... format=mxfp8 reduction=exact routing=uniform seed=3", for failures.
+std::string describe(const PlanSettings& settings);
+
+}  // namespace ferry::conformance

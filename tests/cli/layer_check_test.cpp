@@ -1,0 +1,183 @@
+// The check behind `ferry layer --check`: right outputs pass, and an output that one of the layer's steps got wrong
+// does not.
+#include "tool/layer/layer_check.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace ferry::app {
+namespace {
+
+constexpr int kTokens = 40;
+constexpr int kHidden = 128;
+constexpr int kExperts = 7;
+constexpr int kTopK = 3;
+constexpr int kInter = 48;
+
+struct Arrays {
+  std::vector<float> x, weights, gate_up, down, shared_gate_up, shared_down;
+  std::vector<std::int32_t> ids;
+
+  explicit Arrays(unsigned seed) {
+    std::mt19937 random(seed);
+    const auto fill = [&](std::vector<float>& values, std::size_t size, float deviation) {
+      std::normal_distribution<float> normal(0.0f, deviation);
+      values.resize(size);
+      for (float& value : values) value = normal(random);
+    };
+    fill(x, std::size_t{kTokens} * kHidden, 1.0f);
+    fill(weights, std::size_t{kTokens} * kTopK, 0.5f);
+    fill(gate_up, std::size_t{kExperts} * 2 * kInter * kHidden, 0.1f);
+    fill(down, std::size_t{kExperts} * kHidden * kInter, 0.15f);
+    fill(shared_gate_up, std::size_t{2} * kInter * kHidden, 0.1f);
+    fill(shared_down, std::size_t{kHidden} * kInter, 0.15f);
+    for (int token = 0; token < kTokens; ++token)
+      for (int k = 0; k < kTopK; ++k) ids.push_back((token + 2 * k) % kExperts);
+  }
+
+  Layer layer() const {
+    Layer layer;
+    layer.tokens = kTokens;
+    layer.hidden = kHidden;
+    layer.experts = kExperts;
+    layer.top_k = kTopK;
+    layer.inter = kInter;
+    layer.x = x.data();
+    layer.ids = ConstTensor(ids.data(), DType::i32, {kTokens, kTopK});
+    layer.weights = weights.data();
+    layer.gate_up = gate_up.data();
+    layer.down = down.data();
+    return layer;
+  }
+};
+
+struct OracleCase {
+  const char* format;
+  Reduction reduction;
+};
+
+class OracleTest : public testing::TestWithParam<OracleCase> {
+ protected:
+  LayerOptions options() const {
+    return {.ranks = 3, .format = format_named(GetParam().format), .reduction = GetParam().reduction};
+  }
+  std::vector<float> run(const Layer& layer) const {
+    std::vector<float> output(std::size_t{kTokens} * kHidden);
+    run_layer(choose_backend("cpu").make(options().ranks), layer, options(), output.data());
+    return output;
+  }
+  CheckResult check(const Layer& layer, const std::vector<float>& output) const {
+    return check_layer(layer, options(), output.data(), OracleTokens::as_sent);
+  }
+  const Arrays arrays_{11};
+};
+
+TEST_P(OracleTest, RightOutputPasses) {
+  const CheckResult result = check(arrays_.layer(), run(arrays_.layer()));
+  EXPECT_TRUE(result.ok);
+  EXPECT_LT(result.worst_share, 1.0);
+  EXPECT_GT(result.worst_share, 0.01) << "the bound is loose";
+  EXPECT_EQ(result.elements, kTokens * kHidden);
+}
+
+TEST_P(OracleTest, OneWrongElementFails) {
+  std::vector<float> output = run(arrays_.layer());
+  output[17 * kHidden + 5] += 0.25f;
+  const CheckResult result = check(arrays_.layer(), output);
+  EXPECT_FALSE(result.ok);
+  EXPECT_EQ(result.worst_token, 17);
+  EXPECT_EQ(result.worst_column, 5);
+  EXPECT_GT(result.max_error, result.bound_there);
+}
+
+TEST_P(OracleTest, NotANumberFails) {
+  std::vector<float> output = run(arrays_.layer());
+  output[3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(check(arrays_.layer(), output).ok);
+}
+
+TEST_P(OracleTest, SwappedExpertsFail) {
+  Arrays other = arrays_;
+  std::swap(other.ids[4 * kTopK], other.ids[5 * kTopK]);
+  EXPECT_FALSE(check(arrays_.layer(), run(other.layer())).ok);
+}
+
+TEST_P(OracleTest, ForgottenRowFails) {
+  Arrays other = arrays_;
+  other.ids[8 * kTopK + 1] = -1;
+  EXPECT_FALSE(check(arrays_.layer(), run(other.layer())).ok);
+}
+
+TEST_P(OracleTest, WrongWeightFails) {
+  Arrays other = arrays_;
+  other.weights[9 * kTopK + 2] += 1.0f;
+  EXPECT_FALSE(check(arrays_.layer(), run(other.layer())).ok);
+}
+
+TEST_P(OracleTest, GateAndUpSwappedFails) {
+  Arrays other = arrays_;
+  const auto begin = other.gate_up.begin();
+  std::swap_ranges(begin, begin + kInter * kHidden, begin + kInter * kHidden);
+  EXPECT_FALSE(check(arrays_.layer(), run(other.layer())).ok);
+}
+
+TEST_P(OracleTest, ForgottenSharedExpertFails) {
+  Layer with_shared = arrays_.layer();
+  with_shared.shared_inter = kInter;
+  with_shared.shared_gate_up = arrays_.shared_gate_up.data();
+  with_shared.shared_down = arrays_.shared_down.data();
+  EXPECT_TRUE(check(with_shared, run(with_shared)).ok);
+  EXPECT_FALSE(check(with_shared, run(arrays_.layer())).ok);
+}
+
+std::string case_name(const testing::TestParamInfo<OracleCase>& tested) {
+  return std::string(tested.param.format) + "_" + to_string(tested.param.reduction);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, OracleTest,
+                         testing::Values(OracleCase{"bf16", Reduction::exact}, OracleCase{"bf16", Reduction::by_rank},
+                                         OracleCase{"fp8_block128", Reduction::by_rank},
+                                         OracleCase{"mxfp4", Reduction::exact}),
+                         case_name);
+
+// Equal values round alike, so errors add up as the bound's worst case has it.
+TEST(OracleBound, HoldsWhereAllRoundingsAgree) {
+  Arrays arrays(1);
+  for (auto* values : {&arrays.x, &arrays.gate_up, &arrays.down}) std::fill(values->begin(), values->end(), 0.1f);
+  const LayerOptions options{.ranks = 2};
+  std::vector<float> output(std::size_t{kTokens} * kHidden);
+  run_layer(choose_backend("cpu").make(options.ranks), arrays.layer(), options, output.data());
+  const CheckResult result = check_layer(arrays.layer(), options, output.data(), OracleTokens::as_sent);
+  EXPECT_TRUE(result.ok) << result.worst_share;
+}
+
+TEST(OracleTokensAsGiven, ShowWhatTheFormatCosts) {
+  const Arrays arrays(5);
+  const LayerOptions options{.ranks = 2, .format = format_named("mxfp4")};
+  std::vector<float> output(std::size_t{kTokens} * kHidden);
+  run_layer(choose_backend("cpu").make(options.ranks), arrays.layer(), options, output.data());
+  const CheckResult sent = check_layer(arrays.layer(), options, output.data(), OracleTokens::as_sent);
+  const CheckResult given = check_layer(arrays.layer(), options, output.data(), OracleTokens::as_given);
+  EXPECT_TRUE(sent.ok);
+  EXPECT_GT(given.rms_error, 10 * sent.rms_error);
+}
+
+TEST(LayerPlan, SplitsTokensAndRounds) {
+  EXPECT_EQ(tokens_of_rank(10, 4, 0).count, 3);
+  EXPECT_EQ(tokens_of_rank(10, 4, 1).begin, 3);
+  EXPECT_EQ(tokens_of_rank(10, 4, 2).count, 2);
+  EXPECT_EQ(tokens_of_rank(10, 4, 3).begin + tokens_of_rank(10, 4, 3).count, 10);
+  Layer layer = Arrays(1).layer();
+  layer.tokens = 100'000;
+  const LayerPlan plan = plan_layer(layer, {.ranks = 4});
+  EXPECT_EQ(plan.rounds, 7);
+  EXPECT_LE(plan.shape.max_tokens, kMostTokensPerRound);
+  EXPECT_GE(plan.shape.max_tokens * plan.rounds, 25'000);
+  EXPECT_EQ(plan_layer(layer, {.ranks = 4, .one_round = true}).shape.max_tokens, 25'000);
+}
+
+}  // namespace
+}  // namespace ferry::app

@@ -1,0 +1,36 @@
+// Names and percentiles of the benchmark.
+#include "tool/bench/base/bench_case.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ferry::app {
+
+const char* to_string(BenchOperation operation) {
+  switch (operation) {
+    case BenchOperation::pair:
+      return "pair";
+    case BenchOperation::dispatch:
+      return "dispatch";
+    case BenchOperation::combine:
+      return "combine";
+    case BenchOperation::encode:
+      return "encode";
+    case BenchOperation::decode:
+      return "decode";
+  }
+  return "unknown";
+}
+
+const char* to_string(RoutingKind kind) { return kind == RoutingKind::uniform ? "uniform" : "zipf"; }
+
+double BenchSamples::at(double fraction) const {
+  if (seconds.empty()) return 0;
+  std::vector<double> sorted = seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const double position = std::ceil(fraction * static_cast<double>(sorted.size())) - 1;
+  const auto index = static_cast<std::size_t>(std::max(position, 0.0));
+  return sorted[std::min(index, sorted.size() - 1)];
+}
+
+}  // namespace ferry::app

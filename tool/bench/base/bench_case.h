@@ -1,0 +1,78 @@
+// What one line of `ferry bench` measures, and what comes of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ferry/exchange.h"
+#include "tool/bench/base/bench_wire.h"
+
+namespace ferry::app {
+
+enum class BenchOperation { pair, dispatch, combine, encode, decode };
+enum class RoutingKind { uniform, zipf };
+
+const char* to_string(BenchOperation operation);
+const char* to_string(RoutingKind kind);
+constexpr bool is_codec(BenchOperation operation) {
+  return operation == BenchOperation::encode || operation == BenchOperation::decode;
+}
+
+// How long to measure: a fixed number of iterations, or as many as fit `seconds`.
+struct BenchEffort {
+  int iterations = 0;
+  double seconds = 2.0;
+};
+
+struct BenchCase {
+  BenchOperation operation = BenchOperation::pair;
+  std::string model;  // empty: a free shape
+  Shape shape;        // max_tokens is the n of every rank
+  AnyFormat format = format_named("bf16");
+  Reduction reduction = Reduction::by_rank;
+  RoutingKind routing = RoutingKind::uniform;
+  double zipf_exponent = 1.0;
+  int workers = 1;     // CPU ranks
+  int max_blocks = 0;  // GPU ranks; 0: no limit
+  BenchEffort effort;
+};
+
+// The bytes that all ranks together must read or write in one iteration, by what they are (docs/lab/cpu-tables.md).
+struct BenchBytes {
+  double tokens = 0;    // the caller's tokens, read by dispatch
+  double messages = 0;  // written at the destination and read there
+  double rows = 0;      // payload and scales, written by dispatch
+  double results = 0;   // the experts' bf16 rows, read by combine
+  double partials = 0;  // written at the source and read there; with the exact reduction, whole rows
+  double output = 0;    // the reduced tokens, written by combine
+
+  double dispatched() const { return tokens + 2 * messages + rows; }
+  double combined() const { return results + 2 * partials + output; }
+  double moved(BenchOperation operation) const {
+    if (operation == BenchOperation::dispatch) return dispatched();
+    if (operation == BenchOperation::combine) return combined();
+    return dispatched() + combined();
+  }
+};
+
+// One time per iteration: from the first rank's begin to the last one's end.
+struct BenchSamples {
+  std::vector<double> seconds;
+
+  double at(double fraction) const;  // 0.5: the median; nearest rank
+};
+
+struct BenchMeasurement {
+  BenchSamples samples;
+  BenchBytes bytes;
+  int input_sets = 0;            // inputs and outputs that the iterations take in turn
+  double set_bytes = 0;          // of all input sets and ranks together
+  std::size_t memory_bytes = 0;  // symmetric memory of the exchange on each rank
+  WireSpeed wire;                // measured between the iterations; not for codecs
+  // What the ranks counted for each other in a round, all together, the mean over the rounds; pair and combine only.
+  double messages_sent = 0;
+  double bytes_sent = 0;
+};
+
+}  // namespace ferry::app

@@ -1,0 +1,50 @@
+#include "tool/bench/base/bench_fields.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr double kMicro = 1e6;
+
+Fields begin_fields(const BenchCase& bench) {
+  return {{{"operation", "operation", true}, text_cell(to_string(bench.operation))},
+          {{"format", "format", true}, text_cell(bench.format.name())}};
+}
+
+Field tokens_field(const BenchCase& bench) { return {{"tokens", "n"}, count_cell(bench.shape.max_tokens)}; }
+
+}  // namespace
+
+Fields exchange_fields(const BenchCase& bench) {
+  Fields fields = begin_fields(bench);
+  fields.push_back({{"combine", "combine", true}, text_cell(to_string(bench.reduction))});
+  fields.push_back({{"routing", "routing", true}, text_cell(to_string(bench.routing))});
+  fields.push_back(tokens_field(bench));
+  return fields;
+}
+
+Fields codec_fields(const BenchCase& bench) {
+  Fields fields = begin_fields(bench);
+  fields.push_back({{"hidden", "hidden"}, count_cell(bench.shape.hidden)});
+  fields.push_back(tokens_field(bench));
+  return fields;
+}
+
+void add_times(Fields& fields, const BenchSamples& samples, std::initializer_list<Percentile> times) {
+  for (const Percentile& time : times)
+    fields.push_back(micros_field(time.name, std::string(time.name) + " us", samples.at(time.fraction)));
+}
+
+Field micros_field(const std::string& key, const std::string& title, double seconds) {
+  return {{key, title}, number_cell(seconds * kMicro, 1)};
+}
+
+Field ratio_field(const std::string& key, const std::string& title, double ratio) {
+  return {{key, title}, number_cell(ratio, 2)};
+}
+
+Field without_value(Field field) {
+  field.cell = text_cell("-");
+  return field;
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,74 @@
+// The measured loop of a codec on one core.
+#include <algorithm>
+
+#include "tool/bench/base/bench_machine.h"
+#include "tool/bench/cpu/bench_exchange.h"
+
+namespace ferry::app {
+namespace {
+
+struct CodecSet {
+  BenchBuffer tokens, payload, scales, values;
+};
+
+void encode_all(const BenchCase& bench, const CodecSet& set) {
+  const auto hidden = static_cast<std::size_t>(bench.shape.hidden);
+  const std::size_t payload = bench.format.payload_bytes(bench.shape.hidden);
+  const auto scales = static_cast<std::size_t>(scales_per_row(bench.format, bench.shape.hidden)) *
+                      static_cast<std::size_t>(bench.format.scale_bytes());
+  for (std::size_t token = 0; token < static_cast<std::size_t>(bench.shape.max_tokens); ++token)
+    bench.format.encode(SerialGroup{}, InputRow{set.tokens.data() + token * hidden * 2, DType::bf16},
+                        bench.shape.hidden, 1.0f, set.payload.data() + token * payload,
+                        set.scales.data() + token * scales);
+}
+
+void decode_all(const BenchCase& bench, const CodecSet& set) {
+  const auto hidden = static_cast<std::size_t>(bench.shape.hidden);
+  const std::size_t payload = bench.format.payload_bytes(bench.shape.hidden);
+  const auto scales = static_cast<std::size_t>(scales_per_row(bench.format, bench.shape.hidden)) *
+                      static_cast<std::size_t>(bench.format.scale_bytes());
+  for (std::size_t token = 0; token < static_cast<std::size_t>(bench.shape.max_tokens); ++token)
+    bench.format.decode(SerialGroup{}, set.payload.data() + token * payload, set.scales.data() + token * scales,
+                        bench.shape.hidden, 1.0f, set.values.as<float>() + token * hidden);
+}
+
+}  // namespace
+
+BenchMeasurement measure_codec(const BenchCase& bench) {
+  require_valid(bench.shape);
+  const auto tokens = static_cast<std::size_t>(bench.shape.max_tokens);
+  const auto hidden = static_cast<std::size_t>(bench.shape.hidden);
+  const std::size_t scale_bytes = static_cast<std::size_t>(scales_per_row(bench.format, bench.shape.hidden)) *
+                                  static_cast<std::size_t>(bench.format.scale_bytes());
+  BenchMeasurement measured;
+  measured.bytes.tokens = static_cast<double>(tokens * hidden * 2);
+  measured.bytes.rows = static_cast<double>(tokens * (bench.format.payload_bytes(bench.shape.hidden) + scale_bytes));
+  measured.bytes.output = static_cast<double>(tokens * hidden * 4);
+  const bool decodes = bench.operation == BenchOperation::decode;
+  measured.set_bytes = measured.bytes.rows + (decodes ? measured.bytes.output : measured.bytes.tokens);
+  measured.input_sets = input_sets_for(measured.set_bytes);
+  measured.set_bytes *= measured.input_sets;
+
+  std::vector<CodecSet> sets;
+  for (int index = 0; index < measured.input_sets; ++index) {
+    sets.push_back({BenchBuffer(tokens * hidden * 2),
+                    BenchBuffer(tokens * bench.format.payload_bytes(bench.shape.hidden)),
+                    BenchBuffer(tokens * scale_bytes), BenchBuffer(tokens * hidden * 4)});
+    fill_bf16(sets.back().tokens.data(), tokens * hidden * 2, static_cast<std::uint64_t>(index) + 1);
+    encode_all(bench, sets.back());
+    if (decodes) decode_all(bench, sets.back());
+  }
+  const auto timed = [&](int iteration) {
+    const CodecSet& set = sets[static_cast<std::size_t>(iteration) % sets.size()];
+    const auto start = std::chrono::steady_clock::now();
+    decodes ? decode_all(bench, set) : encode_all(bench, set);
+    return seconds_since(start);
+  };
+  const double each = timed(0);
+  const int iterations =
+      bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
+  for (int iteration = 0; iteration < iterations; ++iteration) measured.samples.seconds.push_back(timed(iteration));
+  return measured;
+}
+
+}  // namespace ferry::app

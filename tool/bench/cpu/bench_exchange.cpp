@@ -1,0 +1,140 @@
+// The measured loop of an exchange, one thread per rank.
+#include "tool/bench/cpu/bench_exchange.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "tool/bench/base/bench_machine.h"
+#include "tool/bench/base/bench_routing.h"
+#include "tool/bench/cpu/bench_rank_set.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr std::size_t kWarmUps = 3;
+constexpr int kWireRepetitions = 16;
+
+// What the ranks' threads share. Each writes only its own elements.
+struct Shared {
+  const BenchCase& bench;
+  const Wire wire;
+  StartLine line;
+  std::vector<std::vector<RankSet>> sets;     // [rank][set]
+  std::vector<std::vector<Span>> spans;       // [rank][iteration]
+  std::vector<std::vector<Span>> wire_spans;  // [rank][repetition]
+  std::vector<double> each;                   // [rank]: seconds of a warm iteration
+  std::vector<Stats> stats;                   // [rank]
+  std::size_t memory_bytes = 0;
+};
+
+// One iteration on one rank: the time of what is measured. None: another rank failed.
+std::optional<Span> iterate(Shared& shared, Exchange& exchange, RankSet& set) {
+  const BenchOperation operation = shared.bench.operation;
+  if (operation == BenchOperation::combine) exchange.dispatch(set.dispatch_in, set.dispatch_out);
+  if (!shared.line.wait()) return std::nullopt;
+  const double begin = now_seconds();
+  if (operation != BenchOperation::combine) exchange.dispatch(set.dispatch_in, set.dispatch_out);
+  if (operation != BenchOperation::dispatch) exchange.combine(set.combine_in, set.combine_out);
+  return Span{begin, now_seconds()};
+}
+
+// Between the iterations, so that a disturbance of the machine meets the wire and the exchange alike.
+bool measure_wire(Shared& shared, std::size_t rank) {
+  if (!shared.line.wait()) return false;
+  const double begin = now_seconds();
+  shared.wire.copy(static_cast<int>(rank));
+  shared.wire_spans[rank].push_back({begin, now_seconds()});
+  return true;
+}
+
+void run_rank(Shared& shared, World& world) {
+  const BenchCase& bench = shared.bench;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  ExchangeOptions options;
+  options.format = bench.format;
+  options.reduction = bench.reduction;
+  options.workers = bench.workers;
+  Exchange exchange(world, bench.shape, options);
+  std::vector<RankSet>& sets = shared.sets[rank];
+  for (std::size_t index = 0; index < sets.size(); ++index)
+    make_set(sets[index], bench, exchange.layout(), world.rank(), static_cast<int>(index));
+  first_rounds(exchange, sets, bench.shape.hidden);
+  if (rank == 0) shared.memory_bytes = exchange.memory_bytes();
+
+  for (std::size_t warm_up = 0; warm_up < kWarmUps; ++warm_up) {
+    const auto span = iterate(shared, exchange, sets[warm_up % sets.size()]);
+    if (!span) return;
+    shared.each[rank] = span->end - span->begin;
+  }
+  if (!shared.line.wait()) return;
+  const double each = *std::max_element(shared.each.begin(), shared.each.end());
+  const int iterations =
+      bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
+  const int between_wire = std::max(iterations / kWireRepetitions, 1);
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    if (iteration % between_wire == 0 && !measure_wire(shared, rank)) return;
+    const auto span = iterate(shared, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
+    if (!span) return;
+    shared.spans[rank].push_back(*span);
+  }
+  shared.stats[rank] = exchange.stats();
+}
+
+void add_sent(BenchMeasurement& measured, const std::vector<Stats>& all) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Stats& stats = all[rank];
+    const auto rounds = static_cast<double>(stats.dispatches);
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+      if (peer == rank) continue;
+      measured.messages_sent += static_cast<double>(stats.messages_sent[peer]) / rounds;
+      measured.bytes_sent += static_cast<double>(stats.bytes_sent[peer]) / rounds;
+    }
+  }
+}
+
+}  // namespace
+
+BenchMeasurement measure_exchange(const BenchCase& bench) {
+  require_valid(bench.shape);
+  const auto ranks = static_cast<std::size_t>(bench.shape.ranks);
+  const BenchBytes one = mean_bytes(bench, 1);
+  const double set_bytes = one.tokens + one.rows + one.results + one.output;
+  const int sets = input_sets_for(set_bytes);
+  ExchangeOptions options;
+  options.format = bench.format;
+  options.reduction = bench.reduction;
+  const auto exchange_bytes = static_cast<double>(memory_use(bench.shape, options).total) * bench.shape.ranks;
+  require_memory(bench, sets * set_bytes + exchange_bytes);
+
+  Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0};
+  shared.sets.resize(ranks);
+  for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
+  shared.spans.resize(ranks);
+  shared.wire_spans.resize(ranks);
+  shared.each.resize(ranks);
+  shared.stats.resize(ranks);
+  run_ranks(bench.shape.ranks, [&](World& world) {
+    try {
+      run_rank(shared, world);
+    } catch (...) {
+      shared.line.break_line();
+      throw;
+    }
+  });
+
+  BenchMeasurement measured;
+  measured.samples.seconds = seconds_of(shared.spans);
+  measured.wire = shared.wire.speed(seconds_of(shared.wire_spans));
+  measured.bytes = mean_bytes(bench, sets);
+  if (bench.operation != BenchOperation::dispatch) add_sent(measured, shared.stats);  // each has its combine
+  measured.input_sets = sets;
+  measured.set_bytes = sets * set_bytes;
+  measured.memory_bytes = shared.memory_bytes;
+  return measured;
+}
+
+}  // namespace ferry::app

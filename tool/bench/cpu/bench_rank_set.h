@@ -1,0 +1,35 @@
+// The tensors of one rank of a measured exchange.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ferry/exchange.h"
+#include "tool/bench/base/bench_case.h"
+#include "tool/bench/base/bench_machine.h"
+#include "tool/bench/base/bench_routing.h"
+
+namespace ferry::app {
+
+// What one rank gives to and gets from one iteration.
+struct RankSet {
+  Routing routing;
+  BenchBuffer tokens, payload, scales, results, output;
+  std::vector<std::uint32_t> row_offsets, scales_offsets;
+  std::vector<std::int32_t> expert_ids, src_info;
+  DispatchInput dispatch_in;
+  DispatchOutput dispatch_out;
+  CombineInput combine_in;
+  CombineOutput combine_out;
+};
+
+// Set `index` of a rank: the same on every run.
+void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int rank, int index);
+
+// The first round of each set: touches its pages and gives the results of its experts something to read.
+void first_rounds(Exchange& exchange, std::vector<RankSet>& sets, int hidden);
+
+// Throws Error(system) where this machine has less than `needed` bytes for the benchmark.
+void require_memory(const BenchCase& bench, double needed);
+
+}  // namespace ferry::app

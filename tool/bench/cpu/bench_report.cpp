@@ -1,0 +1,158 @@
+// Records and tables of benchmark results.
+#include "tool/bench/cpu/bench_report.h"
+
+#include <fmt/chrono.h>
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "ferry/ferry.h"
+#include "tool/bench/base/bench_fields.h"
+#include "tool/bench/base/bench_machine.h"
+#include "tool/io/table.h"
+
+namespace ferry::app {
+namespace {
+
+Json hardware_json() {
+  const Hardware& machine = this_machine();
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"last_level_cache_bytes", machine.last_level_cache},
+          {"memory_bytes", machine.memory},
+          {"system", machine.system}};
+}
+
+Json bytes_json(const BenchCase& bench, const BenchBytes& bytes) {
+  const auto whole = [](double value) { return static_cast<std::int64_t>(std::llround(value)); };
+  if (is_codec(bench.operation)) return {{"bf16", whole(bytes.tokens)}, {"encoded", whole(bytes.rows)}};
+  return {{"tokens", whole(bytes.tokens)},
+          {"messages", whole(bytes.messages)},
+          {"rows", whole(bytes.rows)},
+          {"results", whole(bytes.results)},
+          {"partials", whole(bytes.partials)},
+          {"output", whole(bytes.output)},
+          {"moved", whole(bytes.moved(bench.operation))}};
+}
+
+// Bytes of bf16 input (encode) or output (decode) per second.
+double codec_speed(const BenchResult& result) { return result.measured.bytes.tokens / result.measured.samples.at(0.5); }
+
+Fields fields_of(const BenchResult& result, bool with_baseline) {
+  const BenchSamples& samples = result.measured.samples;
+  const double median = samples.at(0.5);
+  Fields fields = exchange_fields(result.bench);
+  add_times(fields, samples, {kMin, kMedian, kP90, kP99});
+  const auto moved = static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation));
+  fields.push_back({{"moved", "moved"}, bytes_cell(moved)});
+  fields.push_back({{"wire", "wire GB/s"}, number_cell(result.measured.wire.bytes_per_second * 1e-9, 1)});
+  fields.push_back(micros_field("floor", "floor us", result.floor_seconds()));
+  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds()));
+  if (!with_baseline) return fields;
+  const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
+  for (const Field& field :
+       {micros_field("mpi", "MPI us", baseline), ratio_field("mpi_ratio", "x MPI", median / baseline)})
+    fields.push_back(result.baseline ? field : without_value(field));
+  return fields;
+}
+
+std::string exchange_text(const std::vector<BenchResult>& results) {
+  bool with_baseline = false;
+  for (const BenchResult& result : results) with_baseline = with_baseline || result.baseline.has_value();
+  std::vector<Fields> rows;
+  for (const BenchResult& result : results) rows.push_back(fields_of(result, with_baseline));
+  const BenchCase& bench = results.front().bench;
+  return fmt::format("{}ranks={} workers={} experts={} top_k={} hidden={}, {} cores of {}\n{}",
+                     bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.workers,
+                     bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores,
+                     this_machine().cpu, Table(rows).text());
+}
+
+std::string codec_text(const std::vector<BenchResult>& results) {
+  std::vector<Fields> rows;
+  for (const BenchResult& result : results) {
+    Fields& fields = rows.emplace_back(codec_fields(result.bench));
+    add_times(fields, result.measured.samples, {kMin, kMedian, kP90, kP99});
+    fields.push_back({{"speed", "GB/s of bf16"}, number_cell(codec_speed(result) * 1e-9, 2)});
+  }
+  return fmt::format("one core of {}\n{}", this_machine().cpu, Table(rows).text());
+}
+
+}  // namespace
+
+double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
+double micros(double seconds) { return rounded(seconds * 1e6, 100); }
+
+Json shape_json(const BenchCase& bench) {
+  Json json = {{"ranks", bench.shape.ranks},
+               {"experts", bench.shape.experts},
+               {"top_k", bench.shape.top_k},
+               {"hidden", bench.shape.hidden},
+               {"tokens", bench.shape.max_tokens}};
+  if (!bench.model.empty()) json["model"] = bench.model;
+  return json;
+}
+
+Json times_json(const BenchSamples& samples) {
+  Json json;
+  for (const Percentile& time : {kMin, kMedian, kP90, kP99}) json[time.name] = micros(samples.at(time.fraction));
+  json["iterations"] = samples.seconds.size();
+  return json;
+}
+
+Json record_head(const char* backend, const BenchCase& bench, const std::string& command) {
+  return {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+          {"version", kVersion},
+          {"hardware", hardware_json()},
+          {"command", command},
+          {"backend", backend},
+          {"operation", to_string(bench.operation)},
+          {"format", bench.format.name()},
+          {"shape", shape_json(bench)}};
+}
+
+Json to_json(const BenchResult& result, const std::string& command) {
+  const BenchCase& bench = result.bench;
+  const BenchMeasurement& measured = result.measured;
+  Json json = record_head("cpu", bench, command);
+  Json policy = {{"input_sets", measured.input_sets}, {"input_set_bytes", std::llround(measured.set_bytes)}};
+  if (!is_codec(bench.operation)) {
+    policy["combine"] = to_string(bench.reduction);
+    policy["routing"] = to_string(bench.routing);
+    if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
+    policy["workers"] = bench.workers;
+  }
+  json["policy"] = policy;
+  json["time_us"] = times_json(measured.samples);
+  json["bytes"] = bytes_json(bench, measured.bytes);
+  if (is_codec(bench.operation)) {
+    json["bf16_gb_per_s"] = rounded(codec_speed(result) * 1e-9, 1000);
+    return json;
+  }
+  json["memory_bytes_per_rank"] = measured.memory_bytes;
+  if (bench.operation != BenchOperation::dispatch)
+    json["sent"] = {{"counts", "by all ranks to others, in a round"},
+                    {"messages", rounded(measured.messages_sent, 10)},
+                    {"bytes", rounded(measured.bytes_sent, 10)}};
+  json["wire"] = {{"gb_per_s", rounded(measured.wire.bytes_per_second * 1e-9, 100)},
+                  {"counts", "bytes read and bytes written"},
+                  {"method", measured.wire.method},
+                  {"threads", measured.wire.threads},
+                  {"repetitions", measured.wire.repetitions}};
+  json["floor_us"] = micros(result.floor_seconds());
+  json["ratio_to_floor"] = rounded(measured.samples.at(0.5) / result.floor_seconds(), 1000);
+  if (!result.baseline) return json;
+  json["baseline"] = {{"name", "MPI_Alltoallv, bf16"},
+                      {"library", result.baseline->library},
+                      {"processes", result.baseline->processes},
+                      {"time_us", times_json(result.baseline->samples)}};
+  json["ratio_to_baseline"] = rounded(measured.samples.at(0.5) / result.baseline->samples.at(0.5), 1000);
+  return json;
+}
+
+std::string to_text(const std::vector<BenchResult>& results) {
+  if (results.empty()) return {};
+  return is_codec(results.front().bench.operation) ? codec_text(results) : exchange_text(results);
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,196 @@
+// The exchange on GPUs: dispatches in a chain, and dispatch-combine pairs in a chain.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/world/device_memory.h"
+#include "ferry/detail/cuda/kernels/launch.h"
+#include "tool/bench/base/bench_routing.h"
+#include "tool/bench/cuda/graph_timer.h"
+#include "tool/bench/cuda/measure.h"
+#include "tool/bench/cuda/wire_kernels.h"
+#include "tool/io/human.h"
+#include "tool/ranks/gpus.h"
+
+namespace ferry::app {
+namespace {
+
+using cuda::cuda_check;
+using cuda::DeviceMemory;
+
+constexpr int kMostSets = 64;
+constexpr double kCaches = 3;  // how many times the L2 cache all sets of a rank fill together
+
+// One rank's tensors of one round, in one piece of device memory.
+class DeviceSet {
+ public:
+  DeviceSet(const BenchCase& bench, const RowLayout& layout, int rank, int index, cudaStream_t stream) {
+    const Shape& s = bench.shape;
+    const std::int64_t n = s.max_tokens, rows = layout.min_row_capacity;
+    std::vector<std::pair<BasicTensor<void>*, std::size_t>> places;
+    const auto plan = [&](Tensor& tensor, DType dtype, std::initializer_list<std::int64_t> extents) {
+      tensor = Tensor(nullptr, dtype, extents);
+      places.emplace_back(&tensor, bytes_);
+      bytes_ += (static_cast<std::size_t>(tensor.elements()) * size_of(dtype) + 255) / 256 * 256;
+    };
+    Tensor tokens, ids, weights, results;
+    plan(tokens, DType::bf16, {n, s.hidden});
+    plan(ids, DType::i32, {n, s.top_k});
+    plan(weights, DType::f32, {n, s.top_k});
+    plan(results, DType::bf16, {rows, s.hidden});
+    plan(out.payload, layout.scale_layout == ScaleLayout::none ? DType::bf16 : DType::u8,
+         {rows, layout.scale_layout == ScaleLayout::none ? s.hidden : layout.payload_row_bytes});
+    const std::vector<std::int64_t> scales = layout.scales_shape(rows);
+    if (scales.size() == 2) plan(out.scales, layout.scale_dtype, {scales[0], scales[1]});
+    if (scales.size() == 5)
+      plan(out.scales, layout.scale_dtype, {scales[0], scales[1], scales[2], scales[3], scales[4]});
+    plan(out.row_offsets, DType::u32, {layout.groups + 1});
+    plan(out.expert_ids, DType::i32, {layout.groups});
+    plan(out.src_info, DType::i32, {rows, 2});
+    if (layout.scale_layout == ScaleLayout::tiled) plan(out.scales_offsets, DType::u32, {layout.groups});
+    plan(sums.tokens, DType::bf16, {n, s.hidden});
+    memory_ = std::make_unique<DeviceMemory>(bytes_);
+    for (const auto& [tensor, place] : places) tensor->data = memory_->data() + place;
+
+    const auto seed = static_cast<std::uint32_t>(rank * kMostSets + index + 1);
+    launch_fill_bf16(static_cast<std::byte*>(tokens.data), static_cast<std::size_t>(tokens.elements()) * 2, seed,
+                     stream);
+    launch_fill_bf16(static_cast<std::byte*>(results.data), static_cast<std::size_t>(results.elements()) * 2,
+                     seed + 12345, stream);
+    const Routing routing = make_routing(bench, rank, index);
+    copy(ids, routing.ids.data(), routing.ids.size() * 4, stream);
+    copy(weights, routing.weights.data(), routing.weights.size() * 4, stream);
+    cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    in.tokens = tokens;
+    in.topk_ids = ids;
+    combine_in.rows = results;
+    (bench.reduction == Reduction::exact ? combine_in.topk_weights : in.topk_weights) = weights;
+  }
+
+  DispatchInput in;
+  DispatchOutput out;
+  CombineInput combine_in;
+  CombineOutput sums;
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  static void copy(const Tensor& to, const void* from, std::size_t bytes, cudaStream_t stream) {
+    cuda_check(cudaMemcpyAsync(to.data, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+  }
+  std::size_t bytes_ = 0;
+  std::unique_ptr<DeviceMemory> memory_;
+};
+
+ExchangeOptions options_of(const BenchCase& bench) {
+  ExchangeOptions options;
+  options.format = bench.format;
+  options.reduction = bench.reduction;
+  return options;
+}
+
+// Enough sets that a round finds neither its tokens nor its rows in the L2 cache; at few tokens kMostSets do not reach.
+int sets_for(const BenchCase& bench, const GpuInfo& gpu) {
+  const GpuBytes one = gpu_bytes(bench, 1);
+  const double touched = one.dispatch.device + one.combine.device;
+  return static_cast<int>(std::clamp(std::ceil(kCaches * static_cast<double>(gpu.l2_bytes) / touched), 2.0,
+                                     static_cast<double>(kMostSets)));
+}
+
+void require_gpu_memory(const BenchCase& bench, int sets, const GpuInfo& gpu) {
+  const RowLayout layout = row_layout(bench.shape, options_of(bench), 0);
+  const auto rows = static_cast<double>(layout.min_row_capacity);
+  const double needed = static_cast<double>(memory_use(bench.shape, options_of(bench)).total) +
+                        sets * (rows * static_cast<double>(layout.payload_row_bytes + 2 * bench.shape.hidden + 16) +
+                                4.0 * bench.shape.max_tokens * bench.shape.hidden);
+  if (needed > static_cast<double>(gpu.memory_available_bytes))
+    throw Error(ErrorKind::system,
+                fmt::format("the benchmark of {} needs {} of memory on each GPU, but {} are available: choose fewer "
+                            "tokens",
+                            to_string(bench.shape), human_bytes(static_cast<std::uint64_t>(needed)),
+                            human_bytes(gpu.memory_available_bytes)));
+}
+
+void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int num_sets, GpuMeasurement& measured) {
+  const cuda::DeviceScope scope(ranks.device_of(world));
+  Exchange exchange(world, bench.shape, options_of(bench));
+  const Stream stream;
+  std::vector<std::unique_ptr<DeviceSet>> sets;
+  for (int index = 0; index < num_sets; ++index)
+    sets.push_back(std::make_unique<DeviceSet>(bench, exchange.layout(), world.rank(), index, stream));
+  CallOptions call;
+  call.stream = stream;
+  call.max_blocks = bench.max_blocks;
+  const auto dispatch = [&](int round) {
+    const DeviceSet& set = *sets[static_cast<std::size_t>(round) % sets.size()];
+    exchange.dispatch(set.in, set.out, call);
+  };
+  const auto pair = [&](int round) {
+    const DeviceSet& set = *sets[static_cast<std::size_t>(round) % sets.size()];
+    exchange.dispatch(set.in, set.out, call);
+    exchange.combine(set.combine_in, set.sums, call);
+  };
+  world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
+  for (int round = 0; round < num_sets; ++round) pair(round);
+  stream.wait();
+  const GraphTiming dispatches = time_graph(world, stream, num_sets, bench.effort, dispatch);
+  const GraphTiming pairs = time_graph(world, stream, num_sets, bench.effort, pair);
+  stream.wait();
+  exchange.check();
+  world.barrier();
+  if (!ranks.is_part() && world.rank() != 0) return;  // threads of one process; every process has its own
+  measured.dispatch = {dispatches.seconds};
+  measured.dispatch_chain = dispatches.chain;
+  measured.pair = {pairs.seconds};
+  measured.pair_chain = pairs.chain;
+  measured.set_bytes = static_cast<double>(sets[0]->bytes()) * num_sets;
+  measured.memory_bytes = exchange.memory_bytes();
+}
+
+class CudaBench final : public GpuBench {
+ public:
+  CudaBench(const Backend& backend, int ranks, int nodes, bool baseline)
+      : backend_(backend), ranks_(backend.make(ranks, nodes)) {
+    if (baseline && !ranks_.is_part()) nccl_ = make_nccl(ranks_);
+    gpu_ = gpus().infos().front();
+    hardware_ = fmt::format("{} x {}, CUDA {}", ranks, gpu_.name, gpus().versions());
+    speeds_ = measure_speeds(ranks_);
+  }
+  const char* backend() const override { return backend_.name; }
+  const GpuSpeeds& speeds() const override { return speeds_; }
+  const std::string& hardware() const override { return hardware_; }
+  GpuMeasurement measure(const BenchCase& bench, bool baseline) override {
+    const int sets = sets_for(bench, gpu_);
+    require_gpu_memory(bench, sets, gpu_);
+    GpuMeasurement measured;
+    measured.input_sets = sets;
+    measured.bytes = gpu_bytes(bench, sets);
+    ranks_.run([&](World& world) { measure_rank(ranks_, world, bench, sets, measured); });
+    if (baseline && nccl_ != nullptr) measured.baseline = nccl_->measure(bench);
+    if (baseline && nccl_ == nullptr) measured.one_node = measure_one_node(bench, sets);
+    return measured;
+  }
+
+ private:
+  OneNodeTimes measure_one_node(const BenchCase& bench, int sets) const {
+    const Ranks node = backend_.make(bench.shape.ranks, 1);
+    GpuMeasurement measured;
+    node.run([&](World& world) { measure_rank(node, world, bench, sets, measured); });
+    return {measured.dispatch.at(0.5), measured.pair.at(0.5)};
+  }
+
+  const Backend& backend_;
+  Ranks ranks_;
+  std::unique_ptr<Nccl> nccl_;
+  GpuInfo gpu_;
+  std::string hardware_;
+  GpuSpeeds speeds_;
+};
+
+}  // namespace
+
+std::unique_ptr<GpuBench> make_cuda_bench(const Backend& backend, int ranks, int nodes, bool baseline) {
+  return std::make_unique<CudaBench>(backend, ranks, nodes, baseline);
+}
+
+}  // namespace ferry::app

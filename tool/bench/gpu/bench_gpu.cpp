@@ -1,0 +1,146 @@
+// Bytes, floors and the line through the wire's points: what follows from a GPU measurement by arithmetic.
+#include "tool/bench/gpu/bench_gpu.h"
+
+#include <algorithm>
+
+#include "tool/bench/base/bench_routing.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr double kPhaseLatency = 6.5e-6;  // what a phase may take beside its bytes, and by how much it may miss them
+constexpr double kPhaseFactor = 1.10;
+
+double seconds_of(const PhaseBytes& bytes, const GpuSpeeds& speeds) {
+  return std::max(bytes.wire / speeds.wire_bytes_per_second, bytes.device / speeds.copy_bytes_per_second);
+}
+
+// [source][destination]: how many of each.
+struct Matrix {
+  std::vector<std::vector<double>> messages, rows;
+};
+
+Matrix matrix_of(const BenchCase& bench, int set) {
+  const auto ranks = static_cast<std::size_t>(bench.shape.ranks);
+  Matrix matrix{std::vector(ranks, std::vector<double>(ranks)), std::vector(ranks, std::vector<double>(ranks))};
+  for (std::size_t source = 0; source < ranks; ++source) {
+    const Routing routing = make_routing(bench, static_cast<int>(source), set);
+    std::vector<int> last_token(ranks, -1);
+    for (std::size_t entry = 0; entry < routing.ids.size(); ++entry) {
+      const int token = static_cast<int>(entry) / bench.shape.top_k;
+      const auto destination = static_cast<std::size_t>(owner_of(bench.shape, routing.ids[entry]));
+      if (last_token[destination] != token) ++matrix.messages[source][destination];
+      last_token[destination] = token;
+      ++matrix.rows[source][destination];
+    }
+  }
+  return matrix;
+}
+
+struct Sums {
+  double to_others = 0, from_others = 0, arrived = 0;
+};
+Sums sums_of(const std::vector<std::vector<double>>& counts, std::size_t rank) {
+  Sums sums;
+  for (std::size_t other = 0; other < counts.size(); ++other) {
+    sums.arrived += counts[other][rank];
+    if (other == rank) continue;
+    sums.to_others += counts[rank][other];
+    sums.from_others += counts[other][rank];
+  }
+  return sums;
+}
+
+// The protocol's formula (docs/protocol.md): messages, tables and headers, counts, signals; partials and their signals.
+GpuBytes bytes_of_rank(const BenchCase& bench, const Matrix& matrix, std::size_t rank) {
+  const Shape& s = bench.shape;
+  const double tokens = s.max_tokens, others = s.ranks - 1, bf16_row = 2.0 * s.hidden;
+  const auto message = static_cast<double>(message_bytes(bench.format, s.hidden));
+  const double encoded = static_cast<double>(bench.format.payload_bytes(s.hidden)) +
+                         static_cast<double>(scales_per_row(bench.format, s.hidden)) * bench.format.scale_bytes();
+  const double routing = others * (tokens * 8 * s.top_k + 64) + 4.0 * (s.experts - num_local_experts(s, 0));
+  const Sums messages = sums_of(matrix.messages, rank), rows = sums_of(matrix.rows, rank);
+  const bool exact = bench.reduction == Reduction::exact;
+  const Sums& results = exact ? rows : messages;
+  double own_results = 0;  // that come home to this rank, its own among them
+  for (const double count : (exact ? matrix.rows : matrix.messages)[rank]) own_results += count;
+  GpuBytes bytes;
+  bytes.dispatch.wire = std::max(messages.to_others, messages.from_others) * (message + 8) + routing;
+  bytes.dispatch.device = tokens * bf16_row + 2 * messages.arrived * message + rows.arrived * encoded;
+  bytes.combine.wire = std::max(results.to_others, results.from_others) * (bf16_row + 8);
+  bytes.combine.device = rows.arrived * bf16_row + 2 * own_results * bf16_row + tokens * bf16_row;
+  return bytes;
+}
+
+void take_larger(PhaseBytes& most, const PhaseBytes& bytes) {
+  most = {std::max(most.wire, bytes.wire), std::max(most.device, bytes.device)};
+}
+
+}  // namespace
+
+GpuBytes gpu_bytes(const BenchCase& bench, int sets) {
+  GpuBytes mean;
+  for (int set = 0; set < sets; ++set) {
+    const Matrix matrix = matrix_of(bench, set);
+    GpuBytes most;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(bench.shape.ranks); ++rank) {
+      const GpuBytes bytes = bytes_of_rank(bench, matrix, rank);
+      take_larger(most.dispatch, bytes.dispatch);
+      take_larger(most.combine, bytes.combine);
+    }
+    for (const auto& [sum, one] : {std::pair{&mean.dispatch, &most.dispatch}, {&mean.combine, &most.combine}}) {
+      sum->wire += one->wire / sets;
+      sum->device += one->device / sets;
+    }
+  }
+  return mean;
+}
+
+void fit_line(GpuSpeeds& speeds) {
+  double weight = 0, x = 0, y = 0, xx = 0, xy = 0;
+  for (const GpuSpeeds::Point& point : speeds.wire) {
+    const double w = 1 / (point.seconds * point.seconds);
+    weight += w;
+    x += w * point.bytes;
+    y += w * point.seconds;
+    xx += w * point.bytes * point.bytes;
+    xy += w * point.bytes * point.seconds;
+  }
+  const double slope = (weight * xy - x * y) / (weight * xx - x * x);
+  speeds.wire_bytes_per_second = 1 / slope;
+  speeds.wire_latency = std::max(0.0, (y - slope * x) / weight);
+}
+
+void take_fastest_copy(GpuSpeeds& speeds) {
+  const GpuSpeeds::Copy& fastest = *std::ranges::max_element(speeds.copies, {}, &GpuSpeeds::Copy::bytes_per_second);
+  speeds.copy_bytes_per_second = fastest.bytes_per_second;
+  speeds.copy_method = fastest.method;
+}
+
+BenchSamples GpuMeasurement::samples(BenchOperation operation) const {
+  if (operation == BenchOperation::dispatch) return dispatch;
+  if (operation == BenchOperation::pair) return pair;
+  BenchSamples combine = pair;
+  for (double& seconds : combine.seconds) seconds = std::max(0.0, seconds - dispatch.at(0.5));
+  return combine;
+}
+
+double GpuResult::floor_seconds() const {
+  double floor = 0;
+  if (bench.operation != BenchOperation::combine)
+    floor += speeds->wire_latency + seconds_of(measured.bytes.dispatch, *speeds);
+  if (bench.operation != BenchOperation::dispatch)
+    floor += speeds->wire_latency + seconds_of(measured.bytes.combine, *speeds);
+  return floor;
+}
+
+double GpuResult::bound_seconds() const {
+  double bound = 0;
+  if (bench.operation != BenchOperation::combine)
+    bound += kPhaseLatency + kPhaseFactor * seconds_of(measured.bytes.dispatch, *speeds);
+  if (bench.operation != BenchOperation::dispatch)
+    bound += kPhaseLatency + kPhaseFactor * seconds_of(measured.bytes.combine, *speeds);
+  return bound;
+}
+
+}  // namespace ferry::app

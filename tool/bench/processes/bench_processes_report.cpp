@@ -1,0 +1,83 @@
+// Records and tables of measurements on processes.
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "ferry/ferry.h"
+#include "tool/bench/base/bench_fields.h"
+#include "tool/bench/base/bench_machine.h"
+#include "tool/bench/cpu/bench_report.h"
+#include "tool/bench/processes/bench_processes.h"
+#include "tool/io/table.h"
+
+namespace ferry::app {
+namespace {
+
+double ratio_to_put(const ProcessResult& result) {
+  return result.measured.samples.at(0.5) / result.measured.plain_put.at(0.5);
+}
+// Puts between processes of one host may go through its memory: then no interface sees them.
+bool is_counted(const ProcessResult& result) {
+  const NetworkBytes& network = result.measured.network;
+  return network.formula > 0 && network.counted > network.formula / 2;
+}
+double ratio_of_bytes(const ProcessResult& result) {
+  return result.measured.network.counted / result.measured.network.formula;
+}
+
+Fields fields_of(const ProcessResult& result) {
+  const ProcessMeasurement& measured = result.measured;
+  Fields fields = exchange_fields(result.bench);
+  add_times(fields, measured.samples, {kMin, kMedian, kP90, kP99});
+  fields.push_back(micros_field("put", "plain put us", measured.plain_put.at(0.5)));
+  fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result)));
+  fields.push_back({{"network", "network bytes"}, bytes_cell(static_cast<std::uint64_t>(measured.network.formula))});
+  const bool counted = is_counted(result);
+  const auto left = static_cast<std::uint64_t>(counted ? measured.network.counted : 0);
+  for (const Field& field : {Field{{"counted", "left the host"}, bytes_cell(left)},
+                             Field{{"share", "x formula"}, number_cell(ratio_of_bytes(result), 3)}})
+    fields.push_back(counted ? field : without_value(field));
+  return fields;
+}
+
+}  // namespace
+
+Json to_json(const ProcessResult& result, const std::string& command) {
+  const BenchCase& bench = result.bench;
+  const ProcessMeasurement& measured = result.measured;
+  Json json = record_head("shmem", bench, command);
+  json["policy"] = {{"input_sets", measured.input_sets},
+                    {"combine", to_string(bench.reduction)},
+                    {"routing", to_string(bench.routing)},
+                    {"workers", bench.workers},
+                    {"nodes", result.nodes},
+                    {"direct_peers_of_rank_0", result.direct_peers}};
+  if (bench.routing == RoutingKind::zipf) json["policy"]["zipf_exponent"] = bench.zipf_exponent;
+  if (const char* transports = std::getenv("UCX_TLS")) json["policy"]["ucx_tls"] = transports;
+  json["time_us"] = times_json(measured.samples);
+  json["memory_bytes_per_rank"] = measured.memory_bytes;
+  json["plain_put"] = {{"of", "the same bytes to the same ranks, each rank's in one piece"},
+                       {"time_us", times_json(measured.plain_put)}};
+  json["ratio_to_plain_put"] = rounded(ratio_to_put(result), 1000);
+  json["network_bytes"] = {{"formula", std::llround(measured.network.formula)}};
+  if (!is_counted(result)) return json;
+  json["network_bytes"]["left_the_interfaces"] = std::llround(measured.network.counted);
+  json["network_bytes"]["ratio"] = rounded(ratio_of_bytes(result), 1000);
+  return json;
+}
+
+std::string to_text(const std::vector<ProcessResult>& results) {
+  if (results.empty()) return {};
+  std::vector<Fields> rows;
+  for (const ProcessResult& result : results) rows.push_back(fields_of(result));
+  const ProcessResult& first = results.front();
+  const BenchCase& bench = first.bench;
+  return fmt::format(
+      "{}ranks={} (processes, {} logical nodes, rank 0 stores to {} of the others) workers={} experts={} top_k={} "
+      "hidden={}, {} cores of {}\n{}",
+      bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, first.nodes, first.direct_peers, bench.workers,
+      bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores, this_machine().cpu,
+      Table(rows).text());
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,13 @@
+#include "tool/bench/cuda/measure.h"
+#include "tool/parts/parts.h"
+#include "tool/ranks/cuda/cuda_gpus.h"
+
+namespace ferry::app {
+
+void register_cuda_part() {
+  static const CudaGpus found;
+  set_gpus(found);
+  gpu_measurers().make_bench = make_cuda_bench;
+}
+
+}  // namespace ferry::app

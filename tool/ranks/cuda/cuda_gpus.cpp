@@ -1,0 +1,65 @@
+// GPUs of this machine, as the commands see them.
+#include "tool/ranks/cuda/cuda_gpus.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include "cuda/world/device_memory.h"
+#include "ferry/cuda/cuda_world.h"
+#include "ferry/detail/cuda/kernels/launch.h"
+
+namespace ferry::app {
+
+using cuda::cuda_check;
+
+int CudaGpus::count() const {
+  static const int devices = num_cuda_devices();
+  return devices;
+}
+
+std::string CudaGpus::why_none() const {
+  if (count() > 0) return {};
+  int listed = 0;
+  const cudaError_t status = cudaGetDeviceCount(&listed);
+  cudaGetLastError();
+  return fmt::format("no GPU was found ({})",
+                     status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status));
+}
+
+std::vector<GpuInfo> CudaGpus::infos() const {
+  std::vector<GpuInfo> infos;
+  for (int device = 0; device < count(); ++device) {
+    const cuda::DeviceScope scope(device);
+    cudaDeviceProp properties{};
+    cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    std::size_t left = 0, total = 0;
+    cuda_check(cudaMemGetInfo(&left, &total), "cudaMemGetInfo");
+    GpuInfo info{properties.name,
+                 properties.multiProcessorCount,
+                 total,
+                 left,
+                 static_cast<std::uint64_t>(properties.l2CacheSize),
+                 {}};
+    for (int peer = 0; peer < count(); ++peer) {
+      int can = 0;
+      if (peer != device) cuda_check(cudaDeviceCanAccessPeer(&can, device, peer), "cudaDeviceCanAccessPeer");
+      if (can != 0) info.reaches.push_back(peer);
+    }
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+std::string CudaGpus::versions() const {
+  int driver = 0, runtime = 0;
+  cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  cuda_check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  return fmt::format("driver {}.{}, runtime {}.{}", driver / 1000, driver % 1000 / 10, runtime / 1000,
+                     runtime % 1000 / 10);
+}
+
+std::vector<std::unique_ptr<World>> CudaGpus::make_worlds(const std::vector<int>& devices, bool staged) const {
+  return staged ? make_staged_cuda_worlds(devices) : make_cuda_worlds(devices);
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,32 @@
+// GPUs in a build without CUDA: none, and the reason.
+#include "tool/ranks/gpus.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr const char* kWhy =
+    "this build has no GPU ranks, since it was configured without CUDA: install the CUDA toolkit (nvcc 13), configure "
+    "again with FERRY_CUDA=AUTO and build";
+
+[[noreturn]] void refuse_gpus() { throw Error(ErrorKind::unsupported, kWhy); }
+
+const Gpus*& registered() {
+  static const Gpus none;
+  static const Gpus* found = &none;
+  return found;
+}
+
+}  // namespace
+
+std::string Gpus::why_none() const { return kWhy; }
+std::vector<GpuInfo> Gpus::infos() const { return {}; }
+std::string Gpus::versions() const { return {}; }
+int Gpus::of_this_process() const { refuse_gpus(); }
+std::vector<std::unique_ptr<World>> Gpus::make_worlds(const std::vector<int>&, bool) const { refuse_gpus(); }
+std::unique_ptr<Job> Gpus::start_job(bool) const { refuse_gpus(); }
+std::unique_ptr<RankCalls> Gpus::make_calls(int, const Shape&, const RowLayout&) const { refuse_gpus(); }
+
+const Gpus& gpus() { return *registered(); }
+void set_gpus(const Gpus& found) { registered() = &found; }
+
+}  // namespace ferry::app

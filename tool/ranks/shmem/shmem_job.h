@@ -1,0 +1,10 @@
+// Starts the tool's processes as ranks of an OpenSHMEM job.
+#pragma once
+
+#include "tool/ranks/job_starters.h"
+
+namespace ferry::app {
+
+JobStarter make_shmem_starter();
+
+}  // namespace ferry::app
