@@ -144,10 +144,10 @@ const std::vector<OracleFormat>& oracle_formats() {
   return formats;
 }
 
-const OracleFormat& oracle_format(const std::string& name) {
+const OracleFormat& oracle_format(std::string_view name) {
   for (const OracleFormat& format : oracle_formats())
     if (format.name == name) return format;
-  throw std::logic_error("no oracle for " + name);
+  throw std::logic_error("no oracle for " + std::string(name));
 }
 
 OracleRow oracle_encode(const OracleFormat& format, const std::vector<float>& row, float input_scale) {

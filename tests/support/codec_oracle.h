@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ferry::test {
@@ -34,7 +35,7 @@ struct OracleFormat {
 };
 
 const std::vector<OracleFormat>& oracle_formats();  // without bf16
-const OracleFormat& oracle_format(const std::string& name);
+const OracleFormat& oracle_format(std::string_view name);
 
 struct OracleRow {
   std::vector<std::uint8_t> payload;
