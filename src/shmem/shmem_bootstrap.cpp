@@ -192,9 +192,9 @@ void ShmemBootstrap::send(std::span<const std::byte> data, int to, std::chrono::
     if (++number > 2) await_step(map_.chunk_taken(to), number - 2, to, "take what was sent to it", deadline);
     const std::byte* from = chunk.data();
     if (!block_->is_direct(to)) {
-      std::byte* staged = block_->local(map_.sent_chunk(number));
-      std::memcpy(staged, chunk.data(), chunk.size());
-      from = staged;
+      std::byte* sent = block_->local(map_.sent_chunk(number));
+      std::memcpy(sent, chunk.data(), chunk.size());
+      from = sent;
     }
     put(to, map_.chunk(number, rank()), from, chunk.size());
     signal_after_puts(to, map_.chunk_here(rank()), sent_->chunk_here[number & 1], number);

@@ -11,9 +11,9 @@
 namespace ferry {
 namespace {
 
-// Messages of 80 bytes follow each other; those of 2976 begin at lines, where nothing is staged.
-HeapShape heap_shape(const Shape& shape, bool exact, bool staged, std::size_t message = 16 * 5) {
-  return {shape, max_local_experts(shape), message, exact, staged};
+// Messages of 80 bytes follow each other; those of 2976 begin at lines, where all ranks are direct.
+HeapShape heap_shape(const Shape& shape, bool exact, bool has_remote_ranks, std::size_t message = 16 * 5) {
+  return {shape, max_local_experts(shape), message, exact, has_remote_ranks};
 }
 
 struct Piece {
@@ -95,18 +95,19 @@ TEST(HeapMap, EpochsTwoApartShareTheirMemoryAndNeighboursDoNot) {
   EXPECT_NE(map.sent_message(4, 2), map.sent_message(5, 2));
 }
 
-// 2*R*T*(message + 8*K) + min(R,K)*T*2*hidden, or K*T*2*hidden; staged: + 2*T*message + R*T*2*hidden, or *K; words and
-// counts R*(16*T + 16*L + 400) + 8*T*min(R,K). To within 5 percent.
+// 2*R*T*(message + 8*K) + min(R,K)*T*2*hidden, or K*T*2*hidden; remote ranks: + 2*T*message + R*T*2*hidden, or *K;
+// words and counts R*(16*T + 16*L + 400) + 8*T*min(R,K). To within 5 percent.
 TEST(HeapMap, TotalIsWhatTheDesignPromises) {
   for (const Shape& shape : {Shape{8, 256, 8, 128, 7168}, Shape{4, 64, 8, 512, 2880}, Shape{2, 8, 4, 64, 4096}}) {
     for (const bool exact : {false, true}) {
-      for (const bool staged : {false, true}) {
-        const HeapShape h{shape, max_local_experts(shape), static_cast<std::size_t>(shape.hidden), exact, staged};
+      for (const bool has_remote_ranks : {false, true}) {
+        const HeapShape h{shape, max_local_experts(shape), static_cast<std::size_t>(shape.hidden), exact,
+                          has_remote_ranks};
         const double r = shape.ranks, t = shape.max_tokens, k = shape.top_k, row = 2.0 * shape.hidden;
         const double message = static_cast<double>(h.message), results = exact ? k : std::min(r, k);
         double promised = 2 * r * t * (message + 8 * k) + results * t * row;
         promised += r * (16 * t + 16.0 * h.max_local + 400) + 8 * t * results;
-        if (staged) promised += 2 * t * message + r * t * row * (exact ? k : 1);
+        if (has_remote_ranks) promised += 2 * t * message + r * t * row * (exact ? k : 1);
         EXPECT_NEAR(static_cast<double>(HeapMap(h).total()) / promised, 1.0, 0.05) << to_string(shape);
       }
     }
@@ -115,8 +116,8 @@ TEST(HeapMap, TotalIsWhatTheDesignPromises) {
 
 // A message's slot begins at a line of memory where that takes little, and where no put takes several messages along.
 TEST(HeapMap, MessagesBeginAtLinesWhereThatTakesLittle) {
-  const auto slot = [](std::size_t message, bool staged) {
-    return HeapMap({{4, 64, 8, 16, 7168}, 16, message, false, staged}).message_slot_bytes();
+  const auto slot = [](std::size_t message, bool has_remote_ranks) {
+    return HeapMap({{4, 64, 8, 16, 7168}, 16, message, false, has_remote_ranks}).message_slot_bytes();
   };
   EXPECT_EQ(slot(7392, false), 7424u);
   EXPECT_EQ(slot(7392, true), 7392u) << "neighbours leave in one put";

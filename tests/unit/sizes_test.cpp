@@ -105,12 +105,12 @@ TEST(Sizes, SharesOfASharedExpertCoverEveryTokenOnce) {
 TEST(Sizes, MemoryUseListsWhatIsAllocated) {
   ExchangeOptions options;
   options.format = format_named("fp8_block128");
-  for (const bool staged : {false, true}) {
-    const MemoryUse use = memory_use(kShape, options, staged);
+  for (const bool has_remote_ranks : {false, true}) {
+    const MemoryUse use = memory_use(kShape, options, has_remote_ranks);
     std::size_t sum = 0;
     for (const MemoryUse::Region& region : use.regions) sum += region.bytes;
     EXPECT_EQ(sum, use.total);
-    EXPECT_EQ(use.total, make_heap_map(kShape, options, 0, staged).total());
+    EXPECT_EQ(use.total, make_heap_map(kShape, options, 0, has_remote_ranks).total());
   }
 }
 

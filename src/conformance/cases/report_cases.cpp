@@ -30,7 +30,7 @@ std::size_t message_size(const std::string& format, std::size_t hidden) {
 }
 
 // The formula of the contract, in bytes on each rank.
-double memory_by_formula(const Shape& s, const ExchangeOptions& options, bool staged) {
+double memory_by_formula(const Shape& s, const ExchangeOptions& options, bool has_remote_ranks) {
   const bool exact = options.reduction == Reduction::exact;
   const double ranks = options.skip_a2a ? 1 : s.ranks;
   const double tokens = s.max_tokens;
@@ -41,7 +41,7 @@ double memory_by_formula(const Shape& s, const ExchangeOptions& options, bool st
   const double slots = exact ? top_k : std::min(ranks, top_k);
   double bytes = 2 * ranks * tokens * (message + 8 * top_k) + slots * tokens * row;
   bytes += ranks * (16 * tokens + 8 * local + 256) + 8 * tokens * slots;
-  if (staged) bytes += 2 * tokens * message + ranks * tokens * row * (exact ? top_k : 1);
+  if (has_remote_ranks) bytes += 2 * tokens * message + ranks * tokens * row * (exact ? top_k : 1);
   return bytes;
 }
 
@@ -56,11 +56,11 @@ void memory_of_shapes(const Backend&) {
   for (const Shape& shape : kLarge) {
     for (const AnyFormat& format : all_formats()) {
       for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-        for (const bool staged : {false, true}) {
+        for (const bool has_remote_ranks : {false, true}) {
           ExchangeOptions options = options_for(format.name(), reduction);
-          const MemoryUse use = memory_use(shape, options, staged);
+          const MemoryUse use = memory_use(shape, options, has_remote_ranks);
           const std::string place = "memory_use of " + to_string(shape) + " " + format.name();
-          expect_within_5_percent(-1, place, memory_by_formula(shape, options, staged), use.total);
+          expect_within_5_percent(-1, place, memory_by_formula(shape, options, has_remote_ranks), use.total);
           std::size_t sum = 0;
           for (const MemoryUse::Region& region : use.regions) sum += region.bytes;
           expect_equal(-1, place + ": sum of its regions", use.total, sum);
@@ -80,8 +80,8 @@ void memory_of_exchanges(const Backend& backend) {
         options.skip_a2a = skip;
         on_ranks(backend, kShape.ranks, "memory of an exchange", [&](World& world) {
           const Exchange exchange(world, kShape, options);
-          const bool staged = backend.has_remote_ranks && backend.has_remote_ranks(world);
-          expect_within_5_percent(world.rank(), "memory_bytes", memory_by_formula(kShape, options, staged),
+          const bool has_remote_ranks = backend.has_remote_ranks && backend.has_remote_ranks(world);
+          expect_within_5_percent(world.rank(), "memory_bytes", memory_by_formula(kShape, options, has_remote_ranks),
                                   exchange.memory_bytes());
         });
       }

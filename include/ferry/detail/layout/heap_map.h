@@ -35,8 +35,9 @@ class HeapMap {
     kAborted,        // [peer] word: whom peer waited for in vain (abort_word.h)
     kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
     kResultArrived,  // as kResults: the result is there
-    kSentMessages,   // staged: [parity][token] message
-    kSentResults,    // staged: [source][token] bf16 row, or [source][token][k] when exact; packed: one after another
+    kSentMessages,   // for remote ranks: [parity][token] message
+    kSentResults,    // for remote ranks: [source][token] bf16 row, or [source][token][k] when exact; packed: one after
+                     // another
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 32;
