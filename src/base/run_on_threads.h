@@ -1,4 +1,4 @@
-// A thread for each of several bodies.
+// Runs several bodies, each on a thread of its own.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-// body(0) .. body(count - 1), each on a thread of its own; all are awaited. Throws the first error by time, since the
-// others are usually its consequences; Error(system) where a thread cannot be started.
+// Runs body(0) .. body(count - 1), each on a thread of its own, and joins all. Throws the error that came first, since
+// the others are usually its consequences. Throws Error(system) if a thread cannot be started.
 void run_on_threads(std::size_t count, const std::function<void(std::size_t)>& body);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
-// SymmetricArena: pieces of a memory that lies at the same offsets on all ranks, given out by agreement of the ranks
-// that take part and never by a call that waits for the others.
+// SymmetricArena: allocates pieces at the same offsets on all ranks. The ranks that take part agree by gathering their
+// views; no call waits for the other ranks.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct ArenaPiece {
   friend bool operator==(const ArenaPiece&, const ArenaPiece&) = default;
 };
 
-// What one rank holds; plain data, for all_gather.
+// The pieces that one rank holds. Plain data, for all_gather.
 struct ArenaHoldings {
   static constexpr std::size_t kMost = 31;
   std::uint64_t count = 0;
@@ -33,15 +33,16 @@ class SymmetricArena {
   SymmetricArena(std::uint64_t bytes, int ranks) : bytes_(bytes), holdings_(static_cast<std::size_t>(ranks)) {}
 
   const ArenaHoldings& held_by(int rank) const { return holdings_[static_cast<std::size_t>(rank)]; }
-  // [ranks]: what this rank knows of all, for all_gather.
+  // [ranks]: what this rank knows of all ranks. For all_gather.
   std::span<const ArenaHoldings> view() const { return holdings_; }
   // This rank lets go of a piece.
   void release(int rank, const ArenaPiece& piece);
 
-  // The same on every rank that is given the same `views`, [ranks][ranks], the view of each (those of masked ranks are
-  // not looked at): the first gap that is wide enough, held by all ranks that the mask leaves in from now on. I16: what
-  // a masked rank held when any of the others last heard of it is not given out again, since it may still write there;
-  // the others need not have heard the same of a rank that was lost. Throws Error(system) where there is none.
+  // Takes the first gap that is wide enough; all ranks that the mask does not name hold it from now on. The result is
+  // the same on every rank that gives the same `views`, [ranks][ranks]: the view of each rank. Views of masked ranks
+  // are not read. I16: what a masked rank held when any other rank last heard of it is not given out again, since it
+  // may still write there. Ranks need not have heard the same of a lost rank. Throws Error(system) if there is no such
+  // gap.
   ArenaPiece take(std::uint64_t bytes, std::span<const ArenaHoldings> views, const RankMask& mask);
 
  private:

@@ -31,7 +31,7 @@ Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline) : rank_
   token_ = mesh.token;
   links_.resize(mesh.peers.size());
   for (std::size_t rank = 0; rank < links_.size(); ++rank) links_[rank].socket = std::move(mesh.peers[rank]);
-  const std::byte here{1};  // nobody leaves before all are connected to all
+  const std::byte here{1};  // no rank leaves before all are connected to all
   std::vector<std::byte> all(links_.size());
   all_gather(std::span(&here, 1), all, {}, std::chrono::milliseconds(std::max(1, until.milliseconds_left())));
 }
@@ -43,7 +43,7 @@ void Bootstrap::queue(Link& link, Kind kind, std::span<const std::byte> bytes) {
   link.out.insert(link.out.end(), bytes.begin(), bytes.end());
 }
 
-// As much as goes without waiting.
+// Sends what the socket takes without waiting.
 void Bootstrap::flush(Link& link) {
   std::size_t sent = 0;
   while (link.socket && sent < link.out.size()) {
@@ -53,7 +53,7 @@ void Bootstrap::flush(Link& link) {
     else if (is_transient(errno))
       break;
     else
-      sent = link.out.size();  // nobody reads it any more; what the other end had sent may still be read
+      sent = link.out.size();  // the other end is gone; what it had sent may still be read
   }
   link.out.erase(link.out.begin(), link.out.begin() + static_cast<std::ptrdiff_t>(sent));
 }
@@ -88,7 +88,7 @@ void Bootstrap::take_frames(int rank) {
     if (from.in.size() - at - sizeof header < bytes) break;
     const std::byte* body = from.in.data() + at + sizeof header;
     at += sizeof header + bytes;
-    if (header.call < call_) continue;  // of a call that has failed here
+    if (header.call < call_) continue;  // it belongs to a call that has failed here
     if (header.kind == Kind::part) {
       from.parts[header.call].assign(body, body + bytes);
     } else if (bytes == sizeof(std::int32_t)) {
@@ -100,7 +100,8 @@ void Bootstrap::take_frames(int rank) {
   from.in.erase(from.in.begin(), from.in.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-// -1 where all parts of this call are there, or, with `only_ended`, where all others may still come.
+// The first rank whose part of this call is not there; with `only_ended`, the first whose part can never come. -1:
+// none.
 int Bootstrap::first_missing(const RankMask& mask, bool only_ended) const {
   for (int peer = 0; peer < size(); ++peer) {
     const Link& link = links_[static_cast<std::size_t>(peer)];
@@ -191,7 +192,7 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     if (until.has_passed()) {
       const int missing = first_missing(mask, false);
       if (missing >= 0) fail(mask, {missing, rank_}, deadline);
-      break;  // all have come; one of them is slow to read, and the system goes on sending to it
+      break;  // all parts are here; another rank is slow to read, and the system goes on sending to it
     }
     wait(mask, until);
   }

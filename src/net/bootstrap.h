@@ -1,6 +1,5 @@
-// Bootstrap: the processes of a job, each connected to each by TCP. All that worlds of processes need for set-up:
-// all_gather with a deadline that names the missing rank. A rank whose process ended is missing at once. Nothing runs
-// in between calls.
+// Bootstrap: TCP connections between all processes of a job. Worlds of processes need it for set-up: all_gather with a
+// deadline that names the missing rank. A rank whose process ended is missing at once. Nothing runs between two calls.
 #pragma once
 
 #include <chrono>
@@ -25,7 +24,7 @@ class Bootstrap {
   std::uint64_t token() const { return token_; }  // the same on all ranks of this job, and hard to guess
   std::uint64_t call() const { return call_; }    // calls so far: the same on all ranks
 
-  // World::all_gather. A rank that gives up tells the others whom it missed, so that all name the same one.
+  // World::all_gather. A rank that gives up tells the others which rank it missed, so that all name the same one.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline);
 

@@ -16,7 +16,7 @@
 namespace ferry::net {
 namespace {
 
-// In the abstract namespace: no file, and gone with its socket.
+// A name in the abstract namespace has no file and goes with its socket.
 sockaddr_un name_of(std::uint64_t token, int rank, socklen_t& length) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -102,7 +102,7 @@ bool HandleChannel::receive_one(std::uint64_t call, std::vector<Descriptor>& han
     handle.reset(fd);
   }
   const bool ours = got == sizeof note && note.token == token_ && note.rank >= 0 && note.rank < size_ && handle;
-  if (!ours || note.call < call) return true;  // a stranger's, or of a call that has failed: closed again
+  if (!ours || note.call < call) return true;  // from outside of the job, or of a call that has failed: closed again
   if (note.call == call)
     handles[static_cast<std::size_t>(note.rank)] = std::move(handle);
   else
@@ -122,7 +122,7 @@ std::vector<Descriptor> HandleChannel::all_to_all(const Descriptor& mine, std::u
     const int peer = (rank_ + step) % size_;
     if (is_masked(mask, peer)) continue;
     send_to(peer, mine, note, until);
-    while (receive_one(call, handles)) continue;  // so that nobody's queue stays full
+    while (receive_one(call, handles)) continue;  // so that no rank's queue stays full
   }
   for (int peer = 0; peer < size_; ++peer) {
     while (peer != rank_ && !is_masked(mask, peer) && !handles[static_cast<std::size_t>(peer)]) {

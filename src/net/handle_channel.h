@@ -1,5 +1,6 @@
-// Hands open files from process to process on one host: a handle of memory travels as a file descriptor, which means
-// nothing as a number elsewhere. Unix datagram sockets with names that only the job knows.
+// HandleChannel: sends file descriptors between the processes of one host, since a handle of shared memory is a
+// descriptor, and its number means nothing in another process. It uses Unix datagram sockets with names that only the
+// job knows.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,10 @@ class HandleChannel {
   // `token`: the same on all ranks of the job (Bootstrap::token).
   HandleChannel(int rank, int size, std::uint64_t token);
 
-  // Sends `mine` to every rank that the mask leaves in and returns theirs by rank, the own one empty. Collective, after
-  // a barrier: every channel exists. `call` keeps calls apart and is the same on all ranks. Throws PeerMissing that
-  // names the first rank whose handle did not come, Error(system) where one cannot be sent.
+  // Sends `mine` to every rank that the mask does not name, and returns theirs by rank; this rank's own entry is empty.
+  // Collective. A barrier must come before, so that every channel exists. `call` tells calls apart and is the same on
+  // all ranks. Throws PeerMissing that names the first rank whose handle did not come, Error(system) if one cannot be
+  // sent.
   std::vector<Descriptor> all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
                                      std::chrono::milliseconds deadline);
 
@@ -36,7 +38,7 @@ class HandleChannel {
     int rank;
     Descriptor handle;
   };
-  std::vector<Early> early_;  // of calls that others have begun
+  std::vector<Early> early_;  // of calls that this rank has not reached
 };
 
 }  // namespace ferry::net

@@ -16,9 +16,9 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3152454652594a4eULL;
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kNameBytes = 64;
-constexpr std::size_t kMostStrangers = 64;  // connections that have not said who they are
+constexpr std::size_t kMostStrangers = 64;  // connections without a Hello yet
 
-// The first words of whoever connects.
+// The first message of a process that connects.
 struct Hello {
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
@@ -67,8 +67,8 @@ Hello hello_of(const Job& job, std::uint16_t port, std::uint64_t token) {
 
 std::string text_of(const char (&name)[kNameBytes]) { return {name, strnlen(name, kNameBytes)}; }
 
-// Takes connections until every expected rank has said its Hello. Who says something else is left alone, and nobody is
-// waited for alone: a stranger that says nothing holds up no one.
+// Accepts connections until every expected rank has sent its Hello. Connections that send anything else are ignored. It
+// polls all connections at once, so a silent stranger delays nobody.
 class Reception {
  public:
   struct Caller {
@@ -78,7 +78,7 @@ class Reception {
 
   Reception(const Listener& listener, const Deadline& deadline) : listener_(listener), deadline_(deadline) {}
 
-  // `receive(caller)` is called for everyone who said a whole Hello; it says whether all have come.
+  // Calls `receive(caller)` for every complete Hello; it returns whether all ranks have come.
   template <class Receive>
   bool run(const Receive& receive) {
     for (;;) {
@@ -196,7 +196,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   return mesh;
 }
 
-// ---- the others
+// ---- other ranks
 
 [[noreturn]] void throw_refused(const Job& job, const Answer& answer) {
   const std::string at = to_string(job.address);
@@ -224,7 +224,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   }
 }
 
-// The connection to rank 0, once it has answered well. Comes again where nobody listens yet, or another job does.
+// The connection to rank 0, after its answer. Tries again while nobody listens, or while another job does.
 Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, Answer& answer) {
   std::string why = "no answer";
   while (!deadline.has_passed()) {
@@ -246,7 +246,7 @@ Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, A
                   job.rank, to_string(job.address), deadline.given().count(), why));
 }
 
-// Rank 0 sees the ranks of its own host under names that mean another host elsewhere.
+// Rank 0 sees ranks of its own host under loopback names, which mean another host elsewhere.
 HostPort reach(const Contact& contact, const Descriptor& rank_0) {
   const std::string host(contact.host, strnlen(contact.host, sizeof contact.host));
   return {is_loopback(host) ? peer_host(rank_0) : host, static_cast<std::uint16_t>(contact.port)};

@@ -1,5 +1,5 @@
-// How the processes of a job find each other: rank 0 listens at an address that all were given, the others come there,
-// and each ends with a connection to each.
+// How the processes of a job connect: rank 0 listens at an address that all of them know, and the others connect to it.
+// At the end each process has a connection to each other one.
 #pragma once
 
 #include <string>
@@ -17,13 +17,13 @@ struct Job {
 };
 
 struct Mesh {
-  std::vector<Descriptor> peers;  // by rank; none for the own one
+  std::vector<Descriptor> peers;  // by rank; empty for this rank
   std::uint64_t token = 0;        // of this job, the same on all ranks and hard to guess
 };
 
-// Collective over the job. Strangers that connect are left alone; a process with a rank that is there already, or with
-// another number of ranks, is refused there, with both values. Throws Error(invalid_argument) there, PeerMissing that
-// names the first rank that did not come, Error(system) where rank 0 cannot listen.
+// Collective over the job. Connections from outside of the job are ignored. A process whose rank is taken, or that has
+// another number of ranks, is refused: it throws Error(invalid_argument) with both values. Throws PeerMissing that
+// names the first rank that did not come, Error(system) if rank 0 cannot listen.
 Mesh join(const Job& job, const Deadline& deadline);
 
 }  // namespace ferry::net

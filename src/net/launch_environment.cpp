@@ -14,9 +14,9 @@
 namespace ferry::net {
 namespace {
 
-// What a launcher calls the numbers. `started` is set in its processes only; null: what it sets may stand in a shell or
-// a batch script as well. `shmem`: OpenSHMEM starts in its processes. Who does not say how many are on this host has
-// null there.
+// The variables of a launcher. `started` is set only in processes that it starts; null: its variables may also be set
+// in a shell or a batch script. `shmem`: OpenSHMEM can start in its processes. A name is null where the launcher has no
+// such variable.
 struct Launcher {
   const char* rank;
   const char* size;
@@ -62,14 +62,14 @@ std::optional<int> leading_number(const Environment& environment, const char* na
   return result.ec == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// The same on all processes of a job, and seldom that of another.
+// The same on all processes of a job, and seldom the same as another job's.
 std::uint64_t number_of_job(const std::string& job) {
   std::uint64_t hash = 14695981039346656037u;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash;
 }
 
-// Above the ports that systems give out by themselves (32768 to 60999 on Linux).
+// Above the ephemeral ports (32768 to 60999 on Linux).
 int port_of_job(const std::string& job) { return 61000 + static_cast<int>(number_of_job(job) % 4500); }
 
 std::string slurm_job(const Environment& environment) {
@@ -77,7 +77,7 @@ std::string slurm_job(const Environment& environment) {
   return job.empty() ? "" : "slurm-" + job + "." + text_of(environment, "SLURM_STEP_ID");
 }
 
-// A job whose processes are all on this host, as mpirun says: text that they share and no other job has, or why not.
+// For a job whose processes are all on this host, as mpirun says: text that only they share, or why there is none.
 struct JobHere {
   std::string text;
   std::string why_not;
@@ -89,7 +89,7 @@ JobHere job_here(const Environment& environment, int size, const ProcessAbove& a
     if (!here) continue;
     if (*here != size) return {"", fmt::format(" (some are on other hosts: {}={})", name, *here)};
     if (name == kHydraHere) {
-      // Its variables are those of every other job. But one proxy starts all processes of a host.
+      // Its variables are the same in every job. But one proxy starts all processes of a job on a host.
       const std::string proxy = above ? above(kHydraProxy) : "";
       if (proxy.empty()) return {"", fmt::format(" (this one has no {} above it)", kHydraProxy)};
       return {"hydra-" + proxy, ""};
@@ -102,7 +102,7 @@ JobHere job_here(const Environment& environment, int size, const ProcessAbove& a
   return {};
 }
 
-// Where the processes meet, and their job's name, where these are not given; or why that is not known.
+// Finds the bootstrap address and the job's name where they are not given; otherwise says why it cannot.
 std::string find_bootstrap_address(const Environment& environment, const ProcessAbove& above, ProcessPlace& place) {
   place.address = text_of(environment, "FERRY_ADDRESS");
   if (!place.address.empty()) return "";
@@ -167,7 +167,7 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given,
     if (place.local_rank < 0 && local) place.local_rank = *local;
     break;
   }
-  for (const Launcher& launcher : kLaunchers)  // PMI_RANK alone may be that of srun, which says the rest by itself
+  for (const Launcher& launcher : kLaunchers)  // PMI_RANK alone may be srun's, whose other variables say the rest
     if (place.local_rank < 0 && leading_number(environment, launcher.rank) == place.rank &&
         leading_number(environment, launcher.size) == place.size)
       place.local_rank = leading_number(environment, launcher.local_rank).value_or(-1);

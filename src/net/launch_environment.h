@@ -1,4 +1,4 @@
-// Reads the place of a process from what launchers put into its environment.
+// Reads rank, size and address of a process from the variables that launchers set.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,15 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given,
 struct LaunchedProcess {
   int rank = 0;
   int size = 1;
-  int on_this_host = 1;  // processes of the job on this host; `size` where the launcher does not say
+  int on_this_host = 1;  // processes of the job on this host; `size` if the launcher has no variable for it
 };
 
-// What Open MPI's oshrun and mpirun, or Slurm's srun with PMIx, say; nothing where none of them started this process.
+// What Open MPI's oshrun and mpirun, or Slurm's srun with PMIx, set; empty if none of them started this process.
 std::optional<LaunchedProcess> launched_in(const Environment& environment);
 // In the environment of this process.
 std::optional<LaunchedProcess> launched_process();
 
-// The same of launchers in whose processes OpenSHMEM does not start, and Ferry's own worlds do: mpirun of MPICH and
+// The same for launchers in whose processes OpenSHMEM cannot start but Ferry's own worlds can: mpirun of MPICH and
 // Intel MPI, and srun without PMIx.
 std::optional<LaunchedProcess> launched_without_shmem_in(const Environment& environment);
 std::optional<LaunchedProcess> launched_process_without_shmem();

@@ -11,7 +11,8 @@
 namespace ferry::net {
 namespace {
 
-// Of /proc/PID/stat: "PID (name) state parent ...", and as field 22 when it started. Numbers come again, not times.
+// From /proc/PID/stat: "PID (name) state parent ...", and the start time as field 22. PIDs are reused, start times are
+// not.
 struct Status {
   std::string name;
   long parent = 0;

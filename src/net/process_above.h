@@ -1,12 +1,12 @@
-// The process that started this one, or the one that started that: launchers are found by their names.
+// Finds a launcher by its name among the processes that started this one, directly or not.
 #pragma once
 
 #include <string>
 
 namespace ferry::net {
 
-// The nearest process above this one that has this name (15 characters count), as text: the same for all that it
-// started, at any depth, and no other process of this host has it. Empty where there is none.
+// The nearest ancestor with this name (15 characters count), as a text that is unique on this host and the same for all
+// of its descendants. Empty if there is none.
 std::string process_above(const char* name);
 
 }  // namespace ferry::net

@@ -63,7 +63,7 @@ std::uint16_t port_of(const Descriptor& socket) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(name).sin_port);
 }
 
-// A port that nobody listens on yet can be given to the very socket that asks for it: it then meets itself.
+// The system may give the port that is connected to, if nobody listens on it yet, to the connecting socket itself.
 bool is_own_end(const Descriptor& socket) {
   sockaddr_storage mine{};
   sockaddr_storage other{};

@@ -1,4 +1,4 @@
-// Sockets with an owner and a deadline. Nothing here blocks without one, and nothing raises a signal.
+// Sockets with an owner and a deadline. No call blocks without a deadline, and none raises a signal.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// A point in time that waits end at.
+// The point in time at which a wait ends.
 class Deadline {
  public:
   explicit Deadline(std::chrono::milliseconds from_now);
@@ -66,8 +66,8 @@ struct Listener {
 // Error(system).
 Listener listen_on(const HostPort& address);
 
-// One attempt to connect, within the deadline; an empty descriptor and `why` where it failed. Name resolution is the
-// system's and may take its own time.
+// One attempt to connect, within the deadline; an empty descriptor and `why` if it failed. The system resolves the
+// name, which may take longer than the deadline.
 Descriptor connect_once(const HostPort& address, const Deadline& deadline, std::string& why);
 // The next connection that waits, or an empty descriptor.
 Descriptor accept_waiting(const Listener& listener);

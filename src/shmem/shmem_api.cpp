@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kHeapVariable = "SHMEM_SYMMETRIC_HEAP_SIZE";
 constexpr std::size_t kOwnBytes = std::size_t{1} << 20;  // for the library's own records in its heap
 
-// One thread at a time is in the library. Its own lock spins: a thread that waits for one that the system has taken off
-// its core would spin for a whole time slice.
+// Only one thread at a time calls the library. The library's own lock spins: if the holder loses its core, a waiter
+// would spin for a whole time slice.
 std::mutex& library() {
   static std::mutex mutex;
   return mutex;
@@ -51,7 +51,7 @@ std::size_t heap_bytes_of_environment() {
   return static_cast<std::size_t>(number) << shift;
 }
 
-// UCX warns of settings of a way that it was told to leave.
+// UCX warns about settings of transports that it must not use.
 bool may_use_tcp() {
   const char* const ways = std::getenv("UCX_TLS");
   if (ways == nullptr) return true;
@@ -96,11 +96,11 @@ void fence() {
   const std::lock_guard lock(library());
   shmem_fence();
 }
-// OpenSHMEM has no such call, and Open MPI's test and fence move nothing. OpenSHMEM runs inside MPI there, and a probe
-// for a message that never comes lets both progress.
+// OpenSHMEM has no call for progress, and Open MPI's test and fence make none. Open MPI's OpenSHMEM runs inside MPI,
+// and a probe for a message that never comes makes progress in both.
 void progress() {
   const std::unique_lock lock(library(), std::try_to_lock);
-  if (!lock) return;  // whoever is there moves bytes
+  if (!lock) return;  // the holder makes progress
   fetch_add_relaxed(calls, std::uint64_t{1});
   int found = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);

@@ -1,6 +1,6 @@
-// The calls of OpenSHMEM that Ferry makes, and no others: after start-up nothing here waits for another process but
-// end(). Some calls of the library never return once a process is stopped, so a signal is an 8-byte put after a fence,
-// never an atomic or a blocking put, and nobody calls quiet, a barrier or free.
+// All calls of OpenSHMEM that Ferry makes. After start-up only end() waits for another process. Some calls of the
+// library never return once a process is stopped. So a signal is an 8-byte put after a fence, never an atomic or a
+// blocking put, and Ferry calls neither quiet, nor a barrier, nor free.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct Started {
   int rank = 0;
   int size = 0;
   bool threads = false;       // several threads may make these calls
-  std::byte* heap = nullptr;  // symmetric memory; null where there was not as much
+  std::byte* heap = nullptr;  // symmetric memory; null where there is not enough
   std::size_t heap_bytes = 0;
 };
 
@@ -31,16 +31,16 @@ void prepare_environment(std::size_t heap_bytes);
 // Collective: returns when all processes have come, whenever that is.
 Started start(std::size_t heap_bytes);
 
-// `to` is an address of this process's symmetric memory: the bytes go to the same place at `rank`. Return at once;
-// `from` is read at any later time.
+// `to` is an address of this process's symmetric memory; the bytes go to the same offset at `rank`. Returns at once,
+// and the library may read `from` at any later time.
 void put(std::byte* to, const void* from, std::size_t bytes, int rank);
-// Puts to a rank that follow are seen after those that came before.
+// Orders puts to one rank: a rank sees later puts after earlier ones.
 void fence();
-// Lets the network move bytes, its own and those that arrive.
+// Lets the network make progress, for bytes that leave and bytes that arrive.
 void progress();
-// How often bytes could move so far: while this grows, nobody else needs to see to it.
+// How often this process has made progress. While the count grows, no other thread needs to call progress().
 std::uint64_t num_calls();
-// Where this process can store to the memory of `rank`, else null.
+// The address at which this process can store to the memory of `rank`; null where it cannot.
 std::byte* pointer(std::byte* symmetric, int rank);
 
 // Collective, and the last call: waits for all processes.

@@ -45,7 +45,7 @@ void ShmemArena::lose(std::size_t bytes) {
   lost_ += rounded(bytes);
 }
 
-// The smallest piece that is large enough, so that large ones stay whole.
+// Best fit: the smallest free piece that is large enough, so that large pieces stay whole.
 std::byte* ShmemArena::take(std::size_t bytes) {
   auto best = free_.end();
   for (auto piece = free_.begin(); piece != free_.end(); ++piece)

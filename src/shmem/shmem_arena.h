@@ -1,6 +1,6 @@
-// ShmemArena: this process's symmetric memory, handed out in blocks. OpenSHMEM's own malloc and free are collective and
-// wait for all processes, so they are not called after start-up: every process hands out its own memory, and tells the
-// others where a block lies.
+// ShmemArena: the blocks of this process's symmetric memory. OpenSHMEM's malloc and free are collective and wait for
+// all processes, so Ferry does not call them after start-up. Instead each process allocates from its own memory and
+// tells the others the offset of a block.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ class ShmemArena {
 
   ShmemArena(std::byte* memory, std::size_t bytes);
 
-  // Memory of any content. Where there is none left, waits for blocks that other ranks still hold, each at most until
+  // The memory has any content. If none is left, waits for blocks that other ranks still hold, for each at most until
   // the deadline. Throws Error(system).
   std::byte* allocate(std::size_t bytes, std::chrono::milliseconds deadline);
 
-  // I16: the block is free when each of these words is there: each is set by a rank that writes to it no more.
+  // I16: the block is free when all of these words are set. A rank sets its word when it no longer writes to the block.
   void retire(std::byte* block, std::size_t bytes, std::vector<const SignalWord*> let_go);
-  // Nobody will ever say that it writes to it no more.
+  // The block is never free again: some rank may write to it at any time.
   void lose(std::size_t bytes);
 
   std::byte* memory() const { return memory_; }

@@ -6,7 +6,7 @@ namespace ferry::cpu {
 
 namespace {
 
-// What a rank tells the others when it lets go: read late, so it lies here for good.
+// The value of a rank's last signal to a block. The network reads it late, so it is static.
 const SignalWord kLetGo{1};
 
 }  // namespace

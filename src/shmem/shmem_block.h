@@ -1,5 +1,5 @@
-// ShmemBlock: one piece of symmetric memory on every rank of a world, of the same layout: where it lies at each rank
-// and how its bytes get there. Each rank's lies at an offset of its own.
+// ShmemBlock: one piece of symmetric memory on every rank of a world. All pieces have the same layout, and each lies at
+// an offset of its own in its rank's heap. The block knows these offsets and carries puts and signals.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace ferry::cpu {
 
 class ShmemBlock {
  public:
-  // Allocates this rank's piece, of any content but for its own words, and connects it to nobody.
+  // Allocates this rank's piece and connects it to no rank. Only the words of the block itself are initialised.
   ShmemBlock(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::size_t bytes,
              std::chrono::milliseconds deadline);
-  // I16: tells every rank it was connected to that this one writes to its piece no more. The own piece is free again
-  // when all of them have said so.
+  // I16: tells every connected rank that this rank no longer writes to that rank's piece. This rank's piece is free
+  // again when all of them have said the same.
   ~ShmemBlock();
   ShmemBlock(const ShmemBlock&) = delete;
   ShmemBlock& operator=(const ShmemBlock&) = delete;
@@ -30,32 +30,32 @@ class ShmemBlock {
   std::size_t bytes() const { return bytes_; }
   ShmemProcess& process() const { return *process_; }
 
-  // Where the piece lies in this rank's heap: what the others need to know.
+  // Of the piece in this rank's heap. The other ranks need it to connect.
   std::uint64_t offset() const;
-  // `offsets` of all ranks; those of ranks that take no part are kNoOffset.
+  // `offsets` by rank; kNoOffset for ranks that take no part.
   void connect(const std::vector<std::uint64_t>& offsets);
   static constexpr std::uint64_t kNoOffset = ~std::uint64_t{0};
 
-  // Null: by puts only.
+  // Null: the rank is reached by puts only.
   std::byte* pointer(int peer, std::size_t offset) const {
     std::byte* base = peers_[static_cast<std::size_t>(peer)].direct;
     return base == nullptr ? nullptr : base + offset;
   }
   bool is_direct(int peer) const { return peers_[static_cast<std::size_t>(peer)].direct != nullptr; }
 
-  // To a rank without a pointer. The source is read late. Signals to one word keep their order (C7), and follow earlier
-  // puts to that rank where shmem::fence() comes between.
+  // For ranks without a pointer. The network reads the source late. Signals to one word keep their order (C7), and a
+  // signal follows earlier puts to that rank if shmem::fence() stands between them.
   void put(int peer, std::size_t offset, const void* source, std::size_t bytes) const {
     shmem::put(peers_[static_cast<std::size_t>(peer)].remote + offset, source, bytes, peer);
   }
   void signal(int peer, std::size_t word, Epoch value) const {
     signal_from(peer, word, kept(1 + value % kValues, value));
   }
-  // Where the caller keeps the value: `source` lasts, and holds nothing else until the signal is there.
+  // The caller owns the value: `source` must live, and must not change, until the signal has arrived.
   void signal_from(int peer, std::size_t word, const SignalWord& source) const {
     put(peer, word, &source, sizeof(SignalWord));
   }
-  // The same value to `count` words that lie together, at most kMostTogether. A word is whole in any put of several.
+  // The same value for `count` neighbouring words, at most kMostTogether. A put of several words tears none of them.
   void signal_together(int peer, std::size_t word, Epoch value, std::size_t count) const {
     SignalWord& first = together(value);
     if (load_relaxed(first) != value)
@@ -63,24 +63,25 @@ class ShmemBlock {
     put(peer, word, &first, count * sizeof(SignalWord));
   }
   static constexpr std::size_t kMostTogether = 32;
-  // For a value that may differ from a newer one by a multiple of kValues: an abort word.
+  // For abort words, whose values may differ from a newer one by a multiple of kValues.
   void signal_rare(int peer, std::size_t word, Epoch value) const { signal_from(peer, word, kept(0, value)); }
 
  private:
-  // A signal is read late like any put, so its value lies where it stays: in the piece, for as long as fewer than
-  // kValues newer ones are sent. The protocol never has more than four epochs on their way (I1).
+  // The network reads a signal late, as any put. So its value lies in the piece and stays there until kValues newer
+  // values have been sent. The protocol never has more than four epochs in flight (I1).
   static constexpr std::size_t kValues = 1023;
   SignalWord& kept(std::size_t index, Epoch value) const {
     SignalWord& word = header()[static_cast<std::size_t>(nodes_.ranks) + index];
     if (load_relaxed(word) != value) store_release(word, value);
     return word;
   }
-  // As kept(), kMostTogether times: one thread at a time, and values of kRounds rounds at most on their way.
+  // The same for kMostTogether words. One thread at a time calls it, and values of at most kRounds rounds are in
+  // flight.
   static constexpr std::size_t kRounds = 8;
   SignalWord& together(Epoch value) const {
     return header()[static_cast<std::size_t>(nodes_.ranks) + 1 + kValues + value % kRounds * kMostTogether];
   }
-  // Before the piece: a word for each rank, which says that it has let go; then the values of signals.
+  // In front of the piece lie a word for each rank, which the rank sets when it lets go, and the values of signals.
   std::size_t header_bytes() const;
   SignalWord* header() const { return reinterpret_cast<SignalWord*>(mine_ - header_bytes()); }
 

@@ -13,7 +13,7 @@ namespace ferry::cpu {
 namespace {
 
 constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
-// What a rank waits for here may take long: the first process's files, a world that it has no part in.
+// A rank may wait long here: for files that the first process reads, or for a world that it has no part in.
 constexpr std::chrono::milliseconds kRestsAfter{1};
 constexpr std::size_t kChunkMemory = std::size_t{16} << 20;  // for the chunks of all ranks together
 

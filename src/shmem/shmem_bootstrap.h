@@ -1,5 +1,5 @@
-// ShmemBootstrap: how the processes of a world talk before there is an exchange: small pieces from all to all, and
-// bytes from one to another. Puts, signals and waits with deadlines like the exchange itself.
+// ShmemBootstrap: communication between the processes of a world before there is an exchange: all_gather of small
+// pieces, and send and receive. It uses puts, signals and waits with deadlines, as an exchange does.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace ferry::cpu {
 
 class ShmemBootstrap {
  public:
-  // Where everything lies in the bootstrap's memory, the same on all ranks.
+  // Offsets in the bootstrap's memory, the same on all ranks.
   struct Map {
     explicit Map(int ranks);
     std::size_t piece(Epoch number, int source) const;
@@ -49,20 +49,20 @@ class ShmemBootstrap {
  private:
   struct Step {
     Epoch number;
-    Epoch last;  // of this call: one that gives up skips to here
+    Epoch last;  // the last step of this call; a rank that gives up skips to it
     const RankMask& mask;
     std::chrono::milliseconds deadline;
   };
   static constexpr std::size_t kPieceBytes = 512;
-  // What puts read late. A rank that was given up may read it at any time, so after a failure it stays as it is, and a
-  // new one is used.
+  // Sources of puts, which the network reads late. A put to a rank that was given up may read them at any time. So
+  // after a failure they never change again, and new ones are used.
   struct Sent {
     explicit Sent(std::size_t ranks) : chunk_taken(ranks) {}
     std::byte piece[2][kPieceBytes] = {};
     SignalWord piece_here[2];
     SignalWord gave_up;
     SignalWord chunk_here[2];
-    std::vector<SignalWord> chunk_taken;  // [ranks]: grows, so that a newer value is as good
+    std::vector<SignalWord> chunk_taken;  // [ranks]: values only grow, so a newer one does no harm
   };
 
   int rank() const { return block_->rank(); }
@@ -75,10 +75,10 @@ class ShmemBootstrap {
   void renew_sent();
   void post_piece(const Step& step, std::span<const std::byte> mine);
   void await_pieces(const Step& step);
-  // The rank that someone gave up on in this step; -1: nobody did.
+  // The rank that another rank gave up on in this step; -1: none.
   int find_given_up(const Step& step) const;
   [[noreturn]] void give_up(const Step& step, int missing, bool reported);
-  // The rank that is missing where `late` did not come: it may itself have waited for another.
+  // The rank that is missing. `late` did not come, but may itself have waited for another rank.
   int find_culprit(const Step& step, int late) const;
   void tell(Epoch number, bool reported, int missing, const RankMask& mask) const;
   void await_step(std::size_t offset, Epoch number, int peer, const char* what, std::chrono::milliseconds deadline);

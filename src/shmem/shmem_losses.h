@@ -1,5 +1,5 @@
-// ShmemLosses: what each process of a job says to all others when it gives up on one of them, in an exchange or in
-// set-up. So one that waits elsewhere for a process that gave up learns whom that one missed (I10).
+// ShmemLosses: the word that a process writes at all others when it gives up on one of them, in an exchange or in
+// set-up. A process that waits for it elsewhere so learns which process it missed (I10).
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class ShmemLosses {
   explicit ShmemLosses(std::unique_ptr<ShmemBlock> block)
       : block_(std::move(block)), left_behind_(static_cast<std::size_t>(block_->ranks())) {}
 
-  // Told again, an abort word is another value: in place of its epoch is a number of its own.
+  // A second word to the same process must differ from the first, so a running number stands in place of the epoch.
   void tell(int process, Epoch abort_word) {
     const Epoch word = (fetch_add_relaxed(told_, Epoch{1}) + 1) << 16 | (abort_word & 0xffff);
     const std::size_t offset = at(block_->rank());
@@ -31,13 +31,13 @@ class ShmemLosses {
     block_->signal_rare(process, offset, word);
   }
 
-  // `process` has gone on: what it said so far is about a failure that the job has left behind.
+  // `process` has gone on. Its words so far are about a failure that the job has left behind.
   void leave_behind(int process) {
     store_release(left_behind_[static_cast<std::size_t>(process)], load_acquire(word_of(process)));
   }
 
-  // The process that a failure goes back to, where `missing` did not come within `deadline`. A word counts only where
-  // `may_be_missing` says so of the process that it names.
+  // The process that caused the failure in which `missing` did not come within `deadline`. A word counts only if
+  // may_be_missing(the process that it names).
   template <class MayBeMissing>
   int find_culprit(int missing, std::chrono::milliseconds deadline, const MayBeMissing& may_be_missing) const {
     ShmemPacer moment(moment_for_words(deadline));
@@ -61,7 +61,7 @@ class ShmemLosses {
   }
 
   std::unique_ptr<ShmemBlock> block_;
-  std::vector<DeviceWord<Epoch>> left_behind_;  // [processes]: the last word that counts no more
+  std::vector<DeviceWord<Epoch>> left_behind_;  // [processes]: the last word that no longer counts
   DeviceWord<Epoch> told_;
 };
 

@@ -14,9 +14,9 @@ ferry::DeviceWord<int> hiding;
 // UCX's ucs_status_t, an enum of one byte.
 using Status = signed char;
 constexpr Status kDone = 0;
-constexpr Status kNoProgress = -10;  // now; it will be tried again
+constexpr Status kNoProgress = -10;  // UCX tries again later
 
-// The function of UCX that this program's own one stands before. UCX is loaded where the program does not see it.
+// The function of UCX that the one of this program replaces. UCX is loaded outside of the program's symbol scope.
 template <class Function>
 Function* in_ucx(const char* name) {
   void* library = dlopen("libucs.so.0", RTLD_LAZY | RTLD_NOLOAD);
@@ -31,7 +31,7 @@ using Receive = Status(int socket, void* data, std::size_t* length);
 
 }  // namespace
 
-// `length` is how much there is, and then how much of it went.
+// `length` is in: the bytes to send, out: the bytes that were sent.
 extern "C" Status ucs_socket_send_nb(int socket, const void* data, std::size_t* length) {
   static Send* const send = in_ucx<Send>("ucs_socket_send_nb");
   const std::size_t wanted = *length;

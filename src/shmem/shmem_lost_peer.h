@@ -1,15 +1,14 @@
-// What happens to UCX's TCP connections when the process at the other end is gone: nothing. Bytes to it vanish and none
-// come, as where a cable was pulled, and deadlines do the rest.
+// Keeps a process alive when another one ends whose TCP connections UCX uses. Bytes to the lost process vanish and none
+// arrive from it, as if a cable had been pulled. Deadlines then report it.
 //
-// Left to itself UCX 1.13, which carries Open MPI's OpenSHMEM, ends the process where it cannot acknowledge what the
-// lost one had still sent, so that one rank takes others with it. So three functions of UCX that write to and read from
-// sockets are replaced here. This works where the program shows them to the shared libraries it loads: the CMake target
-// ferry::shmem asks the linker for that.
+// UCX 1.13, which carries Open MPI's OpenSHMEM, would end this process if it cannot acknowledge bytes of the lost one.
+// So this file replaces three functions of UCX that write to and read from sockets. That works only if the program
+// exports them to the shared libraries it loads; the CMake target ferry::shmem asks the linker to.
 #pragma once
 
 namespace ferry::cpu::shmem {
 
-// From start-up until the end of OpenSHMEM, which needs to see connections close.
+// It is on from start-up until OpenSHMEM ends, since its end needs to see connections close.
 void hide_lost_peers(bool hide);
 
 }  // namespace ferry::cpu::shmem

@@ -1,4 +1,4 @@
-// Symmetric memory on every rank of an OpenSHMEM world, without an exchange: what its puts are measured with.
+// Symmetric memory on every rank of an OpenSHMEM world, without an exchange. The benchmarks measure puts with it.
 #pragma once
 
 #include <memory>

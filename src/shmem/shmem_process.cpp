@@ -13,11 +13,11 @@
 namespace ferry::cpu {
 namespace {
 
-// How often the network's bytes move while the caller computes, and how soon that is noticed.
+// How often the thread makes progress while the caller computes, and how soon it notices that the caller does so.
 constexpr std::chrono::microseconds kMoveEvery{200};
 constexpr std::chrono::microseconds kNoticeWithin{5000};
 
-// Runs what may never return on a thread of its own; false where it did not return in time, and then the thread stays.
+// Runs a call that may never return on a thread of its own. False: it did not return in time, and the thread is left.
 bool returns_within(std::chrono::milliseconds deadline, const std::function<void()>& call) {
   auto done = std::make_shared<std::promise<void>>();
   std::future<void> is_done = done->get_future();
@@ -79,8 +79,8 @@ void ShmemProcess::keep(std::shared_ptr<const void> read_late) {
   kept_.push_back(std::move(read_late));
 }
 
-// A put goes out, and one that arrives comes in, only while its process calls the library. While the caller does so
-// itself, this thread stays away: it would only take turns with it.
+// Puts leave and arrive only while a process calls the library. While the caller does so itself, this thread stays
+// away: it would only contend for the lock.
 void ShmemProcess::move_bytes() {
   std::uint64_t seen = 0;
   auto pause = kNoticeWithin;

@@ -1,5 +1,5 @@
-// ShmemProcess: this process's part of an OpenSHMEM job: its symmetric memory, where it can store to that of others,
-// and the thread that moves the network's bytes while the caller computes.
+// ShmemProcess: this process in an OpenSHMEM job. It owns the symmetric memory, knows where it can store to the memory
+// of others, and has the thread that makes network progress while the caller computes.
 #pragma once
 
 #include <condition_variable>
@@ -26,14 +26,14 @@ class ShmemProcess {
   int rank() const { return started_.rank; }
   int size() const { return started_.size; }
   ShmemArena& arena() { return *arena_; }
-  // Where this process can store to the symmetric memory of `rank`; null where it cannot.
+  // The symmetric memory of `rank`, if this process can store to it; otherwise null.
   std::byte* mapped(int rank) const { return mapped_[static_cast<std::size_t>(rank)]; }
 
   bool maps_all(int ranks) const;
-  // For what a put may read after its owner is gone.
+  // Keeps alive what a put may read after its owner is gone.
   void keep(std::shared_ptr<const void> read_late);
 
-  // Nothing may be put any more.
+  // Nobody may put any more after this call.
   bool has_ended() const { return ended_; }
   // Ends OpenSHMEM. Throws Error(system) where that takes longer.
   void end(std::chrono::milliseconds deadline);

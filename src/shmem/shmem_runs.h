@@ -1,6 +1,6 @@
-// ShmemRuns: messages to ranks that are reached by puts, kept back for a moment. Messages of neighbouring tokens are
-// neighbours in the send buffer and at the receiver, and so are their words: a run of them travels as one put, and its
-// signals as another. Over TCP a put costs more than the bytes of a signal, and nearly as much as those of a message.
+// ShmemRuns: coalesces messages to remote ranks. Messages of neighbouring tokens are neighbours in the send buffer and
+// at the receiver, and so are their signal words. So a run of messages travels as one put, and its signals as another.
+// Over TCP a put costs more than the bytes of a signal, and nearly as much as the bytes of a message.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class ShmemRuns {
  public:
   explicit ShmemRuns(const ShmemBlock& block) : block_(block), runs_(static_cast<std::size_t>(block.ranks())) {}
 
-  // put_then_signal to `peer` (C3), now or with those that follow; flush() at the latest.
+  // put_then_signal to `peer` (C3), at once or with later ones; flush() sends at the latest.
   void add(int peer, std::size_t offset, const std::byte* source, std::size_t bytes, std::size_t word, Epoch value) {
     const std::lock_guard lock(guard_);
     Run& run = runs_[static_cast<std::size_t>(peer)];
@@ -39,7 +39,7 @@ class ShmemRuns {
     std::size_t bytes = 0;
     std::size_t word = 0;
     Epoch value = 0;
-    std::size_t count = 0;  // messages; 0: nothing is kept back
+    std::size_t count = 0;  // messages that wait
 
     bool goes_on_with(std::size_t next_offset, const std::byte* next, std::size_t next_word, Epoch next_value) const {
       return count != 0 && next_offset == offset + bytes && next == source + bytes && next_value == value &&

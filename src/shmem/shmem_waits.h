@@ -1,4 +1,4 @@
-// How a process waits for others: it moves the network's bytes meanwhile.
+// How a process waits for others: it makes network progress meanwhile.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 
 namespace ferry::cpu {
 
-// As HostPacer, and lets the network progress. Processes are often more than cores, so it yields soon; the library
-// yields as well, and on a busy machine each turn may take long, so the clock runs from the first one. After
-// `rests_after` it sleeps between turns: who yields still takes a whole core, from whoever is waited for.
+// As HostPacer, with network progress. There are often more processes than cores, so it yields soon. The library yields
+// as well, and on a busy machine each poll may take long, so the clock runs from the first poll. After `rests_after` it
+// sleeps between polls, since a thread that only yields still takes a core, perhaps from the process that it waits for.
 class ShmemPacer {
  public:
   explicit ShmemPacer(Clock::duration deadline, Clock::duration rests_after = Clock::duration::max())

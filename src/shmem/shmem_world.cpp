@@ -16,15 +16,15 @@ namespace ferry {
 namespace cpu {
 namespace {
 
-// What a rank says about its new piece of memory; all zero for a rank that takes no part.
+// A rank's new piece of memory, as it tells the others; all zero for a rank that takes no part.
 struct PieceOffset {
   enum State : std::uint64_t { takes_no_part, has_none, has_one };
   std::uint64_t state = takes_no_part;
   std::uint64_t offset = 0;
 };
 
-// Collective over the ranks that `gather(mine, all)` gathers from: each that takes part allocates and prepares its
-// piece, and learns where the others' lie. A rank that has no memory says so, and then nobody has.
+// Collective over the ranks that `gather` gathers from. Each rank that takes part allocates and prepares its piece, and
+// learns the offsets of the others. If one rank has no memory left, all ranks throw.
 template <class Prepare, class Gather>
 std::unique_ptr<ShmemBlock> share_block(const std::shared_ptr<ShmemProcess>& process, const NodeMap& nodes,
                                         std::size_t bytes, std::chrono::milliseconds deadline, const Prepare& prepare,
@@ -59,7 +59,7 @@ std::unique_ptr<ShmemBlock> share_block(const std::shared_ptr<ShmemProcess>& pro
   return block;
 }
 
-// gather(mine) of a bootstrap or a world: everybody's, by rank.
+// A `gather` for share_block over a bootstrap or a world: the offsets of all, by rank.
 template <class Bootstrap>
 auto gather_offsets(Bootstrap& bootstrap, int ranks, const RankMask& mask, std::chrono::milliseconds deadline) {
   return [&bootstrap, ranks, &mask, deadline](const PieceOffset& mine) {
@@ -122,7 +122,7 @@ class ShmemWorld final : public ProcessWorld {
         });
   }
 
-  // Collective over the ranks that the mask leaves in.
+  // Collective over the ranks that the mask does not name.
   template <class Prepare>
   std::unique_ptr<ShmemBlock> share(std::size_t bytes, const RankMask& mask, std::chrono::milliseconds deadline,
                                     const Prepare& prepare) {
@@ -137,11 +137,11 @@ class ShmemWorld final : public ProcessWorld {
                             other, size() - 1));
   }
 
-  // Ranks agree on it, so that they agree on the memory of an exchange.
+  // All ranks must give the same answer, since it decides the memory of an exchange.
   bool has_remote_ranks() const { return nodes_.nodes > 1 || !process_->maps_all(size()); }
 
-  // I13: words are zero before anyone else knows where they are. Slots and send buffers are written before they are
-  // read, and they are the largest part by far.
+  // I13: words are zero before another rank knows where they are. Slots and send buffers are the largest part by far;
+  // they are written before they are read, so they need no zeros.
   static void clear(ShmemBlock& block, const HeapMap& map) {
     for (int index = 0; index < HeapMap::kRegions; ++index) {
       const auto region = static_cast<HeapMap::Region>(index);
@@ -165,8 +165,8 @@ std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::s
                                                 [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, zeroed); });
 }
 
-// The bootstrap of all processes, and what they say when they give up: its memory is the first of every process's heap,
-// so all know where it lies, and its words are zero from the start.
+// The bootstrap of all processes and their losses. Its memory is the first of every process's heap, so all processes
+// know its offset, and its words are zero from the start.
 std::unique_ptr<ShmemBootstrap> make_job_bootstrap(const std::shared_ptr<ShmemProcess>& process) {
   const auto share_first = [&](std::size_t bytes) {
     auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, bytes, kDefaultDeadline);
@@ -178,7 +178,7 @@ std::unique_ptr<ShmemBootstrap> make_job_bootstrap(const std::shared_ptr<ShmemPr
   return std::make_unique<ShmemBootstrap>(share_first(map.total()), std::move(losses), map);
 }
 
-// Collective over all processes; null for those that are not among the ranks.
+// Collective over all processes. Null for processes that are not among the ranks.
 std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProcess>& process, ShmemBootstrap& of_all,
                                                const NodeMap& nodes, std::chrono::milliseconds deadline) {
   const ShmemBootstrap::Map map(nodes.ranks);
