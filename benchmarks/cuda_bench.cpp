@@ -74,27 +74,8 @@ RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int 
   made.in.tokens = {device_array(tokens.size(), tokens), DType::bf16, {n, s.hidden}};
   made.in.topk_ids = {device_array(ids.size(), ids), DType::i32, {n, s.top_k}};
   made.in.topk_weights = {device_array(ids.size(), std::vector<float>(ids.size(), 0.125f)), DType::f32, {n, s.top_k}};
-  made.out.payload = {device_array<std::uint8_t>(static_cast<std::size_t>(capacity * layout.payload_row_bytes)),
-                      DType::u8,
-                      {capacity, layout.payload_row_bytes}};
-  made.out.row_offsets = {
-      device_array<std::uint32_t>(static_cast<std::size_t>(layout.groups) + 1), DType::u32, {layout.groups + 1}};
-  made.out.expert_ids = {
-      device_array<std::int32_t>(static_cast<std::size_t>(layout.groups)), DType::i32, {layout.groups}};
-  made.out.src_info = {device_array<std::int32_t>(static_cast<std::size_t>(2 * capacity)), DType::i32, {capacity, 2}};
-  const std::vector<std::int64_t> scales = layout.scales_shape(capacity);
-  if (scales.size() == 2)
-    made.out.scales = {
-        device_array<std::uint8_t>(static_cast<std::size_t>(scales[0] * scales[1]) * size_of(layout.scale_dtype)),
-        layout.scale_dtype,
-        {scales[0], scales[1]}};
-  if (scales.size() == 5) {
-    made.out.scales = {device_array<std::uint8_t>(static_cast<std::size_t>(scales[0] * scales[1]) * 512),
-                       layout.scale_dtype,
-                       {scales[0], scales[1], 32, 4, 4}};
-    made.out.scales_offsets = {
-        device_array<std::uint32_t>(static_cast<std::size_t>(layout.groups)), DType::u32, {layout.groups}};
-  }
+  for (const TensorSpec& spec : dispatch_outputs(layout, capacity))
+    made.out.*spec.field = {device_array<std::uint8_t>(spec.bytes()), spec.dtype, spec.shape};
   made.rows.rows = {
       device_array<std::uint16_t>(static_cast<std::size_t>(capacity) * static_cast<std::size_t>(s.hidden)),
       DType::bf16,

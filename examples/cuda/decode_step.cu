@@ -75,22 +75,16 @@ int run_rank(ferry::World& world) {
   ferry::Exchange exchange(world, shape, {.format = ferry::format_named("fp8_block128")});
 
   const ferry::RowLayout& layout = exchange.layout();
-  const std::int64_t capacity = layout.min_row_capacity, groups = layout.groups;  // rows of the worst case
+  const std::int64_t capacity = layout.min_row_capacity;  // rows of the worst case
   const OnGpu<__nv_bfloat16> tokens(kTokens * kHidden), results(capacity * kHidden), sums(kTokens * kHidden);
-  const OnGpu<std::int32_t> ids(kTokens * kTopK), expert_ids(groups), src_info(capacity * 2);
-  const OnGpu<float> weights(kTokens * kTopK), scales(kHidden / 128 * capacity);
-  const OnGpu<__nv_fp8_e4m3> payload(capacity * layout.payload_row_bytes);
-  const OnGpu<std::uint32_t> row_offsets(groups + 1);
+  const OnGpu<std::int32_t> ids(kTokens * kTopK);
+  const OnGpu<float> weights(kTokens * kTopK);
+  const GpuRows rows(layout);
   const OnGpu<int> wrong(1);
 
   const ferry::DispatchInput in{.tokens = {tokens.data(), ferry::DType::bf16, {kTokens, kHidden}},
                                 .topk_ids = {ids.data(), ferry::DType::i32, {kTokens, kTopK}},
                                 .topk_weights = {weights.data(), ferry::DType::f32, {kTokens, kTopK}}};
-  const ferry::DispatchOutput rows{.payload = {payload.data(), ferry::DType::u8, {capacity, layout.payload_row_bytes}},
-                                   .scales = {scales.data(), layout.scale_dtype, layout.scales_shape(capacity)},
-                                   .row_offsets = {row_offsets.data(), ferry::DType::u32, {groups + 1}},
-                                   .expert_ids = {expert_ids.data(), ferry::DType::i32, {groups}},
-                                   .src_info = {src_info.data(), ferry::DType::i32, {capacity, 2}}};
 
   cudaStream_t stream = nullptr;
   cudaGraph_t captured = nullptr;
@@ -98,8 +92,10 @@ int run_rank(ferry::World& world) {
   require_success(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const ferry::CallOptions call{.stream = stream, .max_blocks = kMaxBlocks};
   require_success(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  exchange.dispatch(in, rows, call);
-  run_experts<<<64, kThreads, 0, stream>>>(payload.data(), scales.data(), capacity, row_offsets.data(), layout.groups,
+  const ferry::DispatchOutput& arrived = rows.outputs();
+  exchange.dispatch(in, arrived, call);
+  run_experts<<<64, kThreads, 0, stream>>>(arrived.payload.as<__nv_fp8_e4m3>(), arrived.scales.as<float>(), capacity,
+                                           arrived.row_offsets.as<std::uint32_t>(), layout.groups,
                                            ferry::first_expert(shape, world.rank()), results.data());
   exchange.combine({.rows = {results.data(), ferry::DType::bf16, {capacity, kHidden}}},
                    {.tokens = {sums.data(), ferry::DType::bf16, {kTokens, kHidden}}}, call);

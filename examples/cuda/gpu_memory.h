@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -45,60 +46,29 @@ class OnGpu {
   std::size_t count_;
 };
 
-// What dispatch writes on a rank; a format without tiled scales needs no scales_offsets.
-struct GpuRows {
-  explicit GpuRows(const ferry::RowLayout& layout)
-      : capacity(layout.min_row_capacity),
-        row_bytes(layout.payload_row_bytes),
-        groups(layout.groups),
-        scales_shape(layout.scales_shape(capacity)),
-        payload(static_cast<std::size_t>(capacity * row_bytes)),
-        scales(count(scales_shape)),
-        row_offsets(static_cast<std::size_t>(groups) + 1),
-        expert_ids(static_cast<std::size_t>(groups)),
-        src_info(static_cast<std::size_t>(capacity) * 2),
-        scales_offsets(static_cast<std::size_t>(groups)) {}
-
-  // bf16 rows.
-  ferry::DispatchOutput plain(int hidden) const {
-    ferry::DispatchOutput out = without_payload();
-    out.payload = ferry::Tensor(payload.data(), ferry::DType::bf16, {capacity, hidden});
-    return out;
-  }
-  // Codes and one byte for each scale, in tiles.
-  ferry::DispatchOutput tiled() const {
-    ferry::DispatchOutput out = without_payload();
-    out.payload = ferry::Tensor(payload.data(), ferry::DType::u8, {capacity, row_bytes});
-    out.scales = ferry::Tensor(scales.data(), ferry::DType::u8,
-                               {scales_shape[0], scales_shape[1], scales_shape[2], scales_shape[3], scales_shape[4]});
-    out.scales_offsets = ferry::Tensor(scales_offsets.data(), ferry::DType::u32, {groups});
-    return out;
+// What a dispatch writes on a rank: memory of the current GPU for each output that the layout has.
+class GpuRows {
+ public:
+  explicit GpuRows(const ferry::RowLayout& layout) {
+    int device = 0;
+    require_success(cudaGetDevice(&device));
+    for (const ferry::TensorSpec& spec : ferry::dispatch_outputs(layout, layout.min_row_capacity)) {
+      memory_.push_back(std::make_unique<OnGpu<std::uint8_t>>(spec.bytes()));
+      outputs_.*spec.field = {memory_.back()->data(), spec.dtype, spec.shape, ferry::Device::cuda(device)};
+    }
   }
 
-  std::int64_t capacity;
-  std::int64_t row_bytes;
-  std::int64_t groups;
-  std::vector<std::int64_t> scales_shape;
-  OnGpu<std::uint8_t> payload;
-  OnGpu<std::uint8_t> scales;
-  OnGpu<std::uint32_t> row_offsets;
-  OnGpu<std::int32_t> expert_ids;
-  OnGpu<std::int32_t> src_info;
-  OnGpu<std::uint32_t> scales_offsets;
+  const ferry::DispatchOutput& outputs() const { return outputs_; }
+  // The bytes of an output. Waits for what the GPU has to do.
+  std::vector<std::uint8_t> read(ferry::Tensor ferry::DispatchOutput::*field) const {
+    for (const auto& memory : memory_)
+      if (memory->data() == (outputs_.*field).data) return memory->read();
+    return {};  // not one of this layout
+  }
 
  private:
-  static std::size_t count(const std::vector<std::int64_t>& shape) {
-    std::size_t product = shape.empty() ? 0 : 1;
-    for (const std::int64_t extent : shape) product *= static_cast<std::size_t>(extent);
-    return product;
-  }
-  ferry::DispatchOutput without_payload() const {
-    ferry::DispatchOutput out;
-    out.row_offsets = ferry::Tensor(row_offsets.data(), ferry::DType::u32, {groups + 1});
-    out.expert_ids = ferry::Tensor(expert_ids.data(), ferry::DType::i32, {groups});
-    out.src_info = ferry::Tensor(src_info.data(), ferry::DType::i32, {capacity, 2});
-    return out;
-  }
+  std::vector<std::unique_ptr<OnGpu<std::uint8_t>>> memory_;
+  ferry::DispatchOutput outputs_;
 };
 
 // Runs `body` on a rank for each GPU, up to 4. The exit code of the example: 0 where it returned true on all of them,

@@ -40,12 +40,12 @@ bool run_rank(ferry::World& world) {
 
   ferry::DispatchInput in{.tokens = {tokens.data(), ferry::DType::f32, {kTokens, kHidden}},
                           .topk_ids = {gpu_ids.data(), ferry::DType::i32, {kTokens, 1}}};
-  hooked.dispatch(in, hooked_rows.tiled(), Hooks{amax.data()});
+  hooked.dispatch(in, hooked_rows.outputs(), Hooks{amax.data()});
   in.input_scale = scale.data();
-  plain.dispatch(in, plain_rows.tiled());
-  return hooked_rows.payload.read() == plain_rows.payload.read() &&
-         hooked_rows.scales.read() == plain_rows.scales.read() &&
-         hooked_rows.src_info.read() == plain_rows.src_info.read();
+  plain.dispatch(in, plain_rows.outputs());
+  return hooked_rows.read(&ferry::DispatchOutput::payload) == plain_rows.read(&ferry::DispatchOutput::payload) &&
+         hooked_rows.read(&ferry::DispatchOutput::scales) == plain_rows.read(&ferry::DispatchOutput::scales) &&
+         hooked_rows.read(&ferry::DispatchOutput::src_info) == plain_rows.read(&ferry::DispatchOutput::src_info);
 }
 
 }  // namespace

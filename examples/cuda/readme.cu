@@ -28,11 +28,7 @@ class Layer {
         tokens_(std::vector<std::uint16_t>(kTokens * kHidden, 0x3f80)),  // 1.0
         ids_(expert_ids),
         weights_(std::vector<float>(kTokens * kTopK, 0.5f)),
-        payload_(static_cast<std::size_t>(capacity() * layout.payload_row_bytes)),
-        scales_(static_cast<std::size_t>(kHidden / 128 * capacity())),
-        row_offsets_(static_cast<std::size_t>(layout.groups) + 1),
-        expert_ids_(static_cast<std::size_t>(layout.groups)),
-        src_info_(static_cast<std::size_t>(capacity()) * 2),
+        rows_(layout),
         results_(static_cast<std::size_t>(capacity()) * kHidden),
         sums_(kTokens * kHidden) {
     require_success(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -44,16 +40,10 @@ class Layer {
             .topk_ids = {ids_.data(), ferry::DType::i32, {kTokens, kTopK}},
             .topk_weights = {weights_.data(), ferry::DType::f32, {kTokens, kTopK}}};
   }
-  ferry::DispatchOutput rows() const {
-    return {.payload = {payload_.data(), ferry::DType::u8, {capacity(), layout_.payload_row_bytes}},
-            .scales = {scales_.data(), layout_.scale_dtype, layout_.scales_shape(capacity())},
-            .row_offsets = {row_offsets_.data(), ferry::DType::u32, {layout_.groups + 1}},
-            .expert_ids = {expert_ids_.data(), ferry::DType::i32, {layout_.groups}},
-            .src_info = {src_info_.data(), ferry::DType::i32, {capacity(), 2}}};
-  }
+  const ferry::DispatchOutput& rows() const { return rows_.outputs(); }
   void run_experts() const {
-    ::run_experts<<<64, 128, 0, stream>>>(payload_.data(), scales_.data(), capacity(), row_offsets_.data(),
-                                          layout_.groups, results_.data());
+    ::run_experts<<<64, 128, 0, stream>>>(rows().payload.as<__nv_fp8_e4m3>(), rows().scales.as<float>(), capacity(),
+                                          rows().row_offsets.as<std::uint32_t>(), layout_.groups, results_.data());
   }
   ferry::CombineInput results() const { return {.rows = {results_.data(), ferry::DType::bf16, {capacity(), kHidden}}}; }
   ferry::CombineOutput sums() const { return {.tokens = {sums_.data(), ferry::DType::f32, {kTokens, kHidden}}}; }
@@ -71,11 +61,7 @@ class Layer {
   OnGpu<std::uint16_t> tokens_;
   OnGpu<std::int32_t> ids_;
   OnGpu<float> weights_;
-  OnGpu<__nv_fp8_e4m3> payload_;
-  OnGpu<float> scales_;
-  OnGpu<std::uint32_t> row_offsets_;
-  OnGpu<std::int32_t> expert_ids_;
-  OnGpu<std::int32_t> src_info_;
+  GpuRows rows_;
   OnGpu<__nv_bfloat16> results_;
   OnGpu<float> sums_;
 };

@@ -43,7 +43,7 @@ bool run_rank(ferry::World& world) {
   const Hooks hooks{gpu_scores.data(), residual.data()};
   world.barrier();  // no GPU allocates memory while the kernels of others wait for it
 
-  const ferry::DispatchOutput arrived = rows.plain(kHidden);
+  const ferry::DispatchOutput arrived = rows.outputs();
   exchange.dispatch({.tokens = {gpu_tokens.data(), ferry::DType::bf16, {kTokens, kHidden}},
                      .topk_ids = {gpu_ids.data(), ferry::DType::i32, {kTokens, 2}}},
                     arrived, hooks);

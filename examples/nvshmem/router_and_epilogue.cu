@@ -92,12 +92,13 @@ bool run_rank(ferry::World& world) {
   const Hooks hooks{scores.data(), residual.data()};
   world.barrier();  // no GPU allocates memory while the kernels of others wait for it
 
-  const ferry::DispatchOutput arrived = rows.plain(kHidden);
+  const ferry::DispatchOutput arrived = rows.outputs();
   exchange.dispatch({.tokens = {tokens.data(), ferry::DType::f32, {kTokens, kHidden}},
                      .topk_ids = {ids.data(), ferry::DType::i32, {kTokens, 2}}},
                     arrived, hooks);
-  run_experts<<<static_cast<unsigned>(rows.capacity), 32>>>(reinterpret_cast<__nv_bfloat16*>(rows.payload.data()),
-                                                            rows.row_offsets.data(), kExpertsOfARank * world.rank());
+  const auto capacity = static_cast<unsigned>(arrived.payload.shape[0]);
+  run_experts<<<capacity, 32>>>(arrived.payload.as<__nv_bfloat16>(), arrived.row_offsets.as<std::uint32_t>(),
+                                kExpertsOfARank * world.rank());
   exchange.combine({.rows = arrived.payload}, {}, hooks);
   return is_right(residual.read(), world.rank(), shape.experts);
 }

@@ -120,6 +120,27 @@ struct RowLayout {
 // Throws Error(invalid_argument) where shape and options do not fit.
 RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank);
 
+// One output of a dispatch, as its caller allocates it: contiguous, row-major.
+struct TensorSpec {
+  const char* name;               // of the field of DispatchOutput
+  Tensor DispatchOutput::*field;  // that it goes to
+  DType dtype;
+  std::vector<std::int64_t> shape;  // elements
+  std::size_t alignment;            // bytes: the first one's address is a multiple, on CPUs and on GPUs
+  std::size_t bytes() const;
+};
+
+// All outputs that a dispatch of this layout fills, and needs, in the order of DispatchOutput; what is not in the list
+// (scales of bf16, scales_offsets where scales are not tiled) is left out. All of them:
+//
+//   DispatchOutput out;
+//   for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), row_capacity))
+//     out.*spec.field = {allocate(spec.bytes()), spec.dtype, spec.shape};
+//
+// The payload is u8, and bf16 where a row without scales has two bytes for each column; dispatch takes u8 there, too.
+// Throws Error(invalid_argument) where row_capacity is below min_row_capacity: a dispatch would refuse it.
+std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity);
+
 struct MemoryUse {
   struct Region {
     const char* name;

@@ -1,4 +1,7 @@
 // Tensor: a view of memory that someone else owns. It never allocates, frees or copies.
+//
+//   ferry::Tensor a{data, ferry::DType::f32, {rows, 64}};                           // Ferry finds out where it lies
+//   ferry::Tensor b{data, ferry::DType::f32, {rows, 64}, ferry::Device::cuda(0)};   // Ferry takes the caller's word
 #pragma once
 
 #include <array>
@@ -7,6 +10,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "ferry/error.h"
 
@@ -36,6 +40,24 @@ constexpr std::size_t size_of(DType dtype) {
 }
 const char* to_string(DType dtype);
 
+// Where memory lies, as its owner says.
+//   unknown  the default: an exchange on GPUs asks the CUDA driver in each call, an exchange on CPUs takes it for its
+//   own cpu      host memory; an exchange on GPUs refuses it cuda     memory of GPU `index`, as cudaSetDevice counts;
+//   an exchange on another GPU or on CPUs refuses it. The driver
+//            is not asked: a false word is a fault of the kernel, not an Error
+// Managed memory (cudaMallocManaged) lies on no device: leave it unknown.
+struct Device {
+  enum class Kind : std::uint8_t { unknown, cpu, cuda };
+  Kind kind = Kind::unknown;
+  int index = 0;
+
+  static constexpr Device cpu() { return {Kind::cpu, 0}; }
+  static constexpr Device cuda(int index) { return {Kind::cuda, index}; }
+  friend constexpr bool operator==(const Device&, const Device&) = default;
+};
+// "unknown", "cpu", "cuda:1".
+std::string to_string(Device device);
+
 inline constexpr int kMaxTensorRank = 5;
 
 // Row-major unless strides say otherwise; strides count elements. data == nullptr means "not given".
@@ -46,10 +68,11 @@ struct BasicTensor {
   int rank = 0;
   std::array<std::int64_t, kMaxTensorRank> shape{};
   std::array<std::int64_t, kMaxTensorRank> strides{};
+  Device device{};
 
   BasicTensor() = default;
-  BasicTensor(Byte* memory, DType type, std::span<const std::int64_t> extents)
-      : data(memory), dtype(type), rank(static_cast<int>(extents.size())) {
+  BasicTensor(Byte* memory, DType type, std::span<const std::int64_t> extents, Device where = {})
+      : data(memory), dtype(type), rank(static_cast<int>(extents.size())), device(where) {
     if (rank > kMaxTensorRank)
       throw Error(ErrorKind::invalid_argument,
                   "a tensor of " + std::to_string(rank) + " axes; the limit is " + std::to_string(kMaxTensorRank));
@@ -61,14 +84,24 @@ struct BasicTensor {
       stride *= shape[axis];
     }
   }
-  BasicTensor(Byte* memory, DType type, std::initializer_list<std::int64_t> extents)
-      : BasicTensor(memory, type, std::span(extents.begin(), extents.size())) {}
+  BasicTensor(Byte* memory, DType type, std::initializer_list<std::int64_t> extents, Device where = {})
+      : BasicTensor(memory, type, std::span(extents.begin(), extents.size()), where) {}
   template <class Other>
   requires(std::is_convertible_v<Other*, Byte*> && !std::is_same_v<Other, Byte>)
       BasicTensor(const BasicTensor<Other>& other)  // a mutable view is also a read-only one
-      : data(other.data), dtype(other.dtype), rank(other.rank), shape(other.shape), strides(other.strides) {}
+      : data(other.data),
+        dtype(other.dtype),
+        rank(other.rank),
+        shape(other.shape),
+        strides(other.strides),
+        device(other.device) {}
 
   explicit operator bool() const { return data != nullptr; }
+  // The elements, of the type that the caller knows them to have: as<std::uint32_t>().
+  template <class T>
+  auto as() const {
+    return static_cast<std::conditional_t<std::is_const_v<Byte>, const T*, T*>>(data);
+  }
   std::int64_t elements() const {
     std::int64_t count = 1;
     for (int axis = 0; axis < rank; ++axis) count *= shape[axis];

@@ -94,6 +94,18 @@ const char* to_string(ScaleLayout layout) {
   return "unknown";
 }
 
+std::string to_string(Device device) {
+  switch (device.kind) {
+    case Device::Kind::unknown:
+      return "unknown";
+    case Device::Kind::cpu:
+      return "cpu";
+    case Device::Kind::cuda:
+      return fmt::format("cuda:{}", device.index);
+  }
+  return "unknown";
+}
+
 std::string to_string(const ConstTensor& tensor) {
   std::string text = fmt::format("{} [", to_string(tensor.dtype));
   for (int axis = 0; axis < tensor.rank; ++axis)

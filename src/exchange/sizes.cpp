@@ -132,6 +132,35 @@ std::vector<std::int64_t> RowLayout::scales_shape(std::int64_t row_capacity) con
   return {};
 }
 
+std::size_t TensorSpec::bytes() const {
+  std::size_t bytes = size_of(dtype);
+  for (const std::int64_t extent : shape) bytes *= static_cast<std::size_t>(extent);
+  return bytes;
+}
+
+std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity) {
+  if (row_capacity < layout.min_row_capacity)
+    refuse(fmt::format("dispatch_outputs: row_capacity is {}; the limit is {} or more (RowLayout::min_row_capacity)",
+                       row_capacity, layout.min_row_capacity));
+  const bool has_scales = layout.scale_layout != ScaleLayout::none;
+  const bool is_tiled = layout.scale_layout == ScaleLayout::tiled;
+  const bool is_bf16 = !has_scales && layout.payload_row_bytes == 2 * std::int64_t{layout.hidden};
+  std::vector<TensorSpec> specs;
+  specs.push_back({"payload",
+                   &DispatchOutput::payload,
+                   is_bf16 ? DType::bf16 : DType::u8,
+                   {row_capacity, is_bf16 ? layout.hidden : layout.payload_row_bytes},
+                   16});
+  if (has_scales)
+    specs.push_back({"scales", &DispatchOutput::scales, layout.scale_dtype, layout.scales_shape(row_capacity),
+                     is_tiled ? 16 : size_of(layout.scale_dtype)});
+  specs.push_back({"row_offsets", &DispatchOutput::row_offsets, DType::u32, {layout.groups + 1}, 4});
+  specs.push_back({"expert_ids", &DispatchOutput::expert_ids, DType::i32, {layout.groups}, 4});
+  specs.push_back({"src_info", &DispatchOutput::src_info, DType::i32, {row_capacity, 2}, 4});
+  if (is_tiled) specs.push_back({"scales_offsets", &DispatchOutput::scales_offsets, DType::u32, {layout.groups}, 4});
+  return specs;
+}
+
 MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged) {
   require_valid(shape, options);
   const HeapMap map = make_heap_map(shape, options, 0, staged);

@@ -89,11 +89,9 @@ class Rank {
         capacity_(exchange_.layout().min_row_capacity),
         tokens_(kTokens * kHidden * sizeof(float)),
         results_(static_cast<std::size_t>(capacity_) * kHidden * sizeof(float)),
-        payload_(static_cast<std::size_t>(capacity_) * kHidden),
-        row_offsets_(static_cast<std::size_t>(exchange_.layout().groups) + 1),
-        expert_ids_(static_cast<std::size_t>(exchange_.layout().groups)),
-        src_info_(static_cast<std::size_t>(capacity_) * 2),
         sums_(kTokens * kHidden) {
+    for (const ferry::TensorSpec& spec : ferry::dispatch_outputs(exchange_.layout(), capacity_))
+      arrivals_.*spec.field = {memory_.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
     for (int token = 0; token < kTokens; ++token)
       for (int k = 0; k < kTopK; ++k) ids_.push_back((token + world.rank() + 2 * k) % shape_.experts);
     for (int i = 0; i < kTokens * kHidden; ++i) tokens_.data()[i] = static_cast<float>(i % 31 + world.rank());
@@ -110,19 +108,16 @@ class Rank {
     exchange_.dispatch({.tokens = {tokens_.data(), ferry::DType::f32, {kTokens, kHidden}},
                         .topk_ids = {ids_.data(), ferry::DType::i32, {kTokens, kTopK}},
                         .topk_weights = {weights_.data(), ferry::DType::f32, {kTokens, kTopK}}},
-                       {.payload = {payload_.data(), ferry::DType::bf16, {capacity_, kHidden}},
-                        .row_offsets = {row_offsets_.data(), ferry::DType::u32, {exchange_.layout().groups + 1}},
-                        .expert_ids = {expert_ids_.data(), ferry::DType::i32, {exchange_.layout().groups}},
-                        .src_info = {src_info_.data(), ferry::DType::i32, {capacity_, 2}}});
-    const auto rows = static_cast<int>(row_offsets_.back());
+                       arrivals_);
+    const auto rows = static_cast<int>(arrivals_.row_offsets.as<std::uint32_t>()[exchange_.layout().groups]);
     for (int i = 0; i < rows * kHidden; ++i)
-      results_.data()[i] = ferry::value_at({payload_.data(), ferry::DType::bf16}, i);
+      results_.data()[i] = ferry::value_at({arrivals_.payload.data, ferry::DType::bf16}, i);
     if (fault && options_.where == "combine") results_.arm(rows / 2, stops);
     meet();
     began_ = Clock::now();
-    exchange_.combine({.rows = {results_.data(), ferry::DType::f32, {capacity_, kHidden}},
-                       .src_info = {src_info_.data(), ferry::DType::i32, {capacity_, 2}}},
-                      {.tokens = {sums_.data(), ferry::DType::f32, {kTokens, kHidden}}});
+    exchange_.combine(
+        {.rows = {results_.data(), ferry::DType::f32, {capacity_, kHidden}}, .src_info = arrivals_.src_info},
+        {.tokens = {sums_.data(), ferry::DType::f32, {kTokens, kHidden}}});
     if (std::memcmp(sums_.data(), tokens_.data(), sums_.size() * sizeof(float)) != 0)
       throw std::runtime_error("a round gave wrong sums");
   }
@@ -159,9 +154,9 @@ class Rank {
   ferry::Exchange exchange_;
   std::int64_t capacity_;
   TrapPages tokens_, results_;
-  std::vector<std::uint16_t> payload_;
-  std::vector<std::uint32_t> row_offsets_;
-  std::vector<std::int32_t> expert_ids_, src_info_, ids_;
+  std::vector<std::vector<std::byte>> memory_;  // of each output of a dispatch
+  ferry::DispatchOutput arrivals_;
+  std::vector<std::int32_t> ids_;
   std::vector<float> weights_, sums_;
   Clock::time_point began_;
 };

@@ -37,5 +37,26 @@ TEST(Tensor, RefusesMoreAxesThanItHolds) {
   EXPECT_NO_THROW(Tensor(&value, DType::f32, {1, 1, 1, 1, 1}));
 }
 
+TEST(Tensor, LiesWhereItsOwnerSays) {
+  float values[6] = {};
+  EXPECT_EQ(Tensor(values, DType::f32, {2, 3}).device, Device{});
+  EXPECT_EQ(Tensor().device.kind, Device::Kind::unknown);
+  const Tensor on_gpu(values, DType::f32, {2, 3}, Device::cuda(1));
+  EXPECT_EQ(on_gpu.device, Device::cuda(1));
+  EXPECT_EQ(ConstTensor(on_gpu).device, Device::cuda(1));
+  EXPECT_FALSE(Device::cuda(0) == Device::cuda(1));
+  EXPECT_EQ(to_string(Device{}), "unknown");
+  EXPECT_EQ(to_string(Device::cpu()), "cpu");
+  EXPECT_EQ(to_string(Device::cuda(3)), "cuda:3");
+}
+
+TEST(Tensor, GivesItsElementsAsTheCallerKnowsThem) {
+  float values[2] = {1, 2};
+  const Tensor tensor(values, DType::f32, {2});
+  tensor.as<float>()[1] = 3;
+  EXPECT_EQ(ConstTensor(tensor).as<float>()[1], 3);
+  static_assert(std::is_same_v<decltype(ConstTensor(tensor).as<float>()), const float*>);
+}
+
 }  // namespace
 }  // namespace ferry

@@ -44,10 +44,10 @@ DumpedArray transposed_scales(const RankRows& rows, std::int64_t count) {
 
 std::int64_t num_scale_tiles(const RankRows& rows) {
   std::int64_t tiles = 0;
-  for (std::size_t group = 0; group < rows.scales_offsets->size(); ++group) {
-    const std::int64_t first = (*rows.row_offsets)[group];
-    const std::int64_t size = (*rows.row_offsets)[group + 1] - first;
-    const std::uint32_t block = static_cast<std::uint32_t>(first / kScaleTileRows) + (*rows.scales_offsets)[group];
+  for (std::size_t group = 0; group < rows.scales_offsets.size(); ++group) {
+    const std::int64_t first = rows.row_offsets[group];
+    const std::int64_t size = rows.row_offsets[group + 1] - first;
+    const std::uint32_t block = static_cast<std::uint32_t>(first / kScaleTileRows) + rows.scales_offsets[group];
     if (size > 0) tiles = std::max(tiles, block + scale_blocks(size));
   }
   return tiles;
@@ -67,19 +67,19 @@ void add_scales(const RankRows& rows, std::int64_t count, DumpedRank& arrays) {
   }
   std::vector<std::int64_t> shape = layout.scales_shape(rows.row_capacity);
   shape[0] = num_scale_tiles(rows);
-  arrays.push_back(dumped("scales_offsets", DType::u32, {layout.groups}, rows.scales_offsets->data()));
+  arrays.push_back(dumped("scales_offsets", DType::u32, {layout.groups}, rows.scales_offsets.data()));
   arrays.push_back(dumped("scales", layout.scale_dtype, std::move(shape), rows.scales));
 }
 
 }  // namespace
 
 DumpedRank dumped_rows(const RankRows& rows) {
-  const std::int64_t count = rows.row_offsets->back();
+  const std::int64_t count = rows.row_offsets.back();
   const std::int64_t row_bytes = rows.layout->payload_row_bytes;
   const std::int64_t groups = rows.layout->groups;
   DumpedRank arrays;
-  arrays.push_back(dumped("row_offsets", DType::u32, {groups + 1}, rows.row_offsets->data()));
-  arrays.push_back(dumped("expert_ids", DType::i32, {groups}, rows.expert_ids->data()));
+  arrays.push_back(dumped("row_offsets", DType::u32, {groups + 1}, rows.row_offsets.data()));
+  arrays.push_back(dumped("expert_ids", DType::i32, {groups}, rows.expert_ids.data()));
   arrays.push_back(dumped("src_info", DType::i32, {count, 2}, rows.src_info));
   arrays.push_back(dumped("payload", DType::u8, {count, row_bytes}, rows.payload));
   for (std::int64_t row = 0; row < count; ++row)

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "ferry/exchange.h"
@@ -74,9 +75,9 @@ struct RankRows {
   std::byte* payload;
   std::byte* scales;
   const std::int32_t* src_info;
-  const std::vector<std::uint32_t>* row_offsets;
-  const std::vector<std::int32_t>* expert_ids;
-  const std::vector<std::uint32_t>* scales_offsets;
+  std::span<const std::uint32_t> row_offsets;
+  std::span<const std::int32_t> expert_ids;
+  std::span<const std::uint32_t> scales_offsets;  // empty but for tiled scales
 };
 // Called on each rank's thread after its round. May change the payload and the scales.
 using RowsObserver = std::function<void(int rank, const RankRows& rows)>;

@@ -17,9 +17,9 @@ class RankBuffers {
   Bf16* expert_rows() const { return expert_rows_.as<Bf16>(); }  // [row_capacity, hidden]
   const float* decoded() const { return decoded_.as<float>(); }  // [ExpertRunner::kMostRows, hidden]
   std::int64_t row_capacity() const { return layout_.min_row_capacity; }
-  DispatchOutput dispatch_output();
-  RankRows rows();
-  std::int64_t num_rows() const { return row_offsets_.back(); }  // after a dispatch, padding included
+  const DispatchOutput& dispatch_output() const { return arrivals_; }
+  RankRows rows() const;
+  std::int64_t num_rows() const { return row_offsets()[layout_.groups]; }  // after a dispatch, padding included
 
   // Rows of a group after a dispatch, without the padding behind them.
   TokenSpan rows_of_group(int group) const;
@@ -31,19 +31,17 @@ class RankBuffers {
  private:
   void copy_scales(int group, std::int64_t row);
 
+  const std::uint32_t* row_offsets() const { return arrivals_.row_offsets.as<std::uint32_t>(); }
+  const std::int32_t* src_info() const { return arrivals_.src_info.as<std::int32_t>(); }
+
   RowLayout layout_;
-  std::vector<std::int64_t> scales_shape_;
+  std::vector<Pages> outputs_;  // of a dispatch
+  DispatchOutput arrivals_;
   Pages tokens_;
-  Pages payload_;
-  Pages scales_;
-  Pages src_info_;
   Pages expert_rows_;
   Pages decoded_;
   Pages one_payload_;  // of a row, aligned as decode wants it
   Pages one_scales_;
-  std::vector<std::uint32_t> row_offsets_;
-  std::vector<std::int32_t> expert_ids_;
-  std::vector<std::uint32_t> scales_offsets_;
 };
 
 }  // namespace ferry::app

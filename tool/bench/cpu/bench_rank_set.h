@@ -14,9 +14,8 @@ namespace ferry::app {
 // What one rank gives to and gets from one iteration.
 struct RankSet {
   Routing routing;
-  BenchBuffer tokens, payload, scales, results, output;
-  std::vector<std::uint32_t> row_offsets, scales_offsets;
-  std::vector<std::int32_t> expert_ids, src_info;
+  BenchBuffer tokens, results, output;
+  std::vector<BenchBuffer> arrived;  // of each output of a dispatch
   DispatchInput dispatch_in;
   DispatchOutput dispatch_out;
   CombineInput combine_in;

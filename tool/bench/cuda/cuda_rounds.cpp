@@ -29,7 +29,7 @@ class DeviceSet {
     const Shape& s = bench.shape;
     const std::int64_t n = s.max_tokens, rows = layout.min_row_capacity;
     std::vector<std::pair<BasicTensor<void>*, std::size_t>> places;
-    const auto plan = [&](Tensor& tensor, DType dtype, std::initializer_list<std::int64_t> extents) {
+    const auto plan = [&](Tensor& tensor, DType dtype, const std::vector<std::int64_t>& extents) {
       tensor = Tensor(nullptr, dtype, extents);
       places.emplace_back(&tensor, bytes_);
       bytes_ += (static_cast<std::size_t>(tensor.elements()) * size_of(dtype) + 255) / 256 * 256;
@@ -39,16 +39,7 @@ class DeviceSet {
     plan(ids, DType::i32, {n, s.top_k});
     plan(weights, DType::f32, {n, s.top_k});
     plan(results, DType::bf16, {rows, s.hidden});
-    plan(out.payload, layout.scale_layout == ScaleLayout::none ? DType::bf16 : DType::u8,
-         {rows, layout.scale_layout == ScaleLayout::none ? s.hidden : layout.payload_row_bytes});
-    const std::vector<std::int64_t> scales = layout.scales_shape(rows);
-    if (scales.size() == 2) plan(out.scales, layout.scale_dtype, {scales[0], scales[1]});
-    if (scales.size() == 5)
-      plan(out.scales, layout.scale_dtype, {scales[0], scales[1], scales[2], scales[3], scales[4]});
-    plan(out.row_offsets, DType::u32, {layout.groups + 1});
-    plan(out.expert_ids, DType::i32, {layout.groups});
-    plan(out.src_info, DType::i32, {rows, 2});
-    if (layout.scale_layout == ScaleLayout::tiled) plan(out.scales_offsets, DType::u32, {layout.groups});
+    for (const TensorSpec& spec : dispatch_outputs(layout, rows)) plan(out.*spec.field, spec.dtype, spec.shape);
     plan(sums.tokens, DType::bf16, {n, s.hidden});
     memory_ = std::make_unique<DeviceMemory>(bytes_);
     for (const auto& [tensor, place] : places) tensor->data = memory_->data() + place;

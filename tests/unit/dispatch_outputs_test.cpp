@@ -1,0 +1,97 @@
+// dispatch_outputs: the table of exchange.h, format by format, and that a dispatch takes what the list says.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "exchange/validate.h"
+
+namespace ferry {
+namespace {
+
+constexpr Shape kShape{.ranks = 2, .experts = 6, .top_k = 2, .max_tokens = 8, .hidden = 256};
+constexpr std::int64_t kCapacity = 600;
+
+struct Row {
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  std::size_t alignment;
+};
+using Table = std::map<std::string, Row>;
+
+// What every format has, for 3 groups.
+Table common(std::int64_t groups = 3) {
+  return {{"row_offsets", {DType::u32, {groups + 1}, 4}},
+          {"expert_ids", {DType::i32, {groups}, 4}},
+          {"src_info", {DType::i32, {kCapacity, 2}, 4}}};
+}
+
+void expect_table(const ExchangeOptions& options, const Table& expected) {
+  const std::vector<TensorSpec> specs = dispatch_outputs(row_layout(kShape, options, 0), kCapacity);
+  EXPECT_EQ(specs.size(), expected.size());
+  for (const TensorSpec& spec : specs) {
+    SCOPED_TRACE(std::string(options.format.name()) + " " + spec.name);
+    ASSERT_TRUE(expected.contains(spec.name));
+    const Row& row = expected.at(spec.name);
+    EXPECT_EQ(spec.dtype, row.dtype);
+    EXPECT_EQ(spec.shape, row.shape);
+    EXPECT_EQ(spec.alignment, row.alignment);
+    EXPECT_EQ(spec.bytes(),
+              static_cast<std::size_t>(Tensor(nullptr, row.dtype, row.shape).elements()) * size_of(row.dtype));
+  }
+}
+
+TEST(DispatchOutputs, AreThoseOfTheTable) {
+  Table table = common();
+  table["payload"] = {DType::bf16, {kCapacity, 256}, 16};
+  expect_table({.format = format_named("bf16")}, table);
+
+  table["payload"] = {DType::u8, {kCapacity, 256}, 16};
+  table["scales"] = {DType::f32, {2, kCapacity}, 4};
+  expect_table({.format = format_named("fp8_block128")}, table);
+
+  table["scales"] = {DType::u8, {kCapacity, 8}, 1};
+  expect_table({.format = format_named("mxfp8")}, table);
+
+  // 128-row tiles, one more for each group, in place of rows.
+  table["scales"] = {DType::u8, {kCapacity / 128 + 1 + 3, 2, 32, 4, 4}, 16};
+  table["scales_offsets"] = {DType::u32, {3}, 4};
+  expect_table({.format = format_named("mxfp8"), .tiled_scales = true}, table);
+
+  table["payload"] = {DType::u8, {kCapacity, 128}, 16};
+  table["scales"] = {DType::u8, {kCapacity / 128 + 1 + 3, 4, 32, 4, 4}, 16};
+  expect_table({.format = format_named("nvfp4")}, table);
+}
+
+TEST(DispatchOutputs, HaveAGroupMoreWithASharedExpert) {
+  Table table = common(4);
+  table["payload"] = {DType::bf16, {kCapacity, 256}, 16};
+  expect_table({.format = format_named("bf16"), .fused_shared_expert = true}, table);
+}
+
+TEST(DispatchOutputs, AreTakenByADispatch) {
+  for (const AnyFormat& format : all_formats()) {
+    SCOPED_TRACE(format.name());
+    const ExchangeOptions options{.format = format};
+    const RowLayout layout = row_layout(kShape, options, 0);
+    std::vector<std::vector<std::byte>> memory;
+    DispatchOutput out;
+    for (const TensorSpec& spec : dispatch_outputs(layout, layout.min_row_capacity))
+      out.*spec.field = {memory.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
+    EXPECT_NO_THROW(check_dispatch_output({0, kShape, options, layout}, out));
+  }
+}
+
+TEST(DispatchOutputs, RefuseWhatADispatchWould) {
+  const RowLayout layout = row_layout(kShape, {}, 0);
+  try {
+    dispatch_outputs(layout, layout.min_row_capacity - 1);
+    ADD_FAILURE() << "too few rows";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("row_capacity"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ferry
