@@ -1,5 +1,5 @@
-# Installs the build in `build` under `work`, then configures, builds and runs the project in `source` against it. The
-# project gets `settings` besides; without `prints` it is not run.
+# Installs the build in `build` under `work`, then configures and builds the project in `source` against it. The project
+# gets `settings` besides. With `prints` its program uses_ferry runs and prints that; with `tests` its own tests run.
 function(run what)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT status EQUAL 0)
@@ -13,6 +13,9 @@ run("install" ${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix --comp
 run("configure" ${CMAKE_COMMAND} -S ${source} -B ${work}/build -G ${generator} -D CMAKE_CXX_COMPILER=${compiler} -D
     CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF ${settings})
 run("build" ${CMAKE_COMMAND} --build ${work}/build)
+if(tests)
+  run("test" ${CMAKE_CTEST_COMMAND} --test-dir ${work}/build --output-on-failure --no-tests=error)
+endif()
 if(NOT prints)
   return()
 endif()
