@@ -15,6 +15,10 @@ endif()
 file(GLOB_RECURSE FERRY_CUDA_SOURCES CONFIGURE_DEPENDS src/cuda/*.cu src/cuda/*.cpp)
 list(FILTER FERRY_CUDA_SOURCES EXCLUDE REGEX "_compile\\.cu$")
 file(GLOB_RECURSE FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compile.cu)
+include(FerryFormats)
+ferry_format_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in)
+ferry_format_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in)
+list(APPEND FERRY_CUDA_SOURCES ${dispatch_sources} ${swiglu_sources})
 
 set(CMAKE_CUDA_COMPILER ${FERRY_NVCC})
 # An older nvcc does not know the C++ that the kernels are written in: left out, unless it was asked for.
@@ -33,7 +37,18 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
-message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, targets ferry_cuda and ferry_cuda_compile")
+# The tool has GPU ranks where they were asked for, or where there is a GPU: compiling kernels takes minutes. What else
+# needs nvcc is built by name.
+set(FERRY_CUDA_IN_TOOL OFF)
+file(GLOB gpus /dev/nvidia[0-9]* /dev/dxg)
+if(FERRY_CUDA STREQUAL "ON" OR FERRY_NVSHMEM STREQUAL "ON" OR gpus)
+  set(FERRY_CUDA_IN_TOOL ON)
+endif()
+set(in_tool "the tool has GPU ranks")
+if(NOT FERRY_CUDA_IN_TOOL)
+  set(in_tool "no GPU was found, so the tool has no GPU ranks unless FERRY_CUDA=ON")
+endif()
+message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, targets ferry_cuda and ferry_cuda_compile; ${in_tool}")
 # Each device header compiles alone, too.
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} src/*.cuh include/*.cuh)
 list(FILTER device_headers EXCLUDE REGEX "nvshmem") # these need NVSHMEM's
@@ -69,8 +84,10 @@ target_link_libraries(ferry_cuda_compile PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda)
 # The same text for GPUs before and after Hopper, one of each kind of kernel: combine, a dispatch, codecs, activations by
 # 8 columns and by 16.
-add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launch.cu src/cuda/kernels/instances/bf16.cu
-                                         src/cuda/kernels/codec_compile.cu src/cuda/activation/instances/mxfp8.cu src/cuda/activation/instances/nvfp4.cu)
+ferry_format_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in Bf16)
+ferry_format_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in Mxfp8 Nvfp4)
+add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launch.cu src/cuda/kernels/codec_compile.cu
+                                                          ${dispatch_sources} ${swiglu_sources})
 set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-real;100f-real")
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda_other_gpus PRIVATE ferry_cuda_flags)

@@ -10,13 +10,14 @@ if(TARGET ferry_shmem)
   install(EXPORT ferry-shmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
 endif()
 # The GPU library, where it was asked for or the tool has it. The text of its kernels lies in include/ferry/detail.
-if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR FERRY_APPS OR (TARGET ferry_nvshmem AND FERRY_NVSHMEM STREQUAL "ON")))
+if(TARGET ferry_cuda AND (FERRY_CUDA STREQUAL "ON" OR (FERRY_APPS AND FERRY_CUDA_IN_TOOL)
+                          OR (TARGET ferry_nvshmem AND FERRY_NVSHMEM STREQUAL "ON")))
   install(TARGETS ferry_cuda ferry_cuda_kernels EXPORT ferry-cuda-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
           COMPONENT library)
   install(EXPORT ferry-cuda-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)
 endif()
 # The same for GPUs of several nodes.
-if(TARGET ferry_nvshmem AND (FERRY_NVSHMEM STREQUAL "ON" OR FERRY_APPS))
+if(TARGET ferry_nvshmem AND (FERRY_NVSHMEM STREQUAL "ON" OR (FERRY_APPS AND FERRY_CUDA_IN_TOOL)))
   install(TARGETS ferry_nvshmem ferry_nvshmem_kernels EXPORT ferry-nvshmem-targets ARCHIVE DESTINATION
           ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
   install(EXPORT ferry-nvshmem-targets NAMESPACE ferry:: DESTINATION ${FERRY_CONFIG_DIR} COMPONENT library)

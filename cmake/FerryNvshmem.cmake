@@ -28,7 +28,8 @@ endfunction()
 
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/nvshmem/*.cpp src/nvshmem/*.cu)
 list(FILTER sources EXCLUDE REGEX "_compile\\.cu$")
-ferry_nvshmem_objects(ferry_nvshmem_objects ${sources})
+ferry_format_sources(dispatch_sources src/nvshmem/nvshmem_dispatch_instance.cu.in)
+ferry_nvshmem_objects(ferry_nvshmem_objects ${sources} ${dispatch_sources})
 
 # The same objects twice, since the device code of a program may be linked with NVSHMEM's once only: ferry_nvshmem has
 # been, for programs without device code of their own; who links ferry_nvshmem_kernels does it, theirs included. CMake
@@ -58,6 +59,5 @@ target_compile_options(ferry_nvshmem_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA
 add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds the first has both, to install them
 
 # `./dev check nvshmem`: the kernels of one format stand for all, which differ in the encoder alone, and those with hooks.
-list(FILTER sources EXCLUDE REGEX "/instances/")
-ferry_nvshmem_objects(ferry_nvshmem_compile ${sources} src/nvshmem/instances/fp8_block128.cu
-                      src/nvshmem/hooks_compile.cu)
+ferry_format_sources(dispatch_sources src/nvshmem/nvshmem_dispatch_instance.cu.in Fp8Block128)
+ferry_nvshmem_objects(ferry_nvshmem_compile ${sources} ${dispatch_sources} src/nvshmem/hooks_compile.cu)

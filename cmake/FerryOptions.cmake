@@ -14,7 +14,8 @@ option(FERRY_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_WERROR "Warnings are errors" ${PROJECT_IS_TOP_LEVEL})
 set(FERRY_TEST_SUITES unit protocol conformance shmem gpu cli faults compile_fail example package tools CACHE STRING
     "Which tests to build and run")
-set(FERRY_CUDA AUTO CACHE STRING "AUTO: can be built where nvcc is found; ON: built by default; OFF: left out")
+set(FERRY_CUDA AUTO CACHE STRING
+    "AUTO: can be built where nvcc is found, and the tool has GPU ranks where a GPU is found; ON: built by default; OFF: left out")
 set(FERRY_SHMEM AUTO CACHE STRING "Ranks as processes over OpenSHMEM: AUTO: where it is found; ON: required; OFF: left out")
 set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target, as -fsanitize takes them: address,undefined or thread")
 

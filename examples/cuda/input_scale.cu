@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "ferry/cuda/hooked_exchange.cuh"
+#include "ferry/cuda/compiled_exchange.cuh"
 #include "gpu_memory.h"
 
 namespace {
@@ -20,7 +20,7 @@ struct Hooks {
 bool run_rank(ferry::World& world) {
   const ferry::Shape shape{
       .ranks = world.size(), .experts = 2 * world.size(), .top_k = 1, .max_tokens = kTokens, .hidden = kHidden};
-  ferry::cuda::HookedExchange<ferry::Nvfp4, Hooks> hooked(world, shape);
+  ferry::cuda::CompiledExchange<ferry::Nvfp4, Hooks> hooked(world, shape);
   ferry::Exchange plain(world, shape, {.format = ferry::format_named("nvfp4")});
 
   std::vector<float> values;

@@ -3,7 +3,7 @@
 // weights nor the sums are ever stored.
 #include <vector>
 
-#include "ferry/cuda/hooked_exchange.cuh"
+#include "ferry/cuda/compiled_exchange.cuh"
 #include "gpu_memory.h"
 
 namespace {
@@ -25,7 +25,7 @@ struct Hooks {
 
 bool run_rank(ferry::World& world) {
   const ferry::Shape shape{.ranks = world.size(), .experts = 7, .top_k = 2, .max_tokens = kTokens, .hidden = kHidden};
-  ferry::cuda::HookedExchange<ferry::Bf16, Hooks> exchange(world, shape);
+  ferry::cuda::CompiledExchange<ferry::Bf16, Hooks> exchange(world, shape);
 
   std::vector<std::uint16_t> tokens;
   std::vector<std::int32_t> ids;

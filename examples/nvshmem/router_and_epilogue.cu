@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../cuda/gpu_memory.h"
-#include "ferry/cuda/hooked_nvshmem_exchange.cuh"
+#include "ferry/cuda/compiled_nvshmem_exchange.cuh"
 
 namespace {
 
@@ -82,7 +82,8 @@ bool run_rank(ferry::World& world) {
                            .top_k = 2,
                            .max_tokens = kTokens,
                            .hidden = kHidden};
-  ferry::cuda::HookedNvshmemExchange<ferry::Bf16, Hooks> exchange(world, shape, {.reduction = ferry::Reduction::exact});
+  ferry::cuda::CompiledNvshmemExchange<ferry::Bf16, Hooks> exchange(world, shape,
+                                                                    {.reduction = ferry::Reduction::exact});
   const RankInput input = make_input(world.rank(), shape.experts);
   const OnGpu<float> tokens(input.tokens);
   const OnGpu<std::int32_t> ids(input.ids);

@@ -48,7 +48,7 @@ struct ExchangeOptions {
   // 0 is `deadline`, but at least 30 s.
   std::chrono::milliseconds set_up_deadline{0};
   int workers = 1;  // CPU: threads that work for this rank in a call, 1 to 1024, the caller's included
-  // GPU: a HookedExchange's own (ferry/cuda/hooked_exchange.cuh, hooked_nvshmem_exchange.cuh), which sets it.
+  // GPU: a CompiledExchange's own (ferry/cuda/compiled_exchange.cuh, compiled_nvshmem_exchange.cuh), which sets it.
   const cuda::Launchers* gpu_kernels = nullptr;
 };
 
@@ -97,7 +97,7 @@ struct CallOptions {
   std::chrono::milliseconds deadline{0};  // of each wait in the call, at most 24 h; 0: the exchange's
   void* stream = nullptr;                 // GPU: the cudaStream_t that the call goes to; null: the default stream
   int max_blocks = 0;  // GPU: most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
-  const cuda::HookBytes* gpu_hooks = nullptr;  // GPU: what a HookedExchange's kernels read
+  const cuda::HookBytes* gpu_hooks = nullptr;  // GPU: what a CompiledExchange's kernels read
 };
 
 // Sizes of a rank's outputs, known before the exchange is made.
@@ -160,7 +160,7 @@ MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool st
 // a token (each counts as -1), fewer rows than row_offsets[groups] for a combine. Tensors are in memory of the rank's
 // device; tokens, rows and sums start at multiples of 16 bytes, and so do their rows. input_scale points to device
 // memory. src_info is not read. router_weight and epilogue cannot be pointers to functions (Error(unsupported)): a
-// HookedExchange has them compiled into its kernels. Callers with host memory make staged worlds (ferry/cuda).
+// CompiledExchange has them compiled into its kernels. Callers with host memory make staged worlds (ferry/cuda).
 class Exchange {
  public:
   // Collective. Compares shape, format and options of all ranks, and allocates everything that the exchange will use.

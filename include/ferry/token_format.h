@@ -48,6 +48,23 @@ concept TokenFormat = std::is_trivially_copyable_v<F> &&
   f.decode(g, in, in, int{}, float{}, values);
 };
 
+// What a format may offer besides: encoding the columns of a block from the registers of its threads. SwiGLU on a GPU
+// then never stores an activated row before it is encoded, which makes it several times as fast.
+//   Stored                  the type of a scale, of scale_bytes() bytes
+//   encode_columns<kLanes, kColumns>(group, values, input_scale, exist)  what one thread makes of its kColumns columns
+//                           (8 or 16) of a block; `values` are their float32 bits. kLanes neighbouring threads share
+//                           the block. All threads of the group call it; `exist` is false in a thread whose columns lie
+//                           behind the end of the row. Returns a struct with `words`, an array of std::uint32_t with
+//                           the codes as they lie in the payload, and `scale`, the block's Stored, in each thread.
+// All members are static, and block() / kColumns is a power of two up to 32. Threads compare with group.max_over.
+template <class F>
+concept ColumnFormat = TokenFormat<F> && requires(const SerialGroup& g, const std::uint32_t (&values)[16]) {
+  typename F::Stored;
+  requires sizeof(typename F::Stored) == static_cast<std::size_t>(F::scale_bytes()) && F::block() % 16 == 0;
+  { F::template encode_columns<1, 16>(g, values, float{}, true).scale } -> std::convertible_to<typename F::Stored>;
+  { F::template encode_columns<1, 16>(g, values, float{}, true).words[0] } -> std::convertible_to<std::uint32_t>;
+};
+
 template <class F>
 FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
   return format.block() == 0 ? 0 : (hidden + format.block() - 1) / format.block();
@@ -121,8 +138,7 @@ constexpr AnyFormat any_format() {
   return AnyFormat(detail::kFormatTable<F>);
 }
 
-// The formats of the library: bf16, fp8_block128, fp8_block128_ue8m0, mxfp8, mxfp6_e2m3, mxfp6_e3m2, mxfp4, nvfp4, in
-// this order, with the fast CPU encoders of this machine.
+// The formats of the library (docs/formats.md) in the order of their list, with the fast CPU encoders of this machine.
 std::span<const AnyFormat> all_formats();
 
 // Throws Error(invalid_argument) that lists the names where there is no such format.

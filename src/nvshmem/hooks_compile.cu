@@ -1,5 +1,5 @@
 // Compiles the kernels of one format with every hook inside, over NvshmemFabric. Never linked.
-#include "ferry/cuda/hooked_nvshmem_exchange.cuh"
+#include "ferry/cuda/compiled_nvshmem_exchange.cuh"
 
 namespace ferry::cuda {
 
@@ -13,6 +13,6 @@ struct EveryHook {
   }
 };
 
-template class HookedExchange<Bf16, EveryHook, NvshmemFabric>;
+template class CompiledExchange<Bf16, EveryHook, NvshmemFabric>;
 
 }  // namespace ferry::cuda

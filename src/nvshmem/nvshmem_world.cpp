@@ -70,10 +70,11 @@ void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
 // NvshmemFabric's serve any world of NVSHMEM, PeerFabric's one whose ranks all store to each other.
 void NvshmemWorld::require_kernels(const Launchers& kernels) const {
   if (!kernels.reaches_remote_ranks && has_remote_ranks())
-    throw Error(ErrorKind::unsupported,
-                fmt::format("rank {}: the kernels of a HookedExchange reach the ranks of one node, and this world has "
-                            "several; make a HookedNvshmemExchange (ferry/cuda/hooked_nvshmem_exchange.cuh)",
-                            rank()));
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("rank {}: the kernels of a CompiledExchange reach the ranks of one node, and this world has "
+                    "several; make a CompiledNvshmemExchange (ferry/cuda/compiled_nvshmem_exchange.cuh)",
+                    rank()));
 }
 
 bool NvshmemWorld::has_remote_ranks() const {

@@ -1,4 +1,5 @@
 """What the tests of the command line share: running `ferry`, inputs of a layer, and the layer in numpy."""
+import json
 import os
 import pathlib
 import random
@@ -12,13 +13,15 @@ import numpy as np
 BINARY = os.environ["FERRY_BINARY"]
 DATA = pathlib.Path(os.environ["FERRY_TEST_DATA"])
 SANITIZED = os.environ.get("FERRY_SANITIZED") == "1"
-FORMATS = ["bf16", "fp8_block128", "fp8_block128_ue8m0", "mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4"]
 REDUCTIONS = ["exact", "by_rank"]
 
 
 def ferry(*arguments, **options):
     """Runs the tool and returns the finished process, output as text."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+
+
+FORMATS = json.loads(ferry("info", "--json").stdout)["formats"]
 
 
 def free_port():

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
+#include "examples/int8_block64.h"
 #include "ferry/detail/activation/swiglu_math.h"
 #include "support/activation_checks.h"
-#include "support/int8_block64.h"
 
 namespace ferry {
 namespace {

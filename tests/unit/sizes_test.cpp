@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "support/int8_block64.h"
+#include "examples/int8_block64.h"
 
 namespace ferry {
 namespace {

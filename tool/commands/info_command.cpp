@@ -167,7 +167,8 @@ void InfoCommand::run() const {
   const std::vector<GpuInfo> found = gpus().infos();
   for (const GpuInfo& gpu : found) devices.push_back(gpu_device(gpu));
   const Table table = backend_table();
-  Json report = {{"version", kVersion}, {"devices", devices}, {"backends", table.json()}};
+  Json report = {{"version", kVersion}, {"devices", devices}, {"backends", table.json()}, {"formats", Json::array()}};
+  for (const AnyFormat& known : all_formats()) report["formats"].push_back(known.name());
   std::string text = fmt::format("ferry {}\n\n{}\n{}", kVersion, device_text(devices[0], found), table.text());
   if (asks_for_shape()) {
     const Shape wanted = shape();

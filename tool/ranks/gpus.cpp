@@ -5,8 +5,8 @@ namespace ferry::app {
 namespace {
 
 constexpr const char* kWhy =
-    "this build has no GPU ranks, since it was configured without CUDA: install the CUDA toolkit (nvcc 13), configure "
-    "again with FERRY_CUDA=AUTO and build";
+    "this build has no GPU ranks, since it was configured without CUDA or without a GPU: install the CUDA toolkit "
+    "(nvcc 13), configure again with FERRY_CUDA=ON and build";
 
 [[noreturn]] void refuse_gpus() { throw Error(ErrorKind::unsupported, kWhy); }
 

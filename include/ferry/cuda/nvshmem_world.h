@@ -28,7 +28,7 @@ struct NvshmemOptions {
 // cannot be mapped are reached by puts too; those of a node that ranks_per_node makes are refused.
 //
 // Exchanges: as of make_cuda_process_world, but skip_a2a is refused, and hooks on several nodes are a
-// HookedNvshmemExchange's (hooked_nvshmem_exchange.cuh). Their memory comes from heap_bytes (ferry::memory_use with
+// CompiledNvshmemExchange's (compiled_nvshmem_exchange.cuh). Their memory comes from heap_bytes (ferry::memory_use with
 // staged = true says how much each takes); nothing that waits without a deadline is called once the world is made.
 // Throws PeerMissing, Error(invalid_argument) for options that cannot be or do not fit each other, and where two ranks
 // have the same GPU without share_gpus, or Error(unsupported) where NVSHMEM does not start or two ranks of one

@@ -1,12 +1,8 @@
-// The list of the library's formats behind function pointers, and their look-up by name.
+// The library's formats behind function pointers, for each instruction set, and their look-up by name.
 #include "cpu/formats/formats.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
-#include <array>
-#include <string>
-
-#include "ferry/detail/formats/format_list.h"
 #include "ferry/error.h"
 
 namespace ferry {
@@ -39,26 +35,23 @@ constexpr FormatTable kTable{F::name(),
                              AtLevel<Encode<F>, typename Encode<F>::Signature>::at(kLevel),
                              AtLevel<Decode<F>, typename Decode<F>::Signature>::at(kLevel)};
 
-template <SimdLevel kLevel, class... Formats>
-constexpr std::array<AnyFormat, sizeof...(Formats)> kFormatsOf{AnyFormat(kTable<Formats, kLevel>)...};
-
 template <SimdLevel kLevel>
-std::span<const AnyFormat> list() {
-  return kFormatsOf<kLevel, Bf16, Fp8Block128, Fp8Block128Ue8m0, Mxfp8, Mxfp6E2m3, Mxfp6E3m2, Mxfp4, Nvfp4>;
-}
+constexpr std::array<AnyFormat, Formats::kCount> kFormatsAt = Formats::table([]<class F>(std::type_identity<F>) {
+  return AnyFormat(kTable<F, kLevel>);
+});
 
 }  // namespace
 
-std::span<const AnyFormat> formats_at(SimdLevel level) {
+const std::array<AnyFormat, Formats::kCount>& formats_at(SimdLevel level) {
   switch (level) {
     case SimdLevel::avx512:
-      return list<SimdLevel::avx512>();
+      return kFormatsAt<SimdLevel::avx512>;
     case SimdLevel::avx2:
-      return list<SimdLevel::avx2>();
+      return kFormatsAt<SimdLevel::avx2>;
     case SimdLevel::baseline:
       break;
   }
-  return list<SimdLevel::baseline>();
+  return kFormatsAt<SimdLevel::baseline>;
 }
 
 }  // namespace cpu
@@ -66,13 +59,10 @@ std::span<const AnyFormat> formats_at(SimdLevel level) {
 std::span<const AnyFormat> all_formats() { return cpu::formats_at(cpu::best_simd_level()); }
 
 AnyFormat format_named(std::string_view name) {
-  std::string known;
-  for (const AnyFormat& format : all_formats()) {
-    if (name == format.name()) return format;
-    known += known.empty() ? "" : ", ";
-    known += format.name();
-  }
-  throw Error(ErrorKind::invalid_argument, fmt::format("format: '{}' is not a format; known are {}", name, known));
+  const AnyFormat* const found = find_format(cpu::formats_at(cpu::best_simd_level()), name);
+  if (found != nullptr) return *found;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("format: '{}' is not a format; known are {}", name, fmt::join(kFormatNames, ", ")));
 }
 
 }  // namespace ferry

@@ -63,8 +63,10 @@ SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& wo
   params.clamped = options.clamped;
   params.most_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(work.scales.row_capacity, UINT32_MAX));
   params.by_group = work.scales.layout == ScaleLayout::tiled || work.input_scales != nullptr;
-  const int block = format.block() == 0 ? columns : format.block();
-  params.lanes = Divider((work.inter + block - 1) / block * (block / columns));
+  if (columns != 0) {
+    const int block = format.block() == 0 ? columns : format.block();
+    params.lanes = Divider((work.inter + block - 1) / block * (block / columns));
+  }
   params.tile_columns = Divider(std::max(tiled_scales_per_row(work.scales.scales_per_row) / kScaleTileColumns, 1));
   const std::size_t row_bytes = 2 * static_cast<std::size_t>(work.inter) * size_of(work.dtype);
   if (row_bytes > UINT32_MAX)
@@ -84,15 +86,9 @@ void require_memory(int device, const SwigluInput& in, const SwigluOutput& out) 
 }
 
 }  // namespace
-}  // namespace cuda
 
-void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out, const SwigluOptions& options,
-                 const CudaLaunch& launch) {
-  using namespace cuda;
-  const SwigluLauncher* const launcher = find_swiglu_launcher(format.name());
-  if (launcher == nullptr)
-    refuse(ErrorKind::unsupported, "the format {} is not one of the library's; on a GPU only these have kernels",
-           format.name());
+void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const SwigluInput& in, const SwigluOutput& out,
+                const SwigluOptions& options, const CudaLaunch& launch) {
   if (launch.max_blocks < 0)
     refuse(ErrorKind::invalid_argument, "max_blocks is {}; it must be 0 (no limit) or more", launch.max_blocks);
   const activation::SwigluWork work =
@@ -106,10 +102,24 @@ void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOut
   require_stream_of(device, stream);
 
   const DeviceScope scope(device);
-  SwigluParams params = params_of(format, work, options, launcher->columns);
+  SwigluParams params = params_of(format, work, options, launcher.columns);
   const SwigluGrid grid{attribute(cudaDevAttrMultiProcessorCount, device), launch.max_blocks,
                         attribute(cudaDevAttrComputeCapabilityMajor, device) >= 9, stream};
-  launch_swiglu(*launcher, params, options.interleaved, grid);
+  launch_swiglu(launcher, params, options.interleaved, grid);
+}
+
+}  // namespace cuda
+
+void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out, const SwigluOptions& options,
+                 const CudaLaunch& launch) {
+  using namespace cuda;
+  const SwigluLauncher* const launcher = find_swiglu_launcher(format.name());
+  if (launcher == nullptr)
+    refuse(ErrorKind::unsupported,
+           "the format {} is not one of the library's, which alone have kernels here; compiled_swiglu "
+           "(ferry/cuda/compiled_swiglu.cuh) compiles those of another",
+           format.name());
+  run_swiglu(format, *launcher, in, out, options, launch);
 }
 
 }  // namespace ferry

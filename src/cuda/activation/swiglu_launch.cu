@@ -2,54 +2,75 @@
 #include "ferry/detail/cuda/activation/swiglu_launch.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <string>
 
-#include "ferry/detail/cuda/activation/swiglu_kernel.cuh"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/activation/swiglu_launcher.cuh"
+#include "ferry/detail/cuda/kernels/kernel_setup.h"
 
 namespace ferry::cuda {
 
 const SwigluLauncher* find_swiglu_launcher(const char* format) {
-  static const std::array<SwigluLauncher, 8> kLaunchers = {
-      bf16_swiglu(),  fp8_block128_swiglu(), fp8_block128_ue8m0_swiglu(),
-      mxfp8_swiglu(), mxfp6_e2m3_swiglu(),   mxfp6_e3m2_swiglu(),
-      mxfp4_swiglu(), nvfp4_swiglu()};
-  for (const SwigluLauncher& launcher : kLaunchers)
-    if (std::strcmp(launcher.format, format) == 0) return &launcher;
-  return nullptr;
+  static const auto kLaunchers = Formats::table([]<class F>(std::type_identity<F>) { return swiglu_instance<F>(); });
+  return find_format(kLaunchers, format);
 }
 
-void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid) {
-  const DType rows = params.work.dtype;
-  const std::int64_t turns = (params.work.scales.row_capacity * params.lanes.divisor() + 31) / 32;
-  std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(rows);
-  if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
-  blocks = std::clamp<std::int64_t>(turns, 1, blocks);
-  params.early_turns = grid.multiprocessors * (kSwigluEarlyColumns / (launcher.columns * 32));
-  const int threads = static_cast<int>(blocks) * kSwigluThreads;
-  params.step_rows = threads / params.lanes.divisor();
-  params.step_lanes = threads % params.lanes.divisor();
+namespace {
 
-  cudaLaunchAttribute dependent{};
-  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  dependent.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kSwigluThreads);
-  config.stream = grid.stream;
-  config.attrs = &dependent;
-  config.numAttrs = grid.dependent ? 1 : 0;
-  void* arguments[] = {&params};
-  const cudaError_t status = cudaLaunchKernelExC(&config, launcher.kernel(rows, interleaved), arguments);
+void require_image(cudaError_t status, const char* call) {
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
     cudaGetLastError();
     throw Error(ErrorKind::unsupported,
                 "swiglu: this build has no kernels for the GPU that holds rows; build Ferry with its architecture in "
                 "CMAKE_CUDA_ARCHITECTURES");
   }
-  cuda_check(status, "launch of the swiglu kernel");
+  cuda_check(status, call);
+}
+
+// Threads take columns: those of all blocks share the rows, a warp's turn at a time.
+int spread_columns(const SwigluLauncher& launcher, SwigluParams& params, const SwigluGrid& grid) {
+  const std::int64_t turns = (params.work.scales.row_capacity * params.lanes.divisor() + 31) / 32;
+  std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(params.work.dtype);
+  if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
+  blocks = std::clamp<std::int64_t>(turns, 1, blocks);
+  params.early_turns = grid.multiprocessors * (kSwigluEarlyColumns / (launcher.columns * 32));
+  const int threads = static_cast<int>(blocks) * kSwigluThreads;
+  params.step_rows = threads / params.lanes.divisor();
+  params.step_lanes = threads % params.lanes.divisor();
+  return static_cast<int>(blocks);
+}
+
+// A block takes a row at a time, in so many bytes of shared memory.
+int spread_rows(const void* kernel, const SwigluParams& params, const SwigluGrid& grid, std::size_t memory) {
+  cudaFuncAttributes attributes{};
+  require_image(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of the swiglu kernel");
+  if (!may_have_shared(kernel, memory))
+    throw Error(ErrorKind::unsupported, "swiglu: a row of inter " + std::to_string(params.work.inter) + " needs " +
+                                            std::to_string(memory) +
+                                            " bytes of shared memory in a block, more than this GPU has");
+  std::int64_t blocks = std::int64_t{grid.multiprocessors} * prepare_kernel(kernel, kSwigluThreads, memory);
+  if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
+  return static_cast<int>(std::clamp<std::int64_t>(params.work.scales.row_capacity, 1, blocks));
+}
+
+}  // namespace
+
+void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid) {
+  const void* const kernel = launcher.kernel(params.work.dtype, interleaved);
+  const std::size_t memory = launcher.row_memory != nullptr ? launcher.row_memory(params.work.inter) : 0;
+  const int blocks = launcher.row_memory != nullptr ? spread_rows(kernel, params, grid, memory)
+                                                    : spread_columns(launcher, params, grid);
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kSwigluThreads);
+  config.dynamicSmemBytes = memory;
+  config.stream = grid.stream;
+  config.attrs = &dependent;
+  config.numAttrs = grid.dependent ? 1 : 0;
+  void* arguments[] = {&params};
+  require_image(cudaLaunchKernelExC(&config, kernel, arguments), "launch of the swiglu kernel");
 }
 
 }  // namespace ferry::cuda

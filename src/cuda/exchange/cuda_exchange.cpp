@@ -24,7 +24,9 @@ CudaExchange::CudaExchange(const DevicePlace& place, int rank, const Shape& shap
       combine_launcher_(launchers.combine) {
   const DeviceScope scope(place_.device);
   if (dispatch_launcher_ == nullptr)
-    refuse(ErrorKind::unsupported, rank, "no GPU kernel for the format {}; give one of all_formats()",
+    refuse(ErrorKind::unsupported, rank,
+           "no GPU kernel for the format {}; give one of all_formats(), or compile kernels for it: CompiledExchange "
+           "(ferry/cuda/compiled_exchange.cuh)",
            options.format.name());
   plan_ = make_plan(shape, options, map, rank);
   stream_probe_.create();

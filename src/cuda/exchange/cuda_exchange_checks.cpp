@@ -64,10 +64,11 @@ void CudaExchange::require_on_device(const char* name, const void* pointer) cons
 // A kernel cannot call a function that was compiled apart from it: the two would not agree about registers and stack.
 void CudaExchange::refuse_pointer(const char* name, bool given) const {
   if (given && options_.gpu_kernels == nullptr)
-    refuse(ErrorKind::unsupported, rank_,
-           "{} is a pointer to a function, which kernels cannot call; give it to a HookedExchange "
-           "(ferry/cuda/hooked_exchange.cuh; over NVSHMEM hooked_nvshmem_exchange.cuh), which compiles it into them",
-           name);
+    refuse(
+        ErrorKind::unsupported, rank_,
+        "{} is a pointer to a function, which kernels cannot call; give it to a CompiledExchange "
+        "(ferry/cuda/compiled_exchange.cuh; over NVSHMEM compiled_nvshmem_exchange.cuh), which compiles it into them",
+        name);
 }
 
 void CudaExchange::require_inputs(const DispatchInput& in) const {

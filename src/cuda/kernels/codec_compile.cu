@@ -73,14 +73,7 @@ void launch_all(const RowsParams& params, float* out, cudaStream_t stream) {
 
 // Makes every kernel above for every format of the library.
 void launch_codec_kernels(const RowsParams& params, float* out, cudaStream_t stream) {
-  launch_all<Bf16>(params, out, stream);
-  launch_all<Fp8Block128>(params, out, stream);
-  launch_all<Fp8Block128Ue8m0>(params, out, stream);
-  launch_all<Mxfp8>(params, out, stream);
-  launch_all<Mxfp6E2m3>(params, out, stream);
-  launch_all<Mxfp6E3m2>(params, out, stream);
-  launch_all<Mxfp4>(params, out, stream);
-  launch_all<Nvfp4>(params, out, stream);
+  Formats::for_each([&]<class F>(std::type_identity<F>) { launch_all<F>(params, out, stream); });
   zero_padding<<<1, WarpGroup::kWidth, 0, stream>>>(params.place, 0, params.rows);
 }
 

@@ -2,8 +2,6 @@
 #include "ferry/detail/cuda/kernels/launch.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <string>
 
 #include "cuda/policy/team_sizes.h"
@@ -11,6 +9,7 @@
 #include "ferry/detail/cuda/fabric/peer_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
+#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
 
@@ -22,17 +21,19 @@ void cuda_check(cudaError_t status, const char* call) {
 }
 
 static const DispatchLauncher* find_peer_dispatch(const char* format) {
-  static const std::array<DispatchLauncher, 8> kLaunchers = {
-      bf16_launcher(),  fp8_block128_launcher(), fp8_block128_ue8m0_launcher(),
-      mxfp8_launcher(), mxfp6_e2m3_launcher(),   mxfp6_e3m2_launcher(),
-      mxfp4_launcher(), nvfp4_launcher()};
-  for (const DispatchLauncher& launcher : kLaunchers)
-    if (std::strcmp(launcher.format, format) == 0) return &launcher;
-  return nullptr;
+  static const auto kLaunchers =
+      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<F, PeerFabric>(); });
+  return find_format(kLaunchers, format);
 }
 
+template <Fabric F>
+CombineLauncher combine_instance() {
+  return combine_launcher<Hooked<F, NoHooks>>();
+}
+template CombineLauncher combine_instance<PeerFabric>();
+
 Launchers peer_launchers() {
-  return {&find_peer_dispatch, combine_launcher<Hooked<PeerFabric, NoHooks>>(), PeerFabric::kHasRemoteRanks};
+  return {&find_peer_dispatch, combine_instance<PeerFabric>(), PeerFabric::kHasRemoteRanks};
 }
 
 int ranking_words(const Plan& plan) {

@@ -109,7 +109,7 @@ void GpuWorld::count_ranks_on_device(bool may_share, std::chrono::milliseconds d
 void GpuWorld::require_supported(const ExchangeOptions& options) const {
   if (options.gpu_kernels != nullptr && staged_)
     throw Error(ErrorKind::unsupported,
-                fmt::format("rank {}: hooks that are compiled into kernels need a world whose calls take device memory "
+                fmt::format("rank {}: kernels of the program itself need a world whose calls take device memory "
                             "(make_cuda_worlds); this one takes host memory",
                             rank()));
   if (options.gpu_kernels != nullptr) require_kernels(*options.gpu_kernels);
@@ -117,10 +117,11 @@ void GpuWorld::require_supported(const ExchangeOptions& options) const {
 
 void GpuWorld::require_kernels(const Launchers& kernels) const {
   if (kernels.reaches_remote_ranks)
-    throw Error(ErrorKind::unsupported,
-                fmt::format("rank {}: a HookedNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
-                            "which there is HookedExchange (ferry/cuda/hooked_exchange.cuh)",
-                            rank(), backend()));
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("rank {}: a CompiledNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
+                    "which there is CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
+                    rank(), backend()));
 }
 
 std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {

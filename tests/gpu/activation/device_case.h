@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "device_copy.h"
-#include "ferry/cuda/activation.h"
+#include "own_format_kernels.h"
 #include "support/activation_case.h"
 
 namespace ferry::test {
@@ -23,6 +23,8 @@ class DeviceCase {
   }
 
   void run(const CudaLaunch& launch = {}) { cuda_swiglu(host_.format, in, out, host_.shape_.options, launch); }
+  // By kernels of the test itself.
+  void run_compiled(CompiledSwiglu* swiglu) { swiglu(in, out, host_.shape_.options, {}); }
 
   // Inputs as the host has them now, and outputs that nothing has written to.
   void reset() {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "device_case.h"
-#include "support/int8_block64.h"
+#include "examples/int8_block64.h"
 
 namespace ferry::test {
 namespace {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gpu/device_round.h"
+#include "support/own_formats.h"
 
 namespace ferry::test {
 namespace {
@@ -42,31 +43,65 @@ HookValues take_values(const HookCase& each, const Plan& plan, const DeviceMemor
 const std::vector<HookCase>& hook_cases() {
   using enum Reduction;
   static const std::vector<HookCase> kCases = {
-      {"all_by_rank", "nvfp4", make_nvfp4_with_all, by_rank, true, true},
-      {"all_exact", "nvfp4", make_nvfp4_with_all, exact, true, true},
-      {"all_with_shared", "bf16", make_bf16_with_all, by_rank, true, true, true},
-      {"all_exact_bf16", "bf16", make_bf16_with_all, exact, true, true, true},
-      {"all_masked", "bf16", make_bf16_with_all, by_rank, true, true, false, true},
-      {"all_exact_masked", "bf16", make_bf16_with_all, exact, true, true, false, true},
-      {"epilogue", "fp8_block128", make_fp8_with_epilogue, by_rank, false, true},
-      {"epilogue_exact", "fp8_block128", make_fp8_with_epilogue, exact, false, true},
-      {"weight", "fp8_block128", make_fp8_with_weight, by_rank, true, false},
-      {"weight_exact", "fp8_block128", make_fp8_with_weight, exact, true, false},
+      {"all_by_rank", format_named("nvfp4"), make_nvfp4_with_all, by_rank, true, true},
+      {"all_exact", format_named("nvfp4"), make_nvfp4_with_all, exact, true, true},
+      {"all_with_shared", format_named("bf16"), make_bf16_with_all, by_rank, true, true, true},
+      {"all_exact_bf16", format_named("bf16"), make_bf16_with_all, exact, true, true, true},
+      {"all_masked", format_named("bf16"), make_bf16_with_all, by_rank, true, true, false, true},
+      {"all_exact_masked", format_named("bf16"), make_bf16_with_all, exact, true, true, false, true},
+      {"epilogue", format_named("fp8_block128"), make_fp8_with_epilogue, by_rank, false, true},
+      {"epilogue_exact", format_named("fp8_block128"), make_fp8_with_epilogue, exact, false, true},
+      {"weight", format_named("fp8_block128"), make_fp8_with_weight, by_rank, true, false},
+      {"weight_exact", format_named("fp8_block128"), make_fp8_with_weight, exact, true, false},
       // So many that messages and results are stored, and blocks send or sum.
-      {"many_tokens", "bf16", make_bf16_with_all, by_rank, true, true, false, false, 640, "uniform"},
-      {"many_tokens_exact", "bf16", make_bf16_with_all, exact, true, true, false, false, 640, "uniform"},
+      {"many_tokens", format_named("bf16"), make_bf16_with_all, by_rank, true, true, false, false, 640, "uniform"},
+      {"many_tokens_exact", format_named("bf16"), make_bf16_with_all, exact, true, true, false, false, 640, "uniform"},
       // A part of every table that is large enough comes long after all messages: whoever does not wait for it loses
       // rows.
-      {"late_part", "fp8_block128", make_fp8_with_weight, by_rank, true, false, false, false, 640, "uniform", 512},
-      {"late_part_ragged", "fp8_block128", make_fp8_with_weight, by_rank, true, false, false, false, 640, "ragged",
-       128}};
+      {"late_part", format_named("fp8_block128"), make_fp8_with_weight, by_rank, true, false, false, false, 640,
+       "uniform", 512},
+      {"late_part_ragged", format_named("fp8_block128"), make_fp8_with_weight, by_rank, true, false, false, false, 640,
+       "ragged", 128},
+      // Formats of the program itself, without hooks and with them; a row's last block is short.
+      {.name = "own_format",
+       .format = any_format<Int8Block64>(),
+       .make = make_int8,
+       .reduction = by_rank,
+       .hidden = 352},
+      {.name = "own_format_exact",
+       .format = any_format<Int8Block64>(),
+       .make = make_int8,
+       .reduction = exact,
+       .shared = true,
+       .tokens = 640,
+       .routing = "uniform",
+       .hidden = 352},
+      {.name = "own_format_with_all",
+       .format = any_format<Int8Block64>(),
+       .make = make_int8_with_all,
+       .reduction = by_rank,
+       .weight = true,
+       .epilogue = true},
+      {.name = "own_format_transposed",
+       .format = any_format<Int8Transposed>(),
+       .make = make_int8_transposed,
+       .reduction = by_rank,
+       .tokens = 640,
+       .routing = "uniform",
+       .hidden = 352},
+      {.name = "own_format_tiled",
+       .format = any_format<Int8Tiled>(),
+       .make = make_int8_tiled,
+       .reduction = by_rank,
+       .hidden = 352}};
   return kCases;
 }
 
 Plan make_hook_plan(const HookCase& each, int ranks) {
   PlanSettings settings;
-  settings.shape = {ranks, 3 * ranks + 1, 3, each.tokens, 384};
-  settings.options = conformance::options_for(each.format, each.reduction);
+  settings.shape = {ranks, 3 * ranks + 1, 3, each.tokens, each.hidden};
+  settings.options = conformance::options_for("bf16", each.reduction);
+  settings.options.format = each.format;
   settings.options.fused_shared_expert = each.shared;
   if (each.masked && ranks > 2) {
     settings.options.mask.assign(static_cast<std::size_t>(ranks), false);
@@ -74,7 +109,7 @@ Plan make_hook_plan(const HookCase& each, int ranks) {
   }
   settings.routing = each.routing;
   settings.output_dtype = each.epilogue ? DType::f32 : DType::bf16;
-  settings.input_scale = std::string(each.format) == "nvfp4" ? 37.5f : 1.0f;
+  settings.input_scale = each.format == format_named("nvfp4") ? 37.5f : 1.0f;
   settings.seed = 77;
   return conformance::make_plan(settings);
 }

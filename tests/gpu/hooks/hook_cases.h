@@ -11,16 +11,17 @@ namespace ferry::test {
 
 struct HookCase {
   const char* name;
-  const char* format;
+  AnyFormat format;
   MakeHooked make;
   Reduction reduction;
-  bool weight;    // has router_weight
-  bool epilogue;  // has epilogue
+  bool weight = false;    // has router_weight
+  bool epilogue = false;  // has epilogue
   bool shared = false;
   bool masked = false;  // without rank 1, where there are more than two
   int tokens = 37;
   const char* routing = "ragged";
   int late_from = std::numeric_limits<int>::max();  // token; HookValues::late_from
+  int hidden = 384;
 };
 const std::vector<HookCase>& hook_cases();
 

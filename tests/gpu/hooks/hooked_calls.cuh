@@ -4,19 +4,19 @@
 
 #include "gpu/hooks/hooked_calls.h"
 #ifdef FERRY_TEST_HOOKS_OVER_NVSHMEM
-#include "ferry/cuda/hooked_nvshmem_exchange.cuh"
+#include "ferry/cuda/compiled_nvshmem_exchange.cuh"
 #else
-#include "ferry/cuda/hooked_exchange.cuh"
+#include "ferry/cuda/compiled_exchange.cuh"
 #endif
 
 namespace ferry::test {
 
 #ifdef FERRY_TEST_HOOKS_OVER_NVSHMEM
 template <class Fmt, class Hooks>
-using HookedUnderTest = cuda::HookedNvshmemExchange<Fmt, Hooks>;
+using HookedUnderTest = cuda::CompiledNvshmemExchange<Fmt, Hooks>;
 #else
 template <class Fmt, class Hooks>
-using HookedUnderTest = cuda::HookedExchange<Fmt, Hooks>;
+using HookedUnderTest = cuda::CompiledExchange<Fmt, Hooks>;
 #endif
 
 // `Hooks::of` makes the hooks of what they read and write.
@@ -59,6 +59,16 @@ struct HookBodies {
   // Adds: a column that comes twice is seen.
   __device__ void add(int token, int column, const float* sums, int count) const {
     for (int i = 0; i < count; ++i) values.sums[token * values.hidden + column + i] += sums[i];
+  }
+};
+
+struct AllHooks {
+  HookBodies bodies;
+  static AllHooks of(const HookValues& values) { return {{values}}; }
+  __device__ float router_weight(int token, int k) const { return bodies.weight(token, k); }
+  __device__ float input_scale() const { return *bodies.values.input_scale; }
+  __device__ void epilogue(int token, int column, const float* sums, int count) const {
+    bodies.add(token, column, sums, count);
   }
 };
 

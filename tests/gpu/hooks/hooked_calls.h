@@ -35,5 +35,10 @@ std::unique_ptr<HookedCalls> make_nvfp4_with_all(World& world, const Shape& shap
 std::unique_ptr<HookedCalls> make_bf16_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
 std::unique_ptr<HookedCalls> make_fp8_with_epilogue(World& world, const Shape& shape, const ExchangeOptions& options);
 std::unique_ptr<HookedCalls> make_fp8_with_weight(World& world, const Shape& shape, const ExchangeOptions& options);
+// Formats of the program itself: without hooks, and with all.
+std::unique_ptr<HookedCalls> make_int8(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_int8_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_int8_transposed(World& world, const Shape& shape, const ExchangeOptions& options);
+std::unique_ptr<HookedCalls> make_int8_tiled(World& world, const Shape& shape, const ExchangeOptions& options);
 
 }  // namespace ferry::test

@@ -47,25 +47,25 @@ TEST(GpuHookPointers, AreRefused) {
   if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   const int devices[] = {0};
   const auto worlds = make_cuda_worlds(devices);
-  const Plan plan = make_hook_plan({"", "mxfp8", nullptr, Reduction::by_rank, true, true}, 1);
+  const Plan plan = make_hook_plan({"", format_named("mxfp8"), nullptr, Reduction::by_rank, true, true}, 1);
   Exchange exchange(*worlds[0], plan.settings.shape, plan.settings.options);
   DeviceRound round(plan, 0);
   DispatchInput in = round.in;
   in.topk_weights = {};
   in.router_weight = [](void*, int, int) { return 1.0f; };
   EXPECT_THAT(refusal(ErrorKind::unsupported, [&] { exchange.dispatch(in, round.out); }),
-              AllOf(HasSubstr("router_weight"), HasSubstr("HookedExchange")));
+              AllOf(HasSubstr("router_weight"), HasSubstr("CompiledExchange")));
   exchange.dispatch(round.in, round.out);
   CombineOutput out;
   out.epilogue = [](void*, int, int, const float*, int) {};
   EXPECT_THAT(refusal(ErrorKind::unsupported, [&] { exchange.combine(round.combine_in, out); }),
-              AllOf(HasSubstr("epilogue"), HasSubstr("HookedExchange")));
+              AllOf(HasSubstr("epilogue"), HasSubstr("CompiledExchange")));
   exchange.combine(round.combine_in, round.combine_out);
   round.fetch();
   round.host.check_rows();
 }
 
-TEST(HookedExchange, RefusesAWorldOfThreads) {
+TEST(CompiledExchange, RefusesAWorldOfThreads) {
   const auto worlds = make_thread_worlds(1);
   EXPECT_THAT(refusal(ErrorKind::unsupported,
                       [&] {
@@ -74,7 +74,7 @@ TEST(HookedExchange, RefusesAWorldOfThreads) {
               AllOf(HasSubstr("GPUs"), HasSubstr("cpu")));
 }
 
-TEST(HookedExchange, RefusesWhatIsGivenTwice) {
+TEST(CompiledExchange, RefusesWhatIsGivenTwice) {
   if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   const int devices[] = {0};
   const auto staged = make_staged_cuda_worlds(devices);

@@ -19,7 +19,8 @@ namespace {
 
 using conformance::expect_error;
 
-const HookCase kPeerCase{"peer_kernels", "bf16", make_peer_bf16_with_weight, Reduction::by_rank, true, false};
+const HookCase kPeerCase{"peer_kernels", format_named("bf16"), make_peer_bf16_with_weight, Reduction::by_rank, true,
+                         false};
 
 // Collective: runs a part on a world of its own, and rank 0 prints how it went. Whether it went well.
 bool run_part(NvshmemProcesses& nvshmem, const char* name, const std::function<void(World&)>& body) {
@@ -72,13 +73,13 @@ int run_refusals() {
     failures += run_part(nvshmem, name, body) ? 0 : 1;
   };
   run("kernels of one node", [&](World& world) {
-    expect_refused(world, make_peer_bf16_with_weight, {"HookedNvshmemExchange", "several"});
+    expect_refused(world, make_peer_bf16_with_weight, {"CompiledNvshmemExchange", "several"});
     run_hook_rounds(world, nvshmem.device(), right, plan);  // the world goes on
   });
   run("kernels of one node on one rank", [&](World& world) {
     const bool is_wrong = world.rank() == world.size() - 1;
     expect_refused(world, is_wrong ? make_peer_bf16_with_weight : make_bf16_with_all,
-                   {"rank " + std::to_string(world.size() - 1) + ":", "HookedNvshmemExchange"});
+                   {"rank " + std::to_string(world.size() - 1) + ":", "CompiledNvshmemExchange"});
     run_hook_rounds(world, nvshmem.device(), right, plan);
   });
   run("a world without NVSHMEM", [&](World&) {

@@ -1,4 +1,4 @@
-// The plain HookedExchange, for worlds of NVSHMEM that are one node.
+// The plain CompiledExchange, for worlds of NVSHMEM that are one node.
 #pragma once
 
 #include "gpu/hooks/hooked_calls.h"

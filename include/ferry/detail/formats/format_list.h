@@ -1,5 +1,13 @@
-// The formats of the library as types. docs/formats.md has the bytes of each.
+// The library's formats: a type for each, and the one list of them. docs/formats.md has the bytes of each.
+//
+// A new format is a Spec, a type and an entry of Formats. Every table with an entry per format follows from Formats, in
+// the library and in its tests. cmake/FerryFormats.cmake reads the list and makes a source per format and kernel of it.
 #pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
 
 #include "ferry/detail/formats/bf16.h"
 #include "ferry/detail/formats/block_format.h"
@@ -59,18 +67,42 @@ struct Nvfp4Spec {
 }  // namespace codec
 
 using Fp8Block128 = codec::BlockFormat<codec::Fp8Block128Spec>;
-static_assert(TokenFormat<Fp8Block128>);
 using Fp8Block128Ue8m0 = codec::BlockFormat<codec::Fp8Block128Ue8m0Spec>;
-static_assert(TokenFormat<Fp8Block128Ue8m0>);
 using Mxfp8 = codec::BlockFormat<codec::Mxfp8Spec>;
-static_assert(TokenFormat<Mxfp8>);
 using Mxfp6E2m3 = codec::BlockFormat<codec::Mxfp6E2m3Spec>;
-static_assert(TokenFormat<Mxfp6E2m3>);
 using Mxfp6E3m2 = codec::BlockFormat<codec::Mxfp6E3m2Spec>;
-static_assert(TokenFormat<Mxfp6E3m2>);
 using Mxfp4 = codec::BlockFormat<codec::Mxfp4Spec>;
-static_assert(TokenFormat<Mxfp4>);
 using Nvfp4 = codec::BlockFormat<codec::Nvfp4Spec>;
-static_assert(TokenFormat<Nvfp4>);
+
+template <TokenFormat... Fs>
+struct FormatList {
+  static constexpr std::size_t kCount = sizeof...(Fs);
+
+  template <template <class...> class Other, class... More>
+  using Into = Other<Fs..., More...>;
+
+  // make(std::type_identity<F>{}) of each format F, in the order of the list.
+  template <class Make>
+  static constexpr auto table(const Make& make) {
+    return std::array{make(std::type_identity<Fs>{})...};
+  }
+  template <class Visit>
+  static constexpr void for_each(const Visit& visit) {
+    (visit(std::type_identity<Fs>{}), ...);
+  }
+};
+
+using Formats = FormatList<Bf16, Fp8Block128, Fp8Block128Ue8m0, Mxfp8, Mxfp6E2m3, Mxfp6E3m2, Mxfp4, Nvfp4>;
+
+inline constexpr std::array<const char*, Formats::kCount> kFormatNames =
+    Formats::table([]<class F>(std::type_identity<F>) { return F::name(); });
+
+// The entry of the format with this name in a table of Formats, or null where there is no such format.
+template <class T>
+constexpr const T* find_format(const std::array<T, Formats::kCount>& table, std::string_view name) {
+  for (std::size_t i = 0; i < Formats::kCount; ++i)
+    if (name == kFormatNames[i]) return &table[i];
+  return nullptr;
+}
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
-// The SwiGLU kernel: one text for all formats and inputs. A thread takes 8 or 16 columns of a row at a time, a warp 32
-// neighbouring threads' of them; warps take turns over all rows. A warp's first columns follow from its number alone,
-// so they are on their way before the number of rows is known; the next are while these are encoded and stored.
+// The SwiGLU kernel of ColumnFormats and of Bf16: one text for all of them and for all inputs. A thread takes 8 or 16
+// columns of a row at a time, a warp 32 neighbouring threads' of them; warps take turns over all rows. A warp's first
+// columns follow from its number alone, so they are on their way before the number of rows is known; the next are while
+// these are encoded and stored.
 #pragma once
 
 #include "ferry/detail/activation/swiglu_math.h"
@@ -180,33 +181,5 @@ __global__ void __launch_bounds__(kSwigluThreads, (swiglu_blocks<F, Input>()))
   else
     activate_rows<F, Input, kInterleaved, false>(p, rows, at, groups, pairs);
 }
-
-template <class F, bool kInterleaved>
-const void* swiglu_kernel_for(DType rows) {
-  if (rows == DType::bf16) return reinterpret_cast<const void*>(&swiglu_kernel<F, codec::Bf16Input, kInterleaved>);
-  if (rows == DType::f16) return reinterpret_cast<const void*>(&swiglu_kernel<F, codec::F16Input, kInterleaved>);
-  return reinterpret_cast<const void*>(&swiglu_kernel<F, codec::F32Input, kInterleaved>);
-}
-
-template <TokenFormat F>
-SwigluLauncher swiglu_launcher() {
-  return {F::name(), kSwigluColumns<F>,
-          [](DType rows, bool interleaved) {
-            return interleaved ? swiglu_kernel_for<F, true>(rows) : swiglu_kernel_for<F, false>(rows);
-          },
-          [](DType rows) {
-            return rows == DType::f32 ? swiglu_blocks<F, codec::F32Input>() : swiglu_blocks<F, codec::Bf16Input>();
-          }};
-}
-
-// One per format, each in a file of its own so that they build side by side.
-SwigluLauncher bf16_swiglu();
-SwigluLauncher fp8_block128_swiglu();
-SwigluLauncher fp8_block128_ue8m0_swiglu();
-SwigluLauncher mxfp8_swiglu();
-SwigluLauncher mxfp6_e2m3_swiglu();
-SwigluLauncher mxfp6_e3m2_swiglu();
-SwigluLauncher mxfp4_swiglu();
-SwigluLauncher nvfp4_swiglu();
 
 }  // namespace ferry::cuda

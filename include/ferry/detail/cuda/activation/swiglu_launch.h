@@ -1,13 +1,19 @@
-// The parameter of the SwiGLU kernels and the table of their launchers: one entry per token format, made ahead of time.
+// The parameter of the SwiGLU kernels and their launchers: one for each token format, compiled ahead of time or in a
+// user's own source (compiled_swiglu.cuh).
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 
+#include "ferry/activation.h"
 #include "ferry/detail/activation/swiglu_check.h"
 #include "ferry/detail/activation/swiglu_math.h"
 #include "ferry/detail/base/divider.h"
+
+namespace ferry {
+struct CudaLaunch;  // ferry/cuda/activation.h
+}
 
 namespace ferry::cuda {
 
@@ -42,15 +48,21 @@ struct SwigluGrid {
 };
 
 struct SwigluLauncher {
-  const char* format;
-  int columns;  // that a thread takes at a time
-  // The kernel for this input, and its blocks per multiprocessor.
-  const void* (*kernel)(DType rows, bool interleaved);
-  int (*blocks)(DType rows);
+  const void* (*kernel)(DType rows, bool interleaved) = nullptr;  // for this input
+
+  // Where threads take columns of a row: how many at a time, and the kernel's blocks per multiprocessor.
+  int columns = 0;
+  int (*blocks)(DType rows) = nullptr;
+  // Where a block takes a row at a time: the bytes of shared memory that the row needs. Else null.
+  std::size_t (*row_memory)(int inter) = nullptr;
 };
 
 // Null where this build has no kernel for the format.
 const SwigluLauncher* find_swiglu_launcher(const char* format);
+
+// cuda_swiglu with these kernels.
+void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const SwigluInput& in, const SwigluOutput& out,
+                const SwigluOptions& options, const CudaLaunch& launch);
 
 void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid);
 

@@ -1,4 +1,5 @@
-// The thread groups of a GPU: a warp. What one thread wrote before sync() is seen by all of the warp after it.
+// The thread groups of SwiGLU on a GPU: a warp, and a block. What one thread wrote before sync() is seen by all threads
+// of the group after it.
 #pragma once
 
 #include <cstdint>
@@ -30,5 +31,20 @@ struct WarpGroup {
   }
 };
 static_assert(ThreadGroup<WarpGroup>);
+
+// All threads of a block, which is one-dimensional and holds whole warps.
+struct BlockGroup {
+  static constexpr int kWidth = WarpGroup::kWidth;
+
+  __device__ int thread() const { return static_cast<int>(threadIdx.x); }
+  __device__ int size() const { return static_cast<int>(blockDim.x); }
+  __device__ void sync() const { __syncthreads(); }
+
+  template <int kThreads>
+  __device__ std::uint32_t max_over(std::uint32_t value) const {
+    return WarpGroup{}.max_over<kThreads>(value);
+  }
+};
+static_assert(ThreadGroup<BlockGroup>);
 
 }  // namespace ferry::cuda

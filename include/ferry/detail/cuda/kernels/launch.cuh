@@ -1,46 +1,14 @@
-// The launchers of the kernels over a fabric; instances/<format>.cu makes those of one format.
+// The launchers of the kernels over a fabric.
 #pragma once
 
 #include <algorithm>
-#include <mutex>
 
 #include "ferry/detail/cuda/kernels/combine_kernel.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_kernel.cuh"
+#include "ferry/detail/cuda/kernels/kernel_setup.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 
 namespace ferry::cuda {
-
-// The limit is the kernel's on this device, whoever launches it: other exchanges may need more. So it only grows.
-inline void raise_shared_limit(const void* kernel, std::size_t shared_bytes) {
-  static std::mutex guard;
-  const std::lock_guard lock(guard);
-  cudaFuncAttributes has{};
-  cuda_check(cudaFuncGetAttributes(&has, kernel), "cudaFuncGetAttributes");
-  if (has.maxDynamicSharedSizeBytes >= static_cast<int>(shared_bytes)) return;
-  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-             "cudaFuncSetAttribute(MaxDynamicSharedMemorySize)");
-}
-
-// Whether a block of it may have so much besides what the kernel itself names, as one with a hook may.
-inline bool may_have_shared(const void* kernel, std::size_t shared_bytes) {
-  int device = 0;
-  int most = 0;
-  cudaFuncAttributes has{};
-  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda_check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-  cuda_check(cudaFuncGetAttributes(&has, kernel), "cudaFuncGetAttributes");
-  return has.sharedSizeBytes + shared_bytes <= static_cast<std::size_t>(most);
-}
-
-// Blocks of it that a multiprocessor holds. Loads the kernel.
-template <class Kernel>
-int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
-  int blocks = 0;
-  raise_shared_limit(reinterpret_cast<const void*>(kernel), shared_bytes);
-  cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
-             "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-  return blocks;
-}
 
 // I21. `pdl`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
 // before it touches memory (ptx::await_earlier_kernels). `blocks_per_cta`: blocks of a thread block.
@@ -62,8 +30,7 @@ void launch(void (*kernel)(Params), const Params& params, int blocks, bool pdl, 
 
 template <TokenFormat Fmt, Fabric F>
 DispatchLauncher dispatch_launcher() {
-  return {Fmt{}.name(),
-          [](int threads, std::size_t shared_bytes) {
+  return {[](int threads, std::size_t shared_bytes) {
             return prepare_kernel(&dispatch_kernel<Fmt, F, false>, threads, shared_bytes);
           },
           [](int threads, std::size_t shared_bytes) {
@@ -103,14 +70,12 @@ CombineLauncher combine_launcher() {
           !F::kHasRemoteRanks};
 }
 
-// PeerFabric's, one per format, each in a file of its own so that they build side by side.
-DispatchLauncher bf16_launcher();
-DispatchLauncher fp8_block128_launcher();
-DispatchLauncher fp8_block128_ue8m0_launcher();
-DispatchLauncher mxfp8_launcher();
-DispatchLauncher mxfp6_e2m3_launcher();
-DispatchLauncher mxfp6_e3m2_launcher();
-DispatchLauncher mxfp4_launcher();
-DispatchLauncher nvfp4_launcher();
+// dispatch_launcher of one of the library's formats and fabrics. A source per format defines it
+// (dispatch_instance.cu.in), so that formats compile beside each other; a table of launchers only declares it.
+template <TokenFormat Fmt, Fabric F>
+DispatchLauncher dispatch_instance();
+// The library's combine over one of its fabrics, without hooks.
+template <Fabric F>
+CombineLauncher combine_instance();
 
 }  // namespace ferry::cuda

@@ -1,5 +1,5 @@
-// Launchers of the kernels: plain functions, so that only instances/ is built by nvcc with kernels inside. One entry
-// per token format, made ahead of time.
+// Launchers of the kernels: plain functions, so that callers are compiled without the kernels. There is one launcher of
+// dispatch for each token format, compiled ahead of time or in a user's own source (compiled_exchange.cuh).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,6 @@
 namespace ferry::cuda {
 
 struct DispatchLauncher {
-  const char* format;
   // Loads the kernel on the current device, raises its shared memory limit, returns its blocks per multiprocessor.
   int (*prepare)(int threads, std::size_t shared_bytes);
   // The same for the kernel whose thread blocks are two blocks each, of so many threads and bytes. False: there is

@@ -1,0 +1,170 @@
+// CompiledExchange: an exchange whose kernels are compiled in your own .cu file: for a token format of your own, for
+// hooks of your own, or for both. Format and hooks are inlined: no kernel calls them through a pointer.
+//
+// A CompiledExchange is for worlds whose ranks store to each other. A world of make_nvshmem_world may have several
+// nodes, for which there is CompiledNvshmemExchange (compiled_nvshmem_exchange.cuh).
+//
+// Compile with nvcc and link ferry::cuda_kernels. It brings the headers of the kernels, the library and --fmad=false:
+// codes and sums are the same bytes as on the CPU only where nothing is contracted.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
+#include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
+#include "ferry/detail/cuda/fabric/peer_fabric.cuh"
+#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/formats/format_list.h"
+#include "ferry/exchange.h"
+
+namespace ferry::cuda {
+
+// `Hooks` is a trivially copyable struct of at most 128 bytes with one or more of these, as const __device__ member
+// functions or as members that can be called so. Pointers in it are to memory that the rank's GPU can read; what they
+// point to is read when the kernels run.
+//
+//   float router_weight(int token, int k)
+//     In place of topk_weights, which are then refused: in dispatch with by_rank, in combine's own sum with exact. May
+//     be called more than once for an entry.
+//   float input_scale()
+//     In place of DispatchInput::input_scale: nvfp4's; finite and > 0, the same on all ranks.
+//   void epilogue(int token, int column, const float* values, int count)
+//     In place of the store of a sum, which CombineOutput::tokens may then be left out for: `count` unrounded float32
+//     sums of a token from `column` on (8 of them, from a multiple of 8). Each column of a token comes once, tokens in
+//     any order, from any thread; a barrier of threads in it would hang.
+//
+// `Fmt` is a format of the library or one of your own (docs/adding-a-format.md). Its encode() runs in threads of a GPU.
+//
+// `Wire` is the fabric of the kernels: how they reach other ranks.
+template <TokenFormat Fmt, class Hooks = NoHooks, class Wire = PeerFabric>
+class CompiledExchange {
+  static_assert(Fmt{}.scale_bytes() == 0 || Fmt{}.scale_bytes() == 1 || Fmt{}.scale_bytes() == 4,
+                "on a GPU a scale has 1 byte or 4");
+  static constexpr bool kHasHooks = HasRouterWeight<Hooks> || HasInputScale<Hooks> || HasEpilogue<Hooks>;
+  static_assert(kHasHooks || std::is_same_v<Hooks, NoHooks>,
+                "Hooks has none of router_weight, input_scale and epilogue");
+
+ public:
+  // As Exchange's, of a world of make_cuda_worlds or make_cuda_process_world, or of make_nvshmem_world where all ranks
+  // are one node. A CompiledNvshmemExchange takes any world of make_nvshmem_world. The exchange has the format Fmt,
+  // whatever `options.format` says. Loads the kernels on all ranks. Throws also Error(unsupported) for a world of
+  // another kind.
+  CompiledExchange(World& world, const Shape& shape, ExchangeOptions options = {})
+      : exchange_(checked(world), shape, completed(options)) {}
+
+  // As Exchange's. The hooks are copied before a call returns. Throws Error(invalid_argument) besides where an argument
+  // and a hook give the same thing.
+  void dispatch_async(const DispatchInput& in, const Hooks& hooks, const CallOptions& call = {}) {
+    check(in);
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.dispatch_async(in, with(bytes, call));
+  }
+  void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {}) { exchange_.dispatch_wait(out, call); }
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
+    check(in);
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.dispatch(in, out, with(bytes, call));
+  }
+  void combine_async(const CombineInput& in, const CallOptions& call = {}) {
+    check(in);
+    exchange_.combine_async(in, call);
+  }
+  void combine_wait(const CombineOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.combine_wait(completed(out), with(bytes, call));
+  }
+  void combine(const CombineInput& in, const CombineOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
+    check(in);
+    const HookBytes bytes = bytes_of(hooks);
+    exchange_.combine(in, completed(out), with(bytes, call));
+  }
+
+  // The same without hooks.
+  void dispatch_async(const DispatchInput& in, const CallOptions& call = {}) requires(!kHasHooks) {
+    exchange_.dispatch_async(in, call);
+  }
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call = {}) requires(!kHasHooks) {
+    exchange_.dispatch(in, out, call);
+  }
+  void combine_wait(const CombineOutput& out, const CallOptions& call = {}) requires(!kHasHooks) {
+    exchange_.combine_wait(out, call);
+  }
+  void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call = {}) requires(!kHasHooks) {
+    exchange_.combine(in, out, call);
+  }
+
+  // For add_to_mask, stats and all that takes no hooks. Where there are hooks, its dispatch and combine must not be
+  // called.
+  Exchange& exchange() { return exchange_; }
+  const Exchange& exchange() const { return exchange_; }
+
+ private:
+  // Kernels without hooks are the library's own, but for those of dispatch, which hold the format.
+  using DispatchFabric = std::conditional_t<kHasHooks, Hooked<Wire, Hooks>, Wire>;
+  static CombineLauncher combine_kernels() {
+    if constexpr (kHasHooks)
+      return combine_launcher<Hooked<Wire, Hooks>>();
+    else
+      return combine_instance<Wire>();
+  }
+  static const Launchers& launchers() {
+    static const DispatchLauncher kDispatch = dispatch_launcher<Fmt, DispatchFabric>();
+    static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
+                                      combine_kernels(), Wire::kHasRemoteRanks};
+    return kLaunchers;
+  }
+  // Worlds of GPUs say themselves, on all ranks, which kernels reach their ranks.
+  static World& checked(World& world) {
+    for (const char* backend : {"cuda", "nvshmem"})
+      if (std::strcmp(world.backend(), backend) == 0) return world;
+    throw Error(ErrorKind::unsupported, "rank " + std::to_string(world.rank()) +
+                                            ": kernels of the program itself need a world of GPUs (make_cuda_worlds, "
+                                            "make_cuda_process_world, make_nvshmem_world); this one is " +
+                                            world.backend());
+  }
+  static ExchangeOptions completed(ExchangeOptions options) {
+    options.format = any_format<Fmt>();
+    options.gpu_kernels = &launchers();
+    return options;
+  }
+  CombineOutput completed(CombineOutput out) const {
+    refuse_pointer(out.epilogue != nullptr, "epilogue");
+    if constexpr (HasEpilogue<Hooks>)
+      out.epilogue = [](void*, int, int, const float*, int) {};  // checked, never called
+    return out;
+  }
+  void check(const DispatchInput& in) const {
+    refuse_pointer(in.router_weight != nullptr, "router_weight");
+    refuse_both(HasRouterWeight<Hooks> && in.topk_weights, "topk_weights", "router_weight");
+    refuse_both(HasInputScale<Hooks> && in.input_scale != nullptr, "input_scale", "input_scale");
+  }
+  void check(const CombineInput& in) const {
+    refuse_pointer(in.router_weight != nullptr, "router_weight");
+    refuse_both(HasRouterWeight<Hooks> && in.topk_weights, "topk_weights", "router_weight");
+  }
+  void refuse_pointer(bool given, const char* name) const {
+    if (given)
+      throw Error(ErrorKind::invalid_argument, "rank " + std::to_string(exchange_.rank()) + ": " + name +
+                                                   " is given as a pointer; a CompiledExchange takes it as a hook");
+  }
+  void refuse_both(bool both, const char* argument, const char* hook) const {
+    if (both)
+      throw Error(ErrorKind::invalid_argument, "rank " + std::to_string(exchange_.rank()) + ": " + argument +
+                                                   " is given, and so is the hook " + hook + "; give one");
+  }
+  static HookBytes bytes_of(const Hooks& hooks) {
+    HookBytes bytes;
+    std::memcpy(bytes.bytes, &hooks, sizeof hooks);
+    return bytes;
+  }
+  static CallOptions with(const HookBytes& bytes, CallOptions call) {
+    call.gpu_hooks = &bytes;
+    return call;
+  }
+
+  Exchange exchange_;
+};
+
+}  // namespace ferry::cuda

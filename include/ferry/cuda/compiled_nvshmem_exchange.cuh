@@ -1,0 +1,19 @@
+// CompiledNvshmemExchange: CompiledExchange over NVSHMEM, on one node or several. It has the same formats and hooks in
+// the same calls; only how the kernels reach other ranks differs.
+//
+// Compile with nvcc and link ferry::nvshmem_kernels in place of ferry::nvshmem and ferry::cuda_kernels. It brings the
+// headers of the kernels and NVSHMEM's, relocatable device code, and --maxrregcount=64, which NVSHMEM's functions need
+// that the kernels call. The program links all device code once, NVSHMEM's included: CMake does it.
+#pragma once
+
+#include "ferry/cuda/compiled_exchange.cuh"
+#include "ferry/cuda/nvshmem_world.h"
+#include "ferry/detail/nvshmem/nvshmem_fabric.cuh"
+
+namespace ferry::cuda {
+
+// For a world of make_nvshmem_world. Kernels put to ranks of other nodes, and store to those of their own.
+template <TokenFormat Fmt, class Hooks = NoHooks>
+using CompiledNvshmemExchange = CompiledExchange<Fmt, Hooks, NvshmemFabric>;
+
+}  // namespace ferry::cuda

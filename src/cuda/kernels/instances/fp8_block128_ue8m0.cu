@@ -1,9 +1,0 @@
-#include "ferry/detail/cuda/fabric/peer_fabric.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
-#include "ferry/detail/formats/format_list.h"
-
-namespace ferry::cuda {
-
-DispatchLauncher fp8_block128_ue8m0_launcher() { return dispatch_launcher<Fp8Block128Ue8m0, PeerFabric>(); }
-
-}  // namespace ferry::cuda
