@@ -197,7 +197,8 @@ class Exchange {
   Stats stats() const;               // from any thread, also during a call
 
  private:
-  std::unique_ptr<ExchangeBackend> backend_;
+  class Front;
+  std::unique_ptr<Front> front_;
 };
 
 // One call that runs the operation on all exchanges of this process, one host thread each. All are awaited; the first

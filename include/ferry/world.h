@@ -13,7 +13,8 @@
 namespace ferry {
 
 struct ExchangeOptions;
-class ExchangeBackend;
+class ExchangeSteps;
+class HeapMap;
 
 inline constexpr std::chrono::milliseconds kDefaultDeadline{30'000};
 
@@ -41,8 +42,13 @@ class World {
   // Collective: nobody returns before all have come.
   void barrier(const RankMask& mask = {}, std::chrono::milliseconds deadline = kDefaultDeadline);
 
-  // Collective, called by Exchange's constructor: allocates symmetric memory and makes this backend's exchange.
-  virtual std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) = 0;
+  // Whether some ranks are reached by puts only, from send buffers. The same on all ranks.
+  virtual bool has_remote_ranks() const { return false; }
+
+  // Collective, called by Exchange's constructor with checked arguments: allocates symmetric memory as `map` says, and
+  // makes what this backend runs of an exchange.
+  virtual std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
+                                                    const HeapMap& map) = 0;
 };
 
 // `ranks` ranks as threads of this process, 1 to kMaxRanksPerNode: element r is for the thread that plays rank r. The

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "exchange/sizes.h"
+#include "base/deadline.h"
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/base/wait.h"
 #include "ferry/detail/layout/abort_word.h"
@@ -38,12 +38,6 @@ class HostPacer {
   Clock::time_point started_{};
   std::int64_t turns_ = 0;
 };
-
-// How long a rank gives the others to say whom they waited for, after its own deadline (I10).
-inline std::chrono::milliseconds moment_for_words(std::chrono::milliseconds deadline) {
-  using std::chrono::milliseconds;
-  return std::clamp(deadline / 2, milliseconds(50), milliseconds(500));
-}
 
 class HostWaits {
  public:

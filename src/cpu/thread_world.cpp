@@ -10,10 +10,9 @@
 #include <mutex>
 #include <thread>
 
-#include "cpu/host_exchange.h"
+#include "cpu/cpu_steps.h"
 #include "cpu/host_fabric.h"
-#include "exchange/contract.h"
-#include "exchange/sizes.h"
+#include "exchange/heap_tickets.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
@@ -58,19 +57,7 @@ class Hub {
     if (++gather.left == ranks_ - static_cast<int>(std::count(mask.begin(), mask.end(), true))) gathers_.erase(turn);
   }
 
-  std::uint64_t add_heap(const std::shared_ptr<Heap>& heap) {
-    const std::lock_guard lock(guard_);
-    heaps_[++last_heap_] = heap;
-    return last_heap_;
-  }
-  std::shared_ptr<Heap> heap(std::uint64_t ticket) {
-    const std::lock_guard lock(guard_);
-    return heaps_[ticket].lock();
-  }
-  void forget_heap(std::uint64_t ticket) {
-    const std::lock_guard lock(guard_);
-    heaps_.erase(ticket);
-  }
+  HeapTickets<Heap>& heaps() { return heaps_; }
 
  private:
   int missing(const Gather& gather, const RankMask& mask) const {
@@ -94,8 +81,7 @@ class Hub {
   std::mutex guard_;
   std::condition_variable changed_;
   std::map<std::uint64_t, Gather> gathers_;
-  std::map<std::uint64_t, std::weak_ptr<Heap>> heaps_;
-  std::uint64_t last_heap_ = 0;
+  HeapTickets<Heap> heaps_;
 };
 
 class ThreadWorld final : public World {
@@ -117,36 +103,18 @@ class ThreadWorld final : public World {
     hub_->all_gather(++turn_, rank_, mine, all, mask, deadline);
   }
 
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
-    require_valid(shape, options);
-    if (shape.ranks != size())
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape.ranks, size()));
-    require_same_contract(*this, shape, options);
-    const HeapMap map = make_heap_map(shape, options, rank_, false);
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
+                                            const HeapMap& map) override {
+    // Zero before anyone else can see it (I13).
     const auto mine = std::make_shared<Heap>(map.total());
-    Heaps heaps = options.skip_a2a ? Heaps{mine} : share_heaps(mine, options);
-    return make_host_exchange<HostFabric>(
+    Heaps heaps = options.skip_a2a ? Heaps{mine} : hub_->heaps().share_heaps(*this, mine, options);
+    return make_cpu_steps<HostFabric>(
         rank_, shape, options, map, [&](int rank, std::size_t abort_words, const std::uint8_t* masked) {
           return std::make_unique<HostFabric>(rank, std::move(heaps), abort_words, masked);
         });
   }
 
  private:
-  // Hands every rank the heaps of all: set to zero before anyone else can see them (I13), and kept by all (I16).
-  Heaps share_heaps(const std::shared_ptr<Heap>& mine, const ExchangeOptions& options) {
-    const std::uint64_t ticket = hub_->add_heap(mine);
-    std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
-    all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
-               set_up_deadline(options));
-    Heaps heaps(tickets.size());
-    for (std::size_t rank = 0; rank < tickets.size(); ++rank)
-      if (tickets[rank] != 0) heaps[rank] = hub_->heap(tickets[rank]);
-    barrier(options.mask, set_up_deadline(options));  // all hold all heaps before one may let its own go
-    hub_->forget_heap(ticket);
-    return heaps;
-  }
-
   std::shared_ptr<Hub> hub_;
   int rank_;
   std::uint64_t turn_ = 0;

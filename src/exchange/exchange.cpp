@@ -1,18 +1,19 @@
-// ferry::Exchange: forwards to the backend that the world makes; and the calls over all exchanges of a process.
+// ferry::Exchange: forwards to its front; and the calls over all exchanges of a process.
 #include "ferry/exchange.h"
 
 #include <fmt/core.h>
 
 #include "base/run_on_threads.h"
-#include "exchange/exchange_backend.h"
+#include "exchange/front.h"
 
 namespace ferry {
 namespace {
 
-ExchangeBackend& alive(const std::unique_ptr<ExchangeBackend>& backend) {
-  if (backend == nullptr)
+template <class Front>
+Front& alive(const std::unique_ptr<Front>& front) {
+  if (front == nullptr)
     throw Error(ErrorKind::out_of_order, "this exchange was moved from; call the one that it was moved to");
-  return *backend;
+  return *front;
 }
 
 }  // namespace
@@ -20,38 +21,36 @@ ExchangeBackend& alive(const std::unique_ptr<ExchangeBackend>& backend) {
 const char* to_string(Reduction reduction) { return reduction == Reduction::exact ? "exact" : "by_rank"; }
 
 Exchange::Exchange(World& world, const Shape& shape, const ExchangeOptions& options)
-    : backend_(world.make_exchange(shape, options)) {}
+    : front_(std::make_unique<Front>(world, shape, options)) {}
 Exchange::~Exchange() = default;
 Exchange::Exchange(Exchange&&) noexcept = default;
 Exchange& Exchange::operator=(Exchange&&) noexcept = default;
 
 void Exchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
-  alive(backend_).dispatch_async(in, call);
+  alive(front_).dispatch_async(in, call);
 }
 void Exchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
-  alive(backend_).dispatch_wait(out, call);
+  alive(front_).dispatch_wait(out, call);
 }
 void Exchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
-  alive(backend_).dispatch(in, out, call);
+  alive(front_).dispatch(in, out, call);
 }
-void Exchange::combine_async(const CombineInput& in, const CallOptions& call) {
-  alive(backend_).combine_async(in, call);
-}
+void Exchange::combine_async(const CombineInput& in, const CallOptions& call) { alive(front_).combine_async(in, call); }
 void Exchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
-  alive(backend_).combine_wait(out, call);
+  alive(front_).combine_wait(out, call);
 }
 void Exchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
-  alive(backend_).combine(in, out, call);
+  alive(front_).combine(in, out, call);
 }
-void Exchange::check() { alive(backend_).check(); }
-void Exchange::add_to_mask(const RankMask& mask) { alive(backend_).add_to_mask(mask); }
+void Exchange::check() { alive(front_).check(); }
+void Exchange::add_to_mask(const RankMask& mask) { alive(front_).add_to_mask(mask); }
 
-const Shape& Exchange::shape() const { return alive(backend_).shape(); }
-const ExchangeOptions& Exchange::options() const { return alive(backend_).options(); }
-const RowLayout& Exchange::layout() const { return alive(backend_).layout(); }
-int Exchange::rank() const { return alive(backend_).rank(); }
-std::size_t Exchange::memory_bytes() const { return alive(backend_).memory_bytes(); }
-Stats Exchange::stats() const { return alive(backend_).stats(); }
+const Shape& Exchange::shape() const { return alive(front_).shape(); }
+const ExchangeOptions& Exchange::options() const { return alive(front_).options(); }
+const RowLayout& Exchange::layout() const { return alive(front_).layout(); }
+int Exchange::rank() const { return alive(front_).rank(); }
+std::size_t Exchange::memory_bytes() const { return alive(front_).memory_bytes(); }
+Stats Exchange::stats() const { return alive(front_).stats(); }
 
 namespace {
 

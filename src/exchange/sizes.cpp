@@ -78,6 +78,11 @@ Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int ran
   return seen;
 }
 
+std::uint64_t row_bytes(const RowLayout& layout, const AnyFormat& format) {
+  return static_cast<std::uint64_t>(layout.payload_row_bytes) +
+         static_cast<std::uint64_t>(layout.scales_per_row) * static_cast<std::uint64_t>(format.scale_bytes());
+}
+
 HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks) {
   HeapShape heap;
   heap.shape = protocol_shape(shape, options, rank);

@@ -16,6 +16,9 @@ void require_valid(const Shape& shape, const ExchangeOptions& options);
 // The shape as the protocol sees it: in skip_a2a mode a world of one rank with this rank's experts.
 Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank);
 
+// Payload and scales of a row.
+std::uint64_t row_bytes(const RowLayout& layout, const AnyFormat& format);
+
 HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks);
 
 // Own tokens [begin, end) of n that a rank's fused shared expert takes: all, or in skip_a2a mode an even part.

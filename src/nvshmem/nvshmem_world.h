@@ -24,6 +24,7 @@ class NvshmemWorld final : public GpuWorld {
                   std::chrono::milliseconds deadline) override {
     bootstrap_->all_gather(mine, all, mask, deadline);
   }
+  bool has_remote_ranks() const override;
   // Whether this rank stores to that one's memory; else it puts.
   bool is_of_node(int peer) const;
 
@@ -32,7 +33,6 @@ class NvshmemWorld final : public GpuWorld {
   void require_nodes() const;
   void require_supported(const ExchangeOptions& options) const override;
   void require_kernels(const Launchers& kernels) const override;
-  bool has_remote_ranks() const override;
   Launchers launchers() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 

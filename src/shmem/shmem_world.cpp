@@ -5,8 +5,7 @@
 
 #include <cstring>
 
-#include "cpu/host_exchange.h"
-#include "exchange/contract.h"
+#include "cpu/cpu_steps.h"
 #include "exchange/sizes.h"
 #include "shmem/shmem_bootstrap.h"
 #include "shmem/shmem_fabric.h"
@@ -102,21 +101,19 @@ class ShmemWorld final : public ProcessWorld {
     bootstrap_->receive(data, from, deadline);
   }
 
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
-    require_valid(shape, options);
-    if (shape.ranks != size())
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
-    require_same_contract(*this, shape, options);
+  // All ranks must give the same answer, since it decides the memory of an exchange.
+  bool has_remote_ranks() const override { return nodes_.nodes > 1 || !process_->maps_all(size()); }
+
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
+                                            const HeapMap& map) override {
     if (options.skip_a2a)
       throw Error(ErrorKind::unsupported,
                   fmt::format("rank {}: skip_a2a with OpenSHMEM ranks: it sends nothing, so it needs no network; make "
                               "the exchange on a thread world of one rank with this rank's experts",
                               rank()));
-    const HeapMap map = make_heap_map(shape, options, rank(), has_remote_ranks());
     auto block =
         share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); });
-    return make_host_exchange<ShmemFabric>(
+    return make_cpu_steps<ShmemFabric>(
         rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
           return std::make_unique<ShmemFabric>(std::move(block), bootstrap_->losses(), abort_words, masked);
         });
@@ -136,9 +133,6 @@ class ShmemWorld final : public ProcessWorld {
                 fmt::format("rank {}: {}: the other rank is {}; it must be 0 to {} and not this one", rank(), call,
                             other, size() - 1));
   }
-
-  // All ranks must give the same answer, since it decides the memory of an exchange.
-  bool has_remote_ranks() const { return nodes_.nodes > 1 || !process_->maps_all(size()); }
 
   // I13: words are zero before another rank knows where they are. Slots and send buffers are the largest part by far;
   // they are written before they are read, so they need no zeros.

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <functional>
 
-#include "exchange/round_state.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
 #include "gpu/stream.h"

@@ -5,8 +5,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "cpu/host_exchange.h"
-#include "exchange/contract.h"
+#include "cpu/cpu_steps.h"
 #include "exchange/sizes.h"
 #include "support/direct_fabric.h"
 #include "support/reordering_fabric.h"
@@ -82,10 +81,9 @@ std::vector<std::shared_ptr<T>> FakeWorld::share(const std::shared_ptr<T>& mine,
 }
 
 template <class F, class MakeNet>
-std::unique_ptr<ExchangeBackend> FakeWorld::make_on(const Shape& shape, const ExchangeOptions& options, bool staged,
-                                                    const MakeNet& make_net) {
+std::unique_ptr<ExchangeSteps> FakeWorld::make_on(const Shape& shape, const ExchangeOptions& options,
+                                                  const HeapMap& map, const MakeNet& make_net) {
   using Net = typename F::Net;
-  const HeapMap map = make_heap_map(shape, options, rank(), staged);
   const auto mine = std::make_shared<cpu::Heap>(map.total());
   const cpu::Heaps heaps = options.skip_a2a ? cpu::Heaps{mine} : share(mine, options);
   std::shared_ptr<Net> net;
@@ -97,38 +95,35 @@ std::unique_ptr<ExchangeBackend> FakeWorld::make_on(const Shape& shape, const Ex
     const std::shared_ptr<Net> made = rank() == first ? make_net(heaps) : nullptr;
     net = share(made, options)[static_cast<std::size_t>(first)];
   }
-  return cpu::make_host_exchange<F>(rank(), shape, options, map,
-                                    [&](int of, std::size_t abort_words, const std::uint8_t* masked) {
-                                      const FabricPlace place{of, heaps, abort_words, masked};
-                                      if constexpr (std::is_constructible_v<F, std::shared_ptr<Net>, FabricPlace>)
-                                        return std::make_unique<F>(net, place);
-                                      else
-                                        return std::make_unique<F>(net, place, stop_plan_);
-                                    });
+  return cpu::make_cpu_steps<F>(rank(), shape, options, map,
+                                [&](int of, std::size_t abort_words, const std::uint8_t* masked) {
+                                  const FabricPlace place{of, heaps, abort_words, masked};
+                                  if constexpr (std::is_constructible_v<F, std::shared_ptr<Net>, FabricPlace>)
+                                    return std::make_unique<F>(net, place);
+                                  else
+                                    return std::make_unique<F>(net, place, stop_plan_);
+                                });
 }
 
-std::unique_ptr<ExchangeBackend> FakeWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
-  require_valid(shape, options);
-  if (shape.ranks != size())
-    throw Error(ErrorKind::invalid_argument, "shape.ranks is " + std::to_string(shape.ranks) + "; this world has " +
-                                                 std::to_string(size()) + " ranks");
-  require_same_contract(*this, shape, options);
+bool FakeWorld::has_remote_ranks() const { return reach_of(kind_) != Reach::all; }
+
+std::unique_ptr<ExchangeSteps> FakeWorld::make_steps(const Shape& shape, const ExchangeOptions& options,
+                                                     const HeapMap& map) {
   const Reach reach = reach_of(kind_);
-  const bool staged = reach != Reach::all && !options.skip_a2a;
   if (is_stepped(kind_)) {
     if (options.workers != 1 || stops_)
       throw Error(ErrorKind::unsupported, "stepped ranks have one worker and do not stop");
-    return make_on<SteppedFabric>(shape, options, staged, [&](const cpu::Heaps& heaps) {
+    return make_on<SteppedFabric>(shape, options, map, [&](const cpu::Heaps& heaps) {
       const auto baton = options.skip_a2a ? std::make_shared<Baton>(seed_, 1) : baton_;
       return std::make_shared<SteppedNet>(baton, seed_, reach, heaps);
     });
   }
   const auto no_net = [](const cpu::Heaps&) { return std::make_shared<DirectFabric::Net>(); };
   const auto late_net = [&](const cpu::Heaps& heaps) { return std::make_shared<ReorderingNet>(seed_, reach, heaps); };
-  const auto may_fail = [this, &shape, &options, staged]<class Inner>(const auto& make_net, Inner*) {
-    if (!stops_) return make_on<Inner>(shape, options, staged, make_net);
+  const auto may_fail = [this, &shape, &options, &map]<class Inner>(const auto& make_net, Inner*) {
+    if (!stops_) return make_on<Inner>(shape, options, map, make_net);
     using Failing = FailingFabric<Inner>;
-    return make_on<Failing>(shape, options, staged, [&](const cpu::Heaps& heaps) {
+    return make_on<Failing>(shape, options, map, [&](const cpu::Heaps& heaps) {
       return std::make_shared<typename Failing::Net>(make_net(heaps), size());
     });
   };

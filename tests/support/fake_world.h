@@ -35,7 +35,9 @@ class FakeWorld final : public World {
   int size() const override { return inner_->size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline) override;
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override;
+  bool has_remote_ranks() const override;
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
+                                            const HeapMap& map) override;
 
   // For exchanges made from now on: this rank stops at the call of its fabric that the plan names (failing_fabric.h).
   // Not with stepped ranks. All ranks make the call.
@@ -44,8 +46,8 @@ class FakeWorld final : public World {
 
  private:
   template <class F, class MakeNet>
-  std::unique_ptr<ExchangeBackend> make_on(const Shape& shape, const ExchangeOptions& options, bool staged,
-                                           const MakeNet& make_net);
+  std::unique_ptr<ExchangeSteps> make_on(const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+                                         const MakeNet& make_net);
   template <class T>
   std::vector<std::shared_ptr<T>> share(const std::shared_ptr<T>& mine, const ExchangeOptions& options);
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "exchange/exchange_backend.h"
+#include "exchange/exchange_steps.h"
 #include "ferry/process_world.h"
 #include "tool/ranks/byte_links.h"
 
@@ -24,8 +24,10 @@ class LinkedWorld : public ProcessWorld {
                   std::chrono::milliseconds deadline) override {
     world_->all_gather(mine, all, mask, deadline);
   }
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override {
-    return world_->make_exchange(shape, options);
+  bool has_remote_ranks() const override { return world_->has_remote_ranks(); }
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
+                                            const HeapMap& map) override {
+    return world_->make_steps(shape, options, map);
   }
   bool reaches_directly(int) const override { return true; }
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) override {

@@ -9,33 +9,10 @@
 
 #include "cuda/world/gpu_world.h"
 #include "cuda/world/peer_reach.h"
-#include "exchange/sizes.h"
+#include "exchange/heap_tickets.h"
 
 namespace ferry::cuda {
 namespace {
-
-// Hands device memory from rank to rank, with its ownership.
-class HeapExchange {
- public:
-  std::uint64_t add(const std::shared_ptr<DeviceMemory>& heap) {
-    const std::lock_guard lock(guard_);
-    heaps_[++last_] = heap;
-    return last_;
-  }
-  std::shared_ptr<DeviceMemory> take(std::uint64_t ticket) {
-    const std::lock_guard lock(guard_);
-    return heaps_[ticket].lock();
-  }
-  void forget(std::uint64_t ticket) {
-    const std::lock_guard lock(guard_);
-    heaps_.erase(ticket);
-  }
-
- private:
-  std::mutex guard_;
-  std::map<std::uint64_t, std::weak_ptr<DeviceMemory>> heaps_;
-  std::uint64_t last_ = 0;
-};
 
 std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory) {
   return memory == nullptr ? nullptr : std::shared_ptr<std::byte>(memory, memory->data());
@@ -43,7 +20,8 @@ std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory)
 
 class CudaWorld final : public GpuWorld {
  public:
-  CudaWorld(std::unique_ptr<World> threads, const DevicePlace& place, bool staged, std::shared_ptr<HeapExchange> heaps)
+  CudaWorld(std::unique_ptr<World> threads, const DevicePlace& place, bool staged,
+            std::shared_ptr<HeapTickets<DeviceMemory>> heaps)
       : GpuWorld(place, staged), threads_(std::move(threads)), heaps_(std::move(heaps)) {}
 
   int rank() const override { return threads_->rank(); }
@@ -57,20 +35,14 @@ class CudaWorld final : public GpuWorld {
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
     std::shared_ptr<DeviceMemory> mine;
     together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, set_up_deadline(options));
-    const std::uint64_t ticket = heaps_->add(mine);
-    std::vector<std::uint64_t> tickets(static_cast<std::size_t>(size()));
-    all_gather(std::as_bytes(std::span(&ticket, 1)), std::as_writable_bytes(std::span(tickets)), options.mask,
-               set_up_deadline(options));
-    DeviceHeaps heaps(tickets.size());
-    for (std::size_t rank = 0; rank < tickets.size(); ++rank)
-      if (tickets[rank] != 0) heaps[rank] = bytes_of(heaps_->take(tickets[rank]));
-    barrier(options.mask, set_up_deadline(options));  // all hold all before one may let its own go
-    heaps_->forget(ticket);
+    const std::vector<std::shared_ptr<DeviceMemory>> all = heaps_->share_heaps(*this, mine, options);
+    DeviceHeaps heaps;
+    for (const std::shared_ptr<DeviceMemory>& each : all) heaps.push_back(bytes_of(each));
     return heaps;
   }
 
   std::unique_ptr<World> threads_;
-  std::shared_ptr<HeapExchange> heaps_;
+  std::shared_ptr<HeapTickets<DeviceMemory>> heaps_;
 };
 
 bool can_reach(int device, int peer) {
@@ -111,7 +83,7 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
   for (const int device : devices)
     for (const int peer : devices)
       if (device != peer) enable_peer_access(device, peer);
-  const auto heaps = std::make_shared<HeapExchange>();
+  const auto heaps = std::make_shared<HeapTickets<DeviceMemory>>();
   const bool any_shared = ranks_of.size() < devices.size();
   const auto deferred_free =
       any_shared ? std::make_shared<DeferredFree>(std::vector<int>(devices.begin(), devices.end())) : nullptr;

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "cuda/exchange/shape_limits.h"
-#include "cuda/exchange/staged_exchange.h"
-#include "exchange/contract.h"
+#include "cuda/exchange/staged_steps.h"
 #include "exchange/sizes.h"
 
 namespace ferry::cuda {
@@ -124,35 +123,30 @@ void GpuWorld::require_kernels(const Launchers& kernels) const {
                     rank(), backend()));
 }
 
-std::unique_ptr<ExchangeBackend> GpuWorld::make_exchange(const Shape& shape, const ExchangeOptions& options) {
+std::unique_ptr<ExchangeSteps> GpuWorld::make_steps(const Shape& shape, const ExchangeOptions& options,
+                                                    const HeapMap& map) {
   const DeviceScope scope(place_.device);
-  require_valid(shape, options);
-  if (shape.ranks != size())
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank(), shape.ranks, size()));
-  require_same_contract(*this, shape, options);
   if (place_.deferred_free != nullptr)
     place_.deferred_free->free();  // all ranks are here: none waits for another one's launch
   require_countable_tokens(shape, rank());
   require_countable_entries(shape, rank());
   together([&] { require_supported(options); }, options.mask,
            set_up_deadline(options));  // whose kernels may be of two kinds
-  const HeapMap map = make_heap_map(shape, options, rank(), has_remote_ranks());
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
-  std::unique_ptr<ExchangeBackend> made;
+  std::unique_ptr<ExchangeSteps> made;
   const auto make = [&] {
     if (options.skip_a2a) {
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    auto exchange = std::make_unique<CudaExchange>(place_, rank(), shape, options, map,
-                                                   options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
-                                                   std::move(heaps));
+    auto steps = std::make_unique<CudaSteps>(place_, rank(), shape, options, map,
+                                             options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
+                                             std::move(heaps));
     if (staged_)
-      made = std::make_unique<StagedExchange>(std::move(exchange));
+      made = std::make_unique<StagedSteps>(std::move(steps), row_layout(shape, options, rank()));
     else
-      made = std::move(exchange);
+      made = std::move(steps);
   };
   together(make, options.mask,
            set_up_deadline(options));  // all kernels are loaded before one may run and wait for a peer

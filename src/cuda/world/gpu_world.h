@@ -6,7 +6,9 @@
 #include <memory>
 #include <span>
 
-#include "cuda/exchange/cuda_exchange.h"
+#include "cuda/exchange/device_place.h"
+#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/exchange.h"
 #include "ferry/world.h"
 
 namespace ferry::cuda {
@@ -26,7 +28,8 @@ class GpuWorld : public World {
   // `staged`: calls take host tensors, which pass through device memory.
   GpuWorld(const DevicePlace& place, bool staged) : place_(place), staged_(staged) {}
   const char* backend() const override { return "cuda"; }
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape& shape, const ExchangeOptions& options) override;
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
+                                            const HeapMap& map) override;
 
  protected:
   // The heaps of all ranks, `bytes` each, at the addresses of this rank's device. Collective. A heap is zero before
@@ -41,9 +44,6 @@ class GpuWorld : public World {
 
   // Throws where a caller's kernels do not reach all ranks of this world. Part of require_supported.
   virtual void require_kernels(const Launchers& kernels) const;
-
-  // Whether some ranks are reached by puts only, from send buffers.
-  virtual bool has_remote_ranks() const { return false; }
 
   // Runs `work` on every rank. Collective. If it fails on a rank, all ranks throw the error of the first such rank, and
   // none waits for it.

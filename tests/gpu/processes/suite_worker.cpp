@@ -36,7 +36,7 @@ class BootstrapWorld final : public World {
                   milliseconds deadline) override {
     bootstrap_.all_gather(mine, all, mask, deadline);
   }
-  std::unique_ptr<ExchangeBackend> make_exchange(const Shape&, const ExchangeOptions&) override {
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape&, const ExchangeOptions&, const HeapMap&) override {
     throw Error(ErrorKind::unsupported, "a world without exchanges");
   }
 

@@ -75,6 +75,20 @@ struct RowStarts {
   std::uint32_t* tokens = nullptr;     // [ranks + 1]: tokens of every source; the last is the largest of them
 };
 
+// Row starts one after the other in memory.
+FERRY_HD inline int row_start_words(const Plan& plan) {
+  return plan.shape.ranks * (plan.local_experts() + 1) + 3 * plan.groups() + 2;
+}
+FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) {
+  RowStarts starts;
+  starts.of_source = words;
+  starts.group = starts.of_source + plan.shape.ranks * plan.local_experts();
+  starts.filled = starts.group + plan.groups() + 1;
+  starts.tiles = starts.filled + plan.groups();
+  starts.tokens = starts.tiles + plan.groups();
+  return starts;
+}
+
 // A piece of a phase: block `index` of `count` takes every count-th token.
 struct Block {
   int index;

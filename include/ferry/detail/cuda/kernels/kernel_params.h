@@ -33,20 +33,6 @@ struct DispatchHandle {
   RowStarts starts;               // in one array (row_starts_at)
 };
 
-// All row starts lie in one array.
-FERRY_HD inline int row_start_words(const Plan& plan) {
-  return plan.shape.ranks * (plan.local_experts() + 1) + 3 * plan.groups() + 2;
-}
-FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) {
-  RowStarts starts;
-  starts.of_source = words;
-  starts.group = starts.of_source + plan.shape.ranks * plan.local_experts();
-  starts.filled = starts.group + plan.groups() + 1;
-  starts.tiles = starts.filled + plan.groups();
-  starts.tokens = starts.tiles + plan.groups();
-  return starts;
-}
-
 // Counters behind Exchange::stats(): [ranks], and [ranks, local experts] for `received`.
 struct StatsWords {
   DeviceWord<std::uint64_t>* messages = nullptr;

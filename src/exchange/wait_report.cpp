@@ -1,8 +1,9 @@
-#include "exchange/round_state.h"
+#include "exchange/wait_report.h"
 
 #include <fmt/core.h>
 
 namespace ferry {
+
 std::string describe(const WaitRecord& r) {
   std::string text;
   if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
@@ -23,26 +24,6 @@ std::string describe(const WaitRecord& r) {
   if (r.block >= 0) text += fmt::format(" in block {}", r.block);
   return text + fmt::format(" (epoch {} seen, {} wanted). Make a new exchange whose mask names the missing rank.",
                             r.epoch_seen, r.epoch_wanted);
-}
-
-void RoundState::require_not_broken() const {
-  if (stage == Stage::broken)
-    throw PeerMissing(broken_by, describe(broken_by) + " This exchange refuses every call since then");
-}
-
-void RoundState::require_can_dispatch(int rank, const char* call) const {
-  require_not_broken();
-  if (stage == Stage::sent)
-    throw Error(
-        ErrorKind::out_of_order,
-        fmt::format("rank {}: {}: the last dispatch_async has had no dispatch_wait; call that first", rank, call));
-}
-
-void RoundState::require_stage(int rank, const char* call, Stage wanted, const char* before) const {
-  require_not_broken();
-  if (stage != wanted)
-    throw Error(ErrorKind::out_of_order,
-                fmt::format("rank {}: {}: it must follow {} of the same round", rank, call, before));
 }
 
 }  // namespace ferry

@@ -1,0 +1,253 @@
+#include "cuda/exchange/cuda_steps.h"
+
+#include <utility>
+
+#include "cuda/world/refuse.h"
+#include "exchange/plan.h"
+#include "ferry/detail/cuda/steps/scale_tiles.h"
+
+namespace ferry::cuda {
+namespace {
+
+const DispatchLauncher& launcher_for(const Launchers& launchers, const AnyFormat& format, int rank) {
+  const DispatchLauncher* launcher = launchers.find_dispatch(format.name());
+  if (launcher == nullptr)
+    refuse(ErrorKind::unsupported, rank,
+           "no GPU kernel for the format {}; give one of all_formats(), or compile kernels for it: CompiledExchange "
+           "(ferry/cuda/compiled_exchange.cuh)",
+           format.name());
+  return *launcher;
+}
+
+}  // namespace
+
+CudaSteps::CudaSteps(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options,
+                     const HeapMap& map, const Launchers& launchers, DeviceHeaps heaps)
+    : place_(place),
+      rank_(rank),
+      num_experts_(shape.experts),
+      min_row_capacity_(row_layout(shape, options, rank).min_row_capacity),
+      row_bytes_(row_bytes(row_layout(shape, options, rank), options.format)),
+      plan_(make_plan(shape, options, map, rank)),
+      heaps_(std::move(heaps)),
+      dispatch_launcher_(launcher_for(launchers, options.format, rank)),
+      combine_launcher_(launchers.combine),
+      kernels_(place, rank, shape, options, plan_, dispatch_launcher_, combine_launcher_),
+      checks_(place, rank, options.gpu_kernels != nullptr) {
+  plan_memory();
+  if (!options.skip_a2a) masks_.add(options.mask);
+}
+
+CudaSteps::~CudaSteps() {
+  if (place_.deferred_free != nullptr) {
+    place_.deferred_free->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
+    place_.deferred_free->keep(std::move(memory_));  // no later than now: what is freed afterwards waits for the device
+    record_.free_with(*place_.deferred_free);
+    return;
+  }
+  int before = 0;
+  cudaGetDevice(&before);
+  cudaSetDevice(place_.device);
+  cudaDeviceSynchronize();  // this rank's kernels write to others' memory, which heaps_ keeps
+  cudaSetDevice(before);
+}
+
+void CudaSteps::plan_memory() {
+  const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
+  const auto experts = static_cast<std::size_t>(plan_.local_experts());
+  std::size_t bytes = 0;
+  const auto take = [&bytes](std::size_t wanted) {
+    const std::size_t at = bytes;
+    bytes += HeapMap::whole_lines(wanted);
+    return at;
+  };
+  const std::size_t state = take(sizeof(DeviceState));
+  const std::size_t masks = take(RoundMasks::bytes(plan_.shape.ranks));
+  const std::size_t counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
+  const std::size_t tokens = ranks * static_cast<std::size_t>(plan_.shape.max_tokens);
+  const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(HandleRow));
+  const std::size_t kept_slots = take(tokens);
+  const std::size_t kept_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
+  const std::size_t block_counts =
+      take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(DeviceWord<Epoch>));
+  memory_ = std::make_shared<DeviceMemory>(bytes);
+
+  masks_ = RoundMasks(plan_.shape.ranks, memory_->as<std::uint8_t>(masks));
+  stats_.messages = memory_->as<DeviceWord<std::uint64_t>>(counters);
+  stats_.bytes = stats_.messages + ranks;
+  links_.waited_ns = stats_.bytes + ranks;
+  stats_.received = links_.waited_ns + ranks;
+  handle_ = {memory_->as<HandleRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
+             row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
+  block_counts_ = memory_->as<DeviceWord<Epoch>>(block_counts);
+  set_links(memory_->as<DeviceState>(state));
+}
+
+void CudaSteps::set_links(DeviceState* state) {
+  links_.rank = plan_.rank;
+  links_.size = plan_.shape.ranks;
+  for (std::size_t peer = 0; peer < heaps_.size(); ++peer) links_.heap[peer] = heaps_[peer].get();
+  links_.own = links_.heap[plan_.rank];
+  links_.table_parts = kernels_.table_parts();
+  links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
+  links_.abort_words = plan_.map.aborted(0);
+  links_.my_abort_word = plan_.map.aborted(plan_.rank);
+  links_.state = state;
+  links_.record = record_.host();
+
+  DeviceState initial;
+  initial.dispatched.raw = kFirstEpoch - 1;
+  cuda_check(cudaMemcpyAsync(state, &initial, sizeof initial, cudaMemcpyHostToDevice, cudaStreamPerThread),
+             "cudaMemcpyAsync");
+  cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+}
+
+void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadline) {
+  poll();
+  checks_.check(call);
+  links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
+  links_.hooks = call.gpu_hooks != nullptr ? *call.gpu_hooks : HookBytes{};
+  stream_ = static_cast<cudaStream_t>(call.stream);
+  max_blocks_ = call.max_blocks;
+}
+
+void CudaSteps::poll() {
+  if (record_.has_failed()) {
+    if (ended_by() == nullptr) end_exchange(record_.failure(links_));
+    throw PeerMissing(*ended_by(), describe(*ended_by()));
+  }
+  record_.require_no_bad_ids(rank_, num_experts_);
+  record_.require_enough_rows(rank_, min_row_capacity_);
+}
+
+void CudaSteps::check(const CheckContext&, const DispatchInput& in, DispatchArgs& args) {
+  checks_.check(in, args);
+  args.input_scale_at = in.input_scale;
+}
+
+void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
+  const std::uint8_t* masked = masks_.newest();
+  run_dispatch(ticket, masked, &args, nullptr);
+  open_mask_ = masked;
+}
+
+void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) { run_dispatch(ticket, open_mask_, nullptr, &rows); }
+
+void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
+  const std::uint8_t* masked = masks_.newest();
+  run_dispatch(ticket, masked, &args, &rows);
+  open_mask_ = masked;
+}
+
+void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
+  run_combine(ticket, {.sends = true, .receives = false}, args, nullptr);
+}
+
+void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) {
+  run_combine(ticket, {.sends = false, .receives = true}, sent, &sums);
+}
+
+void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
+  run_combine(ticket, {.sends = true, .receives = true}, args, &sums);
+}
+
+// What both kernels get. A captured graph keeps what was so when it was captured.
+template <class Params>
+Params CudaSteps::params_of(const std::uint8_t* masked, Halves halves) const {
+  Params params;
+  params.plan = plan_;
+  params.links = links_;
+  params.plan.masked = params.links.masked = masked;
+  params.sends = halves.sends;
+  params.receives = halves.receives;
+  params.handle = handle_;
+  params.stats = stats_;
+  return params;
+}
+
+void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+                             const RowsOut* out) {
+  const Halves halves{.sends = in != nullptr, .receives = out != nullptr};
+  const DispatchLaunch launch = kernels_.dispatch(ticket.num_tokens, halves, max_blocks_);
+  auto params = params_of<DispatchParams>(masked, halves);
+  if (in != nullptr) params.in = *in;
+  if (out != nullptr) params.out = *out;
+  params.in.shared_begin = ticket.shared.begin;
+  params.in.shared_end = ticket.shared.end;
+  params.links.backs_off = launch.backs_off;
+  params.routing = {.record = links_.record,
+                    .state = links_.state,
+                    .counts_all = launch.counts_all,
+                    .words = kernels_.routing_words(),
+                    .parts = launch.parts,
+                    .parts_per_routing_block = launch.parts_per_routing_block,
+                    .block_counts = block_counts_};
+  params.num_experts = num_experts_;
+  params.roles = launch.policy.roles;
+  params.block_bytes = launch.block_bytes;
+  if (launch.scales_follow) params.out.scales.layout = ScaleLayout::none;
+  dispatch_launcher_.launch(params, launch.policy, stream_);
+  if (launch.scales_follow) store_scales(*out);
+}
+
+// I20
+void CudaSteps::store_scales(const RowsOut& out) const {
+  ScalesParams params;
+  params.plan = plan_;
+  params.state = links_.state;
+  params.heap = links_.own;
+  params.scales = out.scales;
+  params.by_parts = Divider(scale_parts(out.scales));
+  params.src_info = out.src_info;
+  params.payload_bytes = out.row_bytes;
+  params.starts = handle_.starts.of_source;
+  const DeviceLimits most = kernels_.scales_limits(max_blocks_);
+  launch_scales(params, most.blocks(), most.exclusive, stream_);
+}
+
+void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out) {
+  auto params = params_of<CombineParams>(open_mask_, halves);
+  params.in = in;
+  if (in.num_rows == 0) {  // a kernel that wants some reads memory that is there, and reports it
+    params.in.rows = links_.own;
+    params.in.row_stride = 0;
+    params.in.is_f32 = false;
+  }
+  if (out != nullptr) params.out = *out;
+  params.num_tokens = ticket.num_tokens;
+  const CombineLaunch launch = kernels_.combine(ticket.num_tokens, halves, params.in.is_f32, max_blocks_);
+  params.links.backs_off = launch.backs_off;
+  params.roles = launch.policy.roles;
+  combine_launcher_.launch(params, launch.policy, launch.shared_bytes, stream_);
+}
+
+Stats CudaSteps::stats() const {
+  const DeviceScope scope(place_.device);
+  const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
+  const auto experts = static_cast<std::size_t>(plan_.local_experts());
+  std::vector<std::uint64_t> words(3 * ranks + ranks * experts);
+  DeviceState state;
+  SideStream stream;
+  cuda_check(cudaMemcpyAsync(words.data(), stats_.messages, words.size() * sizeof words[0], cudaMemcpyDeviceToHost,
+                             stream.get()),
+             "cudaMemcpyAsync");
+  cuda_check(cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream.get()),
+             "cudaMemcpyAsync");
+  stream.wait();
+
+  Stats stats;
+  stats.ranks = plan_.shape.ranks;
+  stats.local_experts = plan_.local_experts();
+  const auto at = [&](std::size_t index) { return words.begin() + static_cast<std::ptrdiff_t>(index); };
+  stats.messages_sent.assign(at(0), at(ranks));
+  stats.bytes_sent.assign(at(ranks), at(2 * ranks));
+  stats.waited_ns.assign(at(2 * ranks), at(3 * ranks));
+  for (std::size_t i = 3 * ranks; i < words.size(); ++i) stats.received.push_back({words[i], words[i] * row_bytes_});
+  stats.non_finite_blocks = state.non_finite.raw;
+  stats.dropped = state.dropped.raw;
+  stats.dispatches = state.dispatches.raw;
+  stats.combines = state.combines.raw;
+  return stats;
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,84 @@
+// CudaSteps: the steps of an exchange of a GPU rank whose peers' memory it maps. Each call enqueues one kernel, or two
+// where the scales kernel follows a dispatch.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cuda/exchange/device_checks.h"
+#include "cuda/exchange/kernel_plan.h"
+#include "cuda/exchange/record.h"
+#include "cuda/exchange/round_masks.h"
+#include "exchange/exchange_steps.h"
+#include "ferry/detail/cuda/kernels/launch.h"
+
+namespace ferry::cuda {
+
+class CudaSteps final : public ExchangeSteps {
+ public:
+  // `place`'s device is current.
+  CudaSteps(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+            const Launchers& launchers, DeviceHeaps heaps);
+  ~CudaSteps() override;
+
+  void enter() override { device_.emplace(place_.device); }
+  void leave() noexcept override { device_.reset(); }
+  void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
+
+  void check(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
+  void check(const CheckContext& context, const DispatchOutput& out) override { checks_.check(context, out); }
+  void check(const CheckContext&, const Ticket&, const CombineInput& in, const CombineArgs& args) override {
+    checks_.check(in, args);
+  }
+  void check(const CheckContext&, const Ticket& ticket, const CombineOutput& out, const CombineOut& sums) override {
+    checks_.check(out, sums, ticket.num_tokens);
+  }
+
+  void send(const Ticket& ticket, const DispatchArgs& args) override;
+  void receive(const Ticket& ticket, const RowsOut& rows) override;
+  void send_back(const Ticket& ticket, const CombineArgs& args) override;
+  void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) override;
+  bool fuses_halves() const override { return true; }
+  void dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) override;
+  void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
+
+  void poll() override;
+  void set_mask(const RankMask& mask) override { masks_.add(mask); }
+  Stats stats() const override;
+
+  const DevicePlace& place() const { return place_; }
+
+ private:
+  void plan_memory();
+  void set_links(DeviceState* state);
+  template <class Params>
+  Params params_of(const std::uint8_t* masked, Halves halves) const;
+  void run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
+  void store_scales(const RowsOut& out) const;
+  void run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
+
+  DevicePlace place_;
+  int rank_;
+  int num_experts_;                // that ids may name
+  std::int64_t min_row_capacity_;  // enough for any dispatch
+  std::uint64_t row_bytes_;
+  Plan plan_;
+  DeviceHeaps heaps_;
+  const DispatchLauncher& dispatch_launcher_;
+  CombineLauncher combine_launcher_;
+  KernelPlan kernels_;
+  DeviceChecks checks_;
+  Record record_;
+  std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
+  PeerLinks links_;
+  DispatchHandle handle_;
+  DeviceWord<Epoch>* block_counts_ = nullptr;
+  StatsWords stats_;
+  RoundMasks masks_;
+  const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
+  cudaStream_t stream_ = nullptr;            // of the call under way
+  int max_blocks_ = 0;                       // of the call under way
+  std::optional<DeviceScope> device_;
+};
+
+}  // namespace ferry::cuda

@@ -1,0 +1,142 @@
+#include "cuda/exchange/host_tensors.h"
+
+#include <algorithm>
+
+#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/layout/scale_layout.h"
+
+namespace ferry::cuda {
+namespace {
+
+constexpr std::size_t kSlack = 256;
+
+std::size_t bytes_of(const ConstTensor& tensor) {
+  return static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype);
+}
+std::size_t line_bytes(const ConstTensor& tensor) {
+  return tensor.shape[0] == 0 ? 0 : bytes_of(tensor) / static_cast<std::size_t>(tensor.shape[0]);
+}
+
+// Bytes of an innermost run, and the runs of a tensor whose rows may have any stride.
+struct Runs {
+  std::size_t count;
+  std::size_t bytes;
+  std::size_t pitch;
+};
+Runs runs_of(const ConstTensor& tensor) {
+  if (tensor.is_contiguous() || tensor.rank < 2) return {1, bytes_of(tensor), bytes_of(tensor)};
+  return {static_cast<std::size_t>(tensor.shape[0]), line_bytes(tensor),
+          static_cast<std::size_t>(tensor.strides[0]) * size_of(tensor.dtype)};
+}
+
+// Tiles of scales up to the last one that a dispatch wrote.
+std::int64_t written_tiles(const DispatchOutput& host, int groups) {
+  const auto* offsets = static_cast<const std::uint32_t*>(host.row_offsets.data);
+  const auto* tiles = static_cast<const std::uint32_t*>(host.scales_offsets.data);
+  std::int64_t most = 0;
+  for (int group = 0; group < groups; ++group) {
+    const std::int64_t first = offsets[group], size = offsets[group + 1] - first;
+    const std::uint32_t block = static_cast<std::uint32_t>(first / kScaleTileRows) + tiles[group];  // wraps around
+    if (size > 0) most = std::max<std::int64_t>(most, block + scale_blocks(size));
+  }
+  return most;
+}
+
+}  // namespace
+
+std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout) {
+  const std::int64_t n = shape.max_tokens, rows = layout.min_row_capacity;
+  std::int64_t scales = static_cast<std::int64_t>(size_of(layout.scale_dtype));
+  for (const std::int64_t extent : layout.scales_shape(rows)) scales *= extent;
+  const std::int64_t bytes[] = {n * shape.hidden * 4,
+                                n * shape.top_k * 8,
+                                n * shape.top_k * 4,
+                                4,
+                                scales,
+                                rows * layout.payload_row_bytes,
+                                (layout.groups + 1) * 4,
+                                layout.groups * 4,
+                                rows * 8,
+                                layout.groups * 4,
+                                rows * shape.hidden * 4,
+                                n * shape.hidden * 4};
+  std::size_t total = 0;
+  for (const std::int64_t each : bytes) total += (static_cast<std::size_t>(each) + 255) / 256 * 256 + kSlack;
+  return total;
+}
+
+Tensor HostTensors::place(Kind kind, const ConstTensor& host) {
+  if (host.rank == 0) return {};  // a tensor without elements is given, and may have no memory
+  Place& place = places_[kind];
+  if (place.memory == nullptr || place.bytes < bytes_of(host)) {
+    place.memory.reset();
+    place.memory = std::make_unique<StreamMemory>(*stream_, bytes_of(host) + kSlack);
+    place.bytes = bytes_of(host);
+    cuda_check(cudaMemsetAsync(place.memory->data(), 0, place.bytes + kSlack, stream()), "cudaMemsetAsync");
+  }
+  return {place.memory->data(), host.dtype, std::span(host.shape.data(), static_cast<std::size_t>(host.rank))};
+}
+
+Tensor HostTensors::copy_in(Kind kind, const ConstTensor& host) {
+  const Tensor device = place(kind, host);
+  if (!host || bytes_of(host) == 0) return device;
+  const Runs runs = runs_of(host);
+  cuda_check(cudaMemcpy2DAsync(device.data, runs.bytes, host.data, runs.pitch, runs.bytes, runs.count,
+                               cudaMemcpyHostToDevice, stream()),
+             "cudaMemcpy2DAsync");
+  return device;
+}
+
+Tensor HostTensors::copy_in_lines(Kind kind, const ConstTensor& host, std::int64_t lines) {
+  const Tensor device = place(kind, host);
+  const std::size_t bytes = static_cast<std::size_t>(lines) * line_bytes(host);
+  if (bytes != 0)
+    cuda_check(cudaMemcpyAsync(device.data, host.data, bytes, cudaMemcpyHostToDevice, stream()), "cudaMemcpyAsync");
+  return device;
+}
+
+void HostTensors::copy_out(Kind kind, const Tensor& host) const {
+  if (!host || bytes_of(host) == 0) return;
+  const Runs runs = runs_of(host);
+  cuda_check(cudaMemcpy2DAsync(host.data, runs.pitch, data(kind), runs.bytes, runs.bytes, runs.count,
+                               cudaMemcpyDeviceToHost, stream()),
+             "cudaMemcpy2DAsync");
+}
+
+void HostTensors::copy_out_lines(Kind kind, const Tensor& host, std::int64_t lines) const {
+  const std::size_t bytes = static_cast<std::size_t>(lines) * line_bytes(host);
+  if (bytes != 0)
+    cuda_check(cudaMemcpyAsync(host.data, data(kind), bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
+}
+
+void HostTensors::copy_out_columns(Kind kind, const Tensor& host, std::int64_t columns) const {
+  const std::size_t element = size_of(host.dtype);
+  const std::size_t pitch = static_cast<std::size_t>(host.shape[1]) * element;
+  if (columns != 0)
+    cuda_check(cudaMemcpy2DAsync(host.data, pitch, data(kind), pitch, static_cast<std::size_t>(columns) * element,
+                                 static_cast<std::size_t>(host.shape[0]), cudaMemcpyDeviceToHost, stream()),
+               "cudaMemcpy2DAsync");
+}
+
+void HostTensors::copy_out_rows(const DispatchOutput& host, const RowLayout& layout) const {
+  copy_out(kRowOffsets, host.row_offsets);
+  copy_out(kExpertIds, host.expert_ids);
+  copy_out(kScalesOffsets, host.scales_offsets);
+  wait();
+  const auto* offsets = static_cast<const std::uint32_t*>(host.row_offsets.data);
+  const std::int64_t count = std::min<std::int64_t>(offsets[layout.groups], layout.min_row_capacity);
+  copy_out_lines(kPayload, host.payload, count);
+  copy_out_lines(kSrcInfo, host.src_info, count);
+  if (layout.scale_layout == ScaleLayout::row_major) copy_out_lines(kScales, host.scales, count);
+  if (layout.scale_layout == ScaleLayout::transposed) copy_out_columns(kScales, host.scales, count);
+  if (layout.scale_layout == ScaleLayout::tiled)
+    copy_out_lines(kScales, host.scales, written_tiles(host, layout.groups));
+  wait();
+}
+
+void HostTensors::free_with(DeferredFree& deferred) {
+  for (Place& place : places_) place.memory.reset();
+  deferred.keep(std::move(stream_));
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,116 @@
+#include "cuda/exchange/kernel_plan.h"
+
+#include "cuda/policy/combine_policy.h"
+#include "cuda/policy/dispatch_policy.h"
+#include "cuda/policy/scales_policy.h"
+#include "cuda/world/refuse.h"
+#include "exchange/sizes.h"
+#include "ferry/detail/cuda/steps/scale_tiles.h"
+
+namespace ferry::cuda {
+namespace {
+
+int device_attribute(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+}  // namespace
+
+KernelPlan::KernelPlan(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options,
+                       const Plan& plan, const DispatchLauncher& dispatch, const CombineLauncher& combine)
+    : plan_(plan),
+      table_parts_(plan.shape.top_k, plan.map.has_remote_ranks()),
+      routing_words_(ranking_words(plan)),
+      multiprocessors_(device_attribute(cudaDevAttrMultiProcessorCount, place.device)),
+      exchanges_(options.concurrent * place.ranks),
+      local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts) {
+  const auto most_shared =
+      static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, place.device));
+  const std::size_t for_dispatch = dispatch_shared_bytes(plan_, dispatch_buffer_teams(plan_));
+  const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
+  if (needed > most_shared)
+    refuse(ErrorKind::unsupported, rank,
+           "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
+           to_string(shape), needed, place.device, most_shared);
+  combine_.has_variant = combine.has_pipeline && combine_ring_bytes() <= most_shared;
+  dispatch_.has_variant = dispatch.prepare_halves(kThreads, for_dispatch);
+  dispatch_.blocks_per_multiprocessor = dispatch.prepare(kThreads, for_dispatch);
+  combine_.blocks_per_multiprocessor =
+      combine.prepare(kThreads, combine_shared_bytes(plan_), combine_.has_variant ? combine_ring_bytes() : 0);
+  scales_.blocks_per_multiprocessor = prepare_scales(plan_);
+  for (const LoadedKernel& kernel : {dispatch_, combine_})
+    if (most_blocks(kernel) < kLeastBlocks)
+      refuse(ErrorKind::invalid_argument, rank,
+             "concurrent is {}, and {} of the ranks share device {}: a kernel would have {} blocks, and needs {} or "
+             "more",
+             options.concurrent, place.ranks, place.device, most_blocks(kernel), kLeastBlocks);
+  const RowLayout layout = row_layout(shape, options, rank);
+  if (scales_.blocks_per_multiprocessor != 0)
+    scale_words_ = scattered_scale_words(layout.scale_layout, static_cast<int>(size_of(layout.scale_dtype)),
+                                         layout.scales_per_row, layout.payload_row_bytes);
+}
+
+int KernelPlan::most_blocks(const LoadedKernel& kernel) const {
+  return max_resident_blocks(multiprocessors_, kernel.blocks_per_multiprocessor, exchanges_);
+}
+
+DeviceLimits KernelPlan::limits(const LoadedKernel& kernel, int max_blocks) const {
+  DeviceLimits limits{multiprocessors_, kernel.blocks_per_multiprocessor, most_blocks(kernel), exchanges_ == 1};
+  if (max_blocks > 0) limits.max_blocks = std::min(limits.max_blocks, max_blocks);
+  return limits;
+}
+
+DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, int max_blocks) const {
+  DispatchLaunch launch{};
+  launch.counts_all = one_block_counts_all(num_tokens, plan_.shape.top_k, routing_words_);
+  launch.parts = table_parts_.count(num_tokens);
+  const Problem problem{.ranks = plan_.shape.ranks,
+                        .num_tokens = num_tokens,
+                        .arrivals = likely_arrivals(num_tokens),
+                        .table_parts = launch.parts,
+                        .counts_all = launch.counts_all,
+                        .buffer_teams = dispatch_buffer_teams(plan_),
+                        .sends = halves.sends,
+                        .receives = halves.receives,
+                        .hidden = plan_.shape.hidden,
+                        .message_bytes = static_cast<int>(plan_.map.message_bytes()),
+                        .groups = plan_.groups(),
+                        .top_k = plan_.shape.top_k,
+                        .local_fraction = local_fraction_,
+                        .scale_words = scale_words_,
+                        .has_remote_ranks = plan_.map.has_remote_ranks(),
+                        .can_pair_blocks = dispatch_.has_variant};
+  const DeviceLimits most = limits(dispatch_, max_blocks);
+  launch.policy = dispatch_policy(most, problem);
+  launch.backs_off = backs_off(problem);
+  const DispatchRoles& roles = launch.policy.roles;
+  launch.parts_per_routing_block = parts_per_routing_block(problem, std::max(1, roles.table_blocks()));
+  launch.scales_follow = stores_scales_last(most, problem, launch.policy.thread_blocks());
+  const int teams = halves.sends ? kThreads / roles.send_team_threads : 0;
+  launch.block_bytes = static_cast<std::uint32_t>(dispatch_shared_bytes(plan_, teams));
+  return launch;
+}
+
+CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, bool is_f32, int max_blocks) const {
+  const Problem problem{.ranks = plan_.shape.ranks,
+                        .num_tokens = num_tokens,
+                        .arrivals = likely_arrivals(num_tokens),
+                        .buffer_teams = combine_buffer_teams(plan_),
+                        .sends = halves.sends,
+                        .receives = halves.receives,
+                        .hidden = plan_.shape.hidden,
+                        .top_k = plan_.shape.top_k,
+                        .local_fraction = local_fraction_,
+                        .has_remote_ranks = plan_.map.has_remote_ranks(),
+                        .exact = plan_.exact,
+                        .has_pipeline = combine_.has_variant && !is_f32};
+  CombineLaunch launch{};
+  launch.policy = combine_policy(limits(combine_, max_blocks), problem);
+  launch.backs_off = backs_off(problem);
+  launch.shared_bytes = launch.policy.roles.pipelined ? combine_ring_bytes() : combine_shared_bytes(plan_);
+  return launch;
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,77 @@
+// KernelPlan: the kernels of an exchange as they were loaded on its device, and for each call in how many blocks of
+// which roles they are launched.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "cuda/exchange/device_place.h"
+#include "cuda/policy/problem.h"
+#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/exchange.h"
+
+namespace ferry::cuda {
+
+inline constexpr int kLeastBlocks = 3;  // of a kernel: its roles
+
+// What a kernel takes of a multiprocessor.
+struct LoadedKernel {
+  int blocks_per_multiprocessor = 0;  // 0: the device has too little shared memory for one
+  bool has_variant = false;  // dispatch: two blocks can be one thread block; combine: rows can come by shared memory
+};
+
+// Which halves of an operation a call runs.
+struct Halves {
+  bool sends;
+  bool receives;
+};
+
+struct DispatchLaunch {
+  DispatchPolicy policy;
+  bool backs_off;
+  bool counts_all;
+  int parts;
+  int parts_per_routing_block;
+  std::uint32_t block_bytes;
+  bool scales_follow;  // the scales kernel stores them, and not the dispatch itself
+};
+
+struct CombineLaunch {
+  CombinePolicy policy;
+  bool backs_off;
+  std::size_t shared_bytes;
+};
+
+class KernelPlan {
+ public:
+  // Loads the kernels on the current device, `place`'s. Throws Error(unsupported) where it has too little shared
+  // memory, and Error(invalid_argument) where the exchanges that share it leave too few blocks.
+  KernelPlan(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options, const Plan& plan,
+             const DispatchLauncher& dispatch, const CombineLauncher& combine);
+
+  DispatchLaunch dispatch(int num_tokens, Halves halves, int max_blocks) const;
+  CombineLaunch combine(int num_tokens, Halves halves, bool is_f32, int max_blocks) const;
+  DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
+
+  int routing_words() const { return routing_words_; }
+  const TableParts& table_parts() const { return table_parts_; }
+
+ private:
+  int most_blocks(const LoadedKernel& kernel) const;
+  DeviceLimits limits(const LoadedKernel& kernel, int max_blocks) const;
+  // How many messages come, if the others have as many tokens as this rank.
+  int likely_arrivals(int num_tokens) const { return num_tokens * std::min(plan_.shape.ranks, plan_.shape.top_k); }
+
+  Plan plan_;
+  TableParts table_parts_;
+  int routing_words_;
+  int multiprocessors_ = 0;
+  int exchanges_;          // that share the device
+  double local_fraction_;  // of all experts, those of this world: with skip_a2a it is this rank alone
+  int scale_words_ = 0;    // of a row that the scales kernel can store
+  LoadedKernel dispatch_;
+  LoadedKernel combine_;
+  LoadedKernel scales_;
+};
+
+}  // namespace ferry::cuda

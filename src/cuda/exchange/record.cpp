@@ -1,0 +1,50 @@
+#include "cuda/exchange/record.h"
+
+#include <fmt/core.h>
+
+#include "base/deadline.h"
+#include "cuda/exchange/abort_waits.h"
+#include "cuda/world/refuse.h"
+
+namespace ferry::cuda {
+
+Record::Record()
+    : memory_(std::make_shared<PinnedMemory>(sizeof(HostRecord))), record_(static_cast<HostRecord*>(memory_->data())) {}
+
+bool Record::has_failed() const { return load_acquire(record_->failed) != 0; }
+
+// I10
+WaitRecord Record::failure(const PeerLinks& links) const {
+  WaitRecord failure = record_->wait;
+  const auto deadline = std::chrono::milliseconds(links.deadline_ns / 1'000'000);
+  const auto* words = reinterpret_cast<const SignalWord*>(links.own + links.abort_words);
+  AbortWaits waits(words, links.size, moment_for_words(deadline));
+  const Epoch own = waits.word_now(links.rank);  // what this rank told the others
+  const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
+  failure.missing_rank = follow_abort_words(failure.missing_rank, links.rank, waited_for, links.size,
+                                            [&](int suspect) { return waits.word_of(suspect); });
+  return failure;
+}
+
+void Record::require_no_bad_ids(int rank, int experts) {
+  if (load_acquire(record_->has_bad_id) == 0) return;
+  store_release(record_->has_bad_id, 0u);
+  const std::uint32_t others = record_->num_bad - 1;
+  refuse(ErrorKind::invalid_argument, rank,
+         "topk_ids[{}, {}] of an earlier dispatch is {}; it must be -1 (no expert) or 0 to {}, and distinct in a "
+         "token. It counted as -1{}",
+         record_->bad_token, record_->bad_k, record_->bad_id, experts - 1,
+         others == 0 ? ""
+                     : fmt::format(", and so did {} other bad id{} of that dispatch", others, others == 1 ? "" : "s"));
+}
+
+void Record::require_enough_rows(int rank, std::int64_t min_row_capacity) {
+  if (load_acquire(record_->has_few_rows) == 0) return;
+  store_release(record_->has_few_rows, 0u);
+  refuse(ErrorKind::invalid_argument, rank,
+         "rows of an earlier combine had {} rows; its dispatch laid out {} (row_offsets[groups]). Its sums are wrong. "
+         "{} rows are enough for any dispatch",
+         record_->rows_given, record_->rows_laid_out, min_row_capacity);
+}
+
+}  // namespace ferry::cuda

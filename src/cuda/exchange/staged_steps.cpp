@@ -1,0 +1,193 @@
+#include "cuda/exchange/staged_steps.h"
+
+#include <utility>
+
+namespace ferry::cuda {
+namespace {
+
+// Rows of `columns` elements at a stride in bytes.
+template <class Byte>
+BasicTensor<Byte> rows_tensor(Byte* data, DType dtype, std::int64_t rows, std::int64_t columns,
+                              std::int64_t row_bytes) {
+  BasicTensor<Byte> tensor(data, dtype, {rows, columns});
+  tensor.strides[0] = row_bytes / static_cast<std::int64_t>(size_of(dtype));
+  return tensor;
+}
+
+}  // namespace
+
+StagedSteps::StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout)
+    : steps_(std::move(steps)), layout_(layout) {}
+
+StagedSteps::~StagedSteps() {
+  if (steps_->place().deferred_free != nullptr) tensors_.free_with(*steps_->place().deferred_free);
+}
+
+void StagedSteps::start(const CallOptions& call, std::chrono::milliseconds deadline) {
+  CallOptions staged = call;
+  if (staged.stream == nullptr) staged.stream = tensors_.stream();
+  stream_ = static_cast<cudaStream_t>(staged.stream);
+  steps_->start(staged, deadline);
+}
+
+void StagedSteps::check(const CheckContext& context, const Ticket&, const CombineInput& in, const CombineArgs&) {
+  if (!in.src_info) return;
+  const auto* given = static_cast<const std::int32_t*>(in.src_info.data);
+  for (std::uint32_t row = 0; row < num_rows_; ++row) {
+    const std::int32_t token = src_info_[2 * static_cast<std::size_t>(row)];
+    if (token >= 0)
+      check_src_info_row(context, given, row, -1, context.shape.max_tokens, token,
+                         src_info_[2 * static_cast<std::size_t>(row) + 1]);
+  }
+}
+
+// The weights of all entries, from an array or a function. Waits, as they are collected in memory of its own.
+Weights StagedSteps::on_device(const Weights& weights, int num_tokens) {
+  if (weights.data == nullptr && weights.hook == nullptr) return weights;
+  std::vector<float> values;
+  for (int token = 0; token < num_tokens; ++token)
+    for (int k = 0; k < weights.top_k; ++k) values.push_back(weights.at(token, k));
+  const ConstTensor host(values.data(), DType::f32, {num_tokens, weights.top_k});
+  const Tensor device = tensors_.copy_in(HostTensors::kTopkWeights, host);
+  tensors_.wait();
+  return {static_cast<const float*>(device.data), nullptr, nullptr, weights.top_k};
+}
+
+DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
+  DispatchArgs staged = args;
+  const ConstTensor tokens =
+      rows_tensor<const void>(args.tokens, args.dtype, args.num_tokens, layout_.hidden, args.row_stride);
+  staged.tokens = static_cast<const std::byte*>(tensors_.copy_in(HostTensors::kTokens, tokens).data);
+  staged.row_stride = args.row_bytes;
+  const ConstTensor ids(args.ids.data, args.ids.wide ? DType::i64 : DType::i32, {args.num_tokens, args.weights.top_k});
+  staged.ids.data = tensors_.copy_in(HostTensors::kTopkIds, ids).data;
+  staged.weights = on_device(args.weights, args.num_tokens);
+  tensors_.wait();
+  return staged;
+}
+
+Tensor StagedSteps::scales_of(const RowsOut& rows) const {
+  const std::vector<std::int64_t> shape = layout_.scales_shape(rows.scales.row_capacity);
+  return {rows.scales.base, layout_.scale_dtype, std::span(shape)};
+}
+
+// What a step does not write stays as it was: all of it is copied in.
+RowsOut StagedSteps::on_device(const RowsOut& rows) {
+  const std::int64_t capacity = rows.scales.row_capacity;
+  const auto stage = [&](HostTensors::Kind kind, auto* host, DType dtype, std::initializer_list<std::int64_t> shape) {
+    if (host == nullptr) return host;
+    return static_cast<decltype(host)>(tensors_.copy_in(kind, ConstTensor(host, dtype, shape)).data);
+  };
+  RowsOut staged = rows;
+  staged.payload = stage(HostTensors::kPayload, rows.payload, DType::u8, {capacity, layout_.payload_row_bytes});
+  if (rows.scales.base != nullptr)
+    staged.scales.base = static_cast<std::byte*>(tensors_.copy_in(HostTensors::kScales, scales_of(rows)).data);
+  staged.row_offsets = stage(HostTensors::kRowOffsets, rows.row_offsets, DType::u32, {layout_.groups + 1});
+  staged.expert_ids = stage(HostTensors::kExpertIds, rows.expert_ids, DType::i32, {layout_.groups});
+  staged.src_info = stage(HostTensors::kSrcInfo, rows.src_info, DType::i32, {capacity, 2});
+  staged.scales_offsets = stage(HostTensors::kScalesOffsets, rows.scales_offsets, DType::u32, {layout_.groups});
+  tensors_.wait();
+  return staged;
+}
+
+void StagedSteps::bring(const RowsOut& rows) {
+  const std::int64_t capacity = rows.scales.row_capacity;
+  tensors_.copy_out(HostTensors::kPayload, Tensor(rows.payload, DType::u8, {capacity, layout_.payload_row_bytes}));
+  tensors_.copy_out(HostTensors::kScales, scales_of(rows));
+  tensors_.copy_out(HostTensors::kRowOffsets, Tensor(rows.row_offsets, DType::u32, {layout_.groups + 1}));
+  tensors_.copy_out(HostTensors::kExpertIds, Tensor(rows.expert_ids, DType::i32, {layout_.groups}));
+  tensors_.copy_out(HostTensors::kSrcInfo, Tensor(rows.src_info, DType::i32, {capacity, 2}));
+  tensors_.copy_out(HostTensors::kScalesOffsets, Tensor(rows.scales_offsets, DType::u32, {layout_.groups}));
+  tensors_.wait();
+  num_rows_ = rows.row_offsets[layout_.groups];
+  src_info_.assign(rows.src_info, rows.src_info + 2 * static_cast<std::size_t>(num_rows_));
+}
+
+CombineArgs StagedSteps::on_device(const CombineArgs& args, int num_tokens) {
+  CombineArgs staged = args;
+  const DType dtype = args.is_f32 ? DType::f32 : DType::bf16;
+  const ConstTensor rows =
+      rows_tensor<const void>(args.rows, dtype, std::int64_t{args.num_rows}, layout_.hidden, args.row_stride);
+  staged.rows = static_cast<const std::byte*>(tensors_.copy_in(HostTensors::kRows, rows).data);
+  staged.row_stride = layout_.hidden * static_cast<std::int64_t>(size_of(dtype));
+  staged.weights = on_device(args.weights, num_tokens);
+  tensors_.wait();
+  return staged;
+}
+
+// The caller's; for an epilogue, which is called on the host, float32 sums.
+Tensor StagedSteps::sums_of(const CombineOut& sums, int num_tokens) const {
+  if (sums.epilogue != nullptr) return {nullptr, DType::f32, {num_tokens, layout_.hidden}};
+  if (sums.unreduced) return {sums.tokens, sums.dtype, {num_tokens, sent_.weights.top_k, layout_.hidden}};
+  return rows_tensor<void>(sums.tokens, sums.dtype, num_tokens, layout_.hidden, sums.token_bytes);
+}
+
+CombineOut StagedSteps::on_device(const CombineOut& sums, int num_tokens) {
+  const Tensor device = tensors_.place(HostTensors::kSums, sums_of(sums, num_tokens));
+  CombineOut staged;
+  staged.tokens = static_cast<std::byte*>(device.data);
+  staged.dtype = device.dtype;
+  staged.token_bytes = device.strides[0] * static_cast<std::int64_t>(size_of(device.dtype));
+  staged.unreduced = sums.unreduced;
+  tensors_.wait();
+  return staged;
+}
+
+void StagedSteps::bring(const CombineOut& sums, int num_tokens) {
+  Tensor host = sums_of(sums, num_tokens);
+  std::vector<float> values;
+  if (sums.epilogue != nullptr) {
+    values.resize(static_cast<std::size_t>(num_tokens) * static_cast<std::size_t>(layout_.hidden));
+    host.data = values.data();
+  }
+  tensors_.copy_out(HostTensors::kSums, host);
+  tensors_.wait();
+  for (int token = 0; sums.epilogue != nullptr && token < num_tokens; ++token)
+    sums.epilogue(sums.context, token, 0, values.data() + static_cast<std::ptrdiff_t>(token) * layout_.hidden,
+                  layout_.hidden);
+}
+
+void StagedSteps::finish() {
+  cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  steps_->poll();
+}
+
+void StagedSteps::send(const Ticket& ticket, const DispatchArgs& args) {
+  steps_->send(ticket, on_device(args));
+  finish();
+}
+
+void StagedSteps::receive(const Ticket& ticket, const RowsOut& rows) {
+  steps_->receive(ticket, on_device(rows));
+  finish();
+  bring(rows);
+}
+
+void StagedSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
+  const DispatchArgs staged = on_device(args);
+  steps_->dispatch(ticket, staged, on_device(rows));
+  finish();
+  bring(rows);
+}
+
+void StagedSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
+  const CombineArgs staged = on_device(args, ticket.num_tokens);
+  steps_->send_back(ticket, staged);
+  sent_ = staged;
+  finish();
+}
+
+void StagedSteps::reduce(const Ticket& ticket, const CombineArgs&, const CombineOut& sums) {
+  steps_->reduce(ticket, sent_, on_device(sums, ticket.num_tokens));
+  finish();
+  bring(sums, ticket.num_tokens);
+}
+
+void StagedSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
+  sent_ = on_device(args, ticket.num_tokens);
+  steps_->combine(ticket, sent_, on_device(sums, ticket.num_tokens));
+  finish();
+  bring(sums, ticket.num_tokens);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,66 @@
+// StagedSteps: the steps of a GPU rank whose caller has host memory. Every call copies its tensors to the device, runs,
+// waits and copies the results back; the call throws what its kernels report.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda/exchange/cuda_steps.h"
+#include "cuda/exchange/host_tensors.h"
+
+namespace ferry::cuda {
+
+class StagedSteps final : public ExchangeSteps {
+ public:
+  // The device of `steps` is current.
+  StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout);
+  ~StagedSteps() override;
+
+  void enter() override { steps_->enter(); }
+  void leave() noexcept override { steps_->leave(); }
+  void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
+
+  void check(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
+    check_host_input(context, in, args);
+  }
+  void check(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
+             const CombineArgs& args) override;
+  std::uint32_t num_rows() const override { return num_rows_; }
+
+  void send(const Ticket& ticket, const DispatchArgs& args) override;
+  void receive(const Ticket& ticket, const RowsOut& rows) override;
+  void send_back(const Ticket& ticket, const CombineArgs& args) override;
+  void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) override;
+  bool fuses_halves() const override { return true; }
+  void dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) override;
+  void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
+
+  void poll() override { steps_->poll(); }
+  void set_mask(const RankMask& mask) override { steps_->set_mask(mask); }
+  Stats stats() const override { return steps_->stats(); }
+  const WaitRecord* ended_by() const override { return steps_->ended_by(); }
+
+ private:
+  // What a step is given in place of the caller's; copies in have ended.
+  DispatchArgs on_device(const DispatchArgs& args);
+  RowsOut on_device(const RowsOut& rows);
+  CombineArgs on_device(const CombineArgs& args, int num_tokens);
+  CombineOut on_device(const CombineOut& sums, int num_tokens);
+  Weights on_device(const Weights& weights, int num_tokens);
+  Tensor scales_of(const RowsOut& rows) const;
+  Tensor sums_of(const CombineOut& sums, int num_tokens) const;
+
+  void finish();  // the kernels of a step
+  void bring(const RowsOut& rows);
+  void bring(const CombineOut& sums, int num_tokens);
+
+  std::unique_ptr<CudaSteps> steps_;
+  RowLayout layout_;
+  HostTensors tensors_;
+  cudaStream_t stream_ = nullptr;       // of the call under way
+  CombineArgs sent_;                    // on the device, by the newest send_back
+  std::vector<std::int32_t> src_info_;  // as dispatch wrote it
+  std::uint32_t num_rows_ = 0;
+};
+
+}  // namespace ferry::cuda

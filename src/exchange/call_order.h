@@ -1,0 +1,111 @@
+// CallOrder: which call of an exchange may come next. An exchange has two operations, dispatch and combine, each in two
+// halves. One table says in which state of both each call is allowed, and what it makes of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+
+#include "exchange/sizes.h"
+#include "ferry/detail/protocol/dispatch.h"
+
+namespace ferry {
+
+enum class Call : std::uint8_t { dispatch_async, dispatch_wait, dispatch, combine_async, combine_wait, combine };
+inline constexpr int kCalls = 6;
+
+// How far an operation is: `half` between its _async and its _wait call.
+enum class Progress : std::uint8_t { none, half, whole };
+
+// A set of them.
+class ProgressSet {
+ public:
+  constexpr ProgressSet(std::initializer_list<Progress> of) {
+    for (const Progress each : of) bits_ |= bit(each);
+  }
+  constexpr bool has(Progress progress) const { return (bits_ & bit(progress)) != 0; }
+
+ private:
+  static constexpr unsigned bit(Progress progress) { return 1u << static_cast<unsigned>(progress); }
+  unsigned bits_ = 0;
+};
+
+struct CallRule {
+  const char* name;
+  ProgressSet dispatch;  // where the dispatch may be
+  ProgressSet combine;   // where the combine may be
+  Progress dispatch_after;
+  Progress combine_after;
+  const char* otherwise;  // what the error says where one of them is elsewhere
+};
+
+inline constexpr ProgressSet kAny{Progress::none, Progress::half, Progress::whole};
+
+// One row per Call, in its order. A new dispatch abandons the combine of the one before.
+inline constexpr std::array<CallRule, kCalls> kCallRules{{
+    {.name = "dispatch_async",
+     .dispatch = {Progress::none, Progress::whole},
+     .combine = kAny,
+     .dispatch_after = Progress::half,
+     .combine_after = Progress::none,
+     .otherwise = "the last dispatch_async has had no dispatch_wait; call that first"},
+    {.name = "dispatch_wait",
+     .dispatch = {Progress::half},
+     .combine = {Progress::none},
+     .dispatch_after = Progress::whole,
+     .combine_after = Progress::none,
+     .otherwise = "it must follow a dispatch_async of the same round"},
+    {.name = "dispatch",
+     .dispatch = {Progress::none, Progress::whole},
+     .combine = kAny,
+     .dispatch_after = Progress::whole,
+     .combine_after = Progress::none,
+     .otherwise = "the last dispatch_async has had no dispatch_wait; call that first"},
+    {.name = "combine_async",
+     .dispatch = {Progress::whole},
+     .combine = {Progress::none},
+     .dispatch_after = Progress::whole,
+     .combine_after = Progress::half,
+     .otherwise = "it must follow a dispatch of the same round"},
+    {.name = "combine_wait",
+     .dispatch = {Progress::whole},
+     .combine = {Progress::half},
+     .dispatch_after = Progress::whole,
+     .combine_after = Progress::whole,
+     .otherwise = "it must follow a combine_async of the same round"},
+    {.name = "combine",
+     .dispatch = {Progress::whole},
+     .combine = {Progress::none},
+     .dispatch_after = Progress::whole,
+     .combine_after = Progress::whole,
+     .otherwise = "it must follow a dispatch of the same round"},
+}};
+
+// Names one dispatch, for its second half and for its combine.
+struct Ticket {
+  Epoch epoch = kFirstEpoch - 1;  // of the exchange's dispatches
+  int num_tokens = 0;             // of this rank
+  TokenRange shared{0, 0};        // those of them that go to the fused shared expert here
+};
+
+class CallOrder {
+ public:
+  // Throws Error(out_of_order) where the call is not allowed now.
+  void require_allowed(int rank, Call call) const;
+  // The call is done. A dispatch begins with a ticket; a combine takes that of the newest dispatch.
+  void advance(Call call);
+  void begin_dispatch(Call call, const Ticket& ticket);
+
+  const Ticket& dispatch_ticket() const { return dispatch_ticket_; }  // of the newest dispatch
+  const Ticket& combine_ticket() const { return combine_ticket_; }    // of the dispatch whose rows go back
+  Progress dispatch() const { return dispatch_; }
+  Progress combine() const { return combine_; }
+
+ private:
+  Progress dispatch_ = Progress::none;
+  Progress combine_ = Progress::none;
+  Ticket dispatch_ticket_;
+  Ticket combine_ticket_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,70 @@
+// ExchangeSteps: what a backend writes of an exchange. The front (front.h) has done the rest when it calls a step: the
+// call is allowed now, its arguments are checked, and the ticket says which dispatch the step belongs to.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "exchange/call_order.h"
+#include "exchange/validate.h"
+#include "exchange/wait_report.h"
+#include "ferry/exchange.h"
+
+namespace ferry {
+
+class ExchangeSteps {
+ public:
+  virtual ~ExchangeSteps() = default;
+
+  // Around all that a call does, checks included.
+  virtual void enter() {}
+  virtual void leave() noexcept {}
+
+  // First of each call. `deadline`: of each wait in it.
+  virtual void start(const CallOptions& call, std::chrono::milliseconds deadline) = 0;
+
+  // What this backend asks of a call's arguments besides validate.h, before anything moves (I17).
+  virtual void check(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) = 0;
+  virtual void check(const CheckContext&, const DispatchOutput&) {}
+  virtual void check(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
+                     const CombineArgs& args) = 0;
+  virtual void check(const CheckContext&, const Ticket&, const CombineOutput&, const CombineOut&) {}
+  // Rows that the newest dispatch laid out, row_offsets[groups]; 0 where only the device knows.
+  virtual std::uint32_t num_rows() const { return 0; }
+
+  // The two halves of a dispatch, and those of its combine. `sent` is what send_back was given.
+  virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;
+  virtual void receive(const Ticket& ticket, const RowsOut& rows) = 0;
+  virtual void send_back(const Ticket& ticket, const CombineArgs& args) = 0;
+  virtual void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) = 0;
+
+  // Where a backend runs both halves at once, as one kernel does, the front calls these in place of the halves.
+  virtual bool fuses_halves() const { return false; }
+  virtual void dispatch(const Ticket&, const DispatchArgs&, const RowsOut&) {}
+  virtual void combine(const Ticket&, const CombineArgs&, const CombineOut&) {}
+
+  // Throws what was found out since the last call, without waiting.
+  virtual void poll() {}
+  // I11: from the next dispatch on. `mask` has all of the mask before. Not called with skip_a2a.
+  virtual void set_mask(const RankMask& mask) = 0;
+  // From any thread, also during a call.
+  virtual Stats stats() const = 0;
+
+  // The failure that ended the exchange, or null.
+  virtual const WaitRecord* ended_by() const { return ended_by_ ? &*ended_by_ : nullptr; }
+
+ protected:
+  // From now on the front refuses every call.
+  void end_exchange(const WaitRecord& record) { ended_by_ = record; }
+
+ private:
+  std::optional<WaitRecord> ended_by_;
+};
+
+// What steps check whose callers' tensors are in host memory: ids and the input scale. Sets args.input_scale.
+inline void check_host_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) {
+  check_topk_ids(context, args);
+  args.input_scale = check_input_scale(context, in.input_scale);
+}
+
+}  // namespace ferry

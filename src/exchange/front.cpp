@@ -1,0 +1,161 @@
+#include "exchange/front.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "exchange/contract.h"
+#include "exchange/sizes.h"
+
+namespace ferry {
+
+Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& options)
+    : rank_(world.rank()), shape_(shape), options_(options), mask_(options.mask) {
+  require_valid(shape, options);
+  if (shape.ranks != world.size())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape.ranks, world.size()));
+  require_same_contract(world, shape, options);
+  layout_ = row_layout(shape, options, rank_);
+  mask_.resize(static_cast<std::size_t>(shape.ranks));
+  const HeapMap map = make_heap_map(shape, options, rank_, world.has_remote_ranks() && !options.skip_a2a);
+  memory_bytes_ = map.total();
+  steps_ = world.make_steps(shape_, options_, map);
+}
+
+class Exchange::Front::StepsScope {
+ public:
+  explicit StepsScope(ExchangeSteps& steps) : steps_(steps) { steps_.enter(); }
+  ~StepsScope() { steps_.leave(); }
+  StepsScope(const StepsScope&) = delete;
+  StepsScope& operator=(const StepsScope&) = delete;
+
+ private:
+  ExchangeSteps& steps_;
+};
+
+void Exchange::Front::require_not_ended() const {
+  if (const WaitRecord* record = steps_->ended_by())
+    throw PeerMissing(*record, describe(*record) + " This exchange refuses every call since then");
+}
+
+void Exchange::Front::start(Call which, const CallOptions& call) {
+  require_not_ended();
+  order_.require_allowed(rank_, which);
+  steps_->start(call, std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline));
+}
+
+// Completes `ticket`, which has the epoch.
+DispatchArgs Exchange::Front::checked(const DispatchInput& in, Ticket& ticket) {
+  DispatchArgs args = check_dispatch_input(context_, in);
+  steps_->check(context_, in, args);
+  ticket.num_tokens = args.num_tokens;
+  ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
+  args.shared_begin = ticket.shared.begin;
+  args.shared_end = ticket.shared.end;
+  return args;
+}
+
+RowsOut Exchange::Front::checked(const DispatchOutput& out) {
+  const RowsOut rows = check_dispatch_output(context_, out);
+  steps_->check(context_, out);
+  return rows;
+}
+
+CombineArgs Exchange::Front::checked(const CombineInput& in, const Ticket& ticket) {
+  CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, steps_->num_rows());
+  steps_->check(context_, ticket, in, args);
+  args.shared_begin = ticket.shared.begin;
+  args.shared_end = ticket.shared.end;
+  return args;
+}
+
+CombineOut Exchange::Front::checked(const CombineOutput& out, const Ticket& ticket) {
+  const CombineOut sums = check_combine_output(context_, out, ticket.num_tokens);
+  steps_->check(context_, ticket, out, sums);
+  return sums;
+}
+
+void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions& call) {
+  const StepsScope scope(*steps_);
+  start(Call::dispatch_async, call);
+  Ticket ticket{.epoch = order_.dispatch_ticket().epoch + 1};
+  const DispatchArgs args = checked(in, ticket);
+  steps_->send(ticket, args);
+  order_.begin_dispatch(Call::dispatch_async, ticket);
+}
+
+void Exchange::Front::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
+  const StepsScope scope(*steps_);
+  start(Call::dispatch_wait, call);
+  steps_->receive(order_.dispatch_ticket(), checked(out));
+  order_.advance(Call::dispatch_wait);
+}
+
+void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
+  const StepsScope scope(*steps_);
+  start(Call::dispatch, call);
+  Ticket ticket{.epoch = order_.dispatch_ticket().epoch + 1};
+  const DispatchArgs args = checked(in, ticket);
+  const RowsOut rows = checked(out);
+  if (steps_->fuses_halves()) {
+    steps_->dispatch(ticket, args, rows);
+    return order_.begin_dispatch(Call::dispatch, ticket);
+  }
+  steps_->send(ticket, args);
+  order_.begin_dispatch(Call::dispatch_async, ticket);
+  steps_->receive(ticket, rows);
+  order_.advance(Call::dispatch_wait);
+}
+
+void Exchange::Front::combine_async(const CombineInput& in, const CallOptions& call) {
+  const StepsScope scope(*steps_);
+  start(Call::combine_async, call);
+  const Ticket& ticket = order_.dispatch_ticket();
+  const CombineArgs args = checked(in, ticket);
+  steps_->send_back(ticket, args);
+  sent_back_ = args;
+  order_.advance(Call::combine_async);
+}
+
+void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& call) {
+  const StepsScope scope(*steps_);
+  start(Call::combine_wait, call);
+  const Ticket& ticket = order_.combine_ticket();
+  steps_->reduce(ticket, sent_back_, checked(out, ticket));
+  order_.advance(Call::combine_wait);
+}
+
+void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
+  const StepsScope scope(*steps_);
+  start(Call::combine, call);
+  const Ticket& ticket = order_.dispatch_ticket();
+  const CombineArgs args = checked(in, ticket);
+  const CombineOut sums = checked(out, ticket);
+  if (steps_->fuses_halves()) {
+    steps_->combine(ticket, args, sums);
+    return order_.advance(Call::combine);
+  }
+  steps_->send_back(ticket, args);
+  sent_back_ = args;
+  order_.advance(Call::combine_async);
+  steps_->reduce(ticket, args, sums);
+  order_.advance(Call::combine_wait);
+}
+
+void Exchange::Front::check() {
+  const StepsScope scope(*steps_);
+  steps_->poll();
+  require_not_ended();
+}
+
+// A mask only grows.
+void Exchange::Front::add_to_mask(const RankMask& mask) {
+  check_added_mask(context_, mask);
+  for (std::size_t peer = 0; peer < mask.size(); ++peer) mask_[peer] = mask_[peer] || mask[peer];
+  if (options_.skip_a2a) return;
+  const StepsScope scope(*steps_);
+  steps_->set_mask(mask_);
+}
+
+}  // namespace ferry

@@ -1,0 +1,57 @@
+// Exchange::Front: the part of an exchange that all backends share. It compares the ranks' contracts when the exchange
+// is made; of each call it checks the order, the deadline and the arguments, and then it runs the backend's steps.
+#pragma once
+
+#include <memory>
+
+#include "exchange/call_order.h"
+#include "exchange/exchange_steps.h"
+#include "exchange/validate.h"
+#include "ferry/exchange.h"
+
+namespace ferry {
+
+class Exchange::Front {
+ public:
+  Front(World& world, const Shape& shape, const ExchangeOptions& options);
+  Front(const Front&) = delete;
+  Front& operator=(const Front&) = delete;
+
+  void dispatch_async(const DispatchInput& in, const CallOptions& call);
+  void dispatch_wait(const DispatchOutput& out, const CallOptions& call);
+  void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call);
+  void combine_async(const CombineInput& in, const CallOptions& call);
+  void combine_wait(const CombineOutput& out, const CallOptions& call);
+  void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call);
+  void check();
+  void add_to_mask(const RankMask& mask);
+
+  const Shape& shape() const { return shape_; }
+  const ExchangeOptions& options() const { return options_; }
+  const RowLayout& layout() const { return layout_; }
+  int rank() const { return rank_; }
+  std::size_t memory_bytes() const { return memory_bytes_; }
+  Stats stats() const { return steps_->stats(); }
+
+ private:
+  class StepsScope;
+  void start(Call which, const CallOptions& call);
+  void require_not_ended() const;
+  DispatchArgs checked(const DispatchInput& in, Ticket& ticket);
+  RowsOut checked(const DispatchOutput& out);
+  CombineArgs checked(const CombineInput& in, const Ticket& ticket);
+  CombineOut checked(const CombineOutput& out, const Ticket& ticket);
+
+  const int rank_;
+  const Shape shape_;
+  const ExchangeOptions options_;
+  RowLayout layout_;
+  const CheckContext context_{rank_, shape_, options_, layout_};
+  std::size_t memory_bytes_ = 0;
+  std::unique_ptr<ExchangeSteps> steps_;
+  CallOrder order_;
+  CombineArgs sent_back_;  // by the newest combine
+  RankMask mask_;          // of the next dispatch
+};
+
+}  // namespace ferry

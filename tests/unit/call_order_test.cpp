@@ -1,0 +1,193 @@
+// CallOrder: every call in every state against the rules of a round, and the sentence that a failed wait becomes.
+#include "exchange/call_order.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "conformance/rank_round.h"
+#include "exchange/wait_report.h"
+#include "ferry/exchange.h"
+
+namespace ferry {
+namespace {
+
+constexpr Call kAllCalls[] = {Call::dispatch_async, Call::dispatch_wait, Call::dispatch,
+                              Call::combine_async,  Call::combine_wait,  Call::combine};
+
+// The rules of a round, written down once more: which of its stages takes which call.
+enum class Stage { closed, sent, open, returning };
+
+struct Outcome {
+  std::string refused;  // empty: the call is allowed
+  Stage after;
+};
+
+Outcome outcome_of(Stage stage, Call call) {
+  const auto in = [&](Stage wanted, const std::string& name, const char* before, Stage after) -> Outcome {
+    if (stage == wanted) return {"", after};
+    return {"rank 0: " + name + ": it must follow " + before + " of the same round", stage};
+  };
+  const auto anywhere_but_sent = [&](const std::string& name, Stage after) -> Outcome {
+    if (stage != Stage::sent) return {"", after};
+    return {"rank 0: " + name + ": the last dispatch_async has had no dispatch_wait; call that first", stage};
+  };
+  switch (call) {
+    case Call::dispatch_async:
+      return anywhere_but_sent("dispatch_async", Stage::sent);
+    case Call::dispatch:
+      return anywhere_but_sent("dispatch", Stage::open);
+    case Call::dispatch_wait:
+      return in(Stage::sent, "dispatch_wait", "a dispatch_async", Stage::open);
+    case Call::combine_async:
+      return in(Stage::open, "combine_async", "a dispatch", Stage::returning);
+    case Call::combine:
+      return in(Stage::open, "combine", "a dispatch", Stage::closed);
+    case Call::combine_wait:
+      return in(Stage::returning, "combine_wait", "a combine_async", Stage::closed);
+  }
+  return {"no such call", stage};
+}
+
+// What `call` throws where it is not allowed; empty where it is.
+std::string refusal(const CallOrder& order, Call call) {
+  try {
+    order.require_allowed(0, call);
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_order);
+    return error.what();
+  }
+}
+
+void make(CallOrder& order, Call call) {
+  if (call == Call::dispatch_async || call == Call::dispatch)
+    order.begin_dispatch(call, Ticket{.epoch = order.dispatch_ticket().epoch + 1});
+  else
+    order.advance(call);
+}
+
+// All sequences of allowed calls: each state is visited once, and tries every call.
+TEST(CallOrder, FollowsTheRulesOfARoundInEveryState) {
+  struct State {
+    CallOrder order;
+    Stage stage;
+  };
+  std::set<std::vector<int>> visited;
+  std::vector<State> waiting{{CallOrder(), Stage::closed}};
+  while (!waiting.empty()) {
+    const State state = waiting.back();
+    waiting.pop_back();
+    const std::vector<int> key{static_cast<int>(state.order.dispatch()), static_cast<int>(state.order.combine()),
+                               static_cast<int>(state.stage)};
+    if (!visited.insert(key).second) continue;
+    for (const Call call : kAllCalls) {
+      const Outcome wanted = outcome_of(state.stage, call);
+      EXPECT_EQ(refusal(state.order, call), wanted.refused) << "stage " << key[2];
+      if (!wanted.refused.empty()) continue;
+      State next{state.order, wanted.after};
+      make(next.order, call);
+      waiting.push_back(next);
+    }
+  }
+  EXPECT_EQ(visited.size(), 5u);  // closed twice: before the first dispatch and after a combine
+}
+
+TEST(CallOrder, ADispatchInHalvesEndsWhereAWholeOneDoes) {
+  for (const bool combines : {false, true}) {
+    CallOrder halves;
+    make(halves, Call::dispatch_async);
+    make(halves, Call::dispatch_wait);
+    CallOrder whole;
+    make(whole, Call::dispatch);
+    if (combines) {
+      make(halves, Call::combine_async);
+      make(halves, Call::combine_wait);
+      make(whole, Call::combine);
+    }
+    EXPECT_EQ(halves.dispatch(), whole.dispatch());
+    EXPECT_EQ(halves.combine(), whole.combine());
+    EXPECT_EQ(halves.dispatch_ticket().epoch, whole.dispatch_ticket().epoch);
+    EXPECT_EQ(halves.combine_ticket().epoch, whole.combine_ticket().epoch);
+  }
+}
+
+TEST(CallOrder, ACombineHasTheTicketOfItsDispatch) {
+  CallOrder order;
+  EXPECT_EQ(order.dispatch_ticket().epoch + 1, kFirstEpoch);
+  order.begin_dispatch(Call::dispatch, Ticket{.epoch = kFirstEpoch, .num_tokens = 5});
+  order.advance(Call::combine_async);
+  EXPECT_EQ(order.combine_ticket().epoch, kFirstEpoch);
+  EXPECT_EQ(order.combine_ticket().num_tokens, 5);
+  order.begin_dispatch(Call::dispatch, Ticket{.epoch = kFirstEpoch + 1, .num_tokens = 7});
+  EXPECT_EQ(order.combine_ticket().num_tokens, 5);
+  order.advance(Call::combine);
+  EXPECT_EQ(order.combine_ticket().num_tokens, 7);
+}
+
+void call(Exchange& exchange, const conformance::RankRound& round, Call which) {
+  switch (which) {
+    case Call::dispatch_async:
+      return exchange.dispatch_async(round.in);
+    case Call::dispatch_wait:
+      return exchange.dispatch_wait(round.out);
+    case Call::dispatch:
+      return exchange.dispatch(round.in, round.out);
+    case Call::combine_async:
+      return exchange.combine_async(round.combine_in);
+    case Call::combine_wait:
+      return exchange.combine_wait(round.combine_out);
+    case Call::combine:
+      return exchange.combine(round.combine_in, round.combine_out);
+  }
+}
+
+// Every sequence of four calls on one exchange after the other: a refused call changes nothing.
+TEST(CallOrder, IsWhatAnExchangeAllows) {
+  conformance::PlanSettings settings;
+  settings.shape = {1, 4, 2, 3, 32};
+  settings.options = conformance::options_for("bf16");
+  const conformance::Plan plan = conformance::make_plan(settings);
+  constexpr int kSequences = kCalls * kCalls * kCalls * kCalls;
+  run_ranks(1, [&](World& world) {
+    const conformance::RankRound round(plan, 0);
+    for (int sequence = 0; sequence < kSequences; ++sequence) {
+      Exchange exchange(world, settings.shape, settings.options);
+      Stage stage = Stage::closed;
+      for (int left = sequence, i = 0; i < 4; ++i, left /= kCalls) {
+        const Call which = kAllCalls[left % kCalls];
+        const Outcome wanted = outcome_of(stage, which);
+        std::string refused;
+        try {
+          call(exchange, round, which);
+        } catch (const Error& error) {
+          refused = error.what();
+        }
+        ASSERT_EQ(refused, wanted.refused) << "sequence " << sequence << ", call " << i;
+        stage = wanted.after;
+      }
+    }
+  });
+}
+
+TEST(Describe, NamesTheMissingRankAndWhoSaysSo) {
+  WaitRecord record{Operation::dispatch, Phase::message, 0, 2, 0, 7, 3, 4};
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(describe(record), "rank 2 is missing"));
+  EXPECT_TRUE(has(describe(record), "passed its deadline"));
+  EXPECT_TRUE(has(describe(record), "waiting for a token 7 (epoch 3 seen, 4 wanted)"));
+  record.block = 12;
+  EXPECT_TRUE(has(describe(record), "waiting for a token 7 in block 12 (epoch 3 seen, 4 wanted)"));
+  record.reported_by = 1;
+  EXPECT_TRUE(has(describe(record), "rank 2 is missing, as rank 1 reports"));
+  record.missing_rank = 0;
+  EXPECT_TRUE(has(describe(record), "rank 1 gave up on this rank"));
+  record.reported_by = 0;
+  EXPECT_TRUE(has(describe(record), "this rank failed in dispatch"));
+}
+
+}  // namespace
+}  // namespace ferry
