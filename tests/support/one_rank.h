@@ -9,22 +9,23 @@
 
 namespace ferry::test {
 
-// A fabric of one rank's memory only: enough for the phases that ask no peer.
-struct LocalMemory {
+// The memory of one rank: enough for the phases that ask no peer.
+struct LocalCalls : SerialFabricDefaults {
   std::vector<std::uint64_t> words;
-  int rank() const { return 0; }
-  int size() const { return 1; }
+  static int rank() { return 0; }
+  static int size() { return 1; }
   std::byte* local(std::size_t offset) const {
     return reinterpret_cast<std::byte*>(const_cast<std::uint64_t*>(words.data())) + offset;
   }
   std::byte* peer_pointer(int, std::size_t offset) const { return local(offset); }
-  void put(const SerialGroup&, int, std::size_t, const void*, std::size_t) {}
-  void put_then_signal(const SerialGroup&, int, std::size_t, const void*, std::size_t, std::size_t, Epoch) {}
-  void signal_after_puts(const SerialGroup&, int, std::size_t, Epoch) {}
-  void signal_without_order(const SerialGroup&, int, std::size_t, Epoch) {}
-  bool wait_at_least(const SerialGroup&, std::size_t, Epoch, const WaitSite&) { return true; }
+  static void put(const SerialGroup&, int, std::size_t, const void*, std::size_t) {}
+  static void put_then_signal(const SerialGroup&, int, const SignalledPut&) {}
+  static void signal_after_puts(const SerialGroup&, int, std::size_t, Epoch) {}
+  static void signal_without_order(const SerialGroup&, int, std::size_t, Epoch) {}
+  static bool wait_at_least(const SerialGroup&, std::size_t, Epoch, const WaitSite&) { return true; }
 };
-static_assert(Fabric<LocalMemory>);
+using LocalMemory = OneByOne<LocalCalls>;
+static_assert(SerialFabric<LocalMemory>);
 
 // A rank's plan and memory, without its peers.
 struct Rank {
