@@ -43,17 +43,17 @@ bool has_remote_ranks(const World& world) {
 
 }  // namespace
 
-Backend process_backend(const Processes& processes) {
-  Backend backend;
-  backend.name = processes.name;
-  backend.max_ranks = processes.all->size();
-  backend.hooks_may_throw = true;
-  backend.has_skip_a2a = false;
-  backend.has_remote_ranks = has_remote_ranks;
-  backend.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
+Target process_target(const Processes& processes) {
+  Target target;
+  target.name = processes.name;
+  target.max_ranks = processes.all->size();
+  target.hooks_may_throw = true;
+  target.has_skip_a2a = false;
+  target.has_remote_ranks = has_remote_ranks;
+  target.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
     run_on(processes, ranks, body);
   };
-  return backend;
+  return target;
 }
 
 }  // namespace ferry::conformance

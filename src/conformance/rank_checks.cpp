@@ -46,8 +46,8 @@ void RankRound::check_bytes(const char* name, const std::vector<std::byte>& got,
 }
 
 void RankRound::check_rows() const {
-  const AnyFormat& format = plan_.round.options.format;
-  const bool tiled = test::scale_layout_of(plan_.round.options) == ScaleLayout::tiled;
+  const AnyFormat& format = scenario_.round.options.format;
+  const bool tiled = test::scale_layout_of(scenario_.round.options) == ScaleLayout::tiled;
   check_bytes("row_offsets", row_offsets, bytes_of(expected_.row_offsets), 4);
   check_bytes("expert_ids", expert_ids, bytes_of(expected_.expert_ids), 4);
   std::vector<std::int32_t> info;
@@ -56,8 +56,8 @@ void RankRound::check_rows() const {
     info.push_back(row.k);
   }
   check_bytes("src_info", src_info, bytes_of(info), 8);
-  check_bytes("payload", payload, expected_.payload, format.payload_bytes(plan_.round.shape.hidden));
-  const int per_row = scales_per_row(format, plan_.round.shape.hidden);
+  check_bytes("payload", payload, expected_.payload, format.payload_bytes(scenario_.round.shape.hidden));
+  const int per_row = scales_per_row(format, scenario_.round.shape.hidden);
   if (per_row != 0) check_bytes("scales", scales, expected_.scales, size(per_row * format.scale_bytes()));
   check_bytes("scales_offsets", scales_offsets, bytes_of(expected_.scales_offsets), 4);
   if (tiled) expect_equal(rank_, "length of scales_offsets", expert_ids.size(), scales_offsets.size());
@@ -72,10 +72,10 @@ void RankRound::check_untouched() const {
 }
 
 void RankRound::check_tokens() const {
-  const PlanSettings& s = plan_.settings;
+  const ScenarioSettings& s = scenario_.settings;
   const std::vector<float> expected =
-      s.unreduced ? test::expected_unreduced(plan_.round, plan_.rows, plan_.expert_output, rank_)
-                  : test::expected_tokens(plan_.round, plan_.rows, plan_.expert_output, rank_);
+      s.unreduced ? test::expected_unreduced(scenario_.round, scenario_.rows, scenario_.expert_output, rank_)
+                  : test::expected_tokens(scenario_.round, scenario_.rows, scenario_.expert_output, rank_);
   if (s.epilogue) return check_epilogue(expected);
   std::vector<std::byte> bytes(output.size(), kPoison);
   std::vector<float> got;
@@ -108,14 +108,15 @@ void RankRound::check_epilogue(const std::vector<float>& expected) const {
 }
 
 void RankRound::check_bound(const std::vector<float>& got) const {
-  const test::Float64Tokens exact = test::float64_tokens(plan_.round, plan_.rows, plan_.expert_output, rank_);
-  const bool rounded = plan_.settings.output_dtype == DType::bf16;
+  const test::Float64Tokens exact =
+      test::float64_tokens(scenario_.round, scenario_.rows, scenario_.expert_output, rank_);
+  const bool rounded = scenario_.settings.output_dtype == DType::bf16;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double value = static_cast<double>(got[i]);
     // The last rounding: 2^-8 of the unrounded sum, here from the rounded one.
     const double bound = exact.by_rank_bound[i] + (rounded ? 0x1.02p-8 * std::fabs(value) + 0x1p-134 : 0.0);
     if (!(std::fabs(value - exact.values[i]) <= bound))
-      throw Failure(rank_, "by_rank at token " + std::to_string(i / size(plan_.round.shape.hidden)),
+      throw Failure(rank_, "by_rank at token " + std::to_string(i / size(scenario_.round.shape.hidden)),
                     std::to_string(exact.values[i]) + " within " + std::to_string(bound), std::to_string(value));
   }
 }
@@ -148,8 +149,8 @@ void run_combine(Exchange& exchange, const RankRound& round, Form form) {
   exchange.combine_wait(round.combine_out, round.call);
 }
 
-void run_round(Exchange& exchange, const Plan& plan, Form form) {
-  RankRound round(plan, exchange.rank());
+void run_round(Exchange& exchange, const Scenario& scenario, Form form) {
+  RankRound round(scenario, exchange.rank());
   run_dispatch(exchange, round, form);
   std::exception_ptr failed;  // thrown after combine, which the other ranks wait for
   try {
@@ -162,11 +163,11 @@ void run_round(Exchange& exchange, const Plan& plan, Form form) {
   round.check_tokens();
 }
 
-void on_ranks(const Backend& backend, int ranks, const std::string& what, const std::function<void(World&)>& body) {
-  if (ranks > backend.max_ranks)
-    throw Skipped("needs " + std::to_string(ranks) + " ranks; the backend has " + std::to_string(backend.max_ranks));
+void on_ranks(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body) {
+  if (ranks > target.max_ranks)
+    throw Skipped("needs " + std::to_string(ranks) + " ranks; the backend has " + std::to_string(target.max_ranks));
   try {
-    backend.run_ranks(ranks, body);
+    target.run_ranks(ranks, body);
   } catch (const Failure& failure) {
     throw Failure(failure.rank(), failure.place() + " [" + what + "]", failure.expected(), failure.got());
   } catch (const Error& error) {
@@ -174,15 +175,15 @@ void on_ranks(const Backend& backend, int ranks, const std::string& what, const 
   }
 }
 
-void run_plan(const Backend& backend, const PlanSettings& settings, Form form) {
-  const Plan plan = make_plan(settings);
-  on_ranks(backend, settings.shape.ranks, describe(settings), [&](World& world) {
-    if (test::is_masked_out(plan.round, world.rank())) return;
-    if (settings.options.skip_a2a && !backend.has_skip_a2a)
+void run_scenario(const Target& target, const ScenarioSettings& settings, Form form) {
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
+    if (test::is_masked_out(scenario.round, world.rank())) return;
+    if (settings.options.skip_a2a && !target.has_skip_a2a)
       return expect_error(world.rank(), "an exchange with skip_a2a", ErrorKind::unsupported, {"skip_a2a", "network"},
                           [&] { Exchange refused(world, settings.shape, settings.options); });
     Exchange exchange(world, settings.shape, settings.options);
-    run_round(exchange, plan, form);
+    run_round(exchange, scenario, form);
   });
 }
 

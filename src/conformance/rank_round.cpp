@@ -1,4 +1,4 @@
-// Builds one rank's tensors from a plan.
+// Builds one rank's tensors from a scenario.
 #include "conformance/rank_round.h"
 
 #include <cstring>
@@ -45,10 +45,10 @@ Tensor tensor_of(void* memory, DType dtype, const std::vector<std::int64_t>& sha
 
 }  // namespace
 
-RankRound::RankRound(const Plan& plan, int rank)
-    : plan_(plan), rank_(rank), given_(plan.round.ranks[size(rank)]), expected_(plan.rows[size(rank)]) {
-  call.max_blocks = plan.settings.max_blocks;
-  weight_table_ = {&given_.weights, plan.round.shape.top_k};
+RankRound::RankRound(const Scenario& scenario, int rank)
+    : scenario_(scenario), rank_(rank), given_(scenario.round.ranks[size(rank)]), expected_(scenario.rows[size(rank)]) {
+  call.max_blocks = scenario.settings.max_blocks;
+  weight_table_ = {&given_.weights, scenario.round.shape.top_k};
   make_input();
   make_output();
   make_combine_input();
@@ -56,7 +56,7 @@ RankRound::RankRound(const Plan& plan, int rank)
 }
 
 void RankRound::make_input() {
-  const PlanSettings& s = plan_.settings;
+  const ScenarioSettings& s = scenario_.settings;
   const std::size_t row_bytes = size(s.shape.hidden) * size_of(s.token_dtype);
   const std::size_t step = row_bytes + size(s.token_gap) * size_of(s.token_dtype);
   tokens.assign(size(given_.num_tokens) * step, kPoison);
@@ -93,8 +93,8 @@ void RankRound::make_input() {
 }
 
 void RankRound::make_output() {
-  const PlanSettings& s = plan_.settings;
-  const std::int64_t capacity = plan_.row_capacity[size(rank_)];
+  const ScenarioSettings& s = scenario_.settings;
+  const std::int64_t capacity = scenario_.row_capacity[size(rank_)];
   const RowLayout layout = row_layout(s.shape, s.options, rank_);
   const auto payload_bytes = static_cast<std::int64_t>(s.options.format.payload_bytes(s.shape.hidden));
   payload = poisoned(capacity * payload_bytes);
@@ -105,7 +105,7 @@ void RankRound::make_output() {
   if (s.options.format.scale_bytes() != 0)
     out.scales = tensor_of(scales.data(), s.options.format.scale_bytes() == 4 ? DType::f32 : DType::u8,
                            layout.scales_shape(capacity));
-  const std::int64_t groups = test::num_groups(plan_.round, rank_);
+  const std::int64_t groups = test::num_groups(scenario_.round, rank_);
   row_offsets = poisoned((groups + 1) * 4);
   expert_ids = poisoned(groups * 4);
   src_info = poisoned(capacity * 8);
@@ -118,10 +118,10 @@ void RankRound::make_output() {
 }
 
 void RankRound::make_combine_input() {
-  const PlanSettings& s = plan_.settings;
+  const ScenarioSettings& s = scenario_.settings;
   const auto num_rows = static_cast<std::int64_t>(expected_.rows.size());
-  const std::int64_t given_rows = num_rows + plan_.settings.spare_rows / 2;  // more than there are is allowed
-  const std::vector<float>& values = plan_.expert_output[size(rank_)];
+  const std::int64_t given_rows = num_rows + scenario_.settings.spare_rows / 2;  // more than there are is allowed
+  const std::vector<float>& values = scenario_.expert_output[size(rank_)];
   rows.assign(size(strided_bytes(s.row_dtype, given_rows, s.shape.hidden, s.row_gap)), kPoison);
   for (std::int64_t row = 0; row < num_rows; ++row) {
     for (std::int64_t column = 0; column < s.shape.hidden; ++column) {
@@ -138,7 +138,7 @@ void RankRound::make_combine_input() {
 }
 
 void RankRound::make_combine_output() {
-  const PlanSettings& s = plan_.settings;
+  const ScenarioSettings& s = scenario_.settings;
   const std::int64_t n = given_.num_tokens;
   if (s.epilogue) {
     collected_.hidden = s.shape.hidden;

@@ -1,5 +1,5 @@
-// RankRound: one rank's tensors for one plan, poisoned before the call and compared byte for byte after it. Cases may
-// spoil a view (a wrong dtype, a bad id) before they call.
+// RankRound: one rank's tensors for one scenario, poisoned before the call and compared byte for byte after it. Cases
+// may spoil a view (a wrong dtype, a bad id) before they call.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace ferry::conformance {
 
 class RankRound {
  public:
-  RankRound(const Plan& plan, int rank);
+  RankRound(const Scenario& scenario, int rank);
   RankRound(const RankRound&) = delete;
   RankRound& operator=(const RankRound&) = delete;
 
@@ -54,7 +54,7 @@ class RankRound {
   void check_epilogue(const std::vector<float>& expected) const;
   void check_bound(const std::vector<float>& got) const;
 
-  const Plan& plan_;
+  const Scenario& scenario_;
   int rank_;
   const test::RankInput& given_;
   const test::ExpectedRows& expected_;
@@ -76,12 +76,12 @@ void run_dispatch(Exchange& exchange, const RankRound& round, Form form);
 void run_combine(Exchange& exchange, const RankRound& round, Form form);
 
 // Dispatch, check, combine, check.
-void run_round(Exchange& exchange, const Plan& plan, Form form);
+void run_round(Exchange& exchange, const Scenario& scenario, Form form);
 
-// Runs `body` on all ranks. An error becomes a Failure that says what ran; too many ranks for the backend are Skipped.
-void on_ranks(const Backend& backend, int ranks, const std::string& what, const std::function<void(World&)>& body);
+// Runs `body` on all ranks. An error becomes a Failure that says what ran; too many ranks for the target are Skipped.
+void on_ranks(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body);
 
 // Makes an exchange on every rank and runs one round on it.
-void run_plan(const Backend& backend, const PlanSettings& settings, Form form = Form::split);
+void run_scenario(const Target& target, const ScenarioSettings& settings, Form form = Form::split);
 
 }  // namespace ferry::conformance

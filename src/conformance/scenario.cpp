@@ -1,5 +1,5 @@
-// Fills a plan with numbers: tokens over several magnitudes, weights of either sign, and an expert output that depends
-// on the token, the k and the column, so that no two rows can be mistaken for each other.
+// Fills a scenario with numbers: tokens over several magnitudes, weights of either sign, and an expert output that
+// depends on the token, the k and the column, so that no two rows can be mistaken for each other.
 #include "conformance/scenario.h"
 
 #include <cmath>
@@ -42,7 +42,7 @@ void append(std::vector<std::byte>& bytes, DType dtype, float value) {
   bytes.insert(bytes.end(), raw, raw + size_of(dtype));
 }
 
-test::RankInput make_input(const PlanSettings& settings, test::RankRouting routing, Random& random) {
+test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting routing, Random& random) {
   test::RankInput in;
   in.num_tokens = routing.num_tokens;
   in.token_dtype = settings.token_dtype;
@@ -54,17 +54,17 @@ test::RankInput make_input(const PlanSettings& settings, test::RankRouting routi
   return in;
 }
 
-std::vector<float> make_expert_output(const Plan& plan, int rank) {
-  const int hidden = plan.round.shape.hidden;
+std::vector<float> make_expert_output(const Scenario& scenario, int rank) {
+  const int hidden = scenario.round.shape.hidden;
   std::vector<float> out;
-  for (const test::RowOrigin& row : plan.rows[size(rank)].rows) {
-    Random random(plan.settings.seed * 31 + size((std::int64_t{row.source} * 100'000 + row.token) * 64 + row.k));
+  for (const test::RowOrigin& row : scenario.rows[size(rank)].rows) {
+    Random random(scenario.settings.seed * 31 + size((std::int64_t{row.source} * 100'000 + row.token) * 64 + row.k));
     for (int column = 0; column < hidden; ++column) {
       const float value = random_value(random);
       if (test::is_padding(row))
         out.push_back(std::numeric_limits<float>::quiet_NaN());
       else
-        out.push_back(plan.settings.row_dtype == DType::f32 ? value : test::from_bf16(test::to_bf16(value)));
+        out.push_back(scenario.settings.row_dtype == DType::f32 ? value : test::from_bf16(test::to_bf16(value)));
     }
   }
   return out;
@@ -85,27 +85,27 @@ ExchangeOptions options_for(const char* format, Reduction reduction) {
   return options;
 }
 
-Plan make_plan(const PlanSettings& settings) {
-  Plan plan;
-  plan.settings = settings;
-  plan.round.shape = settings.shape;
-  plan.round.options = settings.options;
-  plan.round.input_scale = settings.input_scale;
+Scenario make_scenario(const ScenarioSettings& settings) {
+  Scenario scenario;
+  scenario.settings = settings;
+  scenario.round.shape = settings.shape;
+  scenario.round.options = settings.options;
+  scenario.round.input_scale = settings.input_scale;
   Random random(settings.seed);
   for (test::RankRouting& routing : test::make_routing(settings.routing, settings.shape, random))
-    plan.round.ranks.push_back(make_input(settings, std::move(routing), random));
-  if (settings.options.skip_a2a) replicate_first(plan.round);
+    scenario.round.ranks.push_back(make_input(settings, std::move(routing), random));
+  if (settings.options.skip_a2a) replicate_first(scenario.round);
   for (int rank = 0; rank < settings.shape.ranks; ++rank) {
-    plan.row_capacity.push_back(test::worst_row_capacity(plan.round, rank) + settings.spare_rows);
-    plan.rows.push_back(test::is_masked_out(plan.round, rank)
-                            ? test::ExpectedRows{}
-                            : test::expected_rows(plan.round, rank, plan.row_capacity.back(), kPoison));
-    plan.expert_output.push_back(make_expert_output(plan, rank));
+    scenario.row_capacity.push_back(test::worst_row_capacity(scenario.round, rank) + settings.spare_rows);
+    scenario.rows.push_back(test::is_masked_out(scenario.round, rank)
+                                ? test::ExpectedRows{}
+                                : test::expected_rows(scenario.round, rank, scenario.row_capacity.back(), kPoison));
+    scenario.expert_output.push_back(make_expert_output(scenario, rank));
   }
-  return plan;
+  return scenario;
 }
 
-std::string describe(const PlanSettings& s) {
+std::string describe(const ScenarioSettings& s) {
   return to_string(s.shape) + " format=" + s.options.format.name() + " reduction=" + to_string(s.options.reduction) +
          " alignment=" + std::to_string(s.options.expert_alignment) +
          " tiled=" + std::to_string(s.options.tiled_scales) +

@@ -1,4 +1,5 @@
-// Plan: one round's inputs of all ranks, and what the oracle says must come out. The same on every rank, from the seed.
+// Scenario: one round's inputs of all ranks, and what the oracle says must come out. The same on every rank, from the
+// seed.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ inline constexpr std::chrono::milliseconds kSuiteDeadline{20'000};  // long enou
 // Where weights come from.
 enum class WeightForm { none, array, hook };
 
-struct PlanSettings {
+struct ScenarioSettings {
   Shape shape;
   ExchangeOptions options;
   std::string routing = "uniform";
@@ -35,8 +36,8 @@ struct PlanSettings {
   bool unreduced = false;
 };
 
-struct Plan {
-  PlanSettings settings;
+struct Scenario {
+  ScenarioSettings settings;
   test::Round round;
   std::vector<std::int64_t> row_capacity;  // by rank
   std::vector<test::ExpectedRows> rows;    // by rank
@@ -46,9 +47,9 @@ struct Plan {
 // Options with the suite's deadline.
 ExchangeOptions options_for(const char* format, Reduction reduction = Reduction::by_rank);
 
-Plan make_plan(const PlanSettings& settings);
+Scenario make_scenario(const ScenarioSettings& settings);
 
 // "ranks=2 ... format=mxfp8 reduction=exact routing=uniform seed=3", for failures.
-std::string describe(const PlanSettings& settings);
+std::string describe(const ScenarioSettings& settings);
 
 }  // namespace ferry::conformance

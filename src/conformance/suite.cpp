@@ -12,14 +12,14 @@ Failure::Failure(int rank, std::string place, std::string expected, std::string 
       expected_(std::move(expected)),
       got_(std::move(got)) {}
 
-Backend thread_backend() {
-  Backend backend;
-  backend.name = "cpu";
-  backend.max_ranks = kMaxRanksPerNode;
-  backend.hooks_may_throw = true;
-  backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
-  backend.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };
-  return backend;
+Target thread_target() {
+  Target target;
+  target.name = "cpu";
+  target.max_ranks = kMaxRanksPerNode;
+  target.hooks_may_throw = true;
+  target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
+  target.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };
+  return target;
 }
 
 const std::vector<Case>& all_cases() {

@@ -1,4 +1,4 @@
-// The conformance suite: what every backend must do, as cases that any backend can run. It needs no test framework, so
+// The conformance suite: what every target must do, as cases that any target can run. It needs no test framework, so
 // `ferry verify` runs it on a user's machine. Every case computes all inputs from seeds, on every rank alike, and each
 // rank checks its own outputs; so ranks may be threads or processes.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace ferry::conformance {
 
-struct Backend {
+struct Target {
   std::string name;
   // Runs `body` once on each of `ranks` ranks and rethrows the first error.
   std::function<void(int ranks, const std::function<void(World&)>& body)> run_ranks;
@@ -28,18 +28,18 @@ struct Backend {
 };
 
 // Ranks as threads of this process.
-Backend thread_backend();
+Target thread_target();
 
 struct Case {
   std::string name;  // letters, digits, '_' and '/'
   std::string what;
   bool quick = false;  // in the subset for slow builds such as ThreadSanitizer
-  std::function<void(const Backend&)> run;
+  std::function<void(const Target&)> run;
 };
 
 const std::vector<Case>& all_cases();
 
-// Thrown by a case that the backend fails.
+// Thrown by a case that the target fails.
 class Failure : public std::runtime_error {
  public:
   Failure(int rank, std::string place, std::string expected, std::string got);
@@ -56,7 +56,7 @@ class Failure : public std::runtime_error {
   std::string got_;
 };
 
-// Thrown by a case that this backend cannot run; says why.
+// Thrown by a case that this target cannot run; says why.
 class Skipped : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -12,7 +12,7 @@
 namespace ferry::app {
 namespace {
 
-using conformance::PlanSettings;
+using conformance::ScenarioSettings;
 
 Routing routing_of(const test::RankInput& rank) {
   Routing routing;
@@ -31,7 +31,7 @@ class SimulatedTraffic : public testing::TestWithParam<Parameters> {
     settings_.options = conformance::options_for(format, reduction);
     settings_.routing = routing;
     settings_.seed = 5;
-    plan_ = conformance::make_plan(settings_);
+    scenario_ = conformance::make_scenario(settings_);
   }
 
   // [source]
@@ -39,15 +39,15 @@ class SimulatedTraffic : public testing::TestWithParam<Parameters> {
     SourceRound round(settings_.shape, settings_.options);
     std::vector<SourceTraffic> traffic(static_cast<std::size_t>(settings_.shape.ranks));
     for (std::size_t source = 0; source < traffic.size(); ++source) {
-      const Routing routing = routing_of(plan_.round.ranks[source]);
+      const Routing routing = routing_of(scenario_.round.ranks[source]);
       round.route(static_cast<int>(source), routing);
       round.count(traffic[source]);
     }
     return traffic;
   }
 
-  PlanSettings settings_;
-  conformance::Plan plan_;
+  ScenarioSettings settings_;
+  conformance::Scenario scenario_;
 };
 
 TEST_P(SimulatedTraffic, IsWhatExchangesReport) {
@@ -55,7 +55,7 @@ TEST_P(SimulatedTraffic, IsWhatExchangesReport) {
   std::vector<Stats> stats(traffic.size());
   run_ranks(settings_.shape.ranks, [&](World& world) {
     Exchange exchange(world, settings_.shape, settings_.options);
-    conformance::run_round(exchange, plan_, conformance::Form::split);
+    conformance::run_round(exchange, scenario_, conformance::Form::split);
     stats[static_cast<std::size_t>(world.rank())] = exchange.stats();
   });
   for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
@@ -76,7 +76,7 @@ TEST_P(SimulatedTraffic, IsTheFormulaOfTheWire) {
   const std::uint64_t message = std::string(format) == "bf16" ? 192 : 112;  // mxfp8: 96 + 3, up to a multiple of 16
   const std::vector<SourceTraffic> traffic = simulated();
   for (std::size_t source = 0; source < traffic.size(); ++source) {
-    const std::vector<std::int64_t>& ids = plan_.round.ranks[source].topk_ids;
+    const std::vector<std::int64_t>& ids = scenario_.round.ranks[source].topk_ids;
     const std::uint64_t tokens = ids.size() / 4;
     for (int rank = 0; rank < ranks; ++rank) {
       SCOPED_TRACE(testing::Message() << "source " << source << ", rank " << rank);

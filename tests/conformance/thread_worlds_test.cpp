@@ -18,7 +18,7 @@ class Conformance : public testing::TestWithParam<Case> {};
 
 TEST_P(Conformance, OnThreads) {
   try {
-    GetParam().run(ferry::conformance::thread_backend());
+    GetParam().run(ferry::conformance::thread_target());
   } catch (const ferry::conformance::Skipped& skipped) {
     GTEST_SKIP() << skipped.what();
   } catch (const ferry::conformance::Failure& failure) {

@@ -12,15 +12,15 @@
 namespace ferry::test {
 namespace {
 
-using conformance::Plan;
-using conformance::PlanSettings;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 using cuda::cuda_check;
 using cuda::DeviceMemory;
 using testing::AllOf;
 using testing::HasSubstr;
 
-PlanSettings settings_for(const char* format, Reduction reduction = Reduction::by_rank) {
-  PlanSettings settings;
+ScenarioSettings settings_for(const char* format, Reduction reduction = Reduction::by_rank) {
+  ScenarioSettings settings;
   settings.shape = {1, 8, 3, 10, 64};
   settings.options = conformance::options_for(format, reduction);
   settings.seed = 21;
@@ -38,8 +38,8 @@ class GpuBadInput : public testing::Test {
     exchange.reset();
     const int devices[] = {0};
     worlds = make_cuda_worlds(devices);
-    plan = conformance::make_plan(settings_for(format, reduction));
-    exchange = std::make_unique<Exchange>(*worlds[0], plan.settings.shape, plan.settings.options);
+    scenario = conformance::make_scenario(settings_for(format, reduction));
+    exchange = std::make_unique<Exchange>(*worlds[0], scenario.settings.shape, scenario.settings.options);
   }
 
   std::string refusal(const std::function<void()>& call, ErrorKind kind = ErrorKind::invalid_argument) {
@@ -54,7 +54,7 @@ class GpuBadInput : public testing::Test {
     return "";
   }
   std::string refused_dispatch(const std::function<void(DeviceRound&)>& spoil, const CallOptions& call = {}) {
-    DeviceRound round(plan, 0);
+    DeviceRound round(scenario, 0);
     spoil(round);
     std::string text = refusal([&] { exchange->dispatch(round.in, round.out, call); });
     round.fetch();
@@ -62,7 +62,7 @@ class GpuBadInput : public testing::Test {
     return text;
   }
   std::string refused_combine(const std::function<void(DeviceRound&)>& spoil) {
-    DeviceRound round(plan, 0);
+    DeviceRound round(scenario, 0);
     exchange->dispatch(round.in, round.out);
     const CombineInput in = round.combine_in;
     const CombineOutput out = round.combine_out;
@@ -75,7 +75,7 @@ class GpuBadInput : public testing::Test {
   }
   // A whole good round.
   void expect_works() {
-    DeviceRound round(plan, 0);
+    DeviceRound round(scenario, 0);
     exchange->dispatch(round.in, round.out);
     exchange->combine(round.combine_in, round.combine_out);
     round.fetch();
@@ -84,7 +84,7 @@ class GpuBadInput : public testing::Test {
   }
 
   std::vector<std::unique_ptr<World>> worlds;
-  Plan plan;
+  Scenario scenario;
   std::unique_ptr<Exchange> exchange;
 };
 
@@ -178,7 +178,7 @@ TEST_F(GpuBadInput, RefusesTiledScalesBetweenVectors) {
 
 // Scales of one byte in rows need no alignment.
 TEST_F(GpuBadInput, TakesScalesAtAnyAddress) {
-  DeviceRound round(plan, 0);
+  DeviceRound round(scenario, 0);
   move(round.out.scales.data, 1);
   exchange->dispatch(round.in, round.out);
   cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -212,7 +212,7 @@ TEST_F(GpuBadInput, RefusesACapturedStreamOfAnotherGpu) {
   const Stream elsewhere(1);
   CallOptions call;
   call.stream = elsewhere;
-  DeviceRound round(plan, 0);
+  DeviceRound round(scenario, 0);
   cuda_check(cudaStreamBeginCapture(elsewhere.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
   const std::string text = refusal([&] { exchange->dispatch(round.in, round.out, call); });
   cudaGraph_t graph = nullptr;
@@ -226,7 +226,7 @@ TEST_F(GpuBadInput, TakesACapturedStreamOfItsOwn) {
   const Stream stream(0);
   CallOptions call;
   call.stream = stream;
-  DeviceRound round(plan, 0);
+  DeviceRound round(scenario, 0);
   cuda_check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
   exchange->dispatch(round.in, round.out, call);
   exchange->combine(round.combine_in, round.combine_out, call);
@@ -248,7 +248,7 @@ TEST_F(GpuBadInput, RefusesNumbersThatCannotBe) {
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("max_blocks"), HasSubstr("-3")));
   call.max_blocks = 1;
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("max_blocks is 1"), HasSubstr("3 or more")));
-  DeviceRound open(plan, 0), fewer(plan, 0);  // the number of tokens of the open round is not the refused one's
+  DeviceRound open(scenario, 0), fewer(scenario, 0);  // the number of tokens of the open round is not the refused one's
   exchange->dispatch(open.in, open.out);
   fewer.in.tokens.shape[0] = fewer.in.topk_ids.shape[0] = fewer.in.topk_weights.shape[0] = 4;
   EXPECT_THAT(refusal([&] { exchange->dispatch(fewer.in, fewer.out, call); }), HasSubstr("max_blocks"));
@@ -258,9 +258,9 @@ TEST_F(GpuBadInput, RefusesNumbersThatCannotBe) {
   call = {};
   call.deadline = std::chrono::milliseconds(-1);
   EXPECT_THAT(refused_dispatch([](DeviceRound&) {}, call), AllOf(HasSubstr("deadline"), HasSubstr("-1")));
-  ExchangeOptions options = plan.settings.options;
+  ExchangeOptions options = scenario.settings.options;
   options.concurrent = 1000;
-  EXPECT_THAT(refusal([&] { Exchange(*worlds[0], plan.settings.shape, options); }),
+  EXPECT_THAT(refusal([&] { Exchange(*worlds[0], scenario.settings.shape, options); }),
               AllOf(HasSubstr("concurrent is 1000"), HasSubstr("0 blocks"), HasSubstr("3 or more")));
   expect_works();
 }
@@ -269,7 +269,7 @@ TEST_F(GpuBadInput, RefusesNumbersThatCannotBe) {
 TEST_F(GpuBadInput, ReportsTooFewRowsOfACombine) {
   for (const char* format : {"bf16", "mxfp8"}) {
     make(format);
-    DeviceRound round(plan, 0);
+    DeviceRound round(scenario, 0);
     exchange->dispatch(round.in, round.out);
     round.fetch();
     std::uint32_t laid_out = 0;
@@ -277,7 +277,7 @@ TEST_F(GpuBadInput, ReportsTooFewRowsOfACombine) {
                 sizeof laid_out);
     ASSERT_GT(laid_out, 2u);
     for (const std::uint32_t few : {laid_out - 1, 1u, 0u}) {
-      DeviceRound short_of_rows(plan, 0);
+      DeviceRound short_of_rows(scenario, 0);
       ConstTensor& rows = short_of_rows.combine_in.rows;
       const auto row_bytes = static_cast<std::size_t>(rows.shape[1]) * size_of(rows.dtype);
       const DeviceMemory others(laid_out * row_bytes);  // not a number from row `few` on
@@ -300,7 +300,7 @@ TEST_F(GpuBadInput, ReportsTooFewRowsOfACombine) {
 }
 
 TEST_F(GpuBadInput, RefusesAMovedExchange) {
-  DeviceRound round(plan, 0);
+  DeviceRound round(scenario, 0);
   Exchange moved = std::move(*exchange);
   try {
     exchange->dispatch(round.in, round.out);
@@ -325,12 +325,12 @@ class GpuBadId : public GpuBadInput, public testing::WithParamInterface<BadId> {
 
 TEST_P(GpuBadId, CountsAsNoneAndIsReportedByTheNextCall) {
   const BadId& bad = GetParam();
-  PlanSettings settings = settings_for("bf16");
+  ScenarioSettings settings = settings_for("bf16");
   settings.id_dtype = DType::i64;
-  plan = conformance::make_plan(settings);
+  scenario = conformance::make_scenario(settings);
   exchange.reset();
   exchange = std::make_unique<Exchange>(*worlds[0], settings.shape, settings.options);
-  DeviceRound good(plan, 0);
+  DeviceRound good(scenario, 0);
   std::int64_t first = -1;
   cuda_check(cudaMemcpy(&first, good.in.topk_ids.data, sizeof first, cudaMemcpyDeviceToHost), "cudaMemcpy");
   ASSERT_GE(first, 0);
@@ -341,10 +341,10 @@ TEST_P(GpuBadId, CountsAsNoneAndIsReportedByTheNextCall) {
     exchange->dispatch(round.in, round.out);
     cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   };
-  DeviceRound with_none(plan, 0);
+  DeviceRound with_none(scenario, 0);
   round_with(-1, with_none);
   with_none.fetch();
-  DeviceRound with_bad(plan, 0);
+  DeviceRound with_bad(scenario, 0);
   round_with(bad.id == kTheFirstOfItsToken ? first : bad.id, with_bad);
   const std::string text = refusal([&] { exchange->combine(with_bad.combine_in, with_bad.combine_out); });
   EXPECT_THAT(text, AllOf(HasSubstr("topk_ids[0, 1]"), HasSubstr(bad.said)));
@@ -358,13 +358,13 @@ TEST_P(GpuBadId, CountsAsNoneAndIsReportedByTheNextCall) {
 }
 
 TEST_F(GpuBadInput, CountsTheBadIdsOfADispatch) {
-  PlanSettings settings = settings_for("bf16");
+  ScenarioSettings settings = settings_for("bf16");
   settings.shape.max_tokens = 2000;  // several blocks rank them
-  plan = conformance::make_plan(settings);
+  scenario = conformance::make_scenario(settings);
   exchange.reset();
   exchange = std::make_unique<Exchange>(*worlds[0], settings.shape, settings.options);
   for (const int tokens : {1500, 600}) {  // each block counts its part of them, or all
-    DeviceRound round(plan, 0);
+    DeviceRound round(scenario, 0);
     ASSERT_GE(round.in.tokens.shape[0], tokens);
     round.in.tokens.shape[0] = round.in.topk_ids.shape[0] = round.in.topk_weights.shape[0] = tokens;
     const auto entries = static_cast<std::size_t>(round.in.topk_ids.elements());

@@ -8,19 +8,19 @@
 namespace ferry::test {
 namespace {
 
-conformance::Backend cuda_backend() {
-  conformance::Backend backend;
-  backend.name = "cuda";
-  backend.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
+conformance::Target cuda_target() {
+  conformance::Target target;
+  target.name = "cuda";
+  target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
     run_cuda_ranks(ranks, true, body, ranks_per_gpu(ranks));
   };
-  backend.make_worlds = [](int ranks) {
+  target.make_worlds = [](int ranks) {
     if (ranks < 1 || ranks > kMaxGpuRanks) throw conformance::Skipped("a world of GPUs is made from a list of them");
     std::vector<int> devices;
     for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank / ranks_per_gpu(ranks));
     return make_staged_cuda_worlds(devices);
   };
-  return backend;
+  return target;
 }
 
 class OnGpus : public testing::TestWithParam<conformance::Case> {};
@@ -28,7 +28,7 @@ class OnGpus : public testing::TestWithParam<conformance::Case> {};
 TEST_P(OnGpus, Conforms) {
   if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   try {
-    GetParam().run(cuda_backend());
+    GetParam().run(cuda_target());
   } catch (const conformance::Skipped& reason) {
     GTEST_SKIP() << reason.what();
   }

@@ -12,8 +12,8 @@
 namespace ferry::test {
 namespace {
 
-using conformance::Plan;
-using conformance::PlanSettings;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 using cuda::cuda_check;
 using std::chrono::milliseconds;
 using testing::AllOf;
@@ -24,14 +24,14 @@ constexpr int kLost = 2;
 constexpr milliseconds kShort{400};
 constexpr milliseconds kFarLater{15'000};  // kShort has surely passed
 
-Plan plan_of(std::uint64_t seed, const RankMask& mask = {}) {
-  PlanSettings settings;
+Scenario scenario_of(std::uint64_t seed, const RankMask& mask = {}) {
+  ScenarioSettings settings;
   settings.shape = kShape;
   settings.options = conformance::options_for("fp8_block128");
   settings.options.mask = mask;
   settings.routing = "some_none";
   settings.seed = seed;
-  return conformance::make_plan(settings);
+  return conformance::make_scenario(settings);
 }
 
 void wait_for(const Stream& stream) { cuda_check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
@@ -87,9 +87,9 @@ void enqueue_round(Exchange& exchange, const DeviceRound& round, const Stream& s
 }
 
 // An exchange that ends for want of kLost, which makes its own and `rounds` rounds with it.
-void lose_a_rank(World& world, const Stream& stream, const Plan& plan, int rounds) {
-  Exchange exchange(world, kShape, plan.settings.options);
-  DeviceRound round(plan, world.rank());
+void lose_a_rank(World& world, const Stream& stream, const Scenario& scenario, int rounds) {
+  Exchange exchange(world, kShape, scenario.settings.options);
+  DeviceRound round(scenario, world.rank());
   world.barrier();  // what allocates may wait for the device, and others' kernels for this rank
   for (int i = 0; i < rounds; ++i) enqueue_round(exchange, round, stream);
   wait_for(stream);
@@ -100,11 +100,11 @@ void lose_a_rank(World& world, const Stream& stream, const Plan& plan, int round
   world.barrier();
 }
 
-// Rounds on a new exchange of the ranks that the plan's mask leaves in.
-void go_on(World& world, const Stream& stream, const Plan& plan) {
-  const RankMask& mask = plan.settings.options.mask;
-  Exchange exchange(world, kShape, plan.settings.options);
-  DeviceRound round(plan, world.rank());
+// Rounds on a new exchange of the ranks that the scenario's mask leaves in.
+void go_on(World& world, const Stream& stream, const Scenario& scenario) {
+  const RankMask& mask = scenario.settings.options.mask;
+  Exchange exchange(world, kShape, scenario.settings.options);
+  DeviceRound round(scenario, world.rank());
   world.barrier(mask);
   for (int i = 0; i < 3; ++i) enqueue_round(exchange, round, stream);
   world.barrier(mask);  // all is enqueued
@@ -121,12 +121,12 @@ class GpuDeadlines : public testing::Test {
   }
   // Afterwards kLost is back, or is masked.
   static void run(int rounds_before, bool comes_back) {
-    const Plan plan = plan_of(41);
-    const Plan after = plan_of(42, comes_back ? RankMask{} : RankMask{false, false, true});
+    const Scenario scenario = scenario_of(41);
+    const Scenario after = scenario_of(42, comes_back ? RankMask{} : RankMask{false, false, true});
     const auto body = [&](World& world) {
       cuda_check(cudaSetDevice(0), "cudaSetDevice");
       const Stream stream(0);
-      lose_a_rank(world, stream, plan, rounds_before);
+      lose_a_rank(world, stream, scenario, rounds_before);
       if (comes_back || world.rank() != kLost) go_on(world, stream, after);
     };
     run_cuda_ranks(kShape.ranks, false, body, kShape.ranks);

@@ -15,7 +15,7 @@ namespace ferry::test {
 
 class DeviceRound {
  public:
-  DeviceRound(const conformance::Plan& plan, int rank) : host(plan, rank) {
+  DeviceRound(const conformance::Scenario& scenario, int rank) : host(scenario, rank) {
     in = host.in;
     out = host.out;
     combine_in = host.combine_in;

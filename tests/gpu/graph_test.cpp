@@ -14,9 +14,9 @@ namespace ferry::test {
 namespace {
 
 using conformance::Failure;
-using conformance::Plan;
-using conformance::PlanSettings;
 using conformance::RankRound;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 using cuda::cuda_check;
 
 constexpr int kRanks = 4;
@@ -34,14 +34,14 @@ struct Captured {
 constexpr const char* kRoutings[] = {"uniform",   "none",       "zipf",     "one_rank",
                                      "some_none", "one_expert", "own_rank", "same_experts"};
 
-Plan plan_of(const Captured& captured, int replay, const RankMask& mask = {}) {
-  PlanSettings settings;
+Scenario scenario_of(const Captured& captured, int replay, const RankMask& mask = {}) {
+  ScenarioSettings settings;
   settings.shape = {kRanks, 10, 3, 40, 288};
   settings.options = conformance::options_for(captured.format, captured.reduction);
   settings.options.mask = mask;
   settings.routing = kRoutings[static_cast<std::size_t>(replay) % std::size(kRoutings)];
   settings.seed = 300 + static_cast<std::uint64_t>(replay);
-  return conformance::make_plan(settings);
+  return conformance::make_scenario(settings);
 }
 
 struct Place {
@@ -72,10 +72,10 @@ void copy(const std::vector<Place>& places, cudaMemcpyKind kind, cudaStream_t st
   }
 }
 
-// One rank: the tensors that calls get, or got when they were captured, and rounds of any plan in them.
+// One rank: the tensors that calls get, or got when they were captured, and rounds of any scenario in them.
 class RankOfReplays {
  public:
-  RankOfReplays(World& world, const Captured& captured, const Plan& first)
+  RankOfReplays(World& world, const Captured& captured, const Scenario& first)
       : form_(captured.form),
         stream_(0),
         exchange_(world, first.settings.shape, first.settings.options),
@@ -100,10 +100,10 @@ class RankOfReplays {
     exchange_.combine_wait(tensors_.combine_out, call);
   }
 
-  // Puts the plan's inputs into the tensors and poison into the outputs, runs, and compares with the plan.
+  // Puts the scenario's inputs into the tensors and poison into the outputs, runs, and compares with the scenario.
   template <class Run>
-  void check_round(const Plan& plan, const Plan& before, const Run& run) {
-    RankRound round(plan, exchange_.rank());
+  void check_round(const Scenario& scenario, const Scenario& before, const Run& run) {
+    RankRound round(scenario, exchange_.rank());
     EXPECT_THROW(round.check_rows(), Failure) << "poison passes for rows";
     copy(inputs_of(round, tensors_), cudaMemcpyHostToDevice, stream_.get());
     copy(outputs_of(round, tensors_), cudaMemcpyHostToDevice, stream_.get());
@@ -123,11 +123,11 @@ class RankOfReplays {
   Exchange& exchange() { return exchange_; }
 
  private:
-  std::int64_t capacity_of(const Plan& plan) const {
-    return plan.row_capacity[static_cast<std::size_t>(exchange_.rank())];
+  std::int64_t capacity_of(const Scenario& scenario) const {
+    return scenario.row_capacity[static_cast<std::size_t>(exchange_.rank())];
   }
   // That the checks tell this round from the one before it.
-  void expect_other(const RankRound& round, const Plan& before) const {
+  void expect_other(const RankRound& round, const Scenario& before) const {
     RankRound old(before, exchange_.rank());
     old.payload = round.payload;
     old.scales = round.scales;
@@ -154,18 +154,18 @@ class GpuGraphs : public testing::TestWithParam<Captured> {
 };
 
 TEST_P(GpuGraphs, CarryTheTokensAndTheRoutingOfTheirReplay) {
-  std::vector<Plan> plans;
-  for (int replay = 0; replay <= kReplays + 1; ++replay) plans.push_back(plan_of(GetParam(), replay));
+  std::vector<Scenario> scenarios;
+  for (int replay = 0; replay <= kReplays + 1; ++replay) scenarios.push_back(scenario_of(GetParam(), replay));
   const auto body = [&](World& world) {
     cuda_check(cudaSetDevice(0), "cudaSetDevice");
-    RankOfReplays rank(world, GetParam(), plans[0]);
+    RankOfReplays rank(world, GetParam(), scenarios[0]);
     const CapturedGraph graph(rank.stream(), [&] { rank.enqueue(); });
     rank.wait();
     world.barrier();  // what allocates may wait for the device
     for (std::size_t replay = 1; replay <= kReplays; ++replay)
-      rank.check_round(plans[replay], plans[replay - 1], [&] { graph.launch(rank.stream()); });
+      rank.check_round(scenarios[replay], scenarios[replay - 1], [&] { graph.launch(rank.stream()); });
     // Calls that are not captured go on from where the replays are, and throw what their kernels reported.
-    rank.check_round(plans[kReplays + 1], plans[kReplays], [&] { rank.enqueue(); });
+    rank.check_round(scenarios[kReplays + 1], scenarios[kReplays], [&] { rank.enqueue(); });
     world.barrier();
   };
   run_cuda_ranks(kRanks, false, body, kRanks);
@@ -186,9 +186,9 @@ class Leaving {
 TEST_P(GpuGraphs, KeepTheMaskOfTheirCapture) {
   RankMask mask(kRanks);
   mask[kRanks - 1] = true;
-  const Plan first = plan_of(GetParam(), 0);
-  std::vector<Plan> plans;
-  for (const int replay : {1, 2, 4, 6}) plans.push_back(plan_of(GetParam(), replay, mask));
+  const Scenario first = scenario_of(GetParam(), 0);
+  std::vector<Scenario> scenarios;
+  for (const int replay : {1, 2, 4, 6}) scenarios.push_back(scenario_of(GetParam(), replay, mask));
   std::latch others_left(kRanks - 1);
   const auto body = [&](World& world) {
     cuda_check(cudaSetDevice(0), "cudaSetDevice");
@@ -198,7 +198,7 @@ TEST_P(GpuGraphs, KeepTheMaskOfTheirCapture) {
     const CapturedGraph of_all(rank.stream(), [&] { rank.enqueue(); });
     rank.wait();
     world.barrier();
-    rank.check_round(first, plans[1], [&] { of_all.launch(rank.stream()); });
+    rank.check_round(first, scenarios[1], [&] { of_all.launch(rank.stream()); });
     world.barrier();
     if (!leaving) return others_left.wait();  // to free memory is to wait for the device, which holds launches up
     rank.exchange().add_to_mask(mask);
@@ -206,9 +206,9 @@ TEST_P(GpuGraphs, KeepTheMaskOfTheirCapture) {
     const CapturedGraph launched_first(rank.stream(), [&] { rank.enqueue(); });
     rank.wait();
     world.barrier(mask);
-    rank.check_round(plans[1], plans[0], [&] { launched_first.launch(rank.stream()); });
-    rank.check_round(plans[2], plans[1], [&] { grown.launch(rank.stream()); });
-    rank.check_round(plans[3], plans[2], [&] { rank.enqueue(); });
+    rank.check_round(scenarios[1], scenarios[0], [&] { launched_first.launch(rank.stream()); });
+    rank.check_round(scenarios[2], scenarios[1], [&] { grown.launch(rank.stream()); });
+    rank.check_round(scenarios[3], scenarios[2], [&] { rank.enqueue(); });
     world.barrier(mask);
   };
   run_cuda_ranks(kRanks, false, body, kRanks);

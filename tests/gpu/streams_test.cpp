@@ -11,8 +11,8 @@
 namespace ferry::test {
 namespace {
 
-using conformance::Plan;
-using conformance::PlanSettings;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 using cuda::cuda_check;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -25,8 +25,8 @@ class GpuStreams : public testing::Test {
 };
 
 // Enough tokens for as many blocks as may be resident.
-PlanSettings plan_settings(int ranks, std::uint64_t seed) {
-  PlanSettings settings;
+ScenarioSettings scenario_settings(int ranks, std::uint64_t seed) {
+  ScenarioSettings settings;
   settings.shape = {ranks, 8 * ranks, 4, 700, 2048};
   settings.options = conformance::options_for(seed % 2 == 0 ? "fp8_block128" : "bf16");
   settings.options.concurrent = 2;
@@ -34,7 +34,9 @@ PlanSettings plan_settings(int ranks, std::uint64_t seed) {
   settings.seed = seed;
   return settings;
 }
-Plan plan_of(int ranks, std::uint64_t seed) { return conformance::make_plan(plan_settings(ranks, seed)); }
+Scenario scenario_of(int ranks, std::uint64_t seed) {
+  return conformance::make_scenario(scenario_settings(ranks, seed));
+}
 
 // Design: a kernel that waits has no more blocks than the device holds beside those of the other exchange. Ranks
 // enqueue in different orders, so that the GPUs run different exchanges first.
@@ -42,15 +44,15 @@ TEST_F(GpuStreams, OfTwoExchangesAndOfRanksThatShareAGpuDoNotHoldEachOtherUp) {
   constexpr int kPairs = 40;
   const int ranks = std::min(2 * num_cuda_devices(), 8);
   const int of_each = ranks_per_gpu(ranks);
-  const Plan plans[] = {plan_of(ranks, 2), plan_of(ranks, 3)};
+  const Scenario scenarios[] = {scenario_of(ranks, 2), scenario_of(ranks, 3)};
   const auto body = [&](World& world) {
     const int device = world.rank() / of_each;
     cuda_check(cudaSetDevice(device), "cudaSetDevice");
     const Stream streams[] = {Stream(device), Stream(device)};
-    Exchange first(world, plans[0].settings.shape, plans[0].settings.options);
-    Exchange second(world, plans[1].settings.shape, plans[1].settings.options);
+    Exchange first(world, scenarios[0].settings.shape, scenarios[0].settings.options);
+    Exchange second(world, scenarios[1].settings.shape, scenarios[1].settings.options);
     Exchange* const exchanges[] = {&first, &second};
-    DeviceRound rounds[] = {{plans[0], world.rank()}, {plans[1], world.rank()}};
+    DeviceRound rounds[] = {{scenarios[0], world.rank()}, {scenarios[1], world.rank()}};
     world.barrier();
     const auto enqueue = [&](int which) {
       const CallOptions call{.stream = streams[which]};
@@ -77,17 +79,17 @@ TEST_F(GpuStreams, OfTwoExchangesAndOfRanksThatShareAGpuDoNotHoldEachOtherUp) {
 
 // Three rounds of two ranks on one GPU; rank 1 is late with every combine.
 void run_with_a_late_rank(const char* routing, int tokens) {
-  PlanSettings settings = plan_settings(2, 3);
+  ScenarioSettings settings = scenario_settings(2, 3);
   settings.options.concurrent = 1;
   settings.routing = routing;
   settings.shape.max_tokens = tokens;
-  const Plan plan = conformance::make_plan(settings);
+  const Scenario scenario = conformance::make_scenario(settings);
   const auto body = [&](World& world) {
     cuda_check(cudaSetDevice(0), "cudaSetDevice");
     const Stream stream(0);
     const CallOptions call{.stream = stream};
-    Exchange exchange(world, plan.settings.shape, plan.settings.options);
-    DeviceRound round(plan, world.rank());
+    Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+    DeviceRound round(scenario, world.rank());
     world.barrier();
     for (int turn = 0; turn < 3; ++turn) {
       exchange.dispatch(round.in, round.out, call);
@@ -113,14 +115,14 @@ TEST_F(GpuStreams, OfALateRankFindRoomBesideOneThatWaitsForIt) { run_with_a_late
 // What exchanges of a shared GPU leave behind goes when the next one is made, also where nothing is sent.
 TEST_F(GpuStreams, OfExchangesThatAreGoneKeepNoMemory) {
   for (const bool skips : {false, true}) {
-    Plan plan = plan_of(2, 2);
-    plan.settings.options.skip_a2a = skips;
+    Scenario scenario = scenario_of(2, 2);
+    scenario.settings.options.skip_a2a = skips;
     const auto body = [&](World& world) {
       cuda_check(cudaSetDevice(0), "cudaSetDevice");
       std::size_t before = 0, after = 0, total = 0;
       std::size_t of_one = 0;
       for (int turn = 0; turn < 12; ++turn) {
-        const Exchange exchange(world, plan.settings.shape, plan.settings.options);
+        const Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
         of_one = exchange.memory_bytes();
         world.barrier();
         if (turn == 1) cuda_check(cudaMemGetInfo(&before, &total), "cudaMemGetInfo");
@@ -135,14 +137,14 @@ TEST_F(GpuStreams, OfExchangesThatAreGoneKeepNoMemory) {
 
 // Kernels are the device's, and so are their limits: an exchange that needs less shared memory does not lower them.
 TEST_F(GpuStreams, OfALargeExchangeGoOnBesideASmallOne) {
-  const auto plan_for = [](int hidden) {
-    PlanSettings settings;
+  const auto scenario_for = [](int hidden) {
+    ScenarioSettings settings;
     settings.shape = {1, 24, 8, 300, hidden};
     settings.options = conformance::options_for("fp8_block128");
-    return conformance::make_plan(settings);
+    return conformance::make_scenario(settings);
   };
-  const Plan large = plan_for(7168);
-  const Plan small = plan_for(128);
+  const Scenario large = scenario_for(7168);
+  const Scenario small = scenario_for(128);
   run_cuda_ranks(1, false, [&](World& world) {
     Exchange first(world, large.settings.shape, large.settings.options);
     Exchange second(world, small.settings.shape, small.settings.options);
@@ -157,11 +159,11 @@ TEST_F(GpuStreams, OfALargeExchangeGoOnBesideASmallOne) {
 
 // One rank's kernel would wait for the end of the other's.
 TEST_F(GpuStreams, OfAllAreRefusedWhereRanksShareAGpu) {
-  const Plan plan = plan_of(2, 2);
+  const Scenario scenario = scenario_of(2, 2);
   const auto body = [&](World& world) {
     cuda_check(cudaSetDevice(0), "cudaSetDevice");
-    Exchange exchange(world, plan.settings.shape, plan.settings.options);
-    DeviceRound round(plan, world.rank());
+    Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+    DeviceRound round(scenario, world.rank());
     world.barrier();
     try {
       exchange.dispatch(round.in, round.out);

@@ -14,14 +14,14 @@ namespace {
 using conformance::Case;
 using Parameters = std::tuple<FakeKind, Case>;
 
-conformance::Backend backend_of(FakeKind kind) {
-  conformance::Backend backend;
-  backend.name = name_of(kind);
-  backend.run_ranks = [kind](int ranks, const std::function<void(World&)>& body) {
+conformance::Target target_of(FakeKind kind) {
+  conformance::Target target;
+  target.name = name_of(kind);
+  target.run_ranks = [kind](int ranks, const std::function<void(World&)>& body) {
     run_fake_ranks(kind, ranks, 1, [&](FakeWorld& world) { body(world); });
   };
-  backend.make_worlds = [kind](int ranks) { return make_fake_worlds(kind, ranks, 1); };
-  return backend;
+  target.make_worlds = [kind](int ranks) { return make_fake_worlds(kind, ranks, 1); };
+  return target;
 }
 
 class OverLateFabrics : public testing::TestWithParam<Parameters> {};
@@ -29,7 +29,7 @@ class OverLateFabrics : public testing::TestWithParam<Parameters> {};
 TEST_P(OverLateFabrics, Conforms) {
   const auto& [kind, suite_case] = GetParam();
   try {
-    suite_case.run(backend_of(kind));
+    suite_case.run(target_of(kind));
   } catch (const conformance::Skipped& skipped) {
     GTEST_SKIP() << skipped.what();
   } catch (const conformance::Failure& failure) {

@@ -6,14 +6,14 @@
 namespace ferry::test {
 namespace {
 
-using conformance::Plan;
-using conformance::PlanSettings;
 using conformance::RankRound;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 
 constexpr Shape kShape{3, 6, 3, 5, 32};
 
-PlanSettings settings_of(Reduction reduction, std::uint64_t seed) {
-  PlanSettings settings;
+ScenarioSettings settings_of(Reduction reduction, std::uint64_t seed) {
+  ScenarioSettings settings;
   settings.shape = kShape;
   settings.options = conformance::options_for("bf16", reduction);
   settings.seed = seed;
@@ -30,10 +30,10 @@ RankMask without(int rank) {
 TEST(Masks, TakeEffectAtTheNextDispatch) {
   for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped_late}) {
     for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-      const Plan all = make_plan(settings_of(reduction, 41));
-      PlanSettings masked = settings_of(reduction, 42);
+      const Scenario all = make_scenario(settings_of(reduction, 41));
+      ScenarioSettings masked = settings_of(reduction, 42);
       masked.options.mask = without(2);
-      const Plan survivors = make_plan(masked);
+      const Scenario survivors = make_scenario(masked);
       run_fake_ranks(kind, kShape.ranks, 43, [&](FakeWorld& world) {
         Exchange exchange(world, kShape, all.settings.options);
         RankRound round(all, world.rank());
@@ -53,10 +53,10 @@ TEST(Masks, TakeEffectAtTheNextDispatch) {
 // their way: of these they wait for those of ranks that the next round has.
 TEST(Masks, TakeRanksOutOfARoundThatIsGivenUp) {
   for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped_late}) {
-    const Plan all = make_plan(settings_of(Reduction::by_rank, 44));
-    PlanSettings masked = settings_of(Reduction::by_rank, 45);
+    const Scenario all = make_scenario(settings_of(Reduction::by_rank, 44));
+    ScenarioSettings masked = settings_of(Reduction::by_rank, 45);
     masked.options.mask = without(2);
-    const Plan survivors = make_plan(masked);
+    const Scenario survivors = make_scenario(masked);
     run_fake_ranks(kind, kShape.ranks, 46, [&](FakeWorld& world) {
       Exchange exchange(world, kShape, all.settings.options);
       RankRound round(all, world.rank());
@@ -69,21 +69,22 @@ TEST(Masks, TakeRanksOutOfARoundThatIsGivenUp) {
   }
 }
 
-// The plan as it is when ranks 0 and 2 have lost each other: what one sends to the other is dropped at its home.
-Plan without_entries_between_0_and_2(const Plan& given) {
-  Plan plan = given;
+// The scenario as it is when ranks 0 and 2 have lost each other: what one sends to the other is dropped at its home.
+Scenario without_entries_between_0_and_2(const Scenario& given) {
+  Scenario scenario = given;
   for (const int source : {0, 2}) {
-    for (std::int64_t& id : plan.round.ranks[static_cast<std::size_t>(source)].topk_ids)
+    for (std::int64_t& id : scenario.round.ranks[static_cast<std::size_t>(source)].topk_ids)
       if (id >= 0 && owner_of(kShape, static_cast<int>(id)) == 2 - source) id = -1;
   }
-  for (std::size_t rank = 0; rank < plan.rows.size(); ++rank) {
-    plan.rows[rank] = expected_rows(plan.round, static_cast<int>(rank), plan.row_capacity[rank], conformance::kPoison);
+  for (std::size_t rank = 0; rank < scenario.rows.size(); ++rank) {
+    scenario.rows[rank] =
+        expected_rows(scenario.round, static_cast<int>(rank), scenario.row_capacity[rank], conformance::kPoison);
     Random random(7 + rank);
-    plan.expert_output[rank].clear();
-    for (std::size_t i = 0; i < plan.rows[rank].rows.size() * static_cast<std::size_t>(kShape.hidden); ++i)
-      plan.expert_output[rank].push_back(from_bf16(to_bf16(static_cast<float>(random.unit() - 0.5))));
+    scenario.expert_output[rank].clear();
+    for (std::size_t i = 0; i < scenario.rows[rank].rows.size() * static_cast<std::size_t>(kShape.hidden); ++i)
+      scenario.expert_output[rank].push_back(from_bf16(to_bf16(static_cast<float>(random.unit() - 0.5))));
   }
-  return plan;
+  return scenario;
 }
 
 // I9, I11: the mask is in the source's table, so the expert ranks of a token need not know it. Rank 1 masks nobody, and
@@ -91,8 +92,8 @@ Plan without_entries_between_0_and_2(const Plan& given) {
 TEST(Masks, NeedNotBeKnownToTheExpertRanks) {
   for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering_nodes, FakeKind::stepped_late}) {
     for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-      const Plan given = make_plan(settings_of(reduction, 51));
-      const Plan expected = without_entries_between_0_and_2(given);
+      const Scenario given = make_scenario(settings_of(reduction, 51));
+      const Scenario expected = without_entries_between_0_and_2(given);
       run_fake_ranks(kind, kShape.ranks, 52, [&](FakeWorld& world) {
         const int rank = world.rank();
         Exchange exchange(world, kShape, given.settings.options);

@@ -5,14 +5,14 @@
 namespace ferry::test {
 
 using conformance::Form;
-using conformance::PlanSettings;
 using conformance::RankRound;
+using conformance::ScenarioSettings;
 
 std::string Session::description() const {
   std::string text;
   for (const SessionRound& round : rounds) {
     if (!text.empty()) text += '\n';
-    text += conformance::describe(round.plan.settings);
+    text += conformance::describe(round.scenario.settings);
     if (round.fate == Fate::combined) continue;
     text += round.fate == Fate::abandoned ? " abandoned" : " abandoned returning";
   }
@@ -23,15 +23,15 @@ Session make_session(const SessionSettings& settings, std::uint64_t seed) {
   Random random(seed);
   Session session{settings.shape, settings.options, {}};
   for (int i = 0; i < settings.num_rounds; ++i) {
-    PlanSettings plan;
-    plan.shape = settings.shape;
-    plan.options = settings.options;
-    plan.routing =
+    ScenarioSettings scenario;
+    scenario.shape = settings.shape;
+    scenario.options = settings.options;
+    scenario.routing =
         settings.routings[static_cast<std::size_t>(random.below(static_cast<int>(settings.routings.size())))];
-    plan.seed = random.bits() % 1'000'000;
+    scenario.seed = random.bits() % 1'000'000;
     const double fate = random.unit();
     SessionRound round;
-    round.plan = conformance::make_plan(plan);
+    round.scenario = conformance::make_scenario(scenario);
     round.form = random.chance(0.5) ? Form::split : Form::one_call;
     if (fate < settings.abandons)
       round.fate = fate * 2 < settings.abandons ? Fate::abandoned : Fate::abandoned_returning;
@@ -55,7 +55,7 @@ SessionSettings draw_settings(Random& random, const char* format, Reduction redu
 }
 
 void run_session_round(Exchange& exchange, const SessionRound& round) {
-  RankRound mine(round.plan, exchange.rank());
+  RankRound mine(round.scenario, exchange.rank());
   conformance::run_dispatch(exchange, mine, round.form);
   mine.check_rows();
   if (round.fate == Fate::combined) {

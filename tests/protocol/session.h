@@ -19,7 +19,7 @@ enum class Fate {
 };
 
 struct SessionRound {
-  conformance::Plan plan;
+  conformance::Scenario scenario;
   conformance::Form form = conformance::Form::split;
   Fate fate = Fate::combined;
 };

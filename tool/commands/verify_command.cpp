@@ -26,40 +26,40 @@ struct Outcome {
 };
 
 // GPU worlds whose calls take host memory, which is where the cases have theirs.
-conformance::Backend gpu_backend() {
+conformance::Target gpu_target() {
   const auto make = [](int ranks) { return gpus().make_worlds(gpus_of_ranks(ranks), true); };
   const int most = choose_backend("cuda").most_ranks();
-  conformance::Backend backend;
-  backend.name = "cuda";
-  backend.max_ranks = most;
-  backend.run_ranks = [make](int ranks, const std::function<void(World&)>& body) { run_worlds(make(ranks), body); };
-  backend.make_worlds = [make, most](int ranks) {
+  conformance::Target target;
+  target.name = "cuda";
+  target.max_ranks = most;
+  target.run_ranks = [make](int ranks, const std::function<void(World&)>& body) { run_worlds(make(ranks), body); };
+  target.make_worlds = [make, most](int ranks) {
     if (ranks < 1 || ranks > most) throw conformance::Skipped("a world of GPUs is made from a list of them");
     return make(ranks);
   };
-  return backend;
+  return target;
 }
 
 // Every process of the job runs the suite.
-conformance::Backend job_backend(const Backend& known, int nodes) {
+conformance::Target job_target(const Backend& known, int nodes) {
   require_ranks(known, known.most_ranks(), nodes);
   Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job(true));
-  conformance::Backend backend = conformance::process_backend(
+  conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
-  backend.hooks_may_throw = known.name == std::string("shmem");  // a GPU's hooks are device functions
-  backend.has_skip_a2a = known.name == std::string("cuda");
-  return backend;
+  target.hooks_may_throw = known.name == std::string("shmem");  // a GPU's hooks are device functions
+  target.has_skip_a2a = known.name == std::string("cuda");
+  return target;
 }
 
-conformance::Backend backend_of(const Backend& known, int nodes) {
-  if (known.ranks == RanksAre::processes) return job_backend(known, nodes);
+conformance::Target target_of(const Backend& known, int nodes) {
+  if (known.ranks == RanksAre::processes) return job_target(known, nodes);
   require_ranks(known, 1, nodes);
-  return known.name == std::string("cuda") ? gpu_backend() : conformance::thread_backend();
+  return known.name == std::string("cuda") ? gpu_target() : conformance::thread_target();
 }
 
 struct Suite {
   const Backend* known;
-  conformance::Backend run;
+  conformance::Target run;
 };
 
 // The backend that was named; of `auto`, the job where there is one, else every one that works here.
@@ -68,16 +68,16 @@ std::vector<Suite> suites_of(const std::string& name, int nodes) {
   const bool all = name == "auto" && num_processes() == 1;
   for (const Backend& known : backends()) {
     const bool works = known.ranks == RanksAre::of_one_process && known.why_missing().empty();
-    if (all ? works : &known == &choose_backend(name)) suites.push_back({&known, backend_of(known, nodes)});
+    if (all ? works : &known == &choose_backend(name)) suites.push_back({&known, target_of(known, nodes)});
   }
   return suites;
 }
 
-Outcome run_case(const conformance::Case& wanted, const conformance::Backend& backend) {
+Outcome run_case(const conformance::Case& wanted, const conformance::Target& target) {
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   try {
-    wanted.run(backend);
+    wanted.run(target);
     return {"ok", wanted.what, seconds()};
   } catch (const conformance::Skipped& skipped) {
     return {"skipped", skipped.what(), seconds()};

@@ -66,12 +66,12 @@ std::vector<Impossible> impossible_settings() {
   };
 }
 
-void refuse_impossible(const Backend& backend) {
-  PlanSettings good;
+void refuse_impossible(const Target& target) {
+  ScenarioSettings good;
   good.shape = kShape;
   good.options = options_for("mxfp8");
-  const Plan plan = make_plan(good);
-  on_ranks(backend, kShape.ranks, "settings that cannot work", [&](World& world) {
+  const Scenario scenario = make_scenario(good);
+  on_ranks(target, kShape.ranks, "settings that cannot work", [&](World& world) {
     for (const Impossible& bad : impossible_settings()) {
       Setting setting;
       bad.spoil(setting);
@@ -79,7 +79,7 @@ void refuse_impossible(const Backend& backend) {
                    bad.fragments, [&] { Exchange exchange(world, setting.shape, setting.options); });
     }
     Exchange exchange(world, kShape, good.options);
-    run_round(exchange, plan, Form::split);
+    run_round(exchange, scenario, Form::split);
   });
 }
 
@@ -106,12 +106,12 @@ std::vector<Difference> differences() {
 }
 
 // Rank 1 gives something else than the others: all ranks are told, none hangs, and the world can be used again.
-void report_differences(const Backend& backend) {
-  PlanSettings good;
+void report_differences(const Target& target) {
+  ScenarioSettings good;
   good.shape = kShape;
   good.options = options_for("mxfp8");
-  const Plan plan = make_plan(good);
-  on_ranks(backend, kShape.ranks, "settings that differ between ranks", [&](World& world) {
+  const Scenario scenario = make_scenario(good);
+  on_ranks(target, kShape.ranks, "settings that differ between ranks", [&](World& world) {
     for (const Difference& difference : differences()) {
       Setting setting;
       if (world.rank() == 1) difference.change(setting);
@@ -121,7 +121,7 @@ void report_differences(const Backend& backend) {
                    fragments, [&] { Exchange exchange(world, setting.shape, setting.options); });
     }
     Exchange exchange(world, kShape, good.options);
-    run_round(exchange, plan, Form::split);
+    run_round(exchange, scenario, Form::split);
   });
 }
 

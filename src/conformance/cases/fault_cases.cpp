@@ -16,8 +16,8 @@ constexpr int kLost = 2;
 constexpr milliseconds kShort{400};
 constexpr milliseconds kFarLater{15'000};  // a deadline of 400 ms has surely passed; kDefaultDeadline has not
 
-PlanSettings settings_for(const char* format, Reduction reduction, milliseconds deadline = kShort) {
-  PlanSettings settings;
+ScenarioSettings settings_for(const char* format, Reduction reduction, milliseconds deadline = kShort) {
+  ScenarioSettings settings;
   settings.shape = kShape;
   settings.options = options_for(format, reduction);
   settings.options.deadline = deadline;
@@ -25,8 +25,8 @@ PlanSettings settings_for(const char* format, Reduction reduction, milliseconds 
   return settings;
 }
 
-void require_lost_ranks(const Backend& backend) {
-  if (!backend.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
+void require_lost_ranks(const Target& target) {
+  if (!target.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
 }
 
 // `call` must throw PeerMissing that names `missing`, long before the default deadline.
@@ -47,9 +47,9 @@ WaitRecord expect_missing(int rank, const std::string& place, int missing, const
 }
 
 // A broken exchange refuses every call with the same culprit.
-void expect_refused_from_now_on(Exchange& exchange, const Plan& plan, int missing) {
+void expect_refused_from_now_on(Exchange& exchange, const Scenario& scenario, int missing) {
   const int rank = exchange.rank();
-  RankRound again(plan, rank);
+  RankRound again(scenario, rank);
   expect_missing(rank, "check of a broken exchange", missing, [&] { exchange.check(); });
   expect_missing(rank, "dispatch_async on a broken exchange", missing, [&] { exchange.dispatch_async(again.in); });
   expect_missing(rank, "dispatch_wait on a broken exchange", missing, [&] { exchange.dispatch_wait(again.out); });
@@ -66,40 +66,41 @@ RankMask mask_of(int lost) {
   return mask;
 }
 
-PlanSettings survivors_settings(const char* format, Reduction reduction) {
-  PlanSettings settings = settings_for(format, reduction, kSuiteDeadline);
+ScenarioSettings survivors_settings(const char* format, Reduction reduction) {
+  ScenarioSettings settings = settings_for(format, reduction, kSuiteDeadline);
   settings.options.mask = mask_of(kLost);
   settings.seed = 6;
   return settings;
 }
 
-std::uint64_t dropped_entries(const Plan& plan, int rank, int lost) {
+std::uint64_t dropped_entries(const Scenario& scenario, int rank, int lost) {
   std::uint64_t dropped = 0;
-  for (const std::int64_t id : plan.round.ranks[static_cast<std::size_t>(rank)].topk_ids)
-    dropped += id >= 0 && owner_of(plan.round.shape, static_cast<int>(id)) == lost ? 1 : 0;
+  for (const std::int64_t id : scenario.round.ranks[static_cast<std::size_t>(rank)].topk_ids)
+    dropped += id >= 0 && owner_of(scenario.round.shape, static_cast<int>(id)) == lost ? 1 : 0;
   return dropped;
 }
 
 enum class Leaves { before_set_up, before_dispatch, after_async, before_combine, after_a_round };
 
 // Rank kLost leaves at a point; the others name it, are refused, and do two rounds without it.
-void lose_a_rank(const Backend& backend, const char* format, Reduction reduction, Leaves leaves) {
-  require_lost_ranks(backend);
-  PlanSettings settings = settings_for(format, reduction);
+void lose_a_rank(const Target& target, const char* format, Reduction reduction, Leaves leaves) {
+  require_lost_ranks(target);
+  ScenarioSettings settings = settings_for(format, reduction);
   if (leaves == Leaves::before_set_up) settings.options.set_up_deadline = kShort;
-  const Plan plan = make_plan(settings);
-  const Plan after = make_plan(survivors_settings(format, reduction));
-  on_ranks(backend, kShape.ranks, "a rank that leaves", [&](World& world) {
+  const Scenario scenario = make_scenario(settings);
+  const Scenario after = make_scenario(survivors_settings(format, reduction));
+  on_ranks(target, kShape.ranks, "a rank that leaves", [&](World& world) {
     const int rank = world.rank();
     const bool lost = rank == kLost;
     if (leaves == Leaves::before_set_up) {
       if (lost) return;
-      expect_missing(rank, "making an exchange", kLost, [&] { Exchange broken(world, kShape, plan.settings.options); });
+      expect_missing(rank, "making an exchange", kLost,
+                     [&] { Exchange broken(world, kShape, scenario.settings.options); });
     } else {
-      Exchange exchange(world, kShape, plan.settings.options);
-      RankRound round(plan, rank);
+      Exchange exchange(world, kShape, scenario.settings.options);
+      RankRound round(scenario, rank);
       if (lost && leaves == Leaves::before_dispatch) return;
-      if (leaves == Leaves::after_a_round) run_round(exchange, plan, Form::split);
+      if (leaves == Leaves::after_a_round) run_round(exchange, scenario, Form::split);
       if (lost && leaves == Leaves::after_a_round) return;
       if (lost && leaves == Leaves::after_async) return exchange.dispatch_async(round.in);
       if (leaves == Leaves::before_combine || leaves == Leaves::after_async) {
@@ -111,7 +112,7 @@ void lose_a_rank(const Backend& backend, const char* format, Reduction reduction
         expect_missing(rank, "combine", kLost, [&] { exchange.combine(round.combine_in, round.combine_out); });
       else
         expect_missing(rank, "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out); });
-      expect_refused_from_now_on(exchange, plan, kLost);
+      expect_refused_from_now_on(exchange, scenario, kLost);
     }
     Exchange survivors(world, kShape, after.settings.options);
     run_round(survivors, after, Form::split);
@@ -122,15 +123,15 @@ void lose_a_rank(const Backend& backend, const char* format, Reduction reduction
 
 // Rank 0 waits briefly and gives up on rank kLost; rank 1, which waits long, must hear of kLost from it, and not take
 // rank 0 for the culprit.
-void name_the_culprit(const Backend& backend) {
-  require_lost_ranks(backend);
-  const Plan plan = make_plan(settings_for("bf16", Reduction::by_rank, kDefaultDeadline));
-  on_ranks(backend, kShape.ranks, "a short and a long deadline", [&](World& world) {
+void name_the_culprit(const Target& target) {
+  require_lost_ranks(target);
+  const Scenario scenario = make_scenario(settings_for("bf16", Reduction::by_rank, kDefaultDeadline));
+  on_ranks(target, kShape.ranks, "a short and a long deadline", [&](World& world) {
     const int rank = world.rank();
-    Exchange exchange(world, kShape, plan.settings.options);
-    run_round(exchange, plan, Form::split);
+    Exchange exchange(world, kShape, scenario.settings.options);
+    run_round(exchange, scenario, Form::split);
     if (rank == kLost) return;
-    RankRound round(plan, rank);
+    RankRound round(scenario, rank);
     const CallOptions call{rank == 0 ? kShort : kDefaultDeadline};
     const WaitRecord record =
         expect_missing(rank, "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out, call); });
@@ -139,28 +140,28 @@ void name_the_culprit(const Backend& backend) {
     if (rank == 0 && record.epoch_seen >= record.epoch_wanted)
       throw Failure(rank, "epoch_seen", "less than " + std::to_string(record.epoch_wanted),
                     std::to_string(record.epoch_seen));
-    expect_refused_from_now_on(exchange, plan, kLost);
+    expect_refused_from_now_on(exchange, scenario, kLost);
   });
 }
 
 // Rank 1 waits long for kLost, in combine. Rank 0 needs nothing of kLost there; it waits briefly for rank 1, in the
 // next dispatch. Both must name kLost, though rank 0 waited for rank 1 first.
-void follow_those_who_wait(const Backend& backend) {
-  require_lost_ranks(backend);
-  PlanSettings settings = settings_for("bf16", Reduction::by_rank, kDefaultDeadline);
+void follow_those_who_wait(const Target& target) {
+  require_lost_ranks(target);
+  ScenarioSettings settings = settings_for("bf16", Reduction::by_rank, kDefaultDeadline);
   settings.shape = {3, 9, 3, 6, 64};
-  const Plan plan = make_plan(settings);
-  on_ranks(backend, 3, "a rank that waits for one that waits", [&](World& world) {
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, 3, "a rank that waits for one that waits", [&](World& world) {
     const int rank = world.rank();
     Exchange exchange(world, settings.shape, settings.options);
-    run_round(exchange, plan, Form::one_call);
-    RankRound round(plan, rank);
+    run_round(exchange, scenario, Form::one_call);
+    RankRound round(scenario, rank);
     if (rank == 0)
       for (std::size_t i = 0; i < round.topk_ids.size(); i += sizeof(std::int32_t))
         round.topk_ids[i] = static_cast<std::byte>(i / sizeof(std::int32_t) % 3);  // its own experts
     run_dispatch(exchange, round, Form::one_call);
     if (rank == kLost) return;
-    round.combine_in.rows = round.out.payload;  // not those of the plan
+    round.combine_in.rows = round.out.payload;  // not those of the scenario
     round.combine_in.src_info = {};
     if (rank == 1) {
       expect_missing(rank, "combine", kLost, [&] { exchange.combine(round.combine_in, round.combine_out); });
@@ -168,18 +169,18 @@ void follow_those_who_wait(const Backend& backend) {
       exchange.combine(round.combine_in, round.combine_out);
       expect_missing(rank, "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out, {kShort}); });
     }
-    expect_refused_from_now_on(exchange, plan, kLost);
+    expect_refused_from_now_on(exchange, scenario, kLost);
   });
 }
 
 // One exchange goes on when the survivors add the rank that left between rounds to its mask.
-void grow_the_mask(const Backend& backend, Reduction reduction) {
-  require_lost_ranks(backend);
-  const Plan plan = make_plan(settings_for("mxfp8", reduction, kSuiteDeadline));
-  const Plan after = make_plan(survivors_settings("mxfp8", reduction));
-  on_ranks(backend, kShape.ranks, "a mask that grows", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
-    for (int round = 0; round < 3; ++round) run_round(exchange, plan, Form::split);
+void grow_the_mask(const Target& target, Reduction reduction) {
+  require_lost_ranks(target);
+  const Scenario scenario = make_scenario(settings_for("mxfp8", reduction, kSuiteDeadline));
+  const Scenario after = make_scenario(survivors_settings("mxfp8", reduction));
+  on_ranks(target, kShape.ranks, "a mask that grows", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    for (int round = 0; round < 3; ++round) run_round(exchange, scenario, Form::split);
     if (world.rank() == kLost) return;
     exchange.add_to_mask(mask_of(kLost));
     for (int round = 0; round < 5; ++round) run_round(exchange, after, Form::split);
@@ -189,13 +190,13 @@ void grow_the_mask(const Backend& backend, Reduction reduction) {
 }
 
 // A rank that comes after the others have given up on it is told so, and does not hang.
-void tell_the_late_rank(const Backend& backend) {
-  require_lost_ranks(backend);
-  const Plan plan = make_plan(settings_for("bf16", Reduction::by_rank, kDefaultDeadline));
-  on_ranks(backend, kShape.ranks, "a rank that comes too late", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
-    run_round(exchange, plan, Form::split);
-    RankRound round(plan, world.rank());
+void tell_the_late_rank(const Target& target) {
+  require_lost_ranks(target);
+  const Scenario scenario = make_scenario(settings_for("bf16", Reduction::by_rank, kDefaultDeadline));
+  on_ranks(target, kShape.ranks, "a rank that comes too late", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    run_round(exchange, scenario, Form::split);
+    RankRound round(scenario, world.rank());
     if (world.rank() == kLost) {
       std::this_thread::sleep_for(4 * kShort);
       expect_missing(kLost, "the late rank's round", kLost, [&] {
@@ -205,23 +206,23 @@ void tell_the_late_rank(const Backend& backend) {
     } else {
       expect_missing(world.rank(), "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out, {kShort}); });
     }
-    expect_refused_from_now_on(exchange, plan, kLost);
+    expect_refused_from_now_on(exchange, scenario, kLost);
   });
 }
 
 // Two ranks leave: each error names one of them, and the others go on without both.
-void lose_two_ranks(const Backend& backend) {
-  require_lost_ranks(backend);
-  const Plan plan = make_plan(settings_for("mxfp4", Reduction::by_rank));
-  PlanSettings settings = survivors_settings("mxfp4", Reduction::by_rank);
+void lose_two_ranks(const Target& target) {
+  require_lost_ranks(target);
+  const Scenario scenario = make_scenario(settings_for("mxfp4", Reduction::by_rank));
+  ScenarioSettings settings = survivors_settings("mxfp4", Reduction::by_rank);
   settings.options.mask[0] = true;
-  const Plan after = make_plan(settings);
-  on_ranks(backend, kShape.ranks, "two ranks that leave", [&](World& world) {
+  const Scenario after = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "two ranks that leave", [&](World& world) {
     const int rank = world.rank();
     {
-      Exchange exchange(world, kShape, plan.settings.options);
+      Exchange exchange(world, kShape, scenario.settings.options);
       if (rank == kLost || rank == 0) return;
-      RankRound round(plan, rank);
+      RankRound round(scenario, rank);
       expect_error(rank, "dispatch", ErrorKind::peer_missing, {}, [&] { exchange.dispatch(round.in, round.out); });
       try {
         exchange.dispatch(round.in, round.out);
@@ -236,13 +237,13 @@ void lose_two_ranks(const Backend& backend) {
 }
 
 // A second rank leaves an exchange that goes without the first: it is named, and the others go on without both.
-void lose_one_more(const Backend& backend) {
-  require_lost_ranks(backend);
-  const Plan without_one = make_plan(survivors_settings("bf16", Reduction::by_rank));
-  PlanSettings settings = survivors_settings("bf16", Reduction::by_rank);
+void lose_one_more(const Target& target) {
+  require_lost_ranks(target);
+  const Scenario without_one = make_scenario(survivors_settings("bf16", Reduction::by_rank));
+  ScenarioSettings settings = survivors_settings("bf16", Reduction::by_rank);
   settings.options.mask[0] = true;
-  const Plan without_both = make_plan(settings);
-  on_ranks(backend, kShape.ranks, "a second rank that leaves", [&](World& world) {
+  const Scenario without_both = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "a second rank that leaves", [&](World& world) {
     const int rank = world.rank();
     if (rank == kLost) return;
     Exchange exchange(world, kShape, without_one.settings.options);
@@ -257,13 +258,13 @@ void lose_one_more(const Backend& backend) {
 }
 
 // A rank that is only slow is waited for, and the wait is counted in both directions.
-void wait_for_a_slow_rank(const Backend& backend, bool shared_expert) {
-  PlanSettings settings = settings_for("bf16", Reduction::by_rank, kSuiteDeadline);
+void wait_for_a_slow_rank(const Target& target, bool shared_expert) {
+  ScenarioSettings settings = settings_for("bf16", Reduction::by_rank, kSuiteDeadline);
   settings.options.fused_shared_expert = shared_expert;
-  const Plan plan = make_plan(settings);
-  on_ranks(backend, kShape.ranks, "a slow rank", [&](World& world) {
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "a slow rank", [&](World& world) {
     Exchange exchange(world, kShape, settings.options);
-    RankRound round(plan, world.rank());
+    RankRound round(scenario, world.rank());
     if (world.rank() == kLost) std::this_thread::sleep_for(milliseconds(150));
     run_dispatch(exchange, round, Form::split);
     round.check_rows();
@@ -280,12 +281,12 @@ void wait_for_a_slow_rank(const Backend& backend, bool shared_expert) {
 }
 
 // The deadline of calls may be far shorter than the time by which ranks are apart when they make their exchange.
-void set_up_late(const Backend& backend) {
-  const Plan plan = make_plan(settings_for("mxfp8", Reduction::by_rank, milliseconds(20)));
-  on_ranks(backend, kShape.ranks, "a rank that makes its exchange late", [&](World& world) {
+void set_up_late(const Target& target) {
+  const Scenario scenario = make_scenario(settings_for("mxfp8", Reduction::by_rank, milliseconds(20)));
+  on_ranks(target, kShape.ranks, "a rank that makes its exchange late", [&](World& world) {
     if (world.rank() == kLost) std::this_thread::sleep_for(milliseconds(150));
-    Exchange exchange(world, kShape, plan.settings.options);
-    RankRound round(plan, world.rank());
+    Exchange exchange(world, kShape, scenario.settings.options);
+    RankRound round(scenario, world.rank());
     exchange.dispatch(round.in, round.out, {kSuiteDeadline});
     round.check_rows();
   });
@@ -297,7 +298,7 @@ void add_fault_cases(Cases& cases) {
   const auto add = [&](const char* name, const char* what, bool quick, const char* format, Reduction reduction,
                        Leaves leaves) {
     cases.push_back({std::string("faults/") + name, what, quick,
-                     [=](const Backend& backend) { lose_a_rank(backend, format, reduction, leaves); }});
+                     [=](const Target& target) { lose_a_rank(target, format, reduction, leaves); }});
   };
   add("lost_before_set_up", "a rank never makes its exchange", true, "bf16", Reduction::by_rank, Leaves::before_set_up);
   add("lost_before_dispatch", "a rank never dispatches", true, "mxfp8", Reduction::by_rank, Leaves::before_dispatch);
@@ -312,17 +313,17 @@ void add_fault_cases(Cases& cases) {
   cases.push_back({"faults/chain", "a rank that waits for one that waits names the one that is missing", true,
                    follow_those_who_wait});
   cases.push_back({"faults/growing_mask_by_rank", "an exchange goes on without a rank that left between rounds", true,
-                   [](const Backend& b) { grow_the_mask(b, Reduction::by_rank); }});
+                   [](const Target& b) { grow_the_mask(b, Reduction::by_rank); }});
   cases.push_back({"faults/growing_mask_exact", "an exchange goes on without a rank that left between rounds", false,
-                   [](const Backend& b) { grow_the_mask(b, Reduction::exact); }});
+                   [](const Target& b) { grow_the_mask(b, Reduction::exact); }});
   cases.push_back(
       {"faults/late_rank", "a rank that comes too late is told that it was given up", true, tell_the_late_rank});
   cases.push_back({"faults/two_lost", "two ranks leave at once", true, lose_two_ranks});
   cases.push_back({"faults/lost_one_more", "a rank leaves when another one is masked", true, lose_one_more});
   cases.push_back({"faults/slow_rank", "a rank that is only slow is waited for", true,
-                   [](const Backend& b) { wait_for_a_slow_rank(b, false); }});
+                   [](const Target& b) { wait_for_a_slow_rank(b, false); }});
   cases.push_back({"faults/slow_rank_shared_expert", "a slow rank, where each has a shared expert, too", false,
-                   [](const Backend& b) { wait_for_a_slow_rank(b, true); }});
+                   [](const Target& b) { wait_for_a_slow_rank(b, true); }});
 }
 
 }  // namespace ferry::conformance

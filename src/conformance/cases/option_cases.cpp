@@ -11,8 +11,8 @@ namespace {
 constexpr Shape kShape{3, 8, 4, 14, 96};
 constexpr Reduction kReductions[] = {Reduction::by_rank, Reduction::exact};
 
-PlanSettings settings_for(const char* format, Reduction reduction) {
-  PlanSettings settings;
+ScenarioSettings settings_for(const char* format, Reduction reduction) {
+  ScenarioSettings settings;
   settings.shape = kShape;
   settings.options = options_for(format, reduction);
   settings.routing = "ragged";
@@ -21,51 +21,51 @@ PlanSettings settings_for(const char* format, Reduction reduction) {
 }
 
 // Runs with both reductions after `change` has set what the case is about.
-void both(const Backend& backend, const char* format, const std::function<void(PlanSettings&)>& change) {
+void both(const Target& target, const char* format, const std::function<void(ScenarioSettings&)>& change) {
   for (const Reduction reduction : kReductions) {
-    PlanSettings settings = settings_for(format, reduction);
+    ScenarioSettings settings = settings_for(format, reduction);
     change(settings);
-    run_plan(backend, settings, reduction == Reduction::exact ? Form::split : Form::one_call);
+    run_scenario(target, settings, reduction == Reduction::exact ? Form::split : Form::one_call);
   }
 }
 
-void weights(const Backend& backend) {
+void weights(const Target& target) {
   for (const WeightForm form : {WeightForm::none, WeightForm::array, WeightForm::hook})
-    both(backend, "bf16", [form](PlanSettings& s) { s.weights = form; });
+    both(target, "bf16", [form](ScenarioSettings& s) { s.weights = form; });
 }
 
-void epilogue(const Backend& backend) {
+void epilogue(const Target& target) {
   for (const int workers : {1, 3})
-    both(backend, "mxfp8", [workers](PlanSettings& s) {
+    both(target, "mxfp8", [workers](ScenarioSettings& s) {
       s.epilogue = true;
       s.options.workers = workers;
       s.options.fused_shared_expert = workers == 3;
     });
 }
 
-void unreduced(const Backend& backend) {
+void unreduced(const Target& target) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const char* routing : {"ragged", "some_none", "none"}) {
-      PlanSettings settings = settings_for("fp8_block128", Reduction::exact);
+      ScenarioSettings settings = settings_for("fp8_block128", Reduction::exact);
       settings.weights = WeightForm::none;
       settings.unreduced = true;
       settings.output_dtype = dtype;
       settings.routing = routing;
-      run_plan(backend, settings);
+      run_scenario(target, settings);
     }
   }
 }
 
-void input_scale(const Backend& backend) {
+void input_scale(const Target& target) {
   for (const float scale : {0.125f, 1.0f, 37.5f, 3000.0f})
-    both(backend, "nvfp4", [scale](PlanSettings& s) { s.input_scale = scale; });
+    both(target, "nvfp4", [scale](ScenarioSettings& s) { s.input_scale = scale; });
 }
 
-void dtypes(const Backend& backend) {
+void dtypes(const Target& target) {
   for (const char* format : {"bf16", "mxfp6_e3m2", "fp8_block128_ue8m0"})
     for (const DType tokens : {DType::bf16, DType::f16, DType::f32})
       for (const DType rows : {DType::bf16, DType::f32})
-        both(backend, format, [=](PlanSettings& s) {
+        both(target, format, [=](ScenarioSettings& s) {
           s.token_dtype = tokens;
           s.row_dtype = rows;
           s.output_dtype = rows;
@@ -73,9 +73,9 @@ void dtypes(const Backend& backend) {
         });
 }
 
-void strides(const Backend& backend) {
+void strides(const Target& target) {
   for (const DType dtype : {DType::bf16, DType::f32})
-    both(backend, "mxfp4", [dtype](PlanSettings& s) {
+    both(target, "mxfp4", [dtype](ScenarioSettings& s) {
       s.token_dtype = s.row_dtype = s.output_dtype = dtype;
       s.token_gap = 7;
       s.row_gap = 3;
@@ -83,18 +83,18 @@ void strides(const Backend& backend) {
     });
 }
 
-void alignment(const Backend& backend, int rows) {
+void alignment(const Target& target, int rows) {
   for (const AnyFormat& format : all_formats())
-    both(backend, format.name(), [&](PlanSettings& s) {
+    both(target, format.name(), [&](ScenarioSettings& s) {
       s.options.expert_alignment = rows;
       s.options.tiled_scales = format.name() == std::string("mxfp8") && s.options.reduction == Reduction::exact;
     });
 }
 
-void shared_expert(const Backend& backend) {
+void shared_expert(const Target& target) {
   for (const AnyFormat& format : all_formats())
     for (const char* routing : {"ragged", "none", "empty_ranks"})
-      both(backend, format.name(), [&](PlanSettings& s) {
+      both(target, format.name(), [&](ScenarioSettings& s) {
         s.options.fused_shared_expert = true;
         s.options.expert_alignment = routing == std::string("ragged") ? 8 : 0;
         s.row_dtype = routing == std::string("none") ? DType::f32 : DType::bf16;
@@ -102,11 +102,11 @@ void shared_expert(const Backend& backend) {
       });
 }
 
-void skip_a2a(const Backend& backend) {
+void skip_a2a(const Target& target) {
   for (const char* format : {"bf16", "mxfp8", "nvfp4"}) {
     for (const bool shared : {false, true}) {
       for (const int split_over : {3, 5}) {
-        both(backend, format, [&](PlanSettings& s) {
+        both(target, format, [&](ScenarioSettings& s) {
           s.options.skip_a2a = true;
           s.options.fused_shared_expert = shared;
           s.options.allreduce_world_size = split_over;
@@ -117,10 +117,10 @@ void skip_a2a(const Backend& backend) {
   }
 }
 
-void workers(const Backend& backend) {
+void workers(const Target& target) {
   for (const int count : {1, 2, 3})
     for (const char* format : {"bf16", "nvfp4"})
-      both(backend, format, [count](PlanSettings& s) {
+      both(target, format, [count](ScenarioSettings& s) {
         s.options.workers = count;
         s.options.expert_alignment = 16;
         s.routing = "zipf";
@@ -128,41 +128,41 @@ void workers(const Backend& backend) {
 }
 
 // Ranks may differ in it.
-void different_workers(const Backend& backend) {
-  const PlanSettings settings = settings_for("mxfp8", Reduction::by_rank);
-  const Plan plan = make_plan(settings);
-  on_ranks(backend, kShape.ranks, "a different number of workers on each rank", [&](World& world) {
+void different_workers(const Target& target) {
+  const ScenarioSettings settings = settings_for("mxfp8", Reduction::by_rank);
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "a different number of workers on each rank", [&](World& world) {
     ExchangeOptions options = settings.options;
     options.workers = 1 + world.rank();
     Exchange exchange(world, kShape, options);
-    run_round(exchange, plan, Form::split);
-    run_round(exchange, plan, Form::one_call);
+    run_round(exchange, scenario, Form::split);
+    run_round(exchange, scenario, Form::one_call);
   });
 }
 
 // A NaN in the first token and an infinity in the last of every rank: encoded as the format says, counted, and the
 // exchange goes on.
-void non_finite(const Backend& backend) {
+void non_finite(const Target& target) {
   for (const AnyFormat& format : all_formats()) {
-    PlanSettings settings = settings_for(format.name(), Reduction::by_rank);
+    ScenarioSettings settings = settings_for(format.name(), Reduction::by_rank);
     settings.routing = "uniform";
-    Plan plan = make_plan(settings);
+    Scenario scenario = make_scenario(settings);
     const auto put = [&](test::RankInput& in, int token, int column, std::uint16_t bits) {
       const auto at = static_cast<std::size_t>(token * kShape.hidden + column) * 2;
       in.tokens[at] = static_cast<std::byte>(bits & 0xff);
       in.tokens[at + 1] = static_cast<std::byte>(bits >> 8);
     };
-    for (test::RankInput& in : plan.round.ranks) {
+    for (test::RankInput& in : scenario.round.ranks) {
       put(in, 0, 5, 0x7fc0);
       put(in, in.num_tokens - 1, kShape.hidden - 1, 0xff80);
     }
     for (int rank = 0; rank < kShape.ranks; ++rank) {
       const auto at = static_cast<std::size_t>(rank);
-      plan.rows[at] = test::expected_rows(plan.round, rank, plan.row_capacity[at], kPoison);
+      scenario.rows[at] = test::expected_rows(scenario.round, rank, scenario.row_capacity[at], kPoison);
     }
-    on_ranks(backend, kShape.ranks, std::string("non-finite tokens, ") + format.name(), [&](World& world) {
+    on_ranks(target, kShape.ranks, std::string("non-finite tokens, ") + format.name(), [&](World& world) {
       Exchange exchange(world, kShape, settings.options);
-      run_round(exchange, plan, Form::split);
+      run_round(exchange, scenario, Form::split);
       expect_equal(world.rank(), "Stats::non_finite_blocks", 2, exchange.stats().non_finite_blocks);
     });
   }
@@ -180,7 +180,7 @@ void add_option_cases(Cases& cases) {
       {"options/strides", "rows of tokens, expert output and result with gaps between them", true, strides});
   for (const int rows : {1, 4, 8, 16, 32, 64, 128})
     cases.push_back({"options/alignment_" + std::to_string(rows), "experts start at multiples of this many rows",
-                     rows == 16, [rows](const Backend& backend) { alignment(backend, rows); }});
+                     rows == 16, [rows](const Target& target) { alignment(target, rows); }});
   cases.push_back({"options/shared_expert", "own tokens are group 0 and are added last", false, shared_expert});
   cases.push_back({"options/skip_a2a", "replicated tokens, local experts only, split shared expert", true, skip_a2a});
   cases.push_back({"options/workers", "one to three threads work for a rank", true, workers});

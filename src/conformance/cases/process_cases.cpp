@@ -14,10 +14,10 @@ constexpr Shape kShape{4, 10, 4, 11, 64};
 // All exchanges of a world whose ranks are one process.
 class Process {
  public:
-  Process(const Backend& backend, const ExchangeOptions& options) {
-    if (!backend.make_worlds) throw Skipped("the ranks of this backend are not one process");
-    if (backend.max_ranks < kShape.ranks) throw Skipped("needs 4 ranks");
-    worlds_ = backend.make_worlds(kShape.ranks);
+  Process(const Target& target, const ExchangeOptions& options) {
+    if (!target.make_worlds) throw Skipped("the ranks of this backend are not one process");
+    if (target.max_ranks < kShape.ranks) throw Skipped("needs 4 ranks");
+    worlds_ = target.make_worlds(kShape.ranks);
     owned_.resize(worlds_.size());
     std::vector<std::exception_ptr> errors(worlds_.size());
     std::vector<std::thread> threads;
@@ -43,9 +43,9 @@ class Process {
 };
 
 struct Inputs {
-  explicit Inputs(const Plan& plan) {
+  explicit Inputs(const Scenario& scenario) {
     for (int rank = 0; rank < kShape.ranks; ++rank) {
-      rounds.push_back(std::make_unique<RankRound>(plan, rank));
+      rounds.push_back(std::make_unique<RankRound>(scenario, rank));
       in.push_back(rounds.back()->in);
       out.push_back(rounds.back()->out);
       combine_in.push_back(rounds.back()->combine_in);
@@ -59,20 +59,20 @@ struct Inputs {
   std::vector<CombineOutput> combine_out;
 };
 
-Plan plan_for(Reduction reduction) {
-  PlanSettings settings;
+Scenario scenario_for(Reduction reduction) {
+  ScenarioSettings settings;
   settings.shape = kShape;
   settings.options = options_for("mxfp8", reduction);
   settings.seed = 9;
-  return make_plan(settings);
+  return make_scenario(settings);
 }
 
-void all_exchanges(const Backend& backend) {
+void all_exchanges(const Target& target) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-    const Plan plan = plan_for(reduction);
-    const Process process(backend, plan.settings.options);
+    const Scenario scenario = scenario_for(reduction);
+    const Process process(target, scenario.settings.options);
     for (int repeat = 0; repeat < 3; ++repeat) {
-      const Inputs inputs(plan);
+      const Inputs inputs(scenario);
       dispatch_all(process.exchanges, inputs.in, inputs.out);
       for (const auto& round : inputs.rounds) round->check_rows();
       combine_all(process.exchanges, inputs.combine_in, inputs.combine_out);
@@ -81,18 +81,18 @@ void all_exchanges(const Backend& backend) {
   }
 }
 
-void first_error(const Backend& backend) {
-  const Plan plan = plan_for(Reduction::by_rank);
+void first_error(const Target& target) {
+  const Scenario scenario = scenario_for(Reduction::by_rank);
   const CallOptions soon{std::chrono::milliseconds(300)};
   {
-    const Process process(backend, plan.settings.options);
-    Inputs inputs(plan);
+    const Process process(target, scenario.settings.options);
+    Inputs inputs(scenario);
     inputs.in[2].topk_ids.dtype = DType::f32;
     expect_error(-1, "dispatch_all with bad ids on rank 2", ErrorKind::invalid_argument, {"rank 2", "topk_ids", "f32"},
                  [&] { dispatch_all(process.exchanges, inputs.in, inputs.out, soon); });
   }
-  const Process process(backend, plan.settings.options);
-  const Inputs inputs(plan);
+  const Process process(target, scenario.settings.options);
+  const Inputs inputs(scenario);
   expect_error(-1, "dispatch_all with one input missing", ErrorKind::invalid_argument, {"dispatch_all", "4", "3"},
                [&] { dispatch_all(process.exchanges, std::span(inputs.in).first(3), inputs.out, soon); });
   expect_error(-1, "combine_all with one output missing", ErrorKind::invalid_argument, {"combine_all", "4", "3"}, [&] {
@@ -103,10 +103,10 @@ void first_error(const Backend& backend) {
 }
 
 // Worlds and exchanges may be made, used and destroyed on different threads and in any order.
-void any_thread(const Backend& backend) {
-  const Plan plan = plan_for(Reduction::exact);
-  auto process = std::make_unique<Process>(backend, plan.settings.options);
-  const Inputs inputs(plan);
+void any_thread(const Target& target) {
+  const Scenario scenario = scenario_for(Reduction::exact);
+  auto process = std::make_unique<Process>(target, scenario.settings.options);
+  const Inputs inputs(scenario);
   std::thread([&] { dispatch_all(process->exchanges, inputs.in, inputs.out); }).join();
   combine_all(process->exchanges, inputs.combine_in, inputs.combine_out);
   for (const auto& round : inputs.rounds) round->check_tokens();

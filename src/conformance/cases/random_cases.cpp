@@ -15,7 +15,7 @@ T pick(Random& random, const T (&choices)[kCount]) {
   return choices[random.below(static_cast<int>(kCount))];
 }
 
-void draw_options(Random& random, PlanSettings& s) {
+void draw_options(Random& random, ScenarioSettings& s) {
   const auto formats = all_formats();
   s.options = options_for(formats[static_cast<std::size_t>(random.below(static_cast<int>(formats.size())))].name(),
                           random.chance(0.5) ? Reduction::exact : Reduction::by_rank);
@@ -34,11 +34,11 @@ void draw_options(Random& random, PlanSettings& s) {
   }
 }
 
-PlanSettings draw_settings(Random& random, const Backend& backend) {
-  PlanSettings s;
-  s.shape = test::random_shape(random, std::min(backend.max_ranks, 8));
+ScenarioSettings draw_settings(Random& random, const Target& target) {
+  ScenarioSettings s;
+  s.shape = test::random_shape(random, std::min(target.max_ranks, 8));
   draw_options(random, s);
-  if (!backend.can_lose_ranks) s.options.mask.clear();
+  if (!target.can_lose_ranks) s.options.mask.clear();
   const auto routings = test::routing_cases();
   s.routing = routings[static_cast<std::size_t>(random.below(static_cast<int>(routings.size())))].name;
   s.seed = random.bits() % 1'000'000;
@@ -57,10 +57,10 @@ PlanSettings draw_settings(Random& random, const Backend& backend) {
   return s;
 }
 
-void run_seeds(const Backend& backend, std::uint64_t seed, int count) {
+void run_seeds(const Target& target, std::uint64_t seed, int count) {
   Random random(seed);
   for (int i = 0; i < count; ++i)
-    run_plan(backend, draw_settings(random, backend), random.chance(0.5) ? Form::split : Form::one_call);
+    run_scenario(target, draw_settings(random, target), random.chance(0.5) ? Form::split : Form::one_call);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void run_seeds(const Backend& backend, std::uint64_t seed, int count) {
 void add_random_cases(Cases& cases) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed)
     cases.push_back({"random/seed_" + std::to_string(seed), "random configurations against the oracle", seed == 1,
-                     [seed](const Backend& backend) { run_seeds(backend, seed, 60); }});
+                     [seed](const Target& target) { run_seeds(target, seed, 60); }});
 }
 
 }  // namespace ferry::conformance

@@ -10,8 +10,8 @@ namespace {
 
 constexpr Shape kShape{2, 8, 3, 10, 64};
 
-PlanSettings settings_for(const char* format, Reduction reduction) {
-  PlanSettings settings;
+ScenarioSettings settings_for(const char* format, Reduction reduction) {
+  ScenarioSettings settings;
   settings.shape = kShape;
   settings.options = options_for(format, reduction);
   settings.seed = 77;
@@ -123,46 +123,46 @@ std::vector<Spoiled> spoiled_results() {
 }
 
 // Every rank is given the bad input, then does a whole good round on the same exchange.
-void refuse_dispatch(const Backend& backend, const std::vector<Spoiled>& all) {
-  const Plan plan = make_plan(settings_for("mxfp8", Reduction::by_rank));
-  on_ranks(backend, kShape.ranks, "refused dispatch", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
+void refuse_dispatch(const Target& target, const std::vector<Spoiled>& all) {
+  const Scenario scenario = make_scenario(settings_for("mxfp8", Reduction::by_rank));
+  on_ranks(target, kShape.ranks, "refused dispatch", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
     for (const Spoiled& bad : all) {
-      RankRound round(plan, world.rank());
+      RankRound round(scenario, world.rank());
       bad.spoil(round);
       expect_error(world.rank(), std::string("dispatch with ") + bad.what, ErrorKind::invalid_argument, bad.fragments,
                    [&] { exchange.dispatch(round.in, round.out); });
       round.check_untouched();
-      run_round(exchange, plan, Form::split);
+      run_round(exchange, scenario, Form::split);
     }
   });
 }
 
 // Only one rank is given the bad input; it repeats the call, and the others notice nothing.
-void refuse_one_rank(const Backend& backend) {
-  const Plan plan = make_plan(settings_for("bf16", Reduction::by_rank));
-  on_ranks(backend, kShape.ranks, "bad input on one rank", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
+void refuse_one_rank(const Target& target) {
+  const Scenario scenario = make_scenario(settings_for("bf16", Reduction::by_rank));
+  on_ranks(target, kShape.ranks, "bad input on one rank", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
     for (int repeat = 0; repeat < 3; ++repeat) {
       if (world.rank() == 1) {
-        RankRound round(plan, 1);
+        RankRound round(scenario, 1);
         set_id(round, 4, 99);
         expect_error(1, "dispatch_async with an id of 99", ErrorKind::invalid_argument, {"topk_ids", "99", "7"},
                      [&] { exchange.dispatch_async(round.in); });
       }
-      run_round(exchange, plan, Form::split);
+      run_round(exchange, scenario, Form::split);
     }
   });
 }
 
-void refuse_combine(const Backend& backend, Reduction reduction) {
-  const Plan plan = make_plan(settings_for("bf16", reduction));
-  on_ranks(backend, kShape.ranks, "refused combine", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
+void refuse_combine(const Target& target, Reduction reduction) {
+  const Scenario scenario = make_scenario(settings_for("bf16", reduction));
+  on_ranks(target, kShape.ranks, "refused combine", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
     for (const Spoiled& bad : spoiled_results()) {
-      RankRound round(plan, world.rank());
+      RankRound round(scenario, world.rank());
       run_dispatch(exchange, round, Form::one_call);
-      RankRound untouched(plan, world.rank());
+      RankRound untouched(scenario, world.rank());
       const std::vector<std::byte> src_info = round.src_info;
       const CombineInput in = round.combine_in;
       const CombineOutput out = round.combine_out;
@@ -181,15 +181,15 @@ void refuse_combine(const Backend& backend, Reduction reduction) {
 }
 
 // The waits refuse bad outputs too, and may then be called again with good ones.
-void refuse_waits(const Backend& backend) {
-  const Plan plan = make_plan(settings_for("mxfp8", Reduction::exact));
-  on_ranks(backend, kShape.ranks, "refused waits", [&](World& world) {
+void refuse_waits(const Target& target) {
+  const Scenario scenario = make_scenario(settings_for("mxfp8", Reduction::exact));
+  on_ranks(target, kShape.ranks, "refused waits", [&](World& world) {
     const int rank = world.rank();
-    Exchange exchange(world, kShape, plan.settings.options);
-    RankRound round(plan, rank);
+    Exchange exchange(world, kShape, scenario.settings.options);
+    RankRound round(scenario, rank);
     exchange.dispatch_async(round.in);
     for (const Spoiled& bad : spoiled_outputs()) {
-      RankRound spoiled(plan, rank);
+      RankRound spoiled(scenario, rank);
       bad.spoil(spoiled);
       expect_error(rank, std::string("dispatch_wait with ") + bad.what, ErrorKind::invalid_argument, bad.fragments,
                    [&] { exchange.dispatch_wait(spoiled.out); });
@@ -209,18 +209,18 @@ void refuse_waits(const Backend& backend) {
 
 // A dispatch that is refused leaves the open round as it was: how many tokens it has, and what combine_wait still
 // reads.
-void keep_the_open_round(const Backend& backend) {
+void keep_the_open_round(const Target& target) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-    PlanSettings settings = settings_for("bf16", reduction);
+    ScenarioSettings settings = settings_for("bf16", reduction);
     settings.options.fused_shared_expert = reduction == Reduction::by_rank;
-    const Plan plan = make_plan(settings);
-    on_ranks(backend, kShape.ranks, "a refused dispatch within a round", [&](World& world) {
-      Exchange exchange(world, kShape, plan.settings.options);
+    const Scenario scenario = make_scenario(settings);
+    on_ranks(target, kShape.ranks, "a refused dispatch within a round", [&](World& world) {
+      Exchange exchange(world, kShape, scenario.settings.options);
       for (const bool returning : {false, true}) {
-        RankRound round(plan, world.rank());
+        RankRound round(scenario, world.rank());
         run_dispatch(exchange, round, Form::one_call);
         if (returning) exchange.combine_async(round.combine_in);
-        RankRound refused(plan, world.rank());
+        RankRound refused(scenario, world.rank());
         refused.in.tokens.shape[0] = refused.in.topk_ids.shape[0] = 4;
         if (refused.in.topk_weights) refused.in.topk_weights.shape[0] = 4;
         refused.out.payload = {};
@@ -237,39 +237,39 @@ void keep_the_open_round(const Backend& backend) {
 }
 
 // Int64 ids are not cut down to 32 bits before they are checked.
-void refuse_wide_ids(const Backend& backend) {
-  PlanSettings settings = settings_for("bf16", Reduction::by_rank);
+void refuse_wide_ids(const Target& target) {
+  ScenarioSettings settings = settings_for("bf16", Reduction::by_rank);
   settings.id_dtype = DType::i64;
-  const Plan plan = make_plan(settings);
-  on_ranks(backend, kShape.ranks, "int64 ids out of range", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "int64 ids out of range", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
     for (const std::int64_t id : {std::int64_t{1} << 32, -(std::int64_t{1} << 32), (std::int64_t{1} << 32) - 1}) {
-      RankRound round(plan, world.rank());
+      RankRound round(scenario, world.rank());
       std::memcpy(round.topk_ids.data() + 8, &id, sizeof id);
       expect_error(world.rank(), "id " + std::to_string(id), ErrorKind::invalid_argument,
                    {"topk_ids[0, 1]", std::to_string(id), "7"}, [&] { exchange.dispatch(round.in, round.out); });
       round.check_untouched();
     }
-    run_round(exchange, plan, Form::split);
+    run_round(exchange, scenario, Form::split);
   });
 }
 
-void refuse_weights_at_the_wrong_call(const Backend& backend) {
+void refuse_weights_at_the_wrong_call(const Target& target) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-    const Plan plan = make_plan(settings_for("bf16", reduction));
-    on_ranks(backend, kShape.ranks, "weights at the wrong call", [&](World& world) {
-      Exchange exchange(world, kShape, plan.settings.options);
-      RankRound round(plan, world.rank());
+    const Scenario scenario = make_scenario(settings_for("bf16", reduction));
+    on_ranks(target, kShape.ranks, "weights at the wrong call", [&](World& world) {
+      Exchange exchange(world, kShape, scenario.settings.options);
+      RankRound round(scenario, world.rank());
       const bool exact = reduction == Reduction::exact;
       if (exact) {
-        RankRound bad(plan, world.rank());
+        RankRound bad(scenario, world.rank());
         bad.in.topk_weights = bad.combine_in.topk_weights;
         expect_error(world.rank(), "dispatch with weights", ErrorKind::invalid_argument, {"topk_weights", "exact"},
                      [&] { exchange.dispatch(bad.in, bad.out); });
       }
       run_dispatch(exchange, round, Form::split);
       if (!exact) {
-        RankRound bad(plan, world.rank());
+        RankRound bad(scenario, world.rank());
         bad.combine_in.topk_weights = bad.in.topk_weights;
         bad.combine_in.src_info = round.combine_in.src_info;
         expect_error(world.rank(), "combine with weights", ErrorKind::invalid_argument, {"topk_weights", "by_rank"},
@@ -281,12 +281,12 @@ void refuse_weights_at_the_wrong_call(const Backend& backend) {
   }
 }
 
-void refuse_unreduced(const Backend& backend) {
-  PlanSettings settings = settings_for("bf16", Reduction::by_rank);
-  const Plan plan = make_plan(settings);
-  on_ranks(backend, kShape.ranks, "unreduced output of by_rank", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
-    RankRound round(plan, world.rank());
+void refuse_unreduced(const Target& target) {
+  ScenarioSettings settings = settings_for("bf16", Reduction::by_rank);
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "unreduced output of by_rank", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    RankRound round(scenario, world.rank());
     run_dispatch(exchange, round, Form::split);
     std::vector<std::byte> memory(10 * 3 * 64 * 2, kPoison);
     CombineOutput out;
@@ -298,20 +298,20 @@ void refuse_unreduced(const Backend& backend) {
   });
 }
 
-void refuse_input_scale(const Backend& backend) {
-  const PlanSettings settings = settings_for("nvfp4", Reduction::by_rank);
-  const Plan plan = make_plan(settings);
-  on_ranks(backend, kShape.ranks, "bad input scales", [&](World& world) {
-    Exchange exchange(world, kShape, plan.settings.options);
+void refuse_input_scale(const Target& target) {
+  const ScenarioSettings settings = settings_for("nvfp4", Reduction::by_rank);
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "bad input scales", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
     const float infinity = std::numeric_limits<float>::infinity();
     for (const float scale : {0.0f, -1.0f, infinity, std::numeric_limits<float>::quiet_NaN()}) {
-      RankRound round(plan, world.rank());
+      RankRound round(scenario, world.rank());
       round.in.input_scale = &scale;
       expect_error(world.rank(), "input_scale " + std::to_string(scale), ErrorKind::invalid_argument, {"input_scale"},
                    [&] { exchange.dispatch(round.in, round.out); });
       round.check_untouched();
     }
-    run_round(exchange, plan, Form::split);
+    run_round(exchange, scenario, Form::split);
   });
 }
 
@@ -319,16 +319,16 @@ void refuse_input_scale(const Backend& backend) {
 
 void add_refusal_cases(Cases& cases) {
   cases.push_back({"refusals/dispatch_input", "bad tokens, ids and weights", true,
-                   [](const Backend& b) { refuse_dispatch(b, spoiled_inputs()); }});
+                   [](const Target& b) { refuse_dispatch(b, spoiled_inputs()); }});
   cases.push_back({"refusals/dispatch_output", "bad payload, scales, row_offsets, expert_ids and src_info", true,
-                   [](const Backend& b) { refuse_dispatch(b, spoiled_outputs()); }});
+                   [](const Target& b) { refuse_dispatch(b, spoiled_outputs()); }});
   cases.push_back({"refusals/one_rank", "bad input on one rank disturbs no other", true, refuse_one_rank});
   cases.push_back(
       {"refusals/open_round", "a refused dispatch leaves the round before it as it was", true, keep_the_open_round});
   cases.push_back({"refusals/combine_by_rank", "bad rows, src_info and output", true,
-                   [](const Backend& b) { refuse_combine(b, Reduction::by_rank); }});
+                   [](const Target& b) { refuse_combine(b, Reduction::by_rank); }});
   cases.push_back({"refusals/combine_exact", "bad rows, src_info and output", true,
-                   [](const Backend& b) { refuse_combine(b, Reduction::exact); }});
+                   [](const Target& b) { refuse_combine(b, Reduction::exact); }});
   cases.push_back({"refusals/waits", "bad outputs of dispatch_wait and combine_wait", true, refuse_waits});
   cases.push_back({"refusals/int64_ids", "ids beyond 32 bits", true, refuse_wide_ids});
   cases.push_back(

@@ -50,7 +50,7 @@ void expect_within_5_percent(int rank, const std::string& place, double expected
     throw Failure(rank, place, std::to_string(expected) + " bytes within 5 %", std::to_string(got));
 }
 
-void memory_of_shapes(const Backend&) {
+void memory_of_shapes(const Target&) {
   constexpr Shape kLarge[] = {{8, 256, 8, 128, 7168}, {2, 64, 8, 512, 7168}, {4, 7, 6, 300, 2880},
                               {72, 288, 8, 64, 4096}, {1, 16, 4, 256, 1024}, {16, 1000, 32, 4096, 7168}};
   for (const Shape& shape : kLarge) {
@@ -70,17 +70,17 @@ void memory_of_shapes(const Backend&) {
   }
 }
 
-void memory_of_exchanges(const Backend& backend) {
+void memory_of_exchanges(const Target& target) {
   constexpr Shape kShape{3, 13, 4, 200, 512};
   for (const char* format : {"bf16", "nvfp4"}) {
     for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
       for (const bool skip : {false, true}) {
-        if (skip && !backend.has_skip_a2a) continue;
+        if (skip && !target.has_skip_a2a) continue;
         ExchangeOptions options = options_for(format, reduction);
         options.skip_a2a = skip;
-        on_ranks(backend, kShape.ranks, "memory of an exchange", [&](World& world) {
+        on_ranks(target, kShape.ranks, "memory of an exchange", [&](World& world) {
           const Exchange exchange(world, kShape, options);
-          const bool has_remote_ranks = backend.has_remote_ranks && backend.has_remote_ranks(world);
+          const bool has_remote_ranks = target.has_remote_ranks && target.has_remote_ranks(world);
           expect_within_5_percent(world.rank(), "memory_bytes", memory_by_formula(kShape, options, has_remote_ranks),
                                   exchange.memory_bytes());
         });
@@ -90,23 +90,23 @@ void memory_of_exchanges(const Backend& backend) {
 }
 
 // The smallest row capacity is the documented one, is enough for the worst case, and one row less is refused.
-void exact_row_capacity(const Backend& backend) {
+void exact_row_capacity(const Target& target) {
   for (const char* format : {"bf16", "fp8_block128", "nvfp4"}) {
-    PlanSettings settings;
+    ScenarioSettings settings;
     settings.shape = {3, 8, 8, 6, 32};  // every token goes to every expert: all rows are filled
     settings.options = options_for(format);
     settings.options.fused_shared_expert = true;
     settings.options.expert_alignment = format == std::string("bf16") ? 16 : 0;
     settings.spare_rows = 0;
-    const Plan plan = make_plan(settings);
-    on_ranks(backend, settings.shape.ranks, describe(settings), [&](World& world) {
+    const Scenario scenario = make_scenario(settings);
+    on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
       const int rank = world.rank();
       Exchange exchange(world, settings.shape, settings.options);
-      const std::int64_t capacity = plan.row_capacity[static_cast<std::size_t>(rank)];
+      const std::int64_t capacity = scenario.row_capacity[static_cast<std::size_t>(rank)];
       expect_equal(rank, "min_row_capacity", static_cast<std::uint64_t>(capacity),
                    static_cast<std::uint64_t>(exchange.layout().min_row_capacity));
-      run_round(exchange, plan, Form::split);
-      RankRound small(plan, rank);
+      run_round(exchange, scenario, Form::split);
+      RankRound small(scenario, rank);
       small.out.payload.shape[0] = capacity - 1;
       small.out.src_info.shape[0] = capacity - 1;
       expect_error(rank, "a row too few", ErrorKind::invalid_argument,
@@ -122,44 +122,45 @@ struct Traffic {
   std::vector<std::uint64_t> received;  // [source, local expert]
 };
 
-std::set<int> named_ranks(const Plan& plan, int source, int token) {
-  const Shape& shape = plan.round.shape;
+std::set<int> named_ranks(const Scenario& scenario, int source, int token) {
+  const Shape& shape = scenario.round.shape;
   std::set<int> named;
   for (int k = 0; k < shape.top_k; ++k) {
     const std::int64_t at = std::int64_t{token} * shape.top_k + k;
-    const std::int64_t id = plan.round.ranks[static_cast<std::size_t>(source)].topk_ids[static_cast<std::size_t>(at)];
+    const std::int64_t id =
+        scenario.round.ranks[static_cast<std::size_t>(source)].topk_ids[static_cast<std::size_t>(at)];
     if (id >= 0) named.insert(owner_of(shape, static_cast<int>(id)));
   }
   return named;
 }
 
-Traffic traffic_of(const Plan& plan, int rank) {
-  const Shape& shape = plan.round.shape;
+Traffic traffic_of(const Scenario& scenario, int rank) {
+  const Shape& shape = scenario.round.shape;
   const int local = num_local_experts(shape, rank);
   Traffic traffic{std::vector<std::uint64_t>(static_cast<std::size_t>(shape.ranks)),
                   std::vector<std::uint64_t>(static_cast<std::size_t>(shape.ranks)),
                   std::vector<std::uint64_t>(static_cast<std::size_t>(shape.ranks) * static_cast<std::size_t>(local))};
   for (int source = 0; source < shape.ranks; ++source) {
-    for (int token = 0; token < plan.round.ranks[static_cast<std::size_t>(source)].num_tokens; ++token) {
-      std::set<int> named = named_ranks(plan, source, token);
+    for (int token = 0; token < scenario.round.ranks[static_cast<std::size_t>(source)].num_tokens; ++token) {
+      std::set<int> named = named_ranks(scenario, source, token);
       if (named.contains(rank)) ++traffic.partials[static_cast<std::size_t>(source)];
-      if (plan.round.options.fused_shared_expert) named.insert(source);
+      if (scenario.round.options.fused_shared_expert) named.insert(source);
       for (const int peer : named)
         if (source == rank) ++traffic.messages[static_cast<std::size_t>(peer)];
     }
   }
   for (int source = 0; source < shape.ranks; ++source)
-    for (const std::int64_t id : plan.round.ranks[static_cast<std::size_t>(source)].topk_ids)
+    for (const std::int64_t id : scenario.round.ranks[static_cast<std::size_t>(source)].topk_ids)
       if (id >= 0 && owner_of(shape, static_cast<int>(id)) == rank)
         ++traffic.received[static_cast<std::size_t>(source * local + static_cast<int>(id) - first_expert(shape, rank))];
   return traffic;
 }
 
 // Messages, partials and, to other ranks, routing: header, table and counts.
-std::uint64_t bytes_to(const Plan& plan, const Traffic& traffic, int rank, int peer) {
-  const Shape& shape = plan.round.shape;
+std::uint64_t bytes_to(const Scenario& scenario, const Traffic& traffic, int rank, int peer) {
+  const Shape& shape = scenario.round.shape;
   const auto at = static_cast<std::size_t>(peer);
-  const auto n = static_cast<std::size_t>(plan.round.ranks[static_cast<std::size_t>(rank)].num_tokens);
+  const auto n = static_cast<std::size_t>(scenario.round.ranks[static_cast<std::size_t>(rank)].num_tokens);
   std::uint64_t bytes = traffic.messages[at] * message_size("mxfp8", static_cast<std::size_t>(shape.hidden)) +
                         traffic.partials[at] * 2 * static_cast<std::uint64_t>(shape.hidden);
   if (peer != rank)
@@ -170,17 +171,17 @@ std::uint64_t bytes_to(const Plan& plan, const Traffic& traffic, int rank, int p
 
 // Counted against the routing while another thread reads the statistics all the time. Rounds of many tokens come first,
 // one for each copy of the buffers: what these still hold of a token that is not there any more counts for nothing.
-void statistics(const Backend& backend) {
-  PlanSettings settings;
+void statistics(const Target& target) {
+  ScenarioSettings settings;
   settings.shape = {3, 8, 4, 15, 160};
   settings.options = options_for("mxfp8");
   settings.options.fused_shared_expert = true;
   settings.routing = "uniform";
-  constexpr std::uint64_t kRounds = 2;  // of each plan
-  const Plan many = make_plan(settings);
+  constexpr std::uint64_t kRounds = 2;  // of each scenario
+  const Scenario many = make_scenario(settings);
   settings.routing = "ragged";
-  const Plan few = make_plan(settings);
-  on_ranks(backend, settings.shape.ranks, describe(settings), [&](World& world) {
+  const Scenario few = make_scenario(settings);
+  on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
     const int rank = world.rank();
     Exchange exchange(world, settings.shape, settings.options);
     std::atomic<bool> done{false};
@@ -189,8 +190,8 @@ void statistics(const Backend& backend) {
     });
     std::exception_ptr failed;
     try {
-      for (const Plan* plan : {&many, &few})
-        for (std::uint64_t round = 0; round < kRounds; ++round) run_round(exchange, *plan, Form::split);
+      for (const Scenario* scenario : {&many, &few})
+        for (std::uint64_t round = 0; round < kRounds; ++round) run_round(exchange, *scenario, Form::split);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -209,16 +210,16 @@ void statistics(const Backend& backend) {
       const auto at = static_cast<std::size_t>(peer);
       const std::string of = " of rank " + std::to_string(peer);
       expect_equal(rank, "Stats::messages_sent" + of,
-                   over_all([&](const Plan&, const Traffic& traffic) { return traffic.messages[at]; }),
+                   over_all([&](const Scenario&, const Traffic& traffic) { return traffic.messages[at]; }),
                    stats.messages_sent[at]);
-      expect_equal(rank, "Stats::bytes_sent" + of, over_all([&](const Plan& plan, const Traffic& traffic) {
-                     return bytes_to(plan, traffic, rank, peer);
+      expect_equal(rank, "Stats::bytes_sent" + of, over_all([&](const Scenario& scenario, const Traffic& traffic) {
+                     return bytes_to(scenario, traffic, rank, peer);
                    }),
                    stats.bytes_sent[at]);
       for (int local = 0; local < stats.local_experts; ++local) {
         const std::size_t pair = at * static_cast<std::size_t>(stats.local_experts) + static_cast<std::size_t>(local);
         const std::uint64_t rows =
-            over_all([&](const Plan&, const Traffic& traffic) { return traffic.received[pair]; });
+            over_all([&](const Scenario&, const Traffic& traffic) { return traffic.received[pair]; });
         expect_equal(rank, "Stats::received tokens" + of, rows, stats.from(peer, local).tokens);
         expect_equal(rank, "Stats::received bytes" + of, rows * row_bytes, stats.from(peer, local).bytes);
       }

@@ -9,15 +9,15 @@ namespace ferry::conformance {
 namespace {
 
 struct Step {
-  std::size_t plan = 0;
+  std::size_t scenario = 0;
   std::size_t exchange = 0;
   Form form = Form::split;
   enum class Ends { combined, after_dispatch, after_combine_async } ends = Ends::combined;
 };
 
 struct Schedule {
-  std::vector<PlanSettings> exchanges;   // one for each exchange
-  std::vector<std::vector<Plan>> plans;  // [exchange]
+  std::vector<ScenarioSettings> exchanges;       // one for each exchange
+  std::vector<std::vector<Scenario>> scenarios;  // [exchange]
   std::vector<Step> steps;
 };
 
@@ -26,24 +26,24 @@ Schedule make_schedule(std::uint64_t seed, int ranks, int steps) {
   Schedule schedule;
   const auto routings = test::routing_cases();
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
-    PlanSettings settings;
+    ScenarioSettings settings;
     settings.shape = {ranks, ranks + random.below(9), 3, random.between(4, 10), 64};
     settings.options = options_for(reduction == Reduction::exact ? "mxfp4" : "fp8_block128", reduction);
     settings.options.concurrent = 2;
     settings.options.workers = random.between(1, 2);
     schedule.exchanges.push_back(settings);
-    std::vector<Plan> plans;
+    std::vector<Scenario> scenarios;
     for (int i = 0; i < 6; ++i) {
       settings.seed = random.bits() % 1000;
       settings.routing = routings[static_cast<std::size_t>(random.below(static_cast<int>(routings.size())))].name;
-      plans.push_back(make_plan(settings));
+      scenarios.push_back(make_scenario(settings));
     }
-    schedule.plans.push_back(std::move(plans));
+    schedule.scenarios.push_back(std::move(scenarios));
   }
   for (int i = 0; i < steps; ++i) {
     Step step;
     step.exchange = static_cast<std::size_t>(random.below(2));
-    step.plan = static_cast<std::size_t>(random.below(6));
+    step.scenario = static_cast<std::size_t>(random.below(6));
     step.form = random.chance(0.5) ? Form::split : Form::one_call;
     step.ends = random.chance(0.8)   ? Step::Ends::combined
                 : random.chance(0.5) ? Step::Ends::after_dispatch
@@ -58,8 +58,8 @@ void pause(test::Random& random) {
   if (random.chance(0.2)) std::this_thread::yield();
 }
 
-void run_step(Exchange& exchange, const Plan& plan, const Step& step, test::Random& pauses) {
-  RankRound round(plan, exchange.rank());
+void run_step(Exchange& exchange, const Scenario& scenario, const Step& step, test::Random& pauses) {
+  RankRound round(scenario, exchange.rank());
   pause(pauses);
   if (step.form == Form::one_call) {
     exchange.dispatch(round.in, round.out);
@@ -82,15 +82,15 @@ void run_step(Exchange& exchange, const Plan& plan, const Step& step, test::Rand
   round.check_tokens();
 }
 
-void stress(const Backend& backend, std::uint64_t seed, int ranks, int steps) {
+void stress(const Target& target, std::uint64_t seed, int ranks, int steps) {
   const Schedule schedule = make_schedule(seed, ranks, steps);
-  on_ranks(backend, ranks, "stress with seed " + std::to_string(seed), [&](World& world) {
+  on_ranks(target, ranks, "stress with seed " + std::to_string(seed), [&](World& world) {
     test::Random pauses(seed * 100 + static_cast<std::uint64_t>(world.rank()));
     std::vector<Exchange> exchanges;
-    for (const PlanSettings& settings : schedule.exchanges)
+    for (const ScenarioSettings& settings : schedule.exchanges)
       exchanges.emplace_back(world, settings.shape, settings.options);
     for (const Step& step : schedule.steps)
-      run_step(exchanges[step.exchange], schedule.plans[step.exchange][step.plan], step, pauses);
+      run_step(exchanges[step.exchange], schedule.scenarios[step.exchange][step.scenario], step, pauses);
   });
 }
 
@@ -98,10 +98,10 @@ void stress(const Backend& backend, std::uint64_t seed, int ranks, int steps) {
 
 void add_stress_cases(Cases& cases) {
   cases.push_back({"stress/short", "3 ranks, random pauses, forms and abandoned rounds", true,
-                   [](const Backend& backend) { stress(backend, 1, 3, 30); }});
+                   [](const Target& target) { stress(target, 1, 3, 30); }});
   for (std::uint64_t seed = 2; seed <= 4; ++seed)
     cases.push_back({"stress/eight_ranks_" + std::to_string(seed), "8 ranks, random pauses, forms and abandoned rounds",
-                     false, [seed](const Backend& backend) { stress(backend, seed, 8, 80); }});
+                     false, [seed](const Target& target) { stress(target, seed, 8, 80); }});
 }
 
 }  // namespace ferry::conformance

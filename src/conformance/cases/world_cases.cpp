@@ -29,8 +29,8 @@ void gather_and_check(World& world, std::uint64_t salt, const RankMask& mask) {
                  all[static_cast<std::size_t>(rank)]);
 }
 
-void gather(const Backend& backend) {
-  on_ranks(backend, kRanks, "all_gather", [](World& world) {
+void gather(const Target& target) {
+  on_ranks(target, kRanks, "all_gather", [](World& world) {
     expect_equal(world.rank(), "size", kRanks, static_cast<std::uint64_t>(world.size()));
     for (std::uint64_t turn = 0; turn < 50; ++turn) gather_and_check(world, turn * 1000, {});
     if (world.rank() == kAway) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -38,9 +38,9 @@ void gather(const Backend& backend) {
   });
 }
 
-void gather_without_one(const Backend& backend) {
-  if (!backend.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
-  on_ranks(backend, kRanks, "all_gather with a mask", [](World& world) {
+void gather_without_one(const Target& target) {
+  if (!target.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
+  on_ranks(target, kRanks, "all_gather with a mask", [](World& world) {
     gather_and_check(world, 7, {});
     if (world.rank() == kAway) return;
     for (std::uint64_t turn = 0; turn < 10; ++turn) gather_and_check(world, turn * 1000, mask_of(kAway));
@@ -48,9 +48,9 @@ void gather_without_one(const Backend& backend) {
   });
 }
 
-void miss_a_rank(const Backend& backend) {
-  if (!backend.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
-  on_ranks(backend, kRanks, "a barrier that one rank misses", [](World& world) {
+void miss_a_rank(const Target& target) {
+  if (!target.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
+  on_ranks(target, kRanks, "a barrier that one rank misses", [](World& world) {
     if (world.rank() == kAway) return;
     expect_error(world.rank(), "barrier", ErrorKind::peer_missing, {"rank " + std::to_string(kAway)},
                  [&] { world.barrier({}, std::chrono::milliseconds(300)); });
@@ -58,10 +58,10 @@ void miss_a_rank(const Backend& backend) {
   });
 }
 
-void barrier(const Backend& backend) {
-  if (!backend.make_worlds) throw Skipped("the ranks of this backend are not one process");
+void barrier(const Target& target) {
+  if (!target.make_worlds) throw Skipped("the ranks of this backend are not one process");
   std::atomic<int> arrived{0};
-  on_ranks(backend, kRanks, "barrier", [&](World& world) {
+  on_ranks(target, kRanks, "barrier", [&](World& world) {
     for (int turn = 1; turn <= 50; ++turn) {
       if (world.rank() == turn % kRanks) std::this_thread::sleep_for(std::chrono::microseconds(200));
       ++arrived;
@@ -74,11 +74,11 @@ void barrier(const Backend& backend) {
   });
 }
 
-void impossible_worlds(const Backend& backend) {
-  if (!backend.make_worlds) throw Skipped("the ranks of this backend are not one process");
+void impossible_worlds(const Target& target) {
+  if (!target.make_worlds) throw Skipped("the ranks of this backend are not one process");
   for (const int ranks : {-1, 0, kMaxRanksPerNode + 1})
     expect_error(-1, "a world of " + std::to_string(ranks) + " ranks", ErrorKind::invalid_argument,
-                 {"ranks", std::to_string(ranks), "72"}, [&] { (void)backend.make_worlds(ranks); });
+                 {"ranks", std::to_string(ranks), "72"}, [&] { (void)target.make_worlds(ranks); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Named shapes and routings: the inputs on which every backend is tried, and the random numbers that fill them.
+// Named shapes and routings: the inputs on which every target is tried, and the random numbers that fill them.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //   regime        when (the first that holds)              blocks that send                  blocks that sum
 //   few_tokens    a block for each result and token        one for each result, in place     the others
 //   -- each block sends or sums: many results, all ranks are stored to, at least 3 blocks:
-//   few_blocks    at most half of the multiprocessors,     their part of the bytes           the others
+//   few_blocks    at most half of the multiprocessors,     their share of the bytes           the others
 //                 rows through shared memory
 //   one_rank      one rank, many bytes and rows of each    as many as make 5 MB at once      the others
 //   many_tokens   several ranks                            as many as make 9 MB at once      the others
@@ -178,8 +178,8 @@ constexpr CombinePolicy one_rank_combine(const DeviceLimits& limits, const Probl
   return many_tokens_combine(limits, problem, kMaxBytesSummedOfOneRank);
 }
 
-// ---- few_blocks: rows come through shared memory. Senders are their part of the bytes that all blocks read and write:
-// of each token all rows and all results, and then all results and a sum. Receiving teams may be of one warp.
+// ---- few_blocks: rows come through shared memory. Senders are their share of the bytes that all blocks read and
+// write: of each token all rows and all results, and then all results and a sum. Receiving teams may be of one warp.
 //   log, Few blocks, "Combine"; cuda_2xh200.jsonl:214-243 (before: 174-183); one rank: cuda_1xh200.jsonl:67-73
 constexpr int senders_by_bytes(int blocks, const Problem& problem) {
   const double results = expected_results(problem);

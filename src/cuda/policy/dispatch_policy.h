@@ -4,8 +4,8 @@
 //   receive_only  the call does not send                   none
 //   few_blocks    two blocks share a thread block          one of each thread block
 //   many_tokens   stores can fill the links                as many as fill them, by stores
-//   few_blocks    at most half of the multiprocessors      their part of the time, by bulk copies
-//   one_rank      one rank                                 their part of the time, or as few_tokens and some_tokens
+//   few_blocks    at most half of the multiprocessors      their share of the time, by bulk copies
+//   one_rank      one rank                                 their share of the time, or as few_tokens and some_tokens
 //   remote        a rank is reached by puts                as few_tokens and some_tokens
 //   few_tokens    at most 88 tokens                        one for each token, by bulk copies
 //   some_tokens   otherwise                                44, 66 or 88, by bulk copies
@@ -147,14 +147,14 @@ constexpr DispatchPolicy many_tokens_dispatch(const DeviceLimits& limits, const 
                          .pdl = limits.exclusive});
 }
 
-// ---- few_blocks: every block has a multiprocessor, so room_to_send gives the senders their part of the time, or one
+// ---- few_blocks: every block has a multiprocessor, so room_to_send gives the senders their share of the time, or one
 // logical block of each thread block (dispatch_routing.h has the constants).
 constexpr DispatchPolicy few_blocks_dispatch(const DeviceLimits& limits, const Problem& problem) {
   return some_tokens_dispatch(limits, problem);
 }
 
 // ---- one_rank: there are no links to crowd. Where sending takes much of the time, the bytes of messages that are
-// being made are limited, and of many tokens the senders are their part of the time, one for each multiprocessor at
+// being made are limited, and of many tokens the senders are their share of the time, one for each multiprocessor at
 // most.
 //   all: log, One rank; cuda_1xh200.jsonl:38-73 (before: 1-37)
 inline constexpr double kTimeOfSentByteOfOneRank = 1.7;

@@ -9,8 +9,8 @@
 
 namespace ferry::cuda {
 
-// Time of the blocks that send, beside those that receive, where a byte that is read, encoded and sent takes
-// `time_of_sent_byte` times as long as one that is received and written to rows. Rounded to whole blocks.
+// Blocks that send, if senders and receivers are to end together: a byte that is read, encoded and sent takes
+// `time_of_sent_byte` times as long as a byte that is received and written to rows.
 inline constexpr double kTimeOfSentByte = 2.2;  // log: Few blocks; cuda_2xh200.jsonl:224-243 (before: 174-183)
 constexpr int senders_by_time(int blocks, const Problem& problem, double time_of_sent_byte = kTimeOfSentByte) {
   const double sent = time_of_sent_byte * (2.0 * problem.hidden + expected_ranks(problem) * problem.message_bytes);

@@ -8,20 +8,21 @@
 namespace ferry::test {
 namespace {
 
-using conformance::Plan;
-using conformance::PlanSettings;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 using cuda::cuda_check;
 using cuda::DeviceMemory;
 
 constexpr int kMasked = 1;
 
 // Takes from a round what hooks give in its place. Sums that an epilogue adds up begin at zero.
-HookValues take_values(const HookCase& each, const Plan& plan, const DeviceMemory& scale, DeviceRound& round) {
+HookValues take_values(const HookCase& each, const Scenario& scenario, const DeviceMemory& scale, DeviceRound& round) {
   HookValues values;
   values.late_from = each.late_from;
-  values.top_k = plan.settings.shape.top_k;
-  values.hidden = plan.settings.shape.hidden;
-  cuda_check(cudaMemcpy(scale.data(), &plan.settings.input_scale, sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
+  values.top_k = scenario.settings.shape.top_k;
+  values.hidden = scenario.settings.shape.hidden;
+  cuda_check(cudaMemcpy(scale.data(), &scenario.settings.input_scale, sizeof(float), cudaMemcpyHostToDevice),
+             "cudaMemcpy");
   values.input_scale = reinterpret_cast<const float*>(scale.data());
   round.in.input_scale = nullptr;
   ConstTensor& weights = each.reduction == Reduction::by_rank ? round.in.topk_weights : round.combine_in.topk_weights;
@@ -97,8 +98,8 @@ const std::vector<HookCase>& hook_cases() {
   return kCases;
 }
 
-Plan make_hook_plan(const HookCase& each, int ranks) {
-  PlanSettings settings;
+Scenario make_hook_scenario(const HookCase& each, int ranks) {
+  ScenarioSettings settings;
   settings.shape = {ranks, 3 * ranks + 1, 3, each.tokens, each.hidden};
   settings.options = conformance::options_for("bf16", each.reduction);
   settings.options.format = each.format;
@@ -111,18 +112,18 @@ Plan make_hook_plan(const HookCase& each, int ranks) {
   settings.output_dtype = each.epilogue ? DType::f32 : DType::bf16;
   settings.input_scale = each.format == format_named("nvfp4") ? 37.5f : 1.0f;
   settings.seed = 77;
-  return conformance::make_plan(settings);
+  return conformance::make_scenario(settings);
 }
 
-void run_hook_rounds(World& world, int device, const HookCase& each, const Plan& plan) {
-  const RankMask& mask = plan.settings.options.mask;
+void run_hook_rounds(World& world, int device, const HookCase& each, const Scenario& scenario) {
+  const RankMask& mask = scenario.settings.options.mask;
   if (is_masked(mask, world.rank())) return;
   cuda_check(cudaSetDevice(device), "cudaSetDevice");  // where the tensors of this thread are made
-  const auto calls = each.make(world, plan.settings.shape, plan.settings.options);
+  const auto calls = each.make(world, scenario.settings.shape, scenario.settings.options);
   for (int turn = 0; turn < 4; ++turn) {
-    DeviceRound round(plan, world.rank());
+    DeviceRound round(scenario, world.rank());
     const DeviceMemory scale(sizeof(float));
-    const HookValues values = take_values(each, plan, scale, round);
+    const HookValues values = take_values(each, scenario, scale, round);
     cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     world.barrier(mask, conformance::kSuiteDeadline);
     HookValues at_dispatch = values;  // which calls no hook that is combine's: these would read null

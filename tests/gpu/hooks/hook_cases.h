@@ -26,9 +26,9 @@ struct HookCase {
 const std::vector<HookCase>& hook_cases();
 
 // The same on every rank.
-conformance::Plan make_hook_plan(const HookCase& each, int ranks);
+conformance::Scenario make_hook_scenario(const HookCase& each, int ranks);
 
 // One rank's rounds, in one call each and split; throws where a byte differs. `device` is its GPU.
-void run_hook_rounds(World& world, int device, const HookCase& each, const conformance::Plan& plan);
+void run_hook_rounds(World& world, int device, const HookCase& each, const conformance::Scenario& scenario);
 
 }  // namespace ferry::test

@@ -8,8 +8,8 @@
 namespace ferry::test {
 namespace {
 
-using conformance::Plan;
-using conformance::PlanSettings;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -22,9 +22,9 @@ class GpuHooks : public testing::TestWithParam<HookCase> {
 
 TEST_P(GpuHooks, GiveTheBytesOfArrays) {
   for (const int ranks : {1, 4}) {
-    const Plan plan = make_hook_plan(GetParam(), ranks);
+    const Scenario scenario = make_hook_scenario(GetParam(), ranks);
     const int of_each = ranks_per_gpu(ranks);
-    const auto body = [&](World& world) { run_hook_rounds(world, world.rank() / of_each, GetParam(), plan); };
+    const auto body = [&](World& world) { run_hook_rounds(world, world.rank() / of_each, GetParam(), scenario); };
     run_cuda_ranks(ranks, false, body, of_each);
   }
 }
@@ -47,9 +47,9 @@ TEST(GpuHookPointers, AreRefused) {
   if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
   const int devices[] = {0};
   const auto worlds = make_cuda_worlds(devices);
-  const Plan plan = make_hook_plan({"", format_named("mxfp8"), nullptr, Reduction::by_rank, true, true}, 1);
-  Exchange exchange(*worlds[0], plan.settings.shape, plan.settings.options);
-  DeviceRound round(plan, 0);
+  const Scenario scenario = make_hook_scenario({"", format_named("mxfp8"), nullptr, Reduction::by_rank, true, true}, 1);
+  Exchange exchange(*worlds[0], scenario.settings.shape, scenario.settings.options);
+  DeviceRound round(scenario, 0);
   DispatchInput in = round.in;
   in.topk_weights = {};
   in.router_weight = [](void*, int, int) { return 1.0f; };
@@ -83,12 +83,12 @@ TEST(CompiledExchange, RefusesWhatIsGivenTwice) {
               HasSubstr("host memory"));
 
   const auto worlds = make_cuda_worlds(devices);
-  PlanSettings settings;
+  ScenarioSettings settings;
   settings.shape = shape;
   settings.options = conformance::options_for("bf16");
-  const Plan plan = conformance::make_plan(settings);
+  const Scenario scenario = conformance::make_scenario(settings);
   const auto calls = make_bf16_with_all(*worlds[0], shape, settings.options);
-  DeviceRound round(plan, 0);
+  DeviceRound round(scenario, 0);
   const auto refused = [&] {
     return refusal(ErrorKind::invalid_argument, [&] { calls->dispatch(round.in, round.out, {}, false); });
   };

@@ -26,7 +26,7 @@ const HookCase kPeerCase{"peer_kernels", format_named("bf16"), make_peer_bf16_wi
 bool run_part(NvshmemProcesses& nvshmem, const char* name, const std::function<void(World&)>& body) {
   std::string failed;
   try {
-    nvshmem.processes().backend("nvshmem").run_ranks(nvshmem.size(), body);
+    nvshmem.processes().target("nvshmem").run_ranks(nvshmem.size(), body);
   } catch (const std::exception& error) {
     failed = error.what();
   }
@@ -44,8 +44,8 @@ int run_cases(int ranks_per_node) {
   if (ranks_per_node >= nvshmem.size()) cases.push_back(kPeerCase);  // one node: they reach all ranks
   int failures = 0;
   for (const HookCase& each : cases) {
-    const conformance::Plan plan = make_hook_plan(each, nvshmem.size());
-    const auto body = [&](World& world) { run_hook_rounds(world, nvshmem.device(), each, plan); };
+    const conformance::Scenario scenario = make_hook_scenario(each, nvshmem.size());
+    const auto body = [&](World& world) { run_hook_rounds(world, nvshmem.device(), each, scenario); };
     failures += run_part(nvshmem, each.name, body) ? 0 : 1;
   }
   nvshmem.end();
@@ -67,20 +67,20 @@ int run_refusals() {
   options.share_gpus = true;
   NvshmemProcesses nvshmem(options);
   const HookCase& right = hook_cases().front();
-  const conformance::Plan plan = make_hook_plan(right, nvshmem.size());
+  const conformance::Scenario scenario = make_hook_scenario(right, nvshmem.size());
   int failures = 0;
   const auto run = [&](const char* name, const std::function<void(World&)>& body) {
     failures += run_part(nvshmem, name, body) ? 0 : 1;
   };
   run("kernels of one node", [&](World& world) {
     expect_refused(world, make_peer_bf16_with_weight, {"CompiledNvshmemExchange", "several"});
-    run_hook_rounds(world, nvshmem.device(), right, plan);  // the world goes on
+    run_hook_rounds(world, nvshmem.device(), right, scenario);  // the world goes on
   });
   run("kernels of one node on one rank", [&](World& world) {
     const bool is_wrong = world.rank() == world.size() - 1;
     expect_refused(world, is_wrong ? make_peer_bf16_with_weight : make_bf16_with_all,
                    {"rank " + std::to_string(world.size() - 1) + ":", "CompiledNvshmemExchange"});
-    run_hook_rounds(world, nvshmem.device(), right, plan);
+    run_hook_rounds(world, nvshmem.device(), right, scenario);
   });
   run("a world without NVSHMEM", [&](World&) {
     const int device = nvshmem.device();

@@ -23,7 +23,7 @@ class NvshmemProcesses {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   int device() const { return device_; }
-  ProcessBackend& processes() { return processes_; }
+  ProcessSuite& processes() { return processes_; }
   // The last call. Collective.
   void end() { job_->end(processes_.control(), options_.deadline); }
 
@@ -36,7 +36,7 @@ class NvshmemProcesses {
   const NvshmemOptions& options_;
   ProcessPlace place_;
   int device_;
-  ProcessBackend processes_;
+  ProcessSuite processes_;
   std::shared_ptr<cuda::NvshmemJob> job_;
 };
 

@@ -25,7 +25,7 @@ int run_suite(const std::string& what) {
   options.ranks_per_node = std::atoi(what.c_str());
   options.staged = options.share_gpus = true;
   NvshmemProcesses nvshmem(options);
-  conformance::Backend suite = nvshmem.processes().backend("nvshmem");
+  conformance::Target suite = nvshmem.processes().target("nvshmem");
   suite.has_skip_a2a = false;
   suite.has_remote_ranks = [&](const World& world) { return options.ranks_per_node < world.size(); };
   const int code = nvshmem.processes().run_suite(suite, colon == std::string::npos ? "" : what.substr(colon + 1));
@@ -45,13 +45,13 @@ std::unique_ptr<World> staged_world(int ranks_per_node) {
 // A world as users make it, exchanges, and what is refused.
 void make_a_world(int ranks_per_node) {
   const std::unique_ptr<World> world = staged_world(ranks_per_node);
-  conformance::PlanSettings settings;
+  conformance::ScenarioSettings settings;
   settings.shape = {world->size(), 2 * world->size(), 2, 20, 128};
   settings.options = conformance::options_for("mxfp8");
-  const conformance::Plan plan = conformance::make_plan(settings);
+  const conformance::Scenario scenario = conformance::make_scenario(settings);
   for (int turn = 0; turn < 3; ++turn) {  // memory is given out again
     Exchange exchange(*world, settings.shape, settings.options);
-    conformance::run_round(exchange, plan, conformance::Form::split);
+    conformance::run_round(exchange, scenario, conformance::Form::split);
   }
   ExchangeOptions skips = settings.options;
   skips.skip_a2a = true;
@@ -62,7 +62,7 @@ void make_a_world(int ranks_per_node) {
   expect_error(world->rank(), "more than the heap holds", ErrorKind::system, {"heap_bytes"},
                [&] { Exchange(*world, large, settings.options); });
   Exchange exchange(*world, settings.shape, settings.options);
-  conformance::run_round(exchange, plan, conformance::Form::one_call);
+  conformance::run_round(exchange, scenario, conformance::Form::one_call);
 }
 
 // Before NVSHMEM starts: afterwards the process can still make a world, as it does here.

@@ -13,14 +13,14 @@ namespace ferry::test {
 namespace {
 
 using conformance::Form;
-using conformance::Plan;
-using conformance::PlanSettings;
 using conformance::RankRound;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
 
 constexpr std::chrono::milliseconds kDeadline{2000};
 
-PlanSettings settings_for(int ranks, bool survivors) {
-  PlanSettings settings;
+ScenarioSettings settings_for(int ranks, bool survivors) {
+  ScenarioSettings settings;
   settings.shape = {ranks, 3 * ranks, 3, 9, 64};
   settings.options = conformance::options_for("mxfp8");
   settings.options.deadline = kDeadline;
@@ -52,16 +52,16 @@ void expect_missing(const char* what, const std::function<void()>& call) {
 }  // namespace
 
 void lose_a_process(World& world, const std::string& when, int signal) {
-  const Plan plan = make_plan(settings_for(world.size(), false));
-  const Plan after = make_plan(settings_for(world.size(), true));
+  const Scenario scenario = make_scenario(settings_for(world.size(), false));
+  const Scenario after = make_scenario(settings_for(world.size(), true));
   const bool ends = world.rank() == kLostProcess;
   if (when == "before_set_up") {
     if (ends) end_by(signal);
-    expect_missing("making an exchange", [&] { Exchange(world, plan.settings.shape, plan.settings.options); });
+    expect_missing("making an exchange", [&] { Exchange(world, scenario.settings.shape, scenario.settings.options); });
   } else {
-    Exchange exchange(world, plan.settings.shape, plan.settings.options);
-    run_round(exchange, plan, Form::split);
-    RankRound round(plan, world.rank());
+    Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+    run_round(exchange, scenario, Form::split);
+    RankRound round(scenario, world.rank());
     if (ends && when == "before_dispatch") end_by(signal);
     if (ends && when == "after_async") {
       exchange.dispatch_async(round.in);

@@ -25,10 +25,10 @@ net::Job control_job(const ProcessPlace& place) {
 
 }  // namespace
 
-ProcessBackend::ProcessBackend(const ProcessPlace& place, MakeWorld make_world)
+ProcessSuite::ProcessSuite(const ProcessPlace& place, MakeWorld make_world)
     : control_(control_job(place), kControlDeadline), make_world_(std::move(make_world)) {}
 
-std::string ProcessBackend::agree(const std::string& mine) {
+std::string ProcessSuite::agree(const std::string& mine) {
   Text text{};
   std::strncpy(text.bytes, mine.c_str(), sizeof text.bytes - 1);
   std::vector<Text> all(static_cast<std::size_t>(control_.size()));
@@ -38,7 +38,7 @@ std::string ProcessBackend::agree(const std::string& mine) {
   return "";
 }
 
-void ProcessBackend::run_ranks(int ranks, const std::function<void(World&)>& body) {
+void ProcessSuite::run_ranks(int ranks, const std::function<void(World&)>& body) {
   const std::uint32_t port = rank() == 0 ? free_port() : 0u;
   std::vector<std::uint32_t> ports(static_cast<std::size_t>(control_.size()));
   control_.all_gather(std::as_bytes(std::span(&port, 1)), std::as_writable_bytes(std::span(ports)), {},
@@ -62,15 +62,15 @@ void ProcessBackend::run_ranks(int ranks, const std::function<void(World&)>& bod
   if (!failed.empty()) throw conformance::Failure(rank(), "a rank of the world", "no error", failed);
 }
 
-conformance::Backend ProcessBackend::backend(const char* name) {
-  conformance::Backend backend;
-  backend.name = name;
-  backend.max_ranks = control_.size();
-  backend.run_ranks = [this](int ranks, const std::function<void(World&)>& body) { run_ranks(ranks, body); };
-  return backend;
+conformance::Target ProcessSuite::target(const char* name) {
+  conformance::Target target;
+  target.name = name;
+  target.max_ranks = control_.size();
+  target.run_ranks = [this](int ranks, const std::function<void(World&)>& body) { run_ranks(ranks, body); };
+  return target;
 }
 
-int ProcessBackend::run_suite(const conformance::Backend& suite, const std::string& only) {
+int ProcessSuite::run_suite(const conformance::Target& suite, const std::string& only) {
   int failures = 0;
   int passed = 0;
   for (const conformance::Case& each : conformance::all_cases()) {

@@ -1,5 +1,5 @@
-// A conformance backend whose ranks are processes: every process runs the same cases in the same order, each its own
-// rank of them, and all agree on what came of each before they go on.
+// A target of the conformance suite whose ranks are processes: every process runs the same cases in the same order,
+// each its own rank of them, and all agree on what came of each before they go on.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@ namespace ferry::test {
 
 using MakeWorld = std::function<std::unique_ptr<World>(const ProcessPlace& place)>;
 
-class ProcessBackend {
+class ProcessSuite {
  public:
-  ProcessBackend(const ProcessPlace& place, MakeWorld make_world);
+  ProcessSuite(const ProcessPlace& place, MakeWorld make_world);
 
-  conformance::Backend backend(const char* name);
+  conformance::Target target(const char* name);
   // Runs every case whose name begins with `only`, or every quick one where that is "quick"; rank 0 prints what came of
   // each. The exit code: 0 where some passed and none failed. Collective.
-  int run_suite(const conformance::Backend& suite, const std::string& only);
+  int run_suite(const conformance::Target& suite, const std::string& only);
 
   int rank() const { return control_.rank(); }
   net::Bootstrap& control() { return control_; }

@@ -72,8 +72,8 @@ int work(const std::string& what) {
   const std::string rest = colon == std::string::npos ? "" : what.substr(colon + 1);
   try {
     if (kind == "suite" || kind == "bootstrap") {
-      ProcessBackend processes(place_of_process(), kind == "suite" ? staged_gpu_world : bootstrap_world);
-      return processes.run_suite(processes.backend(kind == "suite" ? "cuda" : "bootstrap"), rest);
+      ProcessSuite processes(place_of_process(), kind == "suite" ? staged_gpu_world : bootstrap_world);
+      return processes.run_suite(processes.target(kind == "suite" ? "cuda" : "bootstrap"), rest);
     }
     if (kind == "kill") lose_a_process(*staged_gpu_world(place_of_process()), rest, SIGKILL);
     if (kind == "stop") lose_a_process(*staged_gpu_world(place_of_process()), rest, SIGSTOP);
