@@ -22,7 +22,7 @@ RULES = [
     ("spinning", re.compile(r"\b(sched_)?yield\b|\bsleep_(for|until)\b|\b_mm_pause\b|\b__nanosleep\b|\b(u|nano)?sleep\s*\("
                             rf"|\bwhile\s*\([^;{{}}]*\bload_(acquire|relaxed)\b|{EMPTY_LOOP}"
                             r"|\bfor\s*\(\s*;\s*;\s*\)[^}]*\bload_(acquire|relaxed)\b"),
-     ("include", "src", "tool", "python"), re.compile(r"include/ferry/detail/base/wait\.h|(src|include/ferry/detail)/[\w/]*waits\.(h|cuh)")),
+     ("include", "src", "tool", "python"), re.compile(r"include/ferry/detail/base/wait\.h|(src|include/ferry/detail)/[\w/]*wait(s|er)\.(h|cuh)")),
     ("asm", re.compile(r"\b(asm|__asm|__asm__)\b"),
      ("include", "src", "tool", "python", "tests", "benchmarks", "examples"), re.compile(r"include/ferry/detail/(cuda/team|formats)/ptx\w*\.cuh")),
     ("ending the program", re.compile(r"\bstd::(abort|exit|quick_exit|_Exit|terminate)\b|(?<![\w.>:])(abort|exit|_exit)\s*\("),

@@ -1,10 +1,9 @@
 // The table of dispatch launchers over NvshmemFabric, and its combine kernel.
 #include "nvshmem/nvshmem_launch.h"
 
-#include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
-#include "ferry/detail/nvshmem/nvshmem_fabric.cuh"
+#include "ferry/detail/nvshmem/nvshmem_puts.cuh"
 
 namespace ferry::cuda {
 namespace {
@@ -17,9 +16,9 @@ const DispatchLauncher* find_dispatch(const char* format) {
 
 }  // namespace
 
-template <Fabric F>
+template <DeviceFabric F>
 CombineLauncher combine_instance() {
-  return combine_launcher<Hooked<F, NoHooks>>();
+  return combine_launcher<F>();
 }
 template CombineLauncher combine_instance<NvshmemFabric>();
 

@@ -60,7 +60,7 @@ TEST(FirstAbort, PassesOverThoseWhoWereToldAndThoseWhoseWordCountsForNothing) {
   EXPECT_EQ(first.waited_for, 4);
 }
 
-// Four ranks, of which the last is missing; what PeerFabric::fail and HostWaits do, one rank after another.
+// Four ranks, of which the last is missing; what Waiter::fail and HostWaits do, one rank after another.
 struct Survivors {
   static constexpr int kRanks = 4;
   static constexpr int kMissing = 3;

@@ -13,8 +13,7 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
-#include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
-#include "ferry/detail/cuda/fabric/peer_fabric.cuh"
+#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/exchange.h"
@@ -102,15 +101,15 @@ class CompiledExchange {
 
  private:
   // Kernels without hooks are the library's own, but for those of dispatch, which hold the format.
-  using DispatchFabric = std::conditional_t<kHasHooks, Hooked<Wire, Hooks>, Wire>;
+  using KernelFabric = typename Wire::template WithHooks<Hooks>;
   static CombineLauncher combine_kernels() {
     if constexpr (kHasHooks)
-      return combine_launcher<Hooked<Wire, Hooks>>();
+      return combine_launcher<KernelFabric>();
     else
       return combine_instance<Wire>();
   }
   static const Launchers& launchers() {
-    static const DispatchLauncher kDispatch = dispatch_launcher<Fmt, DispatchFabric>();
+    static const DispatchLauncher kDispatch = dispatch_launcher<Fmt, KernelFabric>();
     static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
                                       combine_kernels(), Wire::kHasRemoteRanks};
     return kLaunchers;

@@ -8,7 +8,7 @@
 
 #include "ferry/cuda/compiled_exchange.cuh"
 #include "ferry/cuda/nvshmem_world.h"
-#include "ferry/detail/nvshmem/nvshmem_fabric.cuh"
+#include "ferry/detail/nvshmem/nvshmem_puts.cuh"
 
 namespace ferry::cuda {
 

@@ -14,7 +14,7 @@ inline void require_countable_tokens(const Shape& shape, int rank) {
            to_string(shape), RoundTag::kLargestValue);
 }
 
-// Entries of all tables are counted by 32 bits (nvshmem_fabric.cuh); so many take 32 GiB.
+// Entries of all tables are counted by 32 bits (remote_fabric.cuh); so many take 32 GiB.
 inline void require_countable_entries(const Shape& shape, int rank) {
   const std::int64_t tokens = std::int64_t{2} * shape.ranks * shape.max_tokens;
   if (tokens > std::int64_t{UINT32_MAX} / shape.top_k)

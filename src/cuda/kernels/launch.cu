@@ -5,8 +5,7 @@
 #include <string>
 
 #include "cuda/policy/team_sizes.h"
-#include "ferry/detail/cuda/fabric/hooked_fabric.cuh"
-#include "ferry/detail/cuda/fabric/peer_fabric.cuh"
+#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -26,9 +25,9 @@ static const DispatchLauncher* find_peer_dispatch(const char* format) {
   return find_format(kLaunchers, format);
 }
 
-template <Fabric F>
+template <DeviceFabric F>
 CombineLauncher combine_instance() {
-  return combine_launcher<Hooked<F, NoHooks>>();
+  return combine_launcher<F>();
 }
 template CombineLauncher combine_instance<PeerFabric>();
 

@@ -44,6 +44,7 @@ class CompiledHooks {
       "epilogue must take (int token, int column, const float* values, int count) and be const");
 
  public:
+  using Given = H;
   static constexpr bool kHasRouterWeight = HasRouterWeight<H>;
 
   __device__ explicit CompiledHooks(const HookBytes& bytes) : hooks_(reinterpret_cast<const H&>(bytes)) {}

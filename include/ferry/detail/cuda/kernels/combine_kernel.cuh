@@ -2,6 +2,7 @@
 // format is.
 #pragma once
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
 #include "ferry/detail/cuda/steps/combine_receive.cuh"
@@ -25,7 +26,7 @@ __device__ inline Block sending_teams(const CombineParams& p) {
 }
 
 // `pipeline`: the block's memory for rows in flight; null where there is none.
-template <Fabric F>
+template <DeviceFabric F>
 __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const HandleStart& start,
                               CombineMemory& memory, std::byte* pipeline) {
   const int block = static_cast<int>(blockIdx.x);
@@ -57,7 +58,7 @@ __device__ inline void report_few_rows(const CombineParams& p) {
 }
 
 // kPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers.
-template <Fabric F, bool kPipelined>
+template <DeviceFabric F, bool kPipelined>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const SyncedTeam all = SyncedTeam::of_block();
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
-  if (p.roles.in_place) fabric.reach_directly();
+  if (p.roles.in_place) fabric.make_in_place();
   std::byte* const rest = memory + kCombineSharedBytes;
   fabric.use_buffers(rest, SyncedTeam(p.roles.send_team_threads));
   combine_share(p, fabric, round.epoch, start, shared, kPipelined ? rest : nullptr);

@@ -42,7 +42,7 @@ struct DeviceState {
   DeviceWord<std::uint32_t> result_tickets;    // combine's work queue
 };
 
-// A caller's hooks as they go into a kernel's parameter (hooked_fabric.cuh).
+// A caller's hooks as they go into a kernel's parameter (compiled_hooks.cuh).
 struct HookBytes {
   static constexpr std::size_t kMost = 128;
   alignas(16) std::byte bytes[kMost] = {};

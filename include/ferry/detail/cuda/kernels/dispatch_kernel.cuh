@@ -1,6 +1,7 @@
 // The dispatch kernel: which block of the grid routes, sends and receives.
 #pragma once
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
 #include "ferry/detail/cuda/steps/route.cuh"
@@ -82,7 +83,7 @@ __device__ inline SavingRowStarts starts_in(const Plan& plan, std::byte* memory,
   return {row_starts_at(plan, reinterpret_cast<std::uint32_t*>(memory)), handle};
 }
 
-template <Fabric F>
+template <DeviceFabric F>
 __device__ bool route_share(DispatchBlock& b, F& fabric) {
   const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
   const SyncedTeam team(threads, nullptr, b.place.half);
@@ -116,7 +117,7 @@ __device__ inline void prefetch_first_token(const DispatchBlock& b) {
   prefetch_row(team, b.p.in.tokens + token * b.p.in.row_stride, b.p.in.row_bytes);
 }
 
-template <TokenFormat Fmt, Fabric F>
+template <TokenFormat Fmt, DeviceFabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const SyncedTeam team(b.p.roles.send_team_threads);
   fabric.use_buffers(b.memory, team);
@@ -130,7 +131,7 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
-template <Fabric F>
+template <DeviceFabric F>
 __device__ void count_received(const DispatchParams& p, const SyncedTeam& g, const F& fabric, Epoch epoch) {
   const int experts = p.plan.local_experts();
   const RoundTag& tag = fabric.links().tag;
@@ -145,7 +146,7 @@ __device__ void count_received(const DispatchParams& p, const SyncedTeam& g, con
 }
 
 // Prefetches what a warp reads first after it has found the row starts: the lines, and their addresses.
-template <Fabric F>
+template <DeviceFabric F>
 __device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
   const TokenSequence tokens(plan, plan.shape.max_tokens, plan.rank);
   if (teams.index >= tokens.length) return;
@@ -169,7 +170,7 @@ __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts&
 }
 
 // Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.
-template <Fabric F>
+template <DeviceFabric F>
 __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, Block block) {
   if (block.index >= block.count) return;
   write_row_metadata(b.p.plan, b.all, block, starts, b.p.out);
@@ -178,7 +179,7 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
   count_received(b.p, b.all, fabric, b.epoch);
 }
 
-template <TokenFormat Fmt, Fabric F>
+template <TokenFormat Fmt, DeviceFabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   const SavingRowStarts starts = starts_in(p.plan, b.memory, p.handle);
@@ -203,7 +204,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
 }
 
 // Everything that a block does before it receives. False: an earlier call failed, or a rank did not come.
-template <TokenFormat Fmt, Fabric F>
+template <TokenFormat Fmt, DeviceFabric F>
 __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   bool ok = true;
   if (b.routes()) {
@@ -220,13 +221,13 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   return ok;
 }
 
-template <TokenFormat Fmt, Fabric F>
+template <TokenFormat Fmt, DeviceFabric F>
 __device__ void play_roles(DispatchBlock& b) {
   F fabric(b.p.links, b.p.plan, b.p.plan.map.message_bytes());
   if (route_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
 
-template <TokenFormat Fmt, Fabric F, bool kPaired>
+template <TokenFormat Fmt, DeviceFabric F, bool kPaired>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte shared_memory[];
@@ -240,7 +241,8 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
   play_roles<Fmt, F>(block);
   const bool tells = p.sends && block.index() == 0;
   const bool waits = tells && all.thread() < p.routing.parts;
-  const bool routed = all.all(!waits || F::await_own_part(p.links, p.plan, all.thread(), block.epoch));
+  const bool routed =
+      all.all(!waits || typename F::Waits(p.links).wait_for_own_part(p.plan, all.thread(), block.epoch));
   if (routed && tells && all.thread() == 0) tell_of_bad_ids(p.routing, block.epoch);
   if (!block.routes() && !block.sends()) return;
   add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);

@@ -28,7 +28,7 @@ void launch(void (*kernel)(Params), const Params& params, int blocks, bool pdl, 
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
 }
 
-template <TokenFormat Fmt, Fabric F>
+template <TokenFormat Fmt, DeviceFabric F>
 DispatchLauncher dispatch_launcher() {
   return {[](int threads, std::size_t shared_bytes) {
             return prepare_kernel(&dispatch_kernel<Fmt, F, false>, threads, shared_bytes);
@@ -52,7 +52,7 @@ DispatchLauncher dispatch_launcher() {
           }};
 }
 
-template <Fabric F>
+template <DeviceFabric F>
 CombineLauncher combine_launcher() {
   return {[](int threads, std::size_t shared_bytes, std::size_t ring_bytes) {
             const int blocks = prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
@@ -72,10 +72,10 @@ CombineLauncher combine_launcher() {
 
 // dispatch_launcher of one of the library's formats and fabrics. A source per format defines it
 // (dispatch_instance.cu.in), so that formats compile beside each other; a table of launchers only declares it.
-template <TokenFormat Fmt, Fabric F>
+template <TokenFormat Fmt, DeviceFabric F>
 DispatchLauncher dispatch_instance();
 // The library's combine over one of its fabrics, without hooks.
-template <Fabric F>
+template <DeviceFabric F>
 CombineLauncher combine_instance();
 
 }  // namespace ferry::cuda

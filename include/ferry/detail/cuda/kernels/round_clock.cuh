@@ -2,6 +2,7 @@
 // the block begins. When all blocks have read it, the first block advances it, long before the kernel ends.
 #pragma once
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/round.h"
@@ -33,10 +34,10 @@ __device__ inline void arrive(DeviceState& state) { fetch_add_relaxed(state.star
 
 // One thread of the first of `blocks` calls it. False: a block did not start within the deadline (I21: all fit at
 // once).
-template <class F>
+template <DeviceFabric F>
 __device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int blocks) {
   const std::uint64_t all = state.started_before + static_cast<std::uint64_t>(blocks);
-  if (!fabric.wait_for_block(state.started, all)) return false;
+  if (!fabric.waits().wait_for_block(state.started, all)) return false;
   state.started_before = all;
   store_release(state.bad_ids[(epoch + 1) & 1], 0u);
   store_release(state.token_tickets[(epoch + 1) & 1], 0u);

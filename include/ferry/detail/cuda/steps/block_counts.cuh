@@ -19,7 +19,7 @@ struct BlockCounts {
 // One expert's counts of up to kBlocksAtOnce blocks, `stride` words apart; `own`: which of them is the asking one's,
 // perhaps none. Blocks count at the same time, so their counts come at about the same time: all that are missing are
 // asked for at once.
-template <class F>
+template <class W>
 __device__ BlockCounts await_counts(const PeerLinks& links, const DeviceWord<Epoch>* counts, int stride, int blocks,
                                     int own, Epoch epoch) {
   const RoundTag& tag = links.tag;
@@ -41,7 +41,7 @@ __device__ BlockCounts await_counts(const PeerLinks& links, const DeviceWord<Epo
   const auto seen = [&] {
     return tag.epoch_of_whole(load_relaxed(counts[(__ffs(static_cast<int>(missing)) - 1) * stride]));
   };
-  sums.are_there = F::wait_for_counts(links, look, seen, epoch);
+  sums.are_there = W(links).wait_for_counts(look, seen, epoch);
   return sums;
 }
 

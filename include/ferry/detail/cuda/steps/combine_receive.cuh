@@ -2,6 +2,7 @@
 // still sends sums what has come meanwhile. Every warp of a warpwise team goes on by itself.
 #pragma once
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
@@ -10,7 +11,7 @@
 
 namespace ferry::cuda {
 
-template <Fabric F>
+template <DeviceFabric F>
 class ResultReceiver {
  public:
   // `block`: this team's share of the tokens; `scratch`: this warp's.
@@ -22,7 +23,7 @@ class ResultReceiver {
   __device__ void receive_if_there() {
     look_up();
     const auto word = [&](int i) { return p_.plan.map.result_arrived(token_, scratch_.results.index[i]); };
-    if (token_ < p_.num_tokens && fabric_.are_there(g_, scratch_.results.count, word, epoch_)) receive(false);
+    if (token_ < p_.num_tokens && fabric_.waits().are_there(g_, scratch_.results.count, word, epoch_)) receive(false);
   }
   // All that are left. False: a rank did not come.
   __device__ bool receive_rest() {

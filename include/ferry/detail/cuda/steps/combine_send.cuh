@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/cuda/team/team_rows.cuh"
@@ -54,7 +55,7 @@ __device__ inline void prefetch_row(const SyncedTeam& g, const CombineArgs& in, 
 }
 
 // One team's sends.
-template <Fabric F>
+template <DeviceFabric F>
 class ResultSender {
  public:
   // `rows`: this warp's; `bytes_sent`: the team's.
@@ -115,7 +116,7 @@ class ResultSender {
   __device__ std::byte* target(TokenAt at, int index) {
     std::byte* slot =
         p_.roles.in_place ? fabric_.peer_pointer(at.source, p_.plan.map.result(at.token, index)) : nullptr;
-    return slot != nullptr ? slot : fabric_.next_staging(g_);
+    return slot != nullptr ? slot : fabric_.staging(g_);
   }
   // I7
   __device__ void deliver(TokenAt at, int index, const std::byte* made_at) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/steps/bad_ids.cuh"
 #include "ferry/detail/cuda/steps/block_counts.cuh"
@@ -47,7 +48,7 @@ class RoutingBuilder {
   template <class F>
   __device__ bool learn_from_others(F& fabric);
   // Counts and header, entries to every rank; I2: then the words of its parts.
-  template <Fabric F>
+  template <DeviceFabric F>
   __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
  private:
@@ -251,8 +252,8 @@ __device__ bool RoutingBuilder::learn_from_others(F& fabric) {
       first += kBlocksAtOnce;
       continue;
     }
-    const BlockCounts counts = await_counts<F>(fabric.links(), &count_of(first, expert), experts, share_.blocks - first,
-                                               share_.block - first, epoch_);
+    const BlockCounts counts = await_counts<typename F::Waits>(fabric.links(), &count_of(first, expert), experts,
+                                                               share_.blocks - first, share_.block - first, epoch_);
     fetch_add_relaxed(memory_.before[expert], counts.before);
     fetch_add_relaxed(memory_.total[expert], counts.total);
     ok = counts.are_there;
@@ -330,7 +331,7 @@ __device__ void RoutingBuilder::store_counts(F& fabric, std::uint64_t* bytes_sen
                           static_cast<std::size_t>(plan_.experts_of(peer).count) * sizeof(std::uint32_t);
 }
 
-template <Fabric F>
+template <DeviceFabric F>
 __device__ void RoutingBuilder::publish(F& fabric, std::uint64_t* bytes_sent) {
   if (share_.stores_counts) store_counts(fabric, bytes_sent);
   if (!share_.stores_entries()) return;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/dispatch.h"
@@ -30,7 +31,7 @@ struct WarpTotals {
   std::uint32_t tiles[kWarps];
 };
 
-template <Fabric F>
+template <DeviceFabric F>
 class RowStartFinder {
  public:
   // `all`: the threads of the block. `shared_rows`: of the fused shared expert's group.
@@ -97,8 +98,8 @@ class RowStartFinder {
     if (plan_.is_masked(source)) return 0;
     if (tag.is_of(word, epoch_)) return tag.value(word);
     if (!ok_) return 0;
-    const TaggedValue waited = fabric_.wait_for_tag(at, epoch_, plan_.map.routed(source),
-                                                    {Operation::dispatch, Phase::routing, source, -1}, notes_time);
+    const TaggedValue waited = fabric_.waits().wait_for_tag(
+        at, epoch_, plan_.map.routed(source), {Operation::dispatch, Phase::routing, source, -1}, notes_time);
     ok_ = waited.is_there;
     return waited.value;
   }

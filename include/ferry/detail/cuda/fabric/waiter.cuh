@@ -1,0 +1,257 @@
+// Waiter: how the threads of a block wait on words of this rank's memory, and whom a thread tells when its wait fails.
+// The words are the same whichever way they are set; `Reach` says what differs between transports.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/detail/base/wait.h"
+#include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/fabric/pace_clock.h"
+#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/team/ptx.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/layout/abort_word.h"
+#include "ferry/detail/protocol/round.h"
+
+namespace ferry::cuda {
+
+// Which ranks are direct, and what one thread does that is not the same for direct and remote ranks.
+template <class R>
+concept RankReach = requires(const R& reach, const PeerLinks& links, int peer, std::size_t word, Epoch value) {
+  R(links);
+  { R::kHasRemoteRanks } -> std::convertible_to<bool>;
+  { reach.is_direct(peer) } -> std::same_as<bool>;
+  reach.signal(peer, word, value);       // C4
+  reach.see_puts_of(peer, word, value);  // C6: this rank's word has the value; what `peer` put before it is visible now
+};
+
+// Looks at the clock and for an abort only now and then. Where many threads wait, it sleeps between looks at the word,
+// after the first few: the loads of those that wait compete with what arrives.
+class DevicePacer {
+ public:
+  __device__ explicit DevicePacer(const PeerLinks& links) : clock_(links.deadline_ns), backs_off_(links.backs_off) {}
+  __device__ Pace pause() {
+    const bool looks = clock_.is_time_to_look();
+    if (backs_off_ && clock_.turns() > kTurnsAwake) __nanosleep(kNap);
+    if (!looks) return Pace::again;
+    return clock_.has_expired(ptx::global_nanoseconds()) ? Pace::expired : Pace::look_for_abort;
+  }
+  __device__ std::uint64_t waited_ns() const {
+    return clock_.has_looked() ? clock_.waited_ns(ptx::global_nanoseconds()) : 0;
+  }
+
+ private:
+  static constexpr std::uint32_t kTurnsAwake = 3;
+  static constexpr unsigned kNap = 64;  // ns
+  PaceClock clock_;
+  bool backs_off_;
+};
+
+template <RankReach Reach>
+class Waiter {
+ public:
+  __device__ explicit Waiter(const PeerLinks& links) : links_(links) {}
+
+  // One thread waits; the others of its team, or of its warp, learn the answer.
+  template <class G>
+  __device__ bool wait_at_least(const G& g, std::size_t word, Epoch target, const WaitSite& site) const {
+    if (word == arrived_) return true;
+    const SyncedTeam& unit = unit_of(g);
+    return unit.all(unit.thread() != 0 || wait_alone(word, target, site));
+  }
+  // Each thread waits for one word. Where words are more than threads, a thread has several.
+  template <class G, class WordOf, class SiteOf>
+  __device__ bool wait_for_each(const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
+                                const std::uint8_t* skipped) const {
+    const SyncedTeam& unit = unit_of(g);
+    bool ok = true;
+    for (int i = unit.thread(); i < count && ok; i += unit.size())
+      ok = (skipped != nullptr && skipped[i] != 0) || wait_alone(word(i), target, site(i));
+    return unit.all(ok);
+  }
+  template <class G, class WordOf>
+  __device__ bool are_there(const G& g, int count, const WordOf& word, Epoch target) const {
+    const SyncedTeam& unit = unit_of(g);
+    bool there = true;
+    for (int i = unit.thread(); i < count; i += unit.size())
+      there = there && load_relaxed(signal_at(word(i))) >= target;
+    return unit.all(there);
+  }
+  template <class G>
+  __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at, int num_tokens);
+
+  // I19: by one thread that looked at the word and found another round's. `told` is the source's `routed`, for the
+  // record. Many threads may wait for words of one source: those that are told to add their time to the statistics.
+  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site,
+                                      bool notes_time) const {
+    const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(links_.own + word);
+    return wait_for_tag_in(links_, watched, epoch, signal_at(told), site, notes_time);
+  }
+  // I19: for counts that other blocks of this rank store with the whole number of their round.
+  template <class There, class Seen>
+  __device__ bool wait_for_counts(const There& there, const Seen& seen, Epoch epoch) const {
+    return wait_noting(threadIdx.x % 32 == 0, links_, there, seen, epoch, own_site());
+  }
+  // For another block of this rank.
+  __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target) const {
+    return wait(links_, word, target, own_site());
+  }
+  // I2: for a part of this rank's own table.
+  __device__ bool wait_for_own_part(const Plan& plan, int part, Epoch epoch) const {
+    return wait(links_, signal_at(plan.map.routed(links_.rank, part)), epoch, own_site());
+  }
+
+ private:
+  static constexpr std::size_t kNoWord = ~std::size_t{0};
+  static_assert(HeapMap::kMostTableParts <= 32, "waited_parts_ has a bit for each");
+
+  // The threads that wait as one.
+  __device__ static const SyncedTeam& unit_of(const SyncedTeam& g) { return g; }
+  __device__ static SyncedTeam unit_of(const WarpwiseTeam& g) { return g.warp(); }
+  __device__ const SignalWord& signal_at(std::size_t word) const {
+    return *reinterpret_cast<const SignalWord*>(links_.own + word);
+  }
+  __device__ WaitSite own_site() const { return {Operation::dispatch, Phase::routing, links_.rank, -1}; }
+
+  // By one thread, for a word that site.peer sets.
+  __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) const {
+    const bool ok = wait(links_, signal_at(word), target, site);
+    if (ok) Reach(links_).see_puts_of(site.peer, word, target);
+    return ok;
+  }
+  // The rest is static: an object whose address is taken lives in memory.
+  template <Scope S>
+  __device__ static bool wait(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
+                              const WaitSite& site) {
+    return load_acquire(watched) >= target || wait_longer(links, watched, target, site);
+  }
+  // I21. A function of its own, so that the lines of the steps lie closer together.
+  template <Scope S>
+  __device__ __noinline__ static bool wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
+                                                  WaitSite site);
+  __device__ __noinline__ static TaggedValue wait_for_tag_in(const PeerLinks& links,
+                                                             const SystemWord<std::uint32_t>& watched, Epoch epoch,
+                                                             const SignalWord& told, WaitSite site, bool notes_time);
+  template <class There, class Seen>
+  __device__ static bool wait_noting(bool notes_time, const PeerLinks& links, const There& there, const Seen& seen,
+                                     Epoch epoch, const WaitSite& site);
+  __device__ static void note_time(const PeerLinks& links, const WaitSite& site, const DevicePacer& pacer) {
+    const std::uint64_t passed = pacer.waited_ns();
+    if (passed != 0) fetch_add_relaxed(links.waited_ns[site.peer], passed);
+  }
+  __device__ static const SignalWord& abort_of(const PeerLinks& links, int peer) {
+    return reinterpret_cast<const SignalWord*>(links.own + links.abort_words)[peer];
+  }
+  __device__ static bool has_abort(const PeerLinks& links) {
+    if (load_relaxed(links.state->failed) != 0) return true;
+    return !first_abort(links.size, [&links](int peer) {
+              return links.is_masked(peer) ? Epoch{0} : load_relaxed(abort_of(links, peer));
+            }).nobody();
+  }
+  __device__ static void fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
+
+  const PeerLinks& links_;
+  std::uint32_t waited_parts_ = 0;  // parts that were waited for, of the table of the source with the lane's number
+  std::size_t arrived_ = kNoWord;   // a word that this warp has seen arrive, and need not ask for again
+};
+
+// I2: by a warp, for the part of a source's table, of `num_tokens`, that has this token's entries. A second lane looks
+// meanwhile whether the message is there (I5). A look does not show what a remote source put: that has to be waited
+// for. For the first 32 sources, a warp waits once for each part.
+template <RankReach Reach>
+template <class G>
+__device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at,
+                                             int num_tokens) {
+  const int source = at.source;
+  const int token = at.token;
+  const int part = links_.table_parts.part_of(token, num_tokens);
+  const std::size_t arrived = plan.map.arrived(epoch, source, token);
+  const std::size_t routed = plan.map.routed(source, part);
+  const int lane = unit_of(g).thread();
+  const bool is_direct = Reach(links_).is_direct(source);
+  bool waits = !is_direct;
+  if constexpr (Reach::kHasRemoteRanks)
+    waits =
+        waits && (source >= SyncedTeam::kWidth || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
+  bool there = lane > 1;
+  if (!there) there = load_acquire(signal_at(lane == 0 ? routed : arrived)) >= epoch;
+  const bool message = __shfl_sync(kAllLanes, there, 1) && is_direct;
+  arrived_ = message ? arrived : kNoWord;
+  if (lane == 0 && (!there || waits))
+    there = wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
+  if (Reach::kHasRemoteRanks && lane == source) waited_parts_ |= 1u << part;
+  return unit_of(g).all(lane != 0 || there);
+}
+
+template <RankReach Reach>
+template <Scope S>
+__device__ bool Waiter<Reach>::wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
+                                           WaitSite site) {
+  DevicePacer pacer(links);
+  const Waited waited = ferry::wait_at_least(
+      watched, target, [&links] { return has_abort(links); }, pacer);
+  note_time(links, site, pacer);
+  if (waited == Waited::arrived) return true;
+  fail(links, waited, site, load_relaxed(watched), target);
+  return false;
+}
+
+template <RankReach Reach>
+__device__ TaggedValue Waiter<Reach>::wait_for_tag_in(const PeerLinks& links, const SystemWord<std::uint32_t>& watched,
+                                                      Epoch epoch, const SignalWord& told, WaitSite site,
+                                                      bool notes_time) {
+  std::uint32_t word = 0;
+  const bool arrived = wait_noting(
+      notes_time, links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); },
+      [&] { return load_relaxed(told); }, epoch, site);
+  return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
+}
+
+// Waits until there(). Where that never comes, the record says that seen() was the newest round.
+template <RankReach Reach>
+template <class There, class Seen>
+__device__ bool Waiter<Reach>::wait_noting(bool notes_time, const PeerLinks& links, const There& there,
+                                           const Seen& seen, Epoch epoch, const WaitSite& site) {
+  DevicePacer pacer(links);
+  const Waited waited = wait_until(
+      there, [&links] { return has_abort(links); }, pacer);
+  if (notes_time) note_time(links, site, pacer);
+  if (waited == Waited::arrived) return true;
+  fail(links, waited, site, seen(), epoch);
+  return false;
+}
+
+// I10: the first thread to fail tells every rank, and its own memory, whom it waited for. The host follows these words
+// to the rank that is missing, once the record says that there is one.
+template <RankReach Reach>
+__device__ void Waiter<Reach>::fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen,
+                                    Epoch wanted) {
+  if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
+  WaitRecord record;
+  record.operation = site.operation;
+  record.phase = site.phase;
+  record.my_rank = links.rank;
+  record.missing_rank = site.peer;
+  record.reported_by = links.rank;
+  record.token = site.token;
+  record.block = static_cast<std::int32_t>(blockIdx.x);
+  record.epoch_seen = seen;
+  record.epoch_wanted = wanted;
+  const FirstAbort first = first_abort(waited == Waited::aborted ? links.size : 0, [&links](int peer) {
+    return links.is_masked(peer) ? Epoch{0} : load_acquire(abort_of(links, peer));
+  });
+  if (!first.nobody()) {
+    record.missing_rank = first.waited_for;
+    record.reported_by = first.reported_by;
+  }
+  links.record->wait = record;
+  const Epoch value = abort_word(wanted, waited == Waited::aborted, site.peer);
+  const Reach reach(links);
+  for (int peer = 0; peer < links.size; ++peer)
+    if (!links.is_masked(peer)) reach.signal(peer, links.my_abort_word, value);
+  store_release(links.record->failed, 1u);
+}
+
+}  // namespace ferry::cuda
