@@ -14,7 +14,7 @@ namespace ferry::cuda {
 
 void cuda_check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that is thrown is not found again by the next check
+  cudaGetLastError();  // so that the next check does not find the same error again
   throw Error(ErrorKind::system,
               std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
@@ -62,14 +62,14 @@ void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_
   launch(&scales_kernel, params, blocks, pdl, scales_shared_bytes(params.plan), stream);
 }
 
-// As many teams as fit with their buffers in `budget` bytes.
+// How many teams fit with their buffers into `budget` bytes.
 static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
   int teams = kMostTeams;
   while (teams > 1 && static_cast<std::size_t>(teams) * HeapMap::whole_lines(buffer_bytes) > budget) teams /= 2;
   return teams;
 }
-// Two blocks of dispatch, and one of combine, share a multiprocessor's 227 KiB. A message may have one destination more
-// than experts: the own rank.
+// A multiprocessor's 227 KiB hold two blocks of dispatch, or one of combine. A message may have one destination more
+// than top_k: the own rank, for a shared expert.
 int dispatch_buffer_teams(const Plan& plan) {
   return std::min(teams_with_threads(plan.shape.top_k + 1), buffer_teams(plan.map.message_bytes(), 66 * 1024));
 }

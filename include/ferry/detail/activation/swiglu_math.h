@@ -1,6 +1,6 @@
 // SwiGLU of one row, as a source of columns that any codec can encode (ferry/detail/formats/source.h). Host and device.
-// Float32 operations that are rounded once, so that every CPU gives the same bits. A GPU takes its own exponential and
-// reciprocal, 4 instructions in place of 13: its sigmoids are some units of the last place of float32 off the CPU's.
+// Each float32 operation is rounded once, so every CPU gives the same bits. A GPU uses its own exponential and
+// reciprocal, 4 instructions in place of 13, so its sigmoids differ from the CPU's by some units of the last place.
 #pragma once
 
 #include "ferry/detail/formats/source.h"

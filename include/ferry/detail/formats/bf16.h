@@ -1,4 +1,4 @@
-// Bf16: columns as they are, or rounded to bf16 where they come wider. No scales; NaN and infinity pass through.
+// Bf16: columns as they are, or rounded to bf16 where they are wider. It has no scales; NaN and infinity pass through.
 #pragma once
 
 #include <type_traits>
@@ -18,7 +18,7 @@ class Bf16 {
   FERRY_HD static constexpr int alignment() { return 1; }
   FERRY_HD static constexpr std::size_t payload_bytes(int hidden) { return static_cast<std::size_t>(hidden) * 2; }
 
-  // Counts the row once per run of kWidth threads that met a NaN or an infinity: once where the group is one run.
+  // Every run of kWidth threads that met a NaN or an infinity counts the row once.
   template <ThreadGroup G>
   FERRY_HD int encode(const G& group, InputRow row, int hidden, float, std::byte* payload, std::byte*) const {
     return codec::with_source(row, [&](const auto& source) {
@@ -29,12 +29,12 @@ class Bf16 {
     });
   }
 
-  // kColumns columns to bf16, two in a word. `largest` is their largest magnitude; a NaN keeps its upper bits.
+  // Rounds kColumns columns to bf16, two in a word. `largest` is their largest magnitude. A NaN keeps its upper bits.
   template <int kColumns>
   FERRY_HD static void pack_columns(const std::uint32_t (&bits)[kColumns], [[maybe_unused]] std::uint32_t largest,
                                     std::uint32_t (&words)[kColumns / 2]) {
 #if defined(__CUDA_ARCH__)
-    if (largest <= codec::kInfinityBits) {  // the instruction makes one NaN of all
+    if (largest <= codec::kInfinityBits) {  // the instruction would give one NaN for all
       for (int i = 0; i < kColumns / 2; ++i)
         words[i] = ptx::two_bf16(codec::float_of(bits[2 * i]), codec::float_of(bits[2 * i + 1]));
       return;
@@ -66,7 +66,7 @@ class Bf16 {
       std::uint32_t bits[kPart];
       source.template load<kPart>(column, kPart, bits);
       for (int i = 0; i < kPart; ++i) largest = codec::larger(largest, bits[i] & codec::kMagnitudeMask);
-      // A row that is bf16 already keeps every bit, those of its NaNs too.
+      // A bf16 row keeps every bit, those of its NaNs too.
       for (int i = 0; i < kPart; ++i)
         out[column + i] = static_cast<std::uint16_t>(kIsBf16<Source> ? bits[i] >> 16 : codec::bf16_of(bits[i]));
     }

@@ -1,8 +1,9 @@
-// BlockFormat: every format that scales blocks of columns. One text for a CPU thread, a warp and a block of threads.
+// BlockFormat: every format that scales blocks of columns. A CPU thread, a warp and a block of threads run the same
+// text.
 //
 // A Spec names the format and gives kBlock, Element (element.h), Scale (scale_rule.h), kLayout and kAlignment.
-// Neighbouring threads share a block, each with kPerThread of its columns, 16 where the group is wide enough; a thread
-// alone takes the whole block, in loops that a compiler makes vector code of.
+// Neighbouring threads of a group share a block of columns. Each thread takes kPerThread columns, 16 where the group is
+// wide enough. A single thread takes the whole block, in loops that a compiler vectorises.
 #pragma once
 
 #include "ferry/detail/formats/convert.h"
@@ -39,7 +40,7 @@ class BlockFormat {
     });
   }
 
-  // What a thread makes of its kColumns columns of a block.
+  // What a thread encodes its kColumns columns of a block to.
   template <int kColumns>
   struct EncodedColumns {
     std::uint32_t words[kColumns * Element::kBits / 32];
@@ -47,8 +48,9 @@ class BlockFormat {
     bool finite;
   };
 
-  // The columns of a block, `values` of them in this thread as float32 bits, in kLanes neighbouring threads of the
-  // group. All of its threads call it; one whose columns lie behind the row's end says so with `exist`.
+  // Encodes a block whose columns are in kLanes neighbouring threads of the group; `values` are this thread's, as
+  // float32 bits. All threads of the group call it. `exist` is false in a thread whose columns lie behind the row's
+  // end.
   template <int kLanes, int kColumns, ThreadGroup G>
   FERRY_HD static EncodedColumns<kColumns> encode_columns(const G& group, const std::uint32_t (&values)[kColumns],
                                                           float input_scale, bool exist = true) {
@@ -90,7 +92,8 @@ class BlockFormat {
   }
 
  private:
-  // Above kInfinityBits where one of the values is a NaN. In pairs, then three at a time, as GPUs can.
+  // The result is above kInfinityBits where a value is a NaN. GPUs compare two magnitudes in one instruction, and take
+  // the largest of three integers in one; hence pairs, then threes.
   template <int kColumns>
   FERRY_HD static std::uint32_t largest_magnitude(const std::uint32_t (&values)[kColumns]) {
     static_assert(kColumns % 4 == 0);
@@ -107,7 +110,7 @@ class BlockFormat {
   struct Parts {
     static constexpr int kLanes = G::kWidth < kBlock / kColumnsAtOnce ? G::kWidth : kBlock / kColumnsAtOnce;
     static constexpr int kPerThread = kBlock / kLanes;
-    // A thread alone takes several blocks at a time, so that a compiler can work on their scales together.
+    // A single thread takes several blocks at a time, so that a compiler vectorises the work on their scales.
     static constexpr int kStrip = G::kWidth > 1 || kBlock > 128 ? 1 : 256 / kBlock;
     static_assert(kBlock % kLanes == 0 && kPerThread % kColumnsAtOnce == 0,
                   "a block is shared by a power of two of threads, 16 columns or more each");
@@ -133,7 +136,8 @@ class BlockFormat {
     return non_finite;
   }
 
-  // kBlocks blocks from a column on; the last of a row may be short. Returns how many are not finite.
+  // Encodes kBlocks blocks that begin at `column`; the last block of a row may be short. Returns how many are not
+  // finite.
   template <int kBlocks, class Source>
   FERRY_HD static int encode_blocks(const Source& source, int column, int count, float input_scale, std::byte* payload,
                                     std::byte* scales) {
@@ -175,7 +179,7 @@ class BlockFormat {
     return non_finite;
   }
 
-  // Each thread's next columns are on their way while it encodes these.
+  // Each thread loads its next columns before it encodes the present ones.
   template <class G, class Source>
   FERRY_HD static int encode_together(const G& group, const Source& source, int hidden, float input_scale,
                                       std::byte* payload, std::byte* scales) {
@@ -186,7 +190,7 @@ class BlockFormat {
     int non_finite = 0;
     int column = group.thread() / kLanes * kBlock + group.thread() % kLanes * kColumns;
     auto next = source.template fetch<kColumns>(column, columns_of(column, hidden, kColumns));
-    // All threads of the group make the same number of turns: max_over needs every one of them.
+    // All threads of the group make the same number of steps, since max_over needs all of them.
     for (int first = 0; first < hidden; first += stride, column += stride) {
       std::uint32_t values[kColumns];
       source.expand(next, values);

@@ -1,15 +1,15 @@
-// 16 columns at a time, or 8, to packed codes: how a thread of a GPU encodes. The bytes are those of Element::encode.
+// How a thread of a GPU encodes: 16 columns at a time, or 8, to packed codes. The bytes are those of Element::encode.
 //
-// Devices convert float32 to E4M3 and E5M2 with one instruction for two columns. The 6-bit elements are the low end of
-// these two, so a power of two moves them there; E2M1 is rounded by an addition first, and then converts exactly.
-// Elements that have no such way, and devices without the instructions, encode column by column.
+// Devices convert two columns of float32 to E4M3 or E5M2 with one instruction. The values of a 6-bit element are the
+// low end of one of these two, so a power of two moves them there. E2M1 is rounded by an addition first, and then
+// converts exactly. Other elements, and devices without the instructions, encode column by column.
 #pragma once
 
 #include "ferry/detail/formats/element.h"
 
 namespace ferry::codec {
 
-// What converts: Element::encode; bytes of 8-bit floats; or the element's own instruction.
+// What converts: Element::encode, the instructions for 8-bit floats, or the element's own instruction.
 enum class Conversion { by_column, by_byte_floats, by_element };
 
 #if defined(__CUDA_ARCH__)
@@ -143,8 +143,8 @@ FERRY_HD inline void scaled(const std::uint32_t (&bits)[kColumns], float multipl
 
 }  // namespace detail
 
-// The codes of 16 columns times `multiplier` >= 0, or of 8, where codes are bytes. Other than column by column, E4M3
-// cuts off what is too large, and the smaller elements are for blocks that fit (below).
+// The codes of 16 columns times `multiplier` >= 0, or of 8 where codes are bytes. The instructions for E4M3 limit what
+// is too large. Those for smaller elements need blocks that fit (fits, below).
 template <class Element, Conversion kConversion>
 struct Pack {
   static constexpr bool kByColumn = true;
@@ -240,8 +240,8 @@ FERRY_HD inline bool fits(std::uint32_t amax, float multiplier) {
   return bits_of(multiply_rounded(float_of(amax), multiplier)) < kTooLarge;
 }
 
-// As Pack by the best conversion that gives the bytes of Element::encode. kFits: the scale rule sees to it that blocks
-// fit. `moderate`: the multiplier may be multiplied by a small power of two and stays exact.
+// Pack with the fastest conversion that gives the bytes of Element::encode. kFits: the scale rule ensures that blocks
+// fit. `moderate`: the multiplier stays exact when it is multiplied by a small power of two.
 template <class Element, bool kFits, Conversion kConversion = kBestConversion, int kColumns>
 FERRY_HD inline void pack_columns(const std::uint32_t (&bits)[kColumns], [[maybe_unused]] std::uint32_t amax,
                                   float multiplier, [[maybe_unused]] bool moderate,

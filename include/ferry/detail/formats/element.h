@@ -1,5 +1,5 @@
 // The small floating-point elements of the block formats: E4M3, E2M1, E2M3, E3M2.
-// Branch-free, so that a compiler can do many at once.
+// There are no branches, so that a compiler can vectorise.
 #pragma once
 
 #include "ferry/detail/formats/rounded.h"
@@ -37,8 +37,8 @@ struct SmallFloat {
     return encode_magnitude(multiply_rounded(float_of(bits & kMagnitudeMask), multiplier)) | sign;
   }
 
-  // Adding `anchor`, a power of two whose last bit is one step of the grid at this magnitude, lets the float32 addition
-  // do the rounding; what it adds to the anchor's bits is the number of steps.
+  // `anchor` is a power of two whose last bit is one step of the element's grid at this magnitude. Adding it makes the
+  // float32 addition do the rounding: the sum's bits exceed the anchor's bits by the number of steps.
   FERRY_HD static std::uint32_t encode_magnitude(float value) {
     const std::uint32_t clamped = smaller(bits_of(value), kMaxBits);
     const std::uint32_t exponent = larger(clamped & kInfinityBits, kMinNormalBits);
@@ -48,7 +48,7 @@ struct SmallFloat {
   }
 
   static constexpr std::uint32_t kMinNormalBits = static_cast<std::uint32_t>(128 - kBias) << 23;
-  // The bits of the largest value; magnitude_value(kMaxCode), which a class cannot use before it is complete.
+  // The bits of magnitude_value(kMaxCode), the largest value. A class cannot call its own functions in such a constant.
   static constexpr std::uint32_t kMaxBits = kMinNormalBits + ((kMaxCode - (1u << kMantissa)) << (23 - kMantissa));
 };
 

@@ -1,4 +1,5 @@
-// Codes of 8, 6 and 4 bits to bytes and back, first code in the low bits. Counts are multiples of 8.
+// Packs codes of 8, 6 and 4 bits into bytes, and unpacks them. The first code has the low bits. Counts are multiples
+// of 8.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,7 @@ FERRY_HD constexpr std::size_t packed_bytes(int count) {
   return static_cast<std::size_t>(count) * kBits / 8;
 }
 
-// kWords words as few wide stores: `out` is aligned to 16 bytes, or to the bytes of 2 words, or of one where there
-// are 3.
+// Stores kWords words with few wide stores. `out` is aligned to 16 bytes; 2 words are aligned to 8 bytes, 3 to 4.
 template <int kWords>
 FERRY_HD inline void store_words(const std::uint32_t* words, std::byte* out) {
   static_assert(kWords == 2 || kWords == 3 || kWords % 4 == 0);
@@ -51,7 +51,7 @@ FERRY_HD inline void load_eight(const std::byte* in, std::uint32_t (&codes)[8]) 
   for (int i = 0; i < 8; ++i) codes[i] = static_cast<std::uint32_t>(word >> (kBits * i)) & ((1u << kBits) - 1u);
 }
 
-// The first `count` of a thread's codes, written in loops that a CPU compiler turns into vector code.
+// Stores the first `count` codes of a thread, in loops that a CPU compiler vectorises.
 template <int kBits>
 FERRY_HD inline void store_many(const std::uint32_t* codes, int count, std::byte* out) {
   auto* bytes = reinterpret_cast<unsigned char*>(out);

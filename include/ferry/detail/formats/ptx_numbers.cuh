@@ -1,5 +1,5 @@
-// The arithmetic and conversion instructions that the shared codecs and activations name on a GPU. Which ones a device
-// has is a constant, so that text built for an older one takes the portable way.
+// The arithmetic and conversion instructions that codecs and activations name on a GPU. A constant says which
+// instructions a device has, so code for an older device takes the portable way.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ inline constexpr bool kHasByteFloats = __CUDA_ARCH__ >= 890;
 #endif
 inline constexpr bool kHasSmallFloats = FERRY_PTX_SMALL_FLOATS == 1;
 
-// 1 / x within a few units of the last place; 0 where that is less than a normal number, as for an infinite x.
+// 1 / x within a few units of the last place. 0 where 1 / x is smaller than a normal number, as for an infinite x.
 __device__ inline float reciprocal_estimate(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// 2^x within 2^-22 of it, relative, where that is a normal number; 0 or infinity beyond.
+// 2^x with a relative error of at most 2^-22 where 2^x is a normal number; 0 or infinity beyond.
 __device__ inline float power_of_two_estimate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -59,7 +59,7 @@ __device__ inline float smaller_or_nan(float a, float b) {
   return y;
 }
 
-// `value` cut off at -limit and limit; a NaN where value is one.
+// `value` limited to the range from -limit to limit; a NaN where value is a NaN.
 __device__ inline float bounded_or_nan(float value, float limit) {
 #if __CUDA_ARCH__ >= 860
   float y;

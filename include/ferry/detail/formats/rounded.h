@@ -1,5 +1,5 @@
-// One float32 operation, rounded once to nearest even, and the bits of a float32: what every codec is made of.
-// Host code relies on -ffp-contract=off; device code names the uncontracted instruction.
+// Single float32 operations, each rounded once to nearest even, and the bits of a float32. Codecs use nothing else, so
+// that they give the same bytes everywhere. Host code relies on -ffp-contract=off; device code names the instruction.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ FERRY_HD constexpr float float_of(std::uint32_t bits) { return __builtin_bit_cas
 FERRY_HD constexpr std::uint32_t larger(std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }
 FERRY_HD constexpr std::uint32_t smaller(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
 
-// A mask in place of a choice: a choice between float32 results becomes a branch, which keeps loops from vectorising.
+// A mask replaces a choice between float32 results: a compiler makes a branch of such a choice, and then no vector
+// code.
 FERRY_HD constexpr std::uint32_t all_ones_if(bool condition) { return 0u - static_cast<std::uint32_t>(condition); }
 
 FERRY_HD inline float add_rounded(float a, float b) {
@@ -48,7 +49,7 @@ FERRY_HD inline float divide_rounded(float a, float b) {
 #endif
 }
 
-// a * b + c, rounded once: the one fused operation, on every processor alike, and only where it is written.
+// a * b + c, rounded once. No compiler fuses elsewhere, so the same operations are fused on every processor.
 FERRY_HD inline float fused_multiply_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
@@ -57,7 +58,7 @@ FERRY_HD inline float fused_multiply_add(float a, float b, float c) {
 #endif
 }
 
-// 1 / x, rounded once, for x of 2^-100 to 2^100: the same bits as divide_rounded, without its cases.
+// 1 / x, rounded once, for x from 2^-100 to 2^100. The bits are those of divide_rounded, which handles all x.
 FERRY_HD inline float reciprocal_rounded(float x) {
 #if defined(__CUDA_ARCH__)
   const float estimate = ptx::reciprocal_estimate(x);
@@ -78,7 +79,7 @@ FERRY_HD inline float quotient_rounded(float a, float b, [[maybe_unused]] float 
 #endif
 }
 
-// Far from the ends of the range, 2^-80 to 2^80: may be divided by 2^-20 to 2^20 with quotient_rounded.
+// Whether the number is between 2^-80 and 2^80: then quotient_rounded may divide it by 2^-20 to 2^20.
 FERRY_HD constexpr bool is_moderate(float positive) { return (bits_of(positive) >> 23) - 47u < 160u; }
 
 // The larger magnitude of two float32 given as bits; above kInfinityBits where one is a NaN.
@@ -90,7 +91,7 @@ FERRY_HD inline std::uint32_t larger_magnitude(std::uint32_t a, std::uint32_t b)
 #endif
 }
 
-// The same NaN for every NaN, whatever processor made it: the one that GPUs make, 0x7FFF as bf16.
+// Replaces every NaN by the one that GPUs make, 0x7FFF as bf16: processors make different ones.
 FERRY_HD constexpr std::uint32_t with_one_nan(std::uint32_t bits) {
   const std::uint32_t is_nan = all_ones_if((bits & kMagnitudeMask) > kInfinityBits);
   return (bits & ~is_nan) | (kMagnitudeMask & is_nan);
@@ -102,7 +103,7 @@ FERRY_HD constexpr float e8m0_value(std::uint32_t byte) {
   return float_of(byte == 255 ? kNanBits : bits);
 }
 
-// 2^(127 - byte) for byte 0 .. 253, which is as high as the rules of scale_rule.h go.
+// 2^(127 - byte) for bytes 0 to 253; the rules of scale_rule.h give no higher one.
 FERRY_HD constexpr float e8m0_inverse(std::uint32_t byte) { return float_of((254 - byte) << 23); }
 
 // Nearest bf16, ties to even; a NaN stays a NaN.

@@ -1,6 +1,6 @@
-// The arithmetic of combine, one text for all: acc = +0, then acc = acc + (weight * row), two rounded float32
-// operations that are never contracted, in the order of the rows; then one rounding, or none for float32 and for an
-// epilogue.
+// The arithmetic of combine, for all backends. acc starts as +0. For each row in order, acc = acc + (weight * row): two
+// float32 operations, each rounded, never contracted. The sum is rounded once more to bf16; float32 sums and those for
+// an epilogue are not.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,7 @@ FERRY_HD void sum_rows(const G& g, const SumRow* rows, int count, int hidden, co
   }
 }
 
-// A row as it is, with its signs of zero: to bf16 or float32.
+// Converts a row to bf16 or float32. Zeros keep their signs.
 template <ThreadGroup G>
 FERRY_HD void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) {
   for (int column = g.thread(); column < hidden; column += g.size()) {

@@ -1,5 +1,5 @@
-// How a block's scale follows from its largest magnitude, and what it multiplies the columns by. docs/formats.md has
-// the rules in words.
+// Scale rules: how a block's scale, and the multiplier of its columns, follow from the block's largest magnitude.
+// docs/formats.md has the rules in words.
 //
 // A rule offers: Stored, kNan (the scale of a block with a NaN or an infinity), choose(amax bits, input scale), and
 // decode(code value, stored scale, input scale). amax is finite in choose. kFits: multipliers are powers of two that
@@ -39,7 +39,7 @@ struct FloatScale {
   static constexpr bool kFits = false;
   FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
     const float amax = float_of(larger(amax_bits, kSmallestAmax));
-    // The same power of two below and above the line keeps the reciprocal a normal number.
+    // Numerator and denominator have the same power of two as a factor, so that the reciprocal is a normal number.
     constexpr float kPower = 0x1p-32f;
     const float low = multiply_rounded(amax, kPower);
     return {bits_of(quotient_rounded(amax, 448.0f, 1.0f / 448.0f)),
@@ -76,9 +76,9 @@ struct EvenScale {
 struct TwoLevelScale {
   using Stored = std::uint8_t;
   static constexpr Stored kNan = 0x7f;
-  static constexpr bool kFits = false;  // an E4M3 scale that is cut off or a few steps above zero is far from amax / 6
+  static constexpr bool kFits = false;  // an E4M3 scale at its limit, or a few steps above zero, is far from amax / 6
   FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float input_scale) {
-    // What is larger is cut off to the same code, and what is too small for quotient_rounded is code 0.
+    // Larger values would be limited to the same code. Values too small for quotient_rounded give code 0.
     const float scaled = float_of(smaller(bits_of(multiply_rounded(input_scale, float_of(amax_bits))), kLarge));
     const std::uint32_t code = e4m3_code(quotient_rounded(scaled, 6.0f, 1.0f / 6.0f));
     const float sf = e4m3_value(larger(code, 1u));

@@ -1,12 +1,11 @@
-// Where a codec's columns come from: a row in memory, of bf16, float16 or float32, read as float32 bits.
+// Sources: where a codec reads its columns, as float32 bits. RowSource is a row of bf16, float16 or float32 in memory.
 //
-// A source offers load<N>(column, count, bits): bits[i] is the float32 value of column + i for i < count and +0 above.
-// count is N or a smaller multiple of 8. Anything that can compute its columns in this way can be encoded by one
-// thread.
+// A source offers load<N>(column, count, bits): bits[i] is the float32 value of column + i for i < count, and +0 above.
+// count is N or a smaller multiple of 8. One thread can encode the columns of any such source.
 //
-// For groups of threads it offers the same in two steps, so that the next columns can be on their way while these are
-// encoded: fetch<N>(column, count) reads count columns, none or a multiple of 16, and expand(fetched, bits) makes
-// float32 bits of them.
+// For groups of threads a source offers the same in two steps, so that a thread can load its next columns before it
+// encodes the present ones. fetch<N>(column, count) reads count columns, none or a multiple of 16. expand(fetched,
+// bits) converts them to float32 bits.
 #pragma once
 
 #include <cstddef>
@@ -66,8 +65,8 @@ FERRY_HD inline std::uint32_t pair_at(const Fetched<Stored, kCount>& fetched, in
   return reinterpret_cast<const std::uint32_t*>(fetched.elements)[pair];
 }
 
-// Reads the first `count` elements, a multiple of 8, from a multiple of 16 bytes. A GPU's thread takes each vector or
-// leaves it: a loop over what is left of a row is one that ptxas 13.0 lets read past its end.
+// Reads the first `count` elements, a multiple of 8, from a multiple of 16 bytes. Each vector has a condition of its
+// own on a GPU: ptxas 13.0 compiles a loop over the rest of a row so that it reads past the row's end.
 template <int kCount, class Stored>
 FERRY_HD inline void fetch_elements(const Stored* from, int count, Fetched<Stored, kCount>& fetched) {
 #if defined(__CUDA_ARCH__)
@@ -111,7 +110,7 @@ struct RowSource {
   }
 
  private:
-  // A GPU takes two elements from the register that holds them: nvcc does not see by itself that it may.
+  // On a GPU two elements come from one register. nvcc does not find that by itself.
   template <int kCount>
   FERRY_HD static std::uint32_t number_bits_at(const Fetched<Stored, kCount>& fetched, int i) {
 #if defined(__CUDA_ARCH__)
@@ -126,7 +125,7 @@ struct RowSource {
   }
 };
 
-// Calls use(source) with the source for the row's type. The caller has checked that it is one of the three.
+// Calls use(source) with the source for the row's type, which the caller has checked.
 template <class Use>
 FERRY_HD int with_source(InputRow row, const Use& use) {
   if (row.dtype == DType::bf16) return use(RowSource<Bf16Input>{static_cast<const std::uint16_t*>(row.data)});

@@ -1,4 +1,4 @@
-// Which group a row is in, and the zeros in tiles of scales behind a group's last row.
+// RowGroups finds the group of a row. zero_scale_tails zeroes the scales in a group's last tile behind its last row.
 #pragma once
 
 #include "ferry/detail/cuda/activation/swiglu_launch.h"
@@ -13,21 +13,21 @@ __device__ inline int first_turn() {
 }
 __device__ inline int warps_of_grid() { return static_cast<int>(gridDim.x) * kSwigluWarps; }
 
-// The group that a thread's rows are in; rows only grow. Threads of a warp keep 32 neighbouring groups between them,
-// one each, and find theirs together.
+// The group of the row that a thread works on; rows only grow. A warp keeps 32 neighbouring groups, one in each thread,
+// and its threads search them together.
 class RowGroups {
  public:
   __device__ explicit RowGroups(const SwigluParams& p) {
     if (p.by_group) keep(p, 0);
   }
 
-  // All threads of the warp call it, each with a row that exists; the first thread's is the lowest.
+  // All threads of the warp call it, each with a row that exists. The first thread has the lowest row.
   __device__ void move_to(const SwigluParams& p, std::uint32_t row) {
     if (all(row < end_)) return;
     int at = count(kept_end_ <= row_of_first(row));
     for (;;) {
       if (at == WarpGroup::kWidth) {
-        if (kept_from_ + at >= p.work.groups) return;  // not with row_offsets that only grow
+        if (kept_from_ + at >= p.work.groups) return;  // only where row_offsets fall, which is a mistake of the caller
         keep_those_of(p, row_of_first(row));
         at = count(kept_end_ <= row_of_first(row));
         continue;
@@ -58,7 +58,7 @@ class RowGroups {
   }
   __device__ static std::uint32_t row_of_first(std::uint32_t row) { return from(row, 0); }
 
-  // A thread whose group does not exist keeps one that no row has passed.
+  // A thread without a group keeps an end that no row reaches.
   __device__ void keep(const SwigluParams& p, int from_group) {
     kept_from_ = from_group;
     const int group = from_group + WarpGroup{}.thread();
@@ -83,7 +83,7 @@ class RowGroups {
   std::uint32_t end_ = 0;
   std::uint32_t scales_offset_ = 0;
   float input_scale_ = 1.0f;
-  // This thread's of the 32 groups that the warp keeps.
+  // The group that this thread keeps for the warp.
   int kept_from_ = 0;
   std::uint32_t kept_first_ = 0;
   std::uint32_t kept_end_ = 0xffffffffu;
@@ -91,8 +91,8 @@ class RowGroups {
   float kept_scale_ = 1.0f;
 };
 
-// Scale 0 for four columns of those rows of `lane` and 32, 64 and 96 further that are not below `taken`: neighbours in
-// a tile.
+// Zeroes the scales of four columns in the rows lane, lane + 32, lane + 64 and lane + 96 of a tile, except in rows
+// below `taken`. These scales lie side by side.
 __device__ inline void zero_four_rows(std::byte* to, int lane, int taken) {
   const auto address = reinterpret_cast<std::uintptr_t>(to);
   if (address % 16 == 0 && lane >= taken) {
@@ -110,8 +110,8 @@ __device__ inline void zero_four_rows(std::byte* to, int lane, int taken) {
   }
 }
 
-// Tiles only: scale 0 for the rows of each group's last tile that lie past its end. A warp takes a tile at a time;
-// those that have no rows come first.
+// For tiled scales only: zeroes the scales of the rows in each group's last tile that lie past the group's end. A warp
+// takes a tile at a time. Warps that have no rows come first.
 __device__ inline void zero_scale_tails(const SwigluParams& p) {
   const int lane = WarpGroup{}.thread();
   const int tile_columns = p.tile_columns.divisor();

@@ -14,15 +14,14 @@
 
 namespace ferry::cuda {
 
-// Columns that a thread takes at a time: few, so that the first are done soon; more where a code is less than a byte:
-// its words are of 16 columns, and NVFP4's scales cost a thread as much for 8.
+// Columns that a thread takes at a time. 8 columns, so that the first are done soon. 16 where a code is smaller than a
+// byte: a word then has codes of 16 columns, and NVFP4's scale costs a thread as much for 8 columns.
 template <class F>
 inline constexpr int kSwigluColumns = F::payload_bytes(16) >= 16 ? 8 : 16;
 template <class F, class Input, bool kInterleaved>
 using SwigluColumnsOf = activation::SwigluColumns<Input, kInterleaved, kSwigluColumns<F>>;
 
-// Blocks that a multiprocessor holds at once: what the registers of a thread's columns leave room for, and NVFP4's
-// scales.
+// Blocks that a multiprocessor holds at once. A thread's columns, and NVFP4's scales, take the registers that limit it.
 template <class F, class Input>
 constexpr int swiglu_blocks() {
   constexpr bool kWide = sizeof(typename Input::Stored) == 4;
@@ -55,7 +54,8 @@ struct RowLane {
   }
 };
 
-// Where the scales of a format are. A layout that the format does not leave open is a constant of its kernel.
+// Where the scales of a format lie. Only formats with blocks of 32 columns may be tiled or not; for all others the
+// layout is a constant of the kernel.
 template <class F>
 __device__ ScalePlace scale_place(const SwigluParams& p) {
   ScalePlace place = p.work.scales;
@@ -66,8 +66,8 @@ __device__ ScalePlace scale_place(const SwigluParams& p) {
   return place;
 }
 
-// One scale, whose index is known, and zeros behind a row's last one where tiles round columns up. Never outside the
-// tensor: rows are below its capacity, tiles may lie anywhere.
+// Stores one scale at `index`, and zeros behind a row's last scale where tiles round columns up. It never stores
+// outside the tensor: rows are below its capacity, and tiles, which may lie anywhere, are checked.
 template <class F>
 __device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int column, std::uint64_t index,
                             typename F::Stored scale) {
@@ -87,7 +87,7 @@ __device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int colum
   }
 }
 
-// Where a thread's codes of a row and their scale go: found while its columns are on their way.
+// Where a thread stores its codes of a row and their scale. It finds that before its columns have come.
 struct Targets {
   std::byte* payload;
   std::uint64_t scale = 0;  // index
@@ -129,7 +129,7 @@ struct EncodeTo<Bf16> {
   }
 };
 
-// A thread's columns, if there are any below row `rows`.
+// Loads a thread's columns, unless its row is `rows` or a later one.
 template <class Columns>
 __device__ void fetch(const SwigluParams& p, const RowLane& at, std::uint32_t rows, typename Columns::Pairs& pairs) {
   using Stored = typename Columns::Stored;
@@ -140,14 +140,14 @@ __device__ void fetch(const SwigluParams& p, const RowLane& at, std::uint32_t ro
   Columns::fetch(reinterpret_cast<const Stored*>(from), p.work.inter, pairs);
 }
 
-// All turns of a warp. `pairs` are on their way, of the place `at`.
+// All turns of a warp. The loads of `pairs`, at `at`, have been issued.
 template <class F, class Input, bool kInterleaved, bool kClamped>
 __device__ void activate_rows(const SwigluParams& p, std::uint32_t rows, RowLane at, RowGroups& groups,
                               typename SwigluColumnsOf<F, Input, kInterleaved>::Pairs& pairs) {
   using Columns = SwigluColumnsOf<F, Input, kInterleaved>;
   const auto turns = static_cast<int>(
       (std::uint64_t{rows} * static_cast<unsigned>(p.lanes.divisor()) + WarpGroup::kWidth - 1) / WarpGroup::kWidth);
-  // All threads of a warp make the same number of turns: those that share a block talk to each other.
+  // All threads of a warp make the same number of turns, since threads that share a block exchange values.
 #pragma unroll 1
   for (int turn = first_turn(); turn < turns; turn += warps_of_grid()) {
     const RowLane here = at;

@@ -12,16 +12,18 @@
 namespace ferry::cuda {
 
 struct DispatchLauncher {
-  // Loads the kernel on the current device, raises its shared memory limit, returns its blocks per multiprocessor.
+  // Loads the kernel on the current device and raises its limit of shared memory. Returns its blocks per
+  // multiprocessor.
   int (*prepare)(int threads, std::size_t shared_bytes);
-  // The same for the kernel whose thread blocks are two blocks each, of so many threads and bytes. False: there is
-  // none, or it does not fit.
+  // The same for the kernel whose thread blocks hold two logical blocks, each of so many threads and bytes. Returns
+  // false where there is no such kernel, or where it does not fit.
   bool (*prepare_halves)(int threads, std::size_t shared_bytes);
   void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 };
 
 struct CombineLauncher {
-  // `ring_bytes`: of the kernel whose rows come by way of shared memory, where it is wanted and there is one.
+  // `ring_bytes`: the shared memory of the pipelined kernel, which loads rows into shared memory ahead of their use; 0
+  // where it is not wanted.
   int (*prepare)(int threads, std::size_t shared_bytes, std::size_t ring_bytes);
   void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                  cudaStream_t stream);
@@ -32,27 +34,28 @@ struct CombineLauncher {
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
   CombineLauncher combine;
-  bool reaches_remote_ranks;  // also ranks that are reached by puts only: by NVSHMEM, which has to be there
+  bool reaches_remote_ranks;  // also remote ranks, by NVSHMEM, which has to be there
 };
 // Over PeerFabric.
 Launchers peer_launchers();
 
-// The scales kernel: loaded on the current device, returns its blocks per multiprocessor, or 0 where the device has too
-// little shared memory for one; then launched.
+// Loads the scales kernel on the current device. Returns its blocks per multiprocessor, or 0 where a block of the
+// device has too little shared memory for it.
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream);
 
-// Shared memory of a block: a fixed part, and the largest of what its roles need; whole lines. `teams` of it send.
+// Shared memory of a block in whole lines: a fixed part, and the largest that one of its roles needs. `teams` teams of
+// the block send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
 std::size_t combine_shared_bytes(const Plan& plan);
-std::size_t combine_ring_bytes();  // of the combine whose rows come by way of shared memory, for any plan
-// How many teams of a block have a buffer for messages (results); a power of two, up to kMostTeams.
+std::size_t combine_ring_bytes();  // of the pipelined combine, for any plan
+// How many teams of a block have a buffer for messages (or results): a power of two, up to kMostTeams.
 int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);
 // Words of 32 tokens whose bits a routing block has room for.
 int ranking_words(const Plan& plan);
 
-// Throws Error(system) with the call and CUDA's words where `status` is an error.
+// Throws Error(system) with the call and CUDA's text where `status` is an error.
 void cuda_check(cudaError_t status, const char* call);
 
 }  // namespace ferry::cuda
