@@ -1,5 +1,5 @@
-// How the host of a rank that gave up looks at its abort words, which lie in device memory and which peers may still be
-// writing: beside the kernels of the exchange, never behind them.
+// How the host of a rank that gave up reads its abort words. They lie in device memory, and peers may still write to
+// them. So the copy is on a stream of its own that waits for no kernel of the exchange.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@ namespace ferry::cuda {
 
 class AbortWaits {
  public:
-  // `words`: one per rank, in memory of the current device.
+  // `words`: one for each rank, in memory of the current device.
   AbortWaits(const SignalWord* words, int ranks, std::chrono::milliseconds patience)
       : words_(words), seen_(static_cast<std::size_t>(ranks)), until_(Clock::now() + patience) {
     if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) stream_ = nullptr;
@@ -25,7 +25,7 @@ class AbortWaits {
   AbortWaits(const AbortWaits&) = delete;
   AbortWaits& operator=(const AbortWaits&) = delete;
 
-  // The word of `rank`; 0 where none came in time, or where the device does not answer any more.
+  // Waits for the word of `rank`; 0 if it did not come in time, or if the device no longer answers.
   Epoch word_of(int rank) {
     const SignalWord& word = seen_[static_cast<std::size_t>(rank)];
     while (word.raw == 0 && read() && word.raw == 0 && Clock::now() < until_)

@@ -21,9 +21,9 @@ const DispatchLauncher& launcher_for(const Launchers& launchers, const AnyFormat
 
 }  // namespace
 
-CudaSteps::CudaSteps(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options,
+CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options,
                      const HeapMap& map, const Launchers& launchers, DeviceHeaps heaps)
-    : place_(place),
+    : device_(device),
       rank_(rank),
       num_experts_(shape.experts),
       min_row_capacity_(row_layout(shape, options, rank).min_row_capacity),
@@ -32,23 +32,23 @@ CudaSteps::CudaSteps(const DevicePlace& place, int rank, const Shape& shape, con
       heaps_(std::move(heaps)),
       dispatch_launcher_(launcher_for(launchers, options.format, rank)),
       combine_launcher_(launchers.combine),
-      kernels_(place, rank, shape, options, plan_, dispatch_launcher_, combine_launcher_),
-      checks_(place, rank, options.gpu_kernels != nullptr) {
+      kernels_(device, rank, shape, options, plan_, dispatch_launcher_, combine_launcher_),
+      checks_(device, rank, options.gpu_kernels != nullptr) {
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);
 }
 
 CudaSteps::~CudaSteps() {
-  if (place_.deferred_free != nullptr) {
-    place_.deferred_free->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
-    place_.deferred_free->keep(std::move(memory_));  // no later than now: what is freed afterwards waits for the device
-    record_.free_with(*place_.deferred_free);
+  if (device_.deferred_free != nullptr) {
+    device_.deferred_free->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
+    device_.deferred_free->keep(std::move(memory_));  // together with the heaps: freeing it waits for the device, too
+    record_.free_with(*device_.deferred_free);
     return;
   }
   int before = 0;
   cudaGetDevice(&before);
-  cudaSetDevice(place_.device);
-  cudaDeviceSynchronize();  // this rank's kernels write to others' memory, which heaps_ keeps
+  cudaSetDevice(device_.index);
+  cudaDeviceSynchronize();  // this rank's kernels write to memory that heaps_ keeps alive
   cudaSetDevice(before);
 }
 
@@ -151,7 +151,7 @@ void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const Com
   run_combine(ticket, {.sends = true, .receives = true}, args, &sums);
 }
 
-// What both kernels get. A captured graph keeps what was so when it was captured.
+// The parameters that both kernels have. A captured graph keeps their values of the capture.
 template <class Params>
 Params CudaSteps::params_of(const std::uint8_t* masked, Halves halves) const {
   Params params;
@@ -208,7 +208,7 @@ void CudaSteps::store_scales(const RowsOut& out) const {
 void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out) {
   auto params = params_of<CombineParams>(open_mask_, halves);
   params.in = in;
-  if (in.num_rows == 0) {  // a kernel that wants some reads memory that is there, and reports it
+  if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error
     params.in.rows = links_.own;
     params.in.row_stride = 0;
     params.in.is_f32 = false;
@@ -222,7 +222,7 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
 }
 
 Stats CudaSteps::stats() const {
-  const DeviceScope scope(place_.device);
+  const DeviceScope scope(device_.index);
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
   const auto experts = static_cast<std::size_t>(plan_.local_experts());
   std::vector<std::uint64_t> words(3 * ranks + ranks * experts);

@@ -1,5 +1,5 @@
-// CudaSteps: the steps of an exchange of a GPU rank whose peers' memory it maps. Each call enqueues one kernel, or two
-// where the scales kernel follows a dispatch.
+// CudaSteps: the steps of an exchange on a GPU. Each call enqueues one kernel, or two where the scales kernel follows a
+// dispatch.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@ namespace ferry::cuda {
 
 class CudaSteps final : public ExchangeSteps {
  public:
-  // `place`'s device is current.
-  CudaSteps(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+  // `device` must be current.
+  CudaSteps(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
             const Launchers& launchers, DeviceHeaps heaps);
   ~CudaSteps() override;
 
-  void enter() override { device_.emplace(place_.device); }
-  void leave() noexcept override { device_.reset(); }
+  void enter() override { scope_.emplace(device_.index); }
+  void leave() noexcept override { scope_.reset(); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
   void check(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
@@ -46,7 +46,7 @@ class CudaSteps final : public ExchangeSteps {
   void set_mask(const RankMask& mask) override { masks_.add(mask); }
   Stats stats() const override;
 
-  const DevicePlace& place() const { return place_; }
+  const RankDevice& device() const { return device_; }
 
  private:
   void plan_memory();
@@ -57,9 +57,9 @@ class CudaSteps final : public ExchangeSteps {
   void store_scales(const RowsOut& out) const;
   void run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
 
-  DevicePlace place_;
+  RankDevice device_;
   int rank_;
-  int num_experts_;                // that ids may name
+  int num_experts_;                // ids are below it
   std::int64_t min_row_capacity_;  // enough for any dispatch
   std::uint64_t row_bytes_;
   Plan plan_;
@@ -78,7 +78,7 @@ class CudaSteps final : public ExchangeSteps {
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   cudaStream_t stream_ = nullptr;            // of the call under way
   int max_blocks_ = 0;                       // of the call under way
-  std::optional<DeviceScope> device_;
+  std::optional<DeviceScope> scope_;         // from enter() to leave()
 };
 
 }  // namespace ferry::cuda

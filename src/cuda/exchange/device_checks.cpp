@@ -7,10 +7,10 @@
 
 namespace ferry::cuda {
 
-DeviceChecks::DeviceChecks(const DevicePlace& place, int rank, bool has_hooks)
-    : device_(place.device),
-      ranks_of_device_(place.ranks),
-      shares_process_(place.deferred_free != nullptr),
+DeviceChecks::DeviceChecks(const RankDevice& device, int rank, bool has_hooks)
+    : device_(device.index),
+      ranks_of_device_(device.ranks),
+      shares_process_(device.deferred_free != nullptr),
       rank_(rank),
       has_hooks_(has_hooks) {
   stream_probe_.create();
@@ -27,7 +27,8 @@ void DeviceChecks::check(const CallOptions& call) const {
 }
 
 void DeviceChecks::require_own_stream(cudaStream_t stream) const {
-  // On the default stream, the kernel of one rank would wait for the end of another rank's kernel, which waits for it.
+  // Ranks that share the default stream would deadlock: a kernel of one rank would start only after a kernel of another
+  // rank has ended, which waits for the first.
   const bool is_default = stream == nullptr || stream == cudaStreamLegacy;
   if (is_default && ranks_of_device_ > 1 && shares_process_)
     refuse(ErrorKind::invalid_argument, rank_,
@@ -38,7 +39,8 @@ void DeviceChecks::require_own_stream(cudaStream_t stream) const {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
   if (capturing != cudaStreamCaptureStatusNone) {
-    // A captured stream does not tell its device. An event adds no node to the graph, and must be of the same device.
+    // CUDA does not tell the device of a stream that is being captured. Recording an event adds no node to the graph,
+    // and fails unless the event is of the same device.
     const cudaError_t status = cudaEventRecord(stream_probe_.get(), stream);
     if (status != cudaErrorInvalidResourceHandle) return cuda_check(status, "cudaEventRecord");
     cudaGetLastError();
@@ -63,7 +65,7 @@ void DeviceChecks::require_on_device(const char* name, const void* pointer) cons
            attributes.device, device_);
 }
 
-// Bulk copies move 16 bytes at a time.
+// Bulk copies need multiples of 16 bytes.
 void DeviceChecks::require_aligned_rows(const char* name, const void* data, std::int64_t row_bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   if (address % 16 != 0 || row_bytes % 16 != 0)
@@ -71,7 +73,7 @@ void DeviceChecks::require_aligned_rows(const char* name, const void* data, std:
            "{} starts at {:#x} with {} bytes from row to row; both must be multiples of 16", name, address, row_bytes);
 }
 
-// A kernel cannot call a function that was compiled apart from it: the two would not agree about registers and stack.
+// A kernel cannot call a function that was not compiled with it: registers and stack are assigned at link time.
 void DeviceChecks::refuse_pointer(const char* name, bool given) const {
   if (given && !has_hooks_)
     refuse(

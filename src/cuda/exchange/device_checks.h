@@ -1,18 +1,18 @@
-// DeviceChecks: what a GPU rank refuses before anything is enqueued, besides what exchange/validate.h checks on any
-// backend: memory and streams that are not of its device, and addresses that its copies cannot take.
+// DeviceChecks: arguments that a GPU rank refuses before it enqueues anything: memory and streams of another device,
+// and addresses that bulk copies cannot take. exchange/validate.h has the checks of all backends.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/exchange/device_place.h"
+#include "cuda/exchange/rank_device.h"
 #include "exchange/validate.h"
 
 namespace ferry::cuda {
 
 class DeviceChecks {
  public:
-  // `place`'s device is current. `has_hooks`: the kernels have their caller's functions inside.
-  DeviceChecks(const DevicePlace& place, int rank, bool has_hooks);
+  // `device` must be current. `has_hooks`: the caller's functions are compiled into the kernels.
+  DeviceChecks(const RankDevice& device, int rank, bool has_hooks);
 
   void check(const CallOptions& call) const;
   void check(const DispatchInput& in, const DispatchArgs& args) const;

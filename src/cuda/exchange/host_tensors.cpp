@@ -17,7 +17,7 @@ std::size_t line_bytes(const ConstTensor& tensor) {
   return tensor.shape[0] == 0 ? 0 : bytes_of(tensor) / static_cast<std::size_t>(tensor.shape[0]);
 }
 
-// Bytes of an innermost run, and the runs of a tensor whose rows may have any stride.
+// A tensor as runs of contiguous bytes: its rows may have any stride.
 struct Runs {
   std::size_t count;
   std::size_t bytes;
@@ -29,7 +29,7 @@ Runs runs_of(const ConstTensor& tensor) {
           static_cast<std::size_t>(tensor.strides[0]) * size_of(tensor.dtype)};
 }
 
-// Tiles of scales up to the last one that a dispatch wrote.
+// How many tiles of scales a dispatch wrote.
 std::int64_t written_tiles(const DispatchOutput& host, int groups) {
   const auto* offsets = static_cast<const std::uint32_t*>(host.row_offsets.data);
   const auto* tiles = static_cast<const std::uint32_t*>(host.scales_offsets.data);
@@ -65,20 +65,20 @@ std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout)
   return total;
 }
 
-Tensor HostTensors::place(Kind kind, const ConstTensor& host) {
-  if (host.rank == 0) return {};  // a tensor without elements is given, and may have no memory
-  Place& place = places_[kind];
-  if (place.memory == nullptr || place.bytes < bytes_of(host)) {
-    place.memory.reset();
-    place.memory = std::make_unique<StreamMemory>(*stream_, bytes_of(host) + kSlack);
-    place.bytes = bytes_of(host);
-    cuda_check(cudaMemsetAsync(place.memory->data(), 0, place.bytes + kSlack, stream()), "cudaMemsetAsync");
+Tensor HostTensors::buffer_for(Kind kind, const ConstTensor& host) {
+  if (host.rank == 0) return {};  // not given; a tensor without elements is given, and may have no memory
+  Buffer& buffer = buffers_[kind];
+  if (buffer.memory == nullptr || buffer.bytes < bytes_of(host)) {
+    buffer.memory.reset();
+    buffer.memory = std::make_unique<StreamMemory>(*stream_, bytes_of(host) + kSlack);
+    buffer.bytes = bytes_of(host);
+    cuda_check(cudaMemsetAsync(buffer.memory->data(), 0, buffer.bytes + kSlack, stream()), "cudaMemsetAsync");
   }
-  return {place.memory->data(), host.dtype, std::span(host.shape.data(), static_cast<std::size_t>(host.rank))};
+  return {buffer.memory->data(), host.dtype, std::span(host.shape.data(), static_cast<std::size_t>(host.rank))};
 }
 
 Tensor HostTensors::copy_in(Kind kind, const ConstTensor& host) {
-  const Tensor device = place(kind, host);
+  const Tensor device = buffer_for(kind, host);
   if (!host || bytes_of(host) == 0) return device;
   const Runs runs = runs_of(host);
   cuda_check(cudaMemcpy2DAsync(device.data, runs.bytes, host.data, runs.pitch, runs.bytes, runs.count,
@@ -87,8 +87,8 @@ Tensor HostTensors::copy_in(Kind kind, const ConstTensor& host) {
   return device;
 }
 
-Tensor HostTensors::copy_in_lines(Kind kind, const ConstTensor& host, std::int64_t lines) {
-  const Tensor device = place(kind, host);
+Tensor HostTensors::copy_in_rows(Kind kind, const ConstTensor& host, std::int64_t lines) {
+  const Tensor device = buffer_for(kind, host);
   const std::size_t bytes = static_cast<std::size_t>(lines) * line_bytes(host);
   if (bytes != 0)
     cuda_check(cudaMemcpyAsync(device.data, host.data, bytes, cudaMemcpyHostToDevice, stream()), "cudaMemcpyAsync");
@@ -103,7 +103,7 @@ void HostTensors::copy_out(Kind kind, const Tensor& host) const {
              "cudaMemcpy2DAsync");
 }
 
-void HostTensors::copy_out_lines(Kind kind, const Tensor& host, std::int64_t lines) const {
+void HostTensors::copy_out_rows(Kind kind, const Tensor& host, std::int64_t lines) const {
   const std::size_t bytes = static_cast<std::size_t>(lines) * line_bytes(host);
   if (bytes != 0)
     cuda_check(cudaMemcpyAsync(host.data, data(kind), bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
@@ -125,17 +125,17 @@ void HostTensors::copy_out_rows(const DispatchOutput& host, const RowLayout& lay
   wait();
   const auto* offsets = static_cast<const std::uint32_t*>(host.row_offsets.data);
   const std::int64_t count = std::min<std::int64_t>(offsets[layout.groups], layout.min_row_capacity);
-  copy_out_lines(kPayload, host.payload, count);
-  copy_out_lines(kSrcInfo, host.src_info, count);
-  if (layout.scale_layout == ScaleLayout::row_major) copy_out_lines(kScales, host.scales, count);
+  copy_out_rows(kPayload, host.payload, count);
+  copy_out_rows(kSrcInfo, host.src_info, count);
+  if (layout.scale_layout == ScaleLayout::row_major) copy_out_rows(kScales, host.scales, count);
   if (layout.scale_layout == ScaleLayout::transposed) copy_out_columns(kScales, host.scales, count);
   if (layout.scale_layout == ScaleLayout::tiled)
-    copy_out_lines(kScales, host.scales, written_tiles(host, layout.groups));
+    copy_out_rows(kScales, host.scales, written_tiles(host, layout.groups));
   wait();
 }
 
 void HostTensors::free_with(DeferredFree& deferred) {
-  for (Place& place : places_) place.memory.reset();
+  for (Buffer& buffer : buffers_) buffer.memory.reset();
   deferred.keep(std::move(stream_));
 }
 

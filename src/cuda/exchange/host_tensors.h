@@ -1,6 +1,5 @@
-// HostTensors: tensors in host memory, staged through memory of a device. Each kind of tensor of a call has a place
-// there, which grows as it must and is contiguous. The one adaptor for callers with host memory: StagedSteps and the
-// tool use it.
+// HostTensors: host tensors, staged through device memory. Each kind of tensor has a contiguous buffer on the device,
+// which grows when it must. StagedSteps and the tool use it: it is the one adaptor for callers with host memory.
 #pragma once
 
 #include <array>
@@ -30,39 +29,39 @@ class HostTensors {
     kKinds
   };
 
-  // On the current device, which is current in every other call, too.
+  // For the current device, which must be current in every call.
   HostTensors() : stream_(std::make_shared<MemoryStream>()) {}
-  // Most memory of the device that tensors of an exchange take, whatever their dtypes.
+  // The most device memory that the tensors of an exchange can take, whatever their dtypes are.
   static std::size_t most_bytes(const Shape& shape, const RowLayout& layout);
 
-  // Copies are enqueued here.
+  // The stream of all copies.
   cudaStream_t stream() const { return stream_->get(); }
   void wait() const { stream_->wait(); }
 
-  // The device's tensor for `host`, whatever is in it; not given where `host` has no axes.
-  Tensor place(Kind kind, const ConstTensor& host);
-  // The same, with the host's bytes: all of them, or the first `lines` entries of the first axis.
+  // The device tensor for `host`, with any content; not given if `host` has no axes.
+  Tensor buffer_for(Kind kind, const ConstTensor& host);
+  // The same, with the bytes of `host`: all of them, or the first `rows` entries of the first axis.
   Tensor copy_in(Kind kind, const ConstTensor& host);
-  Tensor copy_in_lines(Kind kind, const ConstTensor& host, std::int64_t lines);
-  // Back to the host, into a tensor as the device's was placed for.
+  Tensor copy_in_rows(Kind kind, const ConstTensor& host, std::int64_t rows);
+  // Copies back to the host, into a tensor of the shape that buffer_for or copy_in got.
   void copy_out(Kind kind, const Tensor& host) const;
-  // What a dispatch wrote, without what is behind its last row and its last tile of scales. Waits.
+  // Copies back what a dispatch wrote: its rows up to the last, and its scales up to the last tile. Waits.
   void copy_out_rows(const DispatchOutput& host, const RowLayout& layout) const;
 
-  // Frees the tensors, and keeps their stream until later.
+  // Frees the buffers. `deferred` frees their stream later.
   void free_with(DeferredFree& deferred);
 
  private:
-  struct Place {
+  struct Buffer {
     std::unique_ptr<StreamMemory> memory;
     std::size_t bytes = 0;
   };
-  const std::byte* data(Kind kind) const { return places_[kind].memory->data(); }
-  void copy_out_lines(Kind kind, const Tensor& host, std::int64_t lines) const;
+  const std::byte* data(Kind kind) const { return buffers_[kind].memory->data(); }
+  void copy_out_rows(Kind kind, const Tensor& host, std::int64_t rows) const;
   void copy_out_columns(Kind kind, const Tensor& host, std::int64_t columns) const;
 
   std::shared_ptr<MemoryStream> stream_;
-  std::array<Place, kKinds> places_;
+  std::array<Buffer, kKinds> buffers_;
 };
 
 }  // namespace ferry::cuda

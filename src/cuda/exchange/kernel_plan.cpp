@@ -18,22 +18,22 @@ int device_attribute(cudaDeviceAttr attribute, int device) {
 
 }  // namespace
 
-KernelPlan::KernelPlan(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options,
+KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options,
                        const Plan& plan, const DispatchLauncher& dispatch, const CombineLauncher& combine)
     : plan_(plan),
       table_parts_(plan.shape.top_k, plan.map.has_remote_ranks()),
       routing_words_(ranking_words(plan)),
-      multiprocessors_(device_attribute(cudaDevAttrMultiProcessorCount, place.device)),
-      exchanges_(options.concurrent * place.ranks),
+      multiprocessors_(device_attribute(cudaDevAttrMultiProcessorCount, device.index)),
+      exchanges_(options.concurrent * device.ranks),
       local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts) {
   const auto most_shared =
-      static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, place.device));
+      static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
   const std::size_t for_dispatch = dispatch_shared_bytes(plan_, dispatch_buffer_teams(plan_));
   const std::size_t needed = std::max(for_dispatch, combine_shared_bytes(plan_));
   if (needed > most_shared)
     refuse(ErrorKind::unsupported, rank,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
-           to_string(shape), needed, place.device, most_shared);
+           to_string(shape), needed, device.index, most_shared);
   combine_.has_variant = combine.has_pipeline && combine_ring_bytes() <= most_shared;
   dispatch_.has_variant = dispatch.prepare_halves(kThreads, for_dispatch);
   dispatch_.blocks_per_multiprocessor = dispatch.prepare(kThreads, for_dispatch);
@@ -45,7 +45,7 @@ KernelPlan::KernelPlan(const DevicePlace& place, int rank, const Shape& shape, c
       refuse(ErrorKind::invalid_argument, rank,
              "concurrent is {}, and {} of the ranks share device {}: a kernel would have {} blocks, and needs {} or "
              "more",
-             options.concurrent, place.ranks, place.device, most_blocks(kernel), kLeastBlocks);
+             options.concurrent, device.ranks, device.index, most_blocks(kernel), kLeastBlocks);
   const RowLayout layout = row_layout(shape, options, rank);
   if (scales_.blocks_per_multiprocessor != 0)
     scale_words_ = scattered_scale_words(layout.scale_layout, static_cast<int>(size_of(layout.scale_dtype)),

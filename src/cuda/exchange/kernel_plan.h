@@ -1,26 +1,27 @@
-// KernelPlan: the kernels of an exchange as they were loaded on its device, and for each call in how many blocks of
-// which roles they are launched.
+// KernelPlan: the kernels of an exchange as loaded on its device. For each call it chooses the launch policy: how many
+// blocks there are and which roles they have.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 
-#include "cuda/exchange/device_place.h"
+#include "cuda/exchange/rank_device.h"
 #include "cuda/policy/problem.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/exchange.h"
 
 namespace ferry::cuda {
 
-inline constexpr int kLeastBlocks = 3;  // of a kernel: its roles
+inline constexpr int kLeastBlocks = 3;  // of a kernel: one for each role
 
-// What a kernel takes of a multiprocessor.
+// A kernel on the device.
 struct LoadedKernel {
   int blocks_per_multiprocessor = 0;  // 0: the device has too little shared memory for one
-  bool has_variant = false;  // dispatch: two blocks can be one thread block; combine: rows can come by shared memory
+  bool has_variant =
+      false;  // dispatch: two blocks can be one thread block; combine: rows can come through shared memory
 };
 
-// Which halves of an operation a call runs.
+// Which halves of an operation a call runs: the sending one, the receiving one, or both.
 struct Halves {
   bool sends;
   bool receives;
@@ -33,7 +34,7 @@ struct DispatchLaunch {
   int parts;
   int parts_per_routing_block;
   std::uint32_t block_bytes;
-  bool scales_follow;  // the scales kernel stores them, and not the dispatch itself
+  bool scales_follow;  // the scales kernel stores the scales instead of the dispatch kernel
 };
 
 struct CombineLaunch {
@@ -44,9 +45,9 @@ struct CombineLaunch {
 
 class KernelPlan {
  public:
-  // Loads the kernels on the current device, `place`'s. Throws Error(unsupported) where it has too little shared
+  // Loads the kernels on `device`, which must be current. Throws Error(unsupported) where it has too little shared
   // memory, and Error(invalid_argument) where the exchanges that share it leave too few blocks.
-  KernelPlan(const DevicePlace& place, int rank, const Shape& shape, const ExchangeOptions& options, const Plan& plan,
+  KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options, const Plan& plan,
              const DispatchLauncher& dispatch, const CombineLauncher& combine);
 
   DispatchLaunch dispatch(int num_tokens, Halves halves, int max_blocks) const;
@@ -59,15 +60,15 @@ class KernelPlan {
  private:
   int most_blocks(const LoadedKernel& kernel) const;
   DeviceLimits limits(const LoadedKernel& kernel, int max_blocks) const;
-  // How many messages come, if the others have as many tokens as this rank.
+  // How many messages arrive, if every rank has as many tokens as this one.
   int likely_arrivals(int num_tokens) const { return num_tokens * std::min(plan_.shape.ranks, plan_.shape.top_k); }
 
   Plan plan_;
   TableParts table_parts_;
   int routing_words_;
   int multiprocessors_ = 0;
-  int exchanges_;          // that share the device
-  double local_fraction_;  // of all experts, those of this world: with skip_a2a it is this rank alone
+  int exchanges_;          // whose kernels share the device
+  double local_fraction_;  // of all experts, the fraction of this world; with skip_a2a the world is this rank
   int scale_words_ = 0;    // of a row that the scales kernel can store
   LoadedKernel dispatch_;
   LoadedKernel combine_;

@@ -19,7 +19,7 @@ WaitRecord Record::failure(const PeerLinks& links) const {
   const auto deadline = std::chrono::milliseconds(links.deadline_ns / 1'000'000);
   const auto* words = reinterpret_cast<const SignalWord*>(links.own + links.abort_words);
   AbortWaits waits(words, links.size, moment_for_words(deadline));
-  const Epoch own = waits.word_now(links.rank);  // what this rank told the others
+  const Epoch own = waits.word_now(links.rank);  // what this rank wrote at the others
   const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
   failure.missing_rank = follow_abort_words(failure.missing_rank, links.rank, waited_for, links.size,
                                             [&](int suspect) { return waits.word_of(suspect); });

@@ -1,9 +1,9 @@
-// Record: what the kernels of an exchange tell its host when something went wrong, and the errors that this becomes.
+// Record: the errors that kernels of an exchange report to the host, and the exceptions that they become.
 #pragma once
 
 #include <memory>
 
-#include "cuda/exchange/device_place.h"
+#include "cuda/exchange/rank_device.h"
 #include "exchange/validate.h"
 #include "ferry/detail/cuda/kernels/device_state.h"
 
@@ -14,15 +14,15 @@ class Record {
   Record();
 
   HostRecord* host() const { return record_; }
-  // Keeps the memory until later.
+  // `deferred` frees the memory later.
   void free_with(DeferredFree& deferred) { deferred.keep(std::move(memory_)); }
 
-  // Whether a kernel gave up a wait.
+  // A kernel gave up a wait.
   bool has_failed() const;
-  // Which wait that was, and the rank that it goes back to, which the others are given a moment to name.
+  // That wait, and the rank that caused it. The other ranks get a moment to name it.
   WaitRecord failure(const PeerLinks& links) const;
 
-  // Throw Error(invalid_argument) once for what kernels found in an earlier call's arguments.
+  // Throw Error(invalid_argument), once, for what kernels found in the arguments of an earlier call.
   void require_no_bad_ids(int rank, int experts);
   void require_enough_rows(int rank, std::int64_t min_row_capacity);
 

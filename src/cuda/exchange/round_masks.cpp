@@ -11,12 +11,12 @@ void RoundMasks::add(const RankMask& more) {
     if (is_masked(more, static_cast<int>(peer))) grown[peer] = 1;
   if (grown == newest_) return;
   SideStream stream;
-  cuda_check(cudaMemcpyAsync(next_place_, grown.data(), grown.size(), cudaMemcpyHostToDevice, stream.get()),
+  cuda_check(cudaMemcpyAsync(next_, grown.data(), grown.size(), cudaMemcpyHostToDevice, stream.get()),
              "cudaMemcpyAsync");
   stream.wait();
   newest_ = std::move(grown);
-  place_ = next_place_;
-  next_place_ += newest_.size();
+  newest_words_ = next_;
+  next_ += newest_.size();
 }
 
 }  // namespace ferry::cuda

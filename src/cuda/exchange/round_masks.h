@@ -1,5 +1,5 @@
-// RoundMasks: the masks of an exchange's rounds, as its kernels read them (I11). Each has memory of its own, which is
-// written before any kernel is given it and never again: a captured graph keeps the mask of its capture.
+// RoundMasks: the masks of an exchange's rounds, in device memory (I11). Each mask has memory of its own, which is
+// written before any kernel gets it and never again. So a captured graph keeps the mask of its capture.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,22 @@ namespace ferry::cuda {
 
 class RoundMasks {
  public:
-  // A mask grows from one to the next, and the own rank is in none of them.
+  // Each mask contains the one before it, and none names this rank. So there are at most as many as ranks.
   static std::size_t bytes(int ranks) { return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks); }
 
   RoundMasks() = default;
-  // `memory`: bytes(ranks) of the current device. Nobody is masked.
-  RoundMasks(int ranks, std::uint8_t* memory) : newest_(static_cast<std::size_t>(ranks)), next_place_(memory) {}
+  // `memory`: bytes(ranks) of the current device. At first no rank is masked.
+  RoundMasks(int ranks, std::uint8_t* memory) : newest_(static_cast<std::size_t>(ranks)), next_(memory) {}
 
-  // The newest mask grows by `more`. Waits for a copy to the current device, but for no kernel, also during a capture.
+  // Adds `more` to the newest mask. Waits for a copy to the current device but for no kernel, also during a capture.
   void add(const RankMask& more);
-  // [ranks], for kernels; null: nobody is masked.
-  const std::uint8_t* newest() const { return place_; }
+  // [ranks], for kernels; null: no rank is masked.
+  const std::uint8_t* newest() const { return newest_words_; }
 
  private:
   std::vector<std::uint8_t> newest_;
-  const std::uint8_t* place_ = nullptr;
-  std::uint8_t* next_place_ = nullptr;
+  const std::uint8_t* newest_words_ = nullptr;  // of newest_
+  std::uint8_t* next_ = nullptr;                // for the next mask
 };
 
 }  // namespace ferry::cuda

@@ -1,4 +1,4 @@
-// What GPU ranks ask of a shape beyond what every backend does: arithmetic on it, before any memory is taken.
+// Limits of a shape that only GPU ranks have. They are checked before any memory is allocated.
 #pragma once
 
 #include "cuda/world/refuse.h"
@@ -7,7 +7,7 @@
 
 namespace ferry::cuda {
 
-// I19: counts of tokens stand beside their round in one word.
+// I19: one word has a count of tokens and its round.
 inline void require_countable_tokens(const Shape& shape, int rank) {
   if (static_cast<std::int64_t>(shape.max_tokens) > std::int64_t{RoundTag::kLargestValue})
     refuse(ErrorKind::unsupported, rank, "{}: on GPUs a rank has at most {} tokens. Make max_tokens smaller",

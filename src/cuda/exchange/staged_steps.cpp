@@ -5,7 +5,7 @@
 namespace ferry::cuda {
 namespace {
 
-// Rows of `columns` elements at a stride in bytes.
+// Rows of `columns` elements at any stride.
 template <class Byte>
 BasicTensor<Byte> rows_tensor(Byte* data, DType dtype, std::int64_t rows, std::int64_t columns,
                               std::int64_t row_bytes) {
@@ -20,7 +20,7 @@ StagedSteps::StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layo
     : steps_(std::move(steps)), layout_(layout) {}
 
 StagedSteps::~StagedSteps() {
-  if (steps_->place().deferred_free != nullptr) tensors_.free_with(*steps_->place().deferred_free);
+  if (steps_->device().deferred_free != nullptr) tensors_.free_with(*steps_->device().deferred_free);
 }
 
 void StagedSteps::start(const CallOptions& call, std::chrono::milliseconds deadline) {
@@ -41,7 +41,7 @@ void StagedSteps::check(const CheckContext& context, const Ticket&, const Combin
   }
 }
 
-// The weights of all entries, from an array or a function. Waits, as they are collected in memory of its own.
+// The weights of all entries, from an array or a function. Waits, since it collects them in memory of its own.
 Weights StagedSteps::on_device(const Weights& weights, int num_tokens) {
   if (weights.data == nullptr && weights.hook == nullptr) return weights;
   std::vector<float> values;
@@ -71,7 +71,7 @@ Tensor StagedSteps::scales_of(const RowsOut& rows) const {
   return {rows.scales.base, layout_.scale_dtype, std::span(shape)};
 }
 
-// What a step does not write stays as it was: all of it is copied in.
+// Outputs are copied to the device as well, since a step leaves what it does not write.
 RowsOut StagedSteps::on_device(const RowsOut& rows) {
   const std::int64_t capacity = rows.scales.row_capacity;
   const auto stage = [&](HostTensors::Kind kind, auto* host, DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -115,7 +115,7 @@ CombineArgs StagedSteps::on_device(const CombineArgs& args, int num_tokens) {
   return staged;
 }
 
-// The caller's; for an epilogue, which is called on the host, float32 sums.
+// The caller's sums, or float32 sums for an epilogue, which runs on the host.
 Tensor StagedSteps::sums_of(const CombineOut& sums, int num_tokens) const {
   if (sums.epilogue != nullptr) return {nullptr, DType::f32, {num_tokens, layout_.hidden}};
   if (sums.unreduced) return {sums.tokens, sums.dtype, {num_tokens, sent_.weights.top_k, layout_.hidden}};
@@ -123,7 +123,7 @@ Tensor StagedSteps::sums_of(const CombineOut& sums, int num_tokens) const {
 }
 
 CombineOut StagedSteps::on_device(const CombineOut& sums, int num_tokens) {
-  const Tensor device = tensors_.place(HostTensors::kSums, sums_of(sums, num_tokens));
+  const Tensor device = tensors_.buffer_for(HostTensors::kSums, sums_of(sums, num_tokens));
   CombineOut staged;
   staged.tokens = static_cast<std::byte*>(device.data);
   staged.dtype = device.dtype;

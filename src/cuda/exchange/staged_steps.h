@@ -12,7 +12,7 @@ namespace ferry::cuda {
 
 class StagedSteps final : public ExchangeSteps {
  public:
-  // The device of `steps` is current.
+  // The device of `steps` must be current.
   StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout);
   ~StagedSteps() override;
 
@@ -41,7 +41,7 @@ class StagedSteps final : public ExchangeSteps {
   const WaitRecord* ended_by() const override { return steps_->ended_by(); }
 
  private:
-  // What a step is given in place of the caller's; copies in have ended.
+  // The device tensors of a step. Copies to the device have ended.
   DispatchArgs on_device(const DispatchArgs& args);
   RowsOut on_device(const RowsOut& rows);
   CombineArgs on_device(const CombineArgs& args, int num_tokens);
@@ -50,16 +50,16 @@ class StagedSteps final : public ExchangeSteps {
   Tensor scales_of(const RowsOut& rows) const;
   Tensor sums_of(const CombineOut& sums, int num_tokens) const;
 
-  void finish();  // the kernels of a step
+  void finish();  // waits for the kernels of a step, and throws what they report
   void bring(const RowsOut& rows);
   void bring(const CombineOut& sums, int num_tokens);
 
   std::unique_ptr<CudaSteps> steps_;
   RowLayout layout_;
   HostTensors tensors_;
-  cudaStream_t stream_ = nullptr;       // of the call under way
-  CombineArgs sent_;                    // on the device, by the newest send_back
-  std::vector<std::int32_t> src_info_;  // as dispatch wrote it
+  cudaStream_t stream_ = nullptr;       // of the running call
+  CombineArgs sent_;                    // on the device, of the newest send_back
+  std::vector<std::int32_t> src_info_;  // of the newest dispatch
   std::uint32_t num_rows_ = 0;
 };
 

@@ -20,9 +20,9 @@ std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory)
 
 class CudaWorld final : public GpuWorld {
  public:
-  CudaWorld(std::unique_ptr<World> threads, const DevicePlace& place, bool staged,
+  CudaWorld(std::unique_ptr<World> threads, const RankDevice& device, bool staged,
             std::shared_ptr<HeapTickets<DeviceMemory>> heaps)
-      : GpuWorld(place, staged), threads_(std::move(threads)), heaps_(std::move(heaps)) {}
+      : GpuWorld(device, staged), threads_(std::move(threads)), heaps_(std::move(heaps)) {}
 
   int rank() const override { return threads_->rank(); }
   int size() const override { return threads_->size(); }
@@ -91,7 +91,7 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
   std::vector<std::unique_ptr<World>> threads = make_thread_worlds(static_cast<int>(devices.size()));
   for (std::size_t rank = 0; rank < devices.size(); ++rank)
     worlds.push_back(std::make_unique<CudaWorld>(
-        std::move(threads[rank]), DevicePlace{devices[rank], ranks_of[devices[rank]], deferred_free}, staged, heaps));
+        std::move(threads[rank]), RankDevice{devices[rank], ranks_of[devices[rank]], deferred_free}, staged, heaps));
   return worlds;
 }
 

@@ -101,8 +101,8 @@ int ranks_of_device(int rank, int size, int device, bool may_share, const Gather
 }
 
 void GpuWorld::count_ranks_on_device(bool may_share, std::chrono::milliseconds deadline) {
-  place_.ranks = ranks_of_device(rank(), size(), place_.device, may_share,
-                                 [&](auto mine, auto all) { all_gather(mine, all, {}, deadline); });
+  device_.ranks = ranks_of_device(rank(), size(), device_.index, may_share,
+                                  [&](auto mine, auto all) { all_gather(mine, all, {}, deadline); });
 }
 
 void GpuWorld::require_supported(const ExchangeOptions& options) const {
@@ -125,9 +125,9 @@ void GpuWorld::require_kernels(const Launchers& kernels) const {
 
 std::unique_ptr<ExchangeSteps> GpuWorld::make_steps(const Shape& shape, const ExchangeOptions& options,
                                                     const HeapMap& map) {
-  const DeviceScope scope(place_.device);
-  if (place_.deferred_free != nullptr)
-    place_.deferred_free->free();  // all ranks are here: none waits for another one's launch
+  const DeviceScope scope(device_.index);
+  if (device_.deferred_free != nullptr)
+    device_.deferred_free->free();  // all ranks are here: none waits for another one's launch
   require_countable_tokens(shape, rank());
   require_countable_entries(shape, rank());
   together([&] { require_supported(options); }, options.mask,
@@ -140,7 +140,7 @@ std::unique_ptr<ExchangeSteps> GpuWorld::make_steps(const Shape& shape, const Ex
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    auto steps = std::make_unique<CudaSteps>(place_, rank(), shape, options, map,
+    auto steps = std::make_unique<CudaSteps>(device_, rank(), shape, options, map,
                                              options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
                                              std::move(heaps));
     if (staged_)

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "cuda/exchange/device_place.h"
+#include "cuda/exchange/rank_device.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
@@ -26,7 +26,7 @@ int ranks_of_device(int rank, int size, int device, bool may_share, const Gather
 class GpuWorld : public World {
  public:
   // `staged`: calls take host tensors, which pass through device memory.
-  GpuWorld(const DevicePlace& place, bool staged) : place_(place), staged_(staged) {}
+  GpuWorld(const RankDevice& device, bool staged) : device_(device), staged_(staged) {}
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override;
@@ -52,10 +52,10 @@ class GpuWorld : public World {
   // Finds out how many ranks are on this rank's device, as ranks_of_device.
   void count_ranks_on_device(bool may_share, std::chrono::milliseconds deadline);
 
-  int device() const { return place_.device; }
+  int device() const { return device_.index; }
 
  private:
-  DevicePlace place_;
+  RankDevice device_;
   bool staged_;
 };
 

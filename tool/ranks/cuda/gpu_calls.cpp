@@ -37,12 +37,12 @@ class GpuCalls final : public RankCalls {
       dispatch_in_.input_scale = static_cast<const float*>(
           tensors_.copy_in(HostTensors::kInputScale, ConstTensor(in.input_scale, DType::f32, {1})).data);
     rows_ = out;
-    dispatch_out_.payload = tensors_.place(HostTensors::kPayload, out.payload);
-    dispatch_out_.scales = tensors_.place(HostTensors::kScales, out.scales);
-    dispatch_out_.row_offsets = tensors_.place(HostTensors::kRowOffsets, out.row_offsets);
-    dispatch_out_.expert_ids = tensors_.place(HostTensors::kExpertIds, out.expert_ids);
-    dispatch_out_.src_info = tensors_.place(HostTensors::kSrcInfo, out.src_info);
-    dispatch_out_.scales_offsets = tensors_.place(HostTensors::kScalesOffsets, out.scales_offsets);
+    dispatch_out_.payload = tensors_.buffer_for(HostTensors::kPayload, out.payload);
+    dispatch_out_.scales = tensors_.buffer_for(HostTensors::kScales, out.scales);
+    dispatch_out_.row_offsets = tensors_.buffer_for(HostTensors::kRowOffsets, out.row_offsets);
+    dispatch_out_.expert_ids = tensors_.buffer_for(HostTensors::kExpertIds, out.expert_ids);
+    dispatch_out_.src_info = tensors_.buffer_for(HostTensors::kSrcInfo, out.src_info);
+    dispatch_out_.scales_offsets = tensors_.buffer_for(HostTensors::kScalesOffsets, out.scales_offsets);
     tensors_.wait();
   }
 
@@ -61,11 +61,11 @@ class GpuCalls final : public RankCalls {
   void give(const CombineInput& in, const CombineOutput& out, std::int64_t num_rows) override {
     const cuda::DeviceScope scope(device_);
     combine_in_ = in;
-    combine_in_.rows = tensors_.copy_in_lines(HostTensors::kRows, in.rows, num_rows);
+    combine_in_.rows = tensors_.copy_in_rows(HostTensors::kRows, in.rows, num_rows);
     combine_in_.src_info = dispatch_out_.src_info;
     combine_in_.topk_weights = tensors_.copy_in(HostTensors::kTopkWeights, in.topk_weights);
     sums_ = out.tokens;
-    combine_out_.tokens = tensors_.place(HostTensors::kSums, out.tokens);
+    combine_out_.tokens = tensors_.buffer_for(HostTensors::kSums, out.tokens);
     tensors_.wait();
   }
 

@@ -1,0 +1,24 @@
+// The GPU of a rank, and the memory of all ranks as that GPU reaches it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "cuda/world/device_memory.h"
+
+namespace ferry::cuda {
+
+// The symmetric memory of all ranks, at the addresses of this rank's device; null for masked ranks. I16: every rank
+// keeps the memory of all ranks alive.
+using DeviceHeaps = std::vector<std::shared_ptr<std::byte>>;
+
+// A rank's device, and how many ranks of the world share it. Each gets an equal share of the multiprocessors.
+struct RankDevice {
+  int index = 0;  // as cudaSetDevice takes it
+  int ranks = 1;
+  // Not null where ranks of one process share GPUs: all of them have the same object.
+  std::shared_ptr<DeferredFree> deferred_free{};
+};
+
+}  // namespace ferry::cuda
