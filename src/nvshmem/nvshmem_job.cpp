@@ -13,7 +13,7 @@
 namespace ferry::cuda {
 namespace {
 
-// One NVSHMEM in a process. It cannot be started again once it has ended.
+// A process has one NVSHMEM, which cannot start again after its end.
 bool& has_started() {
   static bool started = false;
   return started;
@@ -43,7 +43,7 @@ std::shared_ptr<NvshmemJob> NvshmemJob::start(net::Bootstrap& bootstrap, int dev
                 fmt::format("rank {}: NVSHMEM has been started in this process already, and can be started once",
                             bootstrap.rank()));
   const DeviceScope scope(device);
-  // Read when it starts, and only where the heap cannot grow. Some of it is NVSHMEM's own.
+  // NVSHMEM reads it at its start, and only if the heap cannot grow. NVSHMEM uses some of it itself.
   setenv("NVSHMEM_SYMMETRIC_SIZE", std::to_string(heap_bytes + (std::size_t{256} << 20)).c_str(), 0);
   nvshmemx_uniqueid_t id = agree_on_id(bootstrap, deadline);
   has_started() = true;
@@ -94,7 +94,7 @@ std::shared_ptr<std::byte> NvshmemJob::take(const std::shared_ptr<NvshmemJob>& j
     const std::lock_guard lock(job->guard_);
     mine.assign(job->arena_.view().begin(), job->arena_.view().end());
   }
-  // A world may be of fewer ranks than the job; the others hold nothing of it.
+  // A world may have fewer ranks than the job. The other processes hold no piece of it.
   std::vector<ArenaHoldings> views(ranks * ranks);
   gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(views)));
   ArenaPiece piece;

@@ -1,5 +1,5 @@
-// NvshmemJob: NVSHMEM in this process, from its start to its end, and the one symmetric heap that is allocated then.
-// After the start no call of NVSHMEM waits for another process.
+// NvshmemJob: NVSHMEM in this process from its start to its end, and its one symmetric heap, which is allocated at the
+// start. After the start no call of NVSHMEM waits for another process.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace ferry::cuda {
 
 class NvshmemJob {
  public:
-  // Collective over the bootstrap; rank r becomes PE r and runs on `device`. Throws Error(unsupported) where NVSHMEM
-  // does not start, or has been started in this process already.
+  // Collective over the bootstrap; rank r becomes PE r and runs on `device`. Throws Error(unsupported) if NVSHMEM
+  // does not start, or was started in this process before.
   static std::shared_ptr<NvshmemJob> start(net::Bootstrap& bootstrap, int device, std::size_t heap_bytes,
                                            std::chrono::milliseconds deadline);
   ~NvshmemJob();
@@ -24,19 +24,19 @@ class NvshmemJob {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // The heap, and that of `rank` where this process's device can store to it, else null.
+  // This rank's heap; and the heap of `rank`, or null if this device cannot store to it.
   std::byte* heap() const { return heap_; }
   std::byte* heap_of(int rank) const;
 
-  // Agreement on a piece of the heap, zeroed; it is given back when the pointer dies, after every put of this rank has
-  // landed. `gather` is all_gather of the world that takes it, whose rank r is PE r. Nobody may write to a piece before
-  // all have taken it.
+  // The ranks agree on a piece of the heap, which is zeroed. The last copy of the pointer returns the piece after every
+  // put of this rank has landed. `gather` is all_gather of the world that takes it; its rank r is PE r. No rank may
+  // write to a piece before all ranks have taken it.
   using Gather = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
   static std::shared_ptr<std::byte> take(const std::shared_ptr<NvshmemJob>& job, std::size_t bytes,
                                          const RankMask& mask, const Gather& gather);
 
-  // Collective over the bootstrap, and the last call: NVSHMEM ends where all processes come in time, since it would
-  // wait for them without a deadline; else it goes on until the process ends.
+  // Collective over the bootstrap, and the last call. NVSHMEM's end waits for all processes without a deadline. So it
+  // ends only if all of them come in time; otherwise it runs until the process ends.
   void end(net::Bootstrap& bootstrap, std::chrono::milliseconds deadline);
 
  private:
@@ -52,7 +52,7 @@ class NvshmemJob {
   SymmetricArena arena_;
 };
 
-// Returns when every put that this PE's kernels have issued has landed. By a kernel of its own.
+// Launches a kernel that waits until every put of this PE's kernels has landed, and waits for it.
 void complete_all_puts();
 
 }  // namespace ferry::cuda

@@ -1,5 +1,5 @@
-// NvshmemWorld: one rank per process and GPU, on any number of nodes. The processes meet by TCP; NVSHMEM gives the
-// memory, and the way to ranks of other nodes.
+// NvshmemWorld: one rank for each process and GPU, on any number of nodes. The bootstrap uses TCP; NVSHMEM has the
+// memory and the puts to ranks of other nodes.
 #include "nvshmem/nvshmem_world.h"
 
 #include <fmt/core.h>
@@ -26,11 +26,11 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
 }
 
 NvshmemWorld::~NvshmemWorld() {
-  if (!ends_job_ || job_.use_count() != 1) return;  // an exchange is left: NVSHMEM goes on until the process ends
+  if (!ends_job_ || job_.use_count() != 1) return;  // an exchange still uses it: NVSHMEM runs until the process ends
   try {
     job_->end(*bootstrap_, kPatienceAtTheEnd);
   } catch (const Error&) {
-    // A rank has ended or does not come, and NVSHMEM would wait for it for ever.
+    // A rank has ended or does not come. NVSHMEM would wait for it forever, so it is not ended.
   }
 }
 
@@ -87,7 +87,7 @@ Launchers NvshmemWorld::launchers() const { return has_remote_ranks() ? nvshmem_
 
 DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
-    // The job may have more processes than this world has ranks; theirs stay zero.
+    // The job may have more processes than this world has ranks. Their entries stay zero.
     all_gather(mine, all.first(mine.size() * static_cast<std::size_t>(size())), options.mask, set_up_deadline(options));
   };
   const std::shared_ptr<std::byte> mine = NvshmemJob::take(job_, bytes, options.mask, gather);
@@ -97,7 +97,7 @@ DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& o
     if (!is_masked(options.mask, peer) && is_of_node(peer))
       heaps[static_cast<std::size_t>(peer)] = {mine, job_->heap_of(peer) + offset};
   heaps[static_cast<std::size_t>(rank())] = mine;
-  barrier(options.mask, set_up_deadline(options));  // I13: all have zeroed theirs
+  barrier(options.mask, set_up_deadline(options));  // I13: all ranks have zeroed their memory
   return heaps;
 }
 
@@ -112,7 +112,7 @@ std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options) {
   auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
   cuda::ranks_of_device(bootstrap->rank(), bootstrap->size(), device, options.share_gpus, [&](auto mine, auto all) {
     bootstrap->all_gather(mine, all, {}, options.deadline);
-  });  // NVSHMEM starts once only
+  });  // NVSHMEM can start only once
   auto job = cuda::NvshmemJob::start(*bootstrap, device, options.heap_bytes, options.deadline);
   return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(bootstrap), options, device, true);
 }

@@ -1,4 +1,4 @@
-// NvshmemWorld: this process's end of a world over NVSHMEM.
+// NvshmemWorld: this process's rank of a world over NVSHMEM.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace ferry::cuda {
 
 class NvshmemWorld final : public GpuWorld {
  public:
-  // Collective over the bootstrap, whose rank r is the job's PE r; the job may have more. `ends_job`: NVSHMEM ends with
-  // this world.
+  // Collective over the bootstrap, whose rank r is PE r of the job. The job may have more PEs. `ends_job`: NVSHMEM ends
+  // with this world.
   NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Bootstrap> bootstrap,
                const NvshmemOptions& options, int device, bool ends_job);
   ~NvshmemWorld() override;
@@ -25,7 +25,7 @@ class NvshmemWorld final : public GpuWorld {
     bootstrap_->all_gather(mine, all, mask, deadline);
   }
   bool has_remote_ranks() const override;
-  // Whether this rank stores to that one's memory; else it puts.
+  // This rank stores to the memory of `peer`; otherwise it puts.
   bool is_of_node(int peer) const;
 
  private:

@@ -1,4 +1,5 @@
-// Plain puts, to compare an exchange with: each warp puts messages one after the other, to all other ranks in turn.
+// Plain puts, as a baseline for an exchange: each warp puts one message after the other, round robin to all other
+// ranks.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,12 +14,12 @@ struct PlainPuts {
   const std::byte* from = nullptr;  // [slots] messages
   std::size_t message = 0;          // bytes, a multiple of 16
   int slots = 0;
-  int count = 0;  // of this rank, in all
+  int count = 0;  // messages of this rank in total
   int rank = 0;
   int size = 0;
 };
 
-// `warps` of a block put at a time. The kernel ends when all its puts have landed.
+// `warps` of each block put concurrently. The kernel ends when all its puts have landed.
 void launch_plain_puts(const PlainPuts& puts, int blocks, int warps, cudaStream_t stream);
 
 }  // namespace ferry::cuda

@@ -1,5 +1,6 @@
-// NvshmemPuts: NVSHMEM's device calls as RemotePuts. Rank r is PE r, and an exchange's memory a piece of the symmetric
-// heap at the same place on all ranks, so an address of this rank names the peer's. No other header names these calls.
+// NvshmemPuts: NVSHMEM's device calls as RemotePuts. Rank r is PE r. The memory of an exchange is a piece of the
+// symmetric heap at the same offset on all ranks, so an address of this rank stands for the peer's. Only this header
+// names the calls.
 #pragma once
 
 #include <nvshmem.h>
@@ -32,7 +33,7 @@ class NvshmemPuts {
   }
   __device__ void fence() const { nvshmem_fence(); }
   __device__ void quiet() const { nvshmem_quiet(); }
-  // Returns at once, as the word has the value. A network may have to be told to show what came before it.
+  // Returns at once, since the word has the value. On some networks this call makes earlier puts visible.
   __device__ void wait_signal(std::size_t word, Epoch value) const {
     nvshmem_signal_wait_until(signal_at(word), NVSHMEM_CMP_GE, value);
   }

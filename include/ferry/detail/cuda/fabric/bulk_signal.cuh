@@ -1,4 +1,4 @@
-// BulkSignal: the signal that a thread owes for its bulk copy that has left and is not complete yet (I12).
+// BulkSignal: a thread's bulk copy that is in flight, and the signal that must follow it (I12).
 #pragma once
 
 #include "ferry/detail/base/order.h"
@@ -8,8 +8,8 @@ namespace ferry::cuda {
 
 class BulkSignal {
  public:
-  // Closes the group of this thread's copies since the last call, whose signal is `word` (null: none was made); waits
-  // for the group before it and signals for that.
+  // Commits this thread's copies since the last call as a group; `word` is their signal (null: there were none). Then
+  // waits for the group before it and releases the signal of that group.
   __device__ void commit(SignalWord* word, Epoch value) {
     ptx::bulk_commit();
     ptx::bulk_wait<1>();
@@ -17,7 +17,7 @@ class BulkSignal {
     word_ = word;
     value_ = value;
   }
-  // All copies are complete and signalled.
+  // Waits for the last group and releases its signal.
   __device__ void finish() {
     ptx::bulk_wait<0>();
     signal();

@@ -1,5 +1,5 @@
-// CompiledHooks: a caller's hooks as a HookPolicy of kernels: device functions known when the kernel is compiled, so
-// nothing is called through a pointer.
+// CompiledHooks: a caller's hooks as a HookPolicy of kernels. They are device functions that are known when the kernel
+// is compiled, so no call goes through a pointer.
 #pragma once
 
 #include <concepts>
@@ -10,7 +10,7 @@
 
 namespace ferry::cuda {
 
-// What hooks may offer, as member functions or as members that can be called.
+// The hooks that a caller may give, as member functions or callable members.
 template <class H>
 concept HasRouterWeight = requires(const H& hooks) {
   { hooks.router_weight(int{}, int{}) } -> std::convertible_to<float>;
@@ -32,7 +32,7 @@ class CompiledHooks {
   static_assert(std::is_trivially_copyable_v<H>, "hooks travel in a kernel's parameter: make them trivially copyable");
   static_assert(sizeof(H) <= HookBytes::kMost && alignof(H) <= alignof(HookBytes),
                 "hooks have at most 128 bytes, aligned to 16: keep what is larger in device memory and point to it");
-  // A hook that is there with other arguments would else be ignored in silence.
+  // Without this check a hook with other arguments would be ignored in silence.
   static_assert(
       HasRouterWeight<H> || !requires { &H::router_weight; },
       "router_weight must take (int token, int k), be const and return a float");
@@ -61,7 +61,7 @@ class CompiledHooks {
     else
       return in.scale();
   }
-  // The compiler knows the function where the sum is stored, and calls the hook itself there.
+  // The epilogue is called directly where the sum is stored.
   __device__ void set_epilogue(const CombineOut&, RowSink& sink) const {
     if constexpr (HasEpilogue<H>) {
       sink.epilogue = [](void* hooks, int token, int column, const float* values, int count) {

@@ -19,7 +19,7 @@ class DirectReach {
   __device__ void signal(int peer, std::size_t word, Epoch value) const {
     store_release(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
   }
-  __device__ static void see_puts_of(int, std::size_t, Epoch) {}  // an acquire shows all that came before
+  __device__ static void see_puts_of(int, std::size_t, Epoch) {}  // the acquire of the word suffices
 
  private:
   const PeerLinks& links_;
@@ -62,14 +62,14 @@ class DirectFabric {
     stores_.store_then_signal_each(g, to, put);
   }
   __device__ void finish_puts(const SyncedTeam& g) { stores_.finish(g); }
-  __device__ void complete_puts(const SyncedTeam&) {}  // I8: stores are there when the kernel ends
+  __device__ void complete_puts(const SyncedTeam&) {}  // I8: stores are complete when the kernel ends
 
-  // I2, I7: the stores of all threads come before the release of one.
+  // I2, I7: a barrier puts the stores of all threads before the release of one thread.
   __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     g.sync();
     if (g.thread() == 0) store_release(stores_.word_at(peer, word), value);
   }
-  // Each release is a thread's of its own.
+  // A thread for each release.
   __device__ void signal_each_after_puts(const SyncedTeam& g, int ranks, std::size_t word, Epoch value,
                                          const std::uint8_t* skipped, int words = 1) {
     g.sync();

@@ -1,7 +1,7 @@
-// DirectStores: how a team's messages and results get to direct ranks. A message is made in the team's buffer in shared
-// memory and leaves by bulk copies to all ranks at once. Each copy is one thread's: it waits for its copy and then
-// signals, while the team makes the next message. Or all threads store the message, which is there sooner but holds the
-// team up.
+// DirectStores: how a team sends messages and results to direct ranks. There are two ways:
+//   - Bulk copies. The team makes the message in its buffer in shared memory. One thread for each rank copies it, waits
+//     for the copy and then signals, while the team makes the next message.
+//   - Stores. All threads store the message. It arrives sooner, but the team waits for its stores.
 #pragma once
 
 #include <cstddef>
@@ -17,37 +17,37 @@
 
 namespace ferry::cuda {
 
-inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and the own rank
+inline constexpr int kMostDestinations = kMaxTopK + 1;  // of a message: the ranks of its experts, and this rank
 
-// `Reach` says which ranks are direct; the others are passed over.
+// `Reach` says which ranks are direct; remote ranks are skipped.
 template <RankReach Reach>
 class DirectStores {
  public:
   __device__ DirectStores(const PeerLinks& links, std::size_t buffer_bytes)
       : links_(links), buffer_bytes_(HeapMap::whole_lines(buffer_bytes)) {}
 
-  // The buffers of this block's teams. Each begins at a line, as message slots do: a bulk copy whose two sides lie
-  // alike in their lines sends whole lines.
+  // Sets the buffers of this block's teams. A buffer begins at a line, as a message slot does: a bulk copy between
+  // equally aligned addresses sends whole lines.
   __device__ void use_buffers(std::byte* buffers, const SyncedTeam& team) {
     buffer_ = buffers + static_cast<std::size_t>(team.team()) * buffer_bytes_;
   }
   __device__ void store_messages() { stores_messages_ = true; }
   __device__ bool copies_messages() const { return !stores_messages_; }
 
-  // The buffer, when what it held was read.
+  // Waits until the buffer has been read, and returns it.
   __device__ std::byte* next_buffer(const SyncedTeam& g) {
     if (g.thread() < kMostDestinations) ptx::bulk_wait_read<0>();
     g.sync();
     return buffer_;
   }
-  // Every message has left and is signalled. An aborting block calls it too before it exits.
+  // Waits until every message has left, and signals it. A block that aborts must call it before it exits.
   __device__ void finish(const SyncedTeam& g) {
     if (g.thread() < kMostDestinations) signal_.finish();
     g.sync();
   }
 
-  // By bulk copies from the buffer. I12: stores to shared memory -> fence -> barrier -> bulk copy; the release waits
-  // for the copy's own completion.
+  // Bulk copies from the buffer. I12: stores to shared memory -> fence -> barrier -> bulk copy -> its completion ->
+  // release.
   __device__ void copy_then_signal_each(const SyncedTeam& g, const Destinations& to, const SignalledPut& put) {
     const Reach reach(links_);
     ptx::fence_shared_for_bulk();
@@ -62,8 +62,8 @@ class DirectStores {
       signal_.commit(signal, put.value);
     }
   }
-  // By stores of all threads, each of 16 bytes to one rank after the other. I5: the barrier and a thread's release for
-  // each rank put the stores before the signal.
+  // Stores of all threads, 16 bytes each, to one rank after the other. I5: stores -> barrier -> release by a thread for
+  // each rank.
   __device__ void store_then_signal_each(const SyncedTeam& g, const Destinations& to, const SignalledPut& put) const {
     const Reach reach(links_);
     g.sync();
@@ -88,10 +88,10 @@ class DirectStores {
   bool stores_messages_ = false;
   std::byte* buffer_ = nullptr;
   std::size_t buffer_bytes_;
-  BulkSignal signal_;  // of this thread's own copies
+  BulkSignal signal_;  // of this thread's copies
 };
 
-// Calls signal(peer, offset) for `words` words that follow each other, at each rank that is not skipped: a thread each.
+// Calls signal(peer, offset) for `words` consecutive words at each rank that is not skipped, a thread for each call.
 template <class Signal>
 __device__ void for_each_signal(const SyncedTeam& g, int ranks, std::size_t word, const std::uint8_t* skipped,
                                 int words, const Signal& signal) {

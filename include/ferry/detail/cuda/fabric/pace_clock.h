@@ -1,5 +1,5 @@
-// PaceClock: when a waiting thread of a GPU looks at the clock, and whether its deadline has passed. Turns wrap around
-// in an hour's wait; time does not.
+// PaceClock: tells a polling thread when to read the clock, and whether its deadline has passed. The counter of polls
+// wraps around within an hour; the clock does not.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace ferry::cuda {
 class PaceClock {
  public:
   FERRY_HD explicit PaceClock(std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {}
-  // Of one more turn: whether to look.
+  // Counts a poll. True: read the clock now.
   FERRY_HD bool is_time_to_look() { return ++turns_ % kLookEvery == 0; }
-  // The first look starts the wait.
+  // The first reading starts the wait.
   FERRY_HD bool has_expired(std::uint64_t now_ns) {
     if (started_ns_ == 0) started_ns_ = now_ns;
     return now_ns - started_ns_ >= deadline_ns_;

@@ -1,8 +1,9 @@
-// RemoteFabric: the DeviceFabric of worlds with remote ranks. Direct ranks are reached by stores and bulk copies, as by
-// DirectFabric; all others by a transport's puts from symmetric memory, which `RemotePuts` says in seven calls. A
-// message to remote ranks goes from its send buffer (I15), a warp for each rank, by a put that signals behind its own
-// data (I5, I7). Two things need more order, and ask for it where they need it: the routing of a round (I2), and
-// results whose round may be given up (I8).
+// RemoteFabric: the DeviceFabric of worlds with remote ranks.
+//   - Direct ranks are reached as by DirectFabric: stores and bulk copies.
+//   - Remote ranks are reached by a transport's puts from symmetric memory: the seven calls of RemotePuts.
+// A message to remote ranks leaves from its send buffer (I15). A warp for each rank puts it, and the signal follows the
+// data of that put (I5, I7). Only the routing of a round (I2) and results of a round that may be given up (I8) need
+// more order.
 #pragma once
 
 #include <concepts>
@@ -17,10 +18,10 @@
 
 namespace ferry::cuda {
 
-// A transport: puts from this rank's symmetric memory to the same memory at `peer`. All that a transport author writes
-// for kernels (docs/adding-a-transport.md). Offsets are into the symmetric memory of the exchange. By one thread, but
-// where a warp is named. Nothing waits but quiet, which ends when the network is done, and wait_signal, which is called
-// when the word has its value already.
+// A transport: puts from this rank's symmetric memory to that of `peer`. It is all that the author of a transport
+// writes for kernels (docs/adding-a-transport.md). Offsets are into the symmetric memory of the exchange. One thread
+// makes a call, unless a comment says a warp. Only quiet and wait_signal may wait: quiet for the network, wait_signal
+// never long, since the word has its value already.
 template <class P>
 concept RemotePuts = requires(const P& puts, const PeerLinks& links, int peer, std::size_t offset,
                               const std::byte* source, std::size_t bytes, std::size_t word, Epoch value) {
@@ -29,9 +30,9 @@ concept RemotePuts = requires(const P& puts, const PeerLinks& links, int peer, s
   puts.put_signal(peer, offset, source, bytes, word, value);  // by a warp; C3
   puts.signal(peer, word, value);                             // C4; after fence: C2
   puts.store32(peer, offset, std::uint32_t{});                // one aligned word, whole or not at all
-  puts.fence();  // what this GPU has put before comes before what this thread puts or signals after, at each rank
-  puts.quiet();  // all that this GPU has put is there
-  puts.wait_signal(word, value);  // what the sender put before this signal is visible to this rank's GPU now (C6)
+  puts.fence();  // orders, at each rank: earlier puts of this GPU before later puts and signals of this thread
+  puts.quiet();  // all puts of this GPU have arrived
+  puts.wait_signal(word, value);  // makes visible what the sender put before this signal (C6)
 };
 
 template <RemotePuts P>
@@ -54,17 +55,17 @@ class RemoteReach {
   const PeerLinks& links_;
 };
 
-// RemoteTable: the entries of this rank's own table that a thread has stored and that remote ranks do not have yet. A
-// warp puts the whole run of them that its threads stored.
+// RemoteTable: entries that a thread has stored in this rank's own table and that remote ranks do not have yet. A warp
+// puts the run of entries that its threads stored.
 class RemoteTable {
  public:
-  // Entries are counted from the first table on: 32 bits suffice (cuda/exchange/shape_limits.h).
+  // Counts entries from the first table on. 32 bits suffice (cuda/exchange/shape_limits.h).
   __device__ void note(const Plan& plan, std::size_t offset) {
     const auto entry = static_cast<std::uint32_t>((offset - plan.map.begin(HeapMap::kTables)) / sizeof(RoutingEntry));
     first_ = entry < first_ ? entry : first_;
     end_ = entry + 1 > end_ ? entry + 1 : end_;
   }
-  // By all threads of every warp.
+  // All threads of a warp call it.
   template <RemotePuts P>
   __device__ void put(const PeerLinks& links, const Plan& plan) {
     const std::uint32_t first = __reduce_min_sync(kAllLanes, first_);
@@ -98,7 +99,7 @@ class RemoteFabric {
   using WithHooks = RemoteFabric<P, OtherHooks>;
   static constexpr bool kHasRemoteRanks = true;
 
-  // links.heap is null for remote ranks.
+  // links.heap[peer] is null for remote ranks.
   __device__ RemoteFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
       : links_(links), plan_(plan), hooks_(links.hooks), waits_(links), stores_(links, buffer_bytes) {}
 
@@ -118,22 +119,22 @@ class RemoteFabric {
   }
   __device__ void put_then_signal_each(const SyncedTeam& g, const Destinations& to, const SignalledPut& put);
   __device__ void finish_puts(const SyncedTeam& g) { stores_.finish(g); }
-  // I8: of a round that may be given up after combine_async, nothing may still be on its way when the next kernel
-  // begins. Stores are there by then; puts are waited for.
+  // I8: a round may be given up after combine_async. Then nothing of it may be in flight when the next kernel begins.
+  // Stores are complete by then; puts need quiet.
   __device__ void complete_puts(const SyncedTeam& g) {
     finish_puts(g);
     if (g.thread() == 0) P(links_).quiet();
     g.sync();
   }
 
-  // C2. I7 asks for this order where a result was stored through a pointer, I2 for the routing.
+  // C2. I7 needs this order for results that were stored through a pointer, I2 for the routing.
   __device__ void signal_after_puts(const SyncedTeam& g, int peer, std::size_t word, Epoch value) {
     table_.put<P>(links_, plan_);
     g.sync();
     if (g.thread() == 0) signal_behind_puts(peer, word, value);
   }
-  // I2: header, table and counts are several puts, which only a fence keeps before the signal. Each peer's signal is a
-  // thread's of its own, with a fence of its own: it covers what the others put before the barrier.
+  // I2: header, table and counts are several puts, and only a fence orders them before the signal. A thread for each
+  // peer fences and signals. Its fence covers what the other threads put before the barrier.
   __device__ void signal_each_after_puts(const SyncedTeam& g, int ranks, std::size_t word, Epoch value,
                                          const std::uint8_t* skipped, int words = 1) {
     table_.put<P>(links_, plan_);
@@ -141,7 +142,7 @@ class RemoteFabric {
     for_each_signal(g, ranks, word, skipped, words,
                     [&](int peer, std::size_t at) { signal_behind_puts(peer, at, value); });
   }
-  // An entry for a remote rank is noted only: its run is put from this rank's own table, where it is stored, too.
+  // An entry for a remote rank is only noted. Its run is put later from this rank's own table, which has it, too.
   __device__ void store(int peer, std::size_t offset, const RoutingEntry& entry) {
     if (is_direct(peer))
       *reinterpret_cast<RoutingEntry*>(links_.heap[peer] + offset) = entry;
@@ -188,8 +189,8 @@ class RemoteFabric {
   bool in_place_ = false;
 };
 
-// From the send buffer, a warp for each remote rank. I5, I7: the signal comes behind this put's own data, which is all
-// the order that is needed.
+// Puts from the send buffer, a warp for each remote rank. I5, I7: the signal follows the data of its own put; no other
+// order is needed.
 template <RemotePuts P, class H>
 __device__ void RemoteFabric<P, H>::put_to_remote(const SyncedTeam& g, const Destinations& to,
                                                   const SignalledPut& put) const {
@@ -198,12 +199,12 @@ __device__ void RemoteFabric<P, H>::put_to_remote(const SyncedTeam& g, const Des
   int remote = 0;
   for (int i = 0; i < to.count; ++i) {
     if (is_direct(to.rank[i])) continue;
-    if (warps - 1 - remote++ % warps == warp)  // from the last warp on: the first one has the bulk copies
+    if (warps - 1 - remote++ % warps == warp)  // starts with the last warp: the first has the bulk copies
       P(links_).put_signal(to.rank[i], put.offset, put.source, put.bytes, put.word, put.value);
   }
 }
 
-// The source is the team's buffer, or the send buffer of this message or result.
+// `source` is the team's buffer, or the send buffer of this message or result.
 template <RemotePuts P, class H>
 __device__ void RemoteFabric<P, H>::put_then_signal_each(const SyncedTeam& g, const Destinations& to,
                                                          const SignalledPut& put) {

@@ -1,5 +1,5 @@
-// RoundTag: a word that says itself which round it belongs to. A receiver that knows the word from its tag waits for no
-// signal, and the sender need not put one behind it (I19).
+// RoundTag: a word that carries its round. A receiver that finds the tag of the round in the word needs no signal, and
+// the sender sends none (I19).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace ferry::cuda {
 
-// The value is in the low bits, those of the epoch that have room are above it. A word is written in every round of its
-// parity, so before epoch e it holds 0 or e - 2: two bits tell.
+// The low bits have the value; the bits above have as many low bits of the epoch as fit. A word is written in every
+// round of its parity. So before epoch e it holds 0 or the tag of e - 2, and two bits of tag suffice.
 class RoundTag {
  public:
   static constexpr std::uint32_t kLargestValue = (1u << 30) - 1;
@@ -27,8 +27,8 @@ class RoundTag {
   FERRY_HD bool is_of(std::uint32_t word, Epoch epoch) const { return (word ^ mark(0, epoch)) >> shift_ == 0; }
   FERRY_HD std::uint32_t value(std::uint32_t word) const { return word & ((1u << shift_) - 1u); }
 
-  // For a word that is not written in every round: one of 64 bits, with the number of the round above the value. It
-  // only grows, so it is waited for with >=, and it still shows only itself.
+  // For words that are not written in every round: 64 bits, with the whole epoch above the value. Such a word only
+  // grows, so a wait compares with >=. It acquires nothing either.
   FERRY_HD Epoch mark_whole(std::uint32_t value, Epoch epoch) const { return epoch << shift_ | value; }
   FERRY_HD bool has_come(Epoch word, Epoch epoch) const { return word >= mark_whole(0, epoch); }
   FERRY_HD std::uint32_t value_of_whole(Epoch word) const { return value(static_cast<std::uint32_t>(word)); }
@@ -38,7 +38,7 @@ class RoundTag {
   int shift_ = 30;
 };
 
-// What a word with a tag held when it was of the round.
+// The value of a tagged word of the awaited round.
 struct TaggedValue {
   bool is_there = false;
   std::uint32_t value = 0;

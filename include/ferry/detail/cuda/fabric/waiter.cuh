@@ -1,5 +1,5 @@
-// Waiter: how the threads of a block wait on words of this rank's memory, and whom a thread tells when its wait fails.
-// The words are the same whichever way they are set; `Reach` says what differs between transports.
+// Waiter: how threads of a block wait for words of this rank's memory, and what a thread does when its wait fails.
+// `Reach` has what differs between direct and remote ranks.
 #pragma once
 
 #include <concepts>
@@ -17,18 +17,18 @@
 
 namespace ferry::cuda {
 
-// Which ranks are direct, and what one thread does that is not the same for direct and remote ranks.
+// Reach: which ranks are direct, and the calls of one thread that differ between direct and remote ranks.
 template <class R>
 concept RankReach = requires(const R& reach, const PeerLinks& links, int peer, std::size_t word, Epoch value) {
   R(links);
   { R::kHasRemoteRanks } -> std::convertible_to<bool>;
   { reach.is_direct(peer) } -> std::same_as<bool>;
   reach.signal(peer, word, value);       // C4
-  reach.see_puts_of(peer, word, value);  // C6: this rank's word has the value; what `peer` put before it is visible now
+  reach.see_puts_of(peer, word, value);  // C6: the word has its value; makes visible what `peer` put before it
 };
 
-// Looks at the clock and for an abort only now and then. Where many threads wait, it sleeps between looks at the word,
-// after the first few: the loads of those that wait compete with what arrives.
+// Reads the clock and the abort words only now and then. Where many threads wait, it backs off after the first few
+// polls: polling loads contend with incoming stores.
 class DevicePacer {
  public:
   __device__ explicit DevicePacer(const PeerLinks& links) : clock_(links.deadline_ns), backs_off_(links.backs_off) {}
@@ -54,14 +54,14 @@ class Waiter {
  public:
   __device__ explicit Waiter(const PeerLinks& links) : links_(links) {}
 
-  // One thread waits; the others of its team, or of its warp, learn the answer.
+  // One thread waits. The other threads of its sync unit (a team, or a warp) get its answer.
   template <class G>
   __device__ bool wait_at_least(const G& g, std::size_t word, Epoch target, const WaitSite& site) const {
     if (word == arrived_) return true;
     const SyncedTeam& unit = unit_of(g);
     return unit.all(unit.thread() != 0 || wait_alone(word, target, site));
   }
-  // Each thread waits for one word. Where words are more than threads, a thread has several.
+  // Threads share the words: one each, or several if there are more words than threads.
   template <class G, class WordOf, class SiteOf>
   __device__ bool wait_for_each(const G& g, int count, const WordOf& word, Epoch target, const SiteOf& site,
                                 const std::uint8_t* skipped) const {
@@ -82,19 +82,20 @@ class Waiter {
   template <class G>
   __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at, int num_tokens);
 
-  // I19: by one thread that looked at the word and found another round's. `told` is the source's `routed`, for the
-  // record. Many threads may wait for words of one source: those that are told to add their time to the statistics.
+  // I19: for one thread that found the tag of another round in the word. `told` is the `routed` word of the source, for
+  // the record. Many threads may wait for one source; `notes_time` says whether this one adds its time to the
+  // statistics.
   __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site,
                                       bool notes_time) const {
     const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(links_.own + word);
     return wait_for_tag_in(links_, watched, epoch, signal_at(told), site, notes_time);
   }
-  // I19: for counts that other blocks of this rank store with the whole number of their round.
+  // I19: for counts that other blocks of this rank store with their epoch.
   template <class There, class Seen>
   __device__ bool wait_for_counts(const There& there, const Seen& seen, Epoch epoch) const {
     return wait_noting(threadIdx.x % 32 == 0, links_, there, seen, epoch, own_site());
   }
-  // For another block of this rank.
+  // For a counter that other blocks of this rank raise.
   __device__ bool wait_for_block(const DeviceWord<Epoch>& word, Epoch target) const {
     return wait(links_, word, target, own_site());
   }
@@ -107,7 +108,7 @@ class Waiter {
   static constexpr std::size_t kNoWord = ~std::size_t{0};
   static_assert(HeapMap::kMostTableParts <= 32, "waited_parts_ has a bit for each");
 
-  // The threads that wait as one.
+  // The threads that wait as one (sync unit).
   __device__ static const SyncedTeam& unit_of(const SyncedTeam& g) { return g; }
   __device__ static SyncedTeam unit_of(const WarpwiseTeam& g) { return g.warp(); }
   __device__ const SignalWord& signal_at(std::size_t word) const {
@@ -115,19 +116,19 @@ class Waiter {
   }
   __device__ WaitSite own_site() const { return {Operation::dispatch, Phase::routing, links_.rank, -1}; }
 
-  // By one thread, for a word that site.peer sets.
+  // For one thread. site.peer sets the word.
   __device__ bool wait_alone(std::size_t word, Epoch target, const WaitSite& site) const {
     const bool ok = wait(links_, signal_at(word), target, site);
     if (ok) Reach(links_).see_puts_of(site.peer, word, target);
     return ok;
   }
-  // The rest is static: an object whose address is taken lives in memory.
+  // These are static functions: taking the address of the object would move it from registers to memory.
   template <Scope S>
   __device__ static bool wait(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
                               const WaitSite& site) {
     return load_acquire(watched) >= target || wait_longer(links, watched, target, site);
   }
-  // I21. A function of its own, so that the lines of the steps lie closer together.
+  // I21. Not inlined: small rounds are bound by the instruction cache, so the text of the steps stays dense.
   template <Scope S>
   __device__ __noinline__ static bool wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
                                                   WaitSite site);
@@ -153,13 +154,13 @@ class Waiter {
   __device__ static void fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
 
   const PeerLinks& links_;
-  std::uint32_t waited_parts_ = 0;  // parts that were waited for, of the table of the source with the lane's number
-  std::size_t arrived_ = kNoWord;   // a word that this warp has seen arrive, and need not ask for again
+  std::uint32_t waited_parts_ = 0;  // parts that have arrived, of the table of the source whose number is this lane
+  std::size_t arrived_ = kNoWord;   // a word that has arrived: the next wait for it ends at once
 };
 
-// I2: by a warp, for the part of a source's table, of `num_tokens`, that has this token's entries. A second lane looks
-// meanwhile whether the message is there (I5). A look does not show what a remote source put: that has to be waited
-// for. For the first 32 sources, a warp waits once for each part.
+// I2: a warp waits for the part of a source's table that has this token's entries; the source has `num_tokens`.
+// Meanwhile a second lane polls whether the message has arrived (I5). That poll acquires nothing that a remote source
+// put, so a wait must follow. A warp waits only once for each part of the first 32 sources.
 template <RankReach Reach>
 template <class G>
 __device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at,
@@ -209,7 +210,7 @@ __device__ TaggedValue Waiter<Reach>::wait_for_tag_in(const PeerLinks& links, co
   return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
 }
 
-// Waits until there(). Where that never comes, the record says that seen() was the newest round.
+// Waits until there(). If the wait fails, the record names seen() as the newest round.
 template <RankReach Reach>
 template <class There, class Seen>
 __device__ bool Waiter<Reach>::wait_noting(bool notes_time, const PeerLinks& links, const There& there,
@@ -223,8 +224,8 @@ __device__ bool Waiter<Reach>::wait_noting(bool notes_time, const PeerLinks& lin
   return false;
 }
 
-// I10: the first thread to fail tells every rank, and its own memory, whom it waited for. The host follows these words
-// to the rank that is missing, once the record says that there is one.
+// I10: the first thread whose wait fails writes the rank that it waited for at every rank, and in this rank's memory.
+// Once the record says so, the host follows these words to the rank that is missing.
 template <RankReach Reach>
 __device__ void Waiter<Reach>::fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen,
                                     Epoch wanted) {
