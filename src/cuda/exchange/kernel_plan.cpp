@@ -22,7 +22,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
                        const Plan& plan, const DispatchLauncher& dispatch, const CombineLauncher& combine)
     : plan_(plan),
       table_parts_(plan.shape.top_k, plan.map.has_remote_ranks()),
-      routing_words_(ranking_words(plan)),
+      routing_words_(cuda::routing_words(plan)),
       multiprocessors_(device_attribute(cudaDevAttrMultiProcessorCount, device.index)),
       exchanges_(options.concurrent * device.ranks),
       local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts) {

@@ -35,16 +35,16 @@ Launchers peer_launchers() {
   return {&find_peer_dispatch, combine_instance<PeerFabric>(), PeerFabric::kHasRemoteRanks};
 }
 
-int ranking_words(const Plan& plan) {
+int routing_words(const Plan& plan) {
   constexpr std::size_t kBitBytes = 32 * 1024;
   const std::size_t per_word = static_cast<std::size_t>(plan.shape.experts) * sizeof(std::uint32_t);
   return std::clamp(static_cast<int>(kBitBytes / per_word), 1, std::max(1, (plan.shape.max_tokens + 31) / 32));
 }
 
-// RankingMemory.
-static std::size_t ranking_bytes(const Plan& plan) {
+// RoutingMemory.
+static std::size_t routing_bytes(const Plan& plan) {
   const auto experts = static_cast<std::size_t>(plan.shape.experts);
-  return (static_cast<std::size_t>(ranking_words(plan) + 2) * experts + 1) * sizeof(std::uint32_t);
+  return (static_cast<std::size_t>(routing_words(plan) + 2) * experts + 1) * sizeof(std::uint32_t);
 }
 
 static std::size_t row_start_bytes(const Plan& plan) {
@@ -77,7 +77,7 @@ int combine_buffer_teams(const Plan& plan) { return buffer_teams(plan.map.result
 
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams) {
   const std::size_t buffers = static_cast<std::size_t>(teams) * HeapMap::whole_lines(plan.map.message_bytes());
-  return kDispatchSharedBytes + HeapMap::whole_lines(std::max({buffers, ranking_bytes(plan), row_start_bytes(plan)}));
+  return kDispatchSharedBytes + HeapMap::whole_lines(std::max({buffers, routing_bytes(plan), row_start_bytes(plan)}));
 }
 
 std::size_t combine_shared_bytes(const Plan& plan) {

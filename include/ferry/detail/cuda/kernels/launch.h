@@ -53,7 +53,7 @@ std::size_t combine_ring_bytes();  // of the pipelined combine, for any plan
 int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);
 // Words of 32 tokens whose bits a routing block has room for.
-int ranking_words(const Plan& plan);
+int routing_words(const Plan& plan);
 
 // Throws Error(system) with the call and CUDA's text where `status` is an error.
 void cuda_check(cudaError_t status, const char* call);

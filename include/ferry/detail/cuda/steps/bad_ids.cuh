@@ -1,4 +1,4 @@
-// Ids that name no expert, or one twice in a token: what routing met of them in a round, and how the host learns of it.
+// Bad ids: out of range, or a duplicate within a token. Routing counts them in a round, and the host learns of them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ferry::cuda {
 
-// One of a round; the counter of the next one is cleared meanwhile (round_clock.cuh).
+// Records one bad id of a round. The counter of the next round is cleared meanwhile (round_clock.cuh).
 __device__ __noinline__ inline void report_bad_id(const RoutingArgs& routing, Epoch epoch, int token, int k,
                                                   std::int64_t id) {
   if (fetch_add_relaxed(routing.state->bad_ids[epoch & 1], 1u) != 0) return;
@@ -16,7 +16,7 @@ __device__ __noinline__ inline void report_bad_id(const RoutingArgs& routing, Ep
   routing.record->bad_id = id;
 }
 
-// By one thread, once the words of all parts of this rank's own table were seen (I2): tells the host.
+// One thread reports to the host after it has seen the words of all parts of this rank's own table (I2).
 __device__ inline void tell_of_bad_ids(const RoutingArgs& routing, Epoch epoch) {
   const std::uint32_t bad = load_relaxed(routing.state->bad_ids[epoch & 1]);
   if (bad == 0) return;

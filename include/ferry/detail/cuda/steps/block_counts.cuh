@@ -1,4 +1,4 @@
-// What the blocks that rank a table tell each other: how many entries of each expert their shares have (I19).
+// Counts between routing blocks: how many entries of each expert the share of a block has (I19).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ inline constexpr int kBlocksAtOnce = 8;
 
 struct BlockCounts {
   bool are_there = false;
-  std::uint32_t before = 0;  // of the blocks before the own one
+  std::uint32_t before = 0;  // of the blocks before this one
   std::uint32_t total = 0;
 };
 
-// One expert's counts of up to kBlocksAtOnce blocks, `stride` words apart; `own`: which of them is the asking one's,
-// perhaps none. Blocks count at the same time, so their counts come at about the same time: all that are missing are
-// asked for at once.
+// Loads one expert's counts of up to kBlocksAtOnce blocks, `stride` words apart. `own` is the index of this block among
+// them, perhaps none. Blocks count at the same time, so their counts arrive at about the same time. So all missing
+// counts are loaded at once.
 template <class W>
 __device__ BlockCounts await_counts(const PeerLinks& links, const DeviceWord<Epoch>* counts, int stride, int blocks,
                                     int own, Epoch epoch) {

@@ -1,10 +1,14 @@
-// Ranking: how many earlier entries of this source name the same expert, without an atomic reservation. The table is
-// cut into parts. A block has one of them, or several that follow each other, and stores its entries to every rank. In
-// a block, each expert has a bit for every token of a chunk; the bits below a token's are the entries before it. Bits
-// are set in any order and counted when all are. Where tokens are few and the bits of all fit, every block sets them
-// all; else a block sets those of its share and learns from the others what comes before it. Where each sets all, one
-// more block may do so and send the counts, which receivers begin with. The same table as
-// ferry/detail/protocol/dispatch.h's route_entries. Bad ids (out of range, or twice in a token) count as -1.
+// Builds the routing table: the position of each entry within its expert, that is how many earlier entries of this
+// source name the same expert. No position is reserved by an atomic.
+//   - The table is cut into parts. A block has one or several neighbouring parts, and stores their entries to every
+//     rank.
+//   - In shared memory each expert has a bit for every token of a chunk. The position of a token is the number of bits
+//     below its own. Bits are set in any order, and counted after a barrier.
+//   - If tokens are few and the bits of all fit, every block sets all of them. Otherwise a block sets the bits of its
+//     share and learns from the other blocks what comes before it.
+//   - If every block sets all bits, one more block may do so and send the counts, which receivers need first.
+// The table is the same as that of ferry/detail/protocol/dispatch.h's route_entries. Bad ids (out of range, or twice in
+// a token) count as -1.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +24,8 @@
 
 namespace ferry::cuda {
 
-// One block's work on its share. Loops stay rolled: of a few tokens, each line is run once, and the lines that are
-// jumped over are what it costs. In every phase a thread has the same experts, and entries a block's width apart.
+// One block's work on its share. Small rounds are bound by the instruction cache, so loops stay rolled. In every phase
+// a thread has the same experts, and entries that are as far apart as the block has threads.
 class RoutingBuilder {
  public:
   __device__ RoutingBuilder(const SyncedTeam& g, const Plan& plan, const DispatchArgs& in, int num_experts,
@@ -38,30 +42,30 @@ class RoutingBuilder {
         counted_(routing.counts_all ? IndexRange{0, in.num_tokens} : mine_),
         memory_(memory, routing.words, plan.shape.experts) {}
 
-  // Clears shared memory, which needs no earlier kernel. A barrier must follow.
+  // Clears shared memory, before earlier kernels have ended. A barrier must follow.
   __device__ void prepare();
-  // Sets the bits of the first chunk, while the round has not begun yet: a barrier must follow.
+  // Sets the bits of the first chunk, before the epoch is known. A barrier must follow.
   __device__ void mark_first();
-  // Counts this share.
+  // Counts the entries of this share.
   __device__ void count();
-  // What comes before this share, and in all, from the other blocks. False: a block did not come.
+  // Learns from the other blocks the counts before this share, and of all shares. False: a block did not come.
   template <class F>
   __device__ bool learn_from_others(F& fabric);
-  // Counts and header, entries to every rank; I2: then the words of its parts.
+  // Sends counts, header and entries to every rank. I2: the words of its parts follow.
   template <DeviceFabric F>
   __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
 
  private:
   static constexpr int kNone = -1;
-  static constexpr int kBad = -2;              // an id out of range
-  static constexpr std::uint32_t kTwins = 1;   // some token names an expert twice
-  static constexpr std::uint32_t kBadIds = 2;  // some id is out of range
+  static constexpr int kBad = -2;                  // an id out of range
+  static constexpr std::uint32_t kDuplicates = 1;  // some token names an expert twice
+  static constexpr std::uint32_t kBadIds = 2;      // some id is out of range
 
   __device__ int id_at(int index) const { return checked(in_.ids.at(index)); }
   __device__ int checked(std::int64_t id) const {
     return id < kNone || id >= num_experts_ ? kBad : static_cast<int>(id);
   }
-  // Of the tokens that this block counts, those whose bits are in shared memory together.
+  // A chunk: tokens that this block counts and whose bits are in shared memory at the same time.
   __device__ IndexRange chunk_at(int first) const { return {first, min(counted_.end, first + 32 * routing_.words)}; }
   __device__ static int words_of(const IndexRange& chunk) { return (chunk.end - chunk.first + 31) / 32; }
   template <class Visit>
@@ -94,13 +98,13 @@ class RoutingBuilder {
   const DispatchArgs& in_;
   int num_experts_;
   const RoutingArgs& routing_;
-  const Epoch& epoch_;  // not known yet when the first entries are asked for
+  const Epoch& epoch_;  // not known yet when the first entries are loaded
   const RoutingShare& share_;
   IndexRange mine_;     // the share
-  IndexRange counted_;  // by this block: all of them in one chunk, or the share
-  RankingMemory memory_;
-  std::int64_t first_id_ = kNone;  // of this thread's first entry that it counts
-  float first_weight_ = 0.0f;      // and of its first of the share
+  IndexRange counted_;  // the entries that this block counts: all of them in one chunk, or its share
+  RoutingMemory memory_;
+  std::int64_t first_id_ = kNone;  // the first entry that this thread counts
+  float first_weight_ = 0.0f;      // of its first entry of the share
   std::uint64_t num_dropped_ = 0;  // of this thread's entries
 };
 
@@ -113,13 +117,13 @@ __device__ inline void RoutingBuilder::mark_first() {
   const int top_k = plan_.shape.top_k;
   const int counted = counted_.first * top_k + g_.thread();
   const int stored = mine_.first * top_k + g_.thread();
-  if (counted < counted_.end * top_k) first_id_ = in_.ids.at(counted);  // checked when it is there
+  if (counted < counted_.end * top_k) first_id_ = in_.ids.at(counted);  // checked after it has arrived
   if (stored < mine_.end * top_k) first_weight_ = in_.weights.given(0, stored);
   prefetch_to_more();
   mark(chunk_at(counted_.first));
 }
 
-// Into this multiprocessor's cache: what later turns read.
+// Prefetches into the L1 cache what later turns read.
 __device__ inline void RoutingBuilder::prefetch_to_more() const {
   constexpr int kLine = 128;
   const int top_k = plan_.shape.top_k;
@@ -141,14 +145,14 @@ __device__ inline void RoutingBuilder::clear_bits(const IndexRange& chunk) {
   if (g_.thread() == 0) memory_.wrong->raw = 0;
 }
 
-// Between barriers: of those that read the bits before, and of those that set them next.
+// Must stand between two barriers: other threads have read the bits, and will set them next.
 __device__ inline void RoutingBuilder::clear_used_bits(const IndexRange& chunk) {
   g_.sync();
   clear_bits(chunk);
   g_.sync();
 }
 
-// Whether the token named the same expert before. Asked only in a chunk where some token did.
+// Whether the token named the same expert before. Called only for a chunk in which some token did.
 __device__ inline bool RoutingBuilder::is_duplicate(int index, int id) const {
   const int first = plan_.by_top_k.quotient(index) * plan_.shape.top_k;
 #pragma unroll 1
@@ -157,7 +161,7 @@ __device__ inline bool RoutingBuilder::is_duplicate(int index, int id) const {
   return false;
 }
 
-// I3: sets the bit of an entry. An id that comes twice in a token is found out later (is_duplicate).
+// I3: sets the bit of an entry. Duplicate ids are found later (is_duplicate).
 __device__ inline void RoutingBuilder::mark_entry(const IndexRange& chunk, int index, int id) {
   const int token = plan_.by_top_k.quotient(index);
   if (id == kBad) fetch_or_relaxed(*memory_.wrong, kBadIds);
@@ -168,10 +172,10 @@ __device__ inline void RoutingBuilder::mark_entry(const IndexRange& chunk, int i
   const int place = token - chunk.first;
   const std::uint32_t bit = 1u << place % 32;
   if ((fetch_or_relaxed(memory_.bits[place / 32 * plan_.shape.experts + expert], bit) & bit) != 0)
-    fetch_or_relaxed(*memory_.wrong, kTwins);
+    fetch_or_relaxed(*memory_.wrong, kDuplicates);
 }
 
-// Sets the bits of a chunk, which are clear. A barrier must follow.
+// Sets the bits of a chunk. They are clear before; a barrier must follow.
 __device__ inline void RoutingBuilder::mark(const IndexRange& chunk) {
   const int end = chunk.end * plan_.shape.top_k;
   const int begin = chunk.first * plan_.shape.top_k + g_.thread();
@@ -187,7 +191,7 @@ __device__ inline void RoutingBuilder::mark(const IndexRange& chunk) {
   }
 }
 
-// Tells of what is wrong with the chunk's ids.
+// Records the bad ids of the chunk.
 __device__ inline void RoutingBuilder::report(const IndexRange& chunk) const {
   const int top_k = plan_.shape.top_k;
 #pragma unroll 1
@@ -199,7 +203,7 @@ __device__ inline void RoutingBuilder::report(const IndexRange& chunk) const {
   }
 }
 
-// Entries that name the expert, in the first words of the chunk.
+// How many entries of the first words of the chunk name the expert.
 __device__ inline std::uint32_t RoutingBuilder::count_below(int expert, int end_word) const {
   std::uint32_t count = 0;
 #pragma unroll 1
@@ -214,7 +218,7 @@ __device__ inline std::uint32_t RoutingBuilder::rank_of(int expert, int place) c
 }
 
 __device__ inline void RoutingBuilder::count() {
-  // What is wrong is told by a block that signals behind it: then whoever tells the host has seen it (I2).
+  // The block that records a bad id signals after it. So the thread that reports to the host has seen the record (I2).
   const bool reports = !routing_.counts_all || share_.block == 0;
   const bool adds_up = !routing_.counts_all || share_.stores_counts;
 #pragma unroll 1
@@ -232,7 +236,7 @@ __device__ inline void RoutingBuilder::count() {
   if (num_dropped_ != 0 && reports) fetch_add_relaxed(routing_.state->dropped, num_dropped_);
 }
 
-// I19. A thread has one expert's counts of some of the blocks.
+// I19. A thread loads one expert's counts of some of the blocks.
 template <class F>
 __device__ bool RoutingBuilder::learn_from_others(F& fabric) {
   if (share_.blocks == 1 || routing_.counts_all) return true;
@@ -262,12 +266,12 @@ __device__ bool RoutingBuilder::learn_from_others(F& fabric) {
   return g_.all(ok);
 }
 
-// Tokens of the chunk that begins at `chunk_first`, whose bits are set.
+// Publishes the tokens of the chunk at `chunk_first`, whose bits are set.
 template <class F>
 __device__ void RoutingBuilder::store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const {
   const int end = tokens.end * plan_.shape.top_k;
   const std::size_t table = plan_.map.table(epoch_, plan_.rank);
-  const bool duplicates = (memory_.wrong->raw & kTwins) != 0;
+  const bool duplicates = (memory_.wrong->raw & kDuplicates) != 0;
   int index = tokens.first * plan_.shape.top_k + g_.thread();
   if (index >= end) return;
   int id = id_at(index);
@@ -336,7 +340,7 @@ __device__ void RoutingBuilder::publish(F& fabric, std::uint64_t* bytes_sent) {
   if (share_.stores_counts) store_counts(fabric, bytes_sent);
   if (!share_.stores_entries()) return;
   store_entries(fabric);
-  g_.sync();  // a fabric may put entries of other warps along with a warp's own
+  g_.sync();  // a fabric may put entries of several warps together
   fabric.signal_each_after_puts(g_, plan_.shape.ranks, plan_.map.routed(plan_.rank, share_.first_part), epoch_,
                                 plan_.masked, share_.parts);
 }

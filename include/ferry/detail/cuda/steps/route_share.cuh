@@ -1,4 +1,4 @@
-// What a block that ranks has to do, and what it keeps in shared memory.
+// A routing block: its share of the table, and its shared memory.
 #pragma once
 
 #include <cstddef>
@@ -9,39 +9,40 @@
 
 namespace ferry::cuda {
 
-// What a block keeps in shared memory: [words][experts] bits, [experts] entries before the chunk, [experts] of the
-// share or, later, of all, and what is wrong with ids of the chunk: kTwins, kBadIds.
-struct RankingMemory {
+// Shared memory of a routing block: [words][experts] bits; [experts] entries before the chunk; [experts] entries of the
+// share, later of all shares; and the kinds of bad ids in the chunk: kDuplicates, kBadIds.
+struct RoutingMemory {
   BlockWord<std::uint32_t>* bits;
   BlockWord<std::uint32_t>* before;
   BlockWord<std::uint32_t>* total;
   BlockWord<std::uint32_t>* wrong;
 
-  __device__ RankingMemory(std::byte* memory, int words, int experts)
+  __device__ RoutingMemory(std::byte* memory, int words, int experts)
       : bits(reinterpret_cast<BlockWord<std::uint32_t>*>(memory)),
         before(bits + words * experts),
         total(before + experts),
         wrong(total + experts) {}
 };
 
-// Tokens, or entries, [first, end).
+// A range of tokens or entries, [first, end).
 struct IndexRange {
   int first;
   int end;
 };
 
-// Threads of a block that rank: each of a few has more to do, but many hinder each other in what all do alike.
+// Threads of a routing block that build the table. With few entries fewer threads are faster: each has more work, but
+// what every thread repeats costs less.
 __device__ inline int routing_threads(int entries, int experts) {
   constexpr int kFew = 256;
   return entries <= kFew && experts <= 4 * kFew ? kFew : kThreads;
 }
 
-// What a block does: entries of its share of the table, counts and header, or both.
+// What a block sends: the entries of its share, counts and header, or both.
 struct RoutingShare {
   int block;
-  int blocks;  // that have entries
+  int blocks;  // with entries
   int first_part;
-  int parts;  // 0: it has no entries
+  int parts;  // 0: this block has no entries
   int log2_part_tokens;
   bool stores_counts;
   __device__ bool stores_entries() const { return parts != 0; }

@@ -12,7 +12,7 @@
 
 namespace ferry::cuda {
 
-// Exclusive sum over the lanes.
+// Exclusive prefix sum over the lanes.
 __device__ inline std::uint32_t sum_before(std::uint32_t value) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::uint32_t sum = value;
@@ -24,7 +24,7 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value) {
   return sum - value;
 }
 
-// In shared memory: rows, aligned, and scale tiles of each warp's groups.
+// Shared memory: aligned rows, and scale tiles, of each warp's groups.
 struct WarpTotals {
   static constexpr int kWarps = kThreads / 32;
   std::uint32_t rows[kWarps];
@@ -50,7 +50,7 @@ class RowStartFinder {
   __device__ bool find() {
     const int warp = static_cast<int>(threadIdx.x / 32);
     if (warp == WarpTotals::kWarps - 1) take_numbers_of_tokens();
-    std::uint32_t row = 0;  // before the groups of this turn
+    std::uint32_t row = 0;  // rows before the groups of this turn
     std::uint32_t tile = 0;
 #pragma unroll 1
     for (int first = 0; first <= plan_.groups(); first += kThreads) {
@@ -77,9 +77,9 @@ class RowStartFinder {
   }
 
  private:
-  static constexpr int kAhead = 4;  // counts of a group that are asked for at once
+  static constexpr int kAhead = 4;  // counts of a group that are loaded at once
 
-  // Of the first `warps`, by every warp for itself.
+  // The sum over the first `warps`. Every warp computes it for itself.
   __device__ static std::uint32_t sum_of_warps(const std::uint32_t* totals, int warps) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     return __reduce_add_sync(kAllLanes, lane < warps ? totals[lane] : 0);
@@ -92,7 +92,7 @@ class RowStartFinder {
     starts_.tiles[group] = tile - row / 128;
   }
 
-  // What a word of a source says, whose first look was `word`. Nothing where a rank did not come.
+  // The value of a source's word. `word` is what the first load found. No value if the rank did not come.
   __device__ std::uint32_t take(int source, std::size_t at, std::uint32_t word, bool notes_time) {
     const RoundTag& tag = fabric_.links().tag;
     if (plan_.is_masked(source)) return 0;
@@ -107,7 +107,7 @@ class RowStartFinder {
     return load_relaxed(*reinterpret_cast<const SystemWord<std::uint32_t>*>(fabric_.local(at)));
   }
 
-  // By one warp, a source in each lane, whose wait counts for all.
+  // One warp waits, a source in each lane. Its waiting time counts for all warps.
   __device__ void take_numbers_of_tokens() {
     const int ranks = plan_.shape.ranks;
     std::uint32_t most = 0;
@@ -122,9 +122,9 @@ class RowStartFinder {
     if (threadIdx.x % 32 == 0) starts_.tokens[ranks] = most;
   }
 
-  // The rows of a group, none past the last one; and where in it those of each source begin. Counts that are not there
-  // are waited for one after the other, which all are on their way. Nobody looks who has no group: all blocks look at
-  // the same lines.
+  // The rows of a group (0 past the last group), and where the rows of each source begin in it. All counts are in
+  // flight, so it waits for one missing count after the other. Threads without a group load nothing, since all blocks
+  // load the same lines.
   __device__ std::uint32_t take_counts(int local) {
     const int experts = plan_.local_experts();
     const int ranks = plan_.shape.ranks;
@@ -159,7 +159,7 @@ class RowStartFinder {
   bool ok_ = true;
 };
 
-// To device memory, where combine and the scales kernel find them.
+// Copies row starts to device memory, for combine and the scales kernel.
 __device__ inline void save_row_starts(const SyncedTeam& g, const Plan& plan, const RowStarts& starts,
                                        const DispatchHandle& handle) {
   const int words = row_start_words(plan);

@@ -1,4 +1,4 @@
-// What the scales kernel stores, and how its warps share it (scales_kernel.cuh): plain arithmetic.
+// The work of the scales kernel and how its warps share it (scales_kernel.cuh): plain arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace ferry::cuda {
 
-// Words of 4 bytes of a row's scales, where neighbours in a message are none in the tensor; 0 where they are, or where
-// a message's scales are not at a multiple of 16 bytes.
+// 4-byte words of a row's scales, if neighbouring words of a message are not neighbours in the tensor. 0 if they are,
+// or if the scales of a message do not begin at a multiple of 16 bytes.
 constexpr int scattered_scale_words(ScaleLayout layout, int scale_bytes, int scales_per_row, std::int64_t row_bytes) {
   if (row_bytes % 16 != 0) return 0;
   if (layout == ScaleLayout::transposed && scale_bytes == 4) return scales_per_row;
@@ -17,28 +17,28 @@ constexpr int scattered_scale_words(ScaleLayout layout, int scale_bytes, int sca
   return 0;
 }
 
-// A warp's work at a time: 32 bytes of the scales of each row of a tile.
+// A warp's unit of work: 32 bytes of the scales of each row of a tile.
 inline constexpr int kScalePartBytes = 32;
 constexpr int scale_parts(const ScalePlace& place) {
   return (place.scales_per_row * place.scale_bytes + kScalePartBytes - 1) / kScalePartBytes;
 }
 
-// 128 rows of a group, or the last ones of it.
+// A tile: 128 rows of a group, or its last rows.
 struct ScaleTile {
   int group;
-  std::uint32_t first_row;  // counted in the group
+  std::uint32_t first_row;  // within the group
 };
 
-// Counted over all groups; from scales_offset_of.
+// The tiles of all groups, from scales_offset_of.
 FERRY_HD inline std::uint32_t first_tile_of(const RowStarts& starts, int group) {
   return starts.tiles[group] + starts.group[group] / kScaleTileRows;
 }
 FERRY_HD inline std::uint32_t count_tiles(const RowStarts& starts, int groups) {
   return first_tile_of(starts, groups - 1) + static_cast<std::uint32_t>(scale_blocks(starts.filled[groups - 1]));
 }
-// One of those counted.
+// The tile with this number.
 FERRY_HD inline ScaleTile find_tile(const RowStarts& starts, int groups, std::uint32_t index) {
-  int first = 0;  // has it, or comes before the group that has
+  int first = 0;  // the group that has it, or a group before that
   int end = groups;
   while (end - first > 1) {
     const int middle = (first + end) / 2;
@@ -47,7 +47,7 @@ FERRY_HD inline ScaleTile find_tile(const RowStarts& starts, int groups, std::ui
   return {first, (index - first_tile_of(starts, first)) * kScaleTileRows};
 }
 
-// Where row `in_group` of a local expert came from. of_source is counted from the group's first row.
+// The source of row `in_group` of a local expert. of_source is counted from the group's first row.
 FERRY_HD inline int source_of(const Plan& plan, const RowStarts& starts, int local, std::uint32_t in_group) {
   const int experts = plan.local_experts();
   int source = plan.shape.ranks - 1;

@@ -1,6 +1,5 @@
-// Assembly of dispatch and combine: the clock of the device, barriers of a part of a thread block, prefetches, copies
-// into shared memory, and bulk copies from there. The order of kernels is ptx_launch.cuh, numbers are
-// ferry/detail/formats/ptx_numbers.cuh.
+// PTX of dispatch and combine: the clock of the device, barriers of some warps, prefetches, copies into shared memory,
+// and bulk copies from it. ptx_launch.cuh has dependent launches, ferry/detail/formats/ptx_numbers.cuh has conversions.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +14,12 @@ __device__ inline std::uint64_t global_nanoseconds() {
   return now;
 }
 
-// Barriers of `threads` threads of a thread block, by number: 0 to 15, each for one team at a time. A team is whole
-// warps, and saying so (aligned) keeps their lanes together here, as __syncthreads does.
+// A barrier of `threads` threads of a thread block. `barrier` is 0 to 15, and one team at a time uses it. A team
+// consists of whole warps; .aligned tells the compiler, which then keeps their lanes converged, as __syncthreads does.
 __device__ inline void team_sync(int barrier, int threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
-// The same, and whether `value` is true in all of the threads.
+// The same, with the answer whether `value` is true in all of the threads.
 __device__ inline bool team_all(int barrier, int threads, bool value) {
   int result;
   asm volatile(
@@ -31,37 +30,37 @@ __device__ inline bool team_all(int barrier, int threads, bool value) {
   return result != 0;
 }
 
-// The cache line at `address` of this device's memory is wanted soon.
+// Prefetches a cache line of this device's memory into the L2 cache.
 __device__ inline void prefetch_to_l2(const std::byte* address) {
   asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
 }
 
-// The same, and into this multiprocessor's cache.
+// The same, into the L1 cache of this multiprocessor as well.
 __device__ inline void prefetch_to_l1(const std::byte* address) {
   asm volatile("prefetch.global.L1 [%0];" : : "l"(address));
 }
 
-// 16 bytes into shared memory, which this thread may read once it has waited for their group.
+// Copies 16 bytes into shared memory. This thread may read them after it has waited for their group.
 __device__ inline void copy_to_shared(uint4* to_shared, const std::byte* from) {
   const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared), "l"(from) : "memory");
 }
-// Closes the group of this thread's copies since the last call; there may be none in it.
+// Commits this thread's copies since the last call as a group, which may be empty.
 __device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// At most kPending of this thread's groups are still on their way: the last ones.
+// Waits until at most the last kPending groups of this thread are in flight.
 template <int kPending>
 __device__ inline void copies_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
 }
 
-// I12: what this thread wrote to shared memory is seen by bulk copies issued after a barrier.
+// I12: orders this thread's stores to shared memory before bulk copies that are issued after a barrier.
 __device__ inline void fence_shared_for_bulk() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// Shared memory to any device's memory; 16-byte aligned, a multiple of 16 bytes.
+// Bulk copy from shared memory to any device's memory: 16-byte aligned, a multiple of 16 bytes.
 __device__ inline void bulk_store(std::byte* to, const std::byte* from_shared, std::size_t bytes) {
 #if __CUDA_ARCH__ >= 900
   const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(from_shared));
@@ -72,14 +71,14 @@ __device__ inline void bulk_store(std::byte* to, const std::byte* from_shared, s
 #endif
 }
 
-// Closes the group of this thread's bulk stores since the last call.
+// Commits this thread's bulk copies since the last call as a group.
 __device__ inline void bulk_commit() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
 }
 
-// I12: at most kPending of this thread's groups are still on their way; the writes of the others are done (no .read).
+// I12: waits until the writes of all but the last kPending groups of this thread are complete (no .read).
 template <int kPending>
 __device__ inline void bulk_wait() {
 #if __CUDA_ARCH__ >= 900
@@ -87,7 +86,7 @@ __device__ inline void bulk_wait() {
 #endif
 }
 
-// I12: of at most kPending of this thread's groups has shared memory still to be read.
+// I12: waits until shared memory has been read for all but the last kPending groups of this thread.
 template <int kPending>
 __device__ inline void bulk_wait_read() {
 #if __CUDA_ARCH__ >= 900

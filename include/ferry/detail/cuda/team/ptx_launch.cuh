@@ -1,19 +1,19 @@
-// Dependent launches: a kernel that is put on a stream with this permission may start while the one before it ends.
+// Programmatic dependent launch (PDL): a kernel that is launched with it may start while the kernel before it ends.
 #pragma once
 
 namespace ferry::ptx {
 
-// Before any access to memory that an earlier kernel of the stream may touch: returns when these are done and what
-// they wrote can be seen. At once where the launch gave no permission.
+// Must come before any access to memory that an earlier kernel of the stream may touch. Returns when the earlier
+// kernels have ended and their stores are visible; at once in a launch without PDL.
 __device__ inline void await_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// The next kernel of the stream may begin to be launched once a thread of every thread block has said so. Other threads
-// may still wait for another rank: where its blocks could then take the room of a kernel that others wait for, it is
-// launched without (LaunchPolicy::pdl).
+// Trigger: the next kernel of the stream may be launched after a thread of every thread block has called it. Other
+// threads may still wait for another rank. Blocks of the next kernel could then take room that a kernel of another
+// exchange needs; in that case the next kernel is launched without PDL (LaunchPolicy::pdl).
 __device__ inline void let_next_kernel_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

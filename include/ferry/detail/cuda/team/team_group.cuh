@@ -1,6 +1,7 @@
-// SyncedTeam: a run of consecutive warps of a CUDA block, or all of it, as one ThreadGroup. Several teams of a block
-// work on different tokens, so that the waits of one are the turns of another. WarpwiseTeam: the same, for work in
-// which no warp needs what another one wrote.
+// Teams of threads as ThreadGroups. Teams of a block work on different tokens, so that one computes while another
+// waits.
+//   SyncedTeam     consecutive warps of a thread block that meet at barriers
+//   WarpwiseTeam   for work in which no warp reads what another warp wrote: warps do not meet
 #pragma once
 
 #include <cstddef>
@@ -14,22 +15,22 @@ namespace ferry::cuda {
 
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-// Of the number of threads of a team, a power of two: a division by it would be some 20 instructions.
+// For the number of threads of a team, a power of two. A division by it would take some 20 instructions.
 __device__ inline int log2_of(int threads) { return 31 - __clz(threads); }
 
 class SyncedTeam {
  public:
   static constexpr int kWidth = 32;  // threads that exchange values without a barrier
 
-  // All threads of the block; `half`: which one of its thread block it is (LogicalBlock).
+  // All threads of the logical block; `half` as in LogicalBlock.
   __device__ static SyncedTeam of_block(int half = 0) {
     SyncedTeam all;
     all.barrier_ = half * kBarriersOfHalf;
     return all;
   }
-  // The team of `threads` threads that this thread is in. A warp needs no barrier, so their numbers suffice: half 0 has
-  // some for all teams, half 1 for those of kLeastTeamOfHalf1 threads or more. `pipeline`: the block's shared memory
-  // that its threads load rows into ahead of their turn (row_pipeline.cuh); null: registers do.
+  // The team of `threads` threads that this thread is in. A thread block has 16 barriers, and a team of one warp needs
+  // none. So half 0 has a barrier for every team, and half 1 for every team of kLeastTeamOfHalf1 threads or more.
+  // `pipeline`: the block's shared memory for rows in flight (row_pipeline.cuh); null: rows go through registers.
   __device__ explicit SyncedTeam(int threads, std::byte* pipeline = nullptr, int half = 0)
       : team_(static_cast<int>(threadIdx.x) >> log2_of(threads)),
         barrier_(half * kBarriersOfHalf + 1 + team_),
@@ -48,7 +49,7 @@ class SyncedTeam {
     else
       ptx::team_sync(barrier_, threads_);
   }
-  // All threads get the same answer; also a barrier. Lanes may have waited apart.
+  // All threads get the same answer. It is also a barrier. Lanes of a warp may arrive diverged.
   __device__ bool all(bool value) const {
     __syncwarp();
     if (threads_ != kWidth) return ptx::team_all(barrier_, threads_, value);
@@ -81,14 +82,14 @@ static_assert(ThreadGroup<SyncedTeam>);
 static_assert(kLeastTeamThreads == SyncedTeam::kWidth && SyncedTeam::last_barrier() < 16,
               "teams of more than a warp have a barrier each");
 
-// A team's share of the columns is dealt out as in a SyncedTeam, but every warp asks, waits and goes on for itself:
-// sync() holds a warp together. What a warp looks up it keeps in scratch memory of its own. So a team may also be
-// several blocks, whose numbers follow each other.
+// The columns of a token are shared out as in a SyncedTeam, but every warp loads and waits on its own: sync()
+// synchronises a warp only, and each warp has a scratch of its own. So a team may also be several blocks with
+// consecutive indices.
 class WarpwiseTeam {
  public:
   static constexpr int kWidth = 32;
 
-  // `block`: this one's number among those that share the work. `pipeline`: as a SyncedTeam's.
+  // `block`: this block's index among those that share the work. `pipeline`: as in SyncedTeam.
   __device__ WarpwiseTeam(int threads, int block, std::byte* pipeline = nullptr)
       : thread_((block * kThreads + static_cast<int>(threadIdx.x)) & (threads - 1)),
         threads_(threads),
@@ -114,7 +115,7 @@ class WarpwiseTeam {
 };
 static_assert(ThreadGroup<WarpwiseTeam>);
 
-// The threads that share a scratch and wait as one (ferry/detail/protocol/round.h).
+// Sync unit: the threads that share a TokenScratch and wait as one (ferry/detail/protocol/token_lookup.h).
 __device__ inline const SyncedTeam& sync_unit(const SyncedTeam& g) { return g; }
 __device__ inline SyncedTeam sync_unit(const WarpwiseTeam& g) { return g.warp(); }
 
