@@ -55,6 +55,10 @@ REFUSED = [(re.compile(word), say) for word, say in (
      r"|\bany_far\b", "direct, remote"),
     (r"\bpast_cache\b", "non-temporal"),
     (r"\bfetch_add_ordered\b", "acquire-release"),
+    (r"\b(Shmem)?Meeting\b|\bmeeting_\b|\bnet/meeting", "bootstrap"),
+    (r"\bkToldToGiveUp\b", "relayed"),
+    (r"\b(DevicePlace|LocalPlace)\b|\bplace_of_block\b", "device, logical block"),
+    (r"\b(Plan|Process)Settings\b|\bconformance::(Plan|Backend)\b|\bthread_backend\b", "scenario, target"),
     (r"\b(parts|sends|part)_alone\b|\bkMost\w*Alone\b|\bparts_roles\b|\b(sending|dispatching)_part\b",
      "policy, regime"),
 )]

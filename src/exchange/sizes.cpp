@@ -166,9 +166,9 @@ std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t r
   return specs;
 }
 
-MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged) {
+MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool has_remote_ranks) {
   require_valid(shape, options);
-  const HeapMap map = make_heap_map(shape, options, 0, staged);
+  const HeapMap map = make_heap_map(shape, options, 0, has_remote_ranks);
   MemoryUse use;
   for (int index = 0; index < HeapMap::kRegions; ++index) {
     const auto region = static_cast<HeapMap::Region>(index);

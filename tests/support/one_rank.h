@@ -29,9 +29,9 @@ static_assert(SerialFabric<LocalMemory>);
 
 // A rank's plan and memory, without its peers.
 struct Rank {
-  Rank(const Shape& shape, int rank, bool exact = false, bool staged = false)
+  Rank(const Shape& shape, int rank, bool exact = false, bool has_remote_ranks = false)
       : masked(static_cast<std::size_t>(shape.ranks)) {
-    const HeapShape heap{shape, max_local_experts(shape), 16, exact, staged};
+    const HeapShape heap{shape, max_local_experts(shape), 16, exact, has_remote_ranks};
     plan.set_shape(shape);
     plan.map = HeapMap(heap);
     plan.code = {id_bits(shape.experts)};

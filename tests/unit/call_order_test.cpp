@@ -147,13 +147,13 @@ void call(Exchange& exchange, const conformance::RankRound& round, Call which) {
 
 // Every sequence of four calls on one exchange after the other: a refused call changes nothing.
 TEST(CallOrder, IsWhatAnExchangeAllows) {
-  conformance::PlanSettings settings;
+  conformance::ScenarioSettings settings;
   settings.shape = {1, 4, 2, 3, 32};
   settings.options = conformance::options_for("bf16");
-  const conformance::Plan plan = conformance::make_plan(settings);
+  const conformance::Scenario scenario = conformance::make_scenario(settings);
   constexpr int kSequences = kCalls * kCalls * kCalls * kCalls;
   run_ranks(1, [&](World& world) {
-    const conformance::RankRound round(plan, 0);
+    const conformance::RankRound round(scenario, 0);
     for (int sequence = 0; sequence < kSequences; ++sequence) {
       Exchange exchange(world, settings.shape, settings.options);
       Stage stage = Stage::closed;

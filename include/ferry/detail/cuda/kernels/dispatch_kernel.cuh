@@ -25,7 +25,7 @@ struct DispatchMemory {
 inline constexpr std::size_t kDispatchSharedBytes = HeapMap::whole_lines(sizeof(DispatchMemory));
 
 template <bool kPaired>
-__device__ LogicalBlock place_of_block(const DispatchRoles& roles) {
+__device__ LogicalBlock this_logical_block(const DispatchRoles& roles) {
   const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
   if constexpr (kPaired) return logical_block_of(block, static_cast<int>(threadIdx.y), blocks, roles.routing_blocks);
@@ -231,7 +231,7 @@ template <TokenFormat Fmt, DeviceFabric F, bool kPaired>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte shared_memory[];
-  const LogicalBlock place = place_of_block<kPaired>(p.roles);
+  const LogicalBlock place = this_logical_block<kPaired>(p.roles);
   std::byte* const memory = shared_memory + static_cast<std::size_t>(place.half) * p.block_bytes;
   const SyncedTeam all = SyncedTeam::of_block(place.half);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
