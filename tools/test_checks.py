@@ -4,6 +4,7 @@
 import contextlib
 import io
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -276,6 +277,26 @@ class SumTests(unittest.TestCase):
     def test_a_suite_that_vanished_fails(self):
         self.assertEqual(self.run_on(self.GOOD, require=["protocol/"])[0], 1)
         self.assertEqual(self.run_on(self.GOOD, require=["cli/"])[0], 1)
+
+
+class Records(unittest.TestCase):
+    """The launch policies name the record of each tuned constant: a section of the log, or lines of a file of results."""
+
+    def test_are_there(self):
+        root = pathlib.Path(__file__).parent.parent
+        text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((root / "src/cuda/policy").glob("*.h")))
+        comments = " ".join(comment.lstrip("/ ") for _, comment in sources.comments_of(text))
+        headings = re.findall(r"^#+ (.*)$", (root / "docs/lab/performance-log.md").read_text(encoding="utf-8"), re.MULTILINE)
+        sections = re.findall(r"\blog[:,] ([A-Z][\w ]+)", comments)
+        self.assertGreater(len(sections), 15)
+        for section in sections:
+            self.assertTrue(any(section.startswith(heading) for heading in headings), section)
+        lines = re.findall(r"(\w+\.jsonl):(\d+)(?:-(\d+))?", comments)
+        self.assertGreater(len(lines), 10)
+        for name, first, last in lines:
+            count = len((root / "benchmarks/results" / name).read_text(encoding="utf-8").splitlines())
+            self.assertLessEqual(int(first), int(last or first))
+            self.assertLessEqual(int(last or first), count, name)
 
 
 if __name__ == "__main__":
