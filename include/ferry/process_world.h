@@ -9,8 +9,9 @@ namespace ferry {
 // reads for all.
 class ProcessWorld : public World {
  public:
-  // Whether this rank stores to that one's memory itself; all others are reached through the network.
-  virtual bool reaches_directly(int rank) const = 0;
+  // Whether this rank stores to that one's memory itself; all others are remote: reached through the network.
+  virtual bool is_direct(int rank) const = 0;
+  bool reaches_directly(int rank) const { return is_direct(rank); }  // its name in version 0.1
 
   // One rank sends, the other receives as many bytes; `send` returns when the receiver has taken them all. Sends
   // between two ranks arrive in the order of the calls. `deadline` is of each wait for the other rank's next step, not

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -24,13 +25,39 @@ inline bool is_masked(const RankMask& mask, int rank) {
   return static_cast<std::size_t>(rank) < mask.size() && mask[static_cast<std::size_t>(rank)];
 }
 
+// Who the ranks of a world are.
+enum class WorldKind : std::uint8_t {
+  threads,         // of this process, on CPUs: make_thread_worlds
+  shmem,           // processes on CPUs, over OpenSHMEM: ShmemJob::make_world
+  cuda,            // threads of this process with a GPU each: make_cuda_worlds, make_staged_cuda_worlds
+  cuda_processes,  // processes of one host with a GPU each: make_cuda_process_world
+  nvshmem,         // processes with a GPU each, on any number of hosts: make_nvshmem_world
+  other,           // none of the library's
+};
+// The name of the enumerator.
+const char* to_string(WorldKind kind);
+constexpr bool is_of_gpus(WorldKind kind) {
+  return kind == WorldKind::cuda || kind == WorldKind::cuda_processes || kind == WorldKind::nvshmem;
+}
+
+// What the exchanges of a world can do.
+struct WorldCapabilities {
+  bool device_memory = false;   // calls take memory of the rank's GPU and a stream; else host memory
+  bool remote_ranks = false;    // some ranks are reached by puts only, from send buffers (ferry::memory_use)
+  bool skip_a2a = true;         // exchanges with ExchangeOptions::skip_a2a
+  bool function_hooks = true;   // router_weight and epilogue as pointers to functions
+  bool compiled_hooks = false;  // hooks that are compiled into kernels (ferry/cuda)
+};
+
 // One rank's end of a world. Used by one thread at a time. Collective calls come in the same order on all ranks that
 // the mask leaves in; each throws PeerMissing when a rank does not come within the deadline.
 class World {
  public:
   virtual ~World() = default;
 
-  virtual const char* backend() const = 0;  // "cpu", "shmem", "cuda", "nvshmem"
+  virtual WorldKind kind() const = 0;
+  virtual WorldCapabilities capabilities() const { return {.remote_ranks = has_remote_ranks()}; }
+  virtual const char* backend() const = 0;  // as on the command line: "cpu", "shmem", "cuda", "nvshmem"
   virtual int rank() const = 0;
   virtual int size() const = 0;
 

@@ -34,13 +34,6 @@ void run_on(const Processes& processes, int ranks, const std::function<void(Worl
     if (all[rank].failed) throw std::runtime_error("process " + std::to_string(rank) + ": " + all[rank].text.data());
 }
 
-bool has_remote_ranks(const World& world) {
-  const auto& processes = static_cast<const ProcessWorld&>(world);
-  for (int rank = 0; rank < processes.size(); ++rank)
-    if (!processes.reaches_directly(rank)) return true;
-  return false;
-}
-
 }  // namespace
 
 Target process_target(const Processes& processes) {
@@ -49,7 +42,7 @@ Target process_target(const Processes& processes) {
   target.max_ranks = processes.all->size();
   target.hooks_may_throw = true;
   target.has_skip_a2a = false;
-  target.has_remote_ranks = has_remote_ranks;
+  target.has_remote_ranks = [](const World& world) { return world.has_remote_ranks(); };
   target.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
     run_on(processes, ranks, body);
   };

@@ -88,6 +88,7 @@ class ThreadWorld final : public World {
  public:
   ThreadWorld(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
+  WorldKind kind() const override { return WorldKind::threads; }
   const char* backend() const override { return "cpu"; }
   int rank() const override { return rank_; }
   int size() const override { return hub_->ranks(); }

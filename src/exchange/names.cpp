@@ -5,6 +5,7 @@
 #include "ferry/shape.h"
 #include "ferry/tensor.h"
 #include "ferry/token_format.h"
+#include "ferry/world.h"
 
 namespace ferry {
 
@@ -52,6 +53,24 @@ const char* to_string(Phase phase) {
       return "waiting for a token";
     case Phase::result:
       return "waiting for an expert's result";
+  }
+  return "unknown";
+}
+
+const char* to_string(WorldKind kind) {
+  switch (kind) {
+    case WorldKind::threads:
+      return "threads";
+    case WorldKind::shmem:
+      return "shmem";
+    case WorldKind::cuda:
+      return "cuda";
+    case WorldKind::cuda_processes:
+      return "cuda_processes";
+    case WorldKind::nvshmem:
+      return "nvshmem";
+    case WorldKind::other:
+      return "other";
   }
   return "unknown";
 }

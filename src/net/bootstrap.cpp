@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::uint32_t kFrameMagic = 0x46525259;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a part
+constexpr std::size_t kPiece = std::size_t{1} << 20;          // of a send: each piece has the deadline for itself
+constexpr std::size_t kMostRead = 4 * kPiece;                 // at once: a sender may be faster than this rank
 
 bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -47,7 +49,7 @@ void Bootstrap::queue(Link& link, Kind kind, std::span<const std::byte> bytes) {
 void Bootstrap::flush(Link& link) {
   std::size_t sent = 0;
   while (link.socket && sent < link.out.size()) {
-    const ssize_t step = send(link.socket.get(), link.out.data() + sent, link.out.size() - sent, MSG_NOSIGNAL);
+    const ssize_t step = ::send(link.socket.get(), link.out.data() + sent, link.out.size() - sent, MSG_NOSIGNAL);
     if (step > 0)
       sent += static_cast<std::size_t>(step);
     else if (is_transient(errno))
@@ -58,13 +60,15 @@ void Bootstrap::flush(Link& link) {
   link.out.erase(link.out.begin(), link.out.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
-void Bootstrap::receive(int rank) {
+// What has come, and at most kMostRead of it: the caller reads again.
+void Bootstrap::read(int rank) {
   Link& from = link(rank);
   std::byte chunk[65536];
-  while (from.socket) {
-    const ssize_t got = recv(from.socket.get(), chunk, sizeof chunk, 0);
+  for (std::size_t total = 0; from.socket && total < kMostRead;) {
+    const ssize_t got = ::recv(from.socket.get(), chunk, sizeof chunk, 0);
     if (got > 0) {
       from.in.insert(from.in.end(), chunk, chunk + got);
+      total += static_cast<std::size_t>(got);
       continue;
     }
     if (got < 0 && is_transient(errno)) break;
@@ -86,18 +90,34 @@ void Bootstrap::take_frames(int rank) {
     }
     const auto bytes = static_cast<std::size_t>(header.bytes);
     if (from.in.size() - at - sizeof header < bytes) break;
-    const std::byte* body = from.in.data() + at + sizeof header;
+    take_frame(rank, header, std::span(from.in).subspan(at + sizeof header, bytes));
     at += sizeof header + bytes;
-    if (header.call < call_) continue;  // it belongs to a call that has failed here
-    if (header.kind == Kind::part) {
-      from.parts[header.call].assign(body, body + bytes);
-    } else if (bytes == sizeof(std::int32_t)) {
-      std::int32_t missing = -1;
-      std::memcpy(&missing, body, sizeof missing);
-      failures_.emplace(header.call, Failure{missing, rank});
-    }
   }
   from.in.erase(from.in.begin(), from.in.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void Bootstrap::take_frame(int rank, const Header& header, std::span<const std::byte> body) {
+  Link& from = link(rank);
+  switch (header.kind) {
+    case Kind::bytes:
+      from.bytes.insert(from.bytes.end(), body.begin(), body.end());
+      return;
+    case Kind::taken:
+      ++from.taken;
+      return;
+    case Kind::gave_up:
+      from.gave_up = true;
+      return;
+    case Kind::part:
+      if (header.call >= call_) from.parts[header.call].assign(body.begin(), body.end());  // else its call failed here
+      return;
+    case Kind::failed:
+      if (header.call < call_ || body.size() != sizeof(std::int32_t)) return;
+      std::int32_t missing = -1;
+      std::memcpy(&missing, body.data(), sizeof missing);
+      failures_.emplace(header.call, Failure{missing, rank});
+      return;
+  }
 }
 
 // The first rank whose part of this call is not there; with `only_ended`, the first whose part can never come. -1:
@@ -131,7 +151,7 @@ void Bootstrap::wait(const RankMask& mask, const Deadline& deadline) {
   for (std::size_t i = 0; i < watched.size(); ++i) {
     if (watched[i].revents == 0) continue;
     if ((watched[i].revents & POLLOUT) != 0) flush(link(ranks[i]));
-    if ((watched[i].revents & ~POLLOUT) != 0) receive(ranks[i]);
+    if ((watched[i].revents & ~POLLOUT) != 0) read(ranks[i]);
   }
 }
 
@@ -180,7 +200,7 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     flush(each);
   }
   for (int peer = 0; peer < size(); ++peer)
-    if (!is_masked(mask, peer)) receive(peer);
+    if (!is_masked(mask, peer)) read(peer);
   for (;;) {
     // Checked before the parts: all parts of a call may be there although other ranks gave it up.
     const auto reported = failures_.find(call_);
@@ -207,6 +227,67 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
                               rank_, peer, part.size(), mine.size()));
     std::copy_n(part.begin(), part.size(), to);
   }
+}
+
+void Bootstrap::require_other_rank(const char* call, int other) const {
+  if (other >= 0 && other < size() && other != rank_) return;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("rank {}: {}: the other rank is {}; it must be 0 to {} and not this one", rank_, call, other,
+                          size() - 1));
+}
+
+// Tells the other end, so that it does not wait for its own deadline.
+void Bootstrap::give_up(int peer, std::chrono::milliseconds deadline) {
+  if (!link(peer).gave_up) {
+    link(peer).gave_up = true;
+    queue(link(peer), Kind::gave_up, {});
+    flush(link(peer));
+  }
+  throw_missing(rank_, peer, rank_, 0,
+                fmt::format("rank {}: rank {} ended, or did not go on within {} ms, while bytes went between them",
+                            rank_, peer, deadline.count()));
+}
+
+// Sends what is queued and reads what comes until the link is as wanted.
+template <class IsDone>
+void Bootstrap::wait_for(int peer, const IsDone& is_done, std::chrono::milliseconds deadline) {
+  const Deadline until(std::min(deadline, kMaxDeadline));
+  flush(link(peer));
+  read(peer);
+  while (!is_done(link(peer))) {
+    if (link(peer).gave_up || !link(peer).socket || until.has_passed()) give_up(peer, deadline);
+    wait({}, until);
+  }
+}
+
+void Bootstrap::send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) {
+  require_other_rank("send", to);
+  if (link(to).gave_up) give_up(to, deadline);
+  for (std::size_t at = 0; at < data.size(); at += kPiece) {
+    queue(link(to), Kind::bytes, data.subspan(at, std::min(kPiece, data.size() - at)));
+    wait_for(
+        to, [](const Link& link) { return link.out.empty(); }, deadline);
+  }
+  wait_for(
+      to, [](const Link& link) { return link.taken > 0; }, deadline);
+  --link(to).taken;
+}
+
+void Bootstrap::receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) {
+  require_other_rank("receive", from);
+  if (link(from).gave_up) give_up(from, deadline);
+  std::vector<std::byte>& bytes = link(from).bytes;
+  while (!data.empty()) {
+    wait_for(
+        from, [](const Link& link) { return !link.bytes.empty(); }, deadline);
+    const auto count = static_cast<std::ptrdiff_t>(std::min(bytes.size(), data.size()));
+    std::copy_n(bytes.begin(), count, data.begin());
+    bytes.erase(bytes.begin(), bytes.begin() + count);
+    data = data.subspan(static_cast<std::size_t>(count));
+  }
+  queue(link(from), Kind::taken, {});
+  wait_for(
+      from, [](const Link& link) { return link.out.empty(); }, deadline);
 }
 
 }  // namespace ferry::net

@@ -1,5 +1,6 @@
-// Bootstrap: TCP connections between all processes of a job. Worlds of processes need it for set-up: all_gather with a
-// deadline that names the missing rank. A rank whose process ended is missing at once. Nothing runs between two calls.
+// Bootstrap: TCP connections between all processes of a job. Worlds of processes need it for set-up: all_gather,
+// and bytes from rank to rank, with a deadline that names the missing rank. A rank whose process ended is missing at
+// once. Nothing runs between two calls.
 #pragma once
 
 #include <chrono>
@@ -28,8 +29,14 @@ class Bootstrap {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline);
 
+  // ProcessWorld::send and receive. What a rank receives while it is in another call waits for its receive.
+  void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline);
+  void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline);
+
  private:
-  enum class Kind : std::uint32_t { part, failed };
+  // part and failed are of an all_gather; the others of a send: its bytes, that all are taken, and that one end gave
+  // up.
+  enum class Kind : std::uint32_t { part, failed, bytes, taken, gave_up };
   struct Header {
     std::uint32_t magic;
     Kind kind;
@@ -43,6 +50,9 @@ class Bootstrap {
     std::vector<std::byte> out;
     std::vector<std::byte> in;
     std::map<std::uint64_t, std::vector<std::byte>> parts;
+    std::vector<std::byte> bytes;  // sent to this rank and not received yet
+    int taken = 0;                 // sends of this rank that the other end has taken
+    bool gave_up = false;          // one end did: no send succeeds any more
   };
   struct Failure {
     int missing;
@@ -52,11 +62,16 @@ class Bootstrap {
   Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   void queue(Link& link, Kind kind, std::span<const std::byte> bytes);
   void flush(Link& link);
-  void receive(int rank);
+  void read(int rank);
   void take_frames(int rank);
+  void take_frame(int rank, const Header& header, std::span<const std::byte> body);
   void wait(const RankMask& mask, const Deadline& deadline);
   int first_missing(const RankMask& mask, bool only_ended) const;
   bool is_done(const RankMask& mask) const;
+  void require_other_rank(const char* call, int other) const;
+  template <class IsDone>
+  void wait_for(int peer, const IsDone& is_done, std::chrono::milliseconds deadline);
+  [[noreturn]] void give_up(int peer, std::chrono::milliseconds deadline);
   [[noreturn]] void fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline);
 
   int rank_;

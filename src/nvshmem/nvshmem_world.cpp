@@ -14,9 +14,8 @@ namespace ferry::cuda {
 
 NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Bootstrap> bootstrap,
                            const NvshmemOptions& options, int device, bool ends_job)
-    : GpuWorld({device}, options.staged),
+    : GpuWorld({device}, options.staged, std::move(bootstrap)),
       job_(std::move(job)),
-      bootstrap_(std::move(bootstrap)),
       nodes_(options.nodes),
       ranks_per_node_(options.ranks_per_node),
       ends_job_(ends_job) {
@@ -28,13 +27,19 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
 NvshmemWorld::~NvshmemWorld() {
   if (!ends_job_ || job_.use_count() != 1) return;  // an exchange still uses it: NVSHMEM runs until the process ends
   try {
-    job_->end(*bootstrap_, kPatienceAtTheEnd);
+    job_->end(bootstrap(), kPatienceAtTheEnd);
   } catch (const Error&) {
     // A rank has ended or does not come. NVSHMEM would wait for it forever, so it is not ended.
   }
 }
 
-bool NvshmemWorld::is_of_node(int peer) const {
+WorldCapabilities NvshmemWorld::capabilities() const {
+  WorldCapabilities can = GpuWorld::capabilities();
+  can.skip_a2a = false;
+  return can;
+}
+
+bool NvshmemWorld::is_direct(int peer) const {
   if (peer == rank()) return true;
   if (nodes_ > 0 && !NodeMap{size(), nodes_}.same_node(rank(), peer)) return false;
   if (ranks_per_node_ > 0 && peer / ranks_per_node_ != rank() / ranks_per_node_) return false;
@@ -50,7 +55,7 @@ void NvshmemWorld::require_nodes() const {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: ranks_per_node is {}; it must be 0 (by reach) or more", rank(), ranks_per_node_));
   for (int peer = 0; ranks_per_node_ > 0 && peer < size(); ++peer)
-    if (peer / ranks_per_node_ == rank() / ranks_per_node_ && !is_of_node(peer))
+    if (peer / ranks_per_node_ == rank() / ranks_per_node_ && !is_direct(peer))
       throw Error(
           ErrorKind::unsupported,
           fmt::format("rank {}: NVSHMEM maps no memory of rank {}, which ranks_per_node = {} says is of the same "
@@ -64,7 +69,7 @@ void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
                                                     "NVSHMEM; make the exchange on a world of one "
                                                     "host (make_cuda_process_world)",
                                                     rank()));
-  GpuWorld::require_supported(options);
+  GpuRank::require_supported(options);
 }
 
 // NvshmemFabric's serve any world of NVSHMEM, PeerFabric's one whose ranks all store to each other.
@@ -79,11 +84,11 @@ void NvshmemWorld::require_kernels(const Launchers& kernels) const {
 
 bool NvshmemWorld::has_remote_ranks() const {
   for (int peer = 0; peer < size(); ++peer)
-    if (!is_of_node(peer)) return true;
+    if (!is_direct(peer)) return true;
   return false;
 }
 
-Launchers NvshmemWorld::launchers() const { return has_remote_ranks() ? nvshmem_launchers() : GpuWorld::launchers(); }
+Launchers NvshmemWorld::launchers() const { return has_remote_ranks() ? nvshmem_launchers() : GpuRank::launchers(); }
 
 DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -94,7 +99,7 @@ DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& o
   const std::ptrdiff_t offset = mine.get() - job_->heap();
   DeviceHeaps heaps(static_cast<std::size_t>(size()));
   for (int peer = 0; peer < size(); ++peer)
-    if (!is_masked(options.mask, peer) && is_of_node(peer))
+    if (!is_masked(options.mask, peer) && is_direct(peer))
       heaps[static_cast<std::size_t>(peer)] = {mine, job_->heap_of(peer) + offset};
   heaps[static_cast<std::size_t>(rank())] = mine;
   barrier(options.mask, set_up_deadline(options));  // I13: all ranks have zeroed their memory
@@ -105,7 +110,7 @@ DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& o
 
 namespace ferry {
 
-std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options) {
+std::unique_ptr<ProcessWorld> make_nvshmem_world(const NvshmemOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
   const int device = cuda::choose_device(options.device, place);
   cuda::require_bulk_copies(device);

@@ -5,11 +5,12 @@
 
 #include "cuda/world/gpu_world.h"
 #include "ferry/cuda/nvshmem_world.h"
+#include "net/bootstrap_world.h"
 #include "nvshmem/nvshmem_job.h"
 
 namespace ferry::cuda {
 
-class NvshmemWorld final : public GpuWorld {
+class NvshmemWorld final : public GpuWorld<net::BootstrapWorld> {
  public:
   // Collective over the bootstrap, whose rank r is PE r of the job. The job may have more PEs. `ends_job`: NVSHMEM ends
   // with this world.
@@ -17,16 +18,12 @@ class NvshmemWorld final : public GpuWorld {
                const NvshmemOptions& options, int device, bool ends_job);
   ~NvshmemWorld() override;
 
+  WorldKind kind() const override { return WorldKind::nvshmem; }
+  WorldCapabilities capabilities() const override;
   const char* backend() const override { return "nvshmem"; }
-  int rank() const override { return bootstrap_->rank(); }
-  int size() const override { return bootstrap_->size(); }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
-                  std::chrono::milliseconds deadline) override {
-    bootstrap_->all_gather(mine, all, mask, deadline);
-  }
   bool has_remote_ranks() const override;
-  // This rank stores to the memory of `peer`; otherwise it puts.
-  bool is_of_node(int peer) const;
+  bool is_direct(int peer) const override;
+  const std::shared_ptr<NvshmemJob>& job() const { return job_; }
 
  private:
   static constexpr std::chrono::milliseconds kPatienceAtTheEnd{5000};
@@ -37,7 +34,6 @@ class NvshmemWorld final : public GpuWorld {
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 
   std::shared_ptr<NvshmemJob> job_;
-  std::unique_ptr<net::Bootstrap> bootstrap_;
   int nodes_;
   int ranks_per_node_;
   bool ends_job_;

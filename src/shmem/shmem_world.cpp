@@ -73,6 +73,8 @@ class ShmemWorld final : public ProcessWorld {
   ShmemWorld(std::shared_ptr<ShmemProcess> process, const NodeMap& nodes, std::unique_ptr<ShmemBootstrap> bootstrap)
       : process_(std::move(process)), nodes_(nodes), bootstrap_(std::move(bootstrap)) {}
 
+  WorldKind kind() const override { return WorldKind::shmem; }
+  WorldCapabilities capabilities() const override { return {.remote_ranks = has_remote_ranks(), .skip_a2a = false}; }
   const char* backend() const override { return "shmem"; }
   int rank() const override { return process_->rank(); }
   int size() const override { return nodes_.ranks; }
@@ -88,7 +90,7 @@ class ShmemWorld final : public ProcessWorld {
     bootstrap_->all_gather(mine, all, mask, deadline);
   }
 
-  bool reaches_directly(int peer) const override {
+  bool is_direct(int peer) const override {
     return nodes_.is_direct(rank(), peer, process_->mapped(peer) != nullptr);
   }
 

@@ -30,6 +30,7 @@ class FakeWorld final : public World {
   // `inner` is the rank's end of a thread world; `baton` is shared by all ranks.
   FakeWorld(FakeKind kind, std::uint64_t seed, std::unique_ptr<World> inner, std::shared_ptr<Baton> baton);
 
+  WorldKind kind() const override { return WorldKind::other; }
   const char* backend() const override { return name_of(kind_); }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }

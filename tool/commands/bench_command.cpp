@@ -114,7 +114,7 @@ const Backend& require_backend(const BenchOptions& options) {
   const Backend& chosen = choose_backend(options.backend, most);
   for (const int ranks : options.ranks) require_ranks(chosen, ranks, options.nodes);
   const bool gpus = is_gpu_backend(chosen);
-  if (chosen.name == std::string("cuda") && num_processes() > 1)
+  if (chosen.kind == WorldKind::cuda_processes)
     throw Error(ErrorKind::unsupported,
                 fmt::format("--backend cuda: bench measures the GPUs of one process, and {} were started: start it "
                             "without a launcher, with --ranks {}, or add --backend nvshmem",

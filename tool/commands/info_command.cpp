@@ -82,7 +82,7 @@ std::string device_text(const Json& cpu, const std::vector<GpuInfo>& found) {
 
 std::string use_of(const Backend& known) {
   if (std::string why = known.why_missing(); !why.empty()) return why;
-  if (known.name == std::string("cuda"))
+  if (known.kind == WorldKind::cuda || known.kind == WorldKind::cuda_processes)
     return fmt::format("ranks are {}, 1 to {}, one node; links are loads and stores of peer memory; CUDA {}",
                        known.ranks_are, known.most_ranks(), gpus().versions());
   if (known.ranks == RanksAre::processes)
@@ -175,8 +175,8 @@ void InfoCommand::run() const {
     const Backend& chosen = choose_backend(backend, wanted.ranks);
     require_ranks(chosen, wanted.ranks, 1);
     const ExchangeOptions with = options();
-    const bool may_be_staged = chosen.name == std::string("shmem") ||
-                               chosen.name == std::string("nvshmem");  // send buffers, where ranks are of several hosts
+    // Send buffers, where ranks are of several hosts.
+    const bool may_be_staged = chosen.kind == WorldKind::shmem || chosen.kind == WorldKind::nvshmem;
     const MemoryUse use = memory_use(wanted, with, may_be_staged);
     const Table outputs = output_table(wanted, with);
     report["shape"] = {{"ranks", wanted.ranks},   {"experts", wanted.experts},

@@ -46,15 +46,15 @@ conformance::Target job_target(const Backend& known, int nodes) {
   Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job(true));
   conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
-  target.hooks_may_throw = known.name == std::string("shmem");  // a GPU's hooks are device functions
-  target.has_skip_a2a = known.name == std::string("cuda");
+  target.hooks_may_throw = known.kind == WorldKind::shmem;  // a GPU's hooks are device functions
+  target.has_skip_a2a = job.world().capabilities().skip_a2a;
   return target;
 }
 
 conformance::Target target_of(const Backend& known, int nodes) {
   if (known.ranks == RanksAre::processes) return job_target(known, nodes);
   require_ranks(known, 1, nodes);
-  return known.name == std::string("cuda") ? gpu_target() : conformance::thread_target();
+  return is_gpu_backend(known) ? gpu_target() : conformance::thread_target();
 }
 
 struct Suite {

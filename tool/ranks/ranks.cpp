@@ -66,14 +66,15 @@ int num_ranks_of_this_host(const Ranks& ranks) {
 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> list = {
-      {"cpu", "threads of this process", [] { return std::string(); }, [] { return kMaxRanksPerNode; },
-       make_thread_ranks, RanksAre::of_one_process, nullptr},
-      {"shmem", "processes under oshrun", shmem_starter().why_missing, shmem_starter().num_ranks, make_shmem_ranks,
-       RanksAre::processes, shmem_starter().start},
-      {"cuda", "GPUs of this host", why_no_gpus, most_gpu_ranks, make_gpu_ranks,
-       num_processes() > 1 ? RanksAre::processes : RanksAre::of_one_process, start_gpu_job},
-      {"nvshmem", "processes with a GPU each", nvshmem_starter().why_missing, nvshmem_starter().num_ranks,
-       make_nvshmem_ranks, RanksAre::processes, nvshmem_starter().start},
+      {"cpu", WorldKind::threads, "threads of this process", [] { return std::string(); },
+       [] { return kMaxRanksPerNode; }, make_thread_ranks, RanksAre::of_one_process, nullptr},
+      {"shmem", WorldKind::shmem, "processes under oshrun", shmem_starter().why_missing, shmem_starter().num_ranks,
+       make_shmem_ranks, RanksAre::processes, shmem_starter().start},
+      {"cuda", num_processes() > 1 ? WorldKind::cuda_processes : WorldKind::cuda, "GPUs of this host", why_no_gpus,
+       most_gpu_ranks, make_gpu_ranks, num_processes() > 1 ? RanksAre::processes : RanksAre::of_one_process,
+       start_gpu_job},
+      {"nvshmem", WorldKind::nvshmem, "processes with a GPU each", nvshmem_starter().why_missing,
+       nvshmem_starter().num_ranks, make_nvshmem_ranks, RanksAre::processes, nvshmem_starter().start},
   };
   return list;
 }
@@ -95,9 +96,7 @@ std::vector<int> gpus_of_ranks(int ranks) {
   return devices;
 }
 
-bool is_gpu_backend(const Backend& backend) {
-  return backend.name == std::string("cuda") || backend.name == std::string("nvshmem");
-}
+bool is_gpu_backend(const Backend& backend) { return is_of_gpus(backend.kind); }
 
 const Backend& choose_backend(const std::string& name, int ranks) {
   const auto named = [](const std::string& wanted) -> const Backend& {

@@ -49,6 +49,7 @@ enum class RanksAre { of_one_process, processes };
 // What --backend names. The functions look at this machine, and may be slow the first time.
 struct Backend {
   const char* name;
+  WorldKind kind;  // of its worlds
   const char* ranks_are;
   std::string (*why_missing)();  // empty where it works here, else what to do about it
   int (*most_ranks)();           // that it can have here

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "ferry/process_world.h"
 #include "ferry/processes.h"
 #include "ferry/world.h"
 
@@ -50,7 +51,7 @@ struct CudaProcessOptions {
 // Throws PeerMissing that names a process that does not come, Error(invalid_argument) where two processes have the same
 // rank, or the same GPU without share_gpus, or differ in the number of ranks, and Error(unsupported) that names the
 // pair where two GPUs cannot reach each other or two ranks are on different hosts: on every rank.
-std::unique_ptr<World> make_cuda_process_world(const CudaProcessOptions& options = {});
+std::unique_ptr<ProcessWorld> make_cuda_process_world(const CudaProcessOptions& options = {});
 
 // As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds; rank r is on device r / ranks_per_gpu. Throws
 // Error(invalid_argument) where there are fewer GPUs than that takes, and what make_cuda_worlds and `body` throw.

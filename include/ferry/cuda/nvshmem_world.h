@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "ferry/process_world.h"
 #include "ferry/processes.h"
 #include "ferry/world.h"
 
@@ -33,6 +34,6 @@ struct NvshmemOptions {
 // Throws PeerMissing, Error(invalid_argument) for options that cannot be or do not fit each other, and where two ranks
 // have the same GPU without share_gpus, or Error(unsupported) where NVSHMEM does not start or two ranks of one
 // node cannot reach each other.
-std::unique_ptr<World> make_nvshmem_world(const NvshmemOptions& options = {});
+std::unique_ptr<ProcessWorld> make_nvshmem_world(const NvshmemOptions& options = {});
 
 }  // namespace ferry

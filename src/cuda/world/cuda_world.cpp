@@ -18,12 +18,13 @@ std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory)
   return memory == nullptr ? nullptr : std::shared_ptr<std::byte>(memory, memory->data());
 }
 
-class CudaWorld final : public GpuWorld {
+class CudaWorld final : public GpuWorld<World> {
  public:
   CudaWorld(std::unique_ptr<World> threads, const RankDevice& device, bool staged,
             std::shared_ptr<HeapTickets<DeviceMemory>> heaps)
       : GpuWorld(device, staged), threads_(std::move(threads)), heaps_(std::move(heaps)) {}
 
+  WorldKind kind() const override { return WorldKind::cuda; }
   int rank() const override { return threads_->rank(); }
   int size() const override { return threads_->size(); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,

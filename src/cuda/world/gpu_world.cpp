@@ -61,7 +61,7 @@ void require_bulk_copies(int device) {
                     device, major, minor));
 }
 
-void GpuWorld::together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline) {
+void GpuRank::together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline) {
   Outcome mine{};
   try {
     work();
@@ -71,9 +71,9 @@ void GpuWorld::together(const std::function<void()>& work, const RankMask& mask,
     mine.kind = static_cast<std::int32_t>(error.kind());
     std::strncpy(mine.text, error.what(), sizeof mine.text - 1);
   }
-  std::vector<Outcome> all(static_cast<std::size_t>(size()));
-  all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
-  for (int rank = 0; rank < size(); ++rank) {
+  std::vector<Outcome> all(static_cast<std::size_t>(world_.size()));
+  world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
+  for (int rank = 0; rank < world_.size(); ++rank) {
     Outcome& each = all[static_cast<std::size_t>(rank)];
     each.text[sizeof each.text - 1] = '\0';
     const std::string text = each.text;
@@ -100,36 +100,36 @@ int ranks_of_device(int rank, int size, int device, bool may_share, const Gather
   return std::max(found, 1);
 }
 
-void GpuWorld::count_ranks_on_device(bool may_share, std::chrono::milliseconds deadline) {
-  device_.ranks = ranks_of_device(rank(), size(), device_.index, may_share,
-                                  [&](auto mine, auto all) { all_gather(mine, all, {}, deadline); });
+void GpuRank::count_ranks_on_device(bool may_share, std::chrono::milliseconds deadline) {
+  device_.ranks = ranks_of_device(world_.rank(), world_.size(), device_.index, may_share,
+                                  [&](auto mine, auto all) { world_.all_gather(mine, all, {}, deadline); });
 }
 
-void GpuWorld::require_supported(const ExchangeOptions& options) const {
+void GpuRank::require_supported(const ExchangeOptions& options) const {
   if (options.gpu_kernels != nullptr && staged_)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: kernels of the program itself need a world whose calls take device memory "
                             "(make_cuda_worlds); this one takes host memory",
-                            rank()));
+                            world_.rank()));
   if (options.gpu_kernels != nullptr) require_kernels(*options.gpu_kernels);
 }
 
-void GpuWorld::require_kernels(const Launchers& kernels) const {
+void GpuRank::require_kernels(const Launchers& kernels) const {
   if (kernels.reaches_remote_ranks)
     throw Error(
         ErrorKind::unsupported,
         fmt::format("rank {}: a CompiledNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
                     "which there is CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
-                    rank(), backend()));
+                    world_.rank(), world_.backend()));
 }
 
-std::unique_ptr<ExchangeSteps> GpuWorld::make_steps(const Shape& shape, const ExchangeOptions& options,
-                                                    const HeapMap& map) {
+std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const ExchangeOptions& options,
+                                                       const HeapMap& map) {
   const DeviceScope scope(device_.index);
   if (device_.deferred_free != nullptr)
     device_.deferred_free->free();  // all ranks are here: none waits for another one's launch
-  require_countable_tokens(shape, rank());
-  require_countable_entries(shape, rank());
+  require_countable_tokens(shape, world_.rank());
+  require_countable_entries(shape, world_.rank());
   together([&] { require_supported(options); }, options.mask,
            set_up_deadline(options));  // whose kernels may be of two kinds
   DeviceHeaps heaps;
@@ -140,11 +140,11 @@ std::unique_ptr<ExchangeSteps> GpuWorld::make_steps(const Shape& shape, const Ex
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    auto steps = std::make_unique<CudaSteps>(device_, rank(), shape, options, map,
+    auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map,
                                              options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
                                              std::move(heaps));
     if (staged_)
-      made = std::make_unique<StagedSteps>(std::move(steps), row_layout(shape, options, rank()));
+      made = std::make_unique<StagedSteps>(std::move(steps), row_layout(shape, options, world_.rank()));
     else
       made = std::move(steps);
   };

@@ -1,12 +1,15 @@
-// GpuWorld: what all worlds of GPUs share, whether their ranks are threads or processes: how an exchange is made.
+// GpuRank: what a rank has in every world of GPUs, whoever the other ranks are: its device, and how an exchange is
+// made. GpuWorld: a world whose ranks are GpuRanks.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "cuda/exchange/rank_device.h"
+#include "exchange/exchange_steps.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
@@ -23,15 +26,20 @@ using GatherBytes = std::function<void(std::span<const std::byte> mine, std::spa
 // it, all ranks throw Error(invalid_argument) that names both.
 int ranks_of_device(int rank, int size, int device, bool may_share, const GatherBytes& gather);
 
-class GpuWorld : public World {
+class GpuRank {
  public:
-  // `staged`: calls take host tensors, which pass through device memory.
-  GpuWorld(const RankDevice& device, bool staged) : device_(device), staged_(staged) {}
-  const char* backend() const override { return "cuda"; }
-  std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
-                                            const HeapMap& map) override;
+  GpuRank(const GpuRank&) = delete;
+  GpuRank& operator=(const GpuRank&) = delete;
+
+  // World::make_steps of this rank's world.
+  std::unique_ptr<ExchangeSteps> make_gpu_steps(const Shape& shape, const ExchangeOptions& options, const HeapMap& map);
 
  protected:
+  // `world` is the rank's end of its world, which this is a part of. `staged`: calls take host tensors,
+  // which pass through device memory.
+  GpuRank(World& world, const RankDevice& device, bool staged) : world_(world), device_(device), staged_(staged) {}
+  ~GpuRank() = default;
+
   // The heaps of all ranks, `bytes` each, at the addresses of this rank's device. Collective. A heap is zero before
   // another rank can see it (I13), and every rank keeps all heaps alive (I16).
   virtual DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
@@ -53,10 +61,33 @@ class GpuWorld : public World {
   void count_ranks_on_device(bool may_share, std::chrono::milliseconds deadline);
 
   int device() const { return device_.index; }
+  bool is_staged() const { return staged_; }
 
  private:
+  World& world_;
   RankDevice device_;
   bool staged_;
+};
+
+// `Base` is World, or a world of processes.
+template <class Base>
+class GpuWorld : public Base, public GpuRank {
+ public:
+  template <class... OfBase>
+  GpuWorld(const RankDevice& device, bool staged, OfBase&&... of_base)
+      : Base(std::forward<OfBase>(of_base)...), GpuRank(static_cast<World&>(*this), device, staged) {}
+
+  WorldCapabilities capabilities() const override {
+    return {.device_memory = !is_staged(),
+            .remote_ranks = this->has_remote_ranks(),
+            .function_hooks = is_staged(),
+            .compiled_hooks = !is_staged()};
+  }
+  const char* backend() const override { return "cuda"; }
+  std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
+                                            const HeapMap& map) override {
+    return make_gpu_steps(shape, options, map);
+  }
 };
 
 }  // namespace ferry::cuda

@@ -1,4 +1,4 @@
-// ProcessWorld: one rank per process, each with one GPU of the same host. The processes meet by TCP; each maps the
+// CudaProcessWorld: one rank per process, each with one GPU of the same host. The processes meet by TCP; each maps the
 // memory of all others, by handles that travel as file descriptors.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "cuda/world/shared_memory.h"
 #include "exchange/sizes.h"
 #include "ferry/cuda/cuda_world.h"
-#include "net/bootstrap.h"
+#include "net/bootstrap_world.h"
 #include "net/handle_channel.h"
 
 namespace ferry::cuda {
@@ -73,12 +73,12 @@ void require_reach_of(int rank, const std::vector<Location>& all) {
       [&](int which) { return fmt::format("GPU {} of rank {}", location(which).bus, which); });
 }
 
-class ProcessWorld final : public GpuWorld {
+class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
  public:
-  ProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
-      : GpuWorld({choose_device(options.device, place)}, options.staged),
-        bootstrap_(job_of(place, kMaxGpuRanks), options.deadline),
-        channel_(place.rank, place.size, bootstrap_.token()) {
+  CudaProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
+      : GpuWorld({choose_device(options.device, place)}, options.staged,
+                 std::make_unique<net::Bootstrap>(job_of(place, kMaxGpuRanks), options.deadline)),
+        channel_(place.rank, place.size, bootstrap().token()) {
     const DeviceScope scope(device());
     std::vector<Location> all(static_cast<std::size_t>(size()));
     Location mine{};
@@ -93,12 +93,8 @@ class ProcessWorld final : public GpuWorld {
     together([&] { require_reach_of(rank(), all); }, {}, options.deadline);
   }
 
-  int rank() const override { return bootstrap_.rank(); }
-  int size() const override { return bootstrap_.size(); }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
-                  std::chrono::milliseconds deadline) override {
-    bootstrap_.all_gather(mine, all, mask, deadline);
-  }
+  WorldKind kind() const override { return WorldKind::cuda_processes; }
+  bool is_direct(int) const override { return true; }
 
  private:
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
@@ -112,7 +108,7 @@ class ProcessWorld final : public GpuWorld {
         },
         options.mask, set_up_deadline(options));
     const std::vector<net::Descriptor> handles =
-        channel_.all_to_all(handle, bootstrap_.call(), options.mask, set_up_deadline(options));
+        channel_.all_to_all(handle, bootstrap().call(), options.mask, set_up_deadline(options));
     together([&] { open_heaps(handles, bytes, heaps); }, options.mask, set_up_deadline(options));  // I16: all hold all
     return heaps;
   }
@@ -130,7 +126,6 @@ class ProcessWorld final : public GpuWorld {
     }
   }
 
-  net::Bootstrap bootstrap_;
   net::HandleChannel channel_;
 };
 
@@ -139,8 +134,8 @@ class ProcessWorld final : public GpuWorld {
 
 namespace ferry {
 
-std::unique_ptr<World> make_cuda_process_world(const CudaProcessOptions& options) {
-  return std::make_unique<cuda::ProcessWorld>(options, place_of_process(options.place));
+std::unique_ptr<ProcessWorld> make_cuda_process_world(const CudaProcessOptions& options) {
+  return std::make_unique<cuda::CudaProcessWorld>(options, place_of_process(options.place));
 }
 
 }  // namespace ferry

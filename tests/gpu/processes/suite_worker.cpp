@@ -29,6 +29,7 @@ class BootstrapWorld final : public World {
  public:
   explicit BootstrapWorld(const ProcessPlace& place)
       : bootstrap_({net::parse_address(place.address), place.rank, place.size, place.job}, kDefaultDeadline) {}
+  WorldKind kind() const override { return WorldKind::other; }
   const char* backend() const override { return "bootstrap"; }
   int rank() const override { return bootstrap_.rank(); }
   int size() const override { return bootstrap_.size(); }

@@ -4,10 +4,10 @@
 
 #include "cuda/world/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "nvshmem/nvshmem_world.h"
 #include "nvshmem/plain_puts.h"
 #include "tool/bench/cuda/graph_timer.h"
 #include "tool/bench/nvshmem/put_rates.h"
-#include "tool/ranks/nvshmem/nvshmem_rank_world.h"
 
 namespace ferry::app {
 namespace {
@@ -20,7 +20,7 @@ constexpr BenchEffort kEffort{11, 0};
 // A piece of the symmetric heap for all ranks' puts.
 class PutMemory {
  public:
-  PutMemory(NvshmemRankWorld& world, std::size_t message) {
+  PutMemory(cuda::NvshmemWorld& world, std::size_t message) {
     const auto size = static_cast<std::size_t>(world.size());
     const std::size_t part = kSlots * message;
     const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -49,7 +49,7 @@ double seconds_of(World& world, cudaStream_t stream, const cuda::PlainPuts& puts
 }  // namespace
 
 PutSpeeds measure_nvshmem_puts(const Ranks& ranks, std::size_t message) {
-  auto& world = dynamic_cast<NvshmemRankWorld&>(ranks.world());
+  auto& world = dynamic_cast<cuda::NvshmemWorld&>(ranks.world());
   const cuda::DeviceScope scope(ranks.device_of(world));
   const Stream stream;
   PutSpeeds speeds;

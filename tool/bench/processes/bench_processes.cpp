@@ -125,7 +125,7 @@ class ProcessBench {
       if (peer == world_.rank()) continue;
       Sent& to = sent[static_cast<std::size_t>(peer)];
       to = sent_to(peer, before, after);
-      if (!world_.reaches_directly(peer)) through_network += to.dispatch + to.combine;
+      if (!world_.is_direct(peer)) through_network += to.dispatch + to.combine;
     }
     make_legs(sent);
     NetworkBytes network;
@@ -226,7 +226,7 @@ ProcessResult measure_processes(const Ranks& ranks, const BenchCase& bench, int 
   result.bench = bench;
   result.nodes = nodes;
   const auto& world = static_cast<const ProcessWorld&>(ranks.world());
-  for (int peer = 1; peer < world.size(); ++peer) result.direct_peers += world.reaches_directly(peer) ? 1 : 0;
+  for (int peer = 1; peer < world.size(); ++peer) result.direct_peers += world.is_direct(peer) ? 1 : 0;
   result.measured = ProcessBench(ranks, bench).run();
   return result;
 }

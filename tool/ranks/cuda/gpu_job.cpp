@@ -1,9 +1,8 @@
-// A job of processes with a GPU each: their worlds, and the bytes that the first one sends for all.
+// A job of processes with a GPU each, and their worlds.
 #include <fmt/core.h>
 
 #include "ferry/cuda/cuda_world.h"
 #include "tool/ranks/cuda/cuda_gpus.h"
-#include "tool/ranks/linked_world.h"
 #include "tool/ranks/ranks.h"
 
 namespace ferry::app {
@@ -11,11 +10,7 @@ namespace {
 
 class GpuJob final : public Job {
  public:
-  explicit GpuJob(bool staged) : staged_(staged), place_(place_of_process()) {
-    links_ = std::make_shared<ByteLinks>(
-        net::Job{net::parse_address(place_.address), place_.rank, place_.size, job_name("bytes")}, kDefaultDeadline);
-    world_ = make_world(place_.size, 1);
-  }
+  explicit GpuJob(bool staged) : staged_(staged), place_(place_of_process()), world_(make_world(place_.size, 1)) {}
   ProcessWorld& world() override { return *world_; }
 
   std::unique_ptr<ProcessWorld> make_world(int ranks, int nodes) override {
@@ -29,7 +24,7 @@ class GpuJob final : public Job {
     options.staged = staged_;
     options.share_gpus = gpus_are_shared();
     if (place_.rank >= ranks) return nullptr;
-    return std::make_unique<LinkedWorld<World>>(make_cuda_process_world(options), links_);
+    return make_cuda_process_world(options);
   }
 
   void finish(std::chrono::milliseconds deadline) override { world_->barrier({}, deadline); }
@@ -41,7 +36,6 @@ class GpuJob final : public Job {
   bool staged_;
   ProcessPlace place_;
   int worlds_ = 0;
-  std::shared_ptr<ByteLinks> links_;
   std::unique_ptr<ProcessWorld> world_;
 };
 

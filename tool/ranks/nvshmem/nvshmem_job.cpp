@@ -11,7 +11,6 @@
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "nvshmem/nvshmem_world.h"
 #include "tool/ranks/gpus.h"
-#include "tool/ranks/nvshmem/nvshmem_rank_world.h"
 #include "tool/ranks/ranks.h"
 
 namespace ferry::app {
@@ -66,7 +65,6 @@ class JobOfNvshmem final : public Job {
         place_(place_of_process()),
         device_(cuda::choose_device(gpus_are_shared() ? gpus().of_this_process() : -1, place_)),
         bootstrap_(cuda::job_of(named("job"), kMaxGpuRanks), kDefaultDeadline),
-        links_(std::make_shared<ByteLinks>(cuda::job_of(named("bytes"), kMaxGpuRanks), kDefaultDeadline)),
         job_(start()),
         world_(make_world(place_.size, 1)) {}
 
@@ -81,8 +79,7 @@ class JobOfNvshmem final : public Job {
     options.staged = staged_;
     options.share_gpus = gpus_are_shared();
     auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
-    auto world = std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options, device_, false);
-    return std::make_unique<NvshmemRankWorld>(std::move(world), job_, links_);
+    return std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options, device_, false);
   }
 
   void finish(std::chrono::milliseconds deadline) override {
@@ -106,7 +103,6 @@ class JobOfNvshmem final : public Job {
   ProcessPlace place_;
   int device_;
   net::Bootstrap bootstrap_;
-  std::shared_ptr<ByteLinks> links_;
   std::shared_ptr<cuda::NvshmemJob> job_;
   int worlds_ = 0;
   std::unique_ptr<ProcessWorld> world_;
