@@ -10,7 +10,11 @@
 namespace ferry {
 
 Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& options)
-    : rank_(world.rank()), shape_(shape), options_(options), mask_(options.mask) {
+    : rank_(world.rank()),
+      shape_(shape),
+      options_(options),
+      takes_host_memory_(!world.capabilities().device_memory),
+      mask_(options.mask) {
   require_valid(shape, options);
   if (shape.ranks != world.size())
     throw Error(ErrorKind::invalid_argument,

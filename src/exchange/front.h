@@ -45,8 +45,9 @@ class Exchange::Front {
   const int rank_;
   const Shape shape_;
   const ExchangeOptions options_;
+  const bool takes_host_memory_;
   RowLayout layout_;
-  const CheckContext context_{rank_, shape_, options_, layout_};
+  const CheckContext context_{rank_, shape_, options_, layout_, takes_host_memory_};
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
   CallOrder order_;

@@ -28,8 +28,15 @@ void require_dtype(const CheckContext& c, const char* name, const ConstTensor& t
   refuse(c, "{} has dtype {}; it must be one of: {}", name, to_string(tensor.dtype), list_of(allowed));
 }
 
+// Where the tensor's owner says that it is memory of a GPU. An exchange on GPUs compares the GPU itself.
+void require_host_memory(const CheckContext& c, const char* name, const ConstTensor& tensor) {
+  if (tensor && c.takes_host_memory && tensor.device.kind == Device::Kind::cuda)
+    refuse(c, "{} is memory of {}; this exchange takes host memory", name, to_string(tensor.device));
+}
+
 void require_given(const CheckContext& c, const char* name, const ConstTensor& tensor) {
   if (!tensor) refuse(c, "{} is not given", name);
+  require_host_memory(c, name, tensor);
 }
 
 // Extents must be equal; -1 in `wanted` takes any.
@@ -69,6 +76,7 @@ Weights check_weights(const CheckContext& c, const char* call, const ConstTensor
            c.options.reduction == Reduction::exact ? "combine" : "dispatch", to_string(c.options.reduction));
   if (weights && hook != nullptr) refuse(c, "{}: topk_weights and router_weight are both given; give one", call);
   if (weights) {
+    require_host_memory(c, "topk_weights", weights);
     require_dtype(c, "topk_weights", weights, {DType::f32});
     require_shape(c, "topk_weights", weights, {num_tokens, c.shape.top_k});
     require_contiguous(c, "topk_weights", weights);
@@ -213,6 +221,7 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   if (rows.shape[0] < num_rows)
     refuse(c, "rows has {} rows; the dispatch laid out {} (row_offsets[groups])", rows.shape[0], num_rows);
   if (in.src_info) {
+    require_host_memory(c, "src_info", in.src_info);
     require_dtype(c, "src_info", in.src_info, {DType::i32});
     require_shape(c, "src_info", in.src_info, {-1, 2});
     require_contiguous(c, "src_info", in.src_info);
@@ -239,6 +248,7 @@ CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out,
     if (out.epilogue == nullptr) refuse(c, "tokens is not given, and no epilogue takes the sums in its place");
     return result;
   }
+  require_host_memory(c, "tokens", tokens);
   require_dtype(c, "tokens", tokens, {DType::bf16, DType::f32});
   result.unreduced = tokens.rank == 3;
   if (result.unreduced) {

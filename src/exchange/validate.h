@@ -14,6 +14,7 @@ struct CheckContext {
   const Shape& shape;  // as the caller gave it
   const ExchangeOptions& options;
   const RowLayout& layout;
+  bool takes_host_memory = true;  // else memory of the rank's GPU
 };
 
 // Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device.

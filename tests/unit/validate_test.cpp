@@ -126,6 +126,27 @@ TEST(Validate, RefusesBadWeightsAndScales) {
       exact, [&] { exact.check_dispatch(); }, "topk_weights are given to combine", "exact");
 }
 
+// Host memory is wanted here; tests/gpu has the exchanges that want a GPU's.
+TEST(Validate, TakesTheTensorsWordForWhereItLies) {
+  const Device gpu = Device::cuda(1);
+  bad_dispatch("tokens is memory of cuda:1", "host memory", [&](Call& c) { c.in.tokens.device = gpu; });
+  bad_dispatch("topk_ids is memory of cuda:1", "", [&](Call& c) { c.in.topk_ids.device = gpu; });
+  bad_dispatch("topk_weights is memory of cuda:1", "", [&](Call& c) {
+    c.in.topk_weights = ConstTensor(c.weights.data(), DType::f32, {3, 2}, gpu);
+  });
+  bad_dispatch("payload is memory of cuda:1", "", [&](Call& c) { c.out.payload.device = gpu; });
+  bad_dispatch("scales is memory of cuda:1", "", [&](Call& c) { c.out.scales.device = gpu; });
+  bad_dispatch("row_offsets is memory of cuda:1", "", [&](Call& c) { c.out.row_offsets.device = gpu; });
+  bad_dispatch("expert_ids is memory of cuda:1", "", [&](Call& c) { c.out.expert_ids.device = gpu; });
+  bad_dispatch("src_info is memory of cuda:1", "", [&](Call& c) { c.out.src_info.device = gpu; });
+  bad_combine("rows is memory of cuda:1", "", [&](Call& c) { c.combine_in.rows.device = gpu; });
+  bad_combine("src_info is memory of cuda:1", "", [&](Call& c) { c.combine_in.src_info.device = gpu; });
+  bad_combine("tokens is memory of cuda:1", "", [&](Call& c) { c.combine_out.tokens.device = gpu; });
+  Call call;
+  call.in.tokens.device = call.out.payload.device = Device::cpu();
+  EXPECT_NO_THROW(call.check_dispatch());
+}
+
 TEST(Validate, RefusesBadOutputs) {
   bad_dispatch("payload", "not given", [](Call& c) { c.out.payload = {}; });
   bad_dispatch("payload", "row_capacity", [](Call& c) { --c.out.payload.shape[0]; });

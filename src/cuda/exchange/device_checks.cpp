@@ -2,10 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+
 #include "cuda/exchange/kernel_plan.h"
 #include "cuda/world/refuse.h"
 
 namespace ferry::cuda {
+namespace {
+
+constexpr int kHost = INT32_MIN;  // in place of a device
+
+}  // namespace
 
 DeviceChecks::DeviceChecks(const RankDevice& device, int rank, bool has_hooks)
     : device_(device.index),
@@ -58,11 +65,28 @@ void DeviceChecks::require_on_device(const char* name, const void* pointer) cons
   if (pointer == nullptr) return;
   cudaPointerAttributes attributes{};
   cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
-  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
+  if (attributes.type == cudaMemoryTypeManaged) return;
+  require_device(name, attributes.type == cudaMemoryTypeDevice ? attributes.device : kHost);
+}
+
+void DeviceChecks::require_on_device(const char* name, const ConstTensor& tensor) const {
+  if (!tensor) return;
+  switch (tensor.device.kind) {
+    case Device::Kind::unknown:
+      return require_on_device(name, tensor.data);
+    case Device::Kind::cpu:
+      return require_device(name, kHost);
+    case Device::Kind::cuda:
+      return require_device(name, tensor.device.index);
+  }
+}
+
+void DeviceChecks::require_device(const char* name, int device) const {
+  if (device == kHost)
     refuse(ErrorKind::invalid_argument, rank_, "{} is host memory; it must be memory of device {}", name, device_);
-  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device_)
+  if (device != device_)
     refuse(ErrorKind::invalid_argument, rank_, "{} is memory of device {}; this exchange runs on device {}", name,
-           attributes.device, device_);
+           device, device_);
 }
 
 // Bulk copies need multiples of 16 bytes.
@@ -85,9 +109,9 @@ void DeviceChecks::refuse_pointer(const char* name, bool given) const {
 
 void DeviceChecks::check(const DispatchInput& in, const DispatchArgs& args) const {
   refuse_pointer("router_weight", in.router_weight != nullptr);
-  if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens.data);
-  if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids.data);
-  if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights.data);
+  if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens);
+  if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids);
+  if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights);
   require_on_device("input_scale", in.input_scale);
   const auto scale = reinterpret_cast<std::uintptr_t>(in.input_scale);
   if (scale % sizeof(float) != 0)
@@ -97,12 +121,12 @@ void DeviceChecks::check(const DispatchInput& in, const DispatchArgs& args) cons
 }
 
 void DeviceChecks::check(const CheckContext& context, const DispatchOutput& out) const {
-  require_on_device("payload", out.payload.data);
-  require_on_device("scales", out.scales.data);
-  require_on_device("row_offsets", out.row_offsets.data);
-  require_on_device("expert_ids", out.expert_ids.data);
-  require_on_device("src_info", out.src_info.data);
-  require_on_device("scales_offsets", out.scales_offsets.data);
+  require_on_device("payload", out.payload);
+  require_on_device("scales", out.scales);
+  require_on_device("row_offsets", out.row_offsets);
+  require_on_device("expert_ids", out.expert_ids);
+  require_on_device("src_info", out.src_info);
+  require_on_device("scales_offsets", out.scales_offsets);
   const auto scales = reinterpret_cast<std::uintptr_t>(out.scales.data);
   if (context.layout.scale_layout == ScaleLayout::tiled && scales % 16 != 0)
     refuse(ErrorKind::invalid_argument, rank_,
@@ -111,15 +135,15 @@ void DeviceChecks::check(const CheckContext& context, const DispatchOutput& out)
 
 void DeviceChecks::check(const CombineInput& in, const CombineArgs& args) const {
   refuse_pointer("router_weight", in.router_weight != nullptr);
-  if (in.rows.elements() != 0) require_on_device("rows", in.rows.data);
-  require_on_device("topk_weights", in.topk_weights.data);
+  if (in.rows.elements() != 0) require_on_device("rows", in.rows);
+  require_on_device("topk_weights", in.topk_weights);
   if (in.rows.elements() != 0) require_aligned_rows("rows", args.rows, args.row_stride);
 }
 
 void DeviceChecks::check(const CombineOutput& out, const CombineOut& sums, int num_tokens) const {
   refuse_pointer("epilogue", out.epilogue != nullptr);
   if (num_tokens == 0) return;
-  require_on_device("tokens", sums.tokens);
+  require_on_device("tokens", out.tokens);
   require_aligned_rows("tokens", sums.tokens, sums.token_bytes);
 }
 

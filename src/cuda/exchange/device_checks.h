@@ -22,7 +22,10 @@ class DeviceChecks {
 
  private:
   void require_own_stream(cudaStream_t stream) const;
+  // Takes the tensor's word for the device that it lies on; where it says none, asks the driver.
+  void require_on_device(const char* name, const ConstTensor& tensor) const;
   void require_on_device(const char* name, const void* pointer) const;
+  void require_device(const char* name, int device) const;
   void require_aligned_rows(const char* name, const void* data, std::int64_t row_bytes) const;
   void refuse_pointer(const char* name, bool given) const;
 
