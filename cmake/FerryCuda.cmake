@@ -74,6 +74,7 @@ add_library(ferry_cuda_kernels INTERFACE)
 add_library(ferry::cuda_kernels ALIAS ferry_cuda_kernels)
 set_target_properties(ferry_cuda_kernels PROPERTIES EXPORT_NAME cuda_kernels)
 set_target_properties(ferry_cuda PROPERTIES EXPORT_NAME cuda)
+ferry_for_shared_libraries(ferry_cuda)
 target_compile_options(
   ferry_cuda_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr>
                                $<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>)

@@ -22,6 +22,7 @@ function(ferry_nvshmem_objects target)
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
   target_compile_options(${target} PRIVATE ${FERRY_NVSHMEM_REGISTERS})
   set_target_properties(${target} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
+  ferry_for_shared_libraries(${target})
   target_link_libraries(${target} PUBLIC ferry_cuda PRIVATE fmt::fmt ferry::nvshmem_headers ferry_cuda_flags ferry_warnings
                                                             CUDA::cudart)
 endfunction()
@@ -47,6 +48,7 @@ function(ferry_nvshmem_library name linked_by resolved)
                EXPORT_PROPERTIES "CUDA_SEPARABLE_COMPILATION;CUDA_RESOLVE_DEVICE_SYMBOLS" # who links device code: CMake asks
                COMPATIBLE_INTERFACE_STRING FERRY_DEVICE_LINK_BY
                INTERFACE_FERRY_DEVICE_LINK_BY ${linked_by})
+  ferry_for_shared_libraries(${target}) # its code of device links, too
   if(NOT FERRY_NVSHMEM STREQUAL "ON")
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()

@@ -32,6 +32,16 @@ target_compile_options(
                            $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-sign-conversion> # as g++ counts it
                            $<$<AND:$<BOOL:${FERRY_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
 
+# A static library that may become part of a shared one, such as a Python module: position-independent, and its symbols
+# stay inside, so that calls within it need no indirection.
+function(ferry_for_shared_libraries)
+  set_target_properties(${ARGN} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+                                           CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
+  endforeach()
+endfunction()
+
 if(FERRY_SANITIZE)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${FERRY_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   add_link_options(-fsanitize=${FERRY_SANITIZE})

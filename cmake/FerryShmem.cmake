@@ -29,7 +29,8 @@ target_include_directories(ferry_shmem SYSTEM PRIVATE ${FERRY_SHMEM_INCLUDE})
 target_include_directories(ferry_shmem PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_shmem PUBLIC ferry PRIVATE fmt::fmt $<BUILD_INTERFACE:ferry_warnings>
                                                        ${FERRY_SHMEM_LIBRARY} ${FERRY_SHMEM_MPI_LIBRARY})
-set_target_properties(ferry_shmem PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_NAME shmem)
+set_target_properties(ferry_shmem PROPERTIES EXPORT_NAME shmem)
+ferry_for_shared_libraries(ferry_shmem)
 
 # Functions of UCX that src/shmem/shmem_lost_peer.cpp replaces: programs show theirs to the libraries they load.
 foreach(replaced ucs_socket_send_nb ucs_socket_sendv_nb ucs_socket_recv_nb)

@@ -31,6 +31,9 @@ using Receive = Status(int socket, void* data, std::size_t* length);
 
 }  // namespace
 
+// UCX must find these three: only they leave the library (visibility is hidden by default).
+#pragma GCC visibility push(default)
+
 // `length` is in: the bytes to send, out: the bytes that were sent.
 extern "C" Status ucs_socket_send_nb(int socket, const void* data, std::size_t* length) {
   static Send* const send = in_ucx<Send>("ucs_socket_send_nb");
@@ -57,6 +60,8 @@ extern "C" Status ucs_socket_recv_nb(int socket, void* data, std::size_t* length
   *length = 0;
   return kNoProgress;
 }
+
+#pragma GCC visibility pop
 
 namespace ferry::cpu::shmem {
 

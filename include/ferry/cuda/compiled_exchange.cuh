@@ -116,8 +116,7 @@ class CompiledExchange {
   }
   // Worlds of GPUs say themselves, on all ranks, which kernels reach their ranks.
   static World& checked(World& world) {
-    for (const char* backend : {"cuda", "nvshmem"})
-      if (std::strcmp(world.backend(), backend) == 0) return world;
+    if (is_of_gpus(world.kind())) return world;
     throw Error(ErrorKind::unsupported, "rank " + std::to_string(world.rank()) +
                                             ": kernels of the program itself need a world of GPUs (make_cuda_worlds, "
                                             "make_cuda_process_world, make_nvshmem_world); this one is " +
