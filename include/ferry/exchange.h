@@ -31,8 +31,7 @@ enum class Reduction : std::uint8_t {
 };
 const char* to_string(Reduction reduction);
 
-// All fields but `mask`, the deadlines, `workers` and `gpu_kernels` must be the same on all ranks; the constructor
-// compares them.
+// The constructor compares the fields of all ranks. Those after `concurrent` may differ from rank to rank.
 struct ExchangeOptions {
   AnyFormat format = format_named("bf16");
   Reduction reduction = Reduction::by_rank;
@@ -47,9 +46,8 @@ struct ExchangeOptions {
   // Of every wait while the exchange is made. Ranks allocate then, and GPUs load kernels, each at its own speed; so
   // 0 is `deadline`, but at least 30 s.
   std::chrono::milliseconds set_up_deadline{0};
-  int workers = 1;  // CPU: threads that work for this rank in a call, 1 to 1024, the caller's included
-  // GPU: a CompiledExchange's own (ferry/cuda/compiled_exchange.cuh, compiled_nvshmem_exchange.cuh), which sets it.
-  const cuda::Launchers* gpu_kernels = nullptr;
+  int workers = 1;  // CPU ranks: threads that work for this rank in a call, 1 to 1024, the caller's included
+  const cuda::Launchers* gpu_kernels = nullptr;  // GPU ranks: a CompiledExchange sets it; leave it
 };
 
 // What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order).
@@ -95,9 +93,10 @@ struct CombineOutput {
 
 struct CallOptions {
   std::chrono::milliseconds deadline{0};  // of each wait in the call, at most 24 h; 0: the exchange's
-  void* stream = nullptr;                 // GPU: the cudaStream_t that the call goes to; null: the default stream
-  int max_blocks = 0;  // GPU: most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
-  const cuda::HookBytes* gpu_hooks = nullptr;  // GPU: what a CompiledExchange's kernels read
+  // GPU ranks:
+  void* stream = nullptr;  // the cudaStream_t that the call goes to; null: the default stream
+  int max_blocks = 0;      // most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
+  const cuda::HookBytes* gpu_hooks = nullptr;  // a CompiledExchange sets it; leave it
 };
 
 // Sizes of a rank's outputs, known before the exchange is made.
@@ -154,13 +153,17 @@ struct MemoryUse {
 // by puts only (SHMEM, NVSHMEM). Throws Error(invalid_argument) as row_layout.
 MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged = false);
 
-// On a GPU a call only enqueues work on CallOptions::stream, and what is said here of its end holds in stream order:
-// tensors are read and filled when its kernels run, and may be used on that stream right away. What only a kernel can
-// find out is thrown by the next call, or by check(): a rank that does not come, ids that are out of range or twice in
-// a token (each counts as -1), fewer rows than row_offsets[groups] for a combine. Tensors are in memory of the rank's
-// device; tokens, rows and sums start at multiples of 16 bytes, and so do their rows. input_scale points to device
-// memory. src_info is not read. router_weight and epilogue cannot be pointers to functions (Error(unsupported)): a
-// CompiledExchange has them compiled into its kernels. Callers with host memory make staged worlds (ferry/cuda).
+// On GPUs each call enqueues kernels on CallOptions::stream and returns. What is said of its end holds in stream order.
+//   tensors     lie in memory of the rank's GPU; tokens, rows, sums and their rows start at multiples of 16 bytes;
+//               input_scale points to memory of the GPU; src_info of a combine is not read
+//   ownership   the caller's; kernels read and fill tensors when they run, and work behind them on the stream may use
+//               the tensors right away
+//   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
+//               ids that are out of range or twice in a token (each counts as -1); a combine with fewer rows than
+//               row_offsets[groups]
+//   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
+//               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
+//   host memory for callers that have nothing else there are staged worlds (ferry/cuda/cuda_world.h)
 class Exchange {
  public:
   // Collective. Compares shape, format and options of all ranks, and allocates everything that the exchange will use.

@@ -90,9 +90,7 @@ class ShmemWorld final : public ProcessWorld {
     bootstrap_->all_gather(mine, all, mask, deadline);
   }
 
-  bool is_direct(int peer) const override {
-    return nodes_.is_direct(rank(), peer, process_->mapped(peer) != nullptr);
-  }
+  bool is_direct(int peer) const override { return nodes_.is_direct(rank(), peer, process_->mapped(peer) != nullptr); }
 
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) override {
     require_other_rank("send", to);

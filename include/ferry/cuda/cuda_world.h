@@ -16,20 +16,21 @@ namespace ferry {
 // Devices that this process can use; 0 where there is no driver. Never throws.
 int num_cuda_devices();
 
-// Ranks of this process: element r is for the thread that plays rank r and runs on devices[r]. Enables peer access
-// between all pairs. Throws Error(unsupported) that names the pair where two cannot reach each other, and
-// Error(invalid_argument) where a device does not exist.
+// Ranks of this process: element r is for the thread that plays rank r and runs on devices[r]. Exchanges take memory of
+// their rank's device. Peer access is enabled between all pairs.
+//   errors       Error(unsupported) that names the pair where two GPUs cannot reach each other, Error(invalid_argument)
+//                where a device does not exist
+//   shared GPUs  a device may come several times: each of its ranks gets its part of the multiprocessors. That is for
+//                tests of many ranks on few GPUs; up to 8 on each are tested
 //
-// A device may come several times: its ranks share it, each with its part of the multiprocessors. That is for tests of
-// many ranks on few GPUs; up to 8 on each are tested. CUDA_DEVICE_MAX_CONNECTIONS=32 keeps their streams apart. They
-// need a stream each, made with cudaStreamNonBlocking (for dispatch_all and combine_all, cudaStreamPerThread),
-// and must not wait for the whole device (cudaFree, cudaDeviceSynchronize) while another rank's kernels may be waiting
-// for it. Memory of its exchanges is freed when the world's ranks make the next one, which waits for the devices, or
-// with the world.
-//
-// Exchanges of these worlds take device memory of their rank's device. Calls only enqueue work on CallOptions::stream;
-// errors that a kernel finds (a missing rank, a bad id) are thrown by the next call on the exchange. A bad id counts as
-// -1.
+// Ranks that share a GPU:
+//   connections  CUDA_DEVICE_MAX_CONNECTIONS=32 keeps their streams apart
+//   streams      each rank has its own, made with cudaStreamNonBlocking; for dispatch_all and combine_all
+//                cudaStreamPerThread
+//   waits        no rank waits for the whole device (cudaFree, cudaDeviceSynchronize) while another rank's kernel may
+//                wait for it
+//   memory       of an exchange is freed when the world's ranks make the next one, which waits for the devices, or with
+//                the world
 std::vector<std::unique_ptr<World>> make_cuda_worlds(std::span<const int> devices);
 
 // The same worlds for callers with host memory: every call copies its tensors to the device, runs, waits and copies the
