@@ -34,11 +34,11 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
     refuse(ErrorKind::unsupported, rank,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape), needed, device.index, most_shared);
-  combine_.has_variant = combine.has_pipeline && combine_ring_bytes() <= most_shared;
-  dispatch_.has_variant = dispatch.prepare_halves(kThreads, for_dispatch);
+  combine_.has_variant = combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
+  dispatch_.has_variant = dispatch.prepare_paired(kThreads, for_dispatch);
   dispatch_.blocks_per_multiprocessor = dispatch.prepare(kThreads, for_dispatch);
   combine_.blocks_per_multiprocessor =
-      combine.prepare(kThreads, combine_shared_bytes(plan_), combine_.has_variant ? combine_ring_bytes() : 0);
+      combine.prepare(kThreads, combine_shared_bytes(plan_), combine_.has_variant ? combine_pipeline_bytes() : 0);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
   for (const LoadedKernel& kernel : {dispatch_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)
@@ -109,7 +109,7 @@ CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, bool is_f32, in
   CombineLaunch launch{};
   launch.policy = combine_policy(limits(combine_, max_blocks), problem);
   launch.backs_off = backs_off(problem);
-  launch.shared_bytes = launch.policy.roles.pipelined ? combine_ring_bytes() : combine_shared_bytes(plan_);
+  launch.shared_bytes = launch.policy.roles.pipelined ? combine_pipeline_bytes() : combine_shared_bytes(plan_);
   return launch;
 }
 

@@ -85,6 +85,6 @@ std::size_t combine_shared_bytes(const Plan& plan) {
       static_cast<std::size_t>(combine_buffer_teams(plan)) * HeapMap::whole_lines(plan.map.result_bytes());
   return kCombineSharedBytes + buffers;
 }
-std::size_t combine_ring_bytes() { return kCombineSharedBytes + kRingBytes; }
+std::size_t combine_pipeline_bytes() { return kCombineSharedBytes + kPipelineBytes; }
 
 }  // namespace ferry::cuda

@@ -19,7 +19,7 @@ struct CombineMemory {
   RoundStart round;
 };
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
-static_assert(kCombineSharedBytes + kRingBytes <= 227 * 1024, "the pipeline does not fit on a Hopper GPU");
+static_assert(kCombineSharedBytes + kPipelineBytes <= 227 * 1024, "the pipeline does not fit on a Hopper GPU");
 
 __device__ inline Block sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});

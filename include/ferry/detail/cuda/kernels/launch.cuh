@@ -54,11 +54,11 @@ DispatchLauncher dispatch_launcher() {
 
 template <DeviceFabric F>
 CombineLauncher combine_launcher() {
-  return {[](int threads, std::size_t shared_bytes, std::size_t ring_bytes) {
+  return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
             const int blocks = prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
             if constexpr (!F::kHasRemoteRanks)
-              if (ring_bytes != 0)
-                return std::min(blocks, prepare_kernel(&combine_kernel<F, true>, threads, ring_bytes));
+              if (pipeline_bytes != 0)
+                return std::min(blocks, prepare_kernel(&combine_kernel<F, true>, threads, pipeline_bytes));
             return blocks;
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {

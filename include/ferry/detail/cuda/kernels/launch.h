@@ -17,14 +17,14 @@ struct DispatchLauncher {
   int (*prepare)(int threads, std::size_t shared_bytes);
   // The same for the kernel whose thread blocks hold two logical blocks, each of so many threads and bytes. Returns
   // false where there is no such kernel, or where it does not fit.
-  bool (*prepare_halves)(int threads, std::size_t shared_bytes);
+  bool (*prepare_paired)(int threads, std::size_t shared_bytes);
   void (*launch)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 };
 
 struct CombineLauncher {
-  // `ring_bytes`: the shared memory of the pipelined kernel, which loads rows into shared memory ahead of their use; 0
-  // where it is not wanted.
-  int (*prepare)(int threads, std::size_t shared_bytes, std::size_t ring_bytes);
+  // `pipeline_bytes`: the shared memory of the pipelined kernel, which loads rows into shared memory ahead of their
+  // use; 0 where it is not wanted.
+  int (*prepare)(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes);
   void (*launch)(const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes,
                  cudaStream_t stream);
   bool has_pipeline;
@@ -48,7 +48,7 @@ void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_
 // the block send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);
 std::size_t combine_shared_bytes(const Plan& plan);
-std::size_t combine_ring_bytes();  // of the pipelined combine, for any plan
+std::size_t combine_pipeline_bytes();  // of the pipelined combine, for any plan
 // How many teams of a block have a buffer for messages (or results): a power of two, up to kMostTeams.
 int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);

@@ -1,6 +1,6 @@
-// Rows that come by way of shared memory (sum_rows_pipelined). Loads that are on their way take no registers there, so
-// a multiprocessor has three times as many: what a few blocks need to get at all of the memory's speed. Every thread
-// loads just what it adds up itself, so nobody waits for anybody.
+// RowPipeline: rows in flight through shared memory (sum_rows_pipelined), by cp.async. Loads in flight take no
+// registers, so a multiprocessor can have three times as many. A few blocks need that to reach the full memory
+// bandwidth. Every thread loads only what it adds itself, so no barrier is needed.
 #pragma once
 
 #include <cstddef>
@@ -12,60 +12,63 @@
 
 namespace ferry::cuda {
 
-inline constexpr int kRingVectors = 4;  // of 8 columns: a thread's piece of a row
-inline constexpr int kRingPieces = 6;
-inline constexpr std::size_t kRingBytes = sizeof(uint4) * kRingVectors * kRingPieces * kThreads;
+inline constexpr int kStageVectors = 4;  // of 8 columns: a thread's share of a row in one stage
+inline constexpr int kStages = 6;
+inline constexpr std::size_t kPipelineBytes = sizeof(uint4) * kStageVectors * kStages * kThreads;
 
-// A thread's pieces. One is free: what is asked for does not come where the last one was read. A new row of sums begins
-// with the first piece again, whose values are in registers by then.
+// The stages of a thread. One stage is always free, so a load never overwrites the stage that was read last. A new sum
+// may reuse a stage, since the values of that stage are in registers by then.
 class RowPipeline {
  public:
   __device__ explicit RowPipeline(std::byte* pipeline) : mine_(reinterpret_cast<uint4*>(pipeline) + threadIdx.x) {}
 
-  // One vector of the piece asked for next.
-  __device__ void ask(int vector, const std::byte* from) { ptx::copy_to_shared(place(asked_, vector), from); }
-  // Closes a piece; it may be empty.
-  __device__ void asked() {
+  // Loads one vector of the next stage.
+  __device__ void load(int vector, const std::byte* from) { ptx::copy_to_shared(stage_at(load_stage_, vector), from); }
+  // Commits a stage, which may be empty.
+  __device__ void commit() {
     ptx::copies_commit();
-    asked_ = following(asked_);
+    load_stage_ = next_stage(load_stage_);
   }
-  // Of the oldest piece, once await() has returned.
-  __device__ uint4 taken(int vector) const { return *place(taken_, vector); }
-  __device__ void await() const { ptx::copies_wait<kRingPieces - 2>(); }
-  __device__ void release() { taken_ = following(taken_); }
+  // A vector of the oldest stage, after await().
+  __device__ uint4 read(int vector) const { return *stage_at(read_stage_, vector); }
+  __device__ void await() const { ptx::copies_wait<kStages - 2>(); }
+  __device__ void release() { read_stage_ = next_stage(read_stage_); }
 
  private:
-  __device__ uint4* place(int piece, int vector) const { return mine_ + (piece * kRingVectors + vector) * kThreads; }
-  __device__ static int following(int piece) { return piece + 1 == kRingPieces ? 0 : piece + 1; }
+  __device__ uint4* stage_at(int stage, int vector) const {
+    return mine_ + (stage * kStageVectors + vector) * kThreads;
+  }
+  __device__ static int next_stage(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
 
   uint4* mine_;
-  int asked_ = 0;
-  int taken_ = 0;
+  int load_stage_ = 0;
+  int read_stage_ = 0;
 };
 
-// What a thread of a team of `stride` / 8 asks for of bf16 rows: from the first columns on, of one row after the other.
-struct RingOrder {
+// The order in which a thread loads bf16 rows, in a team of `stride` / 8 threads: for each group of columns, from the
+// first columns on, one row after the other.
+struct LoadOrder {
   const SumRow* rows;
   int count;
   int hidden;
   int stride;
-  int column;  // of the first vector
+  int column;  // of this thread's first vector
   int begin = 0;
   int row = 0;
 
-  __device__ void ask_next(RowPipeline& pipeline) {
+  __device__ void load_next(RowPipeline& pipeline) {
     if (begin < hidden) {
       const std::byte* from = rows[row].data;
 #pragma unroll
-      for (int v = 0; v < kRingVectors; ++v)
+      for (int v = 0; v < kStageVectors; ++v)
         if (begin + v * stride < hidden)
-          pipeline.ask(v, from + static_cast<std::size_t>(min(begin + v * stride + column, hidden - 8)) * 2);
+          pipeline.load(v, from + static_cast<std::size_t>(min(begin + v * stride + column, hidden - 8)) * 2);
       if (++row == count) {
         row = 0;
-        begin += kRingVectors * stride;
+        begin += kStageVectors * stride;
       }
     }
-    pipeline.asked();
+    pipeline.commit();
   }
 };
 

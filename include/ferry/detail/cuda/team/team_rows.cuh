@@ -243,23 +243,23 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
   const int stride = g.size() * 8;
   const int column = g.thread() * 8;
   RowPipeline pipeline(g.pipeline());
-  RingOrder order{rows, count, hidden, stride, column};
+  LoadOrder order{rows, count, hidden, stride, column};
 #pragma unroll 1
-  for (int i = 0; i < kRingPieces - 1; ++i) order.ask_next(pipeline);
+  for (int i = 0; i < kStages - 1; ++i) order.load_next(pipeline);
 #pragma unroll 1
-  for (int begin = 0; begin < hidden; begin += kRingVectors * stride) {
-    float sum[kRingVectors][8] = {};
+  for (int begin = 0; begin < hidden; begin += kStageVectors * stride) {
+    float sum[kStageVectors][8] = {};
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
       pipeline.await();
 #pragma unroll
-      for (int v = 0; v < kRingVectors; ++v)
-        add_columns(sum[v], rows[i].weight, EightColumns<false>{pipeline.taken(v)}, false);
+      for (int v = 0; v < kStageVectors; ++v)
+        add_columns(sum[v], rows[i].weight, EightColumns<false>{pipeline.read(v)}, false);
       pipeline.release();
-      order.ask_next(pipeline);
+      order.load_next(pipeline);
     }
 #pragma unroll
-    for (int v = 0; v < kRingVectors; ++v)
+    for (int v = 0; v < kStageVectors; ++v)
       if (begin + v * stride + column < hidden) store_eight(sink, begin + v * stride + column, sum[v]);
   }
 }
