@@ -1,5 +1,5 @@
-// CpuSteps: the steps of an exchange of a CPU rank, over any fabric. It runs the phases of protocol/ on the rank's
-// workers.
+// CpuSteps: an exchange of a CPU rank, over any fabric. It runs the steps of a round on the rank's workers: those of
+// ferry/detail/protocol, which all backends run, and those of cpu/steps, which GPUs restate.
 #pragma once
 
 #include <functional>
@@ -8,15 +8,20 @@
 #include <vector>
 
 #include "cpu/exchange_stats.h"
-#include "cpu/host_group.h"
+#include "cpu/host_ops.h"
 #include "cpu/host_waits.h"
+#include "cpu/steps/combine_receive.h"
+#include "cpu/steps/combine_send.h"
+#include "cpu/steps/packed_results.h"
+#include "cpu/steps/route.h"
+#include "cpu/steps/row_starts.h"
+#include "cpu/steps/serial_lookup.h"
 #include "cpu/worker_pool.h"
 #include "exchange/exchange_steps.h"
 #include "exchange/plan.h"
 #include "exchange/sizes.h"
-#include "ferry/detail/protocol/combine.h"
-#include "ferry/detail/protocol/dispatch.h"
-#include "ferry/detail/protocol/packed_results.h"
+#include "ferry/detail/protocol/dispatch_receive.h"
+#include "ferry/detail/protocol/dispatch_send.h"
 
 namespace ferry::cpu {
 
@@ -72,9 +77,7 @@ class CpuSteps final : public ExchangeSteps {
   void send(const Ticket& ticket, const DispatchArgs& args) override {
     latch_mask();
     if (results_are_due_)  // I8: combine_async was called, combine_wait will not be
-      on_workers([&](Block block) {
-        return drain_results(plan_, *fabric_, group_, ticket.epoch - 1, block, scratch_of(block));
-      });
+      on_workers([&](Block block) { return drain_results(step(group_, ticket.epoch - 1), block, scratch_of(block)); });
     require_no_one_missing(await_buffers(plan_, *fabric_, group_, ticket.epoch));
     stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.epoch));
     end_exchange_on_error(Operation::dispatch, ticket.epoch, [&] { send_all(args, ticket.epoch); });
@@ -87,12 +90,13 @@ class CpuSteps final : public ExchangeSteps {
     const TokenRange shared = ticket.shared;
     find_row_starts(plan_, *fabric_, epoch, shared.end - shared.begin, starts_);
     if (packed_) packed_->number_slots(plan_, *fabric_, epoch);
-    write_row_metadata(plan_, group_, Block{0, 1}, starts_, out);
+    write_row_metadata(plan_, group_, HostOps{}, Block{0, 1}, starts_, out);
     const HostGroup group = group_for(starts_.group[plan_.groups()] * out.row_bytes);
     on_workers([&](Block block) {
-      const bool ok = lay_out_shared_rows(plan_, *fabric_, group, format_, shared.begin, shared.end, epoch, block,
-                                          starts_, out, scratch_of(block)) &&
-                      lay_out_rows(plan_, *fabric_, group, format_, epoch, block, starts_, out, scratch_of(block));
+      const auto receiving = step(group, epoch);
+      const bool ok =
+          lay_out_shared_rows(receiving, format_, {shared.begin, shared.end}, block, starts_, out, scratch_of(block)) &&
+          lay_out_rows(receiving, format_, block, starts_, out, NoLog{}, scratch_of(block));
       finish_stores(group);
       return ok;
     });
@@ -108,7 +112,7 @@ class CpuSteps final : public ExchangeSteps {
 
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) override {
     on_workers([&](Block block) {
-      return receive_results(plan_, *fabric_, group_, ticket.epoch, ticket.num_tokens, block, starts_, sent, out,
+      return receive_results(step(group_, ticket.epoch), ticket.num_tokens, block, starts_, sent, out,
                              scratch_of(block));
     });
     results_are_due_ = false;
@@ -147,6 +151,10 @@ class CpuSteps final : public ExchangeSteps {
 
   std::byte* staging(int worker) {
     return reinterpret_cast<std::byte*>(staging_.data()) + static_cast<std::size_t>(worker) * staging_bytes_;
+  }
+
+  Step<F, HostGroup, SerialLookup, HostOps> step(const HostGroup& group, Epoch epoch) const {
+    return {plan_, *fabric_, group, epoch};
   }
 
   TokenScratch& scratch_of(Block block) { return scratch_[static_cast<std::size_t>(block.index)]; }
@@ -198,9 +206,8 @@ class CpuSteps final : public ExchangeSteps {
         sending_group_for(static_cast<std::size_t>(args.num_tokens) * copies * plan_.map.message_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
-      SendCounts counted{0, 0, sent.data(), sent.data() + plan_.shape.ranks};
-      send_tokens(plan_, *fabric_, group, format_, args, epoch, block, staging(block.index), scratch_of(block),
-                  counted);
+      SendCounts counted{0, sent.data(), sent.data() + plan_.shape.ranks};
+      send_tokens(step(group, epoch), format_, args, block, staging(block.index), scratch_of(block), counted);
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
         stats_.add_messages(peer, counted.messages[peer]);
@@ -228,7 +235,7 @@ class CpuSteps final : public ExchangeSteps {
       const int num_tokens = static_cast<int>(starts_.tokens[source]);
       for (int token = 0; token < num_tokens; ++token) {
         const TokenAt at{source, token};
-        find_local_rows(group_, plan_, starts_, at, entries_of(plan_, *fabric_, ticket.epoch, at), found);
+        SerialLookup{}.local_rows(group_, plan_, starts_, at, entries_of(plan_, *fabric_, ticket.epoch, at), found);
         for (int i = 0; i < found.count; ++i)
           check_src_info_row(context, src_info, found.row[i], source, num_tokens, token, found.k[i]);
       }
@@ -239,7 +246,7 @@ class CpuSteps final : public ExchangeSteps {
     const HostGroup group = sending_group_for(starts_.group[plan_.groups()] * plan_.map.result_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
-      send_results(plan_, *fabric_, group, epoch, block, starts_, args, staging(block.index), scratch_of(block),
+      send_results(step(group, epoch), block, starts_, args, staging(block.index), scratch_of(block),
                    ResultCounts{sent.data()});
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;

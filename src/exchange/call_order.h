@@ -7,7 +7,7 @@
 #include <initializer_list>
 
 #include "exchange/sizes.h"
-#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/detail/protocol/round.h"
 
 namespace ferry {
 

@@ -2,7 +2,7 @@
 // Every refusal is Error(invalid_argument) that names the call, the argument, the value, the limit and the rank.
 #pragma once
 
-#include "ferry/detail/protocol/combine.h"
+#include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/round.h"
 #include "ferry/exchange.h"
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "cpu/steps/route.h"
 #include "exchange/sizes.h"
-#include "ferry/detail/protocol/dispatch.h"
 #include "protocol/session.h"
 
 namespace ferry::test {
@@ -45,19 +45,19 @@ TEST(AwaitBuffers, WaitsForEveryRankFromTheThirdRoundOn) {
   plan.masked = masked;
   for (const Epoch first : {kFirstEpoch, kFirstEpoch + 1}) {
     WatchedWaits fabric;
-    EXPECT_TRUE(await_buffers(plan, fabric, SerialGroup{}, first));
+    EXPECT_TRUE(cpu::await_buffers(plan, fabric, SerialGroup{}, first));
     EXPECT_TRUE(fabric.words.empty());
   }
   for (const Epoch later : {kFirstEpoch + 2, kFirstEpoch + 3, kFirstEpoch + 100}) {
     WatchedWaits fabric;
-    EXPECT_TRUE(await_buffers(plan, fabric, SerialGroup{}, later));
+    EXPECT_TRUE(cpu::await_buffers(plan, fabric, SerialGroup{}, later));
     EXPECT_EQ(fabric.words,
               (std::vector<std::size_t>{plan.map.consumed(0), plan.map.consumed(1), plan.map.consumed(2)}));
     EXPECT_EQ(fabric.targets, std::vector<Epoch>(3, later - 2));
   }
   masked[1] = 1;
   WatchedWaits fabric;
-  EXPECT_TRUE(await_buffers(plan, fabric, SerialGroup{}, kFirstEpoch + 2));
+  EXPECT_TRUE(cpu::await_buffers(plan, fabric, SerialGroup{}, kFirstEpoch + 2));
   EXPECT_EQ(fabric.words, (std::vector<std::size_t>{plan.map.consumed(0), plan.map.consumed(2)}));
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ferry/detail/protocol/dispatch.h"
+#include "cpu/steps/route.h"
 
 namespace ferry::test {
 
@@ -47,7 +47,7 @@ struct Rank {
     args.num_tokens = static_cast<int>(ids.size()) / plan.shape.top_k;
     args.ids = {ids.data(), true};
     args.weights.top_k = plan.shape.top_k;
-    const std::uint64_t count = route_entries(plan, memory, args, kFirstEpoch);
+    const std::uint64_t count = cpu::route_entries(plan, memory, args, kFirstEpoch);
     if (dropped != nullptr) *dropped = count;
     return table_of(plan, memory, kFirstEpoch, plan.rank);
   }

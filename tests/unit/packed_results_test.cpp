@@ -1,5 +1,5 @@
 // Packed results: the slots that a source and its expert ranks find, each from its own view, against a list.
-#include "ferry/detail/protocol/packed_results.h"
+#include "cpu/steps/packed_results.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "conformance/oracle/routing_patterns.h"
+#include "cpu/steps/combine_receive.h"
+#include "cpu/steps/combine_send.h"
 #include "support/one_rank.h"
 
 namespace ferry {
@@ -48,7 +50,7 @@ std::vector<std::tuple<int, int, int>> listed(const Shape& shape, bool exact, co
 
 void check(const Shape& shape, bool exact, const test::Routing& routing) {
   std::vector<test::Rank> ranks = routed_ranks(shape, exact, routing);
-  std::vector<PackedResults> packed;
+  std::vector<cpu::PackedResults> packed;
   std::vector<PackedSlots> slots;
   for (test::Rank& rank : ranks) {
     packed.emplace_back(rank.plan).number_slots(rank.plan, rank.memory, kEpoch);
@@ -64,12 +66,15 @@ void check(const Shape& shape, bool exact, const test::Routing& routing) {
     for (const auto& [rank, token, k] : listed(shape, exact, routing[static_cast<std::size_t>(source)])) {
       const std::size_t offset = at_home.map.begin(HeapMap::kResults) + slot++ * at_home.map.result_bytes();
       const Plan& at_expert_rank = ranks[static_cast<std::size_t>(rank)].plan;
-      const ResultPlace place = packed_place(at_expert_rank, source, token, seen[{rank, token}]++);
+      const cpu::ResultPlace place = cpu::packed_place(at_expert_rank, {source, token}, seen[{rank, token}]++);
       ASSERT_EQ(at_home.map.result(token, place.index), offset) << to_string(shape);
       ASSERT_EQ(place.sent_index, sent[rank]++);
 
       TokenScratch scratch;
-      find_own_results(at_home, ranks[static_cast<std::size_t>(source)].memory, SerialGroup{}, kEpoch, token, scratch);
+      const SerialGroup alone;
+      test::LocalMemory& memory = ranks[static_cast<std::size_t>(source)].memory;
+      const Step step{at_home, memory, alone, kEpoch, cpu::SerialLookup{}, PortableOps{}};
+      cpu::find_own_results(step, token, scratch);
       const TokenResults& results = scratch.results;
       int i = 0;
       while (i < results.count && !(results.rank[i] == rank && (!exact || results.k[i] == k))) ++i;
@@ -94,7 +99,7 @@ TEST(PackedResults, AreNumberedAnewInEveryRound) {
   const Shape shape{3, 6, 2, 8, 32};
   test::Random random(9);
   test::Rank rank(shape, 1, true, true);
-  PackedResults packed(rank.plan);
+  cpu::PackedResults packed(rank.plan);
   const PackedSlots slots = packed.slots();
   for (const int tokens : {8, 3}) {
     test::RankRouting routed = test::make_routing("uniform", shape, random)[1];

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "conformance/oracle/routing_patterns.h"
+#include "cpu/steps/row_starts.h"
+#include "cpu/steps/serial_lookup.h"
 #include "support/one_rank.h"
 
 namespace ferry {
@@ -87,13 +89,13 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
         if (id >= 0) expected.insert(owner_of(shape, static_cast<int>(id)));
       }
       NamedRanks named;
-      list_named_ranks(source.plan, entries, named);
+      cpu::list_named_ranks(source.plan, entries, named);
       ASSERT_EQ(std::vector<int>(named.rank, named.rank + named.count),
                 std::vector<int>(expected.begin(), expected.end()));
       for (int j = 0; j < named.count; ++j) {
         Plan at_expert_rank = source.plan;
         at_expert_rank.rank = named.rank[j];
-        ASSERT_EQ(partial_index(at_expert_rank, entries), j);
+        ASSERT_EQ(cpu::partial_index(at_expert_rank, entries), j);
       }
     }
   }
@@ -112,55 +114,107 @@ TEST(FindDestinations, AreTheRanksOfTheIdsAndTheOwnOneForTheSharedExpert) {
   const std::vector<std::vector<int>> expected = {{0, 2}, {1, 0}, {1}, {2}};
   for (int token = 0; token < args.num_tokens; ++token) {
     NamedRanks to;
-    find_destinations(SerialGroup{}, rank.plan, args, token, to);
+    cpu::SerialLookup{}.destinations(SerialGroup{}, rank.plan, args, token, to);
     EXPECT_EQ(std::vector<int>(to.rank, to.rank + to.count), expected[static_cast<std::size_t>(token)]);
   }
 }
+
+// A receiver that knows the counts of all sources, and their tables.
+struct Arrivals {
+  Arrivals(const Shape& shape, const test::Routing& routing, int rank) : receiver(shape, rank) {
+    for (int source = 0; source < shape.ranks; ++source) {
+      Rank sender(shape, source);
+      const std::vector<std::int64_t>& ids = routing[static_cast<std::size_t>(source)].topk_ids;
+      const RoutingEntry* table = sender.rank_ids(ids);
+      tables.emplace_back(table, table + ids.size());
+      const auto* counts =
+          reinterpret_cast<const std::uint32_t*>(sender.memory.local(sender.plan.map.sent_counts(kFirstEpoch)));
+      const ExpertRange mine = receiver.plan.experts_of(rank);
+      auto* to = receiver.memory.local(receiver.plan.map.counts(kFirstEpoch, source));
+      std::copy_n(counts + mine.first, mine.count, reinterpret_cast<std::uint32_t*>(to));
+    }
+  }
+
+  // How often each row is found, over all tokens of all sources.
+  std::vector<int> times_found(const RowStarts& starts) const {
+    std::vector<int> times(starts.group[receiver.plan.groups()]);
+    const auto top_k = static_cast<std::size_t>(receiver.plan.shape.top_k);
+    LocalRows found;
+    for (std::size_t source = 0; source < tables.size(); ++source) {
+      for (std::size_t at = 0; at < tables[source].size(); at += top_k) {
+        cpu::SerialLookup{}.local_rows(SerialGroup{}, receiver.plan, starts,
+                                       {static_cast<int>(source), static_cast<int>(at / top_k)},
+                                       tables[source].data() + at, found);
+        for (int i = 0; i < found.count; ++i) ++times.at(found.row[i]);
+      }
+    }
+    return times;
+  }
+
+  Rank receiver;
+  std::vector<std::vector<RoutingEntry>> tables;
+};
+
+struct StartsMemory {
+  explicit StartsMemory(const Plan& plan)
+      : of_source(static_cast<std::size_t>(plan.shape.ranks * plan.local_experts())),
+        group(static_cast<std::size_t>(plan.groups() + 1)),
+        filled(static_cast<std::size_t>(plan.groups())),
+        tiles(static_cast<std::size_t>(plan.groups())),
+        tokens(static_cast<std::size_t>(plan.shape.ranks) + 1) {}
+  RowStarts starts() { return {of_source.data(), group.data(), filled.data(), tiles.data(), tokens.data()}; }
+  std::vector<std::uint32_t> of_source, group, filled, tiles, tokens;
+};
 
 // I4: rows of all sources fill every group without a gap, whatever order messages come in.
 TEST(FindRowStarts, GivesEveryRowOnce) {
   const Shape shape{3, 7, 3, 9, 32};
   test::Random random(6);
-  const test::Routing routing = test::make_routing("ragged", shape, random);
-  Rank receiver(shape, 1);
-  receiver.plan.alignment = 4;
-  receiver.plan.shared_groups = 1;
-  std::vector<std::vector<RoutingEntry>> tables;
-  for (int source = 0; source < shape.ranks; ++source) {
-    Rank sender(shape, source);
-    const std::vector<std::int64_t>& ids = routing[static_cast<std::size_t>(source)].topk_ids;
-    const RoutingEntry* table = sender.rank_ids(ids);
-    tables.emplace_back(table, table + ids.size());
-    const auto* counts =
-        reinterpret_cast<const std::uint32_t*>(sender.memory.local(sender.plan.map.sent_counts(kFirstEpoch)));
-    const ExpertRange mine = receiver.plan.experts_of(1);
-    std::copy_n(counts + mine.first, mine.count,
-                reinterpret_cast<std::uint32_t*>(receiver.memory.local(receiver.plan.map.counts(kFirstEpoch, source))));
-  }
-  const int groups = receiver.plan.groups();
-  std::vector<std::uint32_t> of_source(static_cast<std::size_t>(shape.ranks * receiver.plan.local_experts()));
-  std::vector<std::uint32_t> group(static_cast<std::size_t>(groups + 1)), filled(static_cast<std::size_t>(groups)),
-      tiles(static_cast<std::size_t>(groups)), tokens(static_cast<std::size_t>(shape.ranks) + 1);
-  const RowStarts starts{of_source.data(), group.data(), filled.data(), tiles.data(), tokens.data()};
-  constexpr int kSharedRows = 5;
-  find_row_starts(receiver.plan, receiver.memory, kFirstEpoch, kSharedRows, starts);
-  EXPECT_EQ(filled[0], static_cast<std::uint32_t>(kSharedRows));
-  std::vector<int> written(group.back(), 0);
-  for (std::uint32_t row = 0; row < filled[0]; ++row) ++written[row];
-  LocalRows found;
-  for (int source = 0; source < shape.ranks; ++source) {
-    const std::vector<RoutingEntry>& table = tables[static_cast<std::size_t>(source)];
-    for (std::size_t at = 0; at < table.size(); at += static_cast<std::size_t>(shape.top_k)) {
-      const int token = static_cast<int>(at) / shape.top_k;
-      find_local_rows(SerialGroup{}, receiver.plan, starts, {source, token}, table.data() + at, found);
-      for (int i = 0; i < found.count; ++i) ++written.at(found.row[i]);
+  for (const int alignment : {1, 4, 128}) {
+    Arrivals arrivals(shape, test::make_routing("ragged", shape, random), 1);
+    Plan& plan = arrivals.receiver.plan;
+    plan.alignment = alignment;
+    plan.shared_groups = 1;
+    StartsMemory memory(plan);
+    const RowStarts starts = memory.starts();
+    constexpr int kSharedRows = 5;
+    cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, kSharedRows, starts);
+    EXPECT_EQ(starts.filled[0], static_cast<std::uint32_t>(kSharedRows));
+    std::vector<int> written = arrivals.times_found(starts);
+    for (std::uint32_t row = 0; row < starts.filled[0]; ++row) ++written[row];
+    for (int g = 0; g < plan.groups(); ++g) {
+      const std::uint32_t begin = starts.group[g];
+      EXPECT_EQ(begin % static_cast<std::uint32_t>(alignment), 0u);
+      for (std::uint32_t row = begin; row < starts.group[g + 1]; ++row)
+        EXPECT_EQ(written[row], row < begin + starts.filled[g] ? 1 : 0) << "group " << g << ", alignment " << alignment;
     }
   }
-  for (int g = 0; g < groups; ++g) {
-    const std::uint32_t begin = group[static_cast<std::size_t>(g)];
-    EXPECT_EQ(begin % 4, 0u);
-    for (std::uint32_t row = begin; row < group[static_cast<std::size_t>(g) + 1]; ++row)
-      EXPECT_EQ(written[row], row < begin + filled[static_cast<std::size_t>(g)] ? 1 : 0) << "group " << g;
+}
+
+// I4: of_source counts from the first row of its group, on every backend. A group without rows, and padding to 128
+// rows, lie between what the sources counted and where the rows are.
+TEST(FindRowStarts, CountsARowFromTheStartOfItsGroup) {
+  const Shape shape{2, 3, 1, 4, 32};  // ranks, experts, top_k, tokens: rank 0 has experts 0 and 1
+  test::Routing routing(2);
+  routing[0].topk_ids = {1, 0, 1, 1};
+  routing[1].topk_ids = {1, 2, 1, 2};
+  for (test::RankRouting& source : routing) source.num_tokens = 4;
+  for (const bool first_is_empty : {false, true}) {
+    if (first_is_empty) routing[0].topk_ids[1] = -1;
+    Arrivals arrivals(shape, routing, 0);
+    Plan& plan = arrivals.receiver.plan;
+    ASSERT_EQ(plan.local_experts(), 2);
+    plan.alignment = 128;
+    StartsMemory memory(plan);
+    const RowStarts starts = memory.starts();
+    cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, 0, starts);
+    const std::uint32_t second = first_is_empty ? 0 : 128;
+    EXPECT_EQ(starts.group[1], second);
+    EXPECT_EQ(memory.of_source, (std::vector<std::uint32_t>{0, 0, first_is_empty ? 0u : 1u, 3}));  // [source][expert]
+    LocalRows found;
+    cpu::SerialLookup{}.local_rows(SerialGroup{}, plan, starts, {1, 2}, arrivals.tables[1].data() + 2, found);
+    ASSERT_EQ(found.count, 1);
+    EXPECT_EQ(found.row[0], second + 3 + 1);  // three of source 0 and one of its own come before
   }
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "conformance/oracle/routing_patterns.h"
-#include "cpu/host_group.h"
+#include "cpu/host_ops.h"
 
 namespace ferry {
 namespace {
@@ -64,7 +64,7 @@ TEST(RowSum, AddsInTheOrderOfTheRowsAndRoundsOnce) {
           sink.data = generic.data();
           sum_rows(SerialGroup{}, rows.rows.data(), count, hidden, sink);
           sink.data = fast.data();
-          sum_rows(cpu::HostGroup{}, rows.rows.data(), count, hidden, sink);
+          cpu::HostOps{}.sum_rows(cpu::HostGroup{}, rows.rows.data(), count, hidden, sink);
           ASSERT_EQ(generic, fast) << "hidden " << hidden << ", " << count << " rows";
           for (int c = 0; c < hidden; ++c) {
             const float expected = plain_sum(rows.rows, c);
@@ -100,7 +100,7 @@ TEST(RowSum, AnEpilogueTakesEveryColumnOnceInPlaceOfTheStore) {
       ++static_cast<Context*>(at)->calls[static_cast<std::size_t>(column + i)];
     }
   };
-  sum_rows(cpu::HostGroup{}, rows.rows.data(), 3, kHidden, sink);
+  cpu::HostOps{}.sum_rows(cpu::HostGroup{}, rows.rows.data(), 3, kHidden, sink);
   for (int c = 0; c < kHidden; ++c) {
     EXPECT_EQ(calls[static_cast<std::size_t>(c)], 1);
     EXPECT_EQ(taken[static_cast<std::size_t>(c)], plain_sum(rows.rows, c));
@@ -121,7 +121,7 @@ TEST(ConvertRow, KeepsRowsAsTheyAre) {
   test::Random random(5);
   const Rows rows(random, 1, 96, false);
   std::vector<std::byte> out(96 * 2);
-  convert_row(cpu::HostGroup{}, rows.rows[0], 96, out.data(), DType::bf16);
+  cpu::HostOps{}.convert_row(cpu::HostGroup{}, rows.rows[0], 96, out.data(), DType::bf16);
   EXPECT_EQ(out, rows.memory[0]);
 }
 

@@ -1,9 +1,13 @@
 // The counting fabric, and the phases of a round over it.
 #include "tool/simulate/simulate_source.h"
 
+#include "cpu/steps/combine_receive.h"
+#include "cpu/steps/combine_send.h"
+#include "cpu/steps/route.h"
+#include "cpu/steps/serial_lookup.h"
 #include "exchange/sizes.h"
-#include "ferry/detail/protocol/combine.h"
-#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/detail/protocol/dispatch_send.h"
+#include "ferry/detail/protocol/row_ops.h"
 
 namespace ferry::app {
 namespace {
@@ -109,6 +113,11 @@ struct SizesOnly {
 };
 static_assert(TokenFormat<SizesOnly>);
 
+using CountingStep = Step<CountingFabric, SerialGroup, cpu::SerialLookup, PortableOps>;
+CountingStep step_of(const Plan& plan, CountingFabric& fabric, const SerialGroup& g) {
+  return {plan, fabric, g, kEpoch};
+}
+
 }  // namespace
 
 SourceRound::SourceRound(const Shape& shape, const ExchangeOptions& options) : format_(options.format) {
@@ -137,7 +146,7 @@ void SourceRound::route(int source, const Routing& routing) {
   plan_.rank = source;
   LocalMemory local{plan_.map, source, table_, sent_counts_};
   CountingFabric fabric(plan_, source, {nullptr, false}, &local);
-  route_entries(plan_, fabric, args(), kEpoch);
+  cpu::route_entries(plan_, fabric, args(), kEpoch);
 }
 
 void SourceRound::count(SourceTraffic& traffic) {
@@ -149,23 +158,23 @@ void SourceRound::count(SourceTraffic& traffic) {
   LocalMemory local{plan_.map, plan_.rank, table_, sent_counts_};
   CountingFabric source(plan_, plan_.rank, {traffic.dispatched.data(), true}, &local);
   std::vector<std::uint64_t> counters(3 * ranks);
-  publish_routing(plan_, source, g, num_tokens_, kEpoch, counters.data());
-  SendCounts counted{0, 0, counters.data() + ranks, counters.data() + 2 * ranks};
+  cpu::publish_routing(plan_, source, g, num_tokens_, kEpoch, counters.data());
+  SendCounts counted{0, counters.data() + ranks, counters.data() + 2 * ranks};
   TokenScratch scratch;
-  send_tokens(plan_, source, g, SizesOnly{format_}, args(), kEpoch, Block{0, 1}, message_.data(), scratch, counted);
+  send_tokens(step_of(plan_, source, g), SizesOnly{format_}, args(), Block{0, 1}, message_.data(), scratch, counted);
 
   for (int token = 0; token < num_tokens_; ++token) {
-    find_results(g, plan_, entries_of(token), scratch.results, scratch.named);
+    cpu::SerialLookup{}.results(g, plan_, entries_of(token), scratch.results, scratch.named);
     for (int i = 0; i < scratch.results.count; ++i) {
       const int expert_rank = scratch.results.rank[i];
       CountingFabric sender(plan_, expert_rank, {&traffic.returned[static_cast<std::size_t>(expert_rank)], false},
                             nullptr);
-      deliver_result(plan_, sender, g, kEpoch, plan_.rank, token, scratch.results.index[i], message_.data(),
-                     ResultCounts{counters.data()});
+      cpu::deliver_result(step_of(plan_, sender, g), {plan_.rank, token}, scratch.results.index[i], message_.data(),
+                          {counters.data()});
     }
   }
   CountingFabric last(plan_, plan_.rank, {traffic.closed.data(), true}, nullptr);
-  post_consumed(plan_, last, g, kEpoch);
+  cpu::post_consumed(plan_, last, g, kEpoch);
 }
 
 const RoutingEntry* SourceRound::entries_of(int token) const {
@@ -174,7 +183,7 @@ const RoutingEntry* SourceRound::entries_of(int token) const {
 
 NamedRanks SourceRound::named(int token) const {
   NamedRanks named;
-  list_named_ranks(plan_, entries_of(token), named);
+  cpu::list_named_ranks(plan_, entries_of(token), named);
   return named;
 }
 

@@ -1,5 +1,5 @@
-// Copies by a group of threads. A backend may give its own group type better ones: calls are unqualified, so an
-// overload beside that type wins (cpu/host_group.h).
+// Copies by a group of threads. A backend's own, faster copies are part of its row operations
+// (ferry/detail/protocol/row_ops.h).
 #pragma once
 
 #include <cstddef>
@@ -29,20 +29,6 @@ FERRY_HD void copy_bytes(const G& g, std::byte* to, const std::byte* from, std::
 #else
   if (g.thread() == 0 && bytes != 0) std::memcpy(to, from, bytes);
 #endif
-}
-
-// One message to several rows of the grouped-matmul input.
-template <ThreadGroup G>
-FERRY_HD void copy_to_rows(const G& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
-                           const std::byte* from, std::size_t bytes) {
-  for (int i = 0; i < count; ++i) copy_bytes(g, rows + static_cast<std::size_t>(row[i]) * row_bytes, from, bytes);
-}
-
-// 1 in one thread where any thread of the group found something, else 0.
-template <ThreadGroup G>
-FERRY_HD int once_in(const G&, int found) {
-  static_assert(G::kWidth == 1, "a group of several threads brings its own");
-  return found;
 }
 
 template <ThreadGroup G>

@@ -37,6 +37,12 @@ struct Weights {
   }
 };
 
+// Own tokens that go to the fused shared expert's group.
+struct SharedTokens {
+  int begin = 0;
+  int end = 0;
+};
+
 struct DispatchArgs {
   const std::byte* tokens = nullptr;
   DType dtype = DType::bf16;
@@ -50,6 +56,7 @@ struct DispatchArgs {
   int shared_begin = 0;                   // own tokens that go to the fused shared expert's group
   int shared_end = 0;
 
+  FERRY_HD SharedTokens shared() const { return {shared_begin, shared_end}; }
   FERRY_HD float scale() const { return input_scale_at == nullptr ? input_scale : *input_scale_at; }
 };
 
@@ -62,7 +69,7 @@ struct CombineArgs {
   int shared_begin = 0;
   int shared_end = 0;
 
-  // Of too few rows, which a GPU finds out after the call, the last one in place of those that are not there.
+  // Where the caller gave too few rows, which a GPU finds out after the call, the last row stands for the missing ones.
   FERRY_HD SumRow row(std::uint32_t index, float weight) const {
     const std::uint32_t there = index < num_rows ? index : num_rows - 1;
     return {rows + static_cast<std::int64_t>(there) * row_stride, weight, is_f32};

@@ -1,13 +1,12 @@
-// What the phases of a round share: the plan (fixed when the exchange is made), the caller's tensors as raw pointers,
-// and the small questions about a routing table that both directions ask. All plain data, so that it travels to a
-// kernel by value. The phases are in dispatch.h and combine.h; docs/protocol.md numbers the invariants that they cite.
+// What the steps of a round share: the plan, which is fixed when the exchange is made, and the caller's tensors as raw
+// pointers. All of it is plain data, so that it travels to a kernel by value. docs/protocol.md lists the steps and
+// numbers the invariants that they cite.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "ferry/detail/base/divider.h"
-#include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/expert_split.h"
 #include "ferry/detail/layout/heap_map.h"
 #include "ferry/detail/layout/routing.h"
@@ -17,6 +16,8 @@
 #include "ferry/token_format.h"
 
 namespace ferry {
+
+inline constexpr Epoch kFirstEpoch = 2;  // I13: words start at 0, so nothing of epoch 2 has arrived before it is sent
 
 // The slots of results where they are packed (I9): those of a source begin with rank 0's, and each rank's are in the
 // order of the source's tokens, of one token in that of k.
@@ -66,9 +67,9 @@ struct RowsOut {
   std::uint32_t* scales_offsets = nullptr;
 };
 
-// Where the rows of every (source, local expert) begin: from counts alone, whatever has arrived.
+// Where the rows of every (source, local expert) begin. It follows from the counts alone, whatever has arrived.
 struct RowStarts {
-  std::uint32_t* of_source = nullptr;  // [ranks, local experts]: first row
+  std::uint32_t* of_source = nullptr;  // [ranks, local experts]: first row, counted from the first row of its group
   std::uint32_t* group = nullptr;      // [groups + 1]: row_offsets
   std::uint32_t* filled = nullptr;     // [groups]: rows of the group that are not padding
   std::uint32_t* tiles = nullptr;      // [groups]: scales_offsets, whatever the layout
@@ -89,15 +90,11 @@ FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) 
   return starts;
 }
 
-// A piece of a phase: block `index` of `count` takes every count-th token.
-struct Block {
-  int index;
-  int count;
-};
-
-template <ThreadGroup G>
-FERRY_HD int next_place(const G&, const Block& block, int place) {
-  return place + block.count;
+// I4: the row of an entry, from table and counts alone. Every row number that leaves a lookup comes from here.
+FERRY_HD inline std::uint32_t row_of(const Plan& plan, const RowStarts& starts, int source, int local,
+                                     std::uint32_t position_in_expert) {
+  return starts.group[local + plan.shared_groups] + starts.of_source[source * plan.local_experts() + local] +
+         position_in_expert;
 }
 
 // The tokens of all sources in one sequence: token by token, and of each token source by source. All sources send at
@@ -137,93 +134,6 @@ FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropp
   if (expert < 0 || !plan.is_masked(plan.owner_of(expert))) return expert;
   if (dropped != nullptr) *dropped = true;
   return -1;
-}
-
-// The local rows of one token, k ascending.
-struct LocalRows {
-  int count = 0;
-  int k[kMaxTopK];
-  int local[kMaxTopK];          // local expert
-  std::uint32_t row[kMaxTopK];  // row of the output
-  float weight[kMaxTopK];
-};
-
-// The distinct ranks that a token names, ascending where they come from a table.
-struct NamedRanks {
-  int count = 0;
-  int rank[kMaxTopK + 1];  // the own rank besides, for a fused shared expert
-};
-
-// What one token's sum is made of: the slots that its own table says will come, in order.
-struct TokenResults {
-  int count = 0;
-  int index[kMaxTopK];  // slot, counted from the token's first one; where results are packed, it may be any
-  int rank[kMaxTopK];   // who writes it
-  int k[kMaxTopK];      // exact only
-};
-
-// Room for one token's questions, shared by those threads of a group that a sync holds together. A backend's group type
-// may answer them with all its threads: the calls are unqualified, so an overload beside that type wins
-// (ferry/detail/cuda/steps/token_scratch.cuh). Every find_* ends with a sync.
-struct TokenScratch {
-  NamedRanks named;
-  LocalRows found;
-  TokenResults results;
-  SumRow rows[kMaxTopK + 1];
-};
-
-// The threads that share a scratch: the whole group, but where its type says otherwise by an overload.
-template <ThreadGroup G>
-FERRY_HD const G& sync_unit(const G& g) {
-  return g;
-}
-
-// I4: row = first row of (source, expert) + rank within expert; from table and counts alone.
-template <ThreadGroup G>
-FERRY_HD void find_local_rows(const G& g, const Plan& plan, const RowStarts& starts, TokenAt at,
-                              const RoutingEntry* entries, LocalRows& found) {
-  if (g.thread() == 0) {
-    const ExpertRange mine = plan.experts_of(plan.rank);
-    int count = 0;
-    for (int k = 0; k < plan.shape.top_k; ++k) {
-      const int expert = plan.code.expert(entries[k].code);
-      if (!mine.contains(expert)) continue;
-      const int local = expert - mine.first;
-      found.k[count] = k;
-      found.local[count] = local;
-      found.row[count] =
-          starts.of_source[at.source * mine.count + local] + plan.code.position_in_expert(entries[k].code);
-      found.weight[count] = entries[k].weight;
-      ++count;
-    }
-    found.count = count;
-  }
-  g.sync();
-}
-
-// From the table, so source and expert rank see the same (I9). By one thread.
-FERRY_HD inline void list_named_ranks(const Plan& plan, const RoutingEntry* entries, NamedRanks& named) {
-  named.count = 0;
-  for (int k = 0; k < plan.shape.top_k; ++k) {
-    const int expert = plan.code.expert(entries[k].code);
-    if (expert < 0) continue;
-    const int owner = plan.owner_of(expert);
-    int at = named.count;
-    while (at > 0 && named.rank[at - 1] > owner) --at;
-    if (at > 0 && named.rank[at - 1] == owner) continue;
-    for (int move = named.count; move > at; --move) named.rank[move] = named.rank[move - 1];
-    named.rank[at] = owner;
-    ++named.count;
-  }
-}
-
-// I9: the slot of this rank's partial, from the source's table: how many smaller ranks the token names.
-FERRY_HD inline int partial_index(const Plan& plan, const RoutingEntry* entries) {
-  NamedRanks named;
-  list_named_ranks(plan, entries, named);
-  int index = 0;
-  while (index < named.count && named.rank[index] < plan.rank) ++index;
-  return index;
 }
 
 template <Fabric F>

@@ -6,10 +6,12 @@
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
 #include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
-#include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+#include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/cuda/team/work_queue.cuh"
+#include "ferry/detail/protocol/dispatch_receive.h"
+#include "ferry/detail/protocol/dispatch_send.h"
 
 namespace ferry::cuda {
 
@@ -79,10 +81,6 @@ struct DispatchBlock {
   }
 };
 
-__device__ inline SavingRowStarts starts_in(const Plan& plan, std::byte* memory, const DispatchHandle& handle) {
-  return {row_starts_at(plan, reinterpret_cast<std::uint32_t*>(memory)), handle};
-}
-
 template <DeviceFabric F>
 __device__ bool route_share(DispatchBlock& b, F& fabric) {
   const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
@@ -123,11 +121,12 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
   fabric.use_buffers(b.memory, team);
   if (b.p.roles.stores) fabric.store_messages();
   const Block block = sending_teams(b, team.size());
-  SendCounts counted{0, 0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
+  SendCounts counted{0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
   const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_tickets[b.epoch & 1],
                         b.shared.tickets[team.team()]);
-  send_tokens(b.p.plan, fabric, team, Fmt{}, b.p.in, b.epoch, share, nullptr, scratch, counted);
+  const Step<F, SyncedTeam, WarpLookup, TeamOps> step{b.p.plan, fabric, team, b.epoch};
+  send_tokens(step, Fmt{}, b.p.in, share, nullptr, scratch, counted);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
@@ -173,7 +172,7 @@ __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts&
 template <DeviceFabric F>
 __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, Block block) {
   if (block.index >= block.count) return;
-  write_row_metadata(b.p.plan, b.all, block, starts, b.p.out);
+  write_row_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
   if (block.index != 0) return;
   save_row_starts(b.all, b.p.plan, starts, b.p.handle);
   count_received(b.p, b.all, fabric, b.epoch);
@@ -182,7 +181,7 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
 template <TokenFormat Fmt, DeviceFabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
-  const SavingRowStarts starts = starts_in(p.plan, b.memory, p.handle);
+  const RowStarts starts = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
   const Block block = b.among_receivers();
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
   const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
@@ -192,10 +191,10 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   if (!finder.find()) return false;
   write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
+  const Step<F, WarpwiseTeam, WarpLookup, TeamOps> step{p.plan, fabric, team, b.epoch};
   const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
-                  (lay_out_shared_rows(p.plan, fabric, team, Fmt{}, p.in.shared_begin, p.in.shared_end, b.epoch, teams,
-                                       starts, p.out, scratch) &&
-                   lay_out_rows(p.plan, fabric, team, Fmt{}, b.epoch, teams, starts, p.out, scratch));
+                  (lay_out_shared_rows(step, Fmt{}, p.in.shared(), teams, starts, p.out, scratch) &&
+                   lay_out_rows(step, Fmt{}, teams, starts, p.out, HandleLog{p.handle}, scratch));
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);

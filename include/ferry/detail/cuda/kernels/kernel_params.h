@@ -5,8 +5,8 @@
 
 #include "ferry/detail/cuda/kernels/device_state.h"
 #include "ferry/detail/cuda/policy/block_roles.h"
-#include "ferry/detail/protocol/combine.h"
-#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/detail/protocol/combine_reduce.h"
+#include "ferry/detail/protocol/round.h"
 
 namespace ferry::cuda {
 

@@ -14,7 +14,7 @@
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
 
 namespace ferry::cuda {
 

@@ -1,13 +1,13 @@
-// Combine's receiving side on a GPU: ferry/detail/protocol/combine.h's receive_results in steps, so that a team that
-// still sends sums what has come meanwhile. Every warp of a warpwise team goes on by itself.
+// Combine's receiving side on a GPU: as cpu::receive_results, but one token at a time, so that a team that still sends
+// sums what has come meanwhile. Every warp of a warpwise team goes on by itself.
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/detail/cuda/team/team_rows.cuh"
-#include "ferry/detail/protocol/combine.h"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+#include "ferry/detail/cuda/team/warp_lookup.cuh"
+#include "ferry/detail/protocol/combine_reduce.h"
 
 namespace ferry::cuda {
 
@@ -34,19 +34,19 @@ class ResultReceiver {
   }
 
  private:
+  __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const { return {p_.plan, fabric_, g_, epoch_}; }
+
   // What makes up the token in hand, once.
   __device__ void look_up() {
     if (token_ >= p_.num_tokens || looked_up_ == token_) return;
     looked_up_ = token_;
-    const RoutingEntry* table = table_of(p_.plan, fabric_, epoch_, p_.plan.rank);
-    find_results(g_, p_.plan, table + static_cast<std::size_t>(token_) * p_.plan.shape.top_k, scratch_.results,
-                 scratch_.named);
+    step().lookup.results(g_, p_.plan, entries_of(step(), {p_.plan.rank, token_}), scratch_.results, scratch_.named);
   }
   // A rehearsal waits for nothing, sums what lies in the slots and stores no sum. While results are on their way, it
   // brings the lines that will sum them, and the addresses of the slots, close to the multiprocessor.
   __device__ bool receive(bool rehearses) {
     look_up();
-    if (!rehearses && !await_results(p_.plan, fabric_, g_, epoch_, token_, scratch_.results)) return false;
+    if (!rehearses && !await_results(step(), token_, scratch_.results)) return false;
     if (!rehearses) let_next_kernel_launch();
     CombineOut out = p_.out;
     if (rehearses) {
@@ -54,9 +54,9 @@ class ResultReceiver {
       out.token_bytes = 0;
     }
     std::uint32_t first_row = 0;  // of group 0, where a shared expert's rows are
-    RowStarts starts;             // not a member: an object that points into itself lives in memory
+    RowStarts starts;             // a local: as a member it would defeat scalar replacement
     starts.group = &first_row;
-    reduce_token(p_.plan, fabric_, g_, starts, p_.in, out, token_, scratch_);
+    reduce_token(step(), starts, p_.in, out, token_, scratch_);
     if (!rehearses) token_ += step_;
     return true;
   }

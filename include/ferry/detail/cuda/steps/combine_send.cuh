@@ -1,4 +1,4 @@
-// Combine's send loop on a GPU: as ferry/detail/protocol/combine.h's send_results, from the rows that dispatch handle.
+// Combine's send loop on a GPU: as cpu::send_results, from the rows that dispatch kept (DispatchHandle).
 // Every warp looks up the token for itself, one token ahead, so a team meets only at its buffer.
 #pragma once
 
@@ -6,10 +6,10 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/steps/token_scratch.cuh"
-#include "ferry/detail/cuda/team/team_rows.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+#include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/cuda/team/work_queue.cuh"
-#include "ferry/detail/protocol/combine.h"
+#include "ferry/detail/protocol/combine_reduce.h"
 
 namespace ferry::cuda {
 
@@ -31,7 +31,7 @@ __device__ inline HandleToken load_from_handle(const Plan& plan, const DispatchH
       static_cast<std::size_t>(token.at.token);
   if (lane < plan.shape.top_k) token.row = handle.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
   token.slot = handle.slots[index];
-  // Asked last: what is handle of a token that did not come is old, and no load waits for another.
+  // Asked last: what the handle has of a token that did not come is old, and no load waits for another.
   if (token.at.token >= static_cast<int>(handle.starts.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
 }
@@ -70,7 +70,7 @@ class ResultSender {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
     WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_tickets, slots);
     HandleToken next = start.first;
-    int following = share.next(g_);
+    int following = share.next(g_, share.index);
     for (int place = share.index; place < tokens.length;) {
       const HandleToken token = next;
       next = load_from_handle(p_.plan, p_.handle, tokens, following);
@@ -81,7 +81,7 @@ class ResultSender {
         send_partial(token);
       between();
       place = following;
-      following = share.next(g_);
+      following = share.next(g_, place);
     }
     fabric_.finish_puts(g_);
   }
@@ -92,7 +92,7 @@ class ResultSender {
     if (local == 0) return;
     RowSink sink;
     sink.data = target(token.at, token.slot);
-    sum_rows(g_, rows_, __popc(local), p_.plan.shape.hidden, sink);
+    TeamOps{}.sum_rows(g_, rows_, __popc(local), p_.plan.shape.hidden, sink);
     deliver(token.at, token.slot, sink.data);
   }
   __device__ void send_each_row(const HandleToken& token) {

@@ -7,8 +7,7 @@
 //   - If tokens are few and the bits of all fit, every block sets all of them. Otherwise a block sets the bits of its
 //     share and learns from the other blocks what comes before it.
 //   - If every block sets all bits, one more block may do so and send the counts, which receivers need first.
-// The table is the same as that of ferry/detail/protocol/dispatch.h's route_entries. Bad ids (out of range, or twice in
-// a token) count as -1.
+// The table is the same as that of cpu::route_entries. Bad ids (out of range, or twice in a token) count as -1.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +17,9 @@
 #include "ferry/detail/cuda/steps/bad_ids.cuh"
 #include "ferry/detail/cuda/steps/block_counts.cuh"
 #include "ferry/detail/cuda/steps/route_share.cuh"
-#include "ferry/detail/cuda/steps/token_scratch.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/round.h"
 
 namespace ferry::cuda {
 

@@ -1,14 +1,15 @@
-// Row starts by one block, as ferry/detail/protocol/dispatch.h's find_row_starts: from the R * L counts alone (I4),
-// which need not wait for the tables. A thread has a group: it takes the group's counts from all sources, and the warps
-// then tell each other how many rows theirs have.
+// Row starts by one block, as cpu::find_row_starts: from the R * L counts alone (I4), which need not wait for the
+// tables. A thread has a group: it takes the group's counts from all sources, and the warps then tell each other how
+// many rows theirs have.
 #pragma once
 
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/steps/token_scratch.cuh"
+#include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/protocol/dispatch.h"
+#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/round.h"
 
 namespace ferry::cuda {
 

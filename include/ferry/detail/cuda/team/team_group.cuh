@@ -115,8 +115,4 @@ class WarpwiseTeam {
 };
 static_assert(ThreadGroup<WarpwiseTeam>);
 
-// Sync unit: the threads that share a TokenScratch and wait as one (ferry/detail/protocol/token_lookup.h).
-__device__ inline const SyncedTeam& sync_unit(const SyncedTeam& g) { return g; }
-__device__ inline SyncedTeam sync_unit(const WarpwiseTeam& g) { return g.warp(); }
-
 }  // namespace ferry::cuda

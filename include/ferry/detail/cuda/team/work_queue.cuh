@@ -6,7 +6,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/work_share.h"
 
 namespace ferry::cuda {
 
@@ -28,8 +28,8 @@ class WorkQueue {
     if (own_ == 1) draw(g);
   }
 
-  // The place after the last one given; also a barrier where it was drawn.
-  __device__ int next(const SyncedTeam& g) {
+  // The place after the last one given, which the queue remembers; also a barrier where it was drawn.
+  __device__ int next(const SyncedTeam& g, int) {
     if (++given_ < own_ || !takes_tickets_) {
       place_ += teams_;
       if (given_ + 1 == own_) draw(g);
@@ -58,6 +58,6 @@ class WorkQueue {
   std::uint32_t ticket_ = 0;
 };
 
-__device__ inline int next_place(const SyncedTeam& g, WorkQueue& share, int) { return share.next(g); }
+static_assert(WorkShare<WorkQueue, SyncedTeam>);
 
 }  // namespace ferry::cuda

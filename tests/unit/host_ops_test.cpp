@@ -1,5 +1,5 @@
 // The CPU's copies, sums and scale stores give the same bytes as the generic text, past the cache and not.
-#include "cpu/host_group.h"
+#include "cpu/host_ops.h"
 
 #include <gtest/gtest.h>
 
@@ -40,19 +40,19 @@ Bytes random_bytes(std::size_t count) {
   return bytes;
 }
 
-class HostGroupTest : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Caches, HostGroupTest, testing::Bool(),
+class HostOpsTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Caches, HostOpsTest, testing::Bool(),
                          [](const auto& test) { return test.param ? "past" : "through"; });
 
-TEST_P(HostGroupTest, CopiesAMessageToItsRows) {
+TEST_P(HostOpsTest, CopiesAMessageToItsRows) {
   for (const std::size_t bytes : {std::size_t{40}, std::size_t{64}, std::size_t{1024}, std::size_t{3048}}) {
     for (const std::size_t shift : {std::size_t{0}, std::size_t{8}}) {
       const Bytes message = random_bytes(bytes + 16);
       const std::uint32_t rows[] = {3, 0, 2};
       Buffer expected(4 * bytes, shift);
       Buffer copied(4 * bytes, shift);
-      ferry::copy_to_rows(SerialGroup{}, expected.data(), bytes, rows, 3, message.data(), bytes);
-      copy_to_rows(group(GetParam()), copied.data(), bytes, rows, 3, message.data(), bytes);
+      PortableOps{}.copy_to_rows(SerialGroup{}, expected.data(), bytes, rows, 3, message.data(), bytes);
+      HostOps{}.copy_to_rows(group(GetParam()), copied.data(), bytes, rows, 3, message.data(), bytes);
       finish_stores(group(GetParam()));
       EXPECT_EQ(copied.contents(), expected.contents()) << bytes << " bytes, shift " << shift;
     }
@@ -61,7 +61,7 @@ TEST_P(HostGroupTest, CopiesAMessageToItsRows) {
 
 // Random bits in the first row, NaNs and infinities among them; finite values in the others, because two NaNs may give
 // either.
-TEST_P(HostGroupTest, SumsRows) {
+TEST_P(HostOpsTest, SumsRows) {
   for (const int hidden : {32, 64, 96, 736, 1056}) {
     Bytes values = random_bytes(static_cast<std::size_t>(hidden) * 4 * 5);
     for (std::size_t at = static_cast<std::size_t>(hidden) * 4 + 1; at < values.size(); at += 2)
@@ -79,7 +79,7 @@ TEST_P(HostGroupTest, SumsRows) {
         sink.data = expected.data();
         ferry::sum_rows(SerialGroup{}, rows.data(), 5, hidden, sink);
         sink.data = summed.data();
-        sum_rows(group(GetParam()), rows.data(), 5, hidden, sink);
+        HostOps{}.sum_rows(group(GetParam()), rows.data(), 5, hidden, sink);
         finish_stores(group(GetParam()));
         EXPECT_EQ(summed.contents(), expected.contents()) << hidden << " columns, wide " << with_wide;
       }
@@ -87,7 +87,7 @@ TEST_P(HostGroupTest, SumsRows) {
   }
 }
 
-TEST_P(HostGroupTest, StoresScales) {
+TEST_P(HostOpsTest, StoresScales) {
   for (const ScaleLayout layout : {ScaleLayout::row_major, ScaleLayout::transposed, ScaleLayout::tiled}) {
     for (const int scale_bytes : {1, 4}) {
       for (const int per_row : {1, 6, 8}) {
@@ -102,7 +102,7 @@ TEST_P(HostGroupTest, StoresScales) {
             place.base = expected.data();
             ferry::store_scales(SerialGroup{}, place, from, at);
             place.base = stored.data();
-            store_scales(group(GetParam()), place, from, at);
+            HostOps::store_row_scales(group(GetParam()), place, from, at);
             EXPECT_EQ(stored.contents(), expected.contents()) << to_string(layout) << " row " << row;
           }
         }
@@ -112,7 +112,7 @@ TEST_P(HostGroupTest, StoresScales) {
 }
 
 // The whole block is zeroed before its rows come, so the rows are written after in both.
-TEST_P(HostGroupTest, ZeroesTheTailOfAGroupsScales) {
+TEST_P(HostOpsTest, ZeroesTheTailOfAGroupsScales) {
   for (const std::int64_t end_row : {130, 131, 258, 259}) {
     ScalePlace place{nullptr, ScaleLayout::tiled, 1, 6, 300};
     const auto bytes = static_cast<std::size_t>(scale_tensor_elements(place, 2));
@@ -124,9 +124,9 @@ TEST_P(HostGroupTest, ZeroesTheTailOfAGroupsScales) {
     for (std::int64_t row = 130; row < end_row; ++row)
       ferry::store_scales(SerialGroup{}, place, scales.data(), ScaleRow{row, 130, 1});
     place.base = zeroed.data();
-    zero_scale_tail(group(GetParam()), place, 130, end_row, 1);
+    HostOps{}.zero_scale_tail(group(GetParam()), place, 130, end_row, 1);
     for (std::int64_t row = 130; row < end_row; ++row)
-      store_scales(group(GetParam()), place, scales.data(), ScaleRow{row, 130, 1});
+      HostOps::store_row_scales(group(GetParam()), place, scales.data(), ScaleRow{row, 130, 1});
     EXPECT_EQ(zeroed.contents(), expected.contents()) << "rows up to " << end_row;
   }
 }

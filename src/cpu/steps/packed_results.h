@@ -1,15 +1,18 @@
-// PackedResults: the slots of results where some ranks are reached by puts only. A source's slots are dealt out rank by
-// rank, and to each rank token by token, in the order in which it sends: so its results lie together here and in its
-// send buffer, and many travel as one put. In [token][j or k] few would have a neighbour.
+// PackedResults: where the slots of results lie when some rank is reached by puts only. A source deals its slots out
+// rank by rank, and to each rank token by token, in the order in which that rank sends. So the results of a rank lie
+// together at the source and in the rank's send buffer, and many travel as one put. In [token][j or k] few would have a
+// neighbour.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "ferry/detail/protocol/combine.h"
+#include "cpu/steps/serial_lookup.h"
+#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/round.h"
 
-namespace ferry {
+namespace ferry::cpu {
 
 class PackedResults {
  public:
@@ -36,7 +39,8 @@ class PackedResults {
     std::fill(begin_.begin(), begin_.end(), 0);  // first how many each rank sends
     const int tokens = tokens_of(plan, fabric, epoch, plan.rank);
     for (int token = 0; token < tokens; ++token) {
-      find_results(SerialGroup{}, plan, entries_of(plan, fabric, epoch, {plan.rank, token}), results_, named_);
+      SerialLookup{}.results(SerialGroup{}, plan, entries_of(plan, fabric, epoch, {plan.rank, token}), results_,
+                             named_);
       std::uint32_t* of_result = of_result_.data() + static_cast<std::size_t>(token) * plan.map.results_per_token();
       for (int i = 0; i < results_.count; ++i) of_result[i] = begin_[static_cast<std::size_t>(results_.rank[i])]++;
     }
@@ -44,7 +48,7 @@ class PackedResults {
     for (std::uint32_t& begin : begin_) slot += std::exchange(begin, slot);
   }
 
-  // Counts what find_results finds, but for every token of all ranks: hence without branches that nobody can foretell.
+  // Counts what results() finds, but for every token of all ranks: hence without unpredictable branches.
   template <Fabric F>
   void number_results_at(const Plan& plan, const F& fabric, Epoch epoch, int source) {
     const RoutingEntry* entry = table_of(plan, fabric, epoch, source);
@@ -79,4 +83,4 @@ class PackedResults {
   NamedRanks named_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::cpu

@@ -1,16 +1,17 @@
-// A team's own copies and sums of rows: 16-byte vectors, several loads ahead of their use. The same bytes as the
-// generic ones of shared/ and protocol/.
+// TeamOps: the work on rows by a team: 16-byte vectors, several loads ahead of their use. The same bytes as
+// PortableOps.
 #pragma once
 
 #include <cstdint>
 
 #include "ferry/detail/base/copy.h"
-#include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/team/row_pipeline.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/formats/ptx_numbers.cuh"
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/scale_layout.h"
+#include "ferry/detail/protocol/row_ops.h"
+#include "ferry/detail/protocol/work_share.h"
 
 namespace ferry::cuda {
 
@@ -34,12 +35,11 @@ __device__ void prefetch_row(const G& g, const std::byte* from, std::int64_t byt
 }
 
 // Reads the message once. Payload rows are 16-byte aligned where a row is a multiple of 16 bytes.
-__device__ inline void copy_to_rows(const WarpwiseTeam& g, std::byte* rows, std::size_t row_bytes,
-                                    const std::uint32_t* row, int count, const std::byte* from, std::size_t bytes) {
-  if (row_bytes % sizeof(uint4) != 0 || bytes % sizeof(uint4) != 0) {
-    for (int i = 0; i < count; ++i) copy_bytes(g, rows + static_cast<std::size_t>(row[i]) * row_bytes, from, bytes);
-    return;
-  }
+template <ThreadGroup G>
+__device__ void copy_vectors_to_rows(const G& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row,
+                                     int count, const std::byte* from, std::size_t bytes) {
+  if (row_bytes % sizeof(uint4) != 0 || bytes % sizeof(uint4) != 0)
+    return PortableOps{}.copy_to_rows(g, rows, row_bytes, row, count, from, bytes);
   constexpr int kAhead = 4;  // vectors on their way before the first is stored
   const auto vectors = static_cast<int>(bytes / sizeof(uint4));
   for (int begin = g.thread(); begin < vectors; begin += kAhead * g.size()) {
@@ -68,8 +68,9 @@ __device__ inline std::uint32_t load_scales(const ScalePlace& place, const std::
 }
 
 // Each scale is read once. Scales of 1 byte lie side by side in a tile, four at a time, as they do in a message.
-__device__ inline void store_scales_of_rows(const WarpwiseTeam& g, const ScalePlace& place, const std::byte* scales,
-                                            const RowStarts& starts, int shared_groups, const LocalRows& to) {
+template <ThreadGroup G>
+__device__ void store_scales_of_rows(const G& g, const ScalePlace& place, const std::byte* scales,
+                                     const RowStarts& starts, int shared_groups, const LocalRows& to) {
   if (place.layout == ScaleLayout::none) return;
   const bool tiled = place.layout == ScaleLayout::tiled;
   const int step = tiled && place.scale_bytes == 1 ? kScaleTileColumns : 1;
@@ -90,10 +91,11 @@ __device__ inline void store_scales_of_rows(const WarpwiseTeam& g, const ScalePl
 
 // Tiles of 1-byte scales: four columns of a row lie side by side, and so do the rows r, r + 32, r + 64 and r + 96. A
 // few tokens leave most of a tile empty, so a thread takes 16 bytes.
-__device__ inline void zero_scale_tail(const SyncedTeam& g, const ScalePlace& place, std::int64_t first_row,
-                                       std::int64_t end_row, std::uint32_t scales_offset) {
+template <ThreadGroup G>
+__device__ void zero_tail_vectors(const G& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+                                  std::uint32_t scales_offset) {
   if (place.layout != ScaleLayout::tiled) return;
-  if (place.scale_bytes != 1) return ferry::zero_scale_tail<SyncedTeam>(g, place, first_row, end_row, scales_offset);
+  if (place.scale_bytes != 1) return zero_scale_tail(g, place, first_row, end_row, scales_offset);
   const std::int64_t block = first_row + (end_row - first_row) / kScaleTileRows * kScaleTileRows;
   const auto filled = static_cast<int>(end_row - block);
   if (filled == 0) return;
@@ -112,8 +114,6 @@ __device__ inline void zero_scale_tail(const SyncedTeam& g, const ScalePlace& pl
       if (row + quarter * kQuarter >= filled) reinterpret_cast<std::uint32_t*>(to)[quarter] = 0;
   }
 }
-
-__device__ inline int once_in(const SyncedTeam& g, int found) { return g.any(found != 0) && g.thread() == 0 ? 1 : 0; }
 
 // Rows are device memory: said here, loads need not look whether an address is shared memory's.
 __device__ inline uint4 load_vector(const std::byte* from) {
@@ -275,12 +275,40 @@ __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hi
   else
     sum_columns<false, 4>(g, rows, count, hidden, sink);
 }
-__device__ inline void sum_rows(const SyncedTeam& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  sum_rows_ahead(g, rows, count, hidden, sink);
-}
-__device__ inline void sum_rows(const WarpwiseTeam& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  sum_rows_ahead(g, rows, count, hidden, sink);
-}
+
+struct TeamOps {
+  template <ThreadGroup G>
+  __device__ void copy_to_rows(const G& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
+                               const std::byte* from, std::size_t bytes) const {
+    copy_vectors_to_rows(g, rows, row_bytes, row, count, from, bytes);
+  }
+  template <ThreadGroup G>
+  __device__ void store_scales(const G& g, const ScalePlace& place, const std::byte* scales, const RowStarts& starts,
+                               int shared_groups, const LocalRows& to) const {
+    store_scales_of_rows(g, place, scales, starts, shared_groups, to);
+  }
+  template <ThreadGroup G>
+  __device__ void zero_scales(const G& g, const ScalePlace& place, const ScaleRow& at) const {
+    ferry::zero_scales(g, place, at);
+  }
+  template <ThreadGroup G>
+  __device__ void zero_scale_tail(const G& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+                                  std::uint32_t scales_offset) const {
+    zero_tail_vectors(g, place, first_row, end_row, scales_offset);
+  }
+  template <ThreadGroup G>
+  __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
+    sum_rows_ahead(g, rows, count, hidden, sink);
+  }
+  template <ThreadGroup G>
+  __device__ void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
+    ferry::convert_row(g, row, hidden, to, dtype);
+  }
+  __device__ int count_once(const SyncedTeam& g, int found) const {
+    return g.any(found != 0) && g.thread() == 0 ? 1 : 0;
+  }
+};
+static_assert(RowOps<TeamOps, SyncedTeam> && RowOps<TeamOps, WarpwiseTeam> && SendOps<TeamOps, SyncedTeam>);
 
 // A row as it is, rounded to bf16 where it is float32.
 __device__ inline void copy_row(const SyncedTeam& g, const SumRow& row, int hidden, std::byte* to) {

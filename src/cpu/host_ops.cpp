@@ -1,6 +1,6 @@
 // Sums of rows in vectors of a fixed width, which the compiler splits for smaller machines; copies past the cache.
 // No contraction: -ffp-contract=off for the whole tree, so every machine gives the same bytes.
-#include "cpu/host_group.h"
+#include "cpu/host_ops.h"
 
 #include <algorithm>
 #include <cstring>
@@ -108,7 +108,7 @@ auto best() {
 
 }  // namespace
 
-void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+void HostOps::sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
   const bool all_bf16 = std::none_of(rows, rows + count, [](const SumRow& row) { return row.is_f32; });
   if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16) {
     const auto sum = can_stream(g, sink.data) ? best<SumBf16<true>>() : best<SumBf16<false>>();
@@ -124,7 +124,7 @@ void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, con
   }
 }
 
-void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) {
+void HostOps::convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
   if (!row.is_f32 && dtype == DType::bf16)
     copy_message(g, to, row.data, static_cast<std::size_t>(hidden) * sizeof(std::uint16_t));
   else
@@ -138,15 +138,28 @@ void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std:
 }
 
 // In pieces, so that the message stays in the first cache.
-void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
-                  const std::byte* from, std::size_t bytes) {
+void HostOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row,
+                           int count, const std::byte* from, std::size_t bytes) const {
   constexpr std::size_t kPiece = 1024;
   for (std::size_t done = 0; done < bytes; done += kPiece)
     for (int i = 0; i < count; ++i)
       copy_message(g, rows + row[i] * row_bytes + done, from + done, std::min(kPiece, bytes - done));
 }
 
-void store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales, const ScaleRow& at) {
+void HostOps::store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales,
+                           const RowStarts& starts, int shared_groups, const LocalRows& to) const {
+  for (int i = 0; i < to.count; ++i) {
+    const int group = to.local[i] + shared_groups;
+    store_row_scales(g, place, scales, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
+  }
+}
+
+void HostOps::zero_scales(const HostGroup& g, const ScalePlace& place, const ScaleRow& at) const {
+  store_row_scales(g, place, nullptr, at);
+}
+
+void HostOps::store_row_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales,
+                               const ScaleRow& at) {
   const bool tiled = place.layout == ScaleLayout::tiled;
   if (!tiled && place.layout != ScaleLayout::row_major)
     return ferry::store_scales(static_cast<const SerialGroup&>(g), place, scales, at);
@@ -168,8 +181,8 @@ void store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* 
   }
 }
 
-void zero_scale_tail(const HostGroup& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
-                     std::uint32_t scales_offset) {
+void HostOps::zero_scale_tail(const HostGroup& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+                              std::uint32_t scales_offset) const {
   const std::int64_t in_last_block = (end_row - first_row) % kScaleTileRows;
   if (place.layout != ScaleLayout::tiled || in_last_block == 0) return;
   const auto scale_bytes = static_cast<std::size_t>(place.scale_bytes);

@@ -1,0 +1,118 @@
+// Dispatch, the receiving side: from messages to the rows of the experts. All backends run this text.
+//
+//   await_routing, and the row starts, which each backend finds in its own way (row_starts.h, row_starts.cuh)
+//   write_row_metadata                  what follows from the row starts alone
+//   lay_out_shared_rows, lay_out_rows   each token as its message comes
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/detail/protocol/step.h"
+
+namespace ferry {
+
+// Relies on I2: after true, header, table and counts of every source may be read.
+template <ThreadGroup G, Fabric F>
+FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
+  const auto word = [&](int source) { return plan.map.routed(source); };
+  const auto site = [&](int source) { return WaitSite{Operation::dispatch, Phase::routing, source, -1}; };
+  return fabric.wait_for_each(g, plan.shape.ranks, word, epoch, site, plan.masked);
+}
+
+// row_offsets, expert_ids, scales_offsets, and what marks the padding rows of every group: src_info (-1, -1), scale 0.
+// Blocks share the groups. It comes before the first row of a group is laid out.
+template <ThreadGroup G, RowOps<G> O>
+FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, Block block, const RowStarts& starts,
+                                 const RowsOut& out) {
+  const int groups = plan.groups();
+  for (int group = g.thread(); block.index == 0 && group <= groups; group += g.size()) {
+    out.row_offsets[group] = starts.group[group];
+    if (group == groups) break;
+    out.expert_ids[group] = group;
+    if (out.scales_offsets != nullptr) out.scales_offsets[group] = starts.tiles[group];
+  }
+  for (int group = block.index; group < groups; group += block.count) {
+    const std::uint32_t first = starts.group[group];
+    const std::uint32_t filled_end = first + starts.filled[group];
+    for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread()); row < starts.group[group + 1];
+         row += static_cast<std::uint32_t>(g.size())) {
+      out.src_info[2 * static_cast<std::size_t>(row)] = -1;
+      out.src_info[2 * static_cast<std::size_t>(row) + 1] = -1;
+    }
+    if (out.scales.layout == ScaleLayout::tiled) {
+      ops.zero_scale_tail(g, out.scales, first, filled_end, starts.tiles[group]);
+      continue;
+    }
+    for (std::uint32_t row = filled_end; row < starts.group[group + 1]; ++row)
+      ops.zero_scales(g, out.scales, ScaleRow{row, first, starts.tiles[group]});
+  }
+}
+
+// A message to all its rows. The message is read once.
+template <ReceiveStep S, TokenFormat Fmt>
+FERRY_HD void write_rows(const S& step, const Fmt& format, TokenAt at, const RowStarts& starts, const RowsOut& out,
+                         const LocalRows& to) {
+  const auto& g = step.group;
+  const std::byte* message = step.fabric.local(step.plan.map.message(step.epoch, at.source, at.token));
+  const std::size_t payload_bytes = format.payload_bytes(step.plan.shape.hidden);
+  step.ops.copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, payload_bytes);
+  step.ops.store_scales(g, out.scales, message + payload_bytes, starts, step.plan.shared_groups, to);
+  for (int i = g.thread(); i < to.count; i += g.size()) {
+    out.src_info[2 * static_cast<std::size_t>(to.row[i])] = at.token;
+    out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
+  }
+}
+
+// Relies on I5. False: the message did not come.
+template <ReceiveStep S>
+FERRY_HD bool await_message(const S& step, TokenAt at) {
+  return step.fabric.wait_at_least(step.group, step.plan.map.arrived(step.epoch, at.source, at.token), step.epoch,
+                                   {Operation::dispatch, Phase::message, at.source, at.token});
+}
+
+// The rows of the fused shared expert: own messages, in token order. Relies on I5 for this rank's own slots.
+template <ReceiveStep S, TokenFormat Fmt>
+FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const SharedTokens& shared, Block block,
+                                  const RowStarts& starts, const RowsOut& out, TokenScratch& scratch) {
+  LocalRows& to = scratch.found;
+  for (int token = shared.begin + block.index; token < shared.end; token += block.count) {
+    const TokenAt at{step.plan.rank, token};
+    if (!await_message(step, at)) return false;
+    if (step.lookup.sync_unit(step.group).thread() == 0) {
+      to.count = 1;
+      to.k[0] = step.plan.shape.top_k;
+      to.local[0] = -step.plan.shared_groups;  // group 0
+      to.row[0] = starts.group[0] + static_cast<std::uint32_t>(token - shared.begin);
+    }
+    step.group.sync();
+    write_rows(step, format, at, starts, out, to);
+    step.group.sync();
+  }
+  return true;
+}
+
+// Relies on I5: waits only for the token in hand, reads each message once, and writes it to each of its rows. `log`
+// keeps what was found, for combine.
+template <ReceiveStep S, TokenFormat Fmt, ArrivalLog<typename S::Lookup, typename S::Group> Log>
+FERRY_HD bool lay_out_rows(const S& step, const Fmt& format, Block block, const RowStarts& starts, const RowsOut& out,
+                           const Log& log, TokenScratch& scratch) {
+  LocalRows& to = scratch.found;
+  const TokenSequence tokens(step.plan, starts, step.plan.rank);
+  for (int place = block.index; place < tokens.length; place += block.count) {
+    const TokenAt at = tokens.at(place);
+    const int num_tokens = static_cast<int>(starts.tokens[at.source]);
+    if (at.token >= num_tokens) continue;
+    if (!step.fabric.await_entries(step.group, step.plan, step.epoch, at, num_tokens)) return false;  // I2
+    log.keep(step.group, step.plan, at,
+             step.lookup.local_rows(step.group, step.plan, starts, at, entries_of(step, at), to));
+    if (to.count != 0) {
+      if (!await_message(step, at)) return false;
+      write_rows(step, format, at, starts, out, to);
+    }
+    step.group.sync();
+  }
+  return true;
+}
+
+}  // namespace ferry

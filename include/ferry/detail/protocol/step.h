@@ -1,0 +1,44 @@
+// Step: what every step of a round is given: the plan, the fabric, the threads, the round, and the two seams between
+// the protocol and a backend, by name. A step that all backends run is one text, in dispatch_send.h,
+// dispatch_receive.h and combine_reduce.h. docs/protocol.md has a table of all steps.
+#pragma once
+
+#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/row_ops.h"
+#include "ferry/detail/protocol/token_lookup.h"
+#include "ferry/detail/protocol/work_share.h"
+
+namespace ferry {
+
+template <Fabric F, ThreadGroup G, class L, class O>
+struct Step {
+  using Group = G;
+  using Lookup = L;
+  using Ops = O;
+
+  const Plan& plan;
+  F& fabric;
+  const G& group;
+  Epoch epoch;
+  L lookup{};
+  O ops{};
+};
+
+// A step that sends tokens.
+template <class S>
+concept SendStep =
+    DestinationLookup<typename S::Lookup, typename S::Group> && SendOps<typename S::Ops, typename S::Group>;
+
+// A step that takes what came.
+template <class S>
+concept ReceiveStep =
+    ArrivalLookup<typename S::Lookup, typename S::Group> && RowOps<typename S::Ops, typename S::Group>;
+
+// The entries of one token, in its source's table.
+template <class S>
+FERRY_HD const RoutingEntry* entries_of(const S& step, TokenAt at) {
+  return entries_of(step.plan, step.fabric, step.epoch, at);
+}
+
+}  // namespace ferry

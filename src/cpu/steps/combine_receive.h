@@ -1,0 +1,70 @@
+// Combine on the CPU, the receiving side: waits for the results of each own token and reduces them
+// (ferry/detail/protocol/combine_reduce.h); and the end of a round. GPUs restate the loop in
+// ferry/detail/cuda/steps/combine_receive.cuh, so that a team which still sends reduces what has come meanwhile.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/protocol/combine_reduce.h"
+#include "ferry/detail/protocol/step.h"
+
+namespace ferry::cpu {
+
+// I9: the results of an own token, also where they are packed.
+template <ReceiveStep S>
+void find_own_results(const S& step, int token, TokenScratch& scratch) {
+  const Plan& plan = step.plan;
+  TokenResults& results = scratch.results;
+  step.lookup.results(step.group, plan, entries_of(step, {plan.rank, token}), results, scratch.named);
+  if (plan.packed == nullptr) return;
+  const std::uint32_t* of_result = plan.packed->of_result + token * plan.map.results_per_token();
+  for (int i = step.group.thread(); i < results.count; i += step.group.size())
+    results.index[i] = plan.map.index_of_slot(plan.packed->begin[results.rank[i]] + of_result[i], token);
+  step.group.sync();
+}
+
+// Reduces every token of this rank. False: a rank did not come.
+template <ReceiveStep S>
+bool receive_results(const S& step, int num_tokens, Block block, const RowStarts& starts, const CombineArgs& in,
+                     const CombineOut& out, TokenScratch& scratch) {
+  for (int token = block.index; token < num_tokens; token += block.count) {
+    find_own_results(step, token, scratch);
+    if (!await_results(step, token, scratch.results)) return false;
+    reduce_token(step, starts, in, out, token, scratch);
+  }
+  return true;
+}
+
+// I8: for a round that is given up although its results are on their way. After true all have landed, so none can land
+// in a slot of the next round, where another rank may write. A rank that the mask takes out by now is not waited for.
+template <ReceiveStep S>
+bool drain_results(const S& step, Block block, TokenScratch& scratch) {
+  const Plan& plan = step.plan;
+  TokenResults& results = scratch.results;
+  const int num_tokens = tokens_of(plan, step.fabric, step.epoch, plan.rank);
+  for (int token = block.index; token < num_tokens; token += block.count) {
+    find_own_results(step, token, scratch);
+    if (step.group.thread() == 0) {
+      int kept = 0;
+      for (int i = 0; i < results.count; ++i) {
+        if (plan.is_masked(results.rank[i])) continue;
+        results.index[kept] = results.index[i];
+        results.rank[kept++] = results.rank[i];
+      }
+      results.count = kept;
+    }
+    step.group.sync();
+    if (!await_results(step, token, results)) return false;
+    step.group.sync();
+  }
+  return true;
+}
+
+// I6: tells every peer that this rank has read all of `epoch`, so that epoch + 2 may be written. The last step of a
+// round, also of one that is given up.
+template <ThreadGroup G, SerialFabric F>
+void post_consumed(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.consumed(plan.rank), epoch, plan.masked);
+}
+
+}  // namespace ferry::cpu

@@ -1,0 +1,107 @@
+// Combine on the CPU, the sending side: the rows of the experts, or their partial sums, go home. GPUs restate it in
+// ferry/detail/cuda/steps/combine_send.cuh, from the rows that their dispatch kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/steps/serial_lookup.h"
+#include "ferry/detail/protocol/combine_reduce.h"
+#include "ferry/detail/protocol/step.h"
+
+namespace ferry::cpu {
+
+struct ResultCounts {
+  std::uint64_t* bytes = nullptr;  // [ranks]
+};
+
+// A result's slot at its source, counted from the first one of its token, and its place in the send buffer.
+struct ResultPlace {
+  int index;
+  std::uint32_t sent_index = 0;
+};
+
+// I9: of this rank's i-th result of a token, where results are packed.
+inline ResultPlace packed_place(const Plan& plan, TokenAt at, int i) {
+  const std::size_t entry = static_cast<std::size_t>(at.source) * plan.shape.max_tokens + at.token;
+  const std::uint32_t sent_index = plan.packed->before[entry] + i;
+  return {plan.map.index_of_slot(plan.packed->begin_at[at.source] + sent_index, at.token), sent_index};
+}
+
+// I15: where a result is made: in its slot where the source can be stored to, else in the send buffer, or where the
+// fabric or the caller has room.
+template <class S>
+std::byte* result_target(const S& step, TokenAt at, const ResultPlace& place, std::byte* staging) {
+  const Plan& plan = step.plan;
+  if (std::byte* direct = step.fabric.peer_pointer(at.source, plan.map.result(at.token, place.index))) return direct;
+  if (plan.packed != nullptr) return step.fabric.local(plan.map.sent_result(at.source, place.sent_index));
+  return step.fabric.staging(step.group, staging);
+}
+
+// I7: a result is whole in its slot before `result_arrived` says so, whichever way it went.
+template <class S>
+void deliver_result(const S& step, TokenAt at, int index, const std::byte* made_at, const ResultCounts& counted) {
+  const HeapMap& map = step.plan.map;
+  const auto& g = step.group;
+  const std::size_t offset = map.result(at.token, index);
+  const std::size_t word = map.result_arrived(at.token, index);
+  g.sync();
+  if (step.fabric.peer_pointer(at.source, offset) == made_at)
+    step.fabric.signal_after_puts(g, at.source, word, step.epoch);
+  else
+    step.fabric.put_then_signal(g, at.source, {offset, made_at, map.result_bytes(), word, step.epoch});
+  if (g.thread() == 0) counted.bytes[at.source] += map.result_bytes();
+}
+
+// by_rank: the sum of this rank's rows of a token.
+template <ReceiveStep S>
+void send_partial(const S& step, const CombineArgs& in, TokenAt at, const RoutingEntry* entries, std::byte* staging,
+                  TokenScratch& scratch, const ResultCounts& counted) {
+  const auto& g = step.group;
+  const LocalRows& found = scratch.found;
+  for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
+  g.sync();
+  const ResultPlace place =
+      step.plan.packed != nullptr ? packed_place(step.plan, at, 0) : ResultPlace{partial_index(step.plan, entries)};
+  RowSink sink;
+  sink.data = result_target(step, at, place, staging);
+  step.ops.sum_rows(g, scratch.rows, found.count, step.plan.shape.hidden, sink);
+  deliver_result(step, at, place.index, sink.data, counted);
+}
+
+// exact: each row by itself.
+template <ReceiveStep S>
+void send_each_row(const S& step, const CombineArgs& in, TokenAt at, const LocalRows& found, std::byte* staging,
+                   const ResultCounts& counted) {
+  for (int i = 0; i < found.count; ++i) {
+    const ResultPlace place = step.plan.packed != nullptr ? packed_place(step.plan, at, i) : ResultPlace{found.k[i]};
+    std::byte* to = result_target(step, at, place, staging);
+    step.ops.convert_row(step.group, in.row(found.row[i], 1.0f), step.plan.shape.hidden, to, DType::bf16);
+    deliver_result(step, at, place.index, to, counted);
+  }
+}
+
+// I8: a result slot is written for e + 1 only after its rank published e + 1 (await_routing saw that), which follows
+// its combine e. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so no number of the
+// caller's becomes an address.
+template <ReceiveStep S>
+void send_results(const S& step, Block block, const RowStarts& starts, const CombineArgs& in, std::byte* staging,
+                  TokenScratch& scratch, const ResultCounts& counted) {
+  const Plan& plan = step.plan;
+  const LocalRows& found = scratch.found;
+  const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
+  for (int place = block.index; place < tokens.length; place += block.count) {
+    const TokenAt at = tokens.at(place);
+    if (at.token >= static_cast<int>(starts.tokens[at.source])) continue;
+    const RoutingEntry* entries = entries_of(step, at);
+    step.lookup.local_rows(step.group, plan, starts, at, entries, scratch.found);
+    if (found.count != 0 && plan.exact)
+      send_each_row(step, in, at, found, staging, counted);
+    else if (found.count != 0)
+      send_partial(step, in, at, entries, staging, scratch, counted);
+    step.group.sync();
+  }
+  step.fabric.finish_puts(step.group);
+}
+
+}  // namespace ferry::cpu

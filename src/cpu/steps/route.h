@@ -1,0 +1,71 @@
+// Routing on the CPU: which entry of a token goes where, and how all ranks learn of it. GPUs restate these steps by a
+// grid in ferry/detail/cuda/steps/route.cuh.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/round.h"
+
+namespace ferry::cpu {
+
+// I1: nothing of epoch e is written at a rank before it has consumed e - 2, whose buffers e uses again. Relies on I6;
+// I13 says why the first two rounds wait for nothing.
+template <ThreadGroup G, Fabric F>
+bool await_buffers(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
+  if (epoch < kFirstEpoch + 2) return true;
+  const auto word = [&](int peer) { return plan.map.consumed(peer); };
+  const auto site = [&](int peer) { return WaitSite{Operation::dispatch, Phase::consumed, peer, -1}; };
+  return fabric.wait_for_each(g, plan.shape.ranks, word, epoch - 2, site, plan.masked);
+}
+
+// I3: gives each (token, k) its position within its expert and writes this source's own table, which it keeps for
+// combine. The count is stable: no slot is reserved, so the order never varies. Returns how many entries were dropped.
+template <Fabric F>
+std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in, Epoch epoch) {
+  auto* counts = reinterpret_cast<std::uint32_t*>(fabric.local(plan.map.sent_counts(epoch)));
+  auto* table = reinterpret_cast<RoutingEntry*>(fabric.local(plan.map.table(epoch, plan.rank)));
+  for (int expert = 0; expert < plan.shape.experts; ++expert) counts[expert] = 0;
+  std::uint64_t dropped = 0;
+  for (int token = 0; token < in.num_tokens; ++token) {
+    for (int k = 0; k < plan.shape.top_k; ++k) {
+      const std::int64_t index = static_cast<std::int64_t>(token) * plan.shape.top_k + k;
+      bool is_dropped = false;
+      const int expert = routed_expert(plan, in.ids.at(index), &is_dropped);
+      dropped += is_dropped ? 1 : 0;
+      table[index].code = expert < 0 ? 0 : plan.code.pack(expert, counts[expert]++);
+      table[index].weight = expert < 0 ? 0.0f : in.weights.at(token, k);
+    }
+  }
+  return dropped;
+}
+
+// I2: header, table and counts of this source are at a peer before its `routed` word says so.
+template <ThreadGroup G, SerialFabric F>
+void publish_routing(const Plan& plan, F& fabric, const G& g, int num_tokens, Epoch epoch, std::uint64_t* bytes_sent) {
+  const std::size_t table = plan.map.table(epoch, plan.rank);
+  const std::size_t header = plan.map.header(epoch, plan.rank);
+  const std::size_t table_bytes = static_cast<std::size_t>(num_tokens) * plan.shape.top_k * sizeof(RoutingEntry);
+  if (g.thread() == 0) {
+    *reinterpret_cast<RoutingHeader*>(fabric.local(header)) = RoutingHeader{static_cast<std::uint32_t>(num_tokens), {}};
+  }
+  g.sync();
+  for (int step = 1; step <= plan.shape.ranks; ++step) {
+    const int peer = (plan.rank + step) % plan.shape.ranks;  // itself last, and not all ranks the same one first
+    if (plan.is_masked(peer)) continue;
+    const ExpertRange experts = plan.experts_of(peer);
+    const std::size_t count_bytes = static_cast<std::size_t>(experts.count) * sizeof(std::uint32_t);
+    const std::size_t counts =
+        plan.map.sent_counts(epoch) + static_cast<std::size_t>(experts.first) * sizeof(std::uint32_t);
+    fabric.put(g, peer, plan.map.counts(epoch, plan.rank), fabric.local(counts), count_bytes);
+    if (peer != plan.rank) {
+      fabric.put(g, peer, table, fabric.local(table), table_bytes);
+      fabric.put(g, peer, header, fabric.local(header), sizeof(RoutingHeader));
+      if (g.thread() == 0) bytes_sent[peer] += table_bytes + sizeof(RoutingHeader) + count_bytes;
+    }
+  }
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.routed(plan.rank), epoch, plan.masked);
+}
+
+}  // namespace ferry::cpu
