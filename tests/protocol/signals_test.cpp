@@ -102,7 +102,7 @@ TEST(Consumed, IsTheLastWordOfARound) {
         Epoch epoch = kFirstEpoch;
         bool given_up = false;
         for (const SessionRound& round : session.rounds) {
-          conformance::RankRound mine(round.plan, world.rank());
+          conformance::RankRound mine(round.scenario, world.rank());
           signals.start();
           exchange.dispatch_async(mine.in);
           EXPECT_EQ(signals.consumed(), std::vector<Epoch>{});
