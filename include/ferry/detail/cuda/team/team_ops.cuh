@@ -58,7 +58,8 @@ __device__ void copy_vectors_to_rows(const G& g, std::byte* rows, std::size_t ro
 
 // One scale, or four 1-byte scales; 0 past the end of the row.
 __device__ inline std::uint32_t load_scales(const ScalePlace& place, const std::byte* scales, int column, int step) {
-  if (place.scale_bytes == 4) return reinterpret_cast<const std::uint32_t*>(scales)[column];
+  if (place.scale_bytes == 4)
+    return column < place.scales_per_row ? reinterpret_cast<const std::uint32_t*>(scales)[column] : 0u;
   if (column + step <= place.scales_per_row && step == 4)
     return *reinterpret_cast<const std::uint32_t*>(scales + column);
   std::uint32_t value = 0;
@@ -67,7 +68,8 @@ __device__ inline std::uint32_t load_scales(const ScalePlace& place, const std::
   return value;
 }
 
-// Each scale is read once. Scales of 1 byte lie side by side in a tile, four at a time, as they do in a message.
+// Each scale is read once. A tile has columns past the last scale: those are 0. Scales of 1 byte lie side by side in a
+// tile, four at a time, as they do in a message.
 template <ThreadGroup G>
 __device__ void store_scales_of_rows(const G& g, const ScalePlace& place, const std::byte* scales,
                                      const RowStarts& starts, int shared_groups, const LocalRows& to) {
