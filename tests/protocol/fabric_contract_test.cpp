@@ -166,6 +166,38 @@ TYPED_TEST(FabricContract, PutThenSignalCarriesItsOwnBytes) {
   }
 }
 
+// The calls for many ranks are those for one (C2, C3, C6). A skipped rank gets nothing and is not waited for.
+TYPED_TEST(FabricContract, CallsForManyRanksAreThoseForOne) {
+  constexpr std::uint64_t kRounds = 20;
+  constexpr std::uint8_t kSkipped[kRanks] = {1, 0, 0};
+  const auto receive = [&](auto& fabric) {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(0), round, kSite));
+      ASSERT_TRUE(this->slot_holds(fabric, 0, round)) << "round " << round;
+      ASSERT_TRUE(fabric.wait_at_least(this->group_, word(1), round, kSite));
+      ASSERT_TRUE(this->slot_holds(fabric, 1, round + 1)) << "round " << round;
+      fabric.signal_after_puts(this->group_, 0, word(2 + static_cast<std::size_t>(fabric.rank())), round);
+    }
+  };
+  const auto send = [&](auto& fabric) {
+    constexpr int kOthers[] = {1, 2};
+    const auto answer = [](int peer) { return word(2 + static_cast<std::size_t>(peer)); };
+    const auto site = [](int) { return kSite; };
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      this->fill(fabric, 0, round);
+      this->fill(fabric, 1, round + 1);
+      fabric.put_then_signal_each(this->group_, {kOthers, 2, static_cast<int>(round)},
+                                  {slot(0), this->source(fabric, 0), kSlotBytes, word(0), round});
+      for (const int peer : kOthers) fabric.put(this->group_, peer, slot(1), this->source(fabric, 1), kSlotBytes);
+      fabric.signal_each_after_puts(this->group_, kRanks, word(1), round, kSkipped);
+      fabric.finish_puts(this->group_);
+      ASSERT_TRUE(fabric.wait_for_each(this->group_, kRanks, answer, round, site, kSkipped));
+    }
+    EXPECT_EQ(load_relaxed(*reinterpret_cast<const SignalWord*>(fabric.local(word(1)))), 0u);
+  };
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) this->on_ranks(seed, {send, receive, receive});
+}
+
 // C4: promises nothing but that it comes.
 TYPED_TEST(FabricContract, SignalWithoutOrderComes) {
   this->on_ranks(5, {[&](auto& fabric) {
