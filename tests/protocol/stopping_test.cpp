@@ -77,7 +77,7 @@ class StoppedRank : public testing::TestWithParam<Case> {
       if (world.rank() == kStopped) world.stop_plan().stop_after(stop_at);
       bool broken = false;
       for (const SessionRound& round : before_.rounds) {
-        RankRound mine(round.plan, world.rank());
+        RankRound mine(round.scenario, world.rank());
         const auto whole_round = [&] {
           exchange.dispatch(mine.in, mine.out);
           mine.check_rows();
@@ -155,7 +155,7 @@ TEST(FailedSend, EndsTheExchangeOnAllRanks) {
   for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering}) {
     run_fake_ranks(kind, kShape.ranks, 8, [&](FakeWorld& world) {
       Exchange exchange(world, session.shape, session.options);
-      RankRound mine(session.rounds[1].plan, world.rank());
+      RankRound mine(session.rounds[1].scenario, world.rank());
       Throwing::tokens_left = -1;
       if (world.rank() == kStopped) {
         run_session_round(exchange, session.rounds[0]);
@@ -188,7 +188,7 @@ TEST(FailedSend, CanBeRepeatedWhereNothingMoved) {
   run_fake_ranks(FakeKind::reordering, kShape.ranks, 9, [&](FakeWorld& world) {
     Exchange exchange(world, session.shape, session.options);
     for (const SessionRound& round : session.rounds) {
-      RankRound mine(round.plan, world.rank());
+      RankRound mine(round.scenario, world.rank());
       DispatchInput throwing = mine.in;
       throwing.topk_weights = {};
       throwing.router_weight = [](void*, int, int) -> float { throw std::runtime_error("this hook cannot"); };
