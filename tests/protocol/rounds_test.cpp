@@ -76,7 +76,7 @@ TEST_P(Rounds, OfTwoExchangesOverlap) {
     Exchange one(world, first.shape, first.options);
     Exchange other(world, second.shape, second.options);
     for (std::size_t i = 0; i < first.rounds.size(); ++i) {
-      conformance::RankRound mine(first.rounds[i].plan, world.rank());
+      conformance::RankRound mine(first.rounds[i].scenario, world.rank());
       one.dispatch_async(mine.in);
       run_session_round(other, second.rounds[i]);
       one.dispatch_wait(mine.out);
