@@ -20,7 +20,7 @@ template <class... Arguments>
   throw Error(kind, "swiglu: " + fmt::format(text, std::forward<Arguments>(arguments)...));
 }
 
-// The device that holds the memory; managed memory is on any.
+// The device of the memory; managed memory is on every device.
 int device_holding(const char* name, const void* pointer, int any) {
   cudaPointerAttributes attributes{};
   cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
@@ -41,7 +41,8 @@ void require_stream_of(int device, cudaStream_t stream) {
   if (stream == nullptr) return;
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
-  if (capturing != cudaStreamCaptureStatusNone) return;  // a captured stream does not tell; the launch refuses it
+  if (capturing != cudaStreamCaptureStatusNone)
+    return;  // CUDA does not tell the device of a captured stream; a launch on a wrong one fails
   int of = device;
   cuda_check(cudaStreamGetDevice(stream, &of), "cudaStreamGetDevice");
   if (of != device)

@@ -1,4 +1,4 @@
-// The table of SwiGLU kernels, and how one is put on a stream.
+// The table of SwiGLU kernels, and their launch.
 #include "ferry/detail/cuda/activation/swiglu_launch.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void require_image(cudaError_t status, const char* call) {
   cuda_check(status, call);
 }
 
-// Threads take columns: those of all blocks share the rows, a warp's turn at a time.
+// Each thread takes columns. The warps of all blocks share the rows, one turn each at a time.
 int spread_columns(const SwigluLauncher& launcher, SwigluParams& params, const SwigluGrid& grid) {
   const std::int64_t turns = (params.work.scales.row_capacity * params.lanes.divisor() + 31) / 32;
   std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(params.work.dtype);
@@ -39,7 +39,7 @@ int spread_columns(const SwigluLauncher& launcher, SwigluParams& params, const S
   return static_cast<int>(blocks);
 }
 
-// A block takes a row at a time, in so many bytes of shared memory.
+// Each block takes one row at a time, in `bytes` of shared memory.
 int spread_rows(const void* kernel, const SwigluParams& params, const SwigluGrid& grid, std::size_t memory) {
   cudaFuncAttributes attributes{};
   require_image(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of the swiglu kernel");

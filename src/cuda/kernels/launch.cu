@@ -14,7 +14,7 @@ namespace ferry::cuda {
 
 void cuda_check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // so that the next check does not find the same error again
+  cudaGetLastError();  // clears the error, so that the next check does not find it again
   throw Error(ErrorKind::system,
               std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
@@ -41,7 +41,7 @@ int routing_words(const Plan& plan) {
   return std::clamp(static_cast<int>(kBitBytes / per_word), 1, std::max(1, (plan.shape.max_tokens + 31) / 32));
 }
 
-// RoutingMemory.
+// Shared memory of a RoutingMemory.
 static std::size_t routing_bytes(const Plan& plan) {
   const auto experts = static_cast<std::size_t>(plan.shape.experts);
   return (static_cast<std::size_t>(routing_words(plan) + 2) * experts + 1) * sizeof(std::uint32_t);
@@ -69,7 +69,7 @@ static int buffer_teams(std::size_t buffer_bytes, std::size_t budget) {
   return teams;
 }
 // A multiprocessor's 227 KiB hold two blocks of dispatch, or one of combine. A message may have one destination more
-// than top_k: the own rank, for a shared expert.
+// than top_k: this rank, for a shared expert.
 int dispatch_buffer_teams(const Plan& plan) {
   return std::min(teams_with_threads(plan.shape.top_k + 1), buffer_teams(plan.map.message_bytes(), 66 * 1024));
 }

@@ -1,5 +1,5 @@
-// Divider: division by a number that is known beforehand, by a multiplication. A kernel's own integer division takes
-// some 20 instructions, each time.
+// Divider: division by a number that is known beforehand, by a multiplication. An integer division takes some 20
+// instructions in a kernel.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
-// so two accesses of one word cannot disagree about it. Nothing that ranks share is read-modify-write (I14). Of the
-// threads or blocks of one rank are the fetch_adds, for tickets, statistics and sums, and fetch_or: nothing depends on
-// their order.
+// so two accesses of one word cannot disagree about it. Words that ranks share are never read-modify-write (I14).
+// fetch_add and fetch_or are for threads or blocks of one rank: tickets, statistics and sums, whose order decides
+// nothing.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ template <class T>
 using BlockWord = Shared<T, Scope::block>;
 
 using Epoch = std::uint64_t;
-using SignalWord = SystemWord<Epoch>;  // what ranks signal each other with: only ever grows, compared with >=
+using SignalWord = SystemWord<Epoch>;  // a signal between ranks: only grows, and is compared with >=
 
 namespace detail {
 #if defined(__CUDACC__)
@@ -80,7 +80,7 @@ FERRY_HD void store_relaxed(Shared<T, S>& word, T value) {
 template <class T, Scope S>
 FERRY_HD T fetch_add_relaxed(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)
-  // Known to the compiler as shared memory's where it is: several times faster there than at a generic address.
+  // Tells the compiler that the word is in shared memory: several times faster than a generic address.
   if constexpr (S == Scope::block) return atomicAdd_block(&word.raw, value);
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_add(value, ::cuda::memory_order_relaxed);
 #else
@@ -98,7 +98,7 @@ FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
 #endif
 }
 
-// The ticket of the last block out: everything the earlier ticket holders did is visible to the later ones.
+// Acquire and release: what holders of earlier tickets did before is visible to holders of later ones.
 template <class T, Scope S>
 FERRY_HD T fetch_add_acq_rel(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)

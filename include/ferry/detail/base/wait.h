@@ -1,5 +1,5 @@
-// The only loop of Ferry that spins. Every wait has a deadline and watches for an abort; how a waiter passes its time
-// (pause, yield, hand over to a test's scheduler) is the pacer's.
+// The only loop of Ferry that spins. Every wait has a deadline and watches for an abort. A pacer decides how the
+// waiting thread passes its time: it pauses, yields, or hands over to a test's scheduler.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace ferry {
 
 enum class Waited : std::uint8_t { arrived, expired, aborted };
 
-// A pacer's answer after it let some time pass.
+// A pacer's answer after a pause.
 enum class Pace : std::uint8_t { again, look_for_abort, expired };
 
-// Waits until there(); else the deadline passed or someone gave up (I10).
-// `aborted()` is asked when the pacer says so; `pacer.pause()` returns a Pace.
+// Waits until there(), the deadline, or until another rank gives up (I10). pacer.pause() returns a Pace, which says
+// when to check aborted().
 template <class There, class Aborted, class Pacer>
 FERRY_HD Waited wait_until(const There& there, const Aborted& aborted, Pacer& pacer) {
   Waited given_up = Waited::arrived;  // not yet; then there() is asked once more

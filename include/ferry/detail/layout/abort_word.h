@@ -1,5 +1,5 @@
-// AbortWord: what a rank that gives up writes at every peer, epoch << 16 | relayed << 15 | rank waited for + 1; and the
-// way from the rank that was named first to the one that is missing (I10).
+// AbortWord: the word that a rank which gives up writes at every peer: epoch << 16 | relayed << 15 | rank waited for +
+// 1. And how to find the missing rank from these words (I10).
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool relayed, int waited_for) {
 FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & kRelayed) == 0; }
 FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kRelayed - 1)) - 1; }
 
-// The first rank whose word ends the others' waits, and whom it waited for; nobody: none does.
+// The first rank whose word ends the waits of others, and the rank that it waited for; nobody(): there is none.
 struct FirstAbort {
   int reported_by = -1;
   int waited_for = -1;
   FERRY_HD bool nobody() const { return reported_by < 0; }
 };
-// `word_of(rank)` gives a rank's abort word, or 0 where it counts for nothing.
+// `word_of(rank)` is a rank's abort word, or 0 if it does not count.
 template <class WordOf>
 FERRY_HD FirstAbort first_abort(int ranks, const WordOf& word_of) {
   for (int rank = 0; rank < ranks; ++rank)
@@ -33,10 +33,10 @@ FERRY_HD FirstAbort first_abort(int ranks, const WordOf& word_of) {
   return {};
 }
 
-// I10: several ranks wait for each other when one is missing, and any of them may be the first whose deadline passes.
-// Follows their words from `named` to a rank that says nothing, which is the culprit. `word_of(rank)` gives a rank's
-// abort word, or 0 where none came in the time that the others are given to say theirs. `rank` itself waited for
-// `waited_for`. Where they wait for each other, the first to give up is believed.
+// I10: when a rank is missing, other ranks wait for each other too, and the deadline of any of them may pass first.
+// Follows their words from `named` to a rank without a word: it is the missing one. `word_of(rank)` is a rank's abort
+// word, or 0 if none came in time. `rank` itself waited for `waited_for`. If ranks wait for each other in a circle, the
+// word of the first to give up counts.
 template <class WordOf>
 int follow_abort_words(int named, int rank, int waited_for, int ranks, const WordOf& word_of) {
   std::vector<bool> seen(static_cast<std::size_t>(ranks));

@@ -1,4 +1,4 @@
-// ExpertSplit: which rank owns which expert, as ferry/shape.h says it, with the divisions done beforehand.
+// ExpertSplit: which rank owns which expert, as in ferry/shape.h, with precomputed divisions.
 #pragma once
 
 #include "ferry/detail/base/divider.h"

@@ -1,5 +1,5 @@
-// HeapMap: where everything lies in a rank's symmetric memory. One table of regions; offsets are its prefix sum, and
-// every accessor is an index into one region. The same on all ranks.
+// HeapMap: the offsets in a rank's symmetric memory, the same on all ranks. The memory is a table of regions. Offsets
+// are prefix sums of their sizes, and every accessor is an index into one region.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-// What the size of the symmetric memory depends on.
+// What determines the size of the symmetric memory.
 struct HeapShape {
   Shape shape;                    // as the protocol sees it: one rank in skip_a2a mode
   int max_local = 0;              // most experts of a rank
@@ -31,10 +31,10 @@ class HeapMap {
     kHeaders,        // [parity][source] RoutingHeader
     kArrived,        // [parity][source][token] word: the message is there
     kRouted,         // [source][part] word: that part of the table is there; on CPUs header and counts, too
-    kConsumed,       // [peer] word: peer has read all that I sent it in this epoch
+    kConsumed,       // [peer] word: peer has read all that this rank sent it in this epoch
     kAborted,        // [peer] word: whom peer waited for in vain (abort_word.h)
     kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
-    kResultArrived,  // as kResults: the result is there
+    kResultArrived,  // as kResults: the result has arrived
     kSentMessages,   // for remote ranks: [parity][token] message
     kSentResults,    // for remote ranks: [source][token] bf16 row, or [source][token][k] when exact; packed: one after
                      // another
@@ -42,7 +42,7 @@ class HeapMap {
   };
   static constexpr std::size_t kMostTableParts = 32;
   static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a GPU's line of memory
-  // What `bytes` take whose neighbours begin at lines, too.
+  // `bytes` rounded up to whole lines.
   FERRY_HD static constexpr std::size_t whole_lines(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -120,23 +120,23 @@ class HeapMap {
   FERRY_HD constexpr std::size_t result_arrived(int token, int index) const {
     return begin_[kResultArrived] + offset_of(result_slot(token, index), sizeof(SignalWord));
   }
-  // The index by which `token` names a slot that may be in the place of another's: that of packed results (I9).
+  // The index, relative to `token`, of a slot that may lie where another token's would be: packed results (I9).
   FERRY_HD constexpr int index_of_slot(std::uint32_t slot, int token) const {
     return static_cast<int>(slot) - token * static_cast<int>(results_per_token());
   }
   FERRY_HD constexpr std::size_t sent_message(Epoch e, int token) const {
     return begin_[kSentMessages] + offset_of(slot_of_one(e, token), message_slot_);
   }
-  // `index`: the token, or token * K + k when exact; where results are packed, how many were sent there before.
+  // `index`: the token, or token * K + k when exact; for packed results, how many were sent to that rank before.
   FERRY_HD constexpr std::size_t sent_result(int source, std::size_t index) const {
     const std::size_t most =
         static_cast<std::size_t>(h_.shape.max_tokens) * static_cast<std::size_t>(h_.exact ? h_.shape.top_k : 1);
     return begin_[kSentResults] + (static_cast<std::size_t>(source) * most + index) * result_bytes();
   }
 
-  // I15: where what is to go to slot `offset` of `peer`, a message's or a result's, waits to be read by the network,
-  // where results are not packed. The two copies of a message's, and the slot that a result's has of its own, keep it
-  // until the receiver has shown that it has it.
+  // I15: the send buffer of a message or result that goes to slot `offset` of `peer`, if results are not packed. The
+  // network reads it late. Messages are double-buffered and each result has a buffer of its own, so the bytes stay
+  // until the receiver has shown that it has them.
   FERRY_HD constexpr std::size_t send_buffer_of(std::size_t offset, int peer) const {
     if (offset >= begin_[kResults]) {
       const std::size_t slot = (offset - begin_[kResults]) / result_bytes();
@@ -148,14 +148,14 @@ class HeapMap {
   }
 
  private:
-  // Slots begin where lines of memory do: links carry whole lines faster. Not where that takes more than a sixteenth
-  // more memory, nor where some ranks are reached by puts: messages that follow each other may go as one.
+  // Slots begin at lines of memory, since links carry whole lines faster. Exceptions: the slots would take more than a
+  // sixteenth more memory; or some ranks are remote, since consecutive messages may then travel as one put.
   static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
     const std::size_t lines = whole_lines(h.message);
     return h.has_remote_ranks || 16 * (lines - h.message) > h.message ? h.message : lines;
   }
-  // I14: the index of a word or a slot names its only writer. Indices and the bytes of a piece fit 32 bits
-  // (require_addressable): a GPU multiplies these in one instruction.
+  // I14: the index of a word or a slot determines its only writer. Indices and the bytes of a piece fit 32 bits
+  // (require_addressable), so a GPU multiplies them in one instruction.
   FERRY_HD constexpr std::uint32_t line(Epoch e, int source) const {
     return (static_cast<std::uint32_t>(e) & 1u) * static_cast<std::uint32_t>(h_.shape.ranks) +
            static_cast<std::uint32_t>(source);

@@ -1,6 +1,6 @@
-// NodeMap: which ranks of a world make up a node. A node is a run of consecutive ranks; where they do not divide, the
-// first nodes have one rank more. It is a logical number: ranks of different nodes use the network even on one machine,
-// so that both ways can be tested together anywhere.
+// NodeMap: the nodes of a world. A node is a run of consecutive ranks; if the ranks do not divide evenly, the first
+// nodes have one rank more. Nodes are logical: ranks of different nodes use the network even on one machine, so that
+// direct and remote ranks can be tested together anywhere.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct NodeMap {
   }
   FERRY_HD constexpr bool same_node(int a, int b) const { return node_of(a) == node_of(b); }
 
-  // Whether `rank` stores to `peer` directly, where `mapped` says that it can.
+  // `rank` stores to `peer`; `mapped`: its memory is mapped.
   FERRY_HD constexpr bool is_direct(int rank, int peer, bool mapped) const {
     return rank == peer || (mapped && same_node(rank, peer));
   }

@@ -1,6 +1,6 @@
-// Routing entries: what a source tells every rank about one (token, k): the expert, and how many earlier entries of
-// this source name the same expert. With the counts of all sources that gives the row of every arrival, in any order of
-// arrival.
+// Routing entries: what a source tells every rank about one (token, k): the expert, and the position in the expert,
+// that is how many earlier entries of this source name the same expert. With the counts of all sources it gives the row
+// of every arrival, whatever the order of arrival is.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace ferry {
 
 struct RoutingEntry {
-  std::uint32_t code;  // (expert + 1) in the low bits, 0 for no expert; above it the rank within the expert
+  std::uint32_t code;  // low bits: expert + 1, or 0 for no expert; above: the position in the expert
   float weight;        // by_rank: the router weight; exact: 1
 };
 static_assert(sizeof(RoutingEntry) == 8);

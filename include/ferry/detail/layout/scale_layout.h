@@ -1,8 +1,8 @@
-// Where a row's scales lie in the scale tensor: row-major, transposed, or in tiles of 128 rows by 4 scales.
-// The only place that computes such an index. docs/formats.md shows the layouts.
+// The index of a row's scales in the scale tensor: row-major, transposed, or in tiles of 128 rows by 4 scales. No other
+// file computes such an index. docs/formats.md shows the layouts.
 //
 // A row belongs to a group (an expert) whose first row is `first_row`; `scales_offset` is the group's entry of
-// scales_offsets. Only tiles look at these two.
+// scales_offsets. Only tiles need these two.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct ScaleRow {
 // Scales in a row of tiles: scales_per_row rounded up.
 FERRY_HD constexpr int tiled_scales_per_row(int scales_per_row) { return (scales_per_row + 3) / 4 * 4; }
 
-// Tiles of 128 rows that a group of `rows` rows takes.
+// How many tiles of 128 rows a group of `rows` rows takes.
 FERRY_HD constexpr std::int64_t scale_blocks(std::int64_t rows) { return (rows + kScaleTileRows - 1) / kScaleTileRows; }
 
 // A group's entry of scales_offsets; `blocks_before` is the sum of scale_blocks of the groups before it.
@@ -47,7 +47,7 @@ FERRY_HD constexpr std::uint32_t scales_offset_of(std::int64_t blocks_before, st
 FERRY_HD constexpr std::int64_t scale_index(const ScalePlace& place, const ScaleRow& at, int column) {
   if (place.layout == ScaleLayout::transposed) return column * place.row_capacity + at.row;
   if (place.layout == ScaleLayout::row_major) return at.row * place.scales_per_row + column;
-  // Rows, tiles and columns are below 2^32: whole numbers without a sign are cheaper on a GPU.
+  // Rows, tiles and columns are below 2^32. Unsigned 32-bit arithmetic is cheaper on a GPU.
   const auto first_row = static_cast<std::uint32_t>(at.first_row);
   const std::uint32_t in_group = static_cast<std::uint32_t>(at.row) - first_row;
   const std::uint32_t block = first_row / kScaleTileRows + at.scales_offset + in_group / kScaleTileRows;
@@ -67,7 +67,7 @@ FERRY_HD constexpr std::int64_t scale_tensor_elements(const ScalePlace& place, i
 
 namespace detail {
 
-// A scale of any size, byte by byte only where the size is not one of the usual.
+// Copies a scale of any size; byte by byte only for unusual sizes.
 FERRY_HD inline void put_scale(std::byte* to, const std::byte* from, int scale_bytes) {
   if (scale_bytes == 1) {
     *to = from == nullptr ? std::byte{0} : *from;
@@ -80,8 +80,8 @@ FERRY_HD inline void put_scale(std::byte* to, const std::byte* from, int scale_b
 
 }  // namespace detail
 
-// Writes a row's scales, in column order at `scales`, to their place, and 0 where tiles round columns up. All threads
-// of the group call it. With scales == nullptr the row gets scale 0 everywhere.
+// Stores the scales of a row, which are in column order at `scales`, and 0 for the columns that tiles round up to. All
+// threads of the group call it. scales == nullptr: all scales are 0.
 template <ThreadGroup G>
 FERRY_HD void store_scales(const G& group, const ScalePlace& place, const std::byte* scales, const ScaleRow& at) {
   if (place.layout == ScaleLayout::none) return;
@@ -94,14 +94,14 @@ FERRY_HD void store_scales(const G& group, const ScalePlace& place, const std::b
   }
 }
 
-// A padding row: scale 0.
+// Stores scale 0 for a padding row.
 template <ThreadGroup G>
 FERRY_HD void zero_scales(const G& group, const ScalePlace& place, const ScaleRow& at) {
   store_scales(group, place, nullptr, at);
 }
 
-// Tiles only: scale 0 for the rows of a group's last 128-row block that lie past `end_row`, one past its last row.
-// These have a place in the tensor, and none in the payload.
+// Tiles only: stores scale 0 for the rows of a group's last 128-row block from `end_row` on. These rows are in the
+// scale tensor but not in the payload.
 template <ThreadGroup G>
 FERRY_HD void zero_scale_tail(const G& group, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
                               std::uint32_t scales_offset) {
