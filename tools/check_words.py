@@ -55,6 +55,7 @@ REFUSED = [(re.compile(word), say) for word, say in (
      r"|\bany_far\b", "direct, remote"),
     (r"\bpast_cache\b", "non-temporal"),
     (r"\bfetch_add_ordered\b", "acquire-release"),
+    (r"\b[Rr]ehears\w*", "warm-up"),
     (r"\b(Shmem)?Meeting\b|\bmeeting_\b|\bnet/meeting", "bootstrap"),
     (r"\bkToldToGiveUp\b", "relayed"),
     (r"\b(DevicePlace|LocalPlace)\b|\bplace_of_block\b", "device, logical block"),

@@ -69,7 +69,7 @@ struct CombineArgs {
   int shared_begin = 0;
   int shared_end = 0;
 
-  // Where the caller gave too few rows, which a GPU finds out after the call, the last row stands for the missing ones.
+  // If the caller gave too few rows, the last row stands for the missing ones. A GPU reports it after the call.
   FERRY_HD SumRow row(std::uint32_t index, float weight) const {
     const std::uint32_t there = index < num_rows ? index : num_rows - 1;
     return {rows + static_cast<std::int64_t>(there) * row_stride, weight, is_f32};

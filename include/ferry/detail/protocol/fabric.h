@@ -32,7 +32,7 @@ namespace ferry {
 struct Plan;
 struct TokenAt;
 
-// What a wait is for: goes into the record when it fails, and into the statistics by peer.
+// What a wait is for. A failed wait records it, and the statistics count waiting time by peer.
 struct WaitSite {
   Operation operation;
   Phase phase;
@@ -49,7 +49,8 @@ struct SignalledPut {
   Epoch value;
 };
 
-// The ranks that one message goes to. `start`: which one may go first, so that not all senders begin with the same.
+// The ranks of one message. `start` is the index of the first to send to, so that not all senders begin with the same
+// rank.
 struct Destinations {
   const int* rank;
   int count;
@@ -64,15 +65,15 @@ concept Fabric = HookPolicy<typename F::Hooks> &&
              const std::uint8_t* skipped, const Plan& plan, const TokenAt& at) {
   { c.hooks() } -> std::convertible_to<const typename F::Hooks&>;
   { c.local(offset) } -> std::same_as<std::byte*>;
-  // Where the next message or result is made: a free buffer of the fabric, or `room` where it has none.
+  // Where the next message or result is made: a free buffer of the fabric, or `room` if the fabric has no buffers.
   { f.staging(g, room) } -> std::same_as<std::byte*>;
   f.put_then_signal_each(g, to, put);  // C3 to each
-  f.finish_puts(g);  // all that this group put is on its way, and its signals will follow without further calls
+  f.finish_puts(g);                    // starts all puts of this group; their signals follow without further calls
   { f.wait_at_least(g, offset, Epoch{}, site) } -> std::same_as<bool>;
   // wait_at_least(word(i)) for each i that is not skipped (null: none is).
   { f.wait_for_each(g, int{}, word, Epoch{}, site_of, skipped) } -> std::same_as<bool>;
-  // I2: waits for the part of a routing table, of so many tokens, that has this token's entries. After await_routing
-  // all parts are there: then nothing is left to wait for.
+  // I2: waits for the part of a routing table that has this token's entries; the table has `num_tokens`. After
+  // await_routing all parts have arrived, and it returns at once.
   { f.await_entries(g, plan, Epoch{}, at, int{}) } -> std::same_as<bool>;
 };
 
@@ -89,8 +90,8 @@ concept SerialFabric = Fabric<F> && requires(F& f, const F& c, const typename F:
   f.signal_without_order(g, int{}, offset, Epoch{});
 };
 
-// What most fabrics of CPU ranks say of themselves: their groups are one thread, hooks are pointers, messages are made
-// where the caller has room, nothing is kept back until finish_puts, and tables come whole.
+// Defaults of fabrics of CPU ranks: a group is one thread, hooks are function pointers, messages are made where the
+// caller has room, puts start at once, and tables arrive whole.
 struct SerialFabricDefaults {
   using Group = SerialGroup;
   using Hooks = PointerHooks;
@@ -100,7 +101,7 @@ struct SerialFabricDefaults {
   static bool await_entries(const SerialGroup&, const Plan&, Epoch, const TokenAt&, int) { return true; }
 };
 
-// OneByOne: the calls for many ranks as loops over the calls for one, which `Calls` has.
+// OneByOne: calls for many ranks as loops over the calls for one rank, which `Calls` has.
 template <class Calls>
 class OneByOne : public Calls {
  public:

@@ -41,9 +41,9 @@ struct Plan {
   const PackedSlots* packed = nullptr;  // where results are packed (I9), else null; renewed per round
   int shared_groups = 0;                // 1 with a fused shared expert
   int alignment = 1;
-  const std::uint8_t* masked = nullptr;  // [ranks]: 1 for ranks that take no part; latched per round. Null: all do
+  const std::uint8_t* masked = nullptr;  // [ranks]: 1 for masked ranks; fixed per round. Null: no rank is masked
 
-  // With what follows from it alone.
+  // The plan with the fields that follow from the others.
   void set_shape(const Shape& of) {
     shape = of;
     split = ExpertSplit(of);
@@ -76,7 +76,7 @@ struct RowStarts {
   std::uint32_t* tokens = nullptr;     // [ranks + 1]: tokens of every source; the last is the largest of them
 };
 
-// Row starts one after the other in memory.
+// Row starts in one array.
 FERRY_HD inline int row_start_words(const Plan& plan) {
   return plan.shape.ranks * (plan.local_experts() + 1) + 3 * plan.groups() + 2;
 }
@@ -140,7 +140,7 @@ template <Fabric F>
 FERRY_HD const RoutingEntry* table_of(const Plan& plan, const F& fabric, Epoch epoch, int source) {
   return reinterpret_cast<const RoutingEntry*>(fabric.local(plan.map.table(epoch, source)));
 }
-// The entries of one token.
+// The entries of one token in a routing table.
 template <Fabric F>
 FERRY_HD const RoutingEntry* entries_of(const Plan& plan, const F& fabric, Epoch epoch, TokenAt at) {
   return table_of(plan, fabric, epoch, at.source) + static_cast<std::size_t>(at.token) * plan.shape.top_k;

@@ -24,7 +24,7 @@
 
 namespace ferry {
 
-// What receiving does, in dispatch and in combine.
+// The operations of receiving steps, in dispatch and in combine.
 template <class O, class G>
 concept RowOps = ThreadGroup<G> &&
     requires(const O& ops, const G& g, std::byte* to, const std::byte* from, std::size_t bytes,
@@ -38,7 +38,7 @@ concept RowOps = ThreadGroup<G> &&
   { ops.convert_row(g, *sum_of, int{}, to, DType::bf16) } -> std::same_as<void>;
 };
 
-// What sending does besides.
+// The operations that sending steps need besides.
 template <class O, class G>
 concept SendOps = ThreadGroup<G> && requires(const O& ops, const G& g) {
   { ops.count_once(g, int{}) } -> std::same_as<int>;

@@ -1,6 +1,6 @@
-// Step: what every step of a round is given: the plan, the fabric, the threads, the round, and the two seams between
-// the protocol and a backend, by name. A step that all backends run is one text, in dispatch_send.h,
-// dispatch_receive.h and combine_reduce.h. docs/protocol.md has a table of all steps.
+// Step: the parameters of every step of a round: the plan, the fabric, the threads, the epoch, and the two seams
+// between the protocol and a backend. Steps that all backends run are in dispatch_send.h, dispatch_receive.h and
+// combine_reduce.h. docs/protocol.md has a table of all steps.
 #pragma once
 
 #include "ferry/detail/protocol/fabric.h"
@@ -30,7 +30,7 @@ template <class S>
 concept SendStep =
     DestinationLookup<typename S::Lookup, typename S::Group> && SendOps<typename S::Ops, typename S::Group>;
 
-// A step that takes what came.
+// A step that receives.
 template <class S>
 concept ReceiveStep =
     ArrivalLookup<typename S::Lookup, typename S::Group> && RowOps<typename S::Ops, typename S::Group>;

@@ -56,15 +56,15 @@ struct TokenScratch {
 template <class G>
 concept ThreadGroupOrReference = ThreadGroup<std::remove_cvref_t<G>>;
 
-// What sending asks.
+// The look-ups of a sending step.
 template <class L, class G>
 concept DestinationLookup = ThreadGroup<G> &&
     requires(const L& lookup, const G& g, const Plan& plan, const DispatchArgs& in, NamedRanks& to) {
   { lookup.destinations(g, plan, in, int{}, to) } -> std::same_as<void>;
 };
 
-// What receiving asks, in dispatch and in combine. local_rows also returns an L::Found, which an ArrivalLog may keep.
-// sync_unit(g): the threads of `g` that share one TokenScratch.
+// The look-ups of receiving steps, in dispatch and in combine. local_rows also returns an L::Found, which an ArrivalLog
+// may keep. sync_unit(g): the threads of `g` that share one TokenScratch.
 template <class L, class G>
 concept ArrivalLookup = ThreadGroup<G> &&
     requires(const L& lookup, const G& g, const Plan& plan, const RowStarts& starts, TokenAt at,
@@ -74,18 +74,18 @@ concept ArrivalLookup = ThreadGroup<G> &&
   { lookup.sync_unit(g) } -> ThreadGroupOrReference;
 };
 
-// `Receiver`: where another type of group receives than sends.
+// `Receiver`: the group that receives, if it is of another type than the group that sends.
 template <class L, class Sender, class Receiver = Sender>
 concept TokenLookup = DestinationLookup<L, Sender> && ArrivalLookup<L, Receiver>;
 
-// What dispatch keeps of each token that came, for combine.
+// What a dispatch keeps of each token that arrived, for its combine.
 template <class A, class L, class G>
 concept ArrivalLog = ArrivalLookup<L, G> &&
     requires(const A& log, const G& g, const Plan& plan, TokenAt at, const typename L::Found& found) {
   { log.keep(g, plan, at, found) } -> std::same_as<void>;
 };
 
-// For a combine that asks the tables again.
+// For backends whose combine reads the tables again.
 struct NoLog {
   template <class G, class Found>
   FERRY_HD void keep(const G&, const Plan&, TokenAt, const Found&) const {}

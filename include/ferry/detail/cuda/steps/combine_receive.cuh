@@ -1,5 +1,5 @@
-// Combine's receiving side on a GPU: as cpu::receive_results, but one token at a time, so that a team that still sends
-// sums what has come meanwhile. Every warp of a warpwise team goes on by itself.
+// The receiving side of a combine on a GPU: as cpu::receive_results, but one token at a time, so that a team can sum
+// what has arrived between two sends. Every warp of a warpwise team works on its own.
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
@@ -19,49 +19,49 @@ class ResultReceiver {
                             TokenScratch& scratch)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {}
 
-  // One token, if all of its results are there. Waits for nothing.
+  // Sums one token if all of its results have arrived. Waits for nothing.
   __device__ void receive_if_there() {
     look_up();
     const auto word = [&](int i) { return p_.plan.map.result_arrived(token_, scratch_.results.index[i]); };
     if (token_ < p_.num_tokens && fabric_.waits().are_there(g_, scratch_.results.count, word, epoch_)) receive(false);
   }
-  // All that are left. False: a rank did not come.
+  // Sums all tokens that are left. False: a rank did not come.
   __device__ bool receive_rest() {
-    bool rehearses = p_.roles.in_place && p_.out.epilogue == nullptr && !p_.out.unreduced;
-    for (; token_ < p_.num_tokens; rehearses = false)
-      if (!receive(rehearses)) return false;
+    bool warms_up = p_.roles.in_place && p_.out.epilogue == nullptr && !p_.out.unreduced;
+    for (; token_ < p_.num_tokens; warms_up = false)
+      if (!receive(warms_up)) return false;
     return true;
   }
 
  private:
   __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const { return {p_.plan, fabric_, g_, epoch_}; }
 
-  // What makes up the token in hand, once.
+  // Looks up the results of the current token, once.
   __device__ void look_up() {
     if (token_ >= p_.num_tokens || looked_up_ == token_) return;
     looked_up_ = token_;
     step().lookup.results(g_, p_.plan, entries_of(step(), {p_.plan.rank, token_}), scratch_.results, scratch_.named);
   }
-  // A rehearsal waits for nothing, sums what lies in the slots and stores no sum. While results are on their way, it
-  // brings the lines that will sum them, and the addresses of the slots, close to the multiprocessor.
-  __device__ bool receive(bool rehearses) {
+  // A warm-up waits for nothing, sums whatever is in the slots and stores no sum. It fills the instruction cache and
+  // the TLB while results are in flight.
+  __device__ bool receive(bool warms_up) {
     look_up();
-    if (!rehearses && !await_results(step(), token_, scratch_.results)) return false;
-    if (!rehearses) let_next_kernel_launch();
+    if (!warms_up && !await_results(step(), token_, scratch_.results)) return false;
+    if (!warms_up) let_next_kernel_launch();
     CombineOut out = p_.out;
-    if (rehearses) {
+    if (warms_up) {
       out.tokens = nullptr;
       out.token_bytes = 0;
     }
-    std::uint32_t first_row = 0;  // of group 0, where a shared expert's rows are
+    std::uint32_t first_row = 0;  // of group 0, which has a shared expert's rows
     RowStarts starts;             // a local: as a member it would defeat scalar replacement
     starts.group = &first_row;
     reduce_token(step(), starts, p_.in, out, token_, scratch_);
-    if (!rehearses) token_ += step_;
+    if (!warms_up) token_ += step_;
     return true;
   }
 
-  // With the last results of a team that takes whole blocks, whose warps all wait for the same ones.
+  // PDL trigger with the last token of a team that spans whole blocks, whose warps all wait for the same results.
   __device__ void let_next_kernel_launch() const {
     if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads && !p_.roles.triggers_late)
       ptx::let_next_kernel_launch();

@@ -1,5 +1,5 @@
-// Combine's send loop on a GPU: as cpu::send_results, from the rows that dispatch kept (DispatchHandle).
-// Every warp looks up the token for itself, one token ahead, so a team meets only at its buffer.
+// The send loop of a combine on a GPU: as cpu::send_results, with the rows of the DispatchHandle. Every warp loads the
+// handle of a token on its own, one token ahead, so a team synchronises only for its buffer.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ferry::cuda {
 
-// One token's rows here, an entry in each lane.
+// The rows of one token at this rank, an entry in each lane.
 struct HandleToken {
   TokenAt at{0, 0};
   HandleRow row{kNoRow, 0.0f};
@@ -31,21 +31,21 @@ __device__ inline HandleToken load_from_handle(const Plan& plan, const DispatchH
       static_cast<std::size_t>(token.at.token);
   if (lane < plan.shape.top_k) token.row = handle.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
   token.slot = handle.slots[index];
-  // Asked last: what the handle has of a token that did not come is old, and no load waits for another.
+  // Checked last, so that no load depends on another. The handle of a token that did not come is of an older round.
   if (token.at.token >= static_cast<int>(handle.starts.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
 }
 
-// What a sender asks for first. It lies in the same place in every round, so the round need not be known.
+// What a sender loads first. It is not double-buffered, so the epoch need not be known.
 struct HandleStart {
-  int most_tokens;  // of a source
+  int most_tokens;  // the most tokens of a source
   HandleToken first;
   __device__ HandleStart(const CombineParams& p, int place)
       : most_tokens(static_cast<int>(p.handle.starts.tokens[p.plan.shape.ranks])),
         first(load_from_handle(p.plan, p.handle, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
 };
 
-// The token's rows are wanted soon.
+// Prefetches the rows of a token.
 __device__ inline void prefetch_row(const SyncedTeam& g, const CombineArgs& in, const HandleToken& token, int hidden) {
   const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
   for (unsigned rest = local; rest != 0; rest &= rest - 1) {
@@ -54,16 +54,16 @@ __device__ inline void prefetch_row(const SyncedTeam& g, const CombineArgs& in, 
   }
 }
 
-// One team's sends.
+// The sends of one team.
 template <DeviceFabric F>
 class ResultSender {
  public:
-  // `rows`: this warp's; `bytes_sent`: the team's.
+  // `rows` is of this warp, `bytes_sent` of the team.
   __device__ ResultSender(const CombineParams& p, F& fabric, const SyncedTeam& g, Epoch epoch, SumRow* rows,
                           std::uint64_t* bytes_sent)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), rows_(rows), bytes_sent_(bytes_sent) {}
 
-  // Relies on I8 and I18, as the generic one. `start`: of the first place of `block`. `between` is called after every
+  // Relies on I8 and I18, as cpu::send_results. `start` is of the first place of `block`. Calls `between` after every
   // place of the sequence.
   template <class Between>
   __device__ void send(Block block, const HandleStart& start, int* slots, const Between& between) {
@@ -103,7 +103,7 @@ class ResultSender {
       deliver(token.at, k, made_at);
     }
   }
-  // In the order of k, by every warp for itself. Returns the lanes that have one.
+  // Collects the rows, k ascending; every warp on its own. Returns the lanes that have a row.
   __device__ unsigned list_rows(const HandleToken& token) {
     const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
     __syncwarp();
@@ -112,7 +112,7 @@ class ResultSender {
     __syncwarp();
     return local;
   }
-  // Where a result is made: in its slot, or in a buffer that a bulk copy reads.
+  // Where a result is made: in its slot, or in a buffer from which a bulk copy takes it.
   __device__ std::byte* target(TokenAt at, int index) {
     std::byte* slot =
         p_.roles.in_place ? fabric_.peer_pointer(at.source, p_.plan.map.result(at.token, index)) : nullptr;

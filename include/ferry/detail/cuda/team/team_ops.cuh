@@ -1,5 +1,4 @@
-// TeamOps: the work on rows by a team: 16-byte vectors, several loads ahead of their use. The same bytes as
-// PortableOps.
+// TeamOps: RowOps by a team of threads: 16-byte vectors, several loads in flight. The bytes are those of PortableOps.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +14,18 @@
 
 namespace ferry::cuda {
 
-// The teams of `threads` threads of `block`, which may be several blocks each: those of different blocks come first, so
-// that few tokens spread over many.
+// Teams of `threads` threads of the blocks. A team may span several blocks. Consecutive teams are of different blocks,
+// so that few tokens are spread over many blocks.
 __device__ inline Block teams_of(int threads, Block block) {
   const int shift = log2_of(threads);
   if (threads > kThreads) {
     const int span = shift - log2_of(kThreads);
-    return {block.index >> span, block.count >> span};  // blocks that are left over make no team
+    return {block.index >> span, block.count >> span};  // left-over blocks are in no team
   }
   return {(static_cast<int>(threadIdx.x) >> shift) * block.count + block.index, (kThreads >> shift) * block.count};
 }
 
-// Into the L2 cache, by as many threads as there are lines.
+// Prefetches into the L2 cache, a thread for each line.
 template <ThreadGroup G>
 __device__ void prefetch_row(const G& g, const std::byte* from, std::int64_t bytes) {
   constexpr int kLine = 128;
@@ -34,13 +33,13 @@ __device__ void prefetch_row(const G& g, const std::byte* from, std::int64_t byt
     ptx::prefetch_to_l2(from + at);
 }
 
-// Reads the message once. Payload rows are 16-byte aligned where a row is a multiple of 16 bytes.
+// Reads the message once. Payload rows are 16-byte aligned if a row is a multiple of 16 bytes.
 template <ThreadGroup G>
 __device__ void copy_vectors_to_rows(const G& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row,
                                      int count, const std::byte* from, std::size_t bytes) {
   if (row_bytes % sizeof(uint4) != 0 || bytes % sizeof(uint4) != 0)
     return PortableOps{}.copy_to_rows(g, rows, row_bytes, row, count, from, bytes);
-  constexpr int kAhead = 4;  // vectors on their way before the first is stored
+  constexpr int kAhead = 4;  // vectors in flight before the first is stored
   const auto vectors = static_cast<int>(bytes / sizeof(uint4));
   for (int begin = g.thread(); begin < vectors; begin += kAhead * g.size()) {
     uint4 value[kAhead];
@@ -77,7 +76,7 @@ __device__ void store_scales_of_rows(const G& g, const ScalePlace& place, const 
   const bool tiled = place.layout == ScaleLayout::tiled;
   const int step = tiled && place.scale_bytes == 1 ? kScaleTileColumns : 1;
   const int columns = tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
-  // From the last thread on: in a large team the first ones have the payload.
+  // Starts with the last thread, since in a large team the first threads have the payload.
   for (int column = (g.size() - 1 - g.thread()) * step; column < columns; column += g.size() * step) {
     const std::uint32_t value = load_scales(place, scales, column, step);
     for (int i = 0; i < to.count; ++i) {
@@ -91,8 +90,8 @@ __device__ void store_scales_of_rows(const G& g, const ScalePlace& place, const 
   }
 }
 
-// Tiles of 1-byte scales: four columns of a row lie side by side, and so do the rows r, r + 32, r + 64 and r + 96. A
-// few tokens leave most of a tile empty, so a thread takes 16 bytes.
+// Tiles of 1-byte scales: four columns of a row are neighbours, and so are the rows r, r + 32, r + 64 and r + 96. A few
+// tokens leave most of a tile empty, so a thread zeroes 16 bytes at a time.
 template <ThreadGroup G>
 __device__ void zero_tail_vectors(const G& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
                                   std::uint32_t scales_offset) {
@@ -117,13 +116,13 @@ __device__ void zero_tail_vectors(const G& g, const ScalePlace& place, std::int6
   }
 }
 
-// Rows are device memory: said here, loads need not look whether an address is shared memory's.
+// Tells the compiler that rows are global memory, so it emits no generic loads.
 __device__ inline uint4 load_vector(const std::byte* from) {
   __builtin_assume(__isGlobal(from));
   return *reinterpret_cast<const uint4*>(from);
 }
 
-// Eight columns of a row that starts at a multiple of 16 bytes, as they are in memory: kept so until they are added.
+// Eight columns of a row that starts at a multiple of 16 bytes. They stay as they are in memory until they are added.
 template <bool kWide>
 struct EightColumns {
   uint4 low;
@@ -159,9 +158,10 @@ __device__ void add_columns(float (&sum)[8], float weight, const EightColumns<kW
 }
 
 __device__ inline void store_eight(const RowSink& sink, int column, const float (&sum)[8]) {
-  if (sink.data == nullptr && sink.epilogue == nullptr) return;  // a rehearsal (receive_results.cuh)
+  if (sink.data == nullptr && sink.epilogue == nullptr) return;  // a warm-up (combine_receive.cuh)
   if (sink.epilogue != nullptr) {
-    const float values[8] = {sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};  // registers stay so
+    // Not `sum` itself: the compiler keeps an array whose address escapes in memory, and these in registers.
+    const float values[8] = {sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};
     return sink.epilogue(sink.context, sink.token, column, values, 8);
   }
   if (sink.dtype == DType::f32) {
@@ -175,14 +175,14 @@ __device__ inline void store_eight(const RowSink& sink, int column, const float 
                  ptx::two_bf16(sum[6], sum[7]));
 }
 
-// kVectors places of a row, 8 columns each, a team's width apart. Places past the end of the row read its last columns
-// and store nothing: no load waits for a branch.
+// kVectors vectors of a row, of 8 columns each and a team's width apart. Vectors past the end of the row load its last
+// columns and store nothing, so that no load waits for a branch.
 template <bool kWide, int kVectors>
 struct SumPlaces {
   int column[kVectors];
   float sum[kVectors][8] = {};
 
-  // The first `count` of kRows rows, whose loads are on their way together. Where there are fewer, the last one is
+  // Adds the first `count` of kRows rows, whose loads are in flight together. If there are fewer, the last row is
   // loaded again: a load that waits for a branch costs more.
   template <int kRows>
   __device__ void add(const SumRow* rows, int count) {
@@ -239,7 +239,7 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   }
 }
 
-// `count` bf16 rows, one at least.
+// Sums `count` bf16 rows, at least one.
 template <ThreadGroup G>
 __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   const int stride = g.size() * 8;
@@ -266,8 +266,8 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
   }
 }
 
-// As ferry::sum_rows: the same operations in the same order. Where some rows are is_f32, so is the last one: all are of
-// one kind but that of a shared expert, which comes last.
+// As ferry::sum_rows: the same operations in the same order. If any row is float32, the last one is: all rows have one
+// dtype except that of a shared expert, which comes last.
 template <ThreadGroup G>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
   if (count > 0 && rows[count - 1].is_f32)
@@ -312,7 +312,7 @@ struct TeamOps {
 };
 static_assert(RowOps<TeamOps, SyncedTeam> && RowOps<TeamOps, WarpwiseTeam> && SendOps<TeamOps, SyncedTeam>);
 
-// A row as it is, rounded to bf16 where it is float32.
+// Copies a row; float32 is rounded to bf16.
 __device__ inline void copy_row(const SyncedTeam& g, const SumRow& row, int hidden, std::byte* to) {
   if (row.is_f32) return convert_row(g, row, hidden, to, DType::bf16);
   copy_bytes(g, to, row.data, static_cast<std::size_t>(hidden) * 2);

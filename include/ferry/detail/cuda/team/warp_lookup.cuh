@@ -1,6 +1,5 @@
-// WarpLookup: the questions about a token answered by a warp at once; lane k asks about entry k, as top_k is at
-// most 32. Of a SyncedTeam it is the first warp; of a WarpwiseTeam each warp asks for itself. The answers are those of
-// cpu::SerialLookup.
+// WarpLookup: a TokenLookup by a warp. Lane k has entry k, since top_k is at most 32. In a SyncedTeam the first warp
+// looks up; in a WarpwiseTeam each warp does so for itself. The answers are those of cpu::SerialLookup.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +16,14 @@ static_assert(kMaxTopK <= 32, "a warp holds the entries of a token");
 __device__ inline int lane_of(const SyncedTeam& g) { return g.thread() % 32; }
 __device__ inline unsigned lanes_below(int lane) { return (1u << lane) - 1u; }
 
-// The lanes that name a rank first: one per distinct rank. `owner` is -1 where a lane names none.
+// The lanes that name a rank first: one for each distinct rank. `owner` is -1 if a lane names no rank.
 __device__ inline unsigned first_namers(int lane, int owner) {
   const unsigned same = __match_any_sync(kAllLanes, owner);
   return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
 }
 
 struct WarpLookup {
-  // What each lane found of its entry. It stays in registers.
+  // A lane's answer about its entry. It stays in registers.
   struct Found {
     HandleRow row;  // kNoRow: not an expert of this rank
     int slot;       // I9: how many smaller ranks the token names; of a team's first warp
@@ -43,7 +42,7 @@ struct WarpLookup {
       const std::int64_t entry = static_cast<std::int64_t>(token) * plan.shape.top_k + k;
       const int expert = k < plan.shape.top_k ? routed_expert(plan, in.ids.at(entry)) : -1;
       const int named = expert < 0 ? -1 : plan.owner_of(expert);
-      const int owner = shared && named == plan.rank ? -1 : named;  // the own rank comes first, once
+      const int owner = shared && named == plan.rank ? -1 : named;  // this rank comes first, and once
       const unsigned namers = first_namers(k, owner);
       const int before = shared ? 1 : 0;
       if ((namers >> k & 1u) != 0) to.rank[before + __popc(namers & lanes_below(k))] = owner;
@@ -105,7 +104,7 @@ struct WarpLookup {
 };
 static_assert(TokenLookup<WarpLookup, SyncedTeam, WarpwiseTeam>);
 
-// What a dispatch keeps for its combine, by the first warp of a team. It lies in the same place in every round.
+// Saves what a dispatch leaves for its combine; the first warp of a team does. Not double-buffered (DispatchHandle).
 struct HandleLog {
   const DispatchHandle& handle;
 

@@ -1,5 +1,5 @@
-// WorkQueue: a team's share of a sequence of places. It begins with places of its own and then draws from a counter,
-// so that a team whose multiprocessor or link is slow takes fewer. Which team takes a place is seen in no result.
+// WorkQueue: a WorkShare with dynamic scheduling. A team first has places of its own, then takes tickets from an atomic
+// counter. So a team whose multiprocessor or link is slow takes fewer. No result depends on which team takes a place.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class WorkQueue {
   using Counter = DeviceWord<std::uint32_t>;
   const int index;  // the first place
 
-  // `own` places of every team come by count, the rest of `length` from `counter`, which is 0 when a round begins.
-  // `slots`: two, of the team, in shared memory. All threads of the team.
+  // Every team has `own` places; the rest of `length` are tickets from `counter`, which is 0 when a round begins.
+  // `slots`: two words of the team in shared memory. All threads of the team call it.
   __device__ WorkQueue(const SyncedTeam& g, Block block, int own, int length, Counter& counter, int* slots)
       : index(block.index),
         teams_(block.count),
@@ -28,14 +28,14 @@ class WorkQueue {
     if (own_ == 1) draw(g);
   }
 
-  // The place after the last one given, which the queue remembers; also a barrier where it was drawn.
+  // The next place of this team. It is also a barrier if the place is a ticket.
   __device__ int next(const SyncedTeam& g, int) {
     if (++given_ < own_ || !takes_tickets_) {
       place_ += teams_;
       if (given_ + 1 == own_) draw(g);
       return place_;
     }
-    int& slot = slots_[given_ & 1];  // the other one may still be read
+    int& slot = slots_[given_ & 1];  // the other slot may still be read
     if (g.thread() == 0) slot = own_ * teams_ + static_cast<int>(ticket_);
     draw(g);
     g.sync();
@@ -43,7 +43,7 @@ class WorkQueue {
   }
 
  private:
-  // A call ahead of its use, so that nobody waits for the answer.
+  // Takes a ticket one call ahead of its use, so that no thread waits for the atomic.
   __device__ void draw(const SyncedTeam& g) {
     if (takes_tickets_ && g.thread() == 0) ticket_ = fetch_add_relaxed(counter_, 1u);
   }
@@ -54,7 +54,7 @@ class WorkQueue {
   bool takes_tickets_;
   Counter& counter_;
   int* slots_;
-  int given_ = 0;  // calls of next
+  int given_ = 0;  // calls of next() so far
   std::uint32_t ticket_ = 0;
 };
 
