@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tool/bench/base/bench_fields.h"

@@ -48,10 +48,12 @@ std::string simd() {
 #endif
 }
 
+unsigned cpu_cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+
 Json cpu_device() {
   return {{"kind", "cpu"},
           {"name", cpu_name()},
-          {"cores", std::max(1u, std::thread::hardware_concurrency())},
+          {"cores", cpu_cores()},
           {"simd", simd()},
           {"memory_bytes", total_memory()},
           {"memory_available_bytes", memory_left()}};
@@ -67,10 +69,9 @@ Json gpu_device(const GpuInfo& gpu) {
           {"reaches", gpu.reaches}};
 }
 
-std::string device_text(const Json& cpu, const std::vector<GpuInfo>& found) {
-  std::string text = fmt::format("{}, {} cores, {}, {} of memory ({} available)\n", cpu["name"].get<std::string>(),
-                                 cpu["cores"].get<unsigned>(), simd(), human_bytes(cpu["memory_bytes"]),
-                                 human_bytes(cpu["memory_available_bytes"]));
+std::string device_text(const std::vector<GpuInfo>& found) {
+  std::string text = fmt::format("{}, {} cores, {}, {} of memory ({} available)\n", cpu_name(), cpu_cores(), simd(),
+                                 human_bytes(total_memory()), human_bytes(memory_left()));
   for (std::size_t device = 0; device < found.size(); ++device)
     text +=
         fmt::format("GPU {}: {}, {} multiprocessors, {} of memory ({} available), reaches GPUs {}\n", device,
@@ -169,7 +170,7 @@ void InfoCommand::run() const {
   const Table table = backend_table();
   Json report = {{"version", kVersion}, {"devices", devices}, {"backends", table.json()}, {"formats", Json::array()}};
   for (const AnyFormat& known : all_formats()) report["formats"].push_back(known.name());
-  std::string text = fmt::format("ferry {}\n\n{}\n{}", kVersion, device_text(devices[0], found), table.text());
+  std::string text = fmt::format("ferry {}\n\n{}\n{}", kVersion, device_text(found), table.text());
   if (asks_for_shape()) {
     const Shape wanted = shape();
     const Backend& chosen = choose_backend(backend, wanted.ranks);

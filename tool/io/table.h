@@ -1,7 +1,6 @@
 // Tables that a command prints: aligned text for people, or JSON for programs, from the same cells.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

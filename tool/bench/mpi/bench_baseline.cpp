@@ -14,9 +14,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "tool/bench/base/bench_machine.h"
+#include "tool/io/json.h"
 
 namespace ferry::app {
 namespace {
@@ -148,9 +148,8 @@ BaselineMeasurement measure_baseline(const BenchCase& bench) {
   if (code != 0 || start == std::string::npos)
     throw Error(ErrorKind::system,
                 fmt::format("the MPI baseline failed with exit code {}: {}", code, text.substr(0, 600)));
-  const auto result = nlohmann::json::parse(text.substr(start, text.find('\n', start) - start));
-  return {
-      {result.at("seconds").get<std::vector<double>>()}, result.at("library").get<std::string>(), bench.shape.ranks};
+  const auto result = Json::parse(text.substr(start, text.find('\n', start) - start));
+  return {{result["seconds"].numbers()}, result["library"].text(), bench.shape.ranks};
 }
 
 #if !defined(FERRY_HAVE_MPI)

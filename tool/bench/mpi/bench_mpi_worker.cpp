@@ -10,12 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "tool/bench/base/bench_machine.h"
 #include "tool/bench/base/bench_routing.h"
 #include "tool/bench/mpi/bench_baseline.h"
+#include "tool/io/json.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FERRY_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -218,7 +218,7 @@ void run_process(const BenchCase& bench, int rank) {
   MPI_Get_library_version(version, &length);
   std::string library(version, static_cast<std::size_t>(length));
   library.resize(std::min(library.find(','), library.size()));
-  const nlohmann::ordered_json result = {{"library", library}, {"seconds", seconds}};
+  const Json result = {{"library", library}, {"seconds", seconds}};
   fmt::print("{}\n", result.dump());
   std::fflush(stdout);
 }
