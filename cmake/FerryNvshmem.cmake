@@ -60,6 +60,6 @@ target_link_libraries(ferry_nvshmem_kernels PUBLIC ferry_cuda_kernels INTERFACE 
 target_compile_options(ferry_nvshmem_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-rdc=true> ${FERRY_NVSHMEM_REGISTERS})
 add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds the first has both, to install them
 
-# `./dev check nvshmem`: the kernels of one format stand for all, which differ in the encoder alone, and those with hooks.
-ferry_format_sources(dispatch_sources src/nvshmem/nvshmem_dispatch_instance.cu.in Fp8Block128)
-ferry_nvshmem_objects(ferry_nvshmem_compile ${sources} ${dispatch_sources} src/nvshmem/hooks_compile.cu)
+# `./dev check nvshmem`: ferry_nvshmem has the library's kernels; these have a user's hooks.
+ferry_nvshmem_objects(ferry_nvshmem_compile src/nvshmem/hooks_compile.cu)
+add_dependencies(ferry_nvshmem_compile ferry_nvshmem)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""One screen per idea: files of at most 400 lines, functions of at most 60, __global__ bodies of at most 40.
+"""One screen per idea: files of at most 400 lines, functions of at most 60, __global__ bodies of at most 40, and in the
+library (include, src) functions of at most 7 parameters. A file of more than 300 lines is named, as advice.
 
 usage: check_sizes.py [ROOT]
 A function's length runs from its opening to its closing brace, both counted.
@@ -11,14 +12,15 @@ import sys
 
 import sources
 
-MAX_FILE, MAX_FUNCTION, MAX_KERNEL = 400, 60, 40
+MAX_FILE, MAX_FUNCTION, MAX_KERNEL, MAX_PARAMETERS = 400, 60, 40, 7
+LONG_FILE = 300
 FOLDERS = ("include", "src", "tool", "python", "tests", "benchmarks", "examples", "tools")
 NOT_A_FUNCTION = re.compile(r"^\s*(\w+\s+)*(namespace|class|struct|union|enum|extern|concept)\b(?![^{]*\)\s*(const|noexcept|override|final|\s)*$)")
 FUNCTION_HEAD = re.compile(r"(?P<name>[~\w]+|operator\s*\S+)\s*\(")
 
 
 def functions_of(text):
-    """[(name, line of its opening brace, lines, is a kernel)] of the outermost functions of C++ text."""
+    """[(name, line of its opening brace, lines, is a kernel, parameters)] of the outermost functions of C++ text."""
     code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", sources.blanked, sources.code_of(text), flags=re.MULTILINE)
     found, head, stack, open_function = [], "", [], None
     for position, character in enumerate(code):
@@ -35,14 +37,31 @@ def functions_of(text):
                 function_head, start = open_function
                 first_line = code.count("\n", 0, start) + 1
                 lines = code.count("\n", start, position) + 1
-                name = FUNCTION_HEAD.search(function_head).group("name")
-                found.append((name, first_line, lines, "__global__" in function_head))
+                match = FUNCTION_HEAD.search(function_head)
+                found.append((match.group("name"), first_line, lines, "__global__" in function_head,
+                              num_parameters(function_head[match.end():])))
                 open_function = None
             if open_function is None:
                 head = outer_head + "{}" if not was_function and is_initialiser(outer_head) else ""
         elif open_function is None:
             head = "" if character == ";" else head + character
     return found
+
+
+def num_parameters(text):
+    """How many parameters there are between an opening parenthesis, which is not in the text, and its closing one."""
+    depth, commas, empty = 0, 0, True
+    for position, character in enumerate(text):
+        if depth == 0 and character == ")":
+            break
+        if character in "([{<":
+            depth += 1
+        elif character in ")]}" or (character == ">" and text[position - 1] != "-"):
+            depth -= 1
+        elif depth == 0 and character == ",":
+            commas += 1
+        empty = empty and character.isspace()
+    return 0 if empty else commas + 1
 
 
 def is_initialiser(head):
@@ -58,10 +77,12 @@ def is_function_head(head):
 
 def check_cxx(path, text):
     findings = []
-    for name, line, lines, is_kernel in functions_of(text):
+    for name, line, lines, is_kernel, parameters in functions_of(text):
         limit = MAX_KERNEL if is_kernel else MAX_FUNCTION
         if lines > limit:
             findings.append(f"{path}:{line}: {name} has {lines} lines (limit {limit})")
+        if parameters > MAX_PARAMETERS and name != "requires" and path.startswith(("include/", "src/")):
+            findings.append(f"{path}:{line}: {name} has {parameters} parameters (limit {MAX_PARAMETERS})")
     return findings
 
 
@@ -83,6 +104,9 @@ def check_file(path, text):
 
 def main():
     files = sources.files_under(sources.root_argument(), FOLDERS, sources.CXX_SUFFIXES + (".py", ".sh", ".cmake"))
+    for path, text in files:
+        if LONG_FILE < text.count("\n") <= MAX_FILE:
+            print(f"advice: {path} has {text.count(chr(10))} lines: is it one idea?")
     return sources.finish("sizes", len(files), [finding for file in files for finding in check_file(*file)])
 
 

@@ -160,6 +160,15 @@ class Sizes(unittest.TestCase):
         text = 'void f() {\n  g("{", \'{\');\n}\nvoid h() ' + self.body(61)
         self.assertEqual([finding.split(":")[2] for finding in check_sizes.check_cxx("a.h", text)], [" h has 61 lines (limit 60)"])
 
+    def test_parameters_have_a_limit_in_the_library(self):
+        seven = "A::A(std::map<int, int> a, int (*b)(int, int), int c = f(1, 2), int d, int e, int f, int g"
+        self.assertEqual(check_sizes.check_cxx("src/a.cpp", seven + ") : a_(1, 2) {}"), [])
+        self.assertEqual(check_sizes.check_cxx("src/a.cpp", "void f() {}"), [])
+        eight = seven + ", int h) const {}"
+        self.assertEqual(len(check_sizes.check_cxx("src/a.cpp", eight)), 1)
+        self.assertEqual(len(check_sizes.check_cxx("include/ferry/a.h", eight)), 1)
+        self.assertEqual(check_sizes.check_cxx("tests/a.cpp", eight), [])
+
     def test_files_have_a_limit(self):
         self.assertEqual(check_sizes.check_file("a.h", "\n" * 400), [])
         self.assertEqual(len(check_sizes.check_file("a.h", "\n" * 401)), 1)
