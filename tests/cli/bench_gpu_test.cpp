@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "tool/bench/base/bench_routing.h"
 
 namespace ferry::app {
