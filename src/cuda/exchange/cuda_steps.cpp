@@ -187,7 +187,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.block_bytes = launch.block_bytes;
   if (launch.scales_follow) params.out.scales.layout = ScaleLayout::none;
   dispatch_launcher_.launch(params, launch.policy, stream_);
-  if (launch.scales_follow) store_scales(*out);
+  if (launch.scales_follow && out != nullptr) store_scales(*out);
 }
 
 // I20

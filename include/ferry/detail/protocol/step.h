@@ -24,6 +24,9 @@ struct Step {
   L lookup{};
   O ops{};
 };
+// Clang before 17 deduces nothing of an aggregate by itself.
+template <Fabric F, ThreadGroup G, class L, class O>
+Step(const Plan&, F&, const G&, Epoch, L, O) -> Step<F, G, L, O>;
 
 // A step that sends tokens.
 template <class S>
