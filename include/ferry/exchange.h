@@ -121,11 +121,12 @@ RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int ran
 
 // One output of a dispatch, as its caller allocates it: contiguous, row-major.
 struct TensorSpec {
-  const char* name;               // of the field of DispatchOutput
-  Tensor DispatchOutput::*field;  // that it goes to
-  DType dtype;
+  using Field = Tensor DispatchOutput::*;
+  const char* name;                 // of the field of DispatchOutput
+  Field field;                      // where the tensor goes
+  DType dtype;                      // of an element
   std::vector<std::int64_t> shape;  // elements
-  std::size_t alignment;            // bytes: the first one's address is a multiple, on CPUs and on GPUs
+  std::size_t alignment;            // bytes: the first element's address is a multiple, on CPUs and on GPUs
   std::size_t bytes() const;
 };
 

@@ -41,10 +41,11 @@ constexpr std::size_t size_of(DType dtype) {
 const char* to_string(DType dtype);
 
 // Where memory lies, as its owner says.
-//   unknown  the default: an exchange on GPUs asks the CUDA driver in each call, an exchange on CPUs takes it for its
-//   own cpu      host memory; an exchange on GPUs refuses it cuda     memory of GPU `index`, as cudaSetDevice counts;
-//   an exchange on another GPU or on CPUs refuses it. The driver
-//            is not asked: a false word is a fault of the kernel, not an Error
+//   unknown  the default: an exchange on GPUs asks the CUDA driver in each call; an exchange on CPUs takes the memory
+//            for the host's
+//   cpu      host memory: an exchange on GPUs refuses it
+//   cuda     memory of GPU `index`, as cudaSetDevice counts: an exchange on another GPU or on CPUs refuses it. The
+//            driver is not asked: a false word is a fault of the kernel, not an Error
 // Managed memory (cudaMallocManaged) lies on no device: leave it unknown.
 struct Device {
   enum class Kind : std::uint8_t { unknown, cpu, cuda };
