@@ -1,5 +1,6 @@
-// Times dispatch, and the chained dispatch-combine pair, on the GPUs of this machine: captured in a graph, replayed
-// back to back, the slowest rank's time per round. Prints one JSON line per number of tokens. Never checks results.
+// Times dispatch, and the chained dispatch-combine pair in whole and in split calls, on the GPUs of this machine:
+// captured in a graph, replayed back to back, the slowest rank's time per round. Also what a call costs its host thread
+// without a graph. Prints one JSON line per number of tokens. Never checks results.
 //
 //   cuda_bench RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]
 //
@@ -140,6 +141,33 @@ float slowest_median(World& world, const std::vector<float>& mine) {
   return slowest[slowest.size() / 2];
 }
 
+struct HostTimes {
+  float dispatch = 0;
+  float combine = 0;
+};
+
+// Microseconds of a call on the host, the medians of this rank. Few calls are enqueued at once, so none waits for room.
+HostTimes time_host(World& world, cudaStream_t stream, const std::function<void()>& dispatch,
+                    const std::function<void()>& combine) {
+  constexpr int kRounds = 400, kAtOnce = 20;
+  const auto microseconds = [](const std::function<void()>& call) {
+    const auto begin = std::chrono::steady_clock::now();
+    call();
+    return std::chrono::duration<float, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  };
+  std::vector<float> dispatches, combines;
+  for (int round = 0; round < kRounds; ++round) {
+    dispatches.push_back(microseconds(dispatch));
+    combines.push_back(microseconds(combine));
+    if (round % kAtOnce != kAtOnce - 1) continue;
+    check(cudaStreamSynchronize(stream));
+    world.barrier();
+  }
+  std::sort(dispatches.begin(), dispatches.end());
+  std::sort(combines.begin(), combines.end());
+  return {dispatches[kRounds / 2], combines[kRounds / 2]};
+}
+
 // n of `max_tokens` tokens.
 void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   const int rank = world.rank();
@@ -162,13 +190,22 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   };
   const float dispatch_us = slowest_median(world, time_chain(world, stream, chain_of(n), dispatch));
   const float pair_us = slowest_median(world, time_chain(world, stream, chain_of(n), pair));
+  const float split_us = slowest_median(world, time_chain(world, stream, chain_of(n), [&] {
+                                          exchange.dispatch_async(tensors.in, call);
+                                          exchange.dispatch_wait(tensors.out, call);
+                                          exchange.combine_async(tensors.rows, call);
+                                          exchange.combine_wait(tensors.sums, call);
+                                        }));
+  const HostTimes host =
+      time_host(world, stream, dispatch, [&] { exchange.combine(tensors.rows, tensors.sums, call); });
   if (rank == 0) {
     std::printf(
         "{\"n\": %d, \"max_tokens\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, "
         "\"format\": \"%s\", \"max_blocks\": %d, "
-        "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f}\n",
+        "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f, "
+        "\"split_pair_us\": %.2f, \"host_dispatch_us\": %.2f, \"host_combine_us\": %.2f}\n",
         n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
-        settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us);
+        settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us, split_us, host.dispatch, host.combine);
     std::fflush(stdout);
   }
   world.barrier();
