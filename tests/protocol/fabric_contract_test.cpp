@@ -45,11 +45,11 @@ struct Reordering {
     return std::make_shared<Type::Net>(seed, kReach, heaps);
   }
 };
-template <Reach kReach>
+template <Reach kReach, bool kLags = false>
 struct Stepped {
   using Type = SteppedFabric;
   static std::shared_ptr<Type::Net> net(std::uint64_t seed, const cpu::Heaps& heaps) {
-    return std::make_shared<Type::Net>(std::make_shared<Baton>(seed, kRanks), seed, kReach, heaps);
+    return std::make_shared<Type::Net>(std::make_shared<Baton>(seed, kRanks), seed, kReach, heaps, kLags);
   }
 };
 template <class Inner>
@@ -110,7 +110,8 @@ class FabricContract : public testing::Test {
 };
 
 using Makers = testing::Types<Direct, Reordering<Reach::itself>, Reordering<Reach::even_distance>, Stepped<Reach::all>,
-                              Stepped<Reach::itself>, Failing<Direct>, Failing<Reordering<Reach::itself>>>;
+                              Stepped<Reach::itself>, Stepped<Reach::itself, true>, Failing<Direct>,
+                              Failing<Reordering<Reach::itself>>>;
 TYPED_TEST_SUITE(FabricContract, Makers);
 
 // C2, C6; C1 allows the source to change once the receiver has shown that it has the bytes.

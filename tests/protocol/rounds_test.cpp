@@ -55,7 +55,7 @@ TEST_P(Rounds, ReuseTheirBuffers) {
   for (std::uint64_t seed = 1; seed <= 8 / kFewer && !HasFailure(); ++seed) run(kind(), seed, make_session(many, seed));
 }
 
-// Which rank writes slot [t][j] changes from round to round, so a late result of an abandoned round would land in
+// I8. Which rank writes slot [t][j] changes from round to round, so a late result of an abandoned round would land in
 // another rank's.
 TEST_P(Rounds, CanBeAbandonedAfterCombineAsync) {
   SessionSettings abandoned = settings({4, 8, 2, 4, 32});
@@ -106,7 +106,7 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 INSTANTIATE_TEST_SUITE_P(Fabrics, Rounds,
                          testing::Combine(testing::Values(FakeKind::direct, FakeKind::reordering,
                                                           FakeKind::reordering_nodes, FakeKind::stepped,
-                                                          FakeKind::stepped_late),
+                                                          FakeKind::stepped_late, FakeKind::stepped_lagging),
                                           testing::Values("bf16", "fp8_block128"),
                                           testing::Values(Reduction::by_rank, Reduction::exact)),
                          case_name);
@@ -126,7 +126,8 @@ TEST_P(Interleavings, AllAgreeWithTheOracle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Stepped, Interleavings, testing::Values(FakeKind::stepped, FakeKind::stepped_late),
+INSTANTIATE_TEST_SUITE_P(Stepped, Interleavings,
+                         testing::Values(FakeKind::stepped, FakeKind::stepped_late, FakeKind::stepped_lagging),
                          [](const auto& kind) { return std::string(name_of(kind.param)); });
 
 }  // namespace

@@ -85,10 +85,22 @@ Wire::Delivered Wire::deliver(bool hurry) {
   if (pending_.empty()) return Delivered::nothing_left;
   std::vector<std::size_t> ready;
   for (std::size_t i = 0; i < pending_.size(); ++i) {
-    if (!is_ready(pending_[i])) continue;
+    if (is_held_back(pending_[i]) || !is_ready(pending_[i])) continue;
     if (!hurry && pending_[i].patience-- > 0) continue;
     ready.push_back(i);
   }
+  return deliver_one_of(ready, lock);
+}
+
+Wire::Delivered Wire::deliver_held_back() {
+  std::unique_lock lock(guard_);
+  std::vector<std::size_t> ready;
+  for (std::size_t i = 0; i < pending_.size(); ++i)
+    if (is_held_back(pending_[i]) && is_ready(pending_[i])) ready.push_back(i);
+  return deliver_one_of(ready, lock);
+}
+
+Wire::Delivered Wire::deliver_one_of(const std::vector<std::size_t>& ready, std::unique_lock<std::mutex>& lock) {
   if (ready.empty()) return Delivered::none_ready;
   const std::size_t chosen = random_.chance(0.3)
                                  ? ready.back()

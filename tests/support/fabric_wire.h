@@ -40,6 +40,10 @@ class Wire {
   // few times, so that they come late even when nothing else is under way. Called by one thread at a time.
   Delivered deliver(bool hurry);
 
+  // From now on `deliver` passes over what goes from one rank to another one; only `deliver_held_back` delivers it.
+  void hold_back(int from, int to) { held_from_ = from, held_to_ = to; }
+  Delivered deliver_held_back();
+
   // How many operations there were so far; -1 while some of them are under way.
   std::int64_t all_delivered();
 
@@ -64,10 +68,16 @@ class Wire {
   Operation make_put(const WireRoute& route, const std::byte* source, std::size_t bytes, bool read_now);
   Operation make_signal(int from, int to, SignalWord* word, Epoch value);
   bool is_ready(const Operation& operation) const;
+  bool is_held_back(const Operation& operation) const {
+    return operation.from == held_from_ && operation.to == held_to_;
+  }
+  Delivered deliver_one_of(const std::vector<std::size_t>& ready, std::unique_lock<std::mutex>& lock);
   static void carry_out(const Operation& operation);
 
   std::mutex guard_;
   Random random_;
+  int held_from_ = -1;
+  int held_to_ = -1;
   std::uint64_t last_id_ = 0;
   std::vector<Operation> pending_;  // in the order of the calls
 };

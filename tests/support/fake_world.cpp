@@ -27,8 +27,18 @@ class Away {
 };
 
 Reach reach_of(FakeKind kind) {
-  if (kind == FakeKind::reordering || kind == FakeKind::stepped_late) return Reach::itself;
-  return kind == FakeKind::reordering_nodes ? Reach::even_distance : Reach::all;
+  switch (kind) {
+    case FakeKind::direct:
+    case FakeKind::stepped:
+      return Reach::all;
+    case FakeKind::reordering_nodes:
+      return Reach::even_distance;
+    case FakeKind::reordering:
+    case FakeKind::stepped_late:
+    case FakeKind::stepped_lagging:
+      break;
+  }
+  return Reach::itself;
 }
 
 }  // namespace
@@ -45,15 +55,19 @@ const char* name_of(FakeKind kind) {
       return "stepped";
     case FakeKind::stepped_late:
       return "stepped_late";
+    case FakeKind::stepped_lagging:
+      return "stepped_lagging";
   }
   return "unknown";
 }
 
-bool is_stepped(FakeKind kind) { return kind == FakeKind::stepped || kind == FakeKind::stepped_late; }
+bool is_stepped(FakeKind kind) {
+  return kind == FakeKind::stepped || kind == FakeKind::stepped_late || kind == FakeKind::stepped_lagging;
+}
 
 std::span<const FakeKind> all_fake_kinds() {
-  static constexpr FakeKind kKinds[] = {FakeKind::direct, FakeKind::reordering, FakeKind::reordering_nodes,
-                                        FakeKind::stepped, FakeKind::stepped_late};
+  static constexpr FakeKind kKinds[] = {FakeKind::direct,  FakeKind::reordering,   FakeKind::reordering_nodes,
+                                        FakeKind::stepped, FakeKind::stepped_late, FakeKind::stepped_lagging};
   return kKinds;
 }
 
@@ -115,7 +129,7 @@ std::unique_ptr<ExchangeSteps> FakeWorld::make_steps(const Shape& shape, const E
       throw Error(ErrorKind::unsupported, "stepped ranks have one worker and do not stop");
     return make_on<SteppedFabric>(shape, options, map, [&](const cpu::Heaps& heaps) {
       const auto baton = options.skip_a2a ? std::make_shared<Baton>(seed_, 1) : baton_;
-      return std::make_shared<SteppedNet>(baton, seed_, reach, heaps);
+      return std::make_shared<SteppedNet>(baton, seed_, reach, heaps, kind_ == FakeKind::stepped_lagging);
     });
   }
   const auto no_net = [](const cpu::Heaps&) { return std::make_shared<DirectFabric::Net>(); };

@@ -20,6 +20,7 @@ enum class FakeKind {
   reordering_nodes,  // ranks at an even distance by stores, the others by late puts
   stepped,           // one rank at a time; stores and signals are there at once
   stepped_late,      // one rank at a time; every other rank is reached by late puts
+  stepped_lagging,   // the same, and what one rank sends to another one comes only when all ranks wait
 };
 const char* name_of(FakeKind kind);
 bool is_stepped(FakeKind kind);

@@ -8,6 +8,8 @@ namespace {
 // Longer than any healthy turn: a rank that holds the baton and blocks elsewhere must not hang the tests.
 constexpr std::chrono::seconds kLongestTurn{60};
 constexpr std::chrono::milliseconds kLookAgain{5};
+// The word that a rank looks at may have come just before the first of these turns, but not before the second.
+constexpr int kIdleTurns = 2;
 
 double draw_change(Random& random) {
   constexpr double kChances[] = {0.05, 0.3, 1.0};
@@ -69,10 +71,37 @@ void Baton::step(int rank, bool idle) {
   if (holder_ == rank && (idle || random_.chance(change_))) hand_on(rank);
   if (!seat(rank).turn.wait_for(lock, kLongestTurn, [&] { return holder_ == rank; }))
     throw std::runtime_error("the baton of SteppedFabric did not come: its holder blocks outside the fabric");
+  if (idle)
+    ++seat(rank).idle_turns;
+  else
+    forget_idle_turns();
 }
 
-SteppedNet::SteppedNet(std::shared_ptr<Baton> shared, std::uint64_t seed, Reach reached, const cpu::Heaps& heaps)
-    : baton(std::move(shared)), wire(seed), reach(reached), kept(heaps) {
+bool Baton::all_wait() {
+  const std::lock_guard lock(guard_);
+  for (int rank = 0; rank < static_cast<int>(seats_.size()); ++rank)
+    if (takes_part(rank) && seat(rank).idle_turns < kIdleTurns) return false;
+  return true;
+}
+
+void Baton::note_act() {
+  const std::lock_guard lock(guard_);
+  forget_idle_turns();
+}
+
+void Baton::forget_idle_turns() {
+  for (const std::unique_ptr<Seat>& each : seats_) each->idle_turns = 0;
+}
+
+SteppedNet::SteppedNet(std::shared_ptr<Baton> shared, std::uint64_t seed, Reach reached, const cpu::Heaps& heaps,
+                       bool lags)
+    : baton(std::move(shared)), wire(seed), reach(reached), lagging(lags && heaps.size() > 1), kept(heaps) {
+  if (lagging) {
+    Random random(seed);
+    const int ranks = static_cast<int>(heaps.size());
+    const int from = random.below(ranks);
+    wire.hold_back(from, (from + 1 + random.below(ranks - 1)) % ranks);
+  }
   for (std::size_t rank = 0; rank < heaps.size(); ++rank)
     if (heaps[rank] != nullptr) baton->join(static_cast<int>(rank));
 }

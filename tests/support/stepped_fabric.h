@@ -1,6 +1,8 @@
 // SteppedFabric: the ranks' threads run one at a time, and every fabric call and every turn of a wait hands a baton to
 // a rank drawn by seed. So an interleaving is a seed: it can be run again, and hundreds take seconds. Optionally
-// (Reach other than all) what is sent goes over a Wire whose deliveries are drawn from the same seed.
+// (Reach other than all) what is sent goes over a Wire whose deliveries are drawn from the same seed. And optionally
+// the wire lags: what one rank sends to another one, drawn by seed too, comes only when every rank waits. So whatever
+// the protocol lets overtake it does.
 #pragma once
 
 #include <condition_variable>
@@ -31,12 +33,18 @@ class Baton {
   void away(int rank);
   void back(int rank);
 
+  // For the holder only: whether every rank has waited in vain since the last act. A call of a fabric is an act, and so
+  // is a delivery, which the holder notes.
+  bool all_wait();
+  void note_act();
+
   Random& random() { return random_; }  // for the holder only
 
  private:
   struct Seat {
     int fabrics = 0;
     bool away = false;
+    int idle_turns = 0;  // since the last act
     std::condition_variable turn;
   };
   static constexpr int kNobody = -1;
@@ -45,6 +53,7 @@ class Baton {
   bool takes_part(int rank) { return seat(rank).fabrics > 0 && !seat(rank).away; }
   bool waits_alone_for_others(int rank);
   void hand_on(int from);
+  void forget_idle_turns();
 
   std::mutex guard_;
   std::condition_variable someone_is_back_;
@@ -71,11 +80,13 @@ class SteppedPacer {
 };
 
 struct SteppedNet {
-  SteppedNet(std::shared_ptr<Baton> shared, std::uint64_t seed, Reach reached, const cpu::Heaps& heaps);
+  SteppedNet(std::shared_ptr<Baton> shared, std::uint64_t seed, Reach reached, const cpu::Heaps& heaps,
+             bool lags = false);
 
   std::shared_ptr<Baton> baton;
   Wire wire;
   Reach reach;
+  bool lagging;
   cpu::Heaps kept;
 };
 
@@ -135,8 +146,13 @@ class SteppedCalls : public FakeFabric {
   // Where every rank has a pointer, stores and signals are there at once, as in HostFabric.
   void deliver_some() {
     Random& random = net_->baton->random();
-    for (int left = net_->reach == Reach::all ? 1 << 20 : random.below(3); left > 0; --left)
-      if (net_->wire.deliver(net_->reach == Reach::all || random.chance(0.2)) == Wire::Delivered::nothing_left) return;
+    if (net_->lagging && net_->baton->all_wait() && net_->wire.deliver_held_back() == Wire::Delivered::one)
+      net_->baton->note_act();
+    for (int left = net_->reach == Reach::all ? 1 << 20 : random.below(3); left > 0; --left) {
+      const Wire::Delivered delivered = net_->wire.deliver(net_->reach == Reach::all || random.chance(0.2));
+      if (delivered == Wire::Delivered::nothing_left) return;
+      if (delivered == Wire::Delivered::one) net_->baton->note_act();
+    }
   }
 
   std::shared_ptr<Net> net_;
