@@ -8,7 +8,7 @@
 #include "ferry/error.h"
 #include "tool/io/memory.h"
 #include "tool/io/npy.h"
-#include "tool/io/table.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

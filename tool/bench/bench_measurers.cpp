@@ -9,8 +9,8 @@
 #include "tool/bench/gpu/bench_gpu.h"
 #include "tool/bench/mpi/bench_baseline.h"
 #include "tool/bench/processes/bench_processes.h"
-#include "tool/io/table.h"
 #include "tool/ranks/job.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

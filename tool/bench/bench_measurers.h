@@ -5,8 +5,8 @@
 #include <string>
 
 #include "tool/bench/base/bench_case.h"
-#include "tool/io/json.h"
 #include "tool/ranks/ranks.h"
+#include "tool/text/json.h"
 
 namespace ferry::app {
 

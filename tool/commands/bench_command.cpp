@@ -14,11 +14,11 @@
 #include "tool/bench/mpi/bench_baseline.h"
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
-#include "tool/io/progress.h"
-#include "tool/io/table.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/simulate/simulate_report.h"
+#include "tool/text/progress.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

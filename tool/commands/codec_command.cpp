@@ -8,8 +8,8 @@
 #include "tool/commands/options.h"
 #include "tool/io/memory.h"
 #include "tool/io/npy.h"
-#include "tool/io/progress.h"
-#include "tool/io/table.h"
+#include "tool/text/progress.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

@@ -14,11 +14,11 @@
 #include "tool/demo/demo_model.h"
 #include "tool/demo/heatmap_svg.h"
 #include "tool/io/pending_file.h"
-#include "tool/io/progress.h"
-#include "tool/io/table.h"
 #include "tool/layer/layer_check.h"
 #include "tool/layer/layer_parts.h"
 #include "tool/ranks/job.h"
+#include "tool/text/progress.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

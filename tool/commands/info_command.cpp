@@ -11,9 +11,9 @@
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
 #include "tool/io/memory.h"
-#include "tool/io/table.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/job.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

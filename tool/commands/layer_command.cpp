@@ -8,13 +8,13 @@
 #include "exchange/sizes.h"
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
-#include "tool/io/progress.h"
-#include "tool/io/table.h"
 #include "tool/layer/dump.h"
 #include "tool/layer/layer_check.h"
 #include "tool/layer/layer_inputs.h"
 #include "tool/layer/layer_parts.h"
 #include "tool/ranks/job.h"
+#include "tool/text/progress.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

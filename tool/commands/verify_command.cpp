@@ -7,10 +7,10 @@
 
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
-#include "tool/io/progress.h"
-#include "tool/io/table.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/job.h"
+#include "tool/text/progress.h"
+#include "tool/text/table.h"
 
 #include "conformance/process_target.h"
 #include "conformance/suite.h"

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "ferry/error.h"
-#include "tool/io/human.h"
+#include "tool/text/human.h"
 
 namespace ferry::app {
 namespace {

@@ -12,7 +12,7 @@
 #include "ferry/error.h"
 #include "ferry/processes.h"
 #include "net/launch_environment.h"
-#include "tool/io/output.h"
+#include "tool/text/output.h"
 
 namespace ferry::app {
 namespace {

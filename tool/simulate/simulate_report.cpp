@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "ferry/ferry.h"
-#include "tool/io/table.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tool/io/json.h"
 #include "tool/simulate/simulate.h"
+#include "tool/text/json.h"
 
 namespace ferry::app {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tool/bench/base/bench_case.h"
-#include "tool/io/table.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 

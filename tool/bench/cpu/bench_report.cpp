@@ -9,7 +9,7 @@
 #include "ferry/ferry.h"
 #include "tool/bench/base/bench_fields.h"
 #include "tool/bench/base/bench_machine.h"
-#include "tool/io/table.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

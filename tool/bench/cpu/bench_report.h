@@ -7,7 +7,7 @@
 
 #include "tool/bench/base/bench_case.h"
 #include "tool/bench/mpi/bench_baseline.h"
-#include "tool/io/json.h"
+#include "tool/text/json.h"
 
 namespace ferry::app {
 

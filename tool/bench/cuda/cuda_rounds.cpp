@@ -10,8 +10,8 @@
 #include "tool/bench/cuda/graph_timer.h"
 #include "tool/bench/cuda/measure.h"
 #include "tool/bench/cuda/wire_kernels.h"
-#include "tool/io/human.h"
 #include "tool/ranks/gpus.h"
+#include "tool/text/human.h"
 
 namespace ferry::app {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tool/bench/base/bench_case.h"
-#include "tool/io/json.h"
 #include "tool/ranks/ranks.h"
+#include "tool/text/json.h"
 
 namespace ferry::app {
 

@@ -16,7 +16,7 @@
 #include <filesystem>
 
 #include "tool/bench/base/bench_machine.h"
-#include "tool/io/json.h"
+#include "tool/text/json.h"
 
 namespace ferry::app {
 namespace {

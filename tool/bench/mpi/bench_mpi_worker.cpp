@@ -15,7 +15,7 @@
 #include "tool/bench/base/bench_machine.h"
 #include "tool/bench/base/bench_routing.h"
 #include "tool/bench/mpi/bench_baseline.h"
-#include "tool/io/json.h"
+#include "tool/text/json.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FERRY_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))

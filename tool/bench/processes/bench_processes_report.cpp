@@ -8,7 +8,7 @@
 #include "tool/bench/base/bench_machine.h"
 #include "tool/bench/cpu/bench_report.h"
 #include "tool/bench/processes/bench_processes.h"
-#include "tool/io/table.h"
+#include "tool/text/table.h"
 
 namespace ferry::app {
 namespace {

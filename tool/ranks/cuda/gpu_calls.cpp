@@ -4,8 +4,8 @@
 
 #include "cuda/exchange/host_tensors.h"
 #include "ferry/detail/cuda/kernels/launch.h"
-#include "tool/io/human.h"
 #include "tool/ranks/cuda/cuda_gpus.h"
+#include "tool/text/human.h"
 
 namespace ferry::app {
 namespace {

@@ -1,4 +1,4 @@
-#include "tool/io/json.h"
+#include "tool/text/json.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tool/io/human.h"
-#include "tool/io/json.h"
+#include "tool/text/human.h"
+#include "tool/text/json.h"
 
 namespace ferry::app {
 

@@ -1,12 +1,12 @@
 // When a progress line is due, and how it looks.
-#include "tool/io/progress.h"
+#include "tool/text/progress.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>
 
-#include "tool/io/output.h"
+#include "tool/text/output.h"
 
 namespace ferry::app {
 

@@ -1,5 +1,5 @@
 // Layout of tables, and how values are written for people.
-#include "tool/io/table.h"
+#include "tool/text/table.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "ferry/error.h"
-#include "tool/io/output.h"
+#include "tool/text/output.h"
 
 namespace ferry::app {
 namespace {

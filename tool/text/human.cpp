@@ -1,4 +1,4 @@
-#include "tool/io/human.h"
+#include "tool/text/human.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "tool/io/output.h"
+#include "tool/text/output.h"
 
 namespace ferry::app {
 
