@@ -2,9 +2,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
+#include <string>
 
 #include "tool/commands/command_line.h"
 #include "tool/parts/parts.h"
@@ -33,7 +36,8 @@ int report(std::string message, int code) {
 int run(int argc, char** argv) {
   ferry::app::run_command_line(argc, argv);
   ferry::app::finish_job();
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return report("cannot write to standard output", kFailure);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return report(std::string("cannot write to standard output: ") + std::strerror(errno), kFailure);
   return 0;
 }
 

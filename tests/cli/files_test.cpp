@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <thread>
 
 #include "ferry/error.h"
 #include "tool/io/memory.h"
 #include "tool/io/npy.h"
+#include "tool/layer/dump.h"
 #include "tool/text/table.h"
 
 namespace ferry::app {
@@ -70,6 +73,27 @@ TEST_F(FilesTest, NpyComesBack) {
   EXPECT_EQ(file.shape(), (std::vector<std::int64_t>{2, 3}));
   EXPECT_TRUE(std::equal(values.begin(), values.end(), file.as<float>()));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file.as<float>()) % 64, 0u);
+}
+
+// Each makes the folder, or finds it made, or finds another that writes there and says so.
+TEST_F(FilesTest, DumpsThatBeginAtOnceTakeTurnsOrSayWhy) {
+  constexpr int kTries = 300;
+  std::mutex held;
+  const auto dump = [&] {
+    for (int i = 0; i < kTries; ++i) {
+      try {
+        const Dump one(folder_ / "dump", 2);
+        const std::unique_lock alone(held, std::try_to_lock);
+        EXPECT_TRUE(alone.owns_lock()) << "two write to one folder";
+        EXPECT_TRUE(fs::is_directory(folder_ / "dump" / "rank1"));
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("another ferry is writing its dump there"));
+      }
+    }
+  };
+  std::thread other(dump);
+  dump();
+  other.join();
 }
 
 // A header of a length that leaves the data at an odd address, as some writers make them.

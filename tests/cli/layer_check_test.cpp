@@ -8,6 +8,8 @@
 #include <limits>
 #include <random>
 
+#include "tool/layer/value_faults.h"
+
 namespace ferry::app {
 namespace {
 
@@ -95,8 +97,12 @@ TEST_P(OracleTest, OneWrongElementFails) {
 
 TEST_P(OracleTest, NotANumberFails) {
   std::vector<float> output = run(arrays_.layer());
-  output[3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_FALSE(check(arrays_.layer(), output).ok);
+  output[2 * kHidden + 3] = std::numeric_limits<float>::quiet_NaN();
+  const CheckResult result = check(arrays_.layer(), output);
+  EXPECT_FALSE(result.ok);
+  EXPECT_EQ(result.worst_token, 2);
+  EXPECT_EQ(result.worst_column, 3);
+  EXPECT_GT(result.rms_error, 0);
 }
 
 TEST_P(OracleTest, SwappedExpertsFail) {
@@ -163,6 +169,54 @@ TEST(OracleTokensAsGiven, ShowWhatTheFormatCosts) {
   const CheckResult given = check_layer(arrays.layer(), options, output.data(), OracleTokens::as_given);
   EXPECT_TRUE(sent.ok);
   EXPECT_GT(given.rms_error, 10 * sent.rms_error);
+}
+
+TEST(NonFiniteValues, AreCountedByRowWithTheFirstPlace) {
+  std::vector<float> values(12, 1.0f);
+  EXPECT_EQ(find_non_finite(values.data(), 3, 4).values, 0);
+  EXPECT_EQ(find_non_finite(values.data(), 3, 4).first_row, -1);
+  values[6] = std::numeric_limits<float>::infinity();
+  values[7] = std::numeric_limits<float>::quiet_NaN();
+  values[8] = -std::numeric_limits<float>::infinity();
+  const NonFinite found = find_non_finite(values.data(), 3, 4);
+  EXPECT_EQ(found.values, 3);
+  EXPECT_EQ(found.rows, 2);
+  EXPECT_EQ(found.first_row, 1);
+  EXPECT_EQ(found.first_column, 2);
+}
+
+// The rows that formats carry worst: one value that sets the scale, and others in the middle between two codes.
+TEST(LostTokens, AreNoneInAFormatWhoseScaleFits) {
+  Arrays arrays(3);
+  std::mt19937 random(4);
+  std::uniform_real_distribution<float> share(0.0f, 1.0f);
+  for (int token = 0; token < kTokens; ++token)
+    for (int column = 0; column < kHidden; ++column) {
+      float& value = arrays.x[static_cast<std::size_t>(token * kHidden + column)];
+      if (token % 4 == 1) value = column % 16 == 0 ? 3.55f : 0.24f;
+      if (token % 4 == 2) value = column % 32 == 0 ? 1.0f : share(random) / 12;
+      if (token % 4 == 3) value = std::exp(8 * share(random));
+    }
+  for (const AnyFormat& format : all_formats()) {
+    const LostTokens lost = find_lost_tokens(arrays.layer(), format, 1.0f);
+    EXPECT_EQ(lost.count, 0) << format.name() << ": token " << lost.first;
+  }
+}
+
+TEST(LostTokens, AreFoundWhereTheInputScaleDoesNotFit) {
+  Arrays arrays(3);
+  const AnyFormat nvfp4 = format_named("nvfp4");
+  const LostTokens lost = find_lost_tokens(arrays.layer(), nvfp4, 1e-30f);
+  EXPECT_EQ(lost.count, kTokens);
+  EXPECT_EQ(lost.first, 0);
+  EXPECT_EQ(lost.rms_left, 0);
+  EXPECT_NEAR(lost.rms, 1.0, 0.2);
+  const auto fitting = static_cast<float>(fitting_input_scale(lost.largest));
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).count, 0);
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, 1e6f).count, kTokens);
+  for (int column = 0; column < kHidden; ++column) arrays.x[std::size_t{5} * kHidden + column] *= 1e-7f;
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).first, 5);
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), format_named("mxfp4"), fitting).count, 0);
 }
 
 TEST(LayerPlan, SplitsTokensAndRounds) {

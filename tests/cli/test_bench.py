@@ -100,7 +100,6 @@ class RefusalTestCase(FerryTestCase):
             (["--operation", "guess"], ["--operation", "guess"]),
             (["--model", "deepseek-v9"], ["--model", "deepseek-v9"]),
             (["--model", "kimi-k2", "--experts", 8], ["--model", "--experts"]),
-            (["--output", self.folder / "none" / "x.jsonl"], ["--output", "none"]),
             (["--backend", "cpu", "--max-blocks", 24], ["--max-blocks", "GPUs"]),
             (["--model", "all", "--hidden", 64], ["--model", "--hidden"]),
             (["--backend", "cpu", "--ranks", 73, "--experts", 73], ["--ranks", "72"]),

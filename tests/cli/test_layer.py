@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 
-from support import FORMATS, REDUCTIONS, FerryTestCase, dense_layer, ferry, make_layer
+from support import FORMATS, REDUCTIONS, FerryTestCase, bf16, dense_layer, ferry, make_layer
 
 
 class EveryFormatTestCase(FerryTestCase):
@@ -84,6 +84,104 @@ class SharedExpertFormatsTestCase(FerryTestCase):
         self.assert_done(done)
 
 
+class CheckTestCase(FerryTestCase):
+    """What `--check` finds that comparing with the same arithmetic does not."""
+
+    def refused(self, arrays, *words, options=()):
+        process = self.layer(arrays, "--check", *options, ranks=3)
+        self.assert_refused(process, 1, "--check", "y.npy is not written", *words)
+        self.assert_no_output()
+
+    def not_finite(self, name, place, value, of_token, *words):
+        """One value of an array is not finite: the check says how many values of the output are, and why."""
+        arrays = make_layer(missing=0)
+        arrays[name][place] = value
+        without = self.layer(arrays, ranks=3)
+        self.assert_done(without)
+        y = np.load(self.folder / "y.npy")
+        (self.folder / "y.npy").unlink()
+        bad = ~np.isfinite(y)
+        first = np.argwhere(bad)[0]
+        if of_token is not None:
+            self.assertEqual(np.flatnonzero(bad.any(axis=1)).tolist(), [of_token])
+        counted = f"{bad.sum()} of {y.size} values of the output are NaN or infinite, in {bad.any(axis=1).sum()} of 61"
+        self.refused(arrays, counted, f"the first at token {first[0]}, column {first[1]}", *words)
+        self.assertIn("values of the output", without.stdout)
+        report = json.loads(self.layer(arrays, "--json", ranks=3).stdout)
+        self.assertEqual(report["non_finite_outputs"], bad.sum())
+
+    def test_tokens(self):
+        self.not_finite("tokens", (5, 3), np.nan, 5, "--tokens", "tokens.npy: nan at [5, 3]")
+
+    def test_router_weights(self):
+        for value, shown in ((np.nan, "nan"), (-np.inf, "-inf")):
+            with self.subTest(value=shown):
+                self.not_finite("topk-weights", (3, 1), value, 3, "--topk-weights", f"weights.npy: {shown} at [3, 1]")
+
+    def test_experts(self):
+        self.not_finite("down", (4, 2, 7), np.nan, None, "--down", "down.npy: nan at [4, 2, 7]")
+        self.not_finite("gate-up", (9, 50, 0), np.inf, None, "--gate-up", "gate-up.npy: inf at [9, 50, 0]")
+
+    def test_shared_expert(self):
+        arrays = make_layer(shared_inter=24)
+        arrays["shared-down"][11, 5] = np.nan
+        self.refused(arrays, "61 of 3904 values", "in 61 of 61", "token 0, column 11",
+                     "shared-down.npy: nan at [11, 5]")
+
+    def test_overflow(self):
+        arrays = make_layer()
+        arrays["tokens"] *= np.float32(1e30)
+        self.refused(arrays, "NaN or infinite", "beyond the largest float32")
+
+    def test_a_weight_of_no_expert_does_not_count(self):
+        arrays = make_layer(missing=0)
+        arrays["topk-ids"][3, 1] = -1
+        arrays["topk-weights"][3, 1] = np.nan
+        self.assert_done(self.layer(arrays, "--check", ranks=3))
+
+    def test_input_scale_that_destroys_the_tokens(self):
+        arrays = make_layer()
+        largest = np.abs(bf16(arrays["tokens"])).max()
+        for scale in ("1e-30", "1e30"):
+            with self.subTest(scale=scale):
+                fits = f"2688 / that is {2688 / largest:.3g}"
+                self.refused(arrays, "61 of 61 tokens lose more than half", "the first is token 0", "--input-scale",
+                             fits, options=("--format", "nvfp4", "--input-scale", scale))
+        done = self.layer(arrays, "--check", "--format", "nvfp4", "--input-scale", f"{2688 / largest:.3g}", ranks=3)
+        self.assert_done(done)
+
+    def test_a_few_tokens_that_are_lost(self):
+        arrays = make_layer()
+        arrays["tokens"][17] *= np.float32(1e-4)
+        arrays["tokens"][40] = 0  # nothing to lose
+        self.refused(arrays, "1 of 61 tokens", "the first is token 17", options=("--format", "nvfp4"))
+        self.assert_done(self.layer(arrays, "--check", "--format", "mxfp4", ranks=3))
+
+    def test_what_the_format_costs(self):
+        """Against the layer in numpy on unencoded tokens."""
+        arrays = make_layer(missing=0)
+        exact = dense_layer(arrays)
+        costs = {}
+        for format_name in FORMATS:
+            with self.subTest(format=format_name):
+                done = self.layer(arrays, "--check", "--json", "--format", format_name, ranks=3)
+                self.assert_done(done)
+                check = json.loads(done.stdout)["check"]
+                error = np.load(self.folder / "y.npy") - exact
+                rms = lambda values: np.sqrt(np.mean(values**2))
+                for key, expected in (("rms_error", rms(error)), ("rms_value", rms(exact)),
+                                      ("max_error", np.abs(error).max())):
+                    self.assertAlmostEqual(check["unencoded"][key] / expected, 1, delta=1e-4)
+                costs[format_name] = check["unencoded"]["rms_error"]
+                self.assertLessEqual(check["rms_error"], costs[format_name])
+                text = self.layer(arrays, "--check", "--format", format_name, ranks=3).stdout
+                percent = 100 * costs[format_name] / check["unencoded"]["rms_value"]
+                self.assertRegex(text, rf"(?m)^format +{format_name} beside unencoded tokens: RMS ")
+                self.assertIn(f"({percent:.2g} %)", text)
+        self.assertLess(20 * costs["bf16"], costs["mxfp4"])
+        self.assertLess(costs["mxfp8"], costs["mxfp6_e3m2"])
+
+
 class RoundsTestCase(FerryTestCase):
     def test_more_tokens_than_a_round(self):
         arrays = make_layer(tokens=9001, hidden=32, experts=8, top_k=2, inter=8)
@@ -121,10 +219,13 @@ class FilesTestCase(FerryTestCase):
             with self.subTest(format=format_name):
                 arrays = make_layer(missing=0)
                 arrays["tokens"][5, 3] = np.nan
-                self.assert_done(self.layer(arrays, "--format", format_name, "--check", ranks=3))
+                done = self.layer(arrays, "--format", format_name, ranks=3)
+                self.assert_done(done)
                 y = np.load(self.folder / "y.npy")
                 self.assertTrue(np.isnan(y[5]).any())
                 self.assertTrue(np.isfinite(np.delete(y, 5, axis=0)).all())
+                self.assertIn(f"{np.isnan(y).sum()} values of the output in 1 of 61 tokens; token 5, column",
+                              done.stdout)
 
     def test_table(self):
         done = self.layer(make_layer(), "--check")

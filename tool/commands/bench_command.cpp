@@ -4,7 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -139,19 +140,22 @@ class Records {
   explicit Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
     if (name_.empty() || !is_first_process()) return;
     file_.open(name_, std::ios::app);
-    if (!file_) throw Error(ErrorKind::invalid_argument, fmt::format("--output: cannot append to {}", name_));
+    if (!file_) fail("cannot be appended to");
   }
   // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
   void add(const Json& record) {
     in_first_process(kDefaultDeadline, [&] {
       const std::string line = record.dump() + "\n";
       if (json_) print(line);
-      if (file_.is_open() && !(file_ << line << std::flush))
-        throw Error(ErrorKind::io, fmt::format("--output: cannot write to {}", name_));
+      if (file_.is_open() && !(file_ << line << std::flush)) fail("cannot be written");
     });
   }
 
  private:
+  [[noreturn]] void fail(const char* what) const {  // errno is that of the stream's call
+    throw Error(ErrorKind::io, fmt::format("--output {}: {}: {}", name_, what, std::strerror(errno)));
+  }
+
   bool json_;
   std::string name_;
   std::ofstream file_;

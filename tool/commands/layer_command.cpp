@@ -12,6 +12,7 @@
 #include "tool/layer/layer_check.h"
 #include "tool/layer/layer_inputs.h"
 #include "tool/layer/layer_parts.h"
+#include "tool/layer/value_faults.h"
 #include "tool/ranks/job.h"
 #include "tool/text/progress.h"
 #include "tool/text/table.h"
@@ -25,6 +26,12 @@ std::size_t output_bytes(const Layer& layer) {
   return static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden) * sizeof(float);
 }
 
+// Both comparisons of a layer that passed.
+struct Checks {
+  CheckResult as_sent;   // what rounding did
+  CheckResult as_given;  // what the format and rounding did
+};
+
 struct LayerCommand : LayerArguments {
   void run() const;
   void open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const;
@@ -32,22 +39,14 @@ struct LayerCommand : LayerArguments {
                       float* values) const;
   void finish(const Layer& layer, const LayerOptions& options, const Backend& chosen, const LayerReport& report,
               LayerFiles& files, const float* values) const;
-  void print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,
-                    const std::optional<CheckResult>& checked) const;
+  Checks run_checks(const Layer& layer, const LayerOptions& options, const NonFinite& non_finite,
+                    const float* values) const;
+  void require_values(const Layer& layer, const LayerOptions& options, const NonFinite& non_finite) const;
+  [[noreturn]] void fail_check(const std::string& what) const;
+  Json json_report(const Backend& chosen, const LayerReport& report, const Layer& layer) const;
+  void print_report(const Backend& chosen, const LayerReport& report, const Layer& layer, const NonFinite& non_finite,
+                    const std::optional<Checks>& checks) const;
 };
-
-CheckResult run_check(const Layer& layer, const LayerOptions& options, const float* output) {
-  Progress progress("check: tokens", layer.tokens);
-  return check_layer(layer, options, output, OracleTokens::as_sent,
-                     [&](std::int64_t tokens) { progress.advance(tokens); });
-}
-
-void require_passed(const CheckResult& checked, const std::string& output) {
-  if (checked.ok) return;
-  throw CommandFailed(fmt::format(
-      "--check: the error is {:.3g} times its bound at token {}, column {} (largest error {:.6g}); {} is not written",
-      checked.worst_share, checked.worst_token, checked.worst_column, checked.max_error, output));
-}
 
 // What the first process has besides its ranks: the arrays, and the files that appear at the end.
 struct LayerFiles {
@@ -90,16 +89,59 @@ LayerReport LayerCommand::compute(const Ranks& on, const Layer& layer, const Lay
 
 void LayerCommand::finish(const Layer& layer, const LayerOptions& options, const Backend& chosen,
                           const LayerReport& report, LayerFiles& files, const float* values) const {
-  std::optional<CheckResult> checked;
-  if (check) {
-    checked = run_check(layer, options, values);
-    require_passed(*checked, output);
-  }
+  const NonFinite non_finite = find_non_finite(values, layer.tokens, layer.hidden);
+  std::optional<Checks> checks;
+  if (check) checks = run_checks(layer, options, non_finite, values);
   files.output->begin(DType::f32, {layer.tokens, layer.hidden});
   files.output->write(values, output_bytes(layer));
   if (files.dump) files.dump->commit();
   files.output->commit();
-  print_report(chosen, report, layer, checked);
+  print_report(chosen, report, layer, non_finite, checks);
+}
+
+void LayerCommand::fail_check(const std::string& what) const {
+  throw CommandFailed(fmt::format("--check: {}; {} is not written", what, output));
+}
+
+// What is compared next must be numbers, and the tokens must have arrived.
+void LayerCommand::require_values(const Layer& layer, const LayerOptions& options, const NonFinite& non_finite) const {
+  if (non_finite.values != 0)
+    fail_check(fmt::format(
+        "{} of {} values of the output are NaN or infinite, in {} of {} tokens, the first at token {}, column {} ({})",
+        non_finite.values, layer.tokens * layer.hidden, non_finite.rows, layer.tokens, non_finite.first_row,
+        non_finite.first_column, origin_of_non_finite(layer, paths, non_finite.first_row)));
+  if (const NonFinite weights = find_non_finite_weights(layer); weights.values != 0)
+    fail_check(fmt::format("--topk-weights {}: {} of the router weights are NaN or infinite, the first at [{}, {}]",
+                           paths.weights, weights.values, weights.first_row, weights.first_column));
+  const LostTokens lost = find_lost_tokens(layer, options.format, input_scale);
+  if (lost.count == 0) return;
+  const std::string advice =
+      options.format.name() == std::string("nvfp4")
+          ? fmt::format(
+                "--input-scale {:g} does not fit them: their largest magnitude is {:.3g}, and 2688 / that is {:.3g}",
+                input_scale, lost.largest, fitting_input_scale(lost.largest))
+          : fmt::format("their values are beyond what {} holds; the largest magnitude is {:.3g}", format, lost.largest);
+  fail_check(
+      fmt::format("{} of {} tokens lose more than half of their size as {}, the first is token {}, whose RMS of "
+                  "{:.3g} arrives as {:.3g} ({})",
+                  lost.count, layer.tokens, format, lost.first, lost.rms, lost.rms_left, advice));
+}
+
+Checks LayerCommand::run_checks(const Layer& layer, const LayerOptions& options, const NonFinite& non_finite,
+                                const float* values) const {
+  require_values(layer, options, non_finite);
+  const bool encodes = options.format.block() != 0;  // bf16 carries the tokens as they are
+  Progress progress("check: tokens", layer.tokens * (encodes ? 2 : 1));
+  const auto compare = [&](OracleTokens tokens) {
+    return check_layer(layer, options, values, tokens, [&](std::int64_t done) { progress.advance(done); });
+  };
+  Checks checks;
+  checks.as_sent = compare(OracleTokens::as_sent);
+  if (const CheckResult& failed = checks.as_sent; !failed.ok)
+    fail_check(fmt::format("the error is {:.3g} times its bound at token {}, column {} (largest error {:.6g})",
+                           failed.worst_share, failed.worst_token, failed.worst_column, failed.max_error));
+  checks.as_given = encodes ? compare(OracleTokens::as_given) : checks.as_sent;
+  return checks;
 }
 
 void LayerCommand::run() const {
@@ -120,9 +162,8 @@ void LayerCommand::run() const {
                    [&] { finish(parts.layer(), options, chosen, report, files, values.as<float>()); });
 }
 
-void LayerCommand::print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,
-                                const std::optional<CheckResult>& checked) const {
-  Json json_report = {
+Json LayerCommand::json_report(const Backend& chosen, const LayerReport& report, const Layer& layer) const {
+  return {
       {"tokens", layer.tokens},
       {"hidden", layer.hidden},
       {"experts", layer.experts},
@@ -143,15 +184,48 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
       {"combine_seconds", report.combine_seconds},
       {"output", output},
   };
-  if (checked)
-    json_report["check"] = {{"ok", checked->ok},
-                            {"max_error", checked->max_error},
-                            {"bound_there", checked->bound_there},
-                            {"worst_share_of_bound", checked->worst_share},
-                            {"rms_error", checked->rms_error},
-                            {"rms_value", checked->rms_value}};
-  if (json) return print(json_report);
+}
 
+Json json_of(const Checks& checks) {
+  const CheckResult& sent = checks.as_sent;
+  const CheckResult& given = checks.as_given;
+  return {
+      {"ok", sent.ok},
+      {"max_error", sent.max_error},
+      {"bound_there", sent.bound_there},
+      {"worst_share_of_bound", sent.worst_share},
+      {"rms_error", sent.rms_error},
+      {"rms_value", sent.rms_value},
+      {"unencoded", {{"max_error", given.max_error}, {"rms_error", given.rms_error}, {"rms_value", given.rms_value}}}};
+}
+
+std::string percent(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.2g} %", 100 * part / whole) : std::string("0 %");
+}
+
+void add_checks(Table& table, const Checks& checks, const std::string& format) {
+  const CheckResult& sent = checks.as_sent;
+  const CheckResult& given = checks.as_given;
+  table.add_row(
+      {text_cell("check"),
+       text_cell(fmt::format(
+           "ok: largest error {:.3g} (its bound {:.3g}), at most {:.1f} % of the bound anywhere; RMS {:.3g} of {:.3g}",
+           sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error, sent.rms_value))});
+  table.add_row(
+      {text_cell("format"),
+       text_cell(fmt::format("{} beside unencoded tokens: RMS {:.3g} of {:.3g} ({}), largest error {:.3g} ({})", format,
+                             given.rms_error, given.rms_value, percent(given.rms_error, given.rms_value),
+                             given.max_error, percent(given.max_error, given.rms_value)))});
+}
+
+void LayerCommand::print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,
+                                const NonFinite& non_finite, const std::optional<Checks>& checks) const {
+  if (json) {
+    Json whole = json_report(chosen, report, layer);
+    whole["non_finite_outputs"] = non_finite.values;
+    if (checks) whole["check"] = json_of(*checks);
+    return print(whole);
+  }
   Table table({{"quantity", "quantity", true}, {"value", "value", true}});
   const auto row = [&](const char* name, const std::string& value) {
     table.add_row({text_cell(name), text_cell(value)});
@@ -168,12 +242,11 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
                           human_seconds(report.expert_seconds), human_seconds(report.combine_seconds)));
   if (report.non_finite_blocks != 0)
     row("non-finite", fmt::format("{} blocks of the tokens hold a NaN or an infinity", report.non_finite_blocks));
-  if (checked)
-    row("check",
-        fmt::format(
-            "ok: largest error {:.3g} (its bound {:.3g}), at most {:.1f} % of the bound anywhere; RMS {:.3g} of {:.3g}",
-            checked->max_error, checked->bound_there, 100 * checked->worst_share, checked->rms_error,
-            checked->rms_value));
+  if (non_finite.values != 0)
+    row("non-finite", fmt::format("{} values of the output in {} of {} tokens; token {}, column {}: {}",
+                                  non_finite.values, non_finite.rows, layer.tokens, non_finite.first_row,
+                                  non_finite.first_column, origin_of_non_finite(layer, paths, non_finite.first_row)));
+  if (checks) add_checks(table, *checks, format);
   row("output", output);
   print(table.text());
 }

@@ -19,24 +19,46 @@ namespace {
 
 constexpr mode_t kMode = 0666;  // less the umask, as for any new file
 
+std::filesystem::path parent_of(const std::filesystem::path& target) {
+  return target.has_parent_path() ? target.parent_path() : ".";
+}
+
 }  // namespace
 
 PendingFile::PendingFile(std::string argument, const std::filesystem::path& target)
     : argument_(std::move(argument)), target_(target) {
-  std::error_code error;
-  if (std::filesystem::is_symlink(target_, error)) target_ = std::filesystem::weakly_canonical(target_, error);
   if (target_.filename().empty()) fail("is not the name of a file", 0);
-  const std::filesystem::path parent = target_.has_parent_path() ? target_.parent_path() : ".";
-  if (!std::filesystem::is_directory(parent, error)) fail("its directory does not exist", 0);
-  if (std::filesystem::exists(target_, error)) {
-    if (!std::filesystem::is_regular_file(target_, error)) fail("exists and is not a regular file", 0);
+  require_directory(parent_of(target_));
+  struct stat status {};
+  if (stat(target_.c_str(), &status) == 0) {  // of what a link leads to
+    if (!S_ISREG(status.st_mode)) fail("exists and is not a regular file", 0);
     if (access(target_.c_str(), W_OK) != 0) fail("exists and cannot be written", errno);
+  } else if (errno != ENOENT) {
+    fail("cannot be written", errno);
   }
+  std::error_code error;
+  if (std::filesystem::is_symlink(target_, error)) follow_link();
   open_beside();
 }
 
+// The file appears where the link leads, and the link stays.
+void PendingFile::follow_link() {
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::weakly_canonical(target_, error);
+  if (error) fail("cannot be written", error.value());
+  target_ = file;
+  require_directory(parent_of(target_));
+}
+
+void PendingFile::require_directory(const std::filesystem::path& parent) const {
+  struct stat status {};
+  if (stat(parent.c_str(), &status) != 0)
+    fail(errno == ENOENT ? "its directory does not exist" : "its directory cannot be reached", errno);
+  if (!S_ISDIR(status.st_mode)) fail("its directory does not exist", ENOTDIR);
+}
+
 void PendingFile::open_beside() {
-  const std::filesystem::path parent = target_.has_parent_path() ? target_.parent_path() : ".";
+  const std::filesystem::path parent = parent_of(target_);
   file_ = open(parent.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode);
   if (file_ >= 0) return;
   if (errno == EACCES || errno == EROFS || errno == ENOSPC) fail("its directory cannot be written", errno);
@@ -71,8 +93,7 @@ void PendingFile::write(const void* data, std::size_t bytes) {
 
 void PendingFile::commit() {
   if (beside_.empty()) {
-    const std::filesystem::path parent = target_.has_parent_path() ? target_.parent_path() : ".";
-    beside_ = parent / fmt::format(".{}.{}.part", target_.filename().string(), getpid());
+    beside_ = parent_of(target_) / fmt::format(".{}.{}.part", target_.filename().string(), getpid());
     unlink(beside_.c_str());
     const std::string link = fmt::format("/proc/self/fd/{}", file_);
     if (linkat(AT_FDCWD, link.c_str(), AT_FDCWD, beside_.c_str(), AT_SYMLINK_FOLLOW) != 0) {

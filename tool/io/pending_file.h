@@ -9,8 +9,8 @@ namespace ferry::app {
 
 class PendingFile {
  public:
-  // `argument` names the option in messages, such as "--output". Nothing is visible yet. Throws Error(io) when the
-  // parent does not exist or cannot be written, or when something other than a file has that name.
+  // `argument` names the option in messages, such as "--output". Nothing is visible yet. Throws Error(io) with
+  // the reason when the parent does not exist or cannot be written, or when something other than a file has that name.
   PendingFile(std::string argument, const std::filesystem::path& target);
   ~PendingFile();
   PendingFile(PendingFile&& other) noexcept;
@@ -22,7 +22,9 @@ class PendingFile {
   const std::string& argument() const { return argument_; }
 
  private:
-  [[noreturn]] void fail(const char* what, int error) const;
+  [[noreturn]] void fail(const char* what, int error) const;  // with the reason that `error`, an errno, gives
+  void require_directory(const std::filesystem::path& parent) const;
+  void follow_link();
   void open_beside();
 
   std::string argument_;

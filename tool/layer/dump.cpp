@@ -1,9 +1,14 @@
 // Arrays are trimmed to the rows that exist: row_offsets[last] of them, or the tiles that they take.
 #include "tool/layer/dump.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 
@@ -88,17 +93,51 @@ DumpedRank dumped_rows(const RankRows& rows) {
   return arrays;
 }
 
-Dump::Dump(const fs::path& folder, int ranks) : folder_(folder) {
-  const auto fail = [&](const std::string& why) {
-    throw Error(ErrorKind::io, fmt::format("--dump {}: {}", folder.string(), why));
-  };
-  std::error_code error;
-  if (fs::exists(folder_, error) && !fs::is_directory(folder_, error)) fail("exists and is not a directory");
-  if (!fs::exists(folder_, error)) {
-    made_folder_ = fs::create_directory(folder_, error);
-    if (!made_folder_) fail("cannot be made: " + (error ? error.message() : "its parent does not exist"));
+// Another process may make, hold or take away the folder at any time: what is held here must be what has the name.
+HeldFolder::HeldFolder(const fs::path& folder) : folder_(folder) {
+  constexpr int kTries = 100;
+  for (int tries = 0; tries < kTries && file_ < 0; ++tries) try_to_hold();
+  if (file_ < 0) fail("others make it and take it away again and again");
+}
+
+void HeldFolder::try_to_hold() {
+  made_ = mkdir(folder_.c_str(), 0777) == 0;
+  if (!made_ && errno != EEXIST) fail(fmt::format("cannot be made: {}", std::strerror(errno)));
+  const int file = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0 && errno == ENOENT) return;
+  if (file < 0 && errno == ENOTDIR) fail("exists and is not a directory");
+  if (file < 0) fail(fmt::format("cannot be opened: {}", std::strerror(errno)));
+  if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // where there are no locks, it goes without
+    close(file);
+    fail("another ferry is writing its dump there; give another directory, or wait for it");
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+  struct stat held {
+  }, named{};
+  if (fstat(file, &held) == 0 && stat(folder_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+      held.st_dev == named.st_dev)
+    file_ = file;
+  else
+    close(file);
+}
+
+HeldFolder::~HeldFolder() {
+  if (made_ && file_ >= 0) {
+    std::error_code ignored;
+    std::vector<fs::path> inner;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) inner.push_back(entry.path());
+    for (const fs::path& of_rank : inner) fs::remove(of_rank, ignored);  // only where empty
+    fs::remove(folder_, ignored);
+  }
+  if (file_ >= 0) close(file_);
+}
+
+void HeldFolder::fail(const std::string& why) const {
+  throw Error(ErrorKind::io, fmt::format("--dump {}: {}", folder_.string(), why));
+}
+
+Dump::Dump(const fs::path& folder, int ranks) : held_(folder) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const int rank = rank_in(entry.path().filename().string());
     if (rank >= ranks)
       throw Error(
@@ -107,25 +146,16 @@ Dump::Dump(const fs::path& folder, int ranks) : folder_(folder) {
                       folder.string(), entry.path().filename().string(), ranks - 1));
   }
   for (int rank = 0; rank < ranks; ++rank) {
-    const fs::path of_rank = folder_ / fmt::format("rank{}", rank);
-    fs::create_directory(of_rank, error);
-    if (!fs::is_directory(of_rank, error)) fail(fmt::format("rank{} cannot be made", rank));
+    const fs::path of_rank = folder / fmt::format("rank{}", rank);
+    if (mkdir(of_rank.c_str(), 0777) != 0 && errno != EEXIST)
+      held_.fail(fmt::format("rank{} cannot be made: {}", rank, std::strerror(errno)));
+    if (!fs::is_directory(of_rank, error)) held_.fail(fmt::format("rank{} is not a directory", rank));
   }
-}
-
-Dump::~Dump() {
-  files_.clear();
-  if (!made_folder_) return;
-  std::error_code ignored;
-  std::vector<fs::path> ranks;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) ranks.push_back(entry.path());
-  for (const fs::path& of_rank : ranks) fs::remove(of_rank, ignored);  // only where empty
-  fs::remove(folder_, ignored);
 }
 
 void Dump::write(int rank, const DumpedRank& rows) {
   for (const DumpedArray& array : rows) {
-    NpyWriter file("--dump", folder_ / fmt::format("rank{}", rank) / fmt::format("{}.npy", array.name));
+    NpyWriter file("--dump", held_.folder() / fmt::format("rank{}", rank) / fmt::format("{}.npy", array.name));
     file.begin(array.dtype, array.shape);
     file.write(array.bytes.data(), array.bytes.size());
     const std::lock_guard lock(guard_);
@@ -136,7 +166,7 @@ void Dump::write(int rank, const DumpedRank& rows) {
 void Dump::commit() {
   for (NpyWriter& file : files_) file.commit();
   files_.clear();
-  made_folder_ = false;
+  held_.keep();
 }
 
 }  // namespace ferry::app

@@ -24,20 +24,40 @@ using DumpedRank = std::vector<DumpedArray>;
 // What a rank's dispatch wrote: views of `rows`, whose padding rows become zero and whose scales move together.
 DumpedRank dumped_rows(const RankRows& rows);
 
+// A folder that one process at a time writes its files to, so that files of two never mix. It is made where it is
+// missing.
+class HeldFolder {
+ public:
+  // Throws Error(io) with the reason where it cannot be made, or where another process holds it.
+  explicit HeldFolder(const std::filesystem::path& folder);
+  ~HeldFolder();  // takes the folder away again where it was made here, was not kept and has no file in it
+  HeldFolder(const HeldFolder&) = delete;
+  HeldFolder& operator=(const HeldFolder&) = delete;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  void keep() { made_ = false; }
+  [[noreturn]] void fail(const std::string& why) const;
+
+ private:
+  void try_to_hold();
+
+  std::filesystem::path folder_;
+  bool made_ = false;  // here, and not kept
+  int file_ = -1;
+};
+
 class Dump {
  public:
-  // Makes DIR where it is missing. Throws Error(io) where it cannot be written, and Error(invalid_argument) where it
-  // holds ranks of an earlier, larger dump, which this one would not replace.
+  // Makes DIR where it is missing. Throws Error(io) where it cannot be written or another process writes a dump there,
+  // and Error(invalid_argument) where it holds ranks of an earlier, larger dump, which this one would not replace.
   Dump(const std::filesystem::path& folder, int ranks);
-  ~Dump();  // takes DIR away again if it was made here and holds nothing
 
   // From any thread, once per rank.
   void write(int rank, const DumpedRank& rows);
   void commit();
 
  private:
-  std::filesystem::path folder_;
-  bool made_folder_ = false;
+  HeldFolder held_;
   std::mutex guard_;
   std::vector<NpyWriter> files_;
 };

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <thread>
 
 #include "tool/io/bfloat16.h"
@@ -238,31 +239,43 @@ class Oracle {
   std::vector<double> magnitude_, partial_magnitude_;  // sums of |value| + bound
 };
 
-void compare(const TokenSpan& span, int hidden, const Bounded& oracle, const float* output, CheckResult& result) {
-  for (std::size_t i = 0; i < oracle.value.size(); ++i) {
-    const double got = output[i];
-    ++result.elements;
-    if (!std::isfinite(oracle.value[i])) {
-      result.ok = result.ok && !std::isfinite(got);
-      continue;
-    }
-    const double error = std::abs(got - oracle.value[i]);
-    const double bound = kSlack * oracle.bound[i] + kTiny;
-    const double share = error / bound;
-    result.rms_error += error * error;
-    result.rms_value += oracle.value[i] * oracle.value[i];
-    if (!(error <= bound)) result.ok = false;
-    if (!(error <= result.max_error)) {
-      result.max_error = error;
-      result.bound_there = bound;
-    }
-    if (!(share <= result.worst_share)) {
-      result.worst_share = share;
-      result.worst_token = span.begin + static_cast<std::int64_t>(i) / hidden;
-      result.worst_column = static_cast<int>(static_cast<std::int64_t>(i) % hidden);
+class Comparison {
+ public:
+  Comparison(const TokenSpan& span, int hidden, CheckResult& result) : span_(span), hidden_(hidden), result_(result) {}
+
+  void run(const Bounded& oracle, const float* output) {
+    for (std::size_t i = 0; i < oracle.value.size(); ++i) {
+      const double got = output[i];
+      ++result_.elements;
+      if (std::isfinite(got) && std::isfinite(oracle.value[i]))
+        add(i, std::abs(got - oracle.value[i]), kSlack * oracle.bound[i] + kTiny, oracle.value[i]);
+      else if (std::isfinite(got) || std::isfinite(oracle.value[i]))
+        note_share(i, std::numeric_limits<double>::infinity());
     }
   }
-}
+
+ private:
+  void add(std::size_t i, double error, double bound, double value) {
+    result_.rms_error += error * error;
+    result_.rms_value += value * value;
+    if (error > result_.max_error) {
+      result_.max_error = error;
+      result_.bound_there = bound;
+    }
+    note_share(i, std::isnan(error / bound) ? std::numeric_limits<double>::infinity() : error / bound);
+  }
+  void note_share(std::size_t i, double share) {
+    if (share > 1) result_.ok = false;
+    if (result_.worst_token >= 0 && share <= result_.worst_share) return;
+    result_.worst_share = share;
+    result_.worst_token = span_.begin + static_cast<std::int64_t>(i) / hidden_;
+    result_.worst_column = static_cast<int>(static_cast<std::int64_t>(i) % hidden_);
+  }
+
+  const TokenSpan span_;
+  const int hidden_;
+  CheckResult& result_;
+};
 
 }  // namespace
 
@@ -273,7 +286,7 @@ CheckResult check_layer(const Layer& layer, const LayerOptions& options, const f
   CheckResult result;
   for (std::int64_t begin = 0; begin < layer.tokens; begin += kMostTokens) {
     const TokenSpan span{begin, std::min(kMostTokens, layer.tokens - begin)};
-    compare(span, layer.hidden, oracle.run(span, progress), output + begin * layer.hidden, result);
+    Comparison(span, layer.hidden, result).run(oracle.run(span, progress), output + begin * layer.hidden);
   }
   const auto elements = static_cast<double>(std::max<std::int64_t>(1, result.elements));
   result.rms_error = std::sqrt(result.rms_error / elements);

@@ -1,5 +1,5 @@
 // The check behind `--check`: the layer again, dense and in float64, with no dispatch and no combine, and a bound on
-// how far the layer's roundings may take it from that. oracle.cpp derives the bound.
+// how far the layer's roundings may take it from that. layer_check.cpp derives the bound.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct CheckResult {
   std::int64_t worst_token = -1;
   int worst_column = -1;
   std::int64_t elements = 0;
-  bool ok = true;  // every element is within its bound; where the oracle is not finite, so is the output
+  bool ok = true;  // every element is within its bound, and not finite just where the oracle is not
 };
 
 // Compares `output` [tokens, hidden] with the oracle. `progress` is called with tokens done.

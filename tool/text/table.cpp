@@ -3,8 +3,10 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "ferry/error.h"
 #include "tool/text/output.h"
@@ -108,7 +110,7 @@ Json Table::json() const {
 void print(const std::string& text) {
   if (!prints()) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw Error(ErrorKind::io, "cannot write to standard output");
+    throw Error(ErrorKind::io, fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
 void print(const Json& json) { print(json.dump(2) + "\n"); }

@@ -1,0 +1,43 @@
+// What makes the result of a layer worthless and is no rounding: NaN and infinities, and tokens that their format or
+// its input scale does not carry. A check that compares with the same arithmetic does not see these.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tool/layer/layer.h"
+#include "tool/layer/layer_inputs.h"
+
+namespace ferry::app {
+
+// Values of [rows, columns] that are NaN or infinite.
+struct NonFinite {
+  std::int64_t values = 0;
+  std::int64_t rows = 0;  // with such a value
+  std::int64_t first_row = -1;
+  std::int64_t first_column = -1;
+};
+NonFinite find_non_finite(const float* values, std::int64_t rows, std::int64_t columns);
+
+// Router weights that are NaN or infinite and belong to an id of an expert: [tokens, top_k].
+NonFinite find_non_finite_weights(const Layer& layer);
+
+// Where the NaN or infinity of a token's output comes from: the option, the file and the place, or that an overflow
+// made it. `paths` names the files of `layer`.
+std::string origin_of_non_finite(const Layer& layer, const LayerPaths& paths, std::int64_t token);
+
+// Finite tokens of which less than half is left in the format: where |x - decoded| is more than |x| / 2, in the
+// Euclidean norm. Where the scale fits, no format loses more than 0.4 of |x|.
+struct LostTokens {
+  std::int64_t count = 0;
+  std::int64_t first = -1;
+  double rms = 0;       // of the first
+  double rms_left = 0;  // as it arrives
+  double largest = 0;   // magnitude of all finite tokens
+};
+LostTokens find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale);
+
+// The largest input scale that limits no block's scale of nvfp4, for tokens of this magnitude.
+inline double fitting_input_scale(double largest) { return 448.0 * 6.0 / largest; }
+
+}  // namespace ferry::app
