@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Includes point one way: down the list of LAYERS. Public headers need only the standard library.
+"""Includes point one way: down the lists of LAYERS and ROOMS. Public headers need only the standard library.
 
 usage: check_dependencies.py [ROOT]
 """
@@ -42,6 +42,14 @@ LAYERS = [
     ("benchmarks", None),  # anything
     ("tests", None),
 ]
+# The rooms of a layer, from the bottom to the top: a file includes only rooms before its own.
+ROOMS = {
+    "include/ferry/detail/cuda": ["state", "team", "activation", "fabric", "steps", "kernels"],
+    "src/cpu": ["formats", "steps"],
+    "src/cuda": ["device", "policy", "kernels", "activation", "exchange", "world"],
+    "src/conformance": ["oracle"],
+    "tool": ["text", "io", "ranks", "layer", "demo", "bench", "simulate", "commands", "parts"],
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 FOREIGN = re.compile(r"^(fmt/|cuda|nv|cooperative_groups|mpi|shmem|hwy/|CLI/|nlohmann/|cblas|xtensor/|Python|pybind|nanobind)")
 STANDARD = re.compile(r"^[a-z_0-9]+$")
@@ -56,6 +64,13 @@ def resolve(root, includer, included):
     folders = (posixpath.dirname(includer), "include", "src", "tests", ".")
     candidates = (posixpath.normpath(posixpath.join(folder, included)) for folder in folders)
     return next((path for path in candidates if (root / path).is_file()), None)
+
+
+def floor_of(path, layer):
+    """The place of the path's room in ROOMS. Files in no room of theirs, and folders beside them, are on top."""
+    rooms = ROOMS.get(layer, [])
+    room = path[len(layer) + 1:].split("/")[0]
+    return rooms.index(room) if room in rooms else len(rooms)
 
 
 def check_file(root, path, text):
@@ -74,6 +89,8 @@ def check_file(root, path, text):
             findings.append(f'{path}:{line}: no file of the tree is "{included}"')
         elif target_layer and allowed is not None and target_layer != layer and target_layer not in allowed:
             findings.append(f"{path}:{line}: {layer} must not include {target_layer} ({included})")
+        elif target_layer == layer and floor_of(target, layer) > floor_of(path, layer):
+            findings.append(f"{path}:{line}: a room of {layer} must not include a room above it ({included})")
         elif target is None and layer == "include" and not STANDARD.match(included):
             findings.append(f"{path}:{line}: a public header includes only the standard library, not <{included}>")
         elif target is None and layer in INSTALLED | {"src/base", "src/exchange"} and FOREIGN.match(included) \

@@ -97,10 +97,10 @@ class Words(unittest.TestCase):
 
 
 class Dependencies(unittest.TestCase):
-    def findings(self, path, text):
+    def findings(self, path, text, *others):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            for name in ("include/ferry/a.h", "include/ferry/detail/base/a.h", "include/ferry/detail/formats/a.h",
+            for name in (*others, "include/ferry/a.h", "include/ferry/detail/base/a.h", "include/ferry/detail/formats/a.h",
                          "include/ferry/detail/protocol/a.h", "include/ferry/detail/cuda/a.cuh", "src/exchange/a.h",
                          "src/cpu/a.h", "src/cuda/a.h", "tool/a.h", "tests/support/a.h", path):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -121,6 +121,22 @@ class Dependencies(unittest.TestCase):
                                ("include/ferry/cuda/b.cuh", detail + "cuda/a.cuh"), ("src/cpu/b.h", detail + "protocol/a.h"),
                                ("src/cpu/b.h", "exchange/a.h"), ("tool/b.cpp", "cpu/a.h"), ("tests/unit/b.cpp", "cuda/a.h")):
             self.assertEqual(self.findings(path, f'#include "{included}"\n'), [], (path, included))
+
+    def test_rooms_of_a_layer_point_one_way(self):
+        detail = "include/ferry/detail/cuda/"
+        for path, above in ((detail + "state/b.h", "team/a.cuh"), (detail + "team/b.cuh", "fabric/a.cuh"),
+                            (detail + "fabric/b.cuh", "steps/a.cuh"), (detail + "steps/b.cuh", "kernels/a.cuh")):
+            self.assertTrue(self.findings(path, f'#include "ferry/detail/cuda/{above}"\n', detail + above), (path, above))
+            swapped = path.replace("include/", "")
+            self.assertEqual(self.findings(detail + above, f'#include "{swapped}"\n', path), [], (path, above))
+        for path, included in (("src/cuda/exchange/b.h", "cuda/world/a.h"), ("src/cpu/steps/b.h", "cpu/a.h")):
+            self.assertTrue(self.findings(path, f'#include "{included}"\n', "src/" + included), (path, included))
+        self.assertEqual(self.findings("src/cpu/b.h", '#include "cpu/steps/a.h"\n', "src/cpu/steps/a.h"), [])
+
+    def test_a_room_that_exists_has_a_floor(self):
+        root = pathlib.Path(__file__).parent.parent
+        for layer, rooms in check_dependencies.ROOMS.items():
+            self.assertEqual([room for room in rooms if not (root / layer / room).is_dir()], [], layer)
 
     def test_public_headers_need_only_std(self):
         for included in ("fmt/format.h", "cuda_runtime.h", "mpi.h", "shmem.h", "hwy/highway.h", "cuda/atomic"):

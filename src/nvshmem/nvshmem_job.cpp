@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "cuda/world/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "cuda/device/device_memory.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/error.h"
 
 namespace ferry::cuda {

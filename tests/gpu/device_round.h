@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "conformance/rank_round.h"
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::test {
 

@@ -1,5 +1,5 @@
 // Words that say which round they belong to.
-#include "ferry/detail/cuda/fabric/round_tag.h"
+#include "ferry/detail/cuda/state/round_tag.h"
 
 #include <gtest/gtest.h>
 

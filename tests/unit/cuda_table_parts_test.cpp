@@ -1,7 +1,7 @@
 // The parts of a routing table on GPUs: plain arithmetic, so tested without a GPU.
 #include <gtest/gtest.h>
 
-#include "ferry/detail/cuda/steps/table_parts.h"
+#include "ferry/detail/cuda/state/table_parts.h"
 
 namespace ferry::cuda {
 namespace {

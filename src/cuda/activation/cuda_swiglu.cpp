@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/cuda/activation.h"
 #include "ferry/detail/activation/swiglu_math.h"
 #include "ferry/detail/cuda/activation/swiglu_launch.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry {
 namespace cuda {

@@ -6,6 +6,7 @@
 
 #include "ferry/detail/cuda/activation/swiglu_launcher.cuh"
 #include "ferry/detail/cuda/kernels/kernel_setup.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 

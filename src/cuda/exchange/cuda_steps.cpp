@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include "cuda/world/refuse.h"
+#include "cuda/device/refuse.h"
 #include "exchange/plan.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
 
 namespace ferry::cuda {

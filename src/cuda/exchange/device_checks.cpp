@@ -4,8 +4,9 @@
 
 #include <cstdint>
 
+#include "cuda/device/refuse.h"
 #include "cuda/exchange/kernel_plan.h"
-#include "cuda/world/refuse.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/exchange/rank_device.h"
+#include "cuda/device/rank_device.h"
 #include "exchange/validate.h"
 
 namespace ferry::cuda {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/layout/scale_layout.h"
 
 namespace ferry::cuda {

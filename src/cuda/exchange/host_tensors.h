@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/exchange.h"
 
 namespace ferry::cuda {

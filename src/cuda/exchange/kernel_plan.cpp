@@ -1,10 +1,11 @@
 #include "cuda/exchange/kernel_plan.h"
 
+#include "cuda/device/refuse.h"
 #include "cuda/policy/combine_policy.h"
 #include "cuda/policy/dispatch_policy.h"
 #include "cuda/policy/scales_policy.h"
-#include "cuda/world/refuse.h"
 #include "exchange/sizes.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
 
 namespace ferry::cuda {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "cuda/exchange/rank_device.h"
+#include "cuda/device/rank_device.h"
 #include "cuda/policy/problem.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/exchange.h"

@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "base/deadline.h"
+#include "cuda/device/refuse.h"
 #include "cuda/exchange/abort_waits.h"
-#include "cuda/world/refuse.h"
 
 namespace ferry::cuda {
 

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "cuda/exchange/rank_device.h"
+#include "cuda/device/rank_device.h"
 #include "exchange/validate.h"
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
 
 namespace ferry::cuda {
 

@@ -1,7 +1,8 @@
 #include "cuda/exchange/round_masks.h"
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 

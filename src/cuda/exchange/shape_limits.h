@@ -1,8 +1,8 @@
 // Limits of a shape that only GPU ranks have. They are checked before any memory is allocated.
 #pragma once
 
-#include "cuda/world/refuse.h"
-#include "ferry/detail/cuda/fabric/round_tag.h"
+#include "cuda/device/refuse.h"
+#include "ferry/detail/cuda/state/round_tag.h"
 #include "ferry/shape.h"
 
 namespace ferry::cuda {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "ferry/detail/cuda/state/cuda_check.h"
+
 namespace ferry::cuda {
 namespace {
 

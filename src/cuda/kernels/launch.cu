@@ -12,13 +12,6 @@
 
 namespace ferry::cuda {
 
-void cuda_check(cudaError_t status, const char* call) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, so that the next check does not find it again
-  throw Error(ErrorKind::system,
-              std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
-}
-
 static const DispatchLauncher* find_peer_dispatch(const char* format) {
   static const auto kLaunchers =
       Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<F, PeerFabric>(); });

@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "ferry/detail/cuda/policy/block_roles.h"
+#include "ferry/detail/cuda/state/block_roles.h"
 
 namespace ferry::cuda {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ferry/detail/cuda/policy/block_roles.h"
+#include "ferry/detail/cuda/state/block_roles.h"
 
 namespace ferry::cuda {
 

@@ -10,6 +10,7 @@
 #include "cuda/world/gpu_world.h"
 #include "cuda/world/peer_reach.h"
 #include "exchange/heap_tickets.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 namespace {

@@ -9,6 +9,7 @@
 #include "cuda/exchange/shape_limits.h"
 #include "cuda/exchange/staged_steps.h"
 #include "exchange/sizes.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 namespace {

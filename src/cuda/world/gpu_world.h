@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "cuda/exchange/rank_device.h"
+#include "cuda/device/rank_device.h"
 #include "exchange/exchange_steps.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/exchange.h"

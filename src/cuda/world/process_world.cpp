@@ -14,6 +14,7 @@
 #include "cuda/world/shared_memory.h"
 #include "exchange/sizes.h"
 #include "ferry/cuda/cuda_world.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "net/bootstrap_world.h"
 #include "net/handle_channel.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cuda/world/driver.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/error.h"
 
 namespace ferry::cuda {

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/bench/base/bench_routing.h"
 #include "tool/bench/cuda/graph_timer.h"
 #include "tool/bench/cuda/measure.h"

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::app {
 namespace {

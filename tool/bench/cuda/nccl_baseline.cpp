@@ -9,7 +9,7 @@
 
 #include <numeric>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "tool/bench/cuda/graph_timer.h"
 
 namespace ferry::app {

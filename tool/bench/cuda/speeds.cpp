@@ -3,8 +3,9 @@
 #include <mutex>
 #include <span>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/bench/cuda/copy_kernel.h"
 #include "tool/bench/cuda/graph_timer.h"
 #include "tool/bench/cuda/measure.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <span>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "nvshmem/nvshmem_world.h"
 #include "nvshmem/plain_puts.h"

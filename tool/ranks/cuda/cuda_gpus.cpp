@@ -4,9 +4,10 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::app {
 

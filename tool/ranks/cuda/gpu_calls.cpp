@@ -4,6 +4,7 @@
 
 #include "cuda/exchange/host_tensors.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/ranks/cuda/cuda_gpus.h"
 #include "tool/text/human.h"
 

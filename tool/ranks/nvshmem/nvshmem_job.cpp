@@ -6,9 +6,10 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 #include "cuda/world/process_place.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 #include "nvshmem/nvshmem_world.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/ranks.h"

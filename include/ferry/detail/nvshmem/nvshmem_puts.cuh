@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/remote_fabric.cuh"
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
 
 namespace ferry::cuda {
 

@@ -5,7 +5,7 @@
 #include <concepts>
 #include <type_traits>
 
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/protocol/hooks.h"
 
 namespace ferry::cuda {

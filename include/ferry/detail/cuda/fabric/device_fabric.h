@@ -21,8 +21,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/fabric/round_tag.h"
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
+#include "ferry/detail/cuda/state/round_tag.h"
 #include "ferry/detail/layout/routing.h"
 #include "ferry/detail/protocol/fabric.h"
 

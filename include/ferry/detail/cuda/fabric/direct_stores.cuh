@@ -10,7 +10,7 @@
 #include "ferry/detail/base/copy.h"
 #include "ferry/detail/cuda/fabric/bulk_signal.cuh"
 #include "ferry/detail/cuda/fabric/waiter.cuh"
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/layout/heap_map.h"

@@ -9,7 +9,7 @@
 #include "ferry/detail/base/wait.h"
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/fabric/pace_clock.h"
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/layout/abort_word.h"

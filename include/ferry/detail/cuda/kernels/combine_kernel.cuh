@@ -3,8 +3,8 @@
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/combine_receive.cuh"
 #include "ferry/detail/cuda/steps/combine_send.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"

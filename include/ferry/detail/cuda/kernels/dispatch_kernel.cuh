@@ -2,8 +2,8 @@
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/kernel_params.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <mutex>
 
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 

@@ -7,6 +7,7 @@
 #include "ferry/detail/cuda/kernels/dispatch_kernel.cuh"
 #include "ferry/detail/cuda/kernels/kernel_setup.h"
 #include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 

@@ -6,8 +6,8 @@
 
 #include <cstddef>
 
-#include "ferry/detail/cuda/kernels/kernel_params.h"
-#include "ferry/detail/cuda/policy/block_roles.h"
+#include "ferry/detail/cuda/state/block_roles.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
 
 namespace ferry::cuda {
 
@@ -54,8 +54,5 @@ int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);
 // Words of 32 tokens whose bits a routing block has room for.
 int routing_words(const Plan& plan);
-
-// Throws Error(system) with the call and CUDA's text where `status` is an error.
-void cuda_check(cudaError_t status, const char* call);
 
 }  // namespace ferry::cuda

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/round.h"
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
 
 namespace ferry::cuda {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
-#include "ferry/detail/cuda/kernels/device_state.h"
+#include "ferry/detail/cuda/state/device_state.h"
 
 namespace ferry::cuda {
 

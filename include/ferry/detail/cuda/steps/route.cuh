@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/bad_ids.cuh"
 #include "ferry/detail/cuda/steps/block_counts.cuh"
 #include "ferry/detail/cuda/steps/route_share.cuh"

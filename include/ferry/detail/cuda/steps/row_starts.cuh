@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/protocol/round.h"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/policy/block_roles.h"
+#include "ferry/detail/cuda/state/block_roles.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/formats/row_sum.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/kernel_params.h"
+#include "ferry/detail/cuda/state/dispatch_handle.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/protocol/token_lookup.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 
 namespace ferry::cuda {
 

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/kernels/device_state.h"
-#include "ferry/detail/cuda/policy/block_roles.h"
+#include "ferry/detail/cuda/state/block_roles.h"
+#include "ferry/detail/cuda/state/device_state.h"
+#include "ferry/detail/cuda/state/dispatch_handle.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/round.h"
 
@@ -18,19 +19,6 @@ struct RoutingArgs {
   int parts = 1;                              // of this round's table
   int parts_per_routing_block = 1;            // the last block may have fewer
   DeviceWord<Epoch>* block_counts = nullptr;  // [routing blocks, experts], each tagged with its round (I19)
-};
-
-// Dispatch leaves combine the rows of every token that arrived. Not double-buffered: combine of e reads it before
-// dispatch e + 1 overwrites it, since both run in the order of their stream.
-struct HandleRow {
-  std::uint32_t row;  // kNoRow: the expert is not of this rank
-  float weight;
-};
-inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
-struct DispatchHandle {
-  HandleRow* rows = nullptr;      // [ranks, tokens, top_k]
-  std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, the result slot of this rank's partial sum (I9)
-  RowStarts starts;               // in one array (row_starts_at)
 };
 
 // Counters behind Exchange::stats(): [ranks], and [ranks, local experts] for `received`.

@@ -1,4 +1,4 @@
-#include "cuda/world/device_memory.h"
+#include "cuda/device/device_memory.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,8 @@
 #include <cstring>
 #include <limits>
 
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/error.h"
 
 namespace ferry::cuda {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
-#include "ferry/detail/cuda/fabric/round_tag.h"
-#include "ferry/detail/cuda/steps/table_parts.h"
+#include "ferry/detail/cuda/state/round_tag.h"
+#include "ferry/detail/cuda/state/table_parts.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
 
