@@ -32,7 +32,15 @@ enum class Operation : std::uint32_t { none, dispatch, combine, set_up };
 const char* to_string(Operation operation);
 
 // What a wait was for: which signal of docs/protocol.md it watched.
-enum class Phase : std::uint32_t { none, consumed, routing, message, result };
+enum class Phase : std::uint32_t {
+  none,
+  consumed,  // no wait has it any more
+  routing,
+  message,
+  result,
+  dispatching,  // another rank had not begun the same dispatch
+  summed,       // another rank had not summed the results of the combine before
+};
 const char* to_string(Phase phase);
 
 // What a wait saw when it gave up. `token` is -1 where the signal is not about one token.

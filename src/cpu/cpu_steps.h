@@ -76,48 +76,46 @@ class CpuSteps final : public ExchangeSteps {
 
   void send(const Ticket& ticket, const DispatchArgs& args) override {
     latch_mask();
-    if (results_are_due_)  // I8: combine_async was called, combine_wait will not be
-      on_workers([&](Block block) { return drain_results(step(group_, ticket.epoch - 1), block, scratch_of(block)); });
-    require_no_one_missing(await_buffers(plan_, *fabric_, group_, ticket.epoch));
-    stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.epoch));
-    end_exchange_on_error(Operation::dispatch, ticket.epoch, [&] { send_all(args, ticket.epoch); });
-    results_are_due_ = false;
+    drain_combine();
+    stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.routing));
+    give_up_combine();
+    end_exchange_on_error(Operation::dispatch, ticket.message, [&] { send_all(ticket, args); });
   }
 
   void receive(const Ticket& ticket, const RowsOut& out) override {
-    const Epoch epoch = ticket.epoch;
-    require_no_one_missing(await_routing(plan_, *fabric_, group_, epoch));
+    const Epoch routing = ticket.routing;
+    require_no_one_missing(await_routing(plan_, *fabric_, group_, routing));  // I1, I2
     const TokenRange shared = ticket.shared;
-    find_row_starts(plan_, *fabric_, epoch, shared.end - shared.begin, starts_);
-    if (packed_) packed_->number_slots(plan_, *fabric_, epoch);
+    find_row_starts(plan_, *fabric_, routing, shared.end - shared.begin, starts_);
+    if (packed_) packed_->number_slots(plan_, *fabric_, routing);
     write_row_metadata(plan_, group_, HostOps{}, Block{0, 1}, starts_, out);
     const HostGroup group = group_for(starts_.group[plan_.groups()] * out.row_bytes);
     on_workers([&](Block block) {
-      const auto receiving = step(group, epoch);
+      const auto receiving = dispatch_step(group, ticket);
       const bool ok =
           lay_out_shared_rows(receiving, format_, {shared.begin, shared.end}, block, starts_, out, scratch_of(block)) &&
           lay_out_rows(receiving, format_, block, starts_, out, NoLog{}, scratch_of(block));
       finish_stores(group);
       return ok;
     });
-    count_received(epoch);
+    count_received(routing);
     stats_.add_dispatch();
-    give_back(epoch - 1);  // an abandoned round's
   }
 
   void send_back(const Ticket& ticket, const CombineArgs& args) override {
-    end_exchange_on_error(Operation::combine, ticket.epoch, [&] { send_all_back(args, ticket.epoch); });
-    results_are_due_ = true;
+    require_no_one_missing(await_summed(plan_, *fabric_, group_, ticket.result));
+    end_exchange_on_error(Operation::combine, ticket.result, [&] { send_all_back(ticket, args); });
+    due_ = ticket;
   }
 
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) override {
     on_workers([&](Block block) {
-      return receive_results(step(group_, ticket.epoch), ticket.num_tokens, block, starts_, sent, out,
+      return receive_results(combine_step(group_, ticket), ticket.num_tokens, block, starts_, sent, out,
                              scratch_of(block));
     });
-    results_are_due_ = false;
+    due_.reset();
     stats_.add_combine();
-    give_back(ticket.epoch);
+    post_summed(plan_, *fabric_, group_, ticket.result);
   }
 
   void set_mask(const RankMask& mask) override { next_mask_ = mask; }
@@ -153,8 +151,12 @@ class CpuSteps final : public ExchangeSteps {
     return reinterpret_cast<std::byte*>(staging_.data()) + static_cast<std::size_t>(worker) * staging_bytes_;
   }
 
-  Step<F, HostGroup, SerialLookup, HostOps> step(const HostGroup& group, Epoch epoch) const {
-    return {plan_, *fabric_, group, epoch};
+  using RoutedStep = Step<F, HostGroup, SerialLookup, HostOps>;
+  RoutedStep dispatch_step(const HostGroup& group, const Ticket& ticket) const {
+    return {plan_, *fabric_, group, ticket.routing, ticket.message};
+  }
+  RoutedStep combine_step(const HostGroup& group, const Ticket& ticket) const {
+    return {plan_, *fabric_, group, ticket.routing, ticket.result};
   }
 
   TokenScratch& scratch_of(Block block) { return scratch_[static_cast<std::size_t>(block.index)]; }
@@ -197,9 +199,20 @@ class CpuSteps final : public ExchangeSteps {
     throw PeerMissing(record, describe(record));
   }
 
-  void send_all(const DispatchArgs& args, Epoch epoch) {
+  // I8: combine_async was called, combine_wait will not be.
+  void drain_combine() {
+    if (!due_) return;
+    on_workers([&](Block block) { return drain_results(combine_step(group_, *due_), block, scratch_of(block)); });
+  }
+  void give_up_combine() {
+    if (!due_) return;
+    post_summed(plan_, *fabric_, group_, due_->result);
+    due_.reset();
+  }
+
+  void send_all(const Ticket& ticket, const DispatchArgs& args) {
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(plan_.shape.ranks));
-    publish_routing(plan_, *fabric_, group_, args.num_tokens, epoch, bytes.data());
+    publish_routing(plan_, *fabric_, group_, args.num_tokens, ticket.routing, bytes.data());
     for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
     const std::size_t copies = static_cast<std::size_t>(std::min(plan_.shape.ranks, plan_.shape.top_k));
     const HostGroup group =
@@ -207,7 +220,7 @@ class CpuSteps final : public ExchangeSteps {
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, sent.data(), sent.data() + plan_.shape.ranks};
-      send_tokens(step(group, epoch), format_, args, block, staging(block.index), scratch_of(block), counted);
+      send_tokens(dispatch_step(group, ticket), format_, args, block, staging(block.index), scratch_of(block), counted);
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
         stats_.add_messages(peer, counted.messages[peer]);
@@ -217,10 +230,10 @@ class CpuSteps final : public ExchangeSteps {
     });
   }
 
-  void count_received(Epoch epoch) {
+  void count_received(Epoch routing) {
     for (int source = 0; source < plan_.shape.ranks; ++source) {
       if (masked_[static_cast<std::size_t>(source)] != 0) continue;
-      const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric_->local(plan_.map.counts(epoch, source)));
+      const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric_->local(plan_.map.counts(routing, source)));
       for (int local = 0; local < plan_.local_experts(); ++local) stats_.add_received(source, local, counts[local]);
     }
   }
@@ -235,28 +248,22 @@ class CpuSteps final : public ExchangeSteps {
       const int num_tokens = static_cast<int>(starts_.tokens[source]);
       for (int token = 0; token < num_tokens; ++token) {
         const TokenAt at{source, token};
-        SerialLookup{}.local_rows(group_, plan_, starts_, at, entries_of(plan_, *fabric_, ticket.epoch, at), found);
+        SerialLookup{}.local_rows(group_, plan_, starts_, at, entries_of(plan_, *fabric_, ticket.routing, at), found);
         for (int i = 0; i < found.count; ++i)
           check_src_info_row(context, src_info, found.row[i], source, num_tokens, token, found.k[i]);
       }
     }
   }
 
-  void send_all_back(const CombineArgs& args, Epoch epoch) {
+  void send_all_back(const Ticket& ticket, const CombineArgs& args) {
     const HostGroup group = sending_group_for(starts_.group[plan_.groups()] * plan_.map.result_bytes());
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
-      send_results(step(group, epoch), block, starts_, args, staging(block.index), scratch_of(block),
+      send_results(combine_step(group, ticket), block, starts_, args, staging(block.index), scratch_of(block),
                    ResultCounts{sent.data()});
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
-  }
-
-  void give_back(Epoch epoch) {
-    if (epoch <= given_back_) return;
-    post_consumed(plan_, *fabric_, group_, epoch);
-    given_back_ = epoch;
   }
 
   Plan plan_;
@@ -274,8 +281,7 @@ class CpuSteps final : public ExchangeSteps {
   std::unique_ptr<F> fabric_;
   WorkerPool pool_;
   ExchangeStats stats_;
-  Epoch given_back_ = kFirstEpoch - 1;  // the newest round whose buffers this rank has given back
-  bool results_are_due_ = false;        // send_back was called, and reduce was not
+  std::optional<Ticket> due_;  // of the combine whose send_back was called, and reduce was not
 };
 
 template <CpuFabric F>

@@ -21,12 +21,28 @@ void CallOrder::advance(Call call) {
   const CallRule& rule = rule_of(call);
   dispatch_ = rule.dispatch_after;
   combine_ = rule.combine_after;
-  if (call == Call::combine_async || call == Call::combine) combine_ticket_ = dispatch_ticket_;
 }
 
 void CallOrder::begin_dispatch(Call call, const Ticket& ticket) {
   advance(call);
   dispatch_ticket_ = ticket;
+}
+
+void CallOrder::begin_combine(Call call, const Ticket& ticket) {
+  advance(call);
+  combine_ticket_ = ticket;
+}
+
+Ticket CallOrder::next_dispatch() const {
+  return {.routing = dispatch_ticket_.routing + 1,
+          .message = dispatch_ticket_.message + 1,
+          .result = combine_ticket_.result};
+}
+
+Ticket CallOrder::next_combine() const {
+  Ticket ticket = dispatch_ticket_;
+  ticket.result = combine_ticket_.result + 1;
+  return ticket;
 }
 
 }  // namespace ferry

@@ -81,23 +81,30 @@ inline constexpr std::array<CallRule, kCalls> kCallRules{{
      .otherwise = "it must follow a dispatch of the same round"},
 }};
 
-// Names one dispatch, for its second half and for its combine.
+// Names one dispatch, for its second half and for its combine; or one combine, for both of its halves.
 struct Ticket {
-  Epoch epoch = kFirstEpoch - 1;  // of the exchange's dispatches
-  int num_tokens = 0;             // of this rank
-  TokenRange shared{0, 0};        // those of them that go to the fused shared expert here
+  // I13: how many of each the exchange has begun.
+  Epoch routing = kFirstEpoch - 1;  // routings
+  Epoch message = kFirstEpoch - 1;  // dispatches
+  Epoch result = kFirstEpoch - 1;   // combines
+  int num_tokens = 0;               // of this rank
+  TokenRange shared{0, 0};          // those of them that go to the fused shared expert here
 };
 
 class CallOrder {
  public:
   // Throws Error(out_of_order) where the call is not allowed now.
   void require_allowed(int rank, Call call) const;
-  // The call is done. A dispatch begins with a ticket; a combine takes that of the newest dispatch.
+  // The call is done. One that begins an operation names its ticket.
   void advance(Call call);
   void begin_dispatch(Call call, const Ticket& ticket);
+  void begin_combine(Call call, const Ticket& ticket);
 
+  // What the next dispatch is, but for what its arguments say; and the next combine, which is of the newest dispatch.
+  Ticket next_dispatch() const;
+  Ticket next_combine() const;
   const Ticket& dispatch_ticket() const { return dispatch_ticket_; }  // of the newest dispatch
-  const Ticket& combine_ticket() const { return combine_ticket_; }    // of the dispatch whose rows go back
+  const Ticket& combine_ticket() const { return combine_ticket_; }    // of the newest combine
   Progress dispatch() const { return dispatch_; }
   Progress combine() const { return combine_; }
 

@@ -49,7 +49,7 @@ void Exchange::Front::start(Call which, const CallOptions& call) {
   steps_->start(call, std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline));
 }
 
-// Completes `ticket`, which has the epoch.
+// Completes `ticket`, which has the numbers.
 DispatchArgs Exchange::Front::checked(const DispatchInput& in, Ticket& ticket) {
   DispatchArgs args = check_dispatch_input(context_, in);
   steps_->check(context_, in, args);
@@ -83,7 +83,7 @@ CombineOut Exchange::Front::checked(const CombineOutput& out, const Ticket& tick
 void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::dispatch_async, call);
-  Ticket ticket{.epoch = order_.dispatch_ticket().epoch + 1};
+  Ticket ticket = order_.next_dispatch();
   const DispatchArgs args = checked(in, ticket);
   steps_->send(ticket, args);
   order_.begin_dispatch(Call::dispatch_async, ticket);
@@ -99,7 +99,7 @@ void Exchange::Front::dispatch_wait(const DispatchOutput& out, const CallOptions
 void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::dispatch, call);
-  Ticket ticket{.epoch = order_.dispatch_ticket().epoch + 1};
+  Ticket ticket = order_.next_dispatch();
   const DispatchArgs args = checked(in, ticket);
   const RowsOut rows = checked(out);
   if (steps_->fuses_halves()) {
@@ -115,11 +115,11 @@ void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& ou
 void Exchange::Front::combine_async(const CombineInput& in, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::combine_async, call);
-  const Ticket& ticket = order_.dispatch_ticket();
+  const Ticket ticket = order_.next_combine();
   const CombineArgs args = checked(in, ticket);
   steps_->send_back(ticket, args);
   sent_back_ = args;
-  order_.advance(Call::combine_async);
+  order_.begin_combine(Call::combine_async, ticket);
 }
 
 void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& call) {
@@ -133,16 +133,16 @@ void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& 
 void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::combine, call);
-  const Ticket& ticket = order_.dispatch_ticket();
+  const Ticket ticket = order_.next_combine();
   const CombineArgs args = checked(in, ticket);
   const CombineOut sums = checked(out, ticket);
   if (steps_->fuses_halves()) {
     steps_->combine(ticket, args, sums);
-    return order_.advance(Call::combine);
+    return order_.begin_combine(Call::combine, ticket);
   }
   steps_->send_back(ticket, args);
   sent_back_ = args;
-  order_.advance(Call::combine_async);
+  order_.begin_combine(Call::combine_async, ticket);
   steps_->reduce(ticket, args, sums);
   order_.advance(Call::combine_wait);
 }

@@ -53,6 +53,10 @@ const char* to_string(Phase phase) {
       return "waiting for a token";
     case Phase::result:
       return "waiting for an expert's result";
+    case Phase::dispatching:
+      return "waiting for the same dispatch";
+    case Phase::summed:
+      return "waiting for the sums of an earlier combine";
   }
   return "unknown";
 }

@@ -64,7 +64,7 @@ struct Loopback {
   bool wait_for_each(const Group&, int, const WordOf&, Epoch, const SiteOf&, const std::uint8_t*) {
     return true;
   }
-  bool await_entries(const Group&, const Plan&, Epoch, const TokenAt&, int) { return true; }
+  bool await_entries(const Group&, const Plan&, Epoch, Epoch, const TokenAt&, int) { return true; }
 
   const PeerLinks& links_;
   Waits waits_{links_};

@@ -36,7 +36,7 @@ class GroupMemory {
   static bool wait_for_each(const Group&, int, const WordOf&, Epoch, const SiteOf&, const std::uint8_t*) {
     return true;
   }
-  static bool await_entries(const Group&, const Plan&, Epoch, const TokenAt&, int) { return true; }
+  static bool await_entries(const Group&, const Plan&, Epoch, Epoch, const TokenAt&, int) { return true; }
 
  private:
   LocalMemory& memory_;
@@ -113,15 +113,16 @@ TEST(LockstepSteps, GiveTheBytesOfOneThread) {
   const SerialGroup alone;
   TokenScratch scratch;
   Outcome expected(rows);
-  run_steps(Step{arrived.rank.plan, arrived.rank.memory, alone, kFirstEpoch, cpu::SerialLookup{}, PortableOps{}},
-            arrived, expected, scratch);
+  run_steps(
+      Step{arrived.rank.plan, arrived.rank.memory, alone, kFirstEpoch, kFirstEpoch, cpu::SerialLookup{}, PortableOps{}},
+      arrived, expected, scratch);
   EXPECT_EQ(std::count(expected.src_info.begin(), expected.src_info.end(), -7), 0);
   for (int trial = 0; trial < 5; ++trial) {
     Outcome outcome(rows);
     GroupMemory memory(arrived.rank.memory);
     run_lockstep<kThreads>(kThreads, [&](const Group& group) {
-      run_steps(Step{arrived.rank.plan, memory, group, kFirstEpoch, cpu::SerialLookup{}, PortableOps{}}, arrived,
-                outcome, scratch);
+      run_steps(Step{arrived.rank.plan, memory, group, kFirstEpoch, kFirstEpoch, cpu::SerialLookup{}, PortableOps{}},
+                arrived, outcome, scratch);
     });
     EXPECT_TRUE(outcome == expected) << "trial " << trial;
   }

@@ -1,5 +1,5 @@
 // A rank that stops at any of its fabric calls: while it publishes its routing, between two messages, between a put and
-// its signal, in combine, or before it says that it has consumed. Every other rank must name it and nobody else, refuse
+// its signal, in combine, or before it says that it has summed. Every other rank must name it and nobody else, refuse
 // all later calls, and go on without it.
 #include <gtest/gtest.h>
 

@@ -65,7 +65,9 @@ std::string refusal(const CallOrder& order, Call call) {
 
 void make(CallOrder& order, Call call) {
   if (call == Call::dispatch_async || call == Call::dispatch)
-    order.begin_dispatch(call, Ticket{.epoch = order.dispatch_ticket().epoch + 1});
+    order.begin_dispatch(call, order.next_dispatch());
+  else if (call == Call::combine_async || call == Call::combine)
+    order.begin_combine(call, order.next_combine());
   else
     order.advance(call);
 }
@@ -110,22 +112,39 @@ TEST(CallOrder, ADispatchInHalvesEndsWhereAWholeOneDoes) {
     }
     EXPECT_EQ(halves.dispatch(), whole.dispatch());
     EXPECT_EQ(halves.combine(), whole.combine());
-    EXPECT_EQ(halves.dispatch_ticket().epoch, whole.dispatch_ticket().epoch);
-    EXPECT_EQ(halves.combine_ticket().epoch, whole.combine_ticket().epoch);
+    EXPECT_EQ(halves.dispatch_ticket().message, whole.dispatch_ticket().message);
+    EXPECT_EQ(halves.combine_ticket().message, whole.combine_ticket().message);
+    EXPECT_EQ(halves.combine_ticket().result, whole.combine_ticket().result);
   }
 }
 
 TEST(CallOrder, ACombineHasTheTicketOfItsDispatch) {
   CallOrder order;
-  EXPECT_EQ(order.dispatch_ticket().epoch + 1, kFirstEpoch);
-  order.begin_dispatch(Call::dispatch, Ticket{.epoch = kFirstEpoch, .num_tokens = 5});
-  order.advance(Call::combine_async);
-  EXPECT_EQ(order.combine_ticket().epoch, kFirstEpoch);
+  const auto begin = [&order](Call call, int num_tokens) {
+    Ticket ticket = order.next_dispatch();
+    ticket.num_tokens = num_tokens;
+    order.begin_dispatch(call, ticket);
+  };
+  begin(Call::dispatch, 5);
+  EXPECT_EQ(order.dispatch_ticket().message, kFirstEpoch);
+  make(order, Call::combine_async);
+  EXPECT_EQ(order.combine_ticket().message, kFirstEpoch);
   EXPECT_EQ(order.combine_ticket().num_tokens, 5);
-  order.begin_dispatch(Call::dispatch, Ticket{.epoch = kFirstEpoch + 1, .num_tokens = 7});
+  begin(Call::dispatch, 7);
   EXPECT_EQ(order.combine_ticket().num_tokens, 5);
-  order.advance(Call::combine);
+  make(order, Call::combine);
   EXPECT_EQ(order.combine_ticket().num_tokens, 7);
+}
+
+// I13: each counter counts its own: a dispatch whose combine is left out takes no number of the combines.
+TEST(CallOrder, NumbersEachOperationByItself) {
+  CallOrder order;
+  for (const Call call : {Call::dispatch, Call::dispatch, Call::combine, Call::dispatch, Call::combine})
+    make(order, call);
+  EXPECT_EQ(order.dispatch_ticket().routing, kFirstEpoch + 2);
+  EXPECT_EQ(order.dispatch_ticket().message, kFirstEpoch + 2);
+  EXPECT_EQ(order.combine_ticket().routing, kFirstEpoch + 2);
+  EXPECT_EQ(order.combine_ticket().result, kFirstEpoch + 1);
 }
 
 void call(Exchange& exchange, const conformance::RankRound& round, Call which) {

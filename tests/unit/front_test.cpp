@@ -61,7 +61,7 @@ class JournalSteps final : public ExchangeSteps {
     EXPECT_EQ(journal_.inside, 1);
     EXPECT_EQ(ticket.num_tokens, 3);
     journal_.calls.emplace_back(step);
-    journal_.epochs.push_back(ticket.epoch);
+    journal_.epochs.push_back(ticket.message);
     if (!journal_.ends) return;
     WaitRecord record;
     record.my_rank = record.reported_by = 0;

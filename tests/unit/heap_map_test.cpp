@@ -44,7 +44,9 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
   for (int rank = 0; rank < h.shape.ranks; ++rank) {
     for (int part = 0; part < static_cast<int>(HeapMap::kMostTableParts); ++part)
       pieces.push_back({map.routed(rank, part), 8, HeapMap::kRouted});
-    pieces.push_back({map.consumed(rank), 8, HeapMap::kConsumed});
+    pieces.push_back({map.dispatching(rank), 8, HeapMap::kDispatching});
+    pieces.push_back({map.summed(rank), 8, HeapMap::kSummed});
+    pieces.push_back({map.combining(rank), 8, HeapMap::kCombining});
     pieces.push_back({map.aborted(rank), 8, HeapMap::kAborted});
     const std::size_t sent = static_cast<std::size_t>(h.shape.max_tokens) * (h.exact ? top_k : 1);
     for (std::size_t index = 0; h.has_remote_ranks && index < sent; ++index)

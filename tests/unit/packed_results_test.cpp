@@ -73,7 +73,7 @@ void check(const Shape& shape, bool exact, const test::Routing& routing) {
       TokenScratch scratch;
       const SerialGroup alone;
       test::LocalMemory& memory = ranks[static_cast<std::size_t>(source)].memory;
-      const Step step{at_home, memory, alone, kEpoch, cpu::SerialLookup{}, PortableOps{}};
+      const Step step{at_home, memory, alone, kEpoch, kEpoch, cpu::SerialLookup{}, PortableOps{}};
       cpu::find_own_results(step, token, scratch);
       const TokenResults& results = scratch.results;
       int i = 0;

@@ -115,7 +115,7 @@ static_assert(TokenFormat<SizesOnly>);
 
 using CountingStep = Step<CountingFabric, SerialGroup, cpu::SerialLookup, PortableOps>;
 CountingStep step_of(const Plan& plan, CountingFabric& fabric, const SerialGroup& g) {
-  return {plan, fabric, g, kEpoch};
+  return {plan, fabric, g, kEpoch, kEpoch};
 }
 
 }  // namespace
@@ -174,7 +174,7 @@ void SourceRound::count(SourceTraffic& traffic) {
     }
   }
   CountingFabric last(plan_, plan_.rank, {traffic.closed.data(), true}, nullptr);
-  cpu::post_consumed(plan_, last, g, kEpoch);
+  cpu::post_summed(plan_, last, g, kEpoch);
 }
 
 const RoutingEntry* SourceRound::entries_of(int token) const {

@@ -1,5 +1,5 @@
 // Combine on the CPU, the receiving side: waits for the results of each own token and reduces them
-// (ferry/detail/protocol/combine_reduce.h); and the end of a round. GPUs restate the loop in
+// (ferry/detail/protocol/combine_reduce.h); and the end of a combine. GPUs restate the loop in
 // ferry/detail/cuda/steps/combine_receive.cuh, so that a team which still sends reduces what has come meanwhile.
 #pragma once
 
@@ -35,13 +35,14 @@ bool receive_results(const S& step, int num_tokens, Block block, const RowStarts
   return true;
 }
 
-// I8: for a round that is given up although its results are on their way. After true all have landed, so none can land
-// in a slot of the next round, where another rank may write. A rank that the mask takes out by now is not waited for.
+// I8: for a combine that is given up although its results are on their way. After true all have landed, so none can
+// land in a slot of the next combine, where another rank may write. A rank that the mask takes out by now is not waited
+// for.
 template <ReceiveStep S>
 bool drain_results(const S& step, Block block, TokenScratch& scratch) {
   const Plan& plan = step.plan;
   TokenResults& results = scratch.results;
-  const int num_tokens = tokens_of(plan, step.fabric, step.epoch, plan.rank);
+  const int num_tokens = tokens_of(plan, step.fabric, step.routing, plan.rank);
   for (int token = block.index; token < num_tokens; token += block.count) {
     find_own_results(step, token, scratch);
     if (step.group.thread() == 0) {
@@ -60,11 +61,11 @@ bool drain_results(const S& step, Block block, TokenScratch& scratch) {
   return true;
 }
 
-// I6: tells every peer that this rank has read all of `epoch`, so that epoch + 2 may be written. The last step of a
-// round, also of one that is given up.
+// I6: tells every peer that this rank has read all results of combine `result`, so that combine `result` + 1 may write
+// their slots. The last step of a combine, also of one that is given up.
 template <ThreadGroup G, SerialFabric F>
-void post_consumed(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
-  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.consumed(plan.rank), epoch, plan.masked);
+void post_summed(const Plan& plan, F& fabric, const G& g, Epoch result) {
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.summed(plan.rank), result + 1, plan.masked);
 }
 
 }  // namespace ferry::cpu

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu/steps/serial_lookup.h"
+#include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/step.h"
 
@@ -81,9 +82,24 @@ void send_each_row(const S& step, const CombineArgs& in, TokenAt at, const Local
   }
 }
 
-// I8: a result slot is written for e + 1 only after its rank published e + 1 (await_routing saw that), which follows
-// its combine e. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so no number of the
-// caller's becomes an address.
+// I8: result slots need one copy: nothing of a combine is sent to a rank that has not summed all combines before. Where
+// a dispatch came between, the word is there already: its rank posted it before it began that dispatch. Relies on I6.
+template <ThreadGroup G, SerialFabric F>
+bool await_summed(const Plan& plan, F& fabric, const G& g, Epoch result) {
+  const auto word = [&](int peer) { return plan.map.summed(peer); };
+  const auto site = [&](int peer) { return WaitSite{Operation::combine, Phase::summed, peer, -1}; };
+  return result == kFirstEpoch || fabric.wait_for_each(g, plan.shape.ranks, word, result, site, plan.masked);
+}
+
+// Tells every peer that combine `result` has begun here.
+template <ThreadGroup G, SerialFabric F>
+void post_combining(const Plan& plan, F& fabric, const G& g, Epoch result, std::uint32_t mark) {
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.combining(plan.rank), call_word(result, mark),
+                                plan.masked);
+}
+
+// Relies on I8: await_summed. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so no
+// number of the caller's becomes an address.
 template <ReceiveStep S>
 void send_results(const S& step, Block block, const RowStarts& starts, const CombineArgs& in, std::byte* staging,
                   TokenScratch& scratch, const ResultCounts& counted) {

@@ -5,27 +5,33 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/protocol/round.h"
 
 namespace ferry::cpu {
 
-// I1: nothing of epoch e is written at a rank before it has consumed e - 2, whose buffers e uses again. Relies on I6;
-// I13 says why the first two rounds wait for nothing.
+// I1: tells every peer that dispatch `message` has begun here, so that what came before it is over.
+template <ThreadGroup G, SerialFabric F>
+void post_dispatching(const Plan& plan, F& fabric, const G& g, Epoch message, std::uint32_t mark) {
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.dispatching(plan.rank), call_word(message, mark),
+                                plan.masked);
+}
+
+// I1: a dispatch ends only when it has begun everywhere. So the next one may write what the one before it read.
 template <ThreadGroup G, Fabric F>
-bool await_buffers(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
-  if (epoch < kFirstEpoch + 2) return true;
-  const auto word = [&](int peer) { return plan.map.consumed(peer); };
-  const auto site = [&](int peer) { return WaitSite{Operation::dispatch, Phase::consumed, peer, -1}; };
-  return fabric.wait_for_each(g, plan.shape.ranks, word, epoch - 2, site, plan.masked);
+bool await_dispatching(const Plan& plan, F& fabric, const G& g, Epoch message) {
+  const auto word = [&](int peer) { return plan.map.dispatching(peer); };
+  const auto site = [&](int peer) { return WaitSite{Operation::dispatch, Phase::dispatching, peer, -1}; };
+  return fabric.wait_for_each(g, plan.shape.ranks, word, call_word(message, 0), site, plan.masked);
 }
 
 // I3: gives each (token, k) its position within its expert and writes this source's own table, which it keeps for
 // combine. The count is stable: no slot is reserved, so the order never varies. Returns how many entries were dropped.
 template <Fabric F>
-std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in, Epoch epoch) {
-  auto* counts = reinterpret_cast<std::uint32_t*>(fabric.local(plan.map.sent_counts(epoch)));
-  auto* table = reinterpret_cast<RoutingEntry*>(fabric.local(plan.map.table(epoch, plan.rank)));
+std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in, Epoch routing) {
+  auto* counts = reinterpret_cast<std::uint32_t*>(fabric.local(plan.map.sent_counts(routing)));
+  auto* table = reinterpret_cast<RoutingEntry*>(fabric.local(plan.map.table(routing, plan.rank)));
   for (int expert = 0; expert < plan.shape.experts; ++expert) counts[expert] = 0;
   std::uint64_t dropped = 0;
   for (int token = 0; token < in.num_tokens; ++token) {
@@ -43,9 +49,10 @@ std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in,
 
 // I2: header, table and counts of this source are at a peer before its `routed` word says so.
 template <ThreadGroup G, SerialFabric F>
-void publish_routing(const Plan& plan, F& fabric, const G& g, int num_tokens, Epoch epoch, std::uint64_t* bytes_sent) {
-  const std::size_t table = plan.map.table(epoch, plan.rank);
-  const std::size_t header = plan.map.header(epoch, plan.rank);
+void publish_routing(const Plan& plan, F& fabric, const G& g, int num_tokens, Epoch routing,
+                     std::uint64_t* bytes_sent) {
+  const std::size_t table = plan.map.table(routing, plan.rank);
+  const std::size_t header = plan.map.header(routing, plan.rank);
   const std::size_t table_bytes = static_cast<std::size_t>(num_tokens) * plan.shape.top_k * sizeof(RoutingEntry);
   if (g.thread() == 0) {
     *reinterpret_cast<RoutingHeader*>(fabric.local(header)) = RoutingHeader{static_cast<std::uint32_t>(num_tokens), {}};
@@ -57,15 +64,15 @@ void publish_routing(const Plan& plan, F& fabric, const G& g, int num_tokens, Ep
     const ExpertRange experts = plan.experts_of(peer);
     const std::size_t count_bytes = static_cast<std::size_t>(experts.count) * sizeof(std::uint32_t);
     const std::size_t counts =
-        plan.map.sent_counts(epoch) + static_cast<std::size_t>(experts.first) * sizeof(std::uint32_t);
-    fabric.put(g, peer, plan.map.counts(epoch, plan.rank), fabric.local(counts), count_bytes);
+        plan.map.sent_counts(routing) + static_cast<std::size_t>(experts.first) * sizeof(std::uint32_t);
+    fabric.put(g, peer, plan.map.counts(routing, plan.rank), fabric.local(counts), count_bytes);
     if (peer != plan.rank) {
       fabric.put(g, peer, table, fabric.local(table), table_bytes);
       fabric.put(g, peer, header, fabric.local(header), sizeof(RoutingHeader));
       if (g.thread() == 0) bytes_sent[peer] += table_bytes + sizeof(RoutingHeader) + count_bytes;
     }
   }
-  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.routed(plan.rank), epoch, plan.masked);
+  fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.routed(plan.rank), routing, plan.masked);
 }
 
 }  // namespace ferry::cpu

@@ -10,7 +10,7 @@ namespace ferry::cpu {
 
 // I4: every row start follows from the R * L counts: group by group, and in a group source by source. Relies on I2.
 template <Fabric F>
-void find_row_starts(const Plan& plan, const F& fabric, Epoch epoch, int shared_rows, const RowStarts& starts) {
+void find_row_starts(const Plan& plan, const F& fabric, Epoch routing, int shared_rows, const RowStarts& starts) {
   const int experts = plan.local_experts();
   std::uint32_t first = 0;  // row of the group
   std::uint32_t tiles = 0;
@@ -20,7 +20,7 @@ void find_row_starts(const Plan& plan, const F& fabric, Epoch epoch, int shared_
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
       starts.of_source[source * experts + local] = rows;
       if (plan.is_masked(source)) continue;
-      rows += reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(epoch, source)))[local];
+      rows += reinterpret_cast<const std::uint32_t*>(fabric.local(plan.map.counts(routing, source)))[local];
     }
     starts.group[group] = first;
     starts.filled[group] = rows;
@@ -31,7 +31,7 @@ void find_row_starts(const Plan& plan, const F& fabric, Epoch epoch, int shared_
   starts.group[plan.groups()] = first;
   std::uint32_t most = 0;
   for (int source = 0; source < plan.shape.ranks; ++source) {
-    starts.tokens[source] = static_cast<std::uint32_t>(tokens_of(plan, fabric, epoch, source));
+    starts.tokens[source] = static_cast<std::uint32_t>(tokens_of(plan, fabric, routing, source));
     most = starts.tokens[source] > most ? starts.tokens[source] : most;
   }
   starts.tokens[plan.shape.ranks] = most;

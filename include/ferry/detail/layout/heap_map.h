@@ -1,5 +1,8 @@
 // HeapMap: the offsets in a rank's symmetric memory, the same on all ranks. The memory is a table of regions. Offsets
 // are prefix sums of their sizes, and every accessor is an index into one region.
+//
+// Three counters number what is written (I13): routings, messages and results. The parity of a buffer, and the words
+// that speak of it, follow the counter of its own kind.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +27,16 @@ struct HeapShape {
 class HeapMap {
  public:
   enum Region {
-    kMessages,       // [parity][source][token] message
-    kTables,         // [parity][source][token][k] RoutingEntry
+    kMessages,       // [parity of messages][source][token] message
+    kTables,         // [parity of routings][source][token][k] RoutingEntry
     kCounts,         // [parity][source][local expert] u32; on GPUs, as the number of tokens, with a tag (I19)
     kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
     kHeaders,        // [parity][source] RoutingHeader
     kArrived,        // [parity][source][token] word: the message is there
     kRouted,         // [source][part] word: that part of the table is there; on CPUs header and counts, too
-    kConsumed,       // [peer] word: peer has read all that this rank sent it in this epoch
+    kDispatching,    // [peer] call word: peer has begun to replay this dispatch, so what came before it is over (I1)
+    kSummed,         // [peer] word: peer has read all results of the combines before this one (I8)
+    kCombining,      // [peer] call word: peer has begun this combine with a handle; nobody waits for it
     kAborted,        // [peer] word: whom peer waited for in vain (abort_word.h)
     kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
     kResultArrived,  // as kResults: the result has arrived
@@ -62,6 +67,8 @@ class HeapMap {
         ranks * kMostTableParts * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
         ranks * sizeof(SignalWord),
+        ranks * sizeof(SignalWord),
+        ranks * sizeof(SignalWord),
         tokens * results_per_token() * result_bytes(),
         tokens * results_per_token() * sizeof(SignalWord),
         h.has_remote_ranks ? 2 * tokens * message_slot_ : 0,
@@ -74,10 +81,10 @@ class HeapMap {
   FERRY_HD constexpr std::size_t begin(Region region) const { return begin_[region]; }
   FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
   static constexpr const char* region_name(Region region) {
-    constexpr const char* kNames[kRegions] = {"messages",        "routing tables", "expert counts", "sent counts",
-                                              "routing headers", "arrived words",  "routed words",  "consumed words",
-                                              "abort words",     "result slots",   "result words",  "sent messages",
-                                              "sent results"};
+    constexpr const char* kNames[kRegions] = {
+        "messages",      "routing tables", "expert counts",     "sent counts",   "routing headers",
+        "arrived words", "routed words",   "dispatching words", "summed words",  "combining words",
+        "abort words",   "result slots",   "result words",      "sent messages", "sent results"};
     return kNames[region];
   }
 
@@ -112,7 +119,9 @@ class HeapMap {
   FERRY_HD constexpr std::size_t routed(int source, int part = 0) const {
     return word(kRouted, source * static_cast<int>(kMostTableParts) + part);
   }
-  FERRY_HD constexpr std::size_t consumed(int peer) const { return word(kConsumed, peer); }
+  FERRY_HD constexpr std::size_t dispatching(int peer) const { return word(kDispatching, peer); }
+  FERRY_HD constexpr std::size_t summed(int peer) const { return word(kSummed, peer); }
+  FERRY_HD constexpr std::size_t combining(int peer) const { return word(kCombining, peer); }
   FERRY_HD constexpr std::size_t aborted(int peer) const { return word(kAborted, peer); }
   FERRY_HD constexpr std::size_t result(int token, int index) const {
     return begin_[kResults] + offset_of(result_slot(token, index), result_bytes());

@@ -2,7 +2,7 @@
 // the wire. Offsets are into the symmetric memory (ferry/detail/layout/heap_map.h), the same on all ranks.
 //
 //   C1  put: the bytes are seen at the peer late and in any order. The source may be read until the receiver has shown,
-//       by a `consumed` word or a newer epoch, that it has them (I15).
+//       by a `dispatching` or `summed` word, that it has them (I15).
 //   C2  signal_after_puts: the word is seen only after every earlier put, and every store through peer_pointer, of the
 //       same group to that peer.
 //   C3  put_then_signal: the word is seen only after this put; it promises nothing about other puts.
@@ -72,9 +72,10 @@ concept Fabric = HookPolicy<typename F::Hooks> &&
   { f.wait_at_least(g, offset, Epoch{}, site) } -> std::same_as<bool>;
   // wait_at_least(word(i)) for each i that is not skipped (null: none is).
   { f.wait_for_each(g, int{}, word, Epoch{}, site_of, skipped) } -> std::same_as<bool>;
-  // I2: waits for the part of a routing table that has this token's entries; the table has `num_tokens`. After
-  // await_routing all parts have arrived, and it returns at once.
-  { f.await_entries(g, plan, Epoch{}, at, int{}) } -> std::same_as<bool>;
+  // I2: waits for the part of a routing table that has this token's entries; the table has `num_tokens`. The second
+  // number is that of the messages, for fabrics that look for this one on the way. After await_routing all parts have
+  // arrived, and it returns at once.
+  { f.await_entries(g, plan, Epoch{}, Epoch{}, at, int{}) } -> std::same_as<bool>;
 };
 
 template <class F>
@@ -98,7 +99,7 @@ struct SerialFabricDefaults {
   static PointerHooks hooks() { return {}; }
   static std::byte* staging(const SerialGroup&, std::byte* room) { return room; }
   static void finish_puts(const SerialGroup&) {}
-  static bool await_entries(const SerialGroup&, const Plan&, Epoch, const TokenAt&, int) { return true; }
+  static bool await_entries(const SerialGroup&, const Plan&, Epoch, Epoch, const TokenAt&, int) { return true; }
 };
 
 // OneByOne: calls for many ranks as loops over the calls for one rank, which `Calls` has.

@@ -17,7 +17,7 @@
 
 namespace ferry {
 
-inline constexpr Epoch kFirstEpoch = 2;  // I13: words start at 0, so nothing of epoch 2 has arrived before it is sent
+inline constexpr Epoch kFirstEpoch = 2;  // I13: of every counter. Words start at 0, so nothing of 2 is there yet
 
 // The slots of results where they are packed (I9): those of a source begin with rank 0's, and each rank's are in the
 // order of the source's tokens, of one token in that of k.
@@ -77,8 +77,11 @@ struct RowStarts {
 };
 
 // Row starts in one array.
+FERRY_HD constexpr int row_start_words(int ranks, int local_experts, int groups) {
+  return ranks * (local_experts + 1) + 3 * groups + 2;
+}
 FERRY_HD inline int row_start_words(const Plan& plan) {
-  return plan.shape.ranks * (plan.local_experts() + 1) + 3 * plan.groups() + 2;
+  return row_start_words(plan.shape.ranks, plan.local_experts(), plan.groups());
 }
 FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) {
   RowStarts starts;

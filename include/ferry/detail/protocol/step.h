@@ -1,5 +1,5 @@
-// Step: the parameters of every step of a round: the plan, the fabric, the threads, the epoch, and the two seams
-// between the protocol and a backend. Steps that all backends run are in dispatch_send.h, dispatch_receive.h and
+// Step: the parameters of every step: the plan, the fabric, the threads, the numbers, and the two seams between the
+// protocol and a backend. Steps that all backends run are in dispatch_send.h, dispatch_receive.h and
 // combine_reduce.h. docs/protocol.md has a table of all steps.
 #pragma once
 
@@ -20,13 +20,14 @@ struct Step {
   const Plan& plan;
   F& fabric;
   const G& group;
-  Epoch epoch;
+  Epoch routing;  // number of the routing, whose tables the step reads
+  Epoch epoch;    // number of the messages in a dispatch, of the results in a combine
   L lookup{};
   O ops{};
 };
 // Clang before 17 deduces nothing of an aggregate by itself.
 template <Fabric F, ThreadGroup G, class L, class O>
-Step(const Plan&, F&, const G&, Epoch, L, O) -> Step<F, G, L, O>;
+Step(const Plan&, F&, const G&, Epoch, Epoch, L, O) -> Step<F, G, L, O>;
 
 // A step that sends tokens.
 template <class S>
@@ -41,7 +42,7 @@ concept ReceiveStep =
 // The entries of one token, in its source's table.
 template <class S>
 FERRY_HD const RoutingEntry* entries_of(const S& step, TokenAt at) {
-  return entries_of(step.plan, step.fabric, step.epoch, at);
+  return entries_of(step.plan, step.fabric, step.routing, at);
 }
 
 }  // namespace ferry

@@ -71,7 +71,7 @@ concept DeviceFabric = Fabric<F> && DeviceWaits<typename F::Waits, typename F::G
   // wait
   { f.wait_at_least(w, offset, Epoch{}, site) } -> std::same_as<bool>;
   { f.wait_for_each(w, int{}, word, Epoch{}, site_of, skipped) } -> std::same_as<bool>;
-  { f.await_entries(w, plan, Epoch{}, at, int{}) } -> std::same_as<bool>;
+  { f.await_entries(w, plan, Epoch{}, Epoch{}, at, int{}) } -> std::same_as<bool>;
   { c.waits() } -> std::same_as<const typename F::Waits&>;
 };
 

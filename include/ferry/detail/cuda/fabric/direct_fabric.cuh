@@ -94,8 +94,9 @@ class DirectFabric {
     return waits_.wait_for_each(g, count, word, target, site, skipped);
   }
   template <class G>
-  __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at, int num_tokens) {
-    return waits_.await_entries(g, plan, epoch, at, num_tokens);
+  __device__ bool await_entries(const G& g, const Plan& plan, Epoch routing, Epoch epoch, const TokenAt& at,
+                                int num_tokens) {
+    return waits_.await_entries(g, plan, routing, epoch, at, num_tokens);
   }
 
  private:

@@ -80,7 +80,8 @@ class Waiter {
     return unit.all(there);
   }
   template <class G>
-  __device__ bool await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at, int num_tokens);
+  __device__ bool await_entries(const G& g, const Plan& plan, Epoch routing, Epoch epoch, const TokenAt& at,
+                                int num_tokens);
 
   // I19: for one thread that found the tag of another round in the word. `told` is the `routed` word of the source, for
   // the record. Many threads may wait for one source; `notes_time` says whether this one adds its time to the
@@ -163,8 +164,8 @@ class Waiter {
 // put, so a wait must follow. A warp waits only once for each part of the first 32 sources.
 template <RankReach Reach>
 template <class G>
-__device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch epoch, const TokenAt& at,
-                                             int num_tokens) {
+__device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch routing, Epoch epoch,
+                                             const TokenAt& at, int num_tokens) {
   const int source = at.source;
   const int token = at.token;
   const int part = links_.table_parts.part_of(token, num_tokens);
@@ -177,11 +178,11 @@ __device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch
     waits =
         waits && (source >= SyncedTeam::kWidth || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
   bool there = lane > 1;
-  if (!there) there = load_acquire(signal_at(lane == 0 ? routed : arrived)) >= epoch;
+  if (!there) there = load_acquire(signal_at(lane == 0 ? routed : arrived)) >= (lane == 0 ? routing : epoch);
   const bool message = __shfl_sync(kAllLanes, there, 1) && is_direct;
   arrived_ = message ? arrived : kNoWord;
   if (lane == 0 && (!there || waits))
-    there = wait_alone(routed, epoch, {Operation::dispatch, Phase::routing, source, token});
+    there = wait_alone(routed, routing, {Operation::dispatch, Phase::routing, source, token});
   if (Reach::kHasRemoteRanks && lane == source) waited_parts_ |= 1u << part;
   return unit_of(g).all(lane != 0 || there);
 }

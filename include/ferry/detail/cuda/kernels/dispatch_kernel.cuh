@@ -125,7 +125,7 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
   const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_tickets[b.epoch & 1],
                         b.shared.tickets[team.team()]);
-  const Step<F, SyncedTeam, WarpLookup, TeamOps> step{b.p.plan, fabric, team, b.epoch};
+  const Step<F, SyncedTeam, WarpLookup, TeamOps> step{b.p.plan, fabric, team, b.epoch, b.epoch};
   send_tokens(step, Fmt{}, b.p.in, share, nullptr, scratch, counted);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
@@ -191,7 +191,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   if (!finder.find()) return false;
   write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
-  const Step<F, WarpwiseTeam, WarpLookup, TeamOps> step{p.plan, fabric, team, b.epoch};
+  const Step<F, WarpwiseTeam, WarpLookup, TeamOps> step{p.plan, fabric, team, b.epoch, b.epoch};
   const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
                   (lay_out_shared_rows(step, Fmt{}, p.in.shared(), teams, starts, p.out, scratch) &&
                    lay_out_rows(step, Fmt{}, teams, starts, p.out, HandleLog{p.handle}, scratch));

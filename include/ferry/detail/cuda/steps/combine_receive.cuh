@@ -34,7 +34,7 @@ class ResultReceiver {
   }
 
  private:
-  __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const { return {p_.plan, fabric_, g_, epoch_}; }
+  __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const { return {p_.plan, fabric_, g_, epoch_, epoch_}; }
 
   // Looks up the results of the current token, once.
   __device__ void look_up() {
