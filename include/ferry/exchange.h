@@ -174,9 +174,11 @@ class Exchange {
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;
 
-  // Each call throws Error(invalid_argument) before anything moves when an argument is bad; the round is as it was
-  // then. It throws Error(out_of_order) when the round does not allow the call, and PeerMissing when a rank does not
-  // come. After PeerMissing every call throws it again.
+  // Errors of each call:
+  //   Error(invalid_argument)  an argument is bad. Nothing has moved, and the round is as it was before the call. On
+  //                            GPUs the next call throws what only a kernel can find out (see above)
+  //   Error(out_of_order)      the round does not allow the call
+  //   PeerMissing              a rank does not come. Every later call throws it again
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {});
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call = {});
@@ -189,8 +191,9 @@ class Exchange {
   // have ended reported. For replayed CUDA graphs, which make no calls: call it now and then, after a synchronisation.
   void check();
 
-  // From the next round on these ranks take no part either. A CUDA graph keeps the mask of its capture. A mask only
-  // grows. All survivors must agree.
+  // From the next round on these ranks take no part either. A mask only grows. A CUDA graph keeps the mask of its
+  // capture. A rank waits for every rank that it has not masked. So every rank that goes on must mask a rank that has
+  // left. Of two ranks that both go on, each masks the other or neither does; a third rank need not know.
   void add_to_mask(const RankMask& mask);
 
   const Shape& shape() const;

@@ -1,4 +1,6 @@
-// Ferry carries Mixture-of-Experts tokens to the ranks that own their experts, and back. This header includes all.
+// Ferry carries Mixture-of-Experts tokens to the ranks that own their experts, and back. This header includes the
+// interface of every world. Worlds of processes (process_world.h, processes.h, shmem_world.h) and worlds of GPUs
+// (cuda/) have headers of their own.
 #pragma once
 
 #include "ferry/activation.h"

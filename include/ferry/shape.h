@@ -40,7 +40,7 @@ FERRY_HD constexpr int owner_of(const Shape& s, int expert) {
 }
 FERRY_HD constexpr int max_local_experts(const Shape& s) { return (s.experts + s.ranks - 1) / s.ranks; }
 
-// Bits that an expert id takes in a routing entry (0 means "no expert"), and those left for the rank within the expert.
+// Bits that an expert id takes in a routing entry (0 means "no expert"). The others hold the position in expert.
 FERRY_HD constexpr int id_bits(int experts) {
   int bits = 0;
   while ((std::int64_t{1} << bits) < std::int64_t{experts} + 1) ++bits;

@@ -1,7 +1,8 @@
 // Tensor: a view of memory that someone else owns. It never allocates, frees or copies.
 //
-//   ferry::Tensor a{data, ferry::DType::f32, {rows, 64}};                           // Ferry finds out where it lies
-//   ferry::Tensor b{data, ferry::DType::f32, {rows, 64}, ferry::Device::cuda(0)};   // Ferry takes the caller's word
+//   ferry::Tensor a{data, ferry::DType::f32, {rows, 64}};                           // an exchange on GPUs asks where
+//   it lies ferry::Tensor b{data, ferry::DType::f32, {rows, 64}, ferry::Device::cuda(0)};   // Ferry takes the caller's
+//   word
 #pragma once
 
 #include <array>

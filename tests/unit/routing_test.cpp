@@ -41,15 +41,15 @@ TEST(AlignRow, RoundsUp) {
   EXPECT_EQ(align_row(5, 1), 5u);
 }
 
-// I3: the rank within an expert is how many earlier entries of this source name it.
-TEST(RankEntries, CountsEarlierEntriesOfTheSameExpert) {
+// I3: the position in expert is how many earlier entries of this source name it.
+TEST(RouteEntries, CountsEarlierEntriesOfTheSameExpert) {
   const Shape shape{2, 5, 3, 40, 32};
   test::Random random(4);
   for (int trial = 0; trial < 20; ++trial) {
     Rank rank(shape, 1);
     const test::Routing routing = test::make_routing(trial % 2 == 0 ? "zipf" : "some_none", shape, random);
     const std::vector<std::int64_t>& ids = routing[1].topk_ids;
-    const RoutingEntry* table = rank.rank_ids(ids);
+    const RoutingEntry* table = rank.route_ids(ids);
     const auto* counts =
         reinterpret_cast<const std::uint32_t*>(rank.memory.local(rank.plan.map.sent_counts(kFirstEpoch)));
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -63,11 +63,11 @@ TEST(RankEntries, CountsEarlierEntriesOfTheSameExpert) {
   }
 }
 
-TEST(RankEntries, DropsEntriesOfMaskedRanks) {
+TEST(RouteEntries, DropsEntriesOfMaskedRanks) {
   Rank rank({3, 6, 2, 2, 32}, 0);
   rank.masked[1] = 1;
   std::uint64_t dropped = 0;
-  const RoutingEntry* table = rank.rank_ids({2, 0, 3, -1}, &dropped);
+  const RoutingEntry* table = rank.route_ids({2, 0, 3, -1}, &dropped);
   EXPECT_EQ(dropped, 2u);
   EXPECT_EQ(rank.plan.code.expert(table[0].code), -1);
   EXPECT_EQ(rank.plan.code.expert(table[1].code), 0);
@@ -80,7 +80,7 @@ TEST(NamedRanks, AreDistinctAscendingAndNumberTheSlots) {
     Shape shape = test::random_shape(random, 8);
     Rank source(shape, 0);
     const std::vector<std::int64_t> ids = test::make_routing("some_none", shape, random)[0].topk_ids;
-    const RoutingEntry* table = source.rank_ids(ids);
+    const RoutingEntry* table = source.route_ids(ids);
     for (int token = 0; token < shape.max_tokens; ++token) {
       const RoutingEntry* entries = table + token * shape.top_k;
       std::set<int> expected;
@@ -125,7 +125,7 @@ struct Arrivals {
     for (int source = 0; source < shape.ranks; ++source) {
       Rank sender(shape, source);
       const std::vector<std::int64_t>& ids = routing[static_cast<std::size_t>(source)].topk_ids;
-      const RoutingEntry* table = sender.rank_ids(ids);
+      const RoutingEntry* table = sender.route_ids(ids);
       tables.emplace_back(table, table + ids.size());
       const auto* counts =
           reinterpret_cast<const std::uint32_t*>(sender.memory.local(sender.plan.map.sent_counts(kFirstEpoch)));

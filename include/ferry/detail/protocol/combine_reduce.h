@@ -64,7 +64,7 @@ FERRY_HD void copy_unreduced(const S& step, const CombineOut& out, int token, co
       step.ops.convert_row(step.group, {result, 1.0f, false}, plan.shape.hidden, to, out.dtype);
       ++next;
     } else {
-      fill_zero(step.group, to, row_bytes);
+      ferry::fill_zero(step.group, to, row_bytes);
     }
   }
 }

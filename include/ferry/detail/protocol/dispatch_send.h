@@ -15,8 +15,9 @@ struct SendCounts {
   std::uint64_t* bytes = nullptr;     // [ranks]
 };
 
-// I5: a message is whole in its slot before `arrived` says so. A token is encoded once, into `staging`; or, where some
-// rank is reached by puts only, into the send buffer, which I1 keeps until it was read (I15). The ranks come from the
+// I5: a message is whole in its slot before `arrived` says so. A token is encoded once. CPU ranks encode it into
+// `staging`; or, where some rank is reached by puts only, into the send buffer, which I1 keeps until it was read (I15).
+// A GPU's fabric has a buffer in shared memory, and copies from there to the send buffer. The ranks come from the
 // caller's ids, so no sender waits for the table.
 template <SendStep S, TokenFormat Fmt, WorkShare<typename S::Group> Share>
 FERRY_HD void send_tokens(const S& step, const Fmt& format, const DispatchArgs& in, Share share, std::byte* staging,

@@ -34,7 +34,7 @@ struct CombineLauncher {
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
   CombineLauncher combine;
-  bool reaches_remote_ranks;  // also remote ranks, by NVSHMEM, which has to be there
+  bool reaches_remote_ranks;  // also remote ranks, by a transport
 };
 // Over PeerFabric.
 Launchers peer_launchers();

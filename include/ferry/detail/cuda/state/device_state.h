@@ -31,7 +31,7 @@ struct HostRecord {
 struct DeviceState {
   DeviceWord<Epoch> dispatched;  // the newest round that was sent
   DeviceWord<std::uint32_t> failed;
-  DeviceWord<std::uint64_t> started;  // arrivals: blocks of all dispatch kernels that have read `dispatched`
+  DeviceWord<std::uint64_t> started;  // block arrivals: blocks of all dispatch kernels that have read `dispatched`
   std::uint64_t started_before = 0;   // `started` when the newest round began
   DeviceWord<std::uint64_t> non_finite;
   DeviceWord<std::uint64_t> dropped;

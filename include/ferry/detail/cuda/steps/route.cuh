@@ -83,7 +83,7 @@ class RoutingBuilder {
   __device__ void mark_entry(const IndexRange& chunk, int index, int id);
   __device__ void report(const IndexRange& chunk) const;
   __device__ std::uint32_t count_below(int expert, int end_word) const;
-  __device__ std::uint32_t rank_of(int expert, int place) const;
+  __device__ std::uint32_t position_in_expert(int expert, int place) const;
   template <class F>
   __device__ void store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const;
   template <class F>
@@ -210,7 +210,7 @@ __device__ inline std::uint32_t RoutingBuilder::count_below(int expert, int end_
     count += static_cast<std::uint32_t>(__popc(memory_.bits[word * plan_.shape.experts + expert].raw));
   return count;
 }
-__device__ inline std::uint32_t RoutingBuilder::rank_of(int expert, int place) const {
+__device__ inline std::uint32_t RoutingBuilder::position_in_expert(int expert, int place) const {
   const std::uint32_t bits = memory_.bits[place / 32 * plan_.shape.experts + expert].raw;
   return memory_.before[expert].raw + count_below(expert, place / 32) +
          static_cast<std::uint32_t>(__popc(bits & ((1u << place % 32) - 1u)));
@@ -284,7 +284,7 @@ __device__ void RoutingBuilder::store_tokens(F& fabric, int chunk_first, const I
     RoutingEntry routed{0, 0.0f};
     if (expert >= 0 && !(duplicates && is_duplicate(index, id))) {
       const int token = plan_.by_top_k.quotient(index);
-      routed = {plan_.code.pack(expert, rank_of(expert, token - chunk_first)), weight};
+      routed = {plan_.code.pack(expert, position_in_expert(expert, token - chunk_first)), weight};
       if constexpr (F::Hooks::kHasRouterWeight)
         if (!plan_.exact)
           routed.weight = fabric.hooks().router_weight(in_.weights, token, index - token * plan_.shape.top_k);
