@@ -159,7 +159,7 @@ def paragraphs(page):
 def check_lengths(page):
     if page.path in REFERENCES or not page.path.startswith("docs/") or page.path.startswith("docs/lab/"):
         return []
-    words = sum(len(line.split()) for _, line in page.prose + page.code)
+    words = sum(bool(re.search(r"\w", word)) for _, line in page.prose + page.code for word in line.split())
     findings = [f"{page.path}: {words} words, at most {MOST_WORDS}"] if words > MOST_WORDS else []
     return findings + [f"{page.path}:{number}: a paragraph of {count} words, at most {MOST_WORDS_OF_PARAGRAPH}"
                        for number, count in paragraphs(page) if count > MOST_WORDS_OF_PARAGRAPH]
