@@ -49,7 +49,7 @@ const Shape kShape{1, 3, 2, 5, kHidden};  // ranks, experts, top_k, tokens, hidd
 // A rank alone whose messages, results and routing are there.
 struct Arrived {
   Arrived() : rank(kShape, 0) {
-    rank.rank_ids({0, 2, 1, 0, -1, 2, 2, 1, 0, -1});
+    rank.route_ids({0, 2, 1, 0, -1, 2, 2, 1, 0, -1});
     rank.plan.alignment = 4;
     const RoutingHeader header{static_cast<std::uint32_t>(kShape.max_tokens), {}};
     std::memcpy(rank.memory.local(rank.plan.map.header(kFirstEpoch, 0)), &header, sizeof header);

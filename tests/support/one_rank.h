@@ -42,7 +42,7 @@ struct Rank {
   }
 
   // Ranks these ids as this rank's own; returns its table.
-  const RoutingEntry* rank_ids(const std::vector<std::int64_t>& ids, std::uint64_t* dropped = nullptr) {
+  const RoutingEntry* route_ids(const std::vector<std::int64_t>& ids, std::uint64_t* dropped = nullptr) {
     DispatchArgs args;
     args.num_tokens = static_cast<int>(ids.size()) / plan.shape.top_k;
     args.ids = {ids.data(), true};

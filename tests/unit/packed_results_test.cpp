@@ -25,7 +25,7 @@ std::vector<test::Rank> routed_ranks(const Shape& shape, bool exact, const test:
   for (int rank = 0; rank < shape.ranks; ++rank) ranks.emplace_back(shape, rank, exact, true);
   for (int source = 0; source < shape.ranks; ++source) {
     const test::RankRouting& routed = routing[static_cast<std::size_t>(source)];
-    const RoutingEntry* table = ranks[static_cast<std::size_t>(source)].rank_ids(routed.topk_ids);
+    const RoutingEntry* table = ranks[static_cast<std::size_t>(source)].route_ids(routed.topk_ids);
     for (test::Rank& rank : ranks) {
       if (rank.plan.rank != source)
         std::memcpy(rank.memory.local(rank.plan.map.table(kEpoch, source)), table,
@@ -104,7 +104,7 @@ TEST(PackedResults, AreNumberedAnewInEveryRound) {
   for (const int tokens : {8, 3}) {
     test::RankRouting routed = test::make_routing("uniform", shape, random)[1];
     routed.topk_ids.resize(static_cast<std::size_t>(tokens * shape.top_k));
-    rank.rank_ids(routed.topk_ids);
+    rank.route_ids(routed.topk_ids);
     const RoutingHeader header{static_cast<std::uint32_t>(tokens), {}};
     std::memcpy(rank.memory.local(rank.plan.map.header(kEpoch, 1)), &header, sizeof(header));
     packed.number_slots(rank.plan, rank.memory, kEpoch);
