@@ -31,7 +31,8 @@ enum class Reduction : std::uint8_t {
 };
 const char* to_string(Reduction reduction);
 
-// The constructor compares the fields of all ranks. Those after `concurrent` may differ from rank to rank.
+// The constructor compares the fields of all ranks, up to `concurrent`. The fields after it may differ from rank to
+// rank.
 struct ExchangeOptions {
   AnyFormat format = format_named("bf16");
   Reduction reduction = Reduction::by_rank;
@@ -43,8 +44,8 @@ struct ExchangeOptions {
   int concurrent = 1;                // exchanges that run at the same time on these ranks
   RankMask mask{};                   // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait in a call, unless the call gives its own
-  // Of every wait while the exchange is made. Ranks allocate then, and GPUs load kernels, each at its own speed; so
-  // 0 is `deadline`, but at least 30 s.
+  // Of every wait while the exchange is made. 0 means the larger of `deadline` and 30 s: ranks allocate then, and GPUs
+  // load kernels, each at its own speed.
   std::chrono::milliseconds set_up_deadline{0};
   int workers = 1;  // CPU ranks: threads that work for this rank in a call, 1 to 1024, the caller's included
   const cuda::Launchers* gpu_kernels = nullptr;  // GPU ranks: a CompiledExchange sets it; leave it
@@ -72,8 +73,8 @@ struct DispatchOutput {
   Tensor scales_offsets{};  // u32 [groups]; tiled scales only
 };
 
-// What combine sends back. combine_async has read all of it when it returns, but for two things that are read until
-// combine_wait returns: `rows` with a fused shared expert, and the weights of `exact`.
+// What combine sends back. combine_async has read it when it returns. Two things are read until combine_wait returns:
+// `rows`, with a fused shared expert, and the weights of `exact`.
 struct CombineInput {
   ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
   ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
@@ -137,7 +138,9 @@ struct TensorSpec {
 //   for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), row_capacity))
 //     out.*spec.field = {allocate(spec.bytes()), spec.dtype, spec.shape};
 //
-// The payload is u8, and bf16 where a row without scales has two bytes for each column; dispatch takes u8 there, too.
+// The payload is bf16 if the format has no scales and two bytes for each column; dispatch also takes u8 there. Else the
+// payload is u8.
+//
 // Throws Error(invalid_argument) where row_capacity is below min_row_capacity: a dispatch would refuse it.
 std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity);
 
@@ -150,21 +153,22 @@ struct MemoryUse {
   std::size_t total = 0;
 };
 
-// Symmetric memory that an exchange allocates on each rank: that of rank 0, the most. `staged`: some ranks are reached
-// by puts only (SHMEM, NVSHMEM). Throws Error(invalid_argument) as row_layout.
+// Symmetric memory that an exchange allocates on a rank. Rank 0 has the most, and this is its size. `staged`: some
+// ranks are reached by puts only (SHMEM, NVSHMEM). Throws Error(invalid_argument) as row_layout.
 MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged = false);
 
-// On GPUs each call enqueues kernels on CallOptions::stream and returns. What is said of its end holds in stream order.
+// On GPUs each call enqueues kernels on CallOptions::stream and returns. "When it returns" then means: when these
+// kernels have ended, in stream order.
 //   tensors     lie in memory of the rank's GPU; tokens, rows, sums and their rows start at multiples of 16 bytes;
 //               input_scale points to memory of the GPU; src_info of a combine is not read
-//   ownership   the caller's; kernels read and fill tensors when they run, and work behind them on the stream may use
-//               the tensors right away
+//   ownership   the caller's. Kernels read and fill tensors when they run. Later work on the same stream may use the
+//               tensors
 //   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
 //               ids that are out of range or twice in a token (each counts as -1); a combine with fewer rows than
 //               row_offsets[groups]
 //   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
 //               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
-//   host memory for callers that have nothing else there are staged worlds (ferry/cuda/cuda_world.h)
+//   host memory only a staged world takes it (ferry/cuda/cuda_world.h)
 class Exchange {
  public:
   // Collective. Compares shape, format and options of all ranks, and allocates everything that the exchange will use.
@@ -186,9 +190,10 @@ class Exchange {
   void combine_wait(const CombineOutput& out, const CallOptions& call = {});
   void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call = {});
 
-  // Throws what was found out since the last call, without waiting and without a call of the round: PeerMissing, or
-  // Error(invalid_argument) once for each dispatch with bad ids or combine with too few rows. GPU: what kernels that
-  // have ended reported. For replayed CUDA graphs, which make no calls: call it now and then, after a synchronisation.
+  // Throws what was found out since the last call: PeerMissing, or Error(invalid_argument) once for each dispatch with
+  // bad ids or combine with too few rows. It waits for nothing, and is no call of the round. On GPUs it knows what
+  // ended kernels have reported. A replayed CUDA graph makes no calls: call check() now and then, after a
+  // synchronisation.
   void check();
 
   // From the next round on these ranks take no part either. A mask only grows. A CUDA graph keeps the mask of its

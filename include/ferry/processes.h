@@ -18,12 +18,13 @@ struct ProcessPlace {
 //   rank, size, local rank   RANK, WORLD_SIZE, LOCAL_RANK (torchrun); OMPI_COMM_WORLD_RANK, .._SIZE, .._LOCAL_RANK
 //                            (Open MPI); PMI_RANK, PMI_SIZE, MPI_LOCALRANKID (MPICH, Intel MPI); SLURM_PROCID,
 //                            SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID (srun)
-//   address                  FERRY_ADDRESS; MASTER_ADDR and the port after MASTER_PORT, which torch's own store takes;
-//                            127.0.0.1 where mpirun says that all processes are on this host
-//                            (OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS); the first node of SLURM_STEP_NODELIST. The
-//                            last two take a port from what names the job: PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid
+//   address                  FERRY_ADDRESS; MASTER_ADDR with the port MASTER_PORT + 1 (torch's store has MASTER_PORT
+//                            itself); 127.0.0.1 where mpirun says that all processes are on this host
+//                            (OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS); the first node of SLURM_STEP_NODELIST
+//   port of the last two     derived from the launcher's name of the job: PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid
 //                            (Open MPI), the process hydra_pmi_proxy that started them (MPICH, Intel MPI), the numbers
-//                            of Slurm's job and step. These name `job`, too.
+//                            of Slurm's job and step
+//   job                      the same name
 // Throws Error(invalid_argument) that says what is missing, or which variable is no number.
 ProcessPlace place_of_process(const ProcessPlace& given = {});
 

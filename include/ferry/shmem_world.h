@@ -33,9 +33,10 @@ struct ShmemOptions {
   std::chrono::milliseconds start_deadline{60'000};
 };
 
-// This process's part of the job. At most one in a process, once. A process of the job must end in one of two ways:
-// after finish(), as it likes; or, where something was thrown that it does not recover from, at once (std::_Exit with
-// the code of its choice), since OpenSHMEM's own clean-up would wait for processes that may be gone.
+// This process's part of the job. A process makes one, once. How the process ends:
+//   after finish()     as it likes
+//   without finish()   by std::_Exit, after an error that it does not recover from: OpenSHMEM's own clean-up would wait
+//                      for processes that may be gone
 class ShmemJob {
  public:
   // Collective over all processes that the launcher started. Throws Error(unsupported) where none did or OpenSHMEM

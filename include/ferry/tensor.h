@@ -1,8 +1,7 @@
 // Tensor: a view of memory that someone else owns. It never allocates, frees or copies.
 //
-//   ferry::Tensor a{data, ferry::DType::f32, {rows, 64}};                           // an exchange on GPUs asks where
-//   it lies ferry::Tensor b{data, ferry::DType::f32, {rows, 64}, ferry::Device::cuda(0)};   // Ferry takes the caller's
-//   word
+//   ferry::Tensor a{data, ferry::DType::f32, {rows, 64}};                           // its place is unknown (Device)
+//   ferry::Tensor b{data, ferry::DType::f32, {rows, 64}, ferry::Device::cuda(0)};   // Ferry takes the caller's word
 #pragma once
 
 #include <array>
@@ -45,8 +44,8 @@ const char* to_string(DType dtype);
 //   unknown  the default: an exchange on GPUs asks the CUDA driver in each call; an exchange on CPUs takes the memory
 //            for the host's
 //   cpu      host memory: an exchange on GPUs refuses it
-//   cuda     memory of GPU `index`, as cudaSetDevice counts: an exchange on another GPU or on CPUs refuses it. The
-//            driver is not asked: a false word is a fault of the kernel, not an Error
+//   cuda     memory of GPU `index`, as cudaSetDevice counts: an exchange on another GPU or on CPUs refuses it. Nobody
+//            asks the driver. If the memory lies elsewhere, the kernel faults, and no Error is thrown
 // Managed memory (cudaMallocManaged) lies on no device: leave it unknown.
 struct Device {
   enum class Kind : std::uint8_t { unknown, cpu, cuda };

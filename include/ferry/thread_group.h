@@ -15,7 +15,8 @@ concept ThreadGroup = requires(const G& g, std::uint32_t value) {
   { g.thread() } -> std::same_as<int>;  // 0 .. size()-1
   { g.size() } -> std::same_as<int>;
   g.sync();  // all threads of the group arrive; what they wrote before is seen by all after
-  { g.template max_over<1>(value) } -> std::same_as<std::uint32_t>;  // largest over aligned runs of that many threads
+  // max_over<n>: the largest value of n neighbouring threads, the first of which is a multiple of n.
+  { g.template max_over<1>(value) } -> std::same_as<std::uint32_t>;
 };
 
 // One thread alone: the CPU's group.

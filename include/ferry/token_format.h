@@ -31,8 +31,9 @@ const char* to_string(ScaleLayout layout);
 //   alignment()             default first-row alignment of an expert: 1, 4, 8, 16, 32, 64 or 128
 //   payload_bytes(hidden)   bytes of a row's codes, a multiple of 8
 //   encode(group, row, hidden, input_scale, payload, scales)  writes payload_bytes and one scale per block in column
-//                           order; all threads of the group call it; returns how many non-finite blocks (rows, without
-//                           scales) the calling thread found, each counted by one thread of the group
+//                           order. All threads of the group call it. Returns the calling thread's count of non-finite
+//                           blocks; a format without scales counts the row as one block. One thread of the group counts
+//                           a block
 //   decode(group, payload, scales, hidden, input_scale, out)  writes `hidden` float32 values
 // payload is 16-byte aligned, scales aligned to scale_bytes.
 template <class F>
@@ -51,11 +52,11 @@ concept TokenFormat = std::is_trivially_copyable_v<F> &&
 // What a format may offer besides: encoding the columns of a block from the registers of its threads. SwiGLU on a GPU
 // then never stores an activated row before it is encoded, which makes it several times as fast.
 //   Stored                  the type of a scale, of scale_bytes() bytes
-//   encode_columns<kLanes, kColumns>(group, values, input_scale, exist)  what one thread makes of its kColumns columns
-//                           (8 or 16) of a block; `values` are their float32 bits. kLanes neighbouring threads share
-//                           the block. All threads of the group call it; `exist` is false in a thread whose columns lie
-//                           behind the end of the row. Returns a struct with `words`, an array of std::uint32_t with
-//                           the codes as they lie in the payload, and `scale`, the block's Stored, in each thread.
+//   encode_columns<kLanes, kColumns>(group, values, input_scale, exist)  encodes a thread's kColumns columns of a block
+//                           (8 or 16). kLanes neighbouring threads share the block. All threads of the group call it.
+//                           `values`: the columns, as float32 bits. `exist`: false if the columns lie behind the end of
+//                           the row. Returns a struct with `words`, an array of std::uint32_t with the codes as they
+//                           lie in the payload, and `scale`, the block's Stored, in each thread.
 // All members are static, and block() / kColumns is a power of two up to 32. Threads compare with group.max_over.
 template <class F>
 concept ColumnFormat = TokenFormat<F> && requires(const SerialGroup& g, const std::uint32_t (&values)[16]) {

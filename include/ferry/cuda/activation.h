@@ -1,5 +1,5 @@
-// SwiGLU on a GPU: ferry::swiglu (ferry/activation.h) for tensors in device memory. The same values but for the last
-// places of float32, so few codes and scales are a step off the CPU's; gates below -87.3 give 0 (docs/formats.md).
+// SwiGLU on a GPU: ferry::swiglu (ferry/activation.h) for tensors in device memory. Its float32 values differ from the
+// CPU's in their last bits. So a few codes and scales differ, by one step. Gates below -87.3 give 0 (docs/formats.md).
 #pragma once
 
 #include "ferry/activation.h"

@@ -30,9 +30,9 @@ namespace ferry::cuda {
 //   float input_scale()
 //     In place of DispatchInput::input_scale: nvfp4's; finite and > 0, the same on all ranks.
 //   void epilogue(int token, int column, const float* values, int count)
-//     In place of the store of a sum, which CombineOutput::tokens may then be left out for: `count` unrounded float32
-//     sums of a token from `column` on (8 of them, from a multiple of 8). Each column of a token comes once, tokens in
-//     any order, from any thread; a barrier of threads in it would hang.
+//     In place of the store of a sum; CombineOutput::tokens may then be left out. It gets `count` unrounded float32
+//     sums of a token from `column` on: 8 of them, from a multiple of 8. Each column of a token comes once, tokens in
+//     any order, from any thread. A barrier of threads in it would hang.
 //
 // `Fmt` is a format of the library or one of your own (docs/adding-a-format.md). Its encode() runs in threads of a GPU.
 //
@@ -114,7 +114,7 @@ class CompiledExchange {
                                       combine_kernels(), Wire::kHasRemoteRanks};
     return kLaunchers;
   }
-  // Worlds of GPUs say themselves, on all ranks, which kernels reach their ranks.
+  // Other worlds than those of GPUs. make_steps of a world of GPUs checks on all ranks that these kernels reach them.
   static World& checked(World& world) {
     if (is_of_gpus(world.kind())) return world;
     throw Error(ErrorKind::unsupported, "rank " + std::to_string(world.rank()) +

@@ -2,8 +2,9 @@
 // the same calls; only how the kernels reach other ranks differs.
 //
 // Compile with nvcc and link ferry::nvshmem_kernels in place of ferry::nvshmem and ferry::cuda_kernels. It brings the
-// headers of the kernels and NVSHMEM's, relocatable device code, and --maxrregcount=64, which NVSHMEM's functions need
-// that the kernels call. The program links all device code once, NVSHMEM's included: CMake does it.
+// headers of the kernels and NVSHMEM's, relocatable device code, and --maxrregcount=64. The kernels leave a thread 64
+// registers, and NVSHMEM's functions, which they call, must fit in there. CMake links all device code of the program
+// once, with NVSHMEM's.
 #pragma once
 
 #include "ferry/cuda/compiled_exchange.cuh"

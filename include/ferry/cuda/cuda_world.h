@@ -29,8 +29,8 @@ int num_cuda_devices();
 //                cudaStreamPerThread
 //   waits        no rank waits for the whole device (cudaFree, cudaDeviceSynchronize) while another rank's kernel may
 //                wait for it
-//   memory       of an exchange is freed when the world's ranks make the next one, which waits for the devices, or with
-//                the world
+//   memory       of a destroyed exchange is freed with the world, or when the ranks make their next exchange. That
+//                call waits for the devices
 std::vector<std::unique_ptr<World>> make_cuda_worlds(std::span<const int> devices);
 
 // The same worlds for callers with host memory: every call copies its tensors to the device, runs, waits and copies the
@@ -46,12 +46,13 @@ struct CudaProcessOptions {
 };
 
 // One rank per process, each with a GPU of the same host; this process's end of the world. Collective over the
-// processes. Each rank's memory is allocated once per exchange and mapped by all others; it stays until the last of
-// them lets it go, also where its own process has ended. A process that ends is missing at once in set-up, and at the
-// deadline in a round.
-// Throws PeerMissing that names a process that does not come, Error(invalid_argument) where two processes have the same
-// rank, or the same GPU without share_gpus, or differ in the number of ranks, and Error(unsupported) that names the
-// pair where two GPUs cannot reach each other or two ranks are on different hosts: on every rank.
+// processes. Each rank's memory is allocated once per exchange and mapped by all others. It stays until the last
+// rank lets it go, even after its own process has ended. If a process ends, set-up finds it missing at once, and a
+// round at its deadline.
+//
+// Throws on every rank: PeerMissing that names a process that does not come; Error(invalid_argument) where two
+// processes have the same rank, or the same GPU without share_gpus, or differ in the number of ranks;
+// Error(unsupported) that names the pair where two GPUs cannot reach each other or two ranks are on different hosts.
 std::unique_ptr<ProcessWorld> make_cuda_process_world(const CudaProcessOptions& options = {});
 
 // As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds; rank r is on device r / ranks_per_gpu. Throws

@@ -23,14 +23,17 @@ struct NvshmemOptions {
 };
 
 // This process's end of the world; one world at a time in a process. Collective over the processes, which meet at the
-// place's address and need no MPI; under mpirun its environment gives rank and size. Ranks of one node store to each
-// other's memory directly, all others are reached by puts of whole messages from send buffers, whether or not a pointer
-// exists: nodes and ranks_per_node divide one machine into several. Of a node that `nodes` makes, ranks whose memory
-// cannot be mapped are reached by puts too; those of a node that ranks_per_node makes are refused.
+// place's address and need no MPI; under mpirun its environment gives rank and size.
+//
+// Ranks of one node store to each other's memory. Ranks of other nodes are reached by puts of whole messages from send
+// buffers, even if their memory could be mapped: so nodes and ranks_per_node divide one machine into several nodes. A
+// node may have ranks whose memory cannot be mapped:
+//   with `nodes`           they are reached by puts
+//   with `ranks_per_node`  they are refused
 //
 // Exchanges: as of make_cuda_process_world, but skip_a2a is refused, and hooks on several nodes are a
 // CompiledNvshmemExchange's (compiled_nvshmem_exchange.cuh). Their memory comes from heap_bytes (ferry::memory_use with
-// staged = true says how much each takes); nothing that waits without a deadline is called once the world is made.
+// staged = true says how much each takes). Once the world is made, every wait has a deadline.
 // Throws PeerMissing, Error(invalid_argument) for options that cannot be or do not fit each other, and where two ranks
 // have the same GPU without share_gpus, or Error(unsupported) where NVSHMEM does not start or two ranks of one
 // node cannot reach each other.
