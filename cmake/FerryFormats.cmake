@@ -1,5 +1,5 @@
 # FERRY_FORMATS: the types of the library's formats, as include/ferry/detail/formats/format_list.h lists them.
-set(FERRY_FORMAT_LIST ${CMAKE_CURRENT_SOURCE_DIR}/include/ferry/detail/formats/format_list.h)
+set(FERRY_FORMAT_LIST ${PROJECT_SOURCE_DIR}/include/ferry/detail/formats/format_list.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${FERRY_FORMAT_LIST})
 file(READ ${FERRY_FORMAT_LIST} format_list)
 if(NOT format_list MATCHES "using Formats = FormatList<([A-Za-z0-9_, \n]+)>;")

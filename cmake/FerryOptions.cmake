@@ -12,7 +12,7 @@ option(FERRY_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_WERROR "Warnings are errors" ${PROJECT_IS_TOP_LEVEL})
-set(FERRY_TEST_SUITES unit protocol conformance shmem gpu cli faults compile_fail example package tools CACHE STRING
+set(FERRY_TEST_SUITES unit protocol conformance emulated shmem gpu cli faults compile_fail example package tools CACHE STRING
     "Which tests to build and run")
 set(FERRY_CUDA AUTO CACHE STRING
     "AUTO: can be built where nvcc is found, and the tool has GPU ranks where a GPU is found; ON: built by default; OFF: left out")

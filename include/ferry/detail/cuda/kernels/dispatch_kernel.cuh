@@ -157,15 +157,15 @@ __device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch 
 }
 
 // This block's index among the receiving blocks that have no token, counted from the last block, which has the fewest
-// tokens. All receiving blocks count where those without a token are fewer than a quarter. An index past the count:
-// this block has a token.
+// tokens. All receiving blocks count where those without a token are fewer than a quarter, or none. An index past the
+// count: this block has a token.
 __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts& starts, int team_threads,
                                        const Block& receivers) {
   const int own = p.in.shared_end - p.in.shared_begin;
   const int places = max(own, p.plan.shape.ranks * static_cast<int>(starts.tokens[p.plan.shape.ranks]));
   const int busy = places * max(1, team_threads / kThreads);
   return {receivers.count - 1 - receivers.index,
-          busy > receivers.count - receivers.count / 4 ? receivers.count : receivers.count - busy};
+          busy > receivers.count - max(1, receivers.count / 4) ? receivers.count : receivers.count - busy};
 }
 
 // Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.

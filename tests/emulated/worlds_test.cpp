@@ -1,0 +1,47 @@
+// The conformance suite on emulated GPUs: src/cuda and the text of the kernels, run by threads that are fibers of this
+// process, with the same cases, inputs and expected bytes as on CPUs and on GPUs.
+#include <gtest/gtest.h>
+
+#include "conformance/suite.h"
+#include "ferry/cuda/cuda_world.h"
+#include "support/emulated_gpu/gpus.h"
+#include "support/emulated_gpu/machine.h"
+
+namespace ferry::test {
+namespace {
+
+conformance::Target emulated_target() {
+  conformance::Target target;
+  target.name = "emulated cuda";
+  target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { run_cuda_ranks(ranks, true, body); };
+  target.make_worlds = [](int ranks) {
+    if (ranks < 1 || ranks > kMaxGpuRanks) throw conformance::Skipped("a world of GPUs is made from a list of them");
+    std::vector<int> devices;
+    for (int rank = 0; rank < ranks; ++rank) devices.push_back(rank);
+    return make_staged_cuda_worlds(devices);
+  };
+  return target;
+}
+
+class OnEmulatedGpus : public testing::TestWithParam<conformance::Case> {};
+
+TEST_P(OnEmulatedGpus, Conforms) {
+  emulated::set_gpus({});
+  emulated::reset({});
+  try {
+    GetParam().run(emulated_target());
+  } catch (const conformance::Skipped& reason) {
+    GTEST_SKIP() << reason.what();
+  }
+  EXPECT_EQ(emulated::failure(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, OnEmulatedGpus, testing::ValuesIn(conformance::all_cases()),
+                         [](const auto& each) {
+                           std::string name = each.param.name;
+                           for (char& c : name) c = c == '/' ? '_' : c;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace ferry::test

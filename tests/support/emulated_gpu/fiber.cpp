@@ -1,0 +1,73 @@
+#include "support/emulated_gpu/fiber.h"
+
+#include <memory>
+
+namespace ferry::emulated {
+namespace {
+
+struct StackOfPool {
+  Stacks* stacks;
+  std::byte* stack;
+
+  boost::context::stack_context allocate() const {
+    boost::context::stack_context context;
+    context.size = Stacks::kBytes;
+    context.sp = stack + Stacks::kBytes;
+    return context;
+  }
+  void deallocate(boost::context::stack_context& context) const {
+    stacks->give_back(static_cast<std::byte*>(context.sp) - context.size);
+  }
+};
+
+}  // namespace
+
+std::byte* Stacks::take() {
+  if (free_.empty()) {
+    memory_.push_back(std::unique_ptr<std::byte[]>(new std::byte[kAtOnce * kBytes]));
+    for (std::size_t i = kAtOnce; i > 0; --i) free_.push_back(memory_.back().get() + (i - 1) * kBytes);
+  }
+  std::byte* const stack = free_.back();
+  free_.pop_back();
+  return stack;
+}
+
+void Fiber::start(Stacks& stacks, void (*body)(void*), void* argument) {
+  std::byte* const stack = stacks.take();
+  stack_ = stack;
+  inside_ = boost::context::fiber(std::allocator_arg, StackOfPool{&stacks, stack},
+                                  [this, body, argument](boost::context::fiber&& outside) {
+                                    outside_ = std::move(outside);
+                                    end_switch(nullptr, &outside_bottom_, &outside_bytes_);
+                                    body(argument);
+                                    ended_ = true;
+                                    begin_switch(nullptr, outside_bottom_, outside_bytes_);
+                                    return std::move(outside_);
+                                  });
+}
+
+void Fiber::resume() {
+  begin_switch(&outside_frames_, stack_, Stacks::kBytes);
+  inside_ = std::move(inside_).resume();
+  end_switch(outside_frames_, nullptr, nullptr);
+}
+
+void Fiber::suspend() {
+  begin_switch(&inside_frames_, outside_bottom_, outside_bytes_);
+  outside_ = std::move(outside_).resume();
+  end_switch(inside_frames_, &outside_bottom_, &outside_bytes_);
+}
+
+#if defined(FERRY_EMULATED_ASAN)
+void Fiber::begin_switch(void** own_frames, const void* bottom, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(own_frames, bottom, bytes);
+}
+void Fiber::end_switch(void* own_frames, const void** bottom, std::size_t* bytes) {
+  __sanitizer_finish_switch_fiber(own_frames, bottom, bytes);
+}
+#else
+void Fiber::begin_switch(void**, const void*, std::size_t) {}
+void Fiber::end_switch(void*, const void**, std::size_t*) {}
+#endif
+
+}  // namespace ferry::emulated
