@@ -66,10 +66,11 @@ class CpuSteps final : public ExchangeSteps {
     fabric_->waits().set_deadline(deadline);
   }
 
-  void check(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
+  void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
     check_host_input(context, in, args);
   }
-  void check(const CheckContext& context, const Ticket& ticket, const CombineInput& in, const CombineArgs&) override {
+  void check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
+                           const CombineArgs&) override {
     if (in.src_info) check_src_info(context, ticket, static_cast<const std::int32_t*>(in.src_info.data));
   }
   std::uint32_t num_rows() const override { return starts_.group[plan_.groups()]; }

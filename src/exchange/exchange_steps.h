@@ -24,11 +24,11 @@ class ExchangeSteps {
   virtual void start(const CallOptions& call, std::chrono::milliseconds deadline) = 0;
 
   // What this backend asks of a call's arguments besides validate.h, before anything moves (I17).
-  virtual void check(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) = 0;
-  virtual void check(const CheckContext&, const DispatchOutput&) {}
-  virtual void check(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
-                     const CombineArgs& args) = 0;
-  virtual void check(const CheckContext&, const Ticket&, const CombineOutput&, const CombineOut&) {}
+  virtual void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) = 0;
+  virtual void check_rows(const CheckContext&, const DispatchOutput&) {}
+  virtual void check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
+                                   const CombineArgs& args) = 0;
+  virtual void check_sums(const CheckContext&, const Ticket&, const CombineOutput&, const CombineOut&) {}
   // Rows that the newest dispatch laid out, row_offsets[groups]; 0 where only the device knows.
   virtual std::uint32_t num_rows() const { return 0; }
 

@@ -50,9 +50,9 @@ void Exchange::Front::start(Call which, const CallOptions& call) {
 }
 
 // Completes `ticket`, which has the numbers.
-DispatchArgs Exchange::Front::checked(const DispatchInput& in, Ticket& ticket) {
+DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket) {
   DispatchArgs args = check_dispatch_input(context_, in);
-  steps_->check(context_, in, args);
+  steps_->check_dispatch_input(context_, in, args);
   ticket.num_tokens = args.num_tokens;
   ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
   args.shared_begin = ticket.shared.begin;
@@ -60,23 +60,23 @@ DispatchArgs Exchange::Front::checked(const DispatchInput& in, Ticket& ticket) {
   return args;
 }
 
-RowsOut Exchange::Front::checked(const DispatchOutput& out) {
+RowsOut Exchange::Front::checked_rows(const DispatchOutput& out) {
   const RowsOut rows = check_dispatch_output(context_, out);
-  steps_->check(context_, out);
+  steps_->check_rows(context_, out);
   return rows;
 }
 
-CombineArgs Exchange::Front::checked(const CombineInput& in, const Ticket& ticket) {
+CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, const Ticket& ticket) {
   CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, steps_->num_rows());
-  steps_->check(context_, ticket, in, args);
+  steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;
   return args;
 }
 
-CombineOut Exchange::Front::checked(const CombineOutput& out, const Ticket& ticket) {
+CombineOut Exchange::Front::checked_sums(const CombineOutput& out, const Ticket& ticket) {
   const CombineOut sums = check_combine_output(context_, out, ticket.num_tokens);
-  steps_->check(context_, ticket, out, sums);
+  steps_->check_sums(context_, ticket, out, sums);
   return sums;
 }
 
@@ -84,7 +84,7 @@ void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions&
   const StepsScope scope(*steps_);
   start(Call::dispatch_async, call);
   Ticket ticket = order_.next_dispatch();
-  const DispatchArgs args = checked(in, ticket);
+  const DispatchArgs args = checked_dispatch_input(in, ticket);
   steps_->send(ticket, args);
   order_.begin_dispatch(Call::dispatch_async, ticket);
 }
@@ -92,7 +92,7 @@ void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions&
 void Exchange::Front::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::dispatch_wait, call);
-  steps_->receive(order_.dispatch_ticket(), checked(out));
+  steps_->receive(order_.dispatch_ticket(), checked_rows(out));
   order_.advance(Call::dispatch_wait);
 }
 
@@ -100,8 +100,8 @@ void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& ou
   const StepsScope scope(*steps_);
   start(Call::dispatch, call);
   Ticket ticket = order_.next_dispatch();
-  const DispatchArgs args = checked(in, ticket);
-  const RowsOut rows = checked(out);
+  const DispatchArgs args = checked_dispatch_input(in, ticket);
+  const RowsOut rows = checked_rows(out);
   if (steps_->fuses_halves()) {
     steps_->dispatch(ticket, args, rows);
     return order_.begin_dispatch(Call::dispatch, ticket);
@@ -116,7 +116,7 @@ void Exchange::Front::combine_async(const CombineInput& in, const CallOptions& c
   const StepsScope scope(*steps_);
   start(Call::combine_async, call);
   const Ticket ticket = order_.next_combine();
-  const CombineArgs args = checked(in, ticket);
+  const CombineArgs args = checked_combine_input(in, ticket);
   steps_->send_back(ticket, args);
   sent_back_ = args;
   order_.begin_combine(Call::combine_async, ticket);
@@ -126,7 +126,7 @@ void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& 
   const StepsScope scope(*steps_);
   start(Call::combine_wait, call);
   const Ticket& ticket = order_.combine_ticket();
-  steps_->reduce(ticket, sent_back_, checked(out, ticket));
+  steps_->reduce(ticket, sent_back_, checked_sums(out, ticket));
   order_.advance(Call::combine_wait);
 }
 
@@ -134,8 +134,8 @@ void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, 
   const StepsScope scope(*steps_);
   start(Call::combine, call);
   const Ticket ticket = order_.next_combine();
-  const CombineArgs args = checked(in, ticket);
-  const CombineOut sums = checked(out, ticket);
+  const CombineArgs args = checked_combine_input(in, ticket);
+  const CombineOut sums = checked_sums(out, ticket);
   if (steps_->fuses_halves()) {
     steps_->combine(ticket, args, sums);
     return order_.begin_combine(Call::combine, ticket);

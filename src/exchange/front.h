@@ -37,10 +37,10 @@ class Exchange::Front {
   class StepsScope;
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
-  DispatchArgs checked(const DispatchInput& in, Ticket& ticket);
-  RowsOut checked(const DispatchOutput& out);
-  CombineArgs checked(const CombineInput& in, const Ticket& ticket);
-  CombineOut checked(const CombineOutput& out, const Ticket& ticket);
+  DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
+  RowsOut checked_rows(const DispatchOutput& out);
+  CombineArgs checked_combine_input(const CombineInput& in, const Ticket& ticket);
+  CombineOut checked_sums(const CombineOutput& out, const Ticket& ticket);
 
   const int rank_;
   const Shape shape_;

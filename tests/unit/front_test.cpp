@@ -37,8 +37,10 @@ class JournalSteps final : public ExchangeSteps {
     journal_.deadline = deadline;
     journal_.calls.emplace_back("start");
   }
-  void check(const CheckContext&, const DispatchInput&, DispatchArgs&) override { EXPECT_EQ(journal_.inside, 1); }
-  void check(const CheckContext&, const Ticket&, const CombineInput&, const CombineArgs&) override {}
+  void check_dispatch_input(const CheckContext&, const DispatchInput&, DispatchArgs&) override {
+    EXPECT_EQ(journal_.inside, 1);
+  }
+  void check_combine_input(const CheckContext&, const Ticket&, const CombineInput&, const CombineArgs&) override {}
   void send(const Ticket& ticket, const DispatchArgs&) override { note("send", ticket); }
   void receive(const Ticket& ticket, const RowsOut&) override { note("receive", ticket); }
   void send_back(const Ticket& ticket, const CombineArgs& args) override {

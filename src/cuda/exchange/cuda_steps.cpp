@@ -105,7 +105,7 @@ void CudaSteps::set_links(DeviceState* state) {
 
 void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadline) {
   poll();
-  checks_.check(call);
+  checks_.check_call(call);
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
   links_.hooks = call.gpu_hooks != nullptr ? *call.gpu_hooks : HookBytes{};
   stream_ = static_cast<cudaStream_t>(call.stream);
@@ -121,8 +121,8 @@ void CudaSteps::poll() {
   record_.require_enough_rows(rank_, min_row_capacity_);
 }
 
-void CudaSteps::check(const CheckContext&, const DispatchInput& in, DispatchArgs& args) {
-  checks_.check(in, args);
+void CudaSteps::check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) {
+  checks_.check_dispatch_input(in, args);
   args.input_scale_at = in.input_scale;
 }
 
@@ -188,11 +188,11 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.block_bytes = launch.block_bytes;
   if (launch.scales_follow) params.out.scales.layout = ScaleLayout::none;
   dispatch_launcher_.launch(params, launch.policy, stream_);
-  if (launch.scales_follow && out != nullptr) store_scales(*out);
+  if (launch.scales_follow && out != nullptr) launch_scales_kernel(*out);
 }
 
 // I20
-void CudaSteps::store_scales(const RowsOut& out) const {
+void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
   ScalesParams params;
   params.plan = plan_;
   params.state = links_.state;

@@ -25,13 +25,15 @@ class CudaSteps final : public ExchangeSteps {
   void leave() noexcept override { scope_.reset(); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
-  void check(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
-  void check(const CheckContext& context, const DispatchOutput& out) override { checks_.check(context, out); }
-  void check(const CheckContext&, const Ticket&, const CombineInput& in, const CombineArgs& args) override {
-    checks_.check(in, args);
+  void check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
+  void check_rows(const CheckContext& context, const DispatchOutput& out) override { checks_.check_rows(context, out); }
+  void check_combine_input(const CheckContext&, const Ticket&, const CombineInput& in,
+                           const CombineArgs& args) override {
+    checks_.check_combine_input(in, args);
   }
-  void check(const CheckContext&, const Ticket& ticket, const CombineOutput& out, const CombineOut& sums) override {
-    checks_.check(out, sums, ticket.num_tokens);
+  void check_sums(const CheckContext&, const Ticket& ticket, const CombineOutput& out,
+                  const CombineOut& sums) override {
+    checks_.check_sums(out, sums, ticket.num_tokens);
   }
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;
@@ -54,7 +56,7 @@ class CudaSteps final : public ExchangeSteps {
   template <class Params>
   Params params_of(const std::uint8_t* masked, Halves halves) const;
   void run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
-  void store_scales(const RowsOut& out) const;
+  void launch_scales_kernel(const RowsOut& out) const;
   void run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
 
   RankDevice device_;

@@ -24,7 +24,7 @@ DeviceChecks::DeviceChecks(const RankDevice& device, int rank, bool has_hooks)
   stream_probe_.create();
 }
 
-void DeviceChecks::check(const CallOptions& call) const {
+void DeviceChecks::check_call(const CallOptions& call) const {
   if (call.deadline.count() < 0)
     refuse(ErrorKind::invalid_argument, rank_, "deadline is {} ms; it must be 0 (the exchange's) or more",
            call.deadline.count());
@@ -108,7 +108,7 @@ void DeviceChecks::refuse_pointer(const char* name, bool given) const {
         name);
 }
 
-void DeviceChecks::check(const DispatchInput& in, const DispatchArgs& args) const {
+void DeviceChecks::check_dispatch_input(const DispatchInput& in, const DispatchArgs& args) const {
   refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens);
   if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids);
@@ -121,7 +121,7 @@ void DeviceChecks::check(const DispatchInput& in, const DispatchArgs& args) cons
   if (args.num_tokens > 0) require_aligned_rows("tokens", args.tokens, args.row_stride);
 }
 
-void DeviceChecks::check(const CheckContext& context, const DispatchOutput& out) const {
+void DeviceChecks::check_rows(const CheckContext& context, const DispatchOutput& out) const {
   require_on_device("payload", out.payload);
   require_on_device("scales", out.scales);
   require_on_device("row_offsets", out.row_offsets);
@@ -134,14 +134,14 @@ void DeviceChecks::check(const CheckContext& context, const DispatchOutput& out)
            "scales starts at {:#x}; on a GPU the address of tiled scales must be a multiple of 16", scales);
 }
 
-void DeviceChecks::check(const CombineInput& in, const CombineArgs& args) const {
+void DeviceChecks::check_combine_input(const CombineInput& in, const CombineArgs& args) const {
   refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.rows.elements() != 0) require_on_device("rows", in.rows);
   require_on_device("topk_weights", in.topk_weights);
   if (in.rows.elements() != 0) require_aligned_rows("rows", args.rows, args.row_stride);
 }
 
-void DeviceChecks::check(const CombineOutput& out, const CombineOut& sums, int num_tokens) const {
+void DeviceChecks::check_sums(const CombineOutput& out, const CombineOut& sums, int num_tokens) const {
   refuse_pointer("epilogue", out.epilogue != nullptr);
   if (num_tokens == 0) return;
   require_on_device("tokens", out.tokens);

@@ -14,11 +14,11 @@ class DeviceChecks {
   // `device` must be current. `has_hooks`: the caller's functions are compiled into the kernels.
   DeviceChecks(const RankDevice& device, int rank, bool has_hooks);
 
-  void check(const CallOptions& call) const;
-  void check(const DispatchInput& in, const DispatchArgs& args) const;
-  void check(const CheckContext& context, const DispatchOutput& out) const;
-  void check(const CombineInput& in, const CombineArgs& args) const;
-  void check(const CombineOutput& out, const CombineOut& sums, int num_tokens) const;
+  void check_call(const CallOptions& call) const;
+  void check_dispatch_input(const DispatchInput& in, const DispatchArgs& args) const;
+  void check_rows(const CheckContext& context, const DispatchOutput& out) const;
+  void check_combine_input(const CombineInput& in, const CombineArgs& args) const;
+  void check_sums(const CombineOutput& out, const CombineOut& sums, int num_tokens) const;
 
  private:
   void require_own_stream(cudaStream_t stream) const;

@@ -32,7 +32,8 @@ void StagedSteps::start(const CallOptions& call, std::chrono::milliseconds deadl
   steps_->start(staged, deadline);
 }
 
-void StagedSteps::check(const CheckContext& context, const Ticket&, const CombineInput& in, const CombineArgs&) {
+void StagedSteps::check_combine_input(const CheckContext& context, const Ticket&, const CombineInput& in,
+                                      const CombineArgs&) {
   if (!in.src_info) return;
   const auto* given = static_cast<const std::int32_t*>(in.src_info.data);
   for (std::uint32_t row = 0; row < num_rows_; ++row) {

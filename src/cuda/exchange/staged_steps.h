@@ -20,11 +20,11 @@ class StagedSteps final : public ExchangeSteps {
   void leave() noexcept override { steps_->leave(); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
-  void check(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
+  void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
     check_host_input(context, in, args);
   }
-  void check(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
-             const CombineArgs& args) override;
+  void check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
+                           const CombineArgs& args) override;
   std::uint32_t num_rows() const override { return num_rows_; }
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;

@@ -46,7 +46,8 @@ struct HandleStart {
 };
 
 // Prefetches the rows of a token.
-__device__ inline void prefetch_row(const SyncedTeam& g, const CombineArgs& in, const HandleToken& token, int hidden) {
+__device__ inline void prefetch_rows_of(const SyncedTeam& g, const CombineArgs& in, const HandleToken& token,
+                                        int hidden) {
   const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
   for (unsigned rest = local; rest != 0; rest &= rest - 1) {
     const std::uint32_t row = __shfl_sync(kAllLanes, token.row.row, __ffs(static_cast<int>(rest)) - 1);
@@ -74,7 +75,7 @@ class ResultSender {
     for (int place = share.index; place < tokens.length;) {
       const HandleToken token = next;
       next = load_from_handle(p_.plan, p_.handle, tokens, following);
-      if (p_.roles.prefetches) prefetch_row(g_, p_.in, next, p_.plan.shape.hidden);
+      if (p_.roles.prefetches) prefetch_rows_of(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
       else
