@@ -1,9 +1,8 @@
-"""`ferry demo`, `info`, `verify`, and what all commands share."""
+"""`ferry info`, `verify`, and what all commands share."""
 import json
 import unittest
-import xml.etree.ElementTree
 
-from support import FORMATS, FerryTestCase, ferry
+from support import FerryTestCase, ferry
 
 
 class HelpTestCase(FerryTestCase):
@@ -74,40 +73,6 @@ class InfoTestCase(FerryTestCase):
         self.assert_done(done)
         for word in ("cores", "cpu", "total", "row capacity"):
             self.assertIn(word, done.stdout)
-
-
-class DemoTestCase(FerryTestCase):
-    def test_demo(self):
-        done = ferry("demo", "--json", "--svg", self.folder / "map.svg")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        report = json.loads(done.stdout)
-        self.assertEqual([line["format"] for line in report["formats"]], FORMATS)
-        self.assertTrue(all(line["ok"] for line in report["formats"]))
-        errors = {line["format"]: line["rms_error"] for line in report["formats"]}
-        self.assertLess(errors["bf16"], errors["mxfp8"])
-        self.assertLess(errors["mxfp8"], errors["mxfp4"])
-        self.assertLess(errors["mxfp4"], 0.5)
-        root = xml.etree.ElementTree.parse(self.folder / "map.svg").getroot()
-        texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-        for wanted in ("rank 3", "expert 31", "tokens in all"):
-            self.assertIn(wanted, texts)
-
-    def test_own_text(self):
-        (self.folder / "text.txt").write_text("A ferry carries <cars> & people over the river, and back again. " * 40)
-        done = ferry("demo", "--text", self.folder / "text.txt", "--svg", self.folder / "map.svg")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("nvfp4", done.stdout)
-        xml.etree.ElementTree.parse(self.folder / "map.svg")
-
-    def test_refusals(self):
-        (self.folder / "short.txt").write_text("too short")
-        demo = lambda text: ferry("demo", "--text", self.folder / text, "--svg", self.folder / "map.svg")
-        self.assert_refused(demo("short.txt"), 2, "--text", "2", "64")
-        self.assert_refused(demo("none.txt"), 1, "none.txt", "cannot be read")
-        self.assert_refused(ferry("demo", "--svg", self.folder / "no" / "map.svg"), 1, "--svg", "does not exist")
-        self.assert_refused(ferry("demo", "--backend", "cpu", "--share-gpus", "--svg", self.folder / "map.svg"), 2,
-                            "--share-gpus", "threads of this process")
-        self.assert_no_output("map.svg")
 
 
 class VerifyTestCase(FerryTestCase):

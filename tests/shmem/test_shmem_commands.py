@@ -95,6 +95,9 @@ class DemoAndInfoTestCase(ProcessesTestCase):
         self.assertEqual(report["backend"], "shmem")
         self.assertTrue(all(line["ok"] for line in report["formats"]))
         self.assertTrue((self.folder / "demo.svg").exists())
+        threads = json.loads(ferry("demo", "--backend", "cpu", "--json", "--svg", self.folder / "threads.svg").stdout)
+        self.assertEqual(report["messages_between"], threads["messages_between"])
+        self.assertEqual((self.folder / "demo.svg").read_bytes(), (self.folder / "threads.svg").read_bytes())
 
     def test_demo_text_is_read_by_the_first_process(self):
         done = oshrun(4, "demo", "--text", self.folder / "nothing.txt", "--svg", self.folder / "demo.svg")

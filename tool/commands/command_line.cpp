@@ -54,15 +54,32 @@ void add_combine_option(CLI::App& command, std::string& combine) {
       ->capture_default_str();
 }
 
+CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const char* help,
+                      const std::vector<std::string>& allowed) {
+  return command.add_option(name, values, help)->delimiter(',')->check(CLI::IsMember(allowed))->capture_default_str();
+}
+
+void add_formats_option(CLI::App& command, std::vector<std::string>& formats, const char* help) {
+  std::vector<std::string> allowed = format_names();
+  allowed.emplace_back("all");
+  add_list(command, "--format", formats, help, allowed);
+}
+
 // ---- a command each
 
 void add_demo_command(CLI::App& app) {
   const auto asked = std::make_shared<DemoArguments>();
   CLI::App& demo = *app.add_subcommand("demo", "Run a small MoE layer made from a text in every token format");
   add_backend_option(demo, asked->backend);
+  demo.add_option("--ranks", asked->ranks, "Ranks that the tokens and the 32 experts are split over")
+      ->capture_default_str();
   add_share_gpus_flag(demo);
+  add_formats_option(demo, asked->formats, "Token formats, or all");
+  demo.add_option("--seed", asked->seed, "Another one gives another router and other experts")->capture_default_str();
   demo.add_option("--text", asked->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
-  demo.add_option("--svg", asked->svg, "Where the picture of the routing goes")->capture_default_str();
+  demo.add_option("--svg", asked->svg, "Where the picture of the routing goes; - is standard output")
+      ->capture_default_str();
+  demo.add_flag("--no-svg", asked->no_svg, "Draw no picture")->excludes("--svg");
   add_json_flag(demo, asked->json);
   demo.callback([asked] { run_demo_command(*asked); });
 }
@@ -158,11 +175,6 @@ void add_info_command(CLI::App& app) {
 
 // ---- bench
 
-CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const char* help,
-                      const std::vector<std::string>& allowed) {
-  return command.add_option(name, values, help)->delimiter(',')->check(CLI::IsMember(allowed))->capture_default_str();
-}
-
 void add_shape_options(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--ranks,--gpus", options.ranks,
@@ -191,12 +203,10 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
 }
 
 void add_sweep_options(CLI::App& command, BenchOptions& options) {
-  std::vector<std::string> formats = format_names();
-  formats.push_back("all");
   std::vector<std::string> models;
   for (const Model& model : kModels) models.emplace_back(model.name);
   models.emplace_back("all");
-  add_list(command, "--format", options.formats, "token formats, or all", formats);
+  add_formats_option(command, options.formats, "token formats, or all");
   add_list(command, "--combine", options.reductions, "how results are reduced", reduction_names());
   add_list(command, "--model", options.models, "named shapes, or all, in place of --experts, --top-k and --hidden",
            models)

@@ -5,8 +5,10 @@
 // throws), 1 for every other failure.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "tool/layer/layer_inputs.h"
 
@@ -20,8 +22,12 @@ class CommandFailed : public std::runtime_error {
 
 struct DemoArguments {
   std::string backend = "auto";
+  int ranks = 4;
+  std::vector<std::string> formats = {"all"};
+  std::uint64_t seed = 0;
   std::string text;  // a file; empty: the built-in chapter
   std::string svg = "ferry-demo.svg";
+  bool no_svg = false;
   bool json = false;
 };
 void run_demo_command(const DemoArguments& asked);

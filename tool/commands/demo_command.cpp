@@ -1,19 +1,19 @@
-// `ferry demo`: a small MoE layer from real text, on 4 ranks, in each token format, checked, with a picture of its
-// routing.
+// `ferry demo`: a small MoE layer from real text, in each token format, checked, with a picture of its routing and of
+// what ranks send each other.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <cstdio>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
 #include "tool/demo/demo_model.h"
-#include "tool/demo/heatmap_svg.h"
-#include "tool/io/pending_file.h"
+#include "tool/demo/demo_picture.h"
+#include "tool/demo/demo_words.h"
+#include "tool/demo/picture.h"
 #include "tool/layer/layer_check.h"
 #include "tool/layer/layer_parts.h"
 #include "tool/ranks/job.h"
@@ -23,9 +23,7 @@
 namespace ferry::app {
 namespace {
 
-constexpr int kRanks = 4;
-constexpr std::int64_t kFewestTokens = 64;
-constexpr std::int64_t kMostTokens = 20000;
+constexpr int kTimings = 5;  // of which the table shows the median
 
 struct FormatResult {
   AnyFormat format;
@@ -37,16 +35,19 @@ struct FormatResult {
 
 struct DemoCommand : DemoArguments {
   void run() const;
-  void finish(const Backend& chosen, const Ranks& ranks, const DemoModel& model,
-              const std::vector<FormatResult>& results, PendingFile& picture) const;
-};
+  std::vector<AnyFormat> chosen_formats() const;
+  std::vector<FormatResult> run_formats(const Ranks& on, const Layer& layer) const;
+  Traffic traffic_of(const Layer& layer, const FormatResult& result) const;
+  void finish(const Backend& chosen, const DemoModel& model, const DemoWords& words,
+              const std::vector<FormatResult>& results, Picture& picture) const;
+  Json json_report(const Backend& chosen, const DemoWords& words, const std::vector<FormatResult>& results,
+                   const Layer& layer) const;
+  std::string text_report(const Backend& chosen, const DemoWords& words, const std::vector<FormatResult>& results,
+                          const Layer& layer) const;
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream content;
-  if (!file || !(content << file.rdbuf())) throw Error(ErrorKind::io, fmt::format("--text {}: cannot be read", path));
-  return content.str();
-}
+  bool prints_picture() const { return !no_svg && Picture::is_standard_output(svg); }
+  std::string source() const { return text.empty() ? "Moby-Dick, chapter 1" : text; }
+};
 
 void measure_errors(FormatResult& result, const std::vector<float>& output, const std::vector<double>& exact) {
   double errors = 0, values = 0;
@@ -60,18 +61,27 @@ void measure_errors(FormatResult& result, const std::vector<float>& output, cons
   result.max_error /= std::sqrt(values / static_cast<double>(output.size()));
 }
 
-std::vector<FormatResult> run_formats(const Ranks& ranks, const Layer& layer) {
-  const std::span<const AnyFormat> formats = all_formats();
-  Progress progress("demo: formats", static_cast<std::int64_t>(formats.size()));
+std::vector<AnyFormat> DemoCommand::chosen_formats() const {
+  std::vector<AnyFormat> chosen;
+  for (const std::string& name : formats) {
+    if (name == "all") return {all_formats().begin(), all_formats().end()};
+    chosen.push_back(format_named(name));
+  }
+  return chosen;
+}
+
+std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer& layer) const {
+  const std::vector<AnyFormat> chosen = chosen_formats();
+  Progress progress("demo: formats", static_cast<std::int64_t>(chosen.size()));
   std::vector<double> exact;
-  if (ranks.has_first()) exact = oracle_values(layer, {.ranks = kRanks}, OracleTokens::as_given);
+  if (on.has_first()) exact = oracle_values(layer, {.ranks = ranks}, OracleTokens::as_given);
   std::vector<float> output(static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden));
   std::vector<FormatResult> results;
-  for (const AnyFormat& format : formats) {
-    const LayerOptions options{.ranks = kRanks, .format = format};
-    FormatResult result{format, run_layer(ranks, layer, options, output.data()), {}};
-    gather_output(ranks, layer, output.data(), kDefaultDeadline);
-    if (ranks.has_first()) {
+  for (const AnyFormat& format : chosen) {
+    const LayerOptions options{.ranks = ranks, .format = format, .repeats = kTimings};
+    FormatResult result{format, run_layer(on, layer, options, output.data()), {}};
+    gather_output(on, layer, output.data(), kDefaultDeadline);
+    if (on.has_first()) {
       result.check = check_layer(layer, options, output.data(), OracleTokens::as_sent);
       measure_errors(result, output, exact);
     }
@@ -81,7 +91,7 @@ std::vector<FormatResult> run_formats(const Ranks& ranks, const Layer& layer) {
   return results;
 }
 
-Table format_table(const std::vector<FormatResult>& results) {
+Table format_table(const std::vector<FormatResult>& results, int hidden) {
   Table table({{"format", "format", true},
                {"message_bytes", "bytes a token"},
                {"dispatch_bytes", "dispatched"},
@@ -92,9 +102,9 @@ Table format_table(const std::vector<FormatResult>& results) {
                {"dispatch_seconds", "dispatch"},
                {"combine_seconds", "combine"},
                {"ok", "oracle"}});
-  const auto bf16_bytes = static_cast<double>(results.front().report.dispatch_bytes);
+  const auto bf16_bytes = static_cast<double>(message_bytes(format_named("bf16"), hidden));
   for (const FormatResult& result : results) {
-    const double share = static_cast<double>(result.report.dispatch_bytes) / bf16_bytes;
+    const double share = static_cast<double>(result.report.message_bytes) / bf16_bytes;
     table.add_row({text_cell(result.format.name()),
                    count_cell(static_cast<std::int64_t>(result.report.message_bytes)),
                    bytes_cell(result.report.dispatch_bytes),
@@ -109,82 +119,85 @@ Table format_table(const std::vector<FormatResult>& results) {
   return table;
 }
 
-std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
-
-HeatMap routing_map(const DemoModel& model, const std::string& source) {
-  const Layer& layer = model.layer();
-  const std::int64_t window = std::max<std::int64_t>(1, (layer.tokens + 51) / 52);
-  const std::int64_t windows = (layer.tokens + window - 1) / window;
-  HeatMap map;
-  map.title = "Which expert gets which words: " + source;
-  map.subtitle = fmt::format(
-      "{} tokens, top-{} of {} experts on {} ranks. Ferry carries each token once to every rank that owns one of its "
-      "experts.",
-      layer.tokens, layer.top_k, layer.experts, kRanks);
-  map.x_title = fmt::format("position in the text (token number; a column is {} tokens)", window);
-  map.cell_meaning = "tokens that a column sends to an expert";
-  map.total_title = "tokens in all";
-  map.label_title = "words it gets more than others do";
-  for (std::int64_t column = 0; column < windows; ++column)
-    map.x_ticks.push_back(column % 8 == 0 ? std::to_string(column * window) : "");
-  for (int rank = 0; rank < kRanks; ++rank) map.groups.push_back(fmt::format("rank {}", rank));
-  map.cells.assign(static_cast<std::size_t>(layer.experts), std::vector<int>(static_cast<std::size_t>(windows)));
-  for (std::int64_t token = 0; token < layer.tokens; ++token)
-    for (int k = 0; k < layer.top_k; ++k)
-      ++map.cells[static_cast<std::size_t>(layer.id(token, k))][static_cast<std::size_t>(token / window)];
-  for (int expert = 0; expert < layer.experts; ++expert) {
-    map.line_names.push_back(fmt::format("expert {}", expert));
-    map.line_labels.push_back(joined(model.words_of_expert(expert, 4)));
-  }
-  return map;
+Traffic DemoCommand::traffic_of(const Layer& layer, const FormatResult& result) const {
+  return {ranks, layer.tokens * layer.top_k, result.report.messages_between, result.format.name(),
+          result.report.message_bytes};
 }
 
 void DemoCommand::run() const {
-  const Backend& chosen = choose_backend(backend, kRanks);
-  require_ranks(chosen, kRanks, 1);
-  const Ranks ranks = chosen.make(kRanks);
-  std::string words(kDemoText);
-  std::optional<PendingFile> picture;
+  const Backend& chosen = choose_backend(backend, ranks);
+  require_ranks(chosen, ranks, 1);
+  require_in_range("--ranks", ranks, 1, DemoModel::kExperts);
+  if (json && prints_picture())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--svg {} and --json: both write to standard output; give the picture a file", svg));
+  const Ranks on = chosen.make(ranks);
+  std::string whole(kDemoText);
+  std::optional<Picture> picture;
   in_first_process(kDefaultDeadline, [&] {
-    if (!text.empty()) words = read_text(text);
-    picture.emplace("--svg", svg);
+    if (!text.empty()) whole = read_text(text);
+    picture.emplace(no_svg ? std::nullopt : std::optional(svg));
   });
-  const DemoModel model(text_of_first_process(words));
-  require_in_range("--text: words", model.layer().tokens, kFewestTokens, kMostTokens);
-  const std::vector<FormatResult> results = run_formats(ranks, model.layer());
-  in_first_process(kDefaultDeadline, [&] { finish(chosen, ranks, model, results, *picture); });
+  const DemoWords words(text_of_first_process(whole));
+  const DemoModel model(words.words, seed);
+  const std::vector<FormatResult> results = run_formats(on, model.layer());
+  in_first_process(kDefaultDeadline, [&] { finish(chosen, model, words, results, *picture); });
 }
 
-void DemoCommand::finish(const Backend& chosen, const Ranks& ranks, const DemoModel& model,
-                         const std::vector<FormatResult>& results, PendingFile& picture) const {
-  const Layer& layer = model.layer();
-  const std::string drawing = heat_map_svg(routing_map(model, text.empty() ? "Moby-Dick, chapter 1" : text));
-  picture.write(drawing.data(), drawing.size());
-  picture.commit();
-
-  const Table table = format_table(results);
-  if (json) {
-    print(Json{{"tokens", layer.tokens},
-               {"hidden", layer.hidden},
-               {"experts", layer.experts},
-               {"top_k", layer.top_k},
-               {"backend", chosen.name},
-               {"ranks", kRanks},
-               {"messages", results.front().report.messages},
-               {"formats", table.json()},
-               {"svg", svg}});
-  } else {
-    print(fmt::format(
-        "{} tokens of {}, {} columns each, top-{} of {} experts on {} ranks ({}{} messages between ranks)\n\n{}\n",
-        layer.tokens, text.empty() ? "Moby-Dick, chapter 1" : text, layer.hidden, layer.top_k, layer.experts, kRanks,
-        ranks.on_gpus() ? "GPUs; " : "", results.front().report.messages, table.text()));
-    print(fmt::format(
-        "Errors are against the dense layer in float64 on unencoded tokens, over the RMS of its output: what the "
-        "format costs.\n"
-        "oracle: every element is within the rounding bound of the dense layer on the tokens as they were sent.\n"
-        "The routing is drawn in {}\n",
-        svg));
+Json DemoCommand::json_report(const Backend& chosen, const DemoWords& words, const std::vector<FormatResult>& results,
+                              const Layer& layer) const {
+  const Traffic traffic = traffic_of(layer, results.front());
+  Json between = Json::array();
+  for (int source = 0; source < ranks; ++source) {
+    const auto line = traffic.messages.begin() + std::ptrdiff_t{source} * ranks;
+    between.push_back(std::vector<std::uint64_t>(line, line + ranks));
   }
+  return {{"tokens", layer.tokens},
+          {"hidden", layer.hidden},
+          {"experts", layer.experts},
+          {"top_k", layer.top_k},
+          {"backend", chosen.name},
+          {"ranks", ranks},
+          {"messages", traffic.between()},
+          {"formats", format_table(results, layer.hidden).json()},
+          {"svg", no_svg ? Json(nullptr) : Json(svg)},
+          {"seed", seed},
+          {"words", words.in_text},
+          {"choices", traffic.choices},
+          {"messages_between", between}};
+}
+
+std::string DemoCommand::text_report(const Backend& chosen, const DemoWords& words,
+                                     const std::vector<FormatResult>& results, const Layer& layer) const {
+  const Traffic traffic = traffic_of(layer, results.front());
+  std::string report = fmt::format(
+      "{} tokens of {}, {} columns each, top-{} of {} experts on {} rank{}{}\n"
+      "{} choices of an expert are {} messages, {} of them between ranks\n",
+      layer.tokens, source(), layer.hidden, layer.top_k, layer.experts, ranks, ranks == 1 ? "" : "s",
+      is_gpu_backend(chosen) ? " (GPUs)" : "", traffic.choices, traffic.all(), traffic.between());
+  if (words.is_cut())
+    report += fmt::format("{} has {} words; the first {} are taken\n", source(), words.in_text, words.words.size());
+  report += fmt::format(
+      "\n{}\n"
+      "Errors are against the dense layer in float64 on unencoded tokens, over the RMS of its output: what the format "
+      "costs.\n"
+      "oracle: every element is within the rounding bound of the dense layer on the tokens as they were sent.\n"
+      "dispatch, combine: the median of {}, after one to warm up.\n",
+      format_table(results, layer.hidden).text(), kTimings);
+  if (!no_svg && !prints_picture()) report += fmt::format("The routing is drawn in {}\n", svg);
+  return report;
+}
+
+void DemoCommand::finish(const Backend& chosen, const DemoModel& model, const DemoWords& words,
+                         const std::vector<FormatResult>& results, Picture& picture) const {
+  const Layer& layer = model.layer();
+  picture.write(demo_picture(model, source(), traffic_of(layer, results.front())));
+  if (json)
+    print(json_report(chosen, words, results, layer));
+  else if (prints_picture())
+    std::fputs(text_report(chosen, words, results, layer).c_str(), stderr);
+  else
+    print(text_report(chosen, words, results, layer));
   for (const FormatResult& result : results)
     if (!result.check.ok)
       throw CommandFailed(fmt::format("format {}: an element is {:.3g} times its bound away from the oracle",

@@ -9,6 +9,7 @@
 #include <map>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 namespace ferry::app {
 namespace {
@@ -98,7 +99,7 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
-DemoModel::DemoModel(const std::string& text) : words_(split_words(text)) {
+DemoModel::DemoModel(std::vector<std::string> words, std::uint64_t seed) : words_(std::move(words)), seed_(seed) {
   embed();
   route();
   make_experts();
@@ -113,6 +114,8 @@ DemoModel::DemoModel(const std::string& text) : words_(split_words(text)) {
   layer_.gate_up = gate_up_.data();
   layer_.down = down_.data();
 }
+
+std::uint64_t DemoModel::seeded(std::uint64_t stream) const { return stream ^ (seed_ * 0xD1B54A32D192ED03u); }
 
 void DemoModel::embed() {
   std::map<std::string, std::vector<double>> vectors;
@@ -140,7 +143,7 @@ void DemoModel::route() {
   constexpr int kSteps = 24;
   std::vector<double> scores(words_.size() * kExperts);
   for (std::size_t expert = 0; expert < kExperts; ++expert) {
-    const std::vector<double> direction = random_vector(1000 + expert, kHidden);
+    const std::vector<double> direction = random_vector(seeded(1000 + expert), kHidden);
     for (std::size_t token = 0; token < words_.size(); ++token) {
       double sum = 0;
       for (std::size_t column = 0; column < kHidden; ++column) sum += direction[column] * x_[token * kHidden + column];
@@ -178,8 +181,8 @@ void DemoModel::route() {
 void DemoModel::make_experts() {
   gate_up_.resize(std::size_t{kExperts} * 2 * kInter * kHidden);
   down_.resize(std::size_t{kExperts} * kHidden * kInter);
-  fill_normal(gate_up_, 2, 1.0 / std::sqrt(double{kHidden}));
-  fill_normal(down_, 3, 1.0 / std::sqrt(double{kInter}));
+  fill_normal(gate_up_, seeded(2), 1.0 / std::sqrt(double{kHidden}));
+  fill_normal(down_, seeded(3), 1.0 / std::sqrt(double{kInter}));
 }
 
 std::vector<std::string> DemoModel::words_of_expert(int expert, int count) const {

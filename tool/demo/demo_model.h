@@ -1,5 +1,5 @@
 // The layer of `ferry demo`: tokens from a text, a router that has seen it, and experts with fixed weights. The same
-// text gives the same layer everywhere.
+// text and seed give the same layer everywhere.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class DemoModel {
   static constexpr int kExperts = 32;
   static constexpr int kTopK = 4;
 
-  explicit DemoModel(const std::string& text);
+  // Words are tokens. Another seed gives another router and other experts.
+  explicit DemoModel(std::vector<std::string> words, std::uint64_t seed = 0);
 
   const Layer& layer() const { return layer_; }
   const std::vector<std::string>& words() const { return words_; }  // one for each token
@@ -32,7 +33,10 @@ class DemoModel {
   void route();
   void make_experts();
 
+  std::uint64_t seeded(std::uint64_t stream) const;  // differs for each stream of each seed
+
   std::vector<std::string> words_;
+  std::uint64_t seed_;
   std::vector<float> x_;
   std::vector<std::int32_t> ids_;
   std::vector<float> weights_;

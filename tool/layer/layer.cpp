@@ -39,25 +39,43 @@ class FailureBarrier {
   DeviceWord<int> failed_;
 };
 
-// The seconds of each round's phases on its slowest rank.
+// The seconds of each phase on its slowest rank, for each pass of each round.
 class Timing {
  public:
-  explicit Timing(std::int64_t rounds) : seconds_(static_cast<std::size_t>(rounds) * kPhases) {}
+  Timing(std::int64_t rounds, int repeats)
+      : passes_(1 + repeats), seconds_(static_cast<std::size_t>(rounds * passes_) * kPhases) {}
   enum Phase { kDispatch, kExperts, kCombine, kPhases };
-  void add(std::int64_t round, Phase phase, Clock::time_point start) {
+  struct Pass {
+    std::int64_t round;
+    int number;  // 0: with the experts
+  };
+  void add(const Pass& pass, Phase phase, Clock::time_point start) {
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     const std::lock_guard lock(guard_);
-    double& slowest = seconds_[static_cast<std::size_t>(round) * kPhases + phase];
+    double& slowest = seconds_[static_cast<std::size_t>(pass.round * passes_ + pass.number) * kPhases + phase];
     slowest = std::max(slowest, seconds);
   }
   std::span<double> all() { return seconds_; }
+  // Over the rounds. Where passes were repeated, a round counts with the median of the repeats.
   double total(Phase phase) const {
     double sum = 0;
-    for (std::size_t i = phase; i < seconds_.size(); i += kPhases) sum += seconds_[i];
+    const bool repeated = passes_ > 1 && phase != kExperts;
+    constexpr std::size_t of_pass = kPhases;
+    const std::size_t of_round = static_cast<std::size_t>(passes_) * of_pass;
+    for (std::size_t begin = 0; begin < seconds_.size(); begin += of_round) {
+      std::vector<double> counted;
+      const std::size_t end = begin + (repeated ? of_round : of_pass);
+      for (std::size_t i = begin + phase + (repeated ? of_pass : 0); i < end; i += of_pass)
+        counted.push_back(seconds_[i]);
+      const auto middle = counted.begin() + static_cast<std::ptrdiff_t>(counted.size() / 2);
+      std::nth_element(counted.begin(), middle, counted.end());
+      sum += *middle;
+    }
     return sum;
   }
 
  private:
+  const int passes_;
   std::mutex guard_;
   std::vector<double> seconds_;
 };
@@ -95,12 +113,15 @@ class RankRun {
     if (!all_well()) return;  // freeing memory of a GPU waits for its kernels, and they may be those of others
     const Stats stats = exchange_.stats();
     const std::lock_guard lock(team_.guard);
+    const auto passes = static_cast<std::uint64_t>(1 + team_.options.repeats);  // each carries the same
     for (int peer = 0; peer < team_.options.ranks; ++peer) {
+      const std::uint64_t messages = stats.messages_sent[static_cast<std::size_t>(peer)] / passes;
+      team_.report.messages_between[static_cast<std::size_t>(rank_ * team_.options.ranks + peer)] = messages;
       if (peer == rank_) continue;
-      team_.report.messages += stats.messages_sent[static_cast<std::size_t>(peer)];
-      team_.report.wire_bytes += stats.bytes_sent[static_cast<std::size_t>(peer)];
+      team_.report.messages += messages;
+      team_.report.wire_bytes += stats.bytes_sent[static_cast<std::size_t>(peer)] / passes;
     }
-    team_.report.non_finite_blocks += stats.non_finite_blocks;
+    team_.report.non_finite_blocks += stats.non_finite_blocks / passes;
     team_.report.rows += rows_done_;
     calls_->finish(exchange_);
   }
@@ -124,22 +145,29 @@ class RankRun {
     const TokenSpan tokens{mine_.begin + done, std::min(most, mine_.count - done)};
     to_bf16(team_.layer.x + tokens.begin * team_.layer.hidden, buffers_.tokens(),
             static_cast<std::size_t>(tokens.count) * static_cast<std::size_t>(team_.layer.hidden));
+    for (int number = 0; number <= team_.options.repeats; ++number)
+      if (!run_pass({round, number}, tokens)) return false;
+    if (team_.observer) team_.observer(rank_, buffers_.rows());
+    return true;
+  }
+
+  // Every pass of a round dispatches the same tokens, so the experts' results of the first are those of all.
+  bool run_pass(const Timing::Pass& pass, const TokenSpan& tokens) {
     calls_->give(dispatch_input(tokens), buffers_.dispatch_output());
     if (!all_well()) return false;
     Clock::time_point start = Clock::now();
     calls_->dispatch(exchange_);
-    team_.timing.add(round, Timing::kDispatch, start);
+    team_.timing.add(pass, Timing::kDispatch, start);
     calls_->take_rows();
     start = Clock::now();
-    for (int group = 0; group < exchange_.layout().groups; ++group) run_group(group);
-    team_.timing.add(round, Timing::kExperts, start);
+    for (int group = 0; group < exchange_.layout().groups && pass.number == 0; ++group) run_group(group);
+    team_.timing.add(pass, Timing::kExperts, start);
     give_results(tokens);
     if (!all_well()) return false;
     start = Clock::now();
     calls_->combine(exchange_);
-    team_.timing.add(round, Timing::kCombine, start);
+    team_.timing.add(pass, Timing::kCombine, start);
     calls_->take_sums();
-    if (team_.observer) team_.observer(rank_, buffers_.rows());
     return true;
   }
 
@@ -223,6 +251,12 @@ void merge_processes(Team& team) {
     report.rows += counted[i + 2];
     report.non_finite_blocks += counted[i + 3];
   }
+  const std::vector<std::uint64_t> between =
+      from_all(team.ranks.world(), std::span<const std::uint64_t>(report.messages_between), team.options.deadline);
+  for (std::size_t i = 0; i < between.size(); ++i) {  // of one process each
+    std::uint64_t& messages = report.messages_between[i % report.messages_between.size()];
+    messages = std::max(messages, between[i]);
+  }
   const std::span<double> slowest = team.timing.all();
   const std::vector<double> timed =
       from_all(team.ranks.world(), std::span<const double>(slowest), team.options.deadline);
@@ -289,8 +323,19 @@ std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, 
 LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
                       const std::function<void(std::int64_t)>& progress, const RowsObserver& observer) {
   const LayerPlan plan = plan_layer(layer, options);
-  Team team{ranks, layer, options, plan, output, progress, observer, FailureBarrier(ranks.here()), Timing(plan.rounds),
-            {},    {}};
+  Team team{ranks,
+            layer,
+            options,
+            plan,
+            output,
+            progress,
+            observer,
+            FailureBarrier(ranks.here()),
+            Timing(plan.rounds, options.repeats),
+            {},
+            {}};
+  team.report.messages_between.resize(static_cast<std::size_t>(options.ranks) *
+                                      static_cast<std::size_t>(options.ranks));
   set_product_threads(product_threads(num_ranks_of_this_host(ranks)));
   ranks.run([&](World& world) {
     try {

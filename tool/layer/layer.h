@@ -47,6 +47,9 @@ struct LayerOptions {
   // Of every wait. All ranks enter a call together, so it is only ever for the time of the call itself, on a machine of
   // any speed.
   std::chrono::milliseconds deadline = std::chrono::minutes(5);
+  // How often each round's dispatch and combine are repeated after the round itself. Where they are, the round only
+  // warms up, and the times are medians of the repeats.
+  int repeats = 0;
 };
 
 // Tokens [begin, begin + count) of the layer belong to a rank; the first tokens % ranks ranks have one more.
@@ -87,12 +90,13 @@ struct LayerReport {
   double dispatch_seconds = 0;  // each round counts with its slowest rank; without copies between host and GPU
   double expert_seconds = 0;
   double combine_seconds = 0;
-  std::uint64_t message_bytes = 0;      // of one token on the wire
-  std::uint64_t messages = 0;           // to ranks other than the token's own
-  std::uint64_t dispatch_bytes = 0;     // messages * message_bytes
-  std::uint64_t wire_bytes = 0;         // all that ranks wrote at other ranks: messages, routing and results
-  std::uint64_t rows = 0;               // that experts worked on
-  std::uint64_t non_finite_blocks = 0;  // in the tokens
+  std::uint64_t message_bytes = 0;              // of one token on the wire
+  std::uint64_t messages = 0;                   // to ranks other than the token's own
+  std::uint64_t dispatch_bytes = 0;             // messages * message_bytes
+  std::uint64_t wire_bytes = 0;                 // all that ranks wrote at other ranks: messages, routing and results
+  std::uint64_t rows = 0;                       // that experts worked on
+  std::uint64_t non_finite_blocks = 0;          // in the tokens
+  std::vector<std::uint64_t> messages_between;  // [ranks, ranks]: from source to expert rank, to itself included
 };
 
 // output: float32 [tokens, hidden]; where this process plays only some of the ranks, their lines of it. The report is
