@@ -51,7 +51,8 @@ endif()
 message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, targets ferry_cuda and ferry_cuda_compile; ${in_tool}")
 # Each device header compiles alone, too.
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} src/*.cuh include/*.cuh)
-list(FILTER device_headers EXCLUDE REGEX "nvshmem") # these need NVSHMEM's
+list(JOIN FERRY_TRANSPORTS "|" transports)
+list(FILTER device_headers EXCLUDE REGEX "/detail/(${transports})/|^include/ferry/cuda/.*_(${transports})_") # not their own
 foreach(header ${device_headers})
   string(REGEX REPLACE "^(include|src)/" "" include_path ${header})
   string(REPLACE "/" "_" stem ${header})

@@ -1,6 +1,7 @@
 # ferry_header_check: every header of include/ and src/ compiles alone, and twice in one file.
 file(GLOB_RECURSE FERRY_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} include/*.h src/*.h)
-list(FILTER FERRY_HEADERS EXCLUDE REGEX "^(include/ferry/cuda|include/ferry/detail/(cuda|nvshmem)|src/cuda|src/nvshmem)/")
+list(JOIN FERRY_TRANSPORTS "|" transports)
+list(FILTER FERRY_HEADERS EXCLUDE REGEX "^(include/ferry/cuda|(include/ferry/detail|src)/(cuda|${transports}))/")
 set(header_sources)
 foreach(header ${FERRY_HEADERS})
   string(REGEX REPLACE "^(include|src)/" "" include_path ${header})

@@ -16,6 +16,8 @@ set(FERRY_TEST_SUITES unit protocol conformance emulated shmem gpu cli faults co
     "Which tests to build and run")
 set(FERRY_CUDA AUTO CACHE STRING
     "AUTO: can be built where nvcc is found, and the tool has GPU ranks where a GPU is found; ON: built by default; OFF: left out")
+# Transports of GPUs: src/<name>, include/ferry/detail/<name> and public headers with _<name>_ need more than CUDA.
+set(FERRY_TRANSPORTS nvshmem)
 set(FERRY_SHMEM AUTO CACHE STRING "Ranks as processes over OpenSHMEM: AUTO: where it is found; ON: required; OFF: left out")
 set(FERRY_SANITIZE "" CACHE STRING "Sanitizers for every target, as -fsanitize takes them: address,undefined or thread")
 

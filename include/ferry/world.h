@@ -36,6 +36,7 @@ enum class WorldKind : std::uint8_t {
 };
 // The name of the enumerator.
 const char* to_string(WorldKind kind);
+// Of the library's worlds. WorldCapabilities::gpus says it of any world.
 constexpr bool is_of_gpus(WorldKind kind) {
   return kind == WorldKind::cuda || kind == WorldKind::cuda_processes || kind == WorldKind::nvshmem;
 }
@@ -47,6 +48,7 @@ struct WorldCapabilities {
   bool skip_a2a = true;         // exchanges with ExchangeOptions::skip_a2a
   bool function_hooks = true;   // router_weight and epilogue as pointers to functions
   bool compiled_hooks = false;  // hooks that are compiled into kernels (ferry/cuda)
+  bool gpus = false;            // each rank has a GPU, and kernels carry its tokens
 };
 
 // One rank's end of a world. Used by one thread at a time. Collective calls come in the same order on all ranks that

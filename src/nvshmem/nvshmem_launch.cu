@@ -22,8 +22,6 @@ CombineLauncher combine_instance() {
 }
 template CombineLauncher combine_instance<NvshmemFabric>();
 
-Launchers nvshmem_launchers() {
-  return {&find_dispatch, combine_instance<NvshmemFabric>(), NvshmemFabric::kHasRemoteRanks};
-}
+Launchers nvshmem_launchers() { return {&find_dispatch, combine_instance<NvshmemFabric>(), NvshmemFabric::kName}; }
 
 }  // namespace ferry::cuda

@@ -72,16 +72,6 @@ void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
   GpuRank::require_supported(options);
 }
 
-// NvshmemFabric's serve any world of NVSHMEM, PeerFabric's one whose ranks all store to each other.
-void NvshmemWorld::require_kernels(const Launchers& kernels) const {
-  if (!kernels.reaches_remote_ranks && has_remote_ranks())
-    throw Error(
-        ErrorKind::unsupported,
-        fmt::format("rank {}: the kernels of a CompiledExchange reach the ranks of one node, and this world has "
-                    "several; make a CompiledNvshmemExchange (ferry/cuda/compiled_nvshmem_exchange.cuh)",
-                    rank()));
-}
-
 bool NvshmemWorld::has_remote_ranks() const {
   for (int peer = 0; peer < size(); ++peer)
     if (!is_direct(peer)) return true;
@@ -89,6 +79,7 @@ bool NvshmemWorld::has_remote_ranks() const {
 }
 
 Launchers NvshmemWorld::launchers() const { return has_remote_ranks() ? nvshmem_launchers() : GpuRank::launchers(); }
+const char* NvshmemWorld::fabric() const { return nvshmem_launchers().fabric; }
 
 DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {

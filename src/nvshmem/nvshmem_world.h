@@ -29,8 +29,8 @@ class NvshmemWorld final : public GpuWorld<net::BootstrapWorld> {
   static constexpr std::chrono::milliseconds kPatienceAtTheEnd{5000};
   void require_nodes() const;
   void require_supported(const ExchangeOptions& options) const override;
-  void require_kernels(const Launchers& kernels) const override;
   Launchers launchers() const override;
+  const char* fabric() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 
   std::shared_ptr<NvshmemJob> job_;

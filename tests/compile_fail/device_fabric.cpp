@@ -36,6 +36,7 @@ struct Loopback {
   template <class Other>
   using WithHooks = Loopback<Other>;
   static constexpr bool kHasRemoteRanks = false;
+  static constexpr const char* kName = "loopback";
 
   Loopback(const PeerLinks& links, const Plan&, std::size_t) : links_(links) {}
   Hooks hooks() const { return {}; }

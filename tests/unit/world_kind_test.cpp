@@ -29,6 +29,7 @@ TEST(WorldKind, ThreadsTakeHostMemoryAndFunctions) {
   EXPECT_TRUE(can.skip_a2a);
   EXPECT_TRUE(can.function_hooks);
   EXPECT_FALSE(can.compiled_hooks);
+  EXPECT_FALSE(can.gpus);
 }
 
 }  // namespace

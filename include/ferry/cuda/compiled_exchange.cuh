@@ -36,8 +36,8 @@ namespace ferry::cuda {
 //
 // `Fmt` is a format of the library or one of your own (docs/adding-a-format.md). Its encode() runs in threads of a GPU.
 //
-// `Wire` is the fabric of the kernels: how they reach other ranks.
-template <TokenFormat Fmt, class Hooks = NoHooks, class Wire = PeerFabric>
+// `Wire` is the fabric of the kernels: how they reach other ranks. DirectFabric stores to ranks whose memory is mapped.
+template <TokenFormat Fmt, class Hooks = NoHooks, class Wire = DirectFabric<>>
 class CompiledExchange {
   static_assert(Fmt{}.scale_bytes() == 0 || Fmt{}.scale_bytes() == 1 || Fmt{}.scale_bytes() == 4,
                 "on a GPU a scale has 1 byte or 4");
@@ -111,12 +111,12 @@ class CompiledExchange {
   static const Launchers& launchers() {
     static const DispatchLauncher kDispatch = dispatch_launcher<Fmt, KernelFabric>();
     static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
-                                      combine_kernels(), Wire::kHasRemoteRanks};
+                                      combine_kernels(), Wire::kName};
     return kLaunchers;
   }
   // Other worlds than those of GPUs. make_steps of a world of GPUs checks on all ranks that these kernels reach them.
   static World& checked(World& world) {
-    if (is_of_gpus(world.kind())) return world;
+    if (world.capabilities().gpus) return world;
     throw Error(ErrorKind::unsupported, "rank " + std::to_string(world.rank()) +
                                             ": kernels of the program itself need a world of GPUs (make_cuda_worlds, "
                                             "make_cuda_process_world, make_nvshmem_world); this one is " +

@@ -5,6 +5,9 @@
 
 namespace ferry::cuda {
 
+// Deprecated: write DirectFabric<>.
+using PeerFabric = DirectFabric<>;
+
 // Deprecated: write CompiledExchange.
 template <TokenFormat Fmt, class Hooks, class Wire = PeerFabric>
 using HookedExchange = CompiledExchange<Fmt, Hooks, Wire>;

@@ -12,9 +12,9 @@
 
 namespace ferry::cuda {
 
-static const DispatchLauncher* find_peer_dispatch(const char* format) {
+static const DispatchLauncher* find_direct_dispatch(const char* format) {
   static const auto kLaunchers =
-      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<F, PeerFabric>(); });
+      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<F, DirectFabric<>>(); });
   return find_format(kLaunchers, format);
 }
 
@@ -22,10 +22,10 @@ template <DeviceFabric F>
 CombineLauncher combine_instance() {
   return combine_launcher<F>();
 }
-template CombineLauncher combine_instance<PeerFabric>();
+template CombineLauncher combine_instance<DirectFabric<>>();
 
-Launchers peer_launchers() {
-  return {&find_peer_dispatch, combine_instance<PeerFabric>(), PeerFabric::kHasRemoteRanks};
+Launchers direct_launchers() {
+  return {&find_direct_dispatch, combine_instance<DirectFabric<>>(), DirectFabric<>::kName};
 }
 
 int routing_words(const Plan& plan) {

@@ -115,13 +115,20 @@ void GpuRank::require_supported(const ExchangeOptions& options) const {
   if (options.gpu_kernels != nullptr) require_kernels(*options.gpu_kernels);
 }
 
+// The fabric of a world's transport serves all its worlds, DirectFabric those whose ranks are all direct.
 void GpuRank::require_kernels(const Launchers& kernels) const {
-  if (kernels.reaches_remote_ranks)
-    throw Error(
-        ErrorKind::unsupported,
-        fmt::format("rank {}: a CompiledNvshmemExchange needs a world of make_nvshmem_world; this one is {}, for "
-                    "which there is CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
-                    world_.rank(), world_.backend()));
+  const std::string given = kernels.fabric;
+  const bool is_direct = given == direct_launchers().fabric;
+  if (given == fabric() || (is_direct && !world_.has_remote_ranks())) return;
+  if (is_direct)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: the kernels of a CompiledExchange reach the ranks of one node, and this world "
+                            "has several; compile them over the fabric {} (ferry/cuda/compiled_{}_exchange.cuh)",
+                            world_.rank(), fabric(), fabric()));
+  throw Error(ErrorKind::unsupported,
+              fmt::format("rank {}: kernels over the fabric {} need a world of make_{}_world; this one is {}, for "
+                          "which there is CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
+                          world_.rank(), given, given, world_.backend()));
 }
 
 std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const ExchangeOptions& options,

@@ -45,13 +45,16 @@ class GpuRank {
   virtual DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
 
   // The kernels that reach those heaps.
-  virtual Launchers launchers() const { return peer_launchers(); }
+  virtual Launchers launchers() const { return direct_launchers(); }
+
+  // The name of the fabric that reaches all ranks of such worlds, also remote ones.
+  virtual const char* fabric() const { return direct_launchers().fabric; }
 
   // Throws where this kind of world cannot have such an exchange. If one rank throws, all ranks throw.
   virtual void require_supported(const ExchangeOptions& options) const;
 
   // Throws where a caller's kernels do not reach all ranks of this world. Part of require_supported.
-  virtual void require_kernels(const Launchers& kernels) const;
+  void require_kernels(const Launchers& kernels) const;
 
   // Runs `work` on every rank. Collective. If it fails on a rank, all ranks throw the error of the first such rank, and
   // none waits for it.
@@ -81,7 +84,8 @@ class GpuWorld : public Base, public GpuRank {
     return {.device_memory = !is_staged(),
             .remote_ranks = this->has_remote_ranks(),
             .function_hooks = is_staged(),
-            .compiled_hooks = !is_staged()};
+            .compiled_hooks = !is_staged(),
+            .gpus = true};
   }
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,

@@ -1,4 +1,4 @@
-// What the .cu files of hooked calls share: the exchange of this program, PeerFabric's or NvshmemFabric's, and its
+// What the .cu files of hooked calls share: the exchange of this program, DirectFabric's or NvshmemFabric's, and its
 // calls.
 #pragma once
 

@@ -29,7 +29,7 @@ class HookedCalls {
 
 using MakeHooked = std::unique_ptr<HookedCalls> (*)(World&, const Shape&, const ExchangeOptions&);
 
-// Hooks: router_weight, input_scale and epilogue; the epilogue alone; the router's weight alone. Over PeerFabric in
+// Hooks: router_weight, input_scale and epilogue; the epilogue alone; the router's weight alone. Over DirectFabric in
 // gpu_hook_tests, over NvshmemFabric in nvshmem_hook_tests.
 std::unique_ptr<HookedCalls> make_nvfp4_with_all(World& world, const Shape& shape, const ExchangeOptions& options);
 std::unique_ptr<HookedCalls> make_bf16_with_all(World& world, const Shape& shape, const ExchangeOptions& options);

@@ -73,13 +73,13 @@ int run_refusals() {
     failures += run_part(nvshmem, name, body) ? 0 : 1;
   };
   run("kernels of one node", [&](World& world) {
-    expect_refused(world, make_peer_bf16_with_weight, {"CompiledNvshmemExchange", "several"});
+    expect_refused(world, make_peer_bf16_with_weight, {"compiled_nvshmem_exchange.cuh", "several"});
     run_hook_rounds(world, nvshmem.device(), right, scenario);  // the world goes on
   });
   run("kernels of one node on one rank", [&](World& world) {
     const bool is_wrong = world.rank() == world.size() - 1;
     expect_refused(world, is_wrong ? make_peer_bf16_with_weight : make_bf16_with_all,
-                   {"rank " + std::to_string(world.size() - 1) + ":", "CompiledNvshmemExchange"});
+                   {"rank " + std::to_string(world.size() - 1) + ":", "compiled_nvshmem_exchange.cuh"});
     run_hook_rounds(world, nvshmem.device(), right, scenario);
   });
   run("a world without NVSHMEM", [&](World&) {

@@ -1,4 +1,4 @@
-// Kernels over PeerFabric, for worlds of NVSHMEM that are one node.
+// Kernels over DirectFabric, for worlds of NVSHMEM that are one node.
 #include "gpu/nvshmem/peer_calls.h"
 
 #include "ferry/cuda/hooked_exchange.cuh"

@@ -16,6 +16,7 @@ namespace ferry::cuda {
 
 class NvshmemPuts {
  public:
+  static constexpr const char* kName = "nvshmem";
   __device__ explicit NvshmemPuts(const PeerLinks& links) : links_(links) {}
 
   __device__ void put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) const {
@@ -46,7 +47,7 @@ class NvshmemPuts {
 };
 static_assert(RemotePuts<NvshmemPuts>);
 
-using NvshmemFabric = RemoteFabric<NvshmemPuts>;  // the name in HookedExchange's template argument
+using NvshmemFabric = RemoteFabric<NvshmemPuts>;
 static_assert(DeviceFabric<NvshmemFabric>);
 
 }  // namespace ferry::cuda

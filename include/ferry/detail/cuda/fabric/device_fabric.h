@@ -53,6 +53,7 @@ concept DeviceFabric = Fabric<F> && DeviceWaits<typename F::Waits, typename F::G
              WaitSite site, const TokenAt& at) {
   // capabilities
   { F::kHasRemoteRanks } -> std::convertible_to<bool>;       // false: all ranks are direct
+  { F::kName } -> std::convertible_to<const char*>;          // of the transport; "direct" without one
   typename F::template WithHooks<typename F::Hooks::Given>;  // the same fabric with other hooks
   // address
   F(links, plan, std::size_t{});  // bytes of a team's buffer

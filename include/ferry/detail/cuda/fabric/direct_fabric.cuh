@@ -37,6 +37,7 @@ class DirectFabric {
   template <class OtherHooks>
   using WithHooks = DirectFabric<OtherHooks>;
   static constexpr bool kHasRemoteRanks = false;
+  static constexpr const char* kName = "direct";
 
   __device__ DirectFabric(const PeerLinks& links, const Plan&, std::size_t buffer_bytes)
       : links_(links), hooks_(links.hooks), waits_(links), stores_(links, buffer_bytes) {}
@@ -107,7 +108,5 @@ class DirectFabric {
   bool in_place_ = false;
 };
 static_assert(DeviceFabric<DirectFabric<>>);
-
-using PeerFabric = DirectFabric<>;  // the name in HookedExchange's template argument
 
 }  // namespace ferry::cuda

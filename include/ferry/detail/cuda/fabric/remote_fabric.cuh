@@ -25,6 +25,7 @@ namespace ferry::cuda {
 template <class P>
 concept RemotePuts = requires(const P& puts, const PeerLinks& links, int peer, std::size_t offset,
                               const std::byte* source, std::size_t bytes, std::size_t word, Epoch value) {
+  { P::kName } -> std::convertible_to<const char*>;  // of the transport; no two transports have the same
   P(links);
   puts.put(peer, offset, source, bytes);                      // by a warp; C1
   puts.put_signal(peer, offset, source, bytes, word, value);  // by a warp; C3
@@ -98,6 +99,7 @@ class RemoteFabric {
   template <class OtherHooks>
   using WithHooks = RemoteFabric<P, OtherHooks>;
   static constexpr bool kHasRemoteRanks = true;
+  static constexpr const char* kName = P::kName;
 
   // links.heap[peer] is null for remote ranks.
   __device__ RemoteFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)

@@ -34,10 +34,10 @@ struct CombineLauncher {
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
   CombineLauncher combine;
-  bool reaches_remote_ranks;  // also remote ranks, by a transport
+  const char* fabric;  // its name (DeviceFabric): a world refuses kernels over the fabric of another transport
 };
-// Over PeerFabric.
-Launchers peer_launchers();
+// Over DirectFabric, which reaches direct ranks only.
+Launchers direct_launchers();
 
 // Loads the scales kernel on the current device. Returns its blocks per multiprocessor, or 0 where a block of the
 // device has too little shared memory for it.
