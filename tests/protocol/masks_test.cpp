@@ -1,7 +1,7 @@
 // Masks: latched by a dispatch, and applied where a token's home is.
 #include <gtest/gtest.h>
 
-#include "protocol/session.h"
+#include "support/session.h"
 
 namespace ferry::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "protocol/session.h"
+#include "support/session.h"
 
 namespace ferry::test {
 namespace {

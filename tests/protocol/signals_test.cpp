@@ -9,7 +9,7 @@
 
 #include "cpu/steps/combine_send.h"
 #include "exchange/sizes.h"
-#include "protocol/session.h"
+#include "support/session.h"
 
 namespace ferry::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "protocol/session.h"
+#include "support/session.h"
 
 namespace ferry::test {
 namespace {

@@ -193,6 +193,10 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return enqueue_work(stream, [=] { std::memset(to, value, bytes); });
 }
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  return status != cudaSuccess ? status : cudaStreamSynchronize(nullptr);
+}
 // A copy from the host takes the bytes at once, as CUDA does for memory that is not pinned.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);

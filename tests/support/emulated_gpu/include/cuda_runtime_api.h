@@ -65,6 +65,7 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream);
@@ -139,7 +140,14 @@ template <class Params>
 const char* emulated_name() {
   return __PRETTY_FUNCTION__;
 }
+namespace ferry::emulated {
+// What a test does to the parameter of a kernel before it is launched.
+template <class Params>
+inline std::function<void(Params&)> change_of;
+}  // namespace ferry::emulated
 template <class Params>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params), const Params& params) {
-  return emulated_launch(*config, emulated_name<Params>(), [kernel, params] { kernel(params); });
+  Params changed = params;
+  if (ferry::emulated::change_of<Params>) ferry::emulated::change_of<Params>(changed);
+  return emulated_launch(*config, emulated_name<Params>(), [kernel, changed] { kernel(changed); });
 }

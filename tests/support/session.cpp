@@ -1,4 +1,4 @@
-#include "protocol/session.h"
+#include "support/session.h"
 
 #include <algorithm>
 
