@@ -1,4 +1,4 @@
-// How fast one core encodes, decodes, activates and sums rows, by format and vector instruction set. GB/s count the
+// How fast one core encodes, decodes and activates rows, by format and vector instruction set. GB/s count the
 // bf16 bytes of the rows (activation: of its input), whatever the format makes of them.
 //
 //   codec_bench --benchmark_filter='encode/(mxfp8|nvfp4)/best'
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "cpu/formats/formats.h"
-#include "cpu/formats/row_math.h"
 #include "ferry/activation.h"
 #include "ferry/detail/formats/rounded.h"
 
@@ -109,17 +108,6 @@ void activate_rows(benchmark::State& state, ferry::AnyFormat format, bool interl
   report(state, rows.size() * 2);
 }
 
-void accumulate(benchmark::State& state) {
-  const std::vector<std::uint16_t> rows = normal_rows(kRows, kHidden);
-  std::vector<float> sum(kHidden);
-  for (auto _ : state) {
-    for (std::size_t row = 0; row < kRows; ++row)
-      ferry::cpu::accumulate_bf16(rows.data() + row * kHidden, 0.25f, sum.data(), kHidden);
-    benchmark::ClobberMemory();
-  }
-  report(state, rows.size() * 2);
-}
-
 void register_all() {
   using ferry::cpu::SimdLevel;
   for (const SimdLevel level : ferry::cpu::kSimdLevels) {
@@ -138,7 +126,6 @@ void register_all() {
     benchmark::RegisterBenchmark((name + "/interleaved").c_str(), activate_rows, format, true, false);
     benchmark::RegisterBenchmark((name + "/clamped").c_str(), activate_rows, format, false, true);
   }
-  benchmark::RegisterBenchmark("accumulate_bf16", accumulate);
 }
 
 }  // namespace

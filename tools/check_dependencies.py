@@ -27,6 +27,7 @@ LAYERS = [
     ("include/ferry/cuda", {"include", *INSTALLED, "include/ferry/detail/cuda", "include/ferry/detail/nvshmem"}),
     ("include", set()),
     ("src/base", {"include", *INSTALLED}),
+    ("src/activation", {"include", *INSTALLED}),
     ("src/net", {"include", *INSTALLED, "src/base"}),
     ("src/exchange", {"include", *INSTALLED, "src/base"}),
     ("src/cpu", {"include", *INSTALLED, "src/base", "src/net", "src/exchange"}),
