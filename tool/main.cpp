@@ -9,7 +9,7 @@
 #include <new>
 #include <string>
 
-#include "tool/commands/command_line.h"
+#include "tool/command_line/command_line.h"
 #include "tool/parts/parts.h"
 #include "tool/ranks/job.h"
 

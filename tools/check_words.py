@@ -31,7 +31,7 @@ RULES = [
                             r"|\bfmt::print\b"),
      ("include", "src"), None),
     ("the parser", re.compile(r"\bCLI::"), ("tool", "tests"),
-     re.compile(r"tool/commands/command_line\.cpp")),
+     re.compile(r"tool/command_line/(command_line|bench_options|parser)\.(h|cpp)")),
 ]
 
 # (word that is refused in identifiers and comments, what the glossary says)

@@ -70,7 +70,7 @@ class Words(unittest.TestCase):
     def test_the_parser_belongs_to_the_command_line(self):
         text = "void add_options(CLI::App& app);"
         self.assertTrue(words("tool/commands/commands.h", text))
-        self.assertEqual(words("tool/commands/command_line.cpp", text), [])
+        self.assertEqual(words("tool/command_line/command_line.cpp", text), [])
 
     def test_the_library_neither_ends_nor_prints(self):
         for text in ("std::abort();", "exit(1);", 'std::printf("x");', "std::cout << 1;", 'fmt::print("x");'):

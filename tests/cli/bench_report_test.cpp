@@ -22,11 +22,12 @@ BenchResult result(BenchOperation operation = BenchOperation::pair) {
   return made;
 }
 
-// The words of a line of the table, which come after a line about the machine, the titles and a rule.
+// The words of a line of the table, which comes after a rule.
 std::vector<std::string> row(const std::string& text, std::size_t index) {
   std::istringstream lines(text);
   std::string line;
-  for (std::size_t i = 0; i < index + 4; ++i) std::getline(lines, line);
+  while (std::getline(lines, line) && !line.starts_with("---")) continue;
+  for (std::size_t i = 0; i <= index; ++i) std::getline(lines, line);
   std::istringstream words(line);
   return {std::istream_iterator<std::string>(words), {}};
 }

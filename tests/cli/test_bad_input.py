@@ -290,7 +290,6 @@ class OptionsTestCase(RefusalTestCase):
         self.assert_refused(process, BAD_USE, "--tokens", "required")
         self.assert_refused(ferry("layer", "--ranks", "two"), BAD_USE, "--ranks", "two")
         self.assert_refused(ferry("layer", "--rank", "2"), BAD_USE, "--rank")
-        self.assert_refused(ferry(), BAD_USE, "subcommand")
         self.assert_refused(ferry("carry"), BAD_USE, "carry")
 
 

@@ -74,6 +74,15 @@ class BenchTestCase(FerryTestCase):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.assertEqual([line["shape"]["tokens"] for line in lines], [2, 3, 2, 3])
 
+    def test_table(self):
+        done = ferry("bench", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4, "--operation",
+                     "pair,encode", *FEW[:-1])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for column in ("n", "min us", "moved", "wire GB/s", "floor us", "x floor", "GB/s of bf16"):
+            self.assertIn(f"{column}: ", " ".join(done.stdout.split()))
+        for line in done.stdout.splitlines():
+            self.assertLessEqual(len(line), 120, line)
+
     def test_baseline(self):
         done = ferry("bench", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4, "--baseline",
                      *FEW, env=os.environ | {"ASAN_OPTIONS": "detect_leaks=0"})  # Open MPI leaks when it ends

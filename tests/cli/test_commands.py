@@ -1,8 +1,12 @@
 """`ferry info`, `verify`, and what all commands share."""
 import json
+import re
+import signal
+import subprocess
+import time
 import unittest
 
-from support import FerryTestCase, ferry
+from support import BINARY, FerryTestCase, ferry
 
 
 class HelpTestCase(FerryTestCase):
@@ -17,8 +21,6 @@ class HelpTestCase(FerryTestCase):
 
     def test_full_standard_output_is_a_failure(self):
         with open("/dev/full", "w") as full:
-            import subprocess
-            from support import BINARY
             process = subprocess.run([BINARY, "info"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(process.returncode, 1)
         self.assertIn("standard output", process.stderr)
@@ -68,11 +70,55 @@ class InfoTestCase(FerryTestCase):
         self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--hidden", 100), 2, "hidden=100", "of 32")
         self.assert_refused(ferry("info", "--backend", "cuda2"), 2, "--backend", "cuda2")
 
+    def test_zero_is_refused(self):
+        for option in ("--ranks", "--tokens", "--experts", "--top-k", "--hidden"):
+            for value in (0, -1):
+                with self.subTest(option=option, value=value):
+                    self.assert_refused(ferry("info", "--model", "deepseek-v3", option, value), 2,
+                                        f"{option} {value}: must be 1 ")
+
+    def test_shapes_of_other_machines(self):
+        """Any number of ranks of any backend; the answer says whether this machine could run it."""
+        for backend in ("cpu", "shmem", "cuda", "nvshmem"):
+            for ranks in (1, 64, 256):
+                with self.subTest(backend=backend, ranks=ranks):
+                    report = self.info("--model", "deepseek-v3", "--ranks", ranks, "--backend", backend)
+                    self.assertEqual((report["shape"]["ranks"], report["planned_backend"]), (ranks, backend))
+                    self.assertEqual(report["runs_here"], report["why_not_here"] == "")
+                    if backend == "cpu":
+                        self.assertEqual(report["runs_here"], ranks <= 72)
+                    names = [region["region"] for region in report["exchange_memory"]]
+                    self.assertEqual("sent messages" in names, backend in ("shmem", "nvshmem"))
+        self.assertEqual(self.info("--model", "deepseek-v3", "--ranks", 256)["planned_backend"], "shmem")
+
+    def test_all_that_a_rank_needs(self):
+        """The largest buffer is the experts' output: bf16 rows for combine."""
+        ranks, tokens, hidden, top_k, local = 64, 4096, 7168, 8, 256 // 64
+        report = self.info("--model", "deepseek-v3", "--ranks", ranks, "--tokens", tokens, "--format", "fp8_block128",
+                           "--backend", "cuda")
+        (each,) = report["outputs"]
+        rows = each["row_capacity"]
+        self.assertGreaterEqual(rows, ranks * tokens * min(top_k, local))
+        self.assertEqual(each["result_bytes"], rows * hidden * 2)
+        words = 4 * (local + 1) + 4 * local  # row_offsets and expert_ids
+        self.assertEqual(each["output_bytes"], each["payload_bytes"] + each["scale_bytes"] + each["src_info_bytes"] + words)
+        self.assertEqual(report["total_bytes"], report["exchange_memory_bytes"] + each["output_bytes"] + each["result_bytes"])
+        self.assertEqual(report["rows_of_even_routing"], tokens * top_k)
+
     def test_text(self):
-        done = ferry("info", "--model", "mixtral-8x7b")
+        done = ferry("info", "--model", "mixtral-8x7b", "--ranks", 8)
         self.assert_done(done)
-        for word in ("cores", "cpu", "total", "row capacity"):
+        for word in ("cores", "cpu", "total", "row capacity", "rows for combine", "In all ", "Less memory: ", "--tokens 64"):
             self.assertIn(word, done.stdout)
+        for line in done.stdout.splitlines():
+            self.assertLessEqual(len(line), 120, line)
+
+    def test_models(self):
+        models = self.info("--list-models")["models"]
+        self.assertIn({"model": "deepseek-v3", "hidden": 7168, "experts": 256, "top_k": 8, "inter": 2048}, models)
+        text = ferry("info", "--list-models").stdout
+        for model in models:
+            self.assertIn(model["model"], text)
 
 
 class VerifyTestCase(FerryTestCase):
@@ -83,6 +129,43 @@ class VerifyTestCase(FerryTestCase):
         self.assertGreater(report["ok"], 0)
         self.assertEqual(report["failed"], 0)
         self.assertEqual(len(report["cases"]), report["ok"] + report["skipped"])
+
+    QUICK = ("verify", "--backend", "cpu", "--quick", "--case", "reports/")
+
+    def test_a_line_for_each_case(self):
+        done = ferry(*self.QUICK)
+        self.assert_done(done)
+        rows = [line for line in done.stdout.splitlines() if line.startswith("cpu ")]
+        self.assertEqual(len(rows), len(json.loads(ferry(*self.QUICK, "--json").stdout)["cases"]))
+        for line in done.stdout.splitlines():
+            self.assertLessEqual(len(line), 120, line)
+
+    def test_quiet(self):
+        done = ferry(*self.QUICK, "--quiet")
+        self.assert_done(done)
+        self.assertRegex(done.stdout, r"^Backend cpu \(threads of this process\): \d+ ok, 0 skipped, 0 failed\.\n")
+        self.assertLessEqual(done.stdout.count("\n"), 2)
+
+    def interrupted(self, *options):
+        """Standard output of a run that was interrupted when its first line was there, or after a second."""
+        process = subprocess.Popen([BINARY, "verify", "--backend", "cpu", *options], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        first = "" if "--json" in options else process.stdout.readline()
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        return first + text
+
+    def test_interrupted(self):
+        text = self.interrupted()
+        done, of = map(int, re.search(r"Interrupted .*: (\d+) of (\d+) cases were done", text).groups())
+        self.assertEqual(done, len([line for line in text.splitlines() if line.startswith("cpu ")]))
+        self.assertLess(done, of)
+        self.assertIn(f"{done} ok, 0 skipped, 0 failed", text)
+        report = json.loads(self.interrupted("--json"))
+        self.assertEqual(len(report["cases"]), report["ok"])
+        self.assertIn("interrupted", report)
 
     def test_list_and_refusals(self):
         self.assertIn("reports/memory_use", ferry("verify", "--list").stdout)

@@ -28,9 +28,14 @@ class CpuMeasurer final : public Measurer {
     if (baseline_ && !is_codec(bench.operation)) results_.back().baseline = measure_baseline(bench);
     return to_json(results_.back(), command_);
   }
-  std::string table() override { return to_text(std::exchange(results_, {})); }
+  std::string table() override {
+    footnote_ = footnote_of(results_);
+    return to_text(std::exchange(results_, {}));
+  }
+  std::string footnote() const override { return footnote_; }
 
  private:
+  std::string footnote_;
   bool baseline_;
   std::string command_;
   std::vector<BenchResult> results_;
@@ -50,12 +55,17 @@ class GpuMeasurer final : public Measurer {
       results_.push_back({bench, &bench_->speeds(), results_.back().measured, nodes_});
     return to_json(results_.back(), *bench_, command_);
   }
-  std::string table() override { return to_text(std::exchange(results_, {}), *bench_); }
+  std::string table() override {
+    footnote_ = footnote_of(results_);
+    return to_text(std::exchange(results_, {}), *bench_);
+  }
+  std::string footnote() const override { return footnote_; }
 
  private:
   static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
     return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.routing == b.routing;
   }
+  std::string footnote_;
   int nodes_;
   bool baseline_;
   std::string command_;
@@ -77,9 +87,15 @@ class ProcessMeasurer final : public Measurer {
     results_.push_back(measure_processes(ranks_, bench, nodes_));
     return to_json(results_.back(), command_);
   }
-  std::string table() override { return codecs_.table() + to_text(std::exchange(results_, {})); }
+  std::string table() override {
+    const std::string codecs = codecs_.table();
+    footnote_ = results_.empty() ? codecs_.footnote() : footnote_of(results_);
+    return codecs + to_text(std::exchange(results_, {}));
+  }
+  std::string footnote() const override { return footnote_; }
 
  private:
+  std::string footnote_;
   Ranks ranks_;
   int nodes_;
   CpuMeasurer codecs_;

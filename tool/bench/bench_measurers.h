@@ -15,7 +15,8 @@ class Measurer {
  public:
   virtual ~Measurer() = default;
   virtual Json measure(const BenchCase& bench) = 0;
-  virtual std::string table() = 0;  // of the lines since the last table
+  virtual std::string table() = 0;           // of the lines since the last table
+  virtual std::string footnote() const = 0;  // what the columns of the last table mean
 };
 
 struct MeasureOptions {

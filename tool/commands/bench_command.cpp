@@ -1,7 +1,7 @@
 // The sweep of `ferry bench` over all that its options name.
 #include "tool/commands/bench_command.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -161,6 +161,22 @@ class Records {
   std::ofstream file_;
 };
 
+// What was given, and changes nothing of what is measured.
+void note_what_has_no_effect(const BenchOptions& options) {
+  const BenchOptions defaults;
+  const auto is_of_codec = [](const std::string& name) { return is_codec(kOperations.at(name)); };
+  if (std::all_of(options.operations.begin(), options.operations.end(), is_of_codec)) {
+    if (options.baseline) note("--baseline has no effect: it is of exchanges, and --operation names codecs only");
+    if (options.reductions != defaults.reductions || options.routings != defaults.routings)
+      note("--combine and --routing have no effect: --operation names codecs only");
+  }
+  if (options.zipf_exponent != defaults.zipf_exponent &&
+      std::find(options.routings.begin(), options.routings.end(), "zipf") == options.routings.end())
+    note("--zipf-exponent has no effect without --routing zipf");
+  if (options.effort.iterations != 0 && options.effort.seconds != defaults.effort.seconds)
+    note("--seconds has no effect beside --iterations");
+}
+
 SimulatedCase simulated_case(const SimulateOptions& options, const BenchCase& bench) {
   Cluster cluster;
   cluster.ranks = bench.shape.ranks;
@@ -210,12 +226,14 @@ std::vector<std::string> reduction_names() { return names_of(kReductions); }
 void run_bench_command(const BenchOptions& options) {
   const std::string command = typed_command();
   if (options.simulation.simulate) return run_simulation(options, command);
+  note_what_has_no_effect(options);
   const std::vector<std::vector<BenchCase>> tables = tables_of(options);
   std::int64_t count = 0;
   for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
   Measurers measurers(require_backend(options), {options.ranks.front(), options.nodes, options.baseline, command});
   Records records(options);
   Progress progress("bench: lines", count);
+  std::vector<std::string> footnotes;
   for (const std::vector<BenchCase>& cases : tables) {
     Measurer& measurer = measurers.of(cases.front());
     for (const BenchCase& bench : cases) {
@@ -225,7 +243,11 @@ void run_bench_command(const BenchOptions& options) {
     if (options.json) continue;
     const std::string table = measurer.table();
     in_first_process(kDefaultDeadline, [&] { print(table + "\n"); });
+    if (const std::string next = measurer.footnote();
+        std::find(footnotes.begin(), footnotes.end(), next) == footnotes.end())
+      footnotes.push_back(next);
   }
+  in_first_process(kDefaultDeadline, [&] { print(fmt::format("{}", fmt::join(footnotes, "\n"))); });
 }
 
 void run_bench_worker_command(const BenchOptions& options) {

@@ -68,6 +68,7 @@ void for_rows(const char* what, std::int64_t count, const Row& row, const Group&
 
 void CodecCommand::encode() const {
   require_input_scale(input_scale);
+  note_unused_input_scale(input_scale, format_named(format));
   const AnyFormat named = format_named(format);
   require_scales_path(named, scales);
   if (payload == scales)
@@ -107,6 +108,7 @@ void CodecCommand::encode() const {
 
 void CodecCommand::decode() const {
   require_input_scale(input_scale);
+  note_unused_input_scale(input_scale, format_named(format));
   const AnyFormat named = format_named(format);
   require_scales_path(named, scales);
   const NpyFile file("--payload", payload);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -64,24 +65,23 @@ struct VerifyArguments {
   int nodes = 1;
   bool quick = false;
   bool list = false;
+  bool quiet = false;
   bool json = false;
 };
 void run_verify_command(const VerifyArguments& asked);
 
-// Zeros: not given.
+// What is not given has no value; the parser has refused what is out of range, and models and formats that are not
+// there.
 struct InfoArguments {
   std::string backend = "auto";
   std::string model;
-  int ranks = 0;
-  int experts = 0;
-  int top_k = 0;
-  int tokens = 0;
-  int hidden = 0;
+  std::optional<int> ranks, experts, top_k, tokens, hidden;
   int alignment = 0;
   std::string format = "bf16";
   std::string combine = "by_rank";
   bool shared = false;
   bool tiled = false;
+  bool lists_models = false;
   bool json = false;
 };
 void run_info_command(const InfoArguments& asked);

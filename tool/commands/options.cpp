@@ -3,8 +3,26 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+
+#include "tool/ranks/job.h"
 
 namespace ferry::app {
+
+// Whether a row's bytes depend on the scale of the tensor.
+static bool takes_input_scale(const AnyFormat& format) {
+  constexpr int kHidden = 128;
+  const std::vector<float> row(kHidden, 1.0f);
+  const auto encoded = [&](float input_scale) {
+    const std::size_t payload = format.payload_bytes(kHidden);
+    std::vector<std::byte> bytes(payload + kHidden * sizeof(float));
+    format.encode(SerialGroup{}, {row.data(), DType::f32}, kHidden, input_scale, bytes.data(), bytes.data() + payload);
+    return bytes;
+  };
+  return encoded(1.0f) != encoded(4.0f);
+}
 
 Reduction reduction_named(const std::string& name) {
   if (name == "exact") return Reduction::exact;
@@ -21,6 +39,16 @@ void require_input_scale(float input_scale) {
   if (!std::isfinite(input_scale) || input_scale <= 0)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--input-scale {}: must be finite and greater than 0", input_scale));
+}
+
+void note_unused_input_scale(float input_scale, const AnyFormat& format) {
+  if (input_scale != 1.0f && !takes_input_scale(format))
+    note(fmt::format("--input-scale {} has no effect: format {} has no scale of the whole tensor", input_scale,
+                     format.name()));
+}
+
+void note(const std::string& text) {
+  if (process_number() == 0) std::fprintf(stderr, "ferry: note: %s\n", text.c_str());
 }
 
 }  // namespace ferry::app

@@ -13,5 +13,10 @@ Reduction reduction_named(const std::string& name);
 // Throws Error(invalid_argument) that names the option unless low <= value <= high.
 void require_in_range(const char* option, std::int64_t value, std::int64_t low, std::int64_t high);
 void require_input_scale(float input_scale);
+// Notes an --input-scale that the format does not take.
+void note_unused_input_scale(float input_scale, const AnyFormat& format);
+// A line on standard error: what was asked for is done, but some of it has no effect. Of a job the first process alone
+// says it.
+void note(const std::string& text);
 
 }  // namespace ferry::app

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "tool/commands/commands.h"
-#include "tool/commands/options.h"
+#include "tool/commands/verify_report.h"
+#include "tool/io/interrupts.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/job.h"
 #include "tool/text/progress.h"
@@ -18,12 +20,6 @@
 namespace ferry::app {
 
 namespace {
-
-struct Outcome {
-  const char* result;  // "ok", "skipped" or "FAILED"
-  std::string detail;
-  double seconds;
-};
 
 // GPU worlds whose calls take host memory, which is where the cases have theirs.
 conformance::Target gpu_target() {
@@ -73,16 +69,16 @@ std::vector<Suite> suites_of(const std::string& name, int nodes) {
   return suites;
 }
 
-Outcome run_case(const conformance::Case& wanted, const conformance::Target& target) {
+CaseOutcome run_case(const conformance::Case& wanted, const conformance::Target& target) {
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   try {
     wanted.run(target);
-    return {"ok", wanted.what, seconds()};
+    return {CaseOutcome::Result::ok, wanted.what, seconds()};
   } catch (const conformance::Skipped& skipped) {
-    return {"skipped", skipped.what(), seconds()};
+    return {CaseOutcome::Result::skipped, skipped.what(), seconds()};
   } catch (const std::exception& failure) {
-    return {"FAILED", failure.what(), seconds()};
+    return {CaseOutcome::Result::failed, failure.what(), seconds()};
   }
 }
 
@@ -103,64 +99,34 @@ void list_cases(const VerifyArguments& asked) {
   asked.json ? print(table.json()) : print(table.text());
 }
 
-struct Counts {
-  int ok = 0, skipped = 0, failed = 0;
-};
-
-Counts run_suite(const Suite& suite, const std::vector<const conformance::Case*>& cases, Table& table) {
-  Counts counts;
-  Progress progress(fmt::format("verify {}: cases", suite.known->name), static_cast<std::int64_t>(cases.size()));
+void run_suite(const Suite& suite, const std::vector<const conformance::Case*>& cases, bool shows_progress,
+               VerifyReport& report) {
+  std::optional<Progress> progress;  // where no line is printed for each case
+  if (shows_progress)
+    progress.emplace(fmt::format("verify {}: cases", suite.known->name), static_cast<std::int64_t>(cases.size()));
+  report.begin(*suite.known);
   for (const conformance::Case* next : cases) {
-    const Outcome outcome = run_case(*next, suite.run);
-    const std::string result = outcome.result;
-    counts.ok += result == "ok";
-    counts.skipped += result == "skipped";
-    counts.failed += result == "FAILED";
-    table.add_row({text_cell(suite.known->name), text_cell(next->name), text_cell(result),
-                   number_cell(outcome.seconds, 2), text_cell(outcome.detail)});
-    progress.advance();
+    report.start(next->name);
+    report.add(next->name, run_case(*next, suite.run));
+    if (progress) progress->advance();
   }
-  return counts;
 }
 
 }  // namespace
 
 void run_verify_command(const VerifyArguments& asked) {
   if (asked.list) return list_cases(asked);
-  const std::vector<Suite> suites = suites_of(asked.backend, asked.nodes);
   const std::vector<const conformance::Case*> cases = wanted_cases(asked);
-  Table table({{"backend", "backend", true},
-               {"case", "case", true},
-               {"result", "result", true},
-               {"seconds", "seconds"},
-               {"detail", "what it shows", true}});
-  Counts all;
-  std::string summary, failing;
-  for (const Suite& suite : suites) {
-    const Counts counts = run_suite(suite, cases, table);
-    all = {all.ok + counts.ok, all.skipped + counts.skipped, all.failed + counts.failed};
-    summary += fmt::format("Backend {} ({}): {} ok, {} skipped, {} failed.\n", suite.known->name,
-                           suite.known->ranks_are, counts.ok, counts.skipped, counts.failed);
-    if (counts.failed != 0) failing += fmt::format("{}{}", failing.empty() ? "" : ", ", suite.known->name);
+  std::vector<std::string> names;
+  for (const conformance::Case* wanted : cases) names.push_back(wanted->name);
+  VerifyReport report(asked, names);
+  {
+    const OnInterrupt interrupted([&report] { report.interrupt(); });
+    for (const Suite& suite : suites_of(asked.backend, asked.nodes))
+      run_suite(suite, cases, asked.json && !asked.quiet, report);
+    report.finish();
   }
-  Json missing = Json::object();
-  for (const Backend& known : backends()) {
-    const std::string why = known.why_missing();
-    if (why.empty()) continue;
-    missing[known.name] = why;
-    summary += fmt::format("Backend {} is not here: {}.\n", known.name, why);
-  }
-  in_first_process(kDefaultDeadline, [&] {  // for as long as its reader takes
-    if (asked.json)
-      print(Json{{"ok", all.ok},
-                 {"skipped", all.skipped},
-                 {"failed", all.failed},
-                 {"cases", table.json()},
-                 {"not_here", missing}});
-    else
-      print(table.text() + "\n" + summary);
-  });
-  if (all.failed != 0) throw CommandFailed(fmt::format("{} conformance cases failed on {}", all.failed, failing));
+  if (const std::string failure = report.failure(); !failure.empty()) throw CommandFailed(failure);
 }
 
 }  // namespace ferry::app

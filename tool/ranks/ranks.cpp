@@ -98,15 +98,17 @@ std::vector<int> gpus_of_ranks(int ranks) {
 
 bool is_gpu_backend(const Backend& backend) { return is_of_gpus(backend.kind); }
 
+const Backend& backend_named(const std::string& name) {
+  for (const Backend& backend : backends())
+    if (name == backend.name) return backend;
+  throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", name));
+}
+
 const Backend& choose_backend(const std::string& name, int ranks) {
-  const auto named = [](const std::string& wanted) -> const Backend& {
-    for (const Backend& backend : backends())
-      if (wanted == backend.name) return backend;
-    throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", wanted));
-  };
-  if (name == "auto" && ranks >= 1 && gpus_are_enough(ranks)) return named("cuda");
-  if (name == "auto") return named(num_processes() > 1 && named("shmem").why_missing().empty() ? "shmem" : "cpu");
-  const Backend& chosen = named(name);
+  if (name == "auto" && ranks >= 1 && gpus_are_enough(ranks)) return backend_named("cuda");
+  if (name == "auto")
+    return backend_named(num_processes() > 1 && backend_named("shmem").why_missing().empty() ? "shmem" : "cpu");
+  const Backend& chosen = backend_named(name);
   if (gpus_are_shared() && !is_gpu_backend(chosen))
     throw Error(
         ErrorKind::invalid_argument,

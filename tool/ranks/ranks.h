@@ -61,6 +61,8 @@ struct Backend {
   Ranks make(int of, int nodes = 1) const { return make_on_nodes(of, nodes); }
 };
 const std::vector<Backend>& backends();
+// Whether it works here or not. Throws Error(unsupported) where there is none of this name.
+const Backend& backend_named(const std::string& name);
 bool is_gpu_backend(const Backend& backend);
 
 // From here on several ranks of this process, or of its job, may have the same GPU, where there are fewer than ranks.

@@ -182,20 +182,25 @@ std::string to_text(const std::vector<Simulated>& all) {
   const LinkSpeed& nic = cluster.speed_of(LinkKind::nic);
   const bool has_nic =
       std::any_of(all.begin(), all.end(), [](const Simulated& each) { return each.of.cluster.nodes() > 1; });
-  std::string text = fmt::format(
-      "simulated: {}experts={} top_k={} hidden={}, nodes of {} ranks; each rank and direction: NVLink {:g} GB/s and "
-      "{:g} us, NIC {:g} GB/s and {:g} us\n{}\nBytes and operations are those of dispatch on the busiest rank's "
-      "links; tables: of all its bytes on links, how many are routing tables; times: the least that the links allow.\n",
-      bench.model.empty() ? "" : bench.model + ": ", bench.shape.experts, bench.shape.top_k, bench.shape.hidden,
-      cluster.ranks_per_node, nvlink.bytes_per_second * 1e-9, nvlink.seconds * kMicro, nic.bytes_per_second * 1e-9,
-      nic.seconds * kMicro, load_table(all).text());
+  std::string text =
+      wrapped(
+          fmt::format("simulated: {}experts={} top_k={} hidden={}, nodes of {} ranks; each rank and direction: NVLink "
+                      "{:g} GB/s and {:g} us, NIC {:g} GB/s and {:g} us",
+                      bench.model.empty() ? "" : bench.model + ": ", bench.shape.experts, bench.shape.top_k,
+                      bench.shape.hidden, cluster.ranks_per_node, nvlink.bytes_per_second * 1e-9,
+                      nvlink.seconds * kMicro, nic.bytes_per_second * 1e-9, nic.seconds * kMicro)) +
+      load_table(all).text() + "\n" +
+      wrapped(
+          "Bytes and operations are those of dispatch on the busiest rank's links; tables: of all its bytes on links, "
+          "how "
+          "many are routing tables; times: the least that the links allow.");
   if (!has_nic) return text;
-  return text +
-         fmt::format(
-             "\n{}\nOther ways to do it, which Ferry does not have. own entries: a rank gets the routing entries "
-             "for its own experts alone; forwarded: one message for each (token, node), passed on there. gain: "
-             "this protocol's time over the least of all.\n",
-             way_table(all).text());
+  return text + "\n" + way_table(all).text() + "\n" +
+         wrapped(
+             "Other ways to do it, which Ferry does not have. own entries: a rank gets the routing entries for its own "
+             "experts alone; forwarded: one message for each (token, node), passed on there. gain: this protocol's "
+             "time "
+             "over the least of all.");
 }
 
 }  // namespace ferry::app

@@ -1,13 +1,35 @@
 #include "tool/text/output.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
 namespace ferry::app {
 
 static bool& silent() {
   static bool is_silent = false;
   return is_silent;
 }
+static bool& quiet() {
+  static bool is_quiet = false;
+  return is_quiet;
+}
 
 bool prints() { return !silent(); }
 void keep_silent() { silent() = true; }
+
+bool is_quiet() { return quiet(); }
+void be_quiet() { quiet() = true; }
+
+// NO_COLOR: https://no-color.org asks for a value that is not empty.
+bool shows_colours() {
+  const auto value_of = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string_view(value == nullptr ? "" : value);
+  };
+  static const bool shows = isatty(STDOUT_FILENO) == 1 && value_of("NO_COLOR").empty() && value_of("TERM") != "dumb";
+  return shows;
+}
 
 }  // namespace ferry::app

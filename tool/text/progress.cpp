@@ -23,7 +23,7 @@ void Progress::advance(std::int64_t steps) {
   const std::lock_guard lock(mutex_);
   done_ += steps;
   const Clock::time_point now = Clock::now();
-  if (now >= next_ && done_ < total_ && prints()) show(now);
+  if (now >= next_ && done_ < total_ && prints() && !is_quiet()) show(now);
 }
 
 void Progress::show(Clock::time_point now) {

@@ -1,12 +1,15 @@
 // Layout of tables, and how values are written for people.
 #include "tool/text/table.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 
 #include "ferry/error.h"
 #include "tool/text/output.h"
@@ -21,10 +24,16 @@ std::size_t width_of(const std::string& text) {
   return width;
 }
 
-void append_padded(std::string& line, const std::string& text, std::size_t width, bool left) {
-  const std::size_t padding = width - std::min(width, width_of(text));
+std::string coloured(const std::string& text, Tone tone) {
+  if (tone == Tone::plain || !shows_colours()) return text;
+  const char* code = tone == Tone::good ? "32" : tone == Tone::bad ? "1;31" : "2";
+  return fmt::format("\033[{}m{}\033[0m", code, text);
+}
+
+void append_padded(std::string& line, const Cell& cell, std::size_t width, bool left) {
+  const std::size_t padding = width - std::min(width, width_of(cell.text));
   if (!left) line.append(padding, ' ');
-  line += text;
+  line += coloured(cell.text, cell.tone);
   if (left) line.append(padding, ' ');
 }
 
@@ -33,11 +42,47 @@ void end_line(std::string& text) {
   text += '\n';
 }
 
+// Broken between words; a word that is longer has a line of its own.
+std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines = {""};
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (!lines.back().empty() && width_of(lines.back()) + 1 + width_of(word) > width) lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+  }
+  return lines;
+}
+
+std::size_t longest_of(const std::vector<std::string>& lines) {
+  std::size_t longest = 0;
+  for (const std::string& line : lines) longest = std::max(longest, width_of(line));
+  return longest;
+}
+
+constexpr std::size_t kNarrowestText = 30;  // that a last column is broken to
+
+// Widths that titles are broken to, and spaces between columns: what is tried until the lines are short enough.
+struct Try {
+  std::size_t title_width, between;
+};
+constexpr std::array kTries = {Try{kLineWidth, 2}, Try{10, 2}, Try{0, 2}, Try{0, 1}};
+
 Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 }  // namespace
 
-Cell text_cell(const std::string& text) { return {text, text}; }
+std::string wrapped(const std::string& text, const std::string& label) {
+  std::string result;
+  for (const std::string& line : lines_of(text, kLineWidth - width_of(label)))
+    result += (result.empty() ? label : std::string(width_of(label), ' ')) + line + "\n";
+  return result;
+}
+
+std::string in_lines(const std::string& text, std::size_t width) {
+  return fmt::format("{}", fmt::join(lines_of(text, width), "\n"));
+}
+
+Cell text_cell(const std::string& text, Tone tone) { return {text, text, tone}; }
 
 Cell count_cell(std::int64_t count) {
   std::string digits = std::to_string(count);
@@ -54,7 +99,9 @@ Cell number_cell(double value, int decimals) {
 }
 Cell scientific_cell(double value) { return {finite_or_null(value), fmt::format("{:.2e}", value)}; }
 Cell bytes_cell(std::uint64_t bytes) { return {bytes, human_bytes(bytes)}; }
-Cell yes_no_cell(bool value, const char* yes, const char* no) { return {value, value ? yes : no}; }
+Cell yes_no_cell(bool value, const char* yes, const char* no) {
+  return {value, value ? yes : no, value ? Tone::good : Tone::bad};
+}
 
 Table::Table(const std::vector<Fields>& rows) {
   for (const Field& field : rows.at(0)) columns_.push_back(field.column);
@@ -70,31 +117,98 @@ void Table::add_row(std::vector<Cell> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text() const {
-  std::vector<std::size_t> widths;
-  std::size_t total = 0;
+// `title_width`: that titles are broken to, where their column is narrower.
+Table::Layout Table::layout_of(std::size_t title_width, std::size_t between) const {
+  Layout layout;
+  layout.between = between;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t width = width_of(columns_[c].title);
+    std::size_t width = columns_[c].least;
     for (const auto& row : rows_) width = std::max(width, width_of(row[c].text));
-    widths.push_back(width);
-    total += width + (c == 0 ? 0 : 2);
+    layout.titles.push_back(lines_of(columns_[c].title, std::max(width, title_width)));
+    layout.widths.push_back(std::max(width, longest_of(layout.titles.back())));
+    layout.total += layout.widths.back() + (c == 0 ? 0 : between);
   }
+  return layout;
+}
+
+Table::Layout Table::layout_of_all() const {
+  Layout layout;
+  for (const auto& [title_width, between] : kTries) {
+    layout = layout_of(title_width, between);
+    if (layout.total <= kLineWidth) break;
+    std::size_t& last = layout.widths.back();
+    const std::size_t others = layout.total - last;
+    if (!columns_.back().left || last <= kNarrowestText || others + kNarrowestText > kLineWidth) continue;
+    last = kLineWidth - others;  // its text is broken
+    layout.total = kLineWidth;
+    break;
+  }
+  return layout;
+}
+
+Table::Layout Table::layout_of_least() const {
+  Layout layout;
+  for (const Column& column : columns_) {
+    layout.titles.push_back({column.title});
+    layout.widths.push_back(std::max(column.least, width_of(column.title)));
+    layout.total += layout.widths.back() + layout.between;
+  }
+  layout.total -= layout.between;
+  if (layout.total < kLineWidth) layout.widths.back() += kLineWidth - layout.total;
+  layout.total = std::max(layout.total, kLineWidth);
+  return layout;
+}
+
+std::string Table::head(const Layout& layout) const {
+  std::size_t height = 1;
+  for (const auto& lines : layout.titles) height = std::max(height, lines.size());
   std::string text;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    if (c != 0) text += "  ";
-    append_padded(text, columns_[c].title, widths[c], columns_[c].left);
-  }
-  end_line(text);
-  text.append(total, '-');
-  text += '\n';
-  for (const auto& row : rows_) {
+  for (std::size_t line = 0; line < height; ++line) {
     for (std::size_t c = 0; c < columns_.size(); ++c) {
-      if (c != 0) text += "  ";
-      append_padded(text, row[c].text, widths[c], columns_[c].left);
+      const auto& lines = layout.titles[c];
+      const std::size_t above = height - lines.size();  // titles stand on the rule
+      if (c != 0) text.append(layout.between, ' ');
+      append_padded(text, text_cell(line < above ? "" : lines[line - above]), layout.widths[c], columns_[c].left);
+    }
+    end_line(text);
+  }
+  text.append(layout.total, '-');
+  return text + "\n";
+}
+
+std::string Table::row(const Layout& layout, const std::vector<Cell>& cells) const {
+  std::vector<std::string> last = {cells.back().text};
+  if (columns_.back().left && width_of(last[0]) > layout.widths.back()) last = lines_of(last[0], layout.widths.back());
+  std::string text;
+  for (std::size_t line = 0; line < last.size(); ++line) {
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      if (c != 0) text.append(layout.between, ' ');
+      const Cell cell = c + 1 == columns_.size() ? text_cell(last[line], cells[c].tone)
+                        : line == 0              ? cells[c]
+                                                 : text_cell("");
+      append_padded(text, cell, layout.widths[c], columns_[c].left);
     }
     end_line(text);
   }
   return text;
+}
+
+std::string Table::text() const {
+  const Layout layout = layout_of_all();
+  std::string text = head(layout);
+  for (const auto& cells : rows_) text += row(layout, cells);
+  return text;
+}
+
+std::string Table::head() const { return head(layout_of_least()); }
+std::string Table::last_row() const { return row(layout_of_least(), rows_.back()); }
+
+std::string Table::footnote() const {
+  std::string text;
+  for (const Column& column : columns_)
+    if (!column.meaning.empty())
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", column.title, column.meaning);
+  return text.empty() ? text : wrapped(text + ".");
 }
 
 Json Table::json() const {

@@ -1,5 +1,7 @@
 #include "tool/bench/base/bench_fields.h"
 
+#include <fmt/core.h>
+
 namespace ferry::app {
 namespace {
 
@@ -10,7 +12,9 @@ Fields begin_fields(const BenchCase& bench) {
           {{"format", "format", true}, text_cell(bench.format.name())}};
 }
 
-Field tokens_field(const BenchCase& bench) { return {{"tokens", "n"}, count_cell(bench.shape.max_tokens)}; }
+Field tokens_field(const BenchCase& bench) {
+  return {{"tokens", "n", false, "tokens of each rank"}, count_cell(bench.shape.max_tokens)};
+}
 
 }  // namespace
 
@@ -31,15 +35,20 @@ Fields codec_fields(const BenchCase& bench) {
 
 void add_times(Fields& fields, const BenchSamples& samples, std::initializer_list<Percentile> times) {
   for (const Percentile& time : times)
-    fields.push_back(micros_field(time.name, std::string(time.name) + " us", samples.at(time.fraction)));
+    fields.push_back(micros_field(time.name, std::string(time.name) + " us", samples.at(time.fraction),
+                                  time.fraction == 0 ? "the shortest time, from the first rank's begin to the last "
+                                                       "one's end, in microseconds"
+                                  : time.fraction > kMedian.fraction
+                                      ? fmt::format("{:.0f} % take less", 100 * time.fraction)
+                                      : ""));
 }
 
-Field micros_field(const std::string& key, const std::string& title, double seconds) {
-  return {{key, title}, number_cell(seconds * kMicro, 1)};
+Field micros_field(const std::string& key, const std::string& title, double seconds, const std::string& meaning) {
+  return {{key, title, false, meaning}, number_cell(seconds * kMicro, 1)};
 }
 
-Field ratio_field(const std::string& key, const std::string& title, double ratio) {
-  return {{key, title}, number_cell(ratio, 2)};
+Field ratio_field(const std::string& key, const std::string& title, double ratio, const std::string& meaning) {
+  return {{key, title, false, meaning}, number_cell(ratio, 2)};
 }
 
 Field without_value(Field field) {

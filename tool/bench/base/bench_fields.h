@@ -21,8 +21,8 @@ Fields exchange_fields(const BenchCase& bench);  // operation, format, reduction
 Fields codec_fields(const BenchCase& bench);     // operation, format, hidden, tokens
 
 void add_times(Fields& fields, const BenchSamples& samples, std::initializer_list<Percentile> times);
-Field micros_field(const std::string& key, const std::string& title, double seconds);
-Field ratio_field(const std::string& key, const std::string& title, double ratio);
+Field micros_field(const std::string& key, const std::string& title, double seconds, const std::string& meaning = "");
+Field ratio_field(const std::string& key, const std::string& title, double ratio, const std::string& meaning = "");
 
 // The field without a value: "-".
 Field without_value(Field field);

@@ -44,38 +44,49 @@ Fields fields_of(const BenchResult& result, bool with_baseline) {
   Fields fields = exchange_fields(result.bench);
   add_times(fields, samples, {kMin, kMedian, kP90, kP99});
   const auto moved = static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation));
-  fields.push_back({{"moved", "moved"}, bytes_cell(moved)});
-  fields.push_back({{"wire", "wire GB/s"}, number_cell(result.measured.wire.bytes_per_second * 1e-9, 1)});
-  fields.push_back(micros_field("floor", "floor us", result.floor_seconds()));
-  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds()));
+  fields.push_back({{"moved", "moved", false, "bytes that all ranks together read and write"}, bytes_cell(moved)});
+  fields.push_back(
+      {{"wire", "wire GB/s", false, "how fast the ranks copy to each other here, reads and writes counted"},
+       number_cell(result.measured.wire.bytes_per_second * 1e-9, 1)});
+  fields.push_back(micros_field("floor", "floor us", result.floor_seconds(), "the bytes moved at that speed"));
+  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds(), "the median over it; 1 is best"));
   if (!with_baseline) return fields;
   const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
   for (const Field& field :
-       {micros_field("mpi", "MPI us", baseline), ratio_field("mpi_ratio", "x MPI", median / baseline)})
+       {micros_field("mpi", "MPI us", baseline, "the same exchange by MPI_Alltoallv, in bf16"),
+        ratio_field("mpi_ratio", "x MPI", median / baseline, "the median over it; less is better")})
     fields.push_back(result.baseline ? field : without_value(field));
   return fields;
 }
 
-std::string exchange_text(const std::vector<BenchResult>& results) {
+Table exchange_table(const std::vector<BenchResult>& results) {
   bool with_baseline = false;
   for (const BenchResult& result : results) with_baseline = with_baseline || result.baseline.has_value();
   std::vector<Fields> rows;
   for (const BenchResult& result : results) rows.push_back(fields_of(result, with_baseline));
-  const BenchCase& bench = results.front().bench;
-  return fmt::format("{}ranks={} workers={} experts={} top_k={} hidden={}, {} cores of {}\n{}",
-                     bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.workers,
-                     bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores,
-                     this_machine().cpu, Table(rows).text());
+  return Table(rows);
 }
 
-std::string codec_text(const std::vector<BenchResult>& results) {
+std::string exchange_title(const BenchCase& bench) {
+  return wrapped(fmt::format("{}ranks={} workers={} experts={} top_k={} hidden={}, {} cores of {}",
+                             bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.workers,
+                             bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores,
+                             this_machine().cpu));
+}
+
+Table codec_table(const std::vector<BenchResult>& results) {
   std::vector<Fields> rows;
   for (const BenchResult& result : results) {
     Fields& fields = rows.emplace_back(codec_fields(result.bench));
     add_times(fields, result.measured.samples, {kMin, kMedian, kP90, kP99});
-    fields.push_back({{"speed", "GB/s of bf16"}, number_cell(codec_speed(result) * 1e-9, 2)});
+    fields.push_back({{"speed", "GB/s of bf16", false, "the tokens as bf16, over the median"},
+                      number_cell(codec_speed(result) * 1e-9, 2)});
   }
-  return fmt::format("one core of {}\n{}", this_machine().cpu, Table(rows).text());
+  return Table(rows);
+}
+
+Table table_of(const std::vector<BenchResult>& results) {
+  return is_codec(results.front().bench.operation) ? codec_table(results) : exchange_table(results);
 }
 
 }  // namespace
@@ -152,7 +163,14 @@ Json to_json(const BenchResult& result, const std::string& command) {
 
 std::string to_text(const std::vector<BenchResult>& results) {
   if (results.empty()) return {};
-  return is_codec(results.front().bench.operation) ? codec_text(results) : exchange_text(results);
+  const BenchCase& bench = results.front().bench;
+  const std::string title =
+      is_codec(bench.operation) ? fmt::format("one core of {}\n", this_machine().cpu) : exchange_title(bench);
+  return title + table_of(results).text();
+}
+
+std::string footnote_of(const std::vector<BenchResult>& results) {
+  return results.empty() ? "" : table_of(results).footnote();
 }
 
 }  // namespace ferry::app

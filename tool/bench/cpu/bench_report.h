@@ -33,5 +33,7 @@ Json to_json(const BenchResult& result, const std::string& command);
 
 // "ranks=2 experts=64 ...", the wire and how times are taken; then the results of one shape as a table.
 std::string to_text(const std::vector<BenchResult>& results);
+// What the columns of that table mean.
+std::string footnote_of(const std::vector<BenchResult>& results);
 
 }  // namespace ferry::app

@@ -127,5 +127,7 @@ GpuMeasurers& gpu_measurers();
 
 Json to_json(const GpuResult& result, const GpuBench& bench, const std::string& command);
 std::string to_text(const std::vector<GpuResult>& results, const GpuBench& bench);
+// What the columns of that table mean.
+std::string footnote_of(const std::vector<GpuResult>& results);
 
 }  // namespace ferry::app

@@ -95,15 +95,22 @@ Fields fields_of(const GpuResult& result) {
   if (result.bench.operation != BenchOperation::dispatch) wire += bytes.combine.wire;
   Fields fields = exchange_fields(result.bench);
   add_times(fields, samples, {kMin, kMedian, kP99});
-  fields.push_back({{"wire", "wire bytes"}, bytes_cell(static_cast<std::uint64_t>(wire))});
-  fields.push_back(micros_field("floor", "floor us", result.floor_seconds()));
-  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds()));
-  fields.push_back(micros_field("bound", "bound us", result.bound_seconds()));
-  fields.push_back(ratio_field("bound_ratio", "x bound", median / result.bound_seconds()));
+  fields.push_back({{"wire", "wire bytes", false, "what the busiest rank sends or gets, the larger"},
+                    bytes_cell(static_cast<std::uint64_t>(wire))});
+  fields.push_back(micros_field("floor", "floor us", result.floor_seconds(),
+                                "the wire's latency, and the bytes at the speeds measured above"));
+  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds(), "the median over it; 1 is best"));
+  fields.push_back(micros_field("bound", "bound us", result.bound_seconds(),
+                                "6.5 us and 1.1 times the floor's bytes, for each phase"));
+  fields.push_back(ratio_field("bound_ratio", "x bound", median / result.bound_seconds(), "the median over it"));
   const std::string baseline = baseline_name(result);
   if (baseline.empty()) return fields;
-  fields.push_back(micros_field("baseline", baseline + " us", any_baseline_seconds(result)));
-  fields.push_back(ratio_field("baseline_ratio", "x " + baseline, median / any_baseline_seconds(result)));
+  fields.push_back(micros_field("baseline", baseline + " us", any_baseline_seconds(result),
+                                result.measured.one_node
+                                    ? "the same ranks as one node"
+                                    : "all-gather and reduce-scatter of the same tokens, in bf16"));
+  fields.push_back(ratio_field("baseline_ratio", "x " + baseline, median / any_baseline_seconds(result),
+                               "the median over it; less is better"));
   return fields;
 }
 
@@ -116,7 +123,17 @@ std::string puts_text(const GpuSpeeds& speeds) {
   return text.empty() ? text : text + "\n";
 }
 
+Table table_of(const std::vector<GpuResult>& results) {
+  std::vector<Fields> rows;
+  for (const GpuResult& result : results) rows.push_back(fields_of(result));
+  return Table(rows);
+}
+
 }  // namespace
+
+std::string footnote_of(const std::vector<GpuResult>& results) {
+  return results.empty() ? "" : table_of(results).footnote();
+}
 
 Json to_json(const GpuResult& result, const GpuBench& measurer, const std::string& command) {
   const BenchCase& bench = result.bench;
@@ -158,18 +175,17 @@ Json to_json(const GpuResult& result, const GpuBench& measurer, const std::strin
 
 std::string to_text(const std::vector<GpuResult>& results, const GpuBench& measurer) {
   if (results.empty()) return {};
-  std::vector<Fields> rows;
-  for (const GpuResult& result : results) rows.push_back(fields_of(result));
   const BenchCase& bench = results.front().bench;
   const GpuSpeeds& speeds = *results.front().speeds;
-  return fmt::format(
-      "{}ranks={} experts={} top_k={} hidden={}{}{}, {}\nwire {:.1f} GB/s + {:.1f} us ({}), copies in device memory "
-      "{:.0f} GB/s ({})\n{}{}",
-      bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, bench.shape.experts, bench.shape.top_k,
-      bench.shape.hidden, bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks),
-      results.front().nodes == 1 ? "" : fmt::format(" nodes={}", results.front().nodes), measurer.hardware(),
-      speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.method,
-      speeds.copy_bytes_per_second * 1e-9, speeds.copy_method, puts_text(speeds), Table(rows).text());
+  return wrapped(fmt::format(
+             "{}ranks={} experts={} top_k={} hidden={}{}{}, {}", bench.model.empty() ? "" : bench.model + ": ",
+             bench.shape.ranks, bench.shape.experts, bench.shape.top_k, bench.shape.hidden,
+             bench.max_blocks == 0 ? "" : fmt::format(" max_blocks={}", bench.max_blocks),
+             results.front().nodes == 1 ? "" : fmt::format(" nodes={}", results.front().nodes), measurer.hardware())) +
+         wrapped(fmt::format("wire {:.1f} GB/s + {:.1f} us ({}), copies in device memory {:.0f} GB/s ({})",
+                             speeds.wire_bytes_per_second * 1e-9, speeds.wire_latency * kMicro, speeds.method,
+                             speeds.copy_bytes_per_second * 1e-9, speeds.copy_method)) +
+         puts_text(speeds) + table_of(results).text();
 }
 
 }  // namespace ferry::app

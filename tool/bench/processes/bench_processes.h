@@ -37,5 +37,7 @@ ProcessResult measure_processes(const Ranks& ranks, const BenchCase& bench, int 
 
 Json to_json(const ProcessResult& result, const std::string& command);
 std::string to_text(const std::vector<ProcessResult>& results);
+// What the columns of that table mean.
+std::string footnote_of(const std::vector<ProcessResult>& results);
 
 }  // namespace ferry::app

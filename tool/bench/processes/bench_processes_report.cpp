@@ -29,18 +29,32 @@ Fields fields_of(const ProcessResult& result) {
   const ProcessMeasurement& measured = result.measured;
   Fields fields = exchange_fields(result.bench);
   add_times(fields, measured.samples, {kMin, kMedian, kP90, kP99});
-  fields.push_back(micros_field("put", "plain put us", measured.plain_put.at(0.5)));
-  fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result)));
-  fields.push_back({{"network", "network bytes"}, bytes_cell(static_cast<std::uint64_t>(measured.network.formula))});
+  fields.push_back(micros_field("put", "plain put us", measured.plain_put.at(0.5),
+                                "the same bytes to the same ranks, each rank's in one piece"));
+  fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result), "the median over it; 1 is best"));
+  fields.push_back(
+      {{"network", "network bytes", false, "of all ranks to ranks that they reach through the network, by formula"},
+       bytes_cell(static_cast<std::uint64_t>(measured.network.formula))});
   const bool counted = is_counted(result);
   const auto left = static_cast<std::uint64_t>(counted ? measured.network.counted : 0);
-  for (const Field& field : {Field{{"counted", "left the host"}, bytes_cell(left)},
-                             Field{{"share", "x formula"}, number_cell(ratio_of_bytes(result), 3)}})
+  for (const Field& field :
+       {Field{{"counted", "left the host", false, "what the network interfaces counted"}, bytes_cell(left)},
+        Field{{"share", "x formula", false, "that over the formula"}, number_cell(ratio_of_bytes(result), 3)}})
     fields.push_back(counted ? field : without_value(field));
   return fields;
 }
 
+Table table_of(const std::vector<ProcessResult>& results) {
+  std::vector<Fields> rows;
+  for (const ProcessResult& result : results) rows.push_back(fields_of(result));
+  return Table(rows);
+}
+
 }  // namespace
+
+std::string footnote_of(const std::vector<ProcessResult>& results) {
+  return results.empty() ? "" : table_of(results).footnote();
+}
 
 Json to_json(const ProcessResult& result, const std::string& command) {
   const BenchCase& bench = result.bench;
@@ -68,16 +82,15 @@ Json to_json(const ProcessResult& result, const std::string& command) {
 
 std::string to_text(const std::vector<ProcessResult>& results) {
   if (results.empty()) return {};
-  std::vector<Fields> rows;
-  for (const ProcessResult& result : results) rows.push_back(fields_of(result));
   const ProcessResult& first = results.front();
   const BenchCase& bench = first.bench;
-  return fmt::format(
-      "{}ranks={} (processes, {} logical nodes, rank 0 stores to {} of the others) workers={} experts={} top_k={} "
-      "hidden={}, {} cores of {}\n{}",
-      bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, first.nodes, first.direct_peers, bench.workers,
-      bench.shape.experts, bench.shape.top_k, bench.shape.hidden, this_machine().cores, this_machine().cpu,
-      Table(rows).text());
+  return wrapped(fmt::format("{}ranks={} (processes; as {} node{}, where rank 0 stores to the memory of {} others) "
+                             "workers={} experts={} "
+                             "top_k={} hidden={}, {} cores of {}",
+                             bench.model.empty() ? "" : bench.model + ": ", bench.shape.ranks, first.nodes,
+                             first.nodes == 1 ? "" : "s", first.direct_peers, bench.workers, bench.shape.experts,
+                             bench.shape.top_k, bench.shape.hidden, this_machine().cores, this_machine().cpu)) +
+         table_of(results).text();
 }
 
 }  // namespace ferry::app

@@ -1,0 +1,31 @@
+// Which word somebody may have meant.
+#include "tool/command_line/nearest.h"
+
+#include <gtest/gtest.h>
+
+namespace ferry::app {
+namespace {
+
+const std::vector<std::string> kOptions = {"--ranks", "--tokens", "--top-k", "--format", "--output"};
+
+TEST(Nearest, FindsMistypedWords) {
+  EXPECT_EQ(nearest("--rank", kOptions), "--ranks");
+  EXPECT_EQ(nearest("--tokesn", kOptions), "--tokens");
+  EXPECT_EQ(nearest("--topk", kOptions), "--top-k");
+  EXPECT_EQ(nearest("--Format", kOptions), "--format");
+}
+
+TEST(Nearest, FindsByTheBeginning) {
+  const std::vector<std::string> formats = {"bf16", "fp8_block128", "fp8_block128_ue8m0", "mxfp8"};
+  EXPECT_EQ(nearest("FP8", formats), "fp8_block128");
+  EXPECT_EQ(nearest("fp8_block128_", formats), "fp8_block128");
+}
+
+TEST(Nearest, FindsNothingWhereNothingIsNear) {
+  EXPECT_EQ(nearest("--colour", kOptions), "");
+  EXPECT_EQ(did_you_mean("--colour", kOptions), "");
+  EXPECT_EQ(nearest("x", {}), "");
+}
+
+}  // namespace
+}  // namespace ferry::app

@@ -1,0 +1,96 @@
+// Tables and texts for people: what fits a line, and where it is broken.
+#include "tool/text/table.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace ferry::app {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::size_t longest(const std::string& text) {
+  std::size_t most = 0;
+  for (const std::string& line : lines_of(text)) most = std::max(most, line.size());
+  return most;
+}
+
+std::string words(int count) {
+  std::vector<std::string> all;
+  for (int i = 0; i < count; ++i) all.push_back(fmt::format("word{}", i));
+  return fmt::format("{}", fmt::join(all, " "));
+}
+
+// What the lines say behind their first characters.
+std::string joined(std::vector<std::string> lines, std::size_t first) {
+  for (std::string& line : lines) line.erase(0, first);
+  return fmt::format("{}", fmt::join(lines, " "));
+}
+
+TEST(Table, StaysAsItIsWhereItFits) {
+  Table table({{"a", "a title", true}, {"b", "bytes"}});
+  table.add_row({text_cell("x"), count_cell(12345)});
+  EXPECT_THAT(lines_of(table.text()), ElementsAre("a title   bytes", "---------------", "x        12 345"));
+}
+
+TEST(Table, BreaksALongLastColumn) {
+  Table table({{"name", "name", true}, {"what", "what it shows", true}});
+  table.add_row({text_cell("first"), text_cell(words(60))});
+  table.add_row({text_cell("second"), text_cell("short")});
+  const std::vector<std::string> lines = lines_of(table.text());
+  EXPECT_LE(longest(table.text()), kLineWidth);
+  EXPECT_EQ(lines[1].size(), kLineWidth);
+  EXPECT_EQ(joined({lines.begin() + 2, lines.end() - 1}, 8), words(60));
+  EXPECT_EQ(lines.back(), "second  short");
+}
+
+TEST(Table, BreaksTitlesOfTooManyColumns) {
+  std::vector<Column> columns;
+  std::vector<Cell> cells;
+  for (int i = 0; i < 16; ++i) {
+    columns.push_back({"key" + std::to_string(i), "long title " + std::to_string(i)});
+    cells.push_back(count_cell(i));
+  }
+  Table table(columns);
+  table.add_row(cells);
+  EXPECT_LE(longest(table.text()), kLineWidth);
+  const std::vector<std::string> lines = lines_of(table.text());
+  EXPECT_THAT(lines[lines.size() - 2], testing::MatchesRegex("-+"));
+  EXPECT_THAT(lines.back(), testing::EndsWith(" 15"));
+}
+
+TEST(Table, IsTheSameInPieces) {
+  Table table({{"name", "name", true, "", 8}, {"what", "what", true}});
+  const std::string head = table.head();
+  EXPECT_EQ(lines_of(head)[0], "name      what");
+  table.add_row({text_cell("one"), text_cell(words(60))});
+  EXPECT_THAT(table.last_row(), testing::StartsWith("one       word0 word1"));
+  EXPECT_LE(longest(head + table.last_row()), kLineWidth);
+}
+
+TEST(Table, ExplainsItsColumns) {
+  const Table table({{"n", "n", false, "tokens of each rank"}, {"b", "bytes"}, {"x", "x floor", false, "1 is best"}});
+  EXPECT_EQ(table.footnote(), "n: tokens of each rank; x floor: 1 is best.\n");
+  EXPECT_EQ(Table(std::vector<Column>{{"b", "bytes"}}).footnote(), "");
+}
+
+TEST(Wrapped, KeepsEveryWordAndItsLabel) {
+  const std::string text = wrapped(words(80), "note: ");
+  EXPECT_LE(longest(text), kLineWidth);
+  EXPECT_EQ(joined(lines_of(text), 6), words(80));
+  EXPECT_THAT(text, testing::StartsWith("note: word0"));
+}
+
+}  // namespace
+}  // namespace ferry::app

@@ -1,0 +1,215 @@
+"""The words of a command line: what is unknown, mistyped, repeated or without effect, help, and completion."""
+import os
+import pty
+import re
+import shutil
+import subprocess
+import unittest
+
+import numpy as np
+
+from support import BINARY, FORMATS, FerryTestCase, ferry, make_layer
+
+COMMANDS = ["demo", "layer", "codec", "bench", "verify", "info"]
+
+
+def options_of(*command):
+    names = re.findall(r"^  (-\S+)", ferry(*command, "--help").stdout, re.MULTILINE)
+    return {name for line in names for name in line.split(",") if name.startswith("--")}
+
+
+class UnknownWordsTestCase(FerryTestCase):
+    def refused(self, arguments, *words):
+        with self.subTest(arguments=arguments):
+            self.assert_refused(ferry(*arguments), 2, *words)
+
+    def test_commands(self):
+        self.refused(["carry"], "carry is not a command")
+        self.refused(["demoo"], "demoo", "did you mean demo?")
+        self.refused(["codec"], "needs a command: encode, decode")
+        self.refused(["codec", "enc"], "did you mean encode?")
+
+    def test_options(self):
+        self.refused(["layer", "--rank", 3], "--rank is not an option of ferry layer", "did you mean --ranks?")
+        self.refused(["--bogus"], "--bogus is not an option of ferry")
+        self.refused(["bench", "--tokns=4"], "--tokns is not", "did you mean --tokens?")
+        self.refused(["bench", "-x"], "-x is not an option of ferry bench")
+        self.refused(["verify", "--top-k", 8], "--top-k is not an option of ferry verify", "ferry bench, ferry info have it")
+
+    def test_words_without_an_option(self):
+        self.refused(["info", "8"], "'8' belongs to no option of ferry info")
+        self.refused(["verify", "--case"], "--case needs a value")
+
+    def test_options_that_are_given_twice(self):
+        self.refused(["info", "--ranks", 4, "--ranks", 8], "--ranks is given twice, as 4 and as 8")
+        self.refused(["bench", "-n", 4, "--seconds=1", "--seconds", 2], "--seconds is given twice, as 1 and as 2")
+        done = ferry("bench", "--simulate", "--json", "--ranks", 16, "--ranks", 32, "--tokens", "4", "5")  # lists go on
+        self.assertEqual(done.stdout.count("\n"), 4, done.stderr)
+
+    def test_values(self):
+        self.refused(["info", "--format", "FP8"], "--format FP8: must be one of bf16", "did you mean fp8_block128?")
+        self.refused(["bench", "--model", "deepseek"], "--model deepseek", "did you mean deepseek-v3?")
+        self.refused(["demo", "--backend", "gpu"], "--backend gpu: must be one of auto, cpu, shmem, cuda, nvshmem")
+
+    def test_numbers_out_of_range(self):
+        for value in (0, -5):
+            self.refused(["bench", "--tokens", value], f"--tokens {value}: must be 1 or more")
+        self.refused(["bench", "--ranks", 4096], "--ranks 4096: must be 1 to 2048")
+        self.refused(["bench", "--seconds", "long"], "--seconds long: must be 0.01 to 600")
+
+
+class HelpTestCase(FerryTestCase):
+    def test_help_of_all_kinds(self):
+        for arguments in (["help"], ["--help"], ["-h"]):
+            done = ferry(*arguments)
+            self.assert_done(done)
+            self.assertEqual(done.stdout, ferry("--help").stdout)
+        for command in COMMANDS:
+            done = ferry("help", command)
+            self.assert_done(done)
+            self.assertEqual(done.stdout, ferry(command, "--help").stdout)
+        self.assertEqual(ferry("help", "codec", "encode").stdout, ferry("codec", "encode", "--help").stdout)
+        self.assert_refused(ferry("help", "carry"), 2, "carry is not a command")
+
+    def test_version(self):
+        for arguments in (["version"], ["-v"], ["--version"]):
+            done = ferry(*arguments)
+            self.assert_done(done)
+            self.assertRegex(done.stdout, r"^ferry \d+\.\d+\.\d+\n$")
+
+    def test_no_command(self):
+        done = ferry()
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        for command in COMMANDS:
+            self.assertRegex(done.stderr, rf"\n  {command} ")
+        self.assertIn("ferry: a command is missing", done.stderr)
+
+    def test_lines_fit_a_terminal(self):
+        for command in [[], *([command] for command in COMMANDS), ["codec", "encode"], ["codec", "decode"]]:
+            for line in ferry(*command, "--help").stdout.splitlines():
+                self.assertLessEqual(len(line), 120, line)
+
+    def test_bench_has_groups_and_examples(self):
+        text = ferry("bench", "--help").stdout
+        groups = re.findall(r"^([A-Z]\w*)\b.*:$", text, re.MULTILINE)
+        self.assertEqual(groups, ["Options", "Shape", "Measure", "Simulate", "Output", "Examples"])
+        described = re.findall(r"^  -\S+(?: \S+)?(?: {2,}|\n +)(\S+)", text, re.MULTILINE)
+        self.assertEqual(len(described), text.count("\n  -"))
+        for word in described:
+            self.assertTrue(word[0].isupper() or word == "exact:", word)
+        for example in re.findall(r"^  ferry (.+)$", text, re.MULTILINE):
+            self.assertLessEqual(set(re.findall(r"--[a-z-]+", example)), options_of("bench"))
+
+    def test_names_with_two_meanings_are_told(self):
+        self.assertRegex(ferry("layer", "--help").stdout, r"--tokens FILE.*not a count")
+        for command in ("bench", "info"):
+            self.assertRegex(" ".join(ferry(command, "--help").stdout.split()), r"--tokens\b.*not a file")
+
+    def test_models_are_listed(self):
+        for command in ("bench", "info"):
+            for model in ("deepseek-v3", "mixtral-8x7b"):
+                self.assertIn(model, ferry(command, "--help").stdout)
+
+
+class AliasTestCase(FerryTestCase):
+    def test_input_and_output_of_codec(self):
+        x = np.linspace(-2, 2, 64, dtype=np.float32).reshape(1, 64)
+        np.save(self.folder / "x.npy", x)
+        name = lambda each: self.folder / f"{each}.npy"
+        scales = ["--payload", name("p"), "--scales", name("s")]
+        self.assert_done(ferry("codec", "encode", "--format", "mxfp8", "--input", name("x"), *scales))
+        self.assert_done(ferry("codec", "decode", "--format", "mxfp8", "--output", name("y"), *scales))
+        self.assertEqual(np.load(name("y")).shape, x.shape)
+
+    def test_tokens_per_rank(self):
+        done = ferry("bench", "--simulate", "--json", "--ranks", 16, "--tokens-per-rank", 7)
+        self.assertIn('"tokens":7', done.stdout)
+
+
+class NoEffectTestCase(FerryTestCase):
+    def note(self, *arguments):
+        done = ferry(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def test_input_scale(self):
+        for format_name in FORMATS:
+            done = self.layer(make_layer(), "--format", format_name, "--input-scale", 2)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("--input-scale 2 has no effect" in done.stderr, format_name != "nvfp4", done.stderr)
+
+    def test_bench(self):
+        few = ["--backend", "cpu", "--iterations", 1, "--tokens", 2, "--hidden", 64]
+        self.assertIn("--baseline has no effect", self.note("bench", *few, "--baseline", "--operation", "encode"))
+        self.assertIn("--routing", self.note("bench", *few, "--routing", "zipf", "--operation", "decode"))
+        self.assertIn("--zipf-exponent has no effect", self.note("bench", *few, "--zipf-exponent", 2))
+        self.assertIn("--seconds has no effect", self.note("bench", *few, "--seconds", 1))
+        self.assertEqual(self.note("bench", *few, "--routing", "zipf", "--zipf-exponent", 2), "")
+
+    def test_info_without_a_shape(self):
+        self.assertIn("no effect without a shape", self.note("info", "--format", "mxfp8"))
+
+
+class CompletionTestCase(FerryTestCase):
+    def words(self, *typed):
+        """What bash offers for the last word."""
+        script = ('source <("$FERRY" completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ferry;'
+                  'printf "%s\\n" "${COMPREPLY[@]}"')
+        done = subprocess.run(["bash", "-c", script, "bash", "ferry", *typed], capture_output=True, text=True, timeout=60,
+                              cwd=self.folder, env={**os.environ, "FERRY": BINARY})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return set(done.stdout.split())
+
+    def test_bash(self):
+        self.assertLessEqual({*COMMANDS, "help", "version"}, self.words(""))
+        self.assertNotIn("bench-mpi-worker", self.words(""))
+        for command in (["demo"], ["layer"], ["bench"], ["verify"], ["info"], ["codec", "encode"]):
+            self.assertEqual(self.words(*command, "--"), options_of(*command))
+        self.assertEqual(self.words("codec", ""), {"encode", "decode", "--help"})
+        self.assertEqual(self.words("layer", "--format", ""), set(FORMATS))
+        self.assertEqual(self.words("bench", "--format", "bf16,mxfp4"), {"bf16,mxfp4"})
+        self.assertEqual(self.words("info", "--model", "kimi"), {"kimi-k2", "kimi-k3"})
+        self.assertEqual(self.words("help", "ver"), {"verify", "version"})
+        (self.folder / "tokens.npy").write_text("")
+        self.assertEqual(self.words("layer", "--tokens", "to"), {"tokens.npy"})
+
+    def test_zsh(self):
+        done = ferry("completion", "zsh")
+        self.assert_done(done)
+        for command in (["demo"], ["layer"], ["bench"], ["verify"], ["info"], ["codec", "encode"]):
+            body = re.search(rf"^_ferry_{'_'.join(command)}\(\) {{(.*?)^}}", done.stdout, re.MULTILINE | re.DOTALL)
+            self.assertEqual(set(re.findall(r"'\*?(--[a-z0-9-]+)\[", body.group(1))), options_of(*command))
+        if shutil.which("zsh"):
+            checked = subprocess.run(["zsh", "-n"], input=done.stdout, capture_output=True, text=True, timeout=60)
+            self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+
+
+def on_a_terminal(*arguments, **environment):
+    """What the tool prints to a terminal."""
+    reader, writer = pty.openpty()
+    process = subprocess.Popen([BINARY, *arguments], stdout=writer, stderr=subprocess.DEVNULL,
+                               env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment})
+    os.close(writer)
+    text = b""
+    try:
+        while part := os.read(reader, 65536):
+            text += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(reader)
+    process.wait()
+    return text.decode()
+
+
+class ColourTestCase(FerryTestCase):
+    CASE = ("verify", "--backend", "cpu", "--case", "reports/memory")
+
+    def test_only_on_a_terminal_that_takes_it(self):
+        self.assertRegex(on_a_terminal(*self.CASE), "\033\\[32mok\033\\[0m")
+        for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            self.assertNotIn("\033", on_a_terminal(*self.CASE, **environment))
+        self.assertNotIn("\033", ferry(*self.CASE).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

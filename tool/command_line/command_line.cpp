@@ -1,0 +1,279 @@
+// The options of every command but bench (bench_options.cpp), and what the words of a command line lead to.
+#include "tool/command_line/command_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "ferry/ferry.h"
+#include "tool/command_line/completion.h"
+#include "tool/command_line/option_table.h"
+#include "tool/command_line/parser.h"
+#include "tool/commands/commands.h"
+#include "tool/ranks/job.h"
+#include "tool/ranks/ranks.h"
+#include "tool/text/table.h"
+
+namespace ferry::app {
+namespace {
+
+// ---- options that several commands share
+
+void add_share_gpus_flag(CLI::App& command) {
+  command.add_flag_callback("--share-gpus", share_gpus,
+                            "Several ranks may have the same GPU: to try more ranks than there are GPUs");
+}
+
+void add_format_option(CLI::App& command, std::string& format) {
+  const std::vector<std::string> names = format_names();
+  one_of(command.add_option("--format", format, fmt::format("Token format: {}", fmt::join(names, ", "))), names,
+         "FORMAT")
+      ->capture_default_str();
+}
+
+void add_combine_option(CLI::App& command, std::string& combine) {
+  one_of(
+      command.add_option("--combine", combine,
+                         "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does"),
+      {"exact", "by_rank"})
+      ->capture_default_str();
+}
+
+// ---- a command each
+
+void add_demo_command(CLI::App& app) {
+  const auto asked = std::make_shared<DemoArguments>();
+  CLI::App& demo = *app.add_subcommand("demo", "Run a small MoE layer made from a text in every token format");
+  add_backend_option(demo, asked->backend, kRanksAre);
+  demo.add_option("--ranks", asked->ranks, "Ranks that the tokens and the 32 experts are split over")
+      ->capture_default_str();
+  add_share_gpus_flag(demo);
+  add_formats_option(demo, asked->formats);
+  demo.add_option("--seed", asked->seed, "Another one gives another router and other experts")->capture_default_str();
+  demo.add_option("--text", asked->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
+  demo.add_option("--svg", asked->svg, "Where the picture of the routing goes; - is standard output")
+      ->capture_default_str();
+  demo.add_flag("--no-svg", asked->no_svg, "Draw no picture")->excludes("--svg");
+  add_json_flag(demo, asked->json);
+  demo.get_option("--text")->type_name("FILE");
+  demo.get_option("--svg")->type_name("FILE");
+  add_quiet_flag(demo);
+  demo.callback([asked] { run_demo_command(*asked); });
+}
+
+void add_layer_command(CLI::App& app) {
+  const auto asked = std::make_shared<LayerArguments>();
+  CLI::App& layer = *app.add_subcommand("layer", "Run an MoE layer on your tensors (.npy files)");
+  add_backend_option(layer, asked->backend, kRanksAre);
+  layer.add_option("--ranks", asked->ranks, "Ranks that the tokens and the experts are split over")->required();
+  layer.add_option("--nodes", asked->nodes, "Nodes that the ranks are split over")->capture_default_str();
+  add_share_gpus_flag(layer);
+  add_format_option(layer, asked->format);
+  add_combine_option(layer, asked->combine);
+  layer.add_option("--input-scale", asked->input_scale, "Scale of the tokens, for nvfp4")->capture_default_str();
+  layer.add_option("--tokens", asked->paths.tokens, "float32 [tokens, hidden]")->required();
+  layer.add_option("--topk-ids", asked->paths.ids, "int32 or int64 [tokens, K]; -1: no expert")->required();
+  layer.add_option("--topk-weights", asked->paths.weights, "float32 [tokens, K]")->required();
+  layer.add_option("--gate-up", asked->paths.gate_up, "float32 [experts, 2*inter, hidden]: gate rows, then up rows")
+      ->required();
+  layer.add_option("--down", asked->paths.down, "float32 [experts, hidden, inter]")->required();
+  layer.add_option("--shared-gate-up", asked->paths.shared_gate_up,
+                   "float32 [2*inter, hidden]: an expert for all tokens");
+  layer.add_option("--shared-down", asked->paths.shared_down, "float32 [hidden, inter]");
+  layer.add_option("--output", asked->output, "float32 [tokens, hidden]; appears when complete")->required();
+  layer.add_option("--dump", asked->dump, "Write each rank's dispatched rows to DIR/rank<r>/; one round")
+      ->type_name("DIR");
+  layer.add_option("--deadline", asked->deadline_seconds, "Seconds that a rank waits for another before it gives up")
+      ->capture_default_str();
+  layer.add_flag("--check", asked->check, "Compare with a dense float64 oracle; fail beyond the derived bound");
+  add_json_flag(layer, asked->json);
+  for (const CLI::Option* option : layer.get_options())
+    if (option->get_description().starts_with("float32") || option->get_description().starts_with("int32"))
+      layer.get_option(option->get_name())->type_name("FILE");
+  layer.get_option("--tokens")->description("float32 [tokens, hidden]: a file, not a count as in bench and info");
+  add_quiet_flag(layer);
+  layer.callback([asked] { run_layer_command(*asked); });
+}
+
+void add_codec_options(CLI::App& command, const std::shared_ptr<CodecArguments>& asked) {
+  add_format_option(command, asked->format);
+  command.get_option("--format")->required()->default_str("");
+  command.add_option("--input-scale", asked->input_scale, "Scale of the tensor, for nvfp4")->capture_default_str();
+  command.add_option("--payload", asked->payload, "uint8 [rows, bytes of a row]")->required();
+  command.add_option("--scales", asked->scales,
+                     "float32 or uint8 [rows, blocks], in column order; not needed for bf16");
+  add_json_flag(command, asked->json);
+  for (const char* name : {"--in", "--out", "--payload", "--scales"})
+    if (CLI::Option* option = command.get_option_no_throw(name)) option->type_name("FILE");
+}
+
+void add_codec_command(CLI::App& app) {
+  const auto asked = std::make_shared<CodecArguments>();
+  CLI::App& command = *app.add_subcommand("codec", "Encode or decode the rows of an array (.npy files)");
+  command.require_subcommand(1);
+  CLI::App& encode = *command.add_subcommand("encode", "float32 or float16 rows to payload and scales");
+  encode.add_option("--in,--input", asked->in, "float32 or float16 [rows, hidden]")->required();
+  add_codec_options(encode, asked);
+  encode.callback([asked] { run_encode_command(*asked); });
+  CLI::App& decode = *command.add_subcommand("decode", "Payload and scales to float32 rows");
+  decode.add_option("--out,--output", asked->out, "float32 [rows, hidden]; appears when complete")->required();
+  add_codec_options(decode, asked);
+  decode.callback([asked] { run_decode_command(*asked); });
+}
+
+void add_verify_command(CLI::App& app) {
+  const auto asked = std::make_shared<VerifyArguments>();
+  CLI::App& verify = *app.add_subcommand("verify", "Run the conformance suite here and say what works");
+  add_backend_option(verify, asked->backend,
+                     "What the ranks are: auto takes each that works here in one process, one after the other; under a "
+                     "launcher as for the other commands");
+  verify.add_option("--nodes", asked->nodes, "Logical nodes that the processes of a job are split over")
+      ->capture_default_str();
+  add_share_gpus_flag(verify);
+  verify.add_flag("--quick", asked->quick, "Only the cases that are quick");
+  verify.add_option("--case", asked->only, "Only cases with this in their name");
+  verify.add_flag("--list", asked->list, "List the cases and run none");
+  add_json_flag(verify, asked->json);
+  verify.add_flag("-q,--quiet", asked->quiet, "Print the cases that fail, and the sums");
+  verify.callback([asked] { run_verify_command(*asked); });
+}
+
+void add_info_command(CLI::App& app) {
+  const auto asked = std::make_shared<InfoArguments>();
+  CLI::App& info = *app.add_subcommand("info", "Show devices, backends, and the memory that a shape needs");
+  add_backend_option(info, asked->backend,
+                     "Of which ranks: a shape is answered for any of them, whatever this machine has");
+  one_of(info.add_option("--model", asked->model,
+                         fmt::format("Shape of a named model: {}", fmt::join(model_names(), ", "))),
+         model_names(), "MODEL");
+  info.add_flag("--list-models", asked->lists_models, "List the models with their shapes, and nothing else");
+  const auto add_number = [&](const char* name, std::optional<int>& value, int high, const char* help) {
+    in_range(info.add_option(name, value, help)->type_name("INT"), std::int64_t{1}, std::int64_t{high});
+  };
+  constexpr int kNoLimit = std::numeric_limits<int>::max();
+  add_number("--ranks", asked->ranks, kMaxRanks, "Ranks (4 where a shape is asked for)");
+  add_number("--experts", asked->experts, kNoLimit, "Experts over all ranks");
+  add_number("--top-k", asked->top_k, kMaxTopK, "Experts of a token");
+  add_number("--tokens,--tokens-per-rank", asked->tokens, kNoLimit,
+             "Most tokens of a rank in a round: a count, not a file as in layer (128 where a shape is asked for)");
+  add_number("--hidden", asked->hidden, kNoLimit, "Columns of a token");
+  info.add_option("--alignment", asked->alignment, "First row of an expert; 0: the format's default")
+      ->capture_default_str();
+  add_format_option(info, asked->format);
+  add_combine_option(info, asked->combine);
+  info.add_flag("--shared-expert", asked->shared, "With a fused shared expert");
+  info.add_flag("--tiled-scales", asked->tiled, "mxfp8 scales in tiles");
+  add_json_flag(info, asked->json);
+  info.footer(
+      "Examples:\n"
+      "  ferry info --model deepseek-v3 --ranks 64 --tokens 4096 --format fp8_block128 --backend nvshmem\n"
+      "  ferry info --list-models");
+  info.callback([asked] { run_info_command(*asked); });
+}
+
+// ---- what is of the command line itself
+
+CommandEntry table_of(CLI::App& app, const std::string& parent) {
+  CommandEntry entry;
+  entry.name = app.get_name();
+  entry.path = parent.empty() ? entry.name : parent + " " + entry.name;
+  entry.help = app.get_description();
+  for (const CLI::Option* option : app.get_options()) {
+    OptionEntry& next = entry.options.emplace_back();
+    for (const std::string& name : option->get_lnames()) next.names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) next.names.push_back("-" + name);
+    const std::string type = option->get_type_name();
+    next.help = option->get_description();
+    next.takes_value = option->get_items_expected_max() != 0;
+    next.takes_many = option->get_expected_max() == CLI::detail::expected_max_vector_size;
+    next.takes_path = type == "FILE" || type == "DIR";
+    next.values = values_of_type(type);
+  }
+  for (CLI::App* below : app.get_subcommands({})) {
+    entry.commands.push_back(table_of(*below, entry.path));
+    entry.commands.back().is_hidden = below->get_group().empty();
+  }
+  return entry;
+}
+
+// Of all commands; `ferry help` is followed by the name of any of them.
+CommandEntry whole_table(CLI::App& app) {
+  CommandEntry table = table_of(app, "");
+  std::vector<CommandEntry> explained;
+  for (const CommandEntry* command : shown_commands(table))
+    explained.push_back({command->name, table.name + " help " + command->name, command->help, {}, {}});
+  for (CommandEntry& command : table.commands)
+    if (command.name == "help") command.commands = explained;
+  return table;
+}
+
+void add_version_command(CLI::App& app) {
+  const std::string version = std::string("ferry ") + kVersion;
+  app.set_version_flag("-v,--version", version);
+  app.add_subcommand("version", "Print the version")->callback([version] { print(version + "\n"); });
+}
+
+void add_completion_command(CLI::App& app) {
+  CLI::App& completion = *app.add_subcommand("completion", "Print what a shell loads to complete words of ferry");
+  completion.require_subcommand(1);
+  completion.add_subcommand("bash", "For bash: source <(ferry completion bash)")->callback([&app] {
+    print(bash_completion(whole_table(app)));
+  });
+  completion.add_subcommand("zsh", "For zsh: source <(ferry completion zsh)")->callback([&app] {
+    print(zsh_completion(whole_table(app)));
+  });
+}
+
+void add_commands(CLI::App& app) {
+  app.require_subcommand(1);
+  app.formatter(help_format());
+  app.footer(
+      "Exit code: 0 done; 2 bad use: options, or arrays that do not fit; 1 failed: files, memory, checks.\n"
+      "`ferry help COMMAND`, or `ferry COMMAND --help`, explains a command.");
+  add_demo_command(app);
+  add_layer_command(app);
+  add_codec_command(app);
+  add_bench_command(app);
+  add_verify_command(app);
+  add_info_command(app);
+  add_completion_command(app);
+  add_version_command(app);
+  app.add_subcommand("help", "Explain a command");
+}
+
+// `ferry help X` is `ferry X --help`.
+std::vector<std::string> without_help_command(std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  words.emplace_back("--help");
+  return words;
+}
+
+}  // namespace
+
+void run_command_line(int argc, char** argv) {
+  CLI::App app("Carries Mixture-of-Experts tokens to the ranks that own their experts, and back.", "ferry");
+  add_commands(app);
+  std::vector<std::string> words = without_help_command({argv + std::min(argc, 1), argv + argc});
+  if (words.empty()) {
+    if (process_number() == 0) std::fputs(app.help().c_str(), stderr);
+    throw Error(ErrorKind::invalid_argument, "a command is missing; the help above lists them");
+  }
+  const CommandEntry table = whole_table(app);
+  require_known_words(table, words);
+  const std::string path = command_of(table, words).path;
+  std::reverse(words.begin(), words.end());  // as the parser takes them
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::Success& asked_for_help) {
+    app.exit(asked_for_help);
+  } catch (const CLI::ParseError& error) {
+    throw Error(ErrorKind::invalid_argument, fmt::format("{} (see {} --help)", error.what(), path));
+  }
+}
+
+}  // namespace ferry::app

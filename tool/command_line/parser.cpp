@@ -1,0 +1,140 @@
+// The parser's options as `ferry` has them: their checks, their help, and what several commands share.
+#include "tool/command_line/parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "ferry/ferry.h"
+#include "tool/command_line/nearest.h"
+#include "tool/commands/models.h"
+#include "tool/ranks/ranks.h"
+#include "tool/text/output.h"
+#include "tool/text/table.h"
+
+namespace ferry::app {
+namespace {
+
+constexpr std::size_t kNameColumn = 32;  // of a help
+constexpr char kBetweenValues = '|';
+constexpr const char* kFormatType = "FORMAT";
+constexpr const char* kModelType = "MODEL";
+
+std::string text_of(std::int64_t value) { return fmt::format("{}", value); }
+std::string text_of(double value) { return fmt::format("{:g}", value); }
+
+template <class Number>
+CLI::Option* limited(CLI::Option* option, Number low, Number high) {
+  const auto check = [name = option->get_name(), low, high](std::string& text) -> std::string {
+    Number value{};
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = failure == std::errc() && end == text.data() + text.size();
+    if (is_number && value >= low && value <= high) return {};
+    const std::string limits = high == std::numeric_limits<int>::max()
+                                   ? fmt::format("{} or more", text_of(low))
+                                   : fmt::format("{} to {}", text_of(low), text_of(high));
+    throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {}", name, text, limits));
+  };
+  return option->check(CLI::Validator(check, ""));
+}
+
+class HelpFormat final : public CLI::Formatter {
+ public:
+  HelpFormat() { column_width(kNameColumn); }
+
+  // One empty line before each group.
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    return CLI::Formatter::make_usage(app, std::move(name)) + "\n";
+  }
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override {
+    return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options)).substr(1);
+  }
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_items_expected_max() == 0) return {};
+    const bool many = option->get_expected_max() == CLI::detail::expected_max_vector_size;
+    return " " + option->get_type_name() + (many ? ",..." : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string text = option->get_description();
+    std::string value = option->get_default_str();
+    if (value.starts_with('[')) value = value.substr(1, value.size() - 2);
+    if (option->get_required()) text += " (required)";
+    if (!value.empty() && value != "\"\"" && option->get_items_expected_max() != 0) text += fmt::format(" [{}]", value);
+    return in_lines(text, kLineWidth - kNameColumn);
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const AnyFormat& format : all_formats()) names.push_back(format.name());
+  return names;
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const Model& model : kModels) names.emplace_back(model.name);
+  return names;
+}
+
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values, const std::string& type) {
+  option->type_name(type.empty() ? fmt::format("{}", fmt::join(values, "|")) : type);
+  const auto check = [name = option->get_name(), values](std::string& text) -> std::string {
+    if (std::find(values.begin(), values.end(), text) != values.end()) return {};
+    throw Error(ErrorKind::invalid_argument, not_one_of(name, text, values));
+  };
+  return option->check(CLI::Validator(check, ""));
+}
+
+CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high) { return limited(option, low, high); }
+CLI::Option* in_range(CLI::Option* option, double low, double high) { return limited(option, low, high); }
+
+std::vector<std::string> values_of_type(const std::string& type) {
+  if (type == kFormatType) return format_names();
+  if (type == kModelType) return model_names();
+  std::vector<std::string> values;
+  if (type.find(kBetweenValues) == std::string::npos) return values;
+  std::stringstream words(type);
+  for (std::string word; std::getline(words, word, kBetweenValues);) values.push_back(word);
+  return values;
+}
+
+std::shared_ptr<CLI::Formatter> help_format() { return std::make_shared<HelpFormat>(); }
+
+const char* const kRanksAre =
+    "What the ranks are: auto takes GPUs where there are enough, else the processes of a launcher over OpenSHMEM, else "
+    "threads";
+
+void add_backend_option(CLI::App& command, std::string& backend, const char* help) {
+  std::vector<std::string> names = {"auto"};
+  for (const Backend& known : backends()) names.emplace_back(known.name);
+  one_of(command.add_option("--backend", backend, help), names)->capture_default_str();
+}
+
+CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const std::string& help,
+                      const std::vector<std::string>& allowed, const std::string& type) {
+  return one_of(command.add_option(name, values, help)->delimiter(',')->capture_default_str(), allowed, type);
+}
+
+std::vector<std::string> and_all(std::vector<std::string> names) {
+  names.emplace_back("all");
+  return names;
+}
+
+void add_formats_option(CLI::App& command, std::vector<std::string>& formats) {
+  add_list(command, "--format", formats, fmt::format("Token formats: {}, or all", fmt::join(format_names(), ", ")),
+           and_all(format_names()), kFormatType);
+}
+
+void add_json_flag(CLI::App& command, bool& json, const char* help) { command.add_flag("--json", json, help); }
+
+void add_quiet_flag(CLI::App& command) {
+  command.add_flag_callback("-q,--quiet", be_quiet, "Say nothing of how far it is, on standard error");
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,42 @@
+// What the files share that know the parser, which takes long to compile: no others include this.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ferry::app {
+
+std::vector<std::string> format_names();
+std::vector<std::string> model_names();
+
+// The values of an option, which are refused with all that it may have. `type` stands in the help in place of a value
+// ("FORMAT"); empty: all values.
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values, const std::string& type = "");
+// Values outside are refused with both limits.
+CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high);
+CLI::Option* in_range(CLI::Option* option, double low, double high);
+
+// Values that the option may have, by its type in the help: what completion offers.
+std::vector<std::string> values_of_type(const std::string& type);
+
+// Help of lines of at most kLineWidth characters.
+std::shared_ptr<CLI::Formatter> help_format();
+
+// ---- options that several commands share
+void add_backend_option(CLI::App& command, std::string& backend, const char* help);
+// Values with commas between them.
+CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const std::string& help,
+                      const std::vector<std::string>& allowed, const std::string& type = "");
+std::vector<std::string> and_all(std::vector<std::string> names);
+void add_formats_option(CLI::App& command, std::vector<std::string>& formats);
+void add_json_flag(CLI::App& command, bool& json, const char* help = "Print JSON instead of a table");
+void add_quiet_flag(CLI::App& command);
+
+extern const char* const kRanksAre;  // the help of --backend
+
+void add_bench_command(CLI::App& app);
+
+}  // namespace ferry::app
