@@ -86,7 +86,7 @@ __device__ bool route_share(DispatchBlock& b, F& fabric) {
   const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
   const SyncedTeam team(threads, nullptr, b.place.half);
   const RoutingShare share = b.routing_share();
-  RoutingBuilder builder(team, b.p.plan, b.p.in, b.p.num_experts, b.p.routing, b.epoch, share, b.memory);
+  RoutingBuilder builder(team, b.p, b.epoch, share, b.memory);
   if (team.team() == 0) builder.prepare();
   b.all.sync();
   b.await_earlier_kernels();

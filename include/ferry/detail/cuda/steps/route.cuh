@@ -14,8 +14,6 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/bad_ids.cuh"
-#include "ferry/detail/cuda/steps/block_counts.cuh"
 #include "ferry/detail/cuda/steps/route_share.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/fabric.h"
@@ -27,19 +25,19 @@ namespace ferry::cuda {
 // a thread has the same experts, and entries that are as far apart as the block has threads.
 class RoutingBuilder {
  public:
-  __device__ RoutingBuilder(const SyncedTeam& g, const Plan& plan, const DispatchArgs& in, int num_experts,
-                            const RoutingArgs& routing, const Epoch& epoch, const RoutingShare& share,
+  // `epoch` may still be unknown (mark_first). `memory`: of the block (RoutingMemory).
+  __device__ RoutingBuilder(const SyncedTeam& g, const DispatchParams& p, const Epoch& epoch, const RoutingShare& share,
                             std::byte* memory)
       : g_(g),
-        plan_(plan),
-        in_(in),
-        num_experts_(num_experts),
-        routing_(routing),
+        plan_(p.plan),
+        in_(p.in),
+        num_experts_(p.num_experts),
+        routing_(p.routing),
         epoch_(epoch),
         share_(share),
-        mine_(tokens_of(share, in.num_tokens)),
-        counted_(routing.counts_all ? IndexRange{0, in.num_tokens} : mine_),
-        memory_(memory, routing.words, plan.shape.experts) {}
+        mine_(tokens_of(share, in_.num_tokens)),
+        counted_(routing_.counts_all ? IndexRange{0, in_.num_tokens} : mine_),
+        memory_(memory, routing_.words, plan_.shape.experts) {}
 
   // Clears shared memory, before earlier kernels have ended. A barrier must follow.
   __device__ void prepare();

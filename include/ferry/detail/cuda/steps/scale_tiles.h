@@ -1,4 +1,4 @@
-// The work of the scales kernel and how its warps share it (scales_kernel.cuh): plain arithmetic.
+// Which scales a warp stores, and where they lie (scales.cuh): plain arithmetic, which the host does, too.
 #pragma once
 
 #include <cstdint>
