@@ -153,9 +153,10 @@ struct MemoryUse {
   std::size_t total = 0;
 };
 
-// Symmetric memory that an exchange allocates on a rank. Rank 0 has the most, and this is its size. `staged`: some
-// ranks are reached by puts only (SHMEM, NVSHMEM). Throws Error(invalid_argument) as row_layout.
-MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool staged = false);
+// Symmetric memory that an exchange allocates on a rank. Rank 0 has the most, and this is its size.
+// `has_remote_ranks`: some ranks are reached by puts only (SHMEM, NVSHMEM). Throws Error(invalid_argument) as
+// row_layout.
+MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool has_remote_ranks = false);
 
 // On GPUs each call enqueues kernels on CallOptions::stream and returns. "When it returns" then means: when these
 // kernels have ended, in stream order.

@@ -131,30 +131,30 @@ void check_payload(const AnyFormat& format, const Tensor& payload, std::int64_t 
 
 void check_scales(const AnyFormat& format, const SwigluInput& in, const Tensor& scales, bool tiled,
                   std::int64_t row_capacity, SwigluWork& work) {
-  ScalePlace& place = work.scales;
-  place.layout = tiled ? ScaleLayout::tiled : format.scale_layout();
-  place.scale_bytes = format.scale_bytes();
-  place.scales_per_row = scales_per_row(format, work.inter);
-  place.row_capacity = row_capacity;
-  if (place.layout == ScaleLayout::none) {
+  ScaleTensor& tensor = work.scales;
+  tensor.layout = tiled ? ScaleLayout::tiled : format.scale_layout();
+  tensor.scale_bytes = format.scale_bytes();
+  tensor.scales_per_row = scales_per_row(format, work.inter);
+  tensor.row_capacity = row_capacity;
+  if (tensor.layout == ScaleLayout::none) {
     if (scales) refuse("scales is given ({}); the format {} has none", to_string(scales), format.name());
   } else {
     const std::int64_t tiles = scale_blocks(row_capacity) + work.groups;
-    const std::int64_t per_row = place.scales_per_row;
-    const DType dtype = place.scale_bytes == 4 ? DType::f32 : DType::u8;
-    if (place.layout == ScaleLayout::tiled)
+    const std::int64_t per_row = tensor.scales_per_row;
+    const DType dtype = tensor.scale_bytes == 4 ? DType::f32 : DType::u8;
+    if (tensor.layout == ScaleLayout::tiled)
       require_tensor("scales", scales, wanted(dtype, {tiles, (per_row + 3) / 4, 32, 4, 4}));
-    else if (place.layout == ScaleLayout::transposed)
+    else if (tensor.layout == ScaleLayout::transposed)
       require_tensor("scales", scales, wanted(dtype, {per_row, row_capacity}));
     else
       require_tensor("scales", scales, wanted(dtype, {row_capacity, per_row}));
-    place.base = static_cast<std::byte*>(scales.data);
+    tensor.base = static_cast<std::byte*>(scales.data);
   }
-  if (place.layout == ScaleLayout::tiled) {
+  if (tensor.layout == ScaleLayout::tiled) {
     require_tensor("scales_offsets", in.scales_offsets, wanted(DType::u32, {work.groups}));
     work.scales_offsets = static_cast<const std::uint32_t*>(in.scales_offsets.data);
   } else if (in.scales_offsets) {
-    refuse("scales_offsets is given; only tiled scales have it, these are {}", to_string(place.layout));
+    refuse("scales_offsets is given; only tiled scales have it, these are {}", to_string(tensor.layout));
   }
 }
 

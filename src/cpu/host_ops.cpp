@@ -146,26 +146,26 @@ void HostOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_
       copy_message(g, rows + row[i] * row_bytes + done, from + done, std::min(kPiece, bytes - done));
 }
 
-void HostOps::store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales,
+void HostOps::store_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
                            const RowStarts& starts, int shared_groups, const LocalRows& to) const {
   for (int i = 0; i < to.count; ++i) {
     const int group = to.local[i] + shared_groups;
-    store_row_scales(g, place, scales, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
+    store_row_scales(g, tensor, scales, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
   }
 }
 
-void HostOps::zero_scales(const HostGroup& g, const ScalePlace& place, const ScaleRow& at) const {
-  store_row_scales(g, place, nullptr, at);
+void HostOps::zero_scales(const HostGroup& g, const ScaleTensor& tensor, const ScaleRow& at) const {
+  store_row_scales(g, tensor, nullptr, at);
 }
 
-void HostOps::store_row_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales,
+void HostOps::store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
                                const ScaleRow& at) {
-  const bool tiled = place.layout == ScaleLayout::tiled;
-  if (!tiled && place.layout != ScaleLayout::row_major)
-    return ferry::store_scales(static_cast<const SerialGroup&>(g), place, scales, at);
-  const auto scale_bytes = static_cast<std::size_t>(place.scale_bytes);
-  std::byte* to = place.base + static_cast<std::size_t>(scale_index(place, at, 0)) * scale_bytes;
-  const std::size_t bytes = static_cast<std::size_t>(place.scales_per_row) * scale_bytes;
+  const bool tiled = tensor.layout == ScaleLayout::tiled;
+  if (!tiled && tensor.layout != ScaleLayout::row_major)
+    return ferry::store_scales(static_cast<const SerialGroup&>(g), tensor, scales, at);
+  const auto scale_bytes = static_cast<std::size_t>(tensor.scale_bytes);
+  std::byte* to = tensor.base + static_cast<std::size_t>(scale_index(tensor, at, 0)) * scale_bytes;
+  const std::size_t bytes = static_cast<std::size_t>(tensor.scales_per_row) * scale_bytes;
   if (!tiled) return scales == nullptr ? fill_zero(g, to, bytes) : copy_bytes(g, to, scales, bytes);
   const std::size_t together = kScaleTileColumns * scale_bytes;
   const std::size_t whole = scales == nullptr ? 0 : bytes / together * together;
@@ -181,15 +181,16 @@ void HostOps::store_row_scales(const HostGroup& g, const ScalePlace& place, cons
   }
 }
 
-void HostOps::zero_scale_tail(const HostGroup& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
-                              std::uint32_t scales_offset) const {
+void HostOps::zero_scale_tail(const HostGroup& g, const ScaleTensor& tensor, std::int64_t first_row,
+                              std::int64_t end_row, std::uint32_t scales_offset) const {
   const std::int64_t in_last_block = (end_row - first_row) % kScaleTileRows;
-  if (place.layout != ScaleLayout::tiled || in_last_block == 0) return;
-  const auto scale_bytes = static_cast<std::size_t>(place.scale_bytes);
+  if (tensor.layout != ScaleLayout::tiled || in_last_block == 0) return;
+  const auto scale_bytes = static_cast<std::size_t>(tensor.scale_bytes);
   const ScaleRow start{end_row - in_last_block, first_row, scales_offset};
   const auto scales =
-      static_cast<std::size_t>(kScaleTileRows) * static_cast<std::size_t>(tiled_scales_per_row(place.scales_per_row));
-  fill_zero(g, place.base + static_cast<std::size_t>(scale_index(place, start, 0)) * scale_bytes, scales * scale_bytes);
+      static_cast<std::size_t>(kScaleTileRows) * static_cast<std::size_t>(tiled_scales_per_row(tensor.scales_per_row));
+  fill_zero(g, tensor.base + static_cast<std::size_t>(scale_index(tensor, start, 0)) * scale_bytes,
+            scales * scale_bytes);
 }
 
 void finish_stores(const HostGroup& g) {

@@ -13,18 +13,18 @@ namespace ferry::cpu {
 struct HostOps {
   void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
                     const std::byte* from, std::size_t bytes) const;
-  void store_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales, const RowStarts& starts,
+  void store_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales, const RowStarts& starts,
                     int shared_groups, const LocalRows& to) const;
-  void zero_scales(const HostGroup& g, const ScalePlace& place, const ScaleRow& at) const;
+  void zero_scales(const HostGroup& g, const ScaleTensor& tensor, const ScaleRow& at) const;
   // Zeroes the whole last block of 128 rows at once, so it must come before the group's rows.
-  void zero_scale_tail(const HostGroup& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+  void zero_scale_tail(const HostGroup& g, const ScaleTensor& tensor, std::int64_t first_row, std::int64_t end_row,
                        std::uint32_t scales_offset) const;
   void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const;
   void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const;
   int count_once(const HostGroup&, int found) const { return found; }
 
   // A row's scales, in runs that lie together; scale 0 where `scales` is null.
-  static void store_row_scales(const HostGroup& g, const ScalePlace& place, const std::byte* scales,
+  static void store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
                                const ScaleRow& at);
 };
 static_assert(RowOps<HostOps, HostGroup> && SendOps<HostOps, HostGroup>);

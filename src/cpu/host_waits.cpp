@@ -21,19 +21,12 @@ void HostWaits::note_waited(int peer, Clock::duration time) {
   fetch_add_relaxed(waited_ns_[static_cast<std::size_t>(peer)], static_cast<std::uint64_t>(nanoseconds));
 }
 
-// I10: a victim reports whom the abort word names, not the rank that sent it.
 void HostWaits::note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted) {
   const std::lock_guard lock(guard_);
   if (load_relaxed(failed_) != 0) return;
-  failure_ = {site.operation, site.phase, rank_, site.peer, rank_, site.token, seen, wanted};
   waited_for_ = site.peer;
-  const FirstAbort first = first_abort(waited == Waited::aborted ? ranks_ : 0, [this](int peer) {
-    return masked_[peer] != 0 ? Epoch{0} : load_acquire(abort_words_[peer]);
-  });
-  if (!first.nobody()) {
-    failure_.missing_rank = first.waited_for;
-    failure_.reported_by = first.reported_by;
-  }
+  failure_ = failed_wait(site, rank_, waited == Waited::aborted ? ranks_ : 0, seen, wanted,
+                         [this](int peer) { return masked_[peer] != 0 ? Epoch{0} : load_acquire(abort_words_[peer]); });
   store_release(failed_, std::uint32_t{1});
 }
 

@@ -74,8 +74,8 @@ TEST(ScaleLayoutGroup, ManyThreadsPlaceScalesAsOneDoes) {
   for (const ScaleLayout layout : {ScaleLayout::row_major, ScaleLayout::transposed, ScaleLayout::tiled}) {
     std::vector<std::byte> alone(3 * 128 * 12, std::byte{test::kUntouched});
     std::vector<std::byte> shared = alone;
-    const ScalePlace one{alone.data(), layout, 1, kPerRow, 200};
-    const ScalePlace many{shared.data(), layout, 1, kPerRow, 200};
+    const ScaleTensor one{alone.data(), layout, 1, kPerRow, 200};
+    const ScaleTensor many{shared.data(), layout, 1, kPerRow, 200};
     const ScaleRow at{70, 64, 1};
     store_scales(SerialGroup{}, one, from, at);
     zero_scale_tail(SerialGroup{}, one, 64, 71, 1);

@@ -25,12 +25,12 @@ TEST(ScaleLayout, RowMajorAndTransposedFollowTheirNames) {
   for (const int bytes : {1, 2, 4, 8}) {
     for (const bool transposed : {false, true}) {
       std::vector<std::byte> tensor(static_cast<std::size_t>(kPerRow * kCapacity * bytes), kUntouched);
-      const ScalePlace place{tensor.data(), transposed ? ScaleLayout::transposed : ScaleLayout::row_major, bytes,
-                             kPerRow, kCapacity};
-      EXPECT_EQ(scale_tensor_elements(place, 5), kPerRow * kCapacity);
-      store_scales(SerialGroup{}, place, scales_of_row(17, kPerRow, bytes).data(), ScaleRow{17, 3, 99});
-      zero_scales(SerialGroup{}, place, ScaleRow{18, 3, 99});
-      zero_scale_tail(SerialGroup{}, place, 3, 19, 99);  // tiles only
+      const ScaleTensor out{tensor.data(), transposed ? ScaleLayout::transposed : ScaleLayout::row_major, bytes,
+                            kPerRow, kCapacity};
+      EXPECT_EQ(scale_tensor_elements(out, 5), kPerRow * kCapacity);
+      store_scales(SerialGroup{}, out, scales_of_row(17, kPerRow, bytes).data(), ScaleRow{17, 3, 99});
+      zero_scales(SerialGroup{}, out, ScaleRow{18, 3, 99});
+      zero_scale_tail(SerialGroup{}, out, 3, 19, 99);  // tiles only
       for (std::int64_t row = 0; row < kCapacity; ++row) {
         const std::vector<std::byte> want = scales_of_row(row, kPerRow, bytes);
         for (int column = 0; column < kPerRow; ++column) {
@@ -70,10 +70,10 @@ TEST(ScaleLayout, TilesHoldEveryRowOnceAndZeroElsewhereInTheGroupsBlocks) {
       first.push_back(first.back() + (rows + alignment - 1) / alignment * alignment);
     constexpr int kGroups = 8;
     const std::int64_t capacity = first.back() + 10;
-    ScalePlace place{nullptr, ScaleLayout::tiled, 1, kPerRow, capacity};
-    std::vector<std::byte> tensor(static_cast<std::size_t>(scale_tensor_elements(place, kGroups)), kUntouched);
+    ScaleTensor out{nullptr, ScaleLayout::tiled, 1, kPerRow, capacity};
+    std::vector<std::byte> tensor(static_cast<std::size_t>(scale_tensor_elements(out, kGroups)), kUntouched);
     EXPECT_EQ(tensor.size(), static_cast<std::size_t>((capacity + 127) / 128 + kGroups) * 128 * 92);
-    place.base = tensor.data();
+    out.base = tensor.data();
 
     std::int64_t blocks_before = 0;
     std::map<std::size_t, std::byte> want;
@@ -86,8 +86,8 @@ TEST(ScaleLayout, TilesHoldEveryRowOnceAndZeroElsewhereInTheGroupsBlocks) {
       for (std::int64_t row = start; row < start + blocks * 128; ++row) {
         const bool real = row < start + rows_in_group[group];
         const std::vector<std::byte> scales = scales_of_row(row, kPerRow, 1);
-        if (real) store_scales(SerialGroup{}, place, scales.data(), ScaleRow{row, start, offset});
-        if (!real && row < end) zero_scales(SerialGroup{}, place, ScaleRow{row, start, offset});
+        if (real) store_scales(SerialGroup{}, out, scales.data(), ScaleRow{row, start, offset});
+        if (!real && row < end) zero_scales(SerialGroup{}, out, ScaleRow{row, start, offset});
         for (int scale = 0; scale < 92; ++scale) {
           const bool fresh =
               want.emplace(tile_index(start, offset, row, scale, kPerRow),
@@ -96,7 +96,7 @@ TEST(ScaleLayout, TilesHoldEveryRowOnceAndZeroElsewhereInTheGroupsBlocks) {
           ASSERT_TRUE(fresh) << "two scales share a place: group " << group << " row " << row;
         }
       }
-      zero_scale_tail(SerialGroup{}, place, start, end, offset);
+      zero_scale_tail(SerialGroup{}, out, start, end, offset);
       blocks_before += blocks;
     }
     ASSERT_LE(blocks_before, (capacity + 127) / 128 + kGroups);
@@ -108,7 +108,7 @@ TEST(ScaleLayout, TilesHoldEveryRowOnceAndZeroElsewhereInTheGroupsBlocks) {
 }
 
 TEST(ScaleLayout, NoScalesMeansNothingIsWritten) {
-  const ScalePlace none{};
+  const ScaleTensor none{};
   store_scales(SerialGroup{}, none, nullptr, ScaleRow{3, 0, 0});
   zero_scale_tail(SerialGroup{}, none, 0, 3, 0);
   EXPECT_EQ(scale_tensor_elements(none, 4), 0);

@@ -91,18 +91,18 @@ TEST_P(HostOpsTest, StoresScales) {
   for (const ScaleLayout layout : {ScaleLayout::row_major, ScaleLayout::transposed, ScaleLayout::tiled}) {
     for (const int scale_bytes : {1, 4}) {
       for (const int per_row : {1, 6, 8}) {
-        ScalePlace place{nullptr, layout, scale_bytes, per_row, 300};
-        const auto bytes = static_cast<std::size_t>(scale_tensor_elements(place, 2) * scale_bytes);
+        ScaleTensor out{nullptr, layout, scale_bytes, per_row, 300};
+        const auto bytes = static_cast<std::size_t>(scale_tensor_elements(out, 2) * scale_bytes);
         const Bytes scales = random_bytes(static_cast<std::size_t>(per_row * scale_bytes));
         Buffer expected(bytes, 0);
         Buffer stored(bytes, 0);
         for (const std::int64_t row : {130, 131, 258}) {
           const ScaleRow at{row, 130, 1};
           for (const std::byte* from : {static_cast<const std::byte*>(nullptr), scales.data()}) {
-            place.base = expected.data();
-            ferry::store_scales(SerialGroup{}, place, from, at);
-            place.base = stored.data();
-            HostOps::store_row_scales(group(GetParam()), place, from, at);
+            out.base = expected.data();
+            ferry::store_scales(SerialGroup{}, out, from, at);
+            out.base = stored.data();
+            HostOps::store_row_scales(group(GetParam()), out, from, at);
             EXPECT_EQ(stored.contents(), expected.contents()) << to_string(layout) << " row " << row;
           }
         }
@@ -114,19 +114,19 @@ TEST_P(HostOpsTest, StoresScales) {
 // The whole block is zeroed before its rows come, so the rows are written after in both.
 TEST_P(HostOpsTest, ZeroesTheTailOfAGroupsScales) {
   for (const std::int64_t end_row : {130, 131, 258, 259}) {
-    ScalePlace place{nullptr, ScaleLayout::tiled, 1, 6, 300};
-    const auto bytes = static_cast<std::size_t>(scale_tensor_elements(place, 2));
+    ScaleTensor out{nullptr, ScaleLayout::tiled, 1, 6, 300};
+    const auto bytes = static_cast<std::size_t>(scale_tensor_elements(out, 2));
     const Bytes scales = random_bytes(6);
     Buffer expected(bytes, 0);
     Buffer zeroed(bytes, 0);
-    place.base = expected.data();
-    ferry::zero_scale_tail(SerialGroup{}, place, 130, end_row, 1);
+    out.base = expected.data();
+    ferry::zero_scale_tail(SerialGroup{}, out, 130, end_row, 1);
     for (std::int64_t row = 130; row < end_row; ++row)
-      ferry::store_scales(SerialGroup{}, place, scales.data(), ScaleRow{row, 130, 1});
-    place.base = zeroed.data();
-    HostOps{}.zero_scale_tail(group(GetParam()), place, 130, end_row, 1);
+      ferry::store_scales(SerialGroup{}, out, scales.data(), ScaleRow{row, 130, 1});
+    out.base = zeroed.data();
+    HostOps{}.zero_scale_tail(group(GetParam()), out, 130, end_row, 1);
     for (std::int64_t row = 130; row < end_row; ++row)
-      HostOps::store_row_scales(group(GetParam()), place, scales.data(), ScaleRow{row, 130, 1});
+      HostOps::store_row_scales(group(GetParam()), out, scales.data(), ScaleRow{row, 130, 1});
     EXPECT_EQ(zeroed.contents(), expected.contents()) << "rows up to " << end_row;
   }
 }

@@ -66,9 +66,9 @@ void check(const Shape& shape, bool exact, const test::Routing& routing) {
     for (const auto& [rank, token, k] : listed(shape, exact, routing[static_cast<std::size_t>(source)])) {
       const std::size_t offset = at_home.map.begin(HeapMap::kResults) + slot++ * at_home.map.result_bytes();
       const Plan& at_expert_rank = ranks[static_cast<std::size_t>(rank)].plan;
-      const cpu::ResultPlace place = cpu::packed_place(at_expert_rank, {source, token}, seen[{rank, token}]++);
-      ASSERT_EQ(at_home.map.result(token, place.index), offset) << to_string(shape);
-      ASSERT_EQ(place.sent_index, sent[rank]++);
+      const cpu::ResultSlot found = cpu::packed_slot(at_expert_rank, {source, token}, seen[{rank, token}]++);
+      ASSERT_EQ(at_home.map.result(token, found.index), offset) << to_string(shape);
+      ASSERT_EQ(found.sent_index, sent[rank]++);
 
       TokenScratch scratch;
       const SerialGroup alone;

@@ -60,12 +60,12 @@ void RankBuffers::decode(const AnyFormat& format, float input_scale, int group, 
 
 void RankBuffers::copy_scales(int group, std::int64_t row) {
   const int bytes = static_cast<int>(size_of(layout_.scale_dtype));
-  const ScalePlace place{arrivals_.scales.as<std::byte>(), layout_.scale_layout, bytes, layout_.scales_per_row,
-                         layout_.min_row_capacity};
+  const ScaleTensor scales{arrivals_.scales.as<std::byte>(), layout_.scale_layout, bytes, layout_.scales_per_row,
+                           layout_.min_row_capacity};
   const std::uint32_t tile = arrivals_.scales_offsets ? arrivals_.scales_offsets.as<std::uint32_t>()[group] : 0;
   const ScaleRow at{row, row_offsets()[group], tile};
   for (int column = 0; column < layout_.scales_per_row; ++column)
-    std::memcpy(one_scales_.data() + column * bytes, place.base + scale_index(place, at, column) * bytes,
+    std::memcpy(one_scales_.data() + column * bytes, scales.base + scale_index(scales, at, column) * bytes,
                 static_cast<std::size_t>(bytes));
 }
 

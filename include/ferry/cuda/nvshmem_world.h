@@ -33,7 +33,7 @@ struct NvshmemOptions {
 //
 // Exchanges: as of make_cuda_process_world, but skip_a2a is refused, and hooks on several nodes are a
 // CompiledNvshmemExchange's (compiled_nvshmem_exchange.cuh). Their memory comes from heap_bytes (ferry::memory_use with
-// staged = true says how much each takes). Once the world is made, every wait has a deadline.
+// has_remote_ranks = true says how much each takes). Once the world is made, every wait has a deadline.
 // Throws PeerMissing, Error(invalid_argument) for options that cannot be or do not fit each other, and where two ranks
 // have the same GPU without share_gpus, or Error(unsupported) where NVSHMEM does not start or two ranks of one
 // node cannot reach each other.

@@ -16,14 +16,14 @@ struct ResultCounts {
   std::uint64_t* bytes = nullptr;  // [ranks]
 };
 
-// A result's slot at its source, counted from the first one of its token, and its place in the send buffer.
-struct ResultPlace {
+// A result's slot at its source, counted from the first one of its token, and its index in the send buffer.
+struct ResultSlot {
   int index;
   std::uint32_t sent_index = 0;
 };
 
 // I9: of this rank's i-th result of a token, where results are packed.
-inline ResultPlace packed_place(const Plan& plan, TokenAt at, int i) {
+inline ResultSlot packed_slot(const Plan& plan, TokenAt at, int i) {
   const std::size_t entry = static_cast<std::size_t>(at.source) * plan.shape.max_tokens + at.token;
   const std::uint32_t sent_index = plan.packed->before[entry] + i;
   return {plan.map.index_of_slot(plan.packed->begin_at[at.source] + sent_index, at.token), sent_index};
@@ -32,10 +32,10 @@ inline ResultPlace packed_place(const Plan& plan, TokenAt at, int i) {
 // I15: where a result is made: in its slot where the source can be stored to, else in the send buffer, or where the
 // fabric or the caller has room.
 template <class S>
-std::byte* result_target(const S& step, TokenAt at, const ResultPlace& place, std::byte* staging) {
+std::byte* result_target(const S& step, TokenAt at, const ResultSlot& slot, std::byte* staging) {
   const Plan& plan = step.plan;
-  if (std::byte* direct = step.fabric.peer_pointer(at.source, plan.map.result(at.token, place.index))) return direct;
-  if (plan.packed != nullptr) return step.fabric.local(plan.map.sent_result(at.source, place.sent_index));
+  if (std::byte* direct = step.fabric.peer_pointer(at.source, plan.map.result(at.token, slot.index))) return direct;
+  if (plan.packed != nullptr) return step.fabric.local(plan.map.sent_result(at.source, slot.sent_index));
   return step.fabric.staging(step.group, staging);
 }
 
@@ -62,12 +62,12 @@ void send_partial(const S& step, const CombineArgs& in, TokenAt at, const Routin
   const LocalRows& found = scratch.found;
   for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
   g.sync();
-  const ResultPlace place =
-      step.plan.packed != nullptr ? packed_place(step.plan, at, 0) : ResultPlace{partial_index(step.plan, entries)};
+  const ResultSlot slot =
+      step.plan.packed != nullptr ? packed_slot(step.plan, at, 0) : ResultSlot{partial_index(step.plan, entries)};
   RowSink sink;
-  sink.data = result_target(step, at, place, staging);
+  sink.data = result_target(step, at, slot, staging);
   step.ops.sum_rows(g, scratch.rows, found.count, step.plan.shape.hidden, sink);
-  deliver_result(step, at, place.index, sink.data, counted);
+  deliver_result(step, at, slot.index, sink.data, counted);
 }
 
 // exact: each row by itself.
@@ -75,10 +75,10 @@ template <ReceiveStep S>
 void send_each_row(const S& step, const CombineArgs& in, TokenAt at, const LocalRows& found, std::byte* staging,
                    const ResultCounts& counted) {
   for (int i = 0; i < found.count; ++i) {
-    const ResultPlace place = step.plan.packed != nullptr ? packed_place(step.plan, at, i) : ResultPlace{found.k[i]};
-    std::byte* to = result_target(step, at, place, staging);
+    const ResultSlot slot = step.plan.packed != nullptr ? packed_slot(step.plan, at, i) : ResultSlot{found.k[i]};
+    std::byte* to = result_target(step, at, slot, staging);
     step.ops.convert_row(step.group, in.row(found.row[i], 1.0f), step.plan.shape.hidden, to, DType::bf16);
-    deliver_result(step, at, place.index, to, counted);
+    deliver_result(step, at, slot.index, to, counted);
   }
 }
 

@@ -62,7 +62,8 @@ DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
       rows_tensor<const void>(args.tokens, args.dtype, args.num_tokens, layout_.hidden, args.row_stride);
   staged.tokens = static_cast<const std::byte*>(tensors_.copy_in(HostTensors::kTokens, tokens).data);
   staged.row_stride = args.row_bytes;
-  const ConstTensor ids(args.ids.data, args.ids.wide ? DType::i64 : DType::i32, {args.num_tokens, args.weights.top_k});
+  const ConstTensor ids(args.ids.data, args.ids.is_i64 ? DType::i64 : DType::i32,
+                        {args.num_tokens, args.weights.top_k});
   staged.ids.data = tensors_.copy_in(HostTensors::kTopkIds, ids).data;
   staged.weights = on_device(args.weights, args.num_tokens);
   tensors_.wait();

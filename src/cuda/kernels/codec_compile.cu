@@ -16,7 +16,7 @@ struct RowsParams {
   float input_scale;
   std::byte* payload;  // rows of payload_bytes, each 16-byte aligned
   std::byte* scales;   // rows of scales, one after the other
-  ScalePlace place;
+  ScaleTensor tensor;
   std::uint32_t* non_finite;  // one word per warp
 };
 
@@ -46,7 +46,7 @@ __global__ void encode_rows(const __grid_constant__ RowsParams params) {
   const std::uint32_t any = warp.max_over<WarpGroup::kWidth>(found > 0 ? 1u : 0u);
   if (warp.thread() == 0) params.non_finite[row] = any;
   warp.sync();
-  store_scales(warp, params.place, scales, ScaleRow{row, 0, 0});
+  store_scales(warp, params.tensor, scales, ScaleRow{row, 0, 0});
 }
 
 template <TokenFormat F>
@@ -57,8 +57,8 @@ __global__ void decode_rows(const __grid_constant__ RowsParams params, float* ou
              out + static_cast<std::size_t>(row) * params.hidden);
 }
 
-__global__ void zero_padding(ScalePlace place, int first_row, int end_row) {
-  zero_scale_tail(WarpGroup{}, place, first_row, end_row, 0);
+__global__ void zero_padding(ScaleTensor tensor, int first_row, int end_row) {
+  zero_scale_tail(WarpGroup{}, tensor, first_row, end_row, 0);
 }
 
 template <TokenFormat F>
@@ -74,7 +74,7 @@ void launch_all(const RowsParams& params, float* out, cudaStream_t stream) {
 // Makes every kernel above for every format of the library.
 void launch_codec_kernels(const RowsParams& params, float* out, cudaStream_t stream) {
   Formats::for_each([&]<class F>(std::type_identity<F>) { launch_all<F>(params, out, stream); });
-  zero_padding<<<1, WarpGroup::kWidth, 0, stream>>>(params.place, 0, params.rows);
+  zero_padding<<<1, WarpGroup::kWidth, 0, stream>>>(params.tensor, 0, params.rows);
 }
 
 }  // namespace ferry::cuda

@@ -17,7 +17,7 @@ struct SwigluWork {
   const float* input_scales = nullptr;            // null: 1
   std::byte* payload = nullptr;
   std::size_t payload_row_bytes = 0;
-  ScalePlace scales;
+  ScaleTensor scales;
 };
 
 // Whether the tensors are memory that this code can read, or only pass on to a GPU: then the values in them are not

@@ -18,7 +18,7 @@ inline constexpr int kScaleTileColumns = 4;
 inline constexpr int kScaleTileBytesPerScale = kScaleTileRows * kScaleTileColumns;
 
 // A scale tensor. Trivially copyable: passed to kernels by value. Without scales, layout is none.
-struct ScalePlace {
+struct ScaleTensor {
   std::byte* base = nullptr;
   ScaleLayout layout = ScaleLayout::none;
   int scale_bytes = 0;
@@ -44,25 +44,25 @@ FERRY_HD constexpr std::uint32_t scales_offset_of(std::int64_t blocks_before, st
 }
 
 // Index, counted in scales, of scale `column` of a row. For tiles, column may reach tiled_scales_per_row.
-FERRY_HD constexpr std::int64_t scale_index(const ScalePlace& place, const ScaleRow& at, int column) {
-  if (place.layout == ScaleLayout::transposed) return column * place.row_capacity + at.row;
-  if (place.layout == ScaleLayout::row_major) return at.row * place.scales_per_row + column;
+FERRY_HD constexpr std::int64_t scale_index(const ScaleTensor& tensor, const ScaleRow& at, int column) {
+  if (tensor.layout == ScaleLayout::transposed) return column * tensor.row_capacity + at.row;
+  if (tensor.layout == ScaleLayout::row_major) return at.row * tensor.scales_per_row + column;
   // Rows, tiles and columns are below 2^32. Unsigned 32-bit arithmetic is cheaper on a GPU.
   const auto first_row = static_cast<std::uint32_t>(at.first_row);
   const std::uint32_t in_group = static_cast<std::uint32_t>(at.row) - first_row;
   const std::uint32_t block = first_row / kScaleTileRows + at.scales_offset + in_group / kScaleTileRows;
-  const auto wide = static_cast<std::uint32_t>(column);
-  const auto tiles = static_cast<std::uint32_t>(tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns);
+  const auto at_column = static_cast<std::uint32_t>(column);
+  const auto tiles = static_cast<std::uint32_t>(tiled_scales_per_row(tensor.scales_per_row) / kScaleTileColumns);
   const std::uint32_t in_tile =
-      in_group % 32 * 16 + in_group % kScaleTileRows / 32 * kScaleTileColumns + wide % kScaleTileColumns;
-  return (std::int64_t{block} * tiles + wide / kScaleTileColumns) * kScaleTileBytesPerScale + in_tile;
+      in_group % 32 * 16 + in_group % kScaleTileRows / 32 * kScaleTileColumns + at_column % kScaleTileColumns;
+  return (std::int64_t{block} * tiles + at_column / kScaleTileColumns) * kScaleTileBytesPerScale + in_tile;
 }
 
 // Scales in the whole tensor, for a number of groups.
-FERRY_HD constexpr std::int64_t scale_tensor_elements(const ScalePlace& place, int groups) {
-  if (place.layout == ScaleLayout::none) return 0;
-  if (place.layout != ScaleLayout::tiled) return place.row_capacity * place.scales_per_row;
-  return (scale_blocks(place.row_capacity) + groups) * kScaleTileRows * tiled_scales_per_row(place.scales_per_row);
+FERRY_HD constexpr std::int64_t scale_tensor_elements(const ScaleTensor& tensor, int groups) {
+  if (tensor.layout == ScaleLayout::none) return 0;
+  if (tensor.layout != ScaleLayout::tiled) return tensor.row_capacity * tensor.scales_per_row;
+  return (scale_blocks(tensor.row_capacity) + groups) * kScaleTileRows * tiled_scales_per_row(tensor.scales_per_row);
 }
 
 namespace detail {
@@ -83,32 +83,32 @@ FERRY_HD inline void put_scale(std::byte* to, const std::byte* from, int scale_b
 // Stores the scales of a row, which are in column order at `scales`, and 0 for the columns that tiles round up to. All
 // threads of the group call it. scales == nullptr: all scales are 0.
 template <ThreadGroup G>
-FERRY_HD void store_scales(const G& group, const ScalePlace& place, const std::byte* scales, const ScaleRow& at) {
-  if (place.layout == ScaleLayout::none) return;
-  const bool tiled = place.layout == ScaleLayout::tiled;
-  const int columns = tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
+FERRY_HD void store_scales(const G& group, const ScaleTensor& tensor, const std::byte* scales, const ScaleRow& at) {
+  if (tensor.layout == ScaleLayout::none) return;
+  const bool tiled = tensor.layout == ScaleLayout::tiled;
+  const int columns = tiled ? tiled_scales_per_row(tensor.scales_per_row) : tensor.scales_per_row;
   for (int column = group.thread(); column < columns; column += group.size()) {
-    const bool exists = scales != nullptr && column < place.scales_per_row;
-    const std::byte* from = exists ? scales + static_cast<std::ptrdiff_t>(column) * place.scale_bytes : nullptr;
-    detail::put_scale(place.base + scale_index(place, at, column) * place.scale_bytes, from, place.scale_bytes);
+    const bool exists = scales != nullptr && column < tensor.scales_per_row;
+    const std::byte* from = exists ? scales + static_cast<std::ptrdiff_t>(column) * tensor.scale_bytes : nullptr;
+    detail::put_scale(tensor.base + scale_index(tensor, at, column) * tensor.scale_bytes, from, tensor.scale_bytes);
   }
 }
 
 // Stores scale 0 for a padding row.
 template <ThreadGroup G>
-FERRY_HD void zero_scales(const G& group, const ScalePlace& place, const ScaleRow& at) {
-  store_scales(group, place, nullptr, at);
+FERRY_HD void zero_scales(const G& group, const ScaleTensor& tensor, const ScaleRow& at) {
+  store_scales(group, tensor, nullptr, at);
 }
 
 // Tiles only: stores scale 0 for the rows of a group's last 128-row block from `end_row` on. These rows are in the
 // scale tensor but not in the payload.
 template <ThreadGroup G>
-FERRY_HD void zero_scale_tail(const G& group, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+FERRY_HD void zero_scale_tail(const G& group, const ScaleTensor& tensor, std::int64_t first_row, std::int64_t end_row,
                               std::uint32_t scales_offset) {
-  if (place.layout != ScaleLayout::tiled) return;
+  if (tensor.layout != ScaleLayout::tiled) return;
   const std::int64_t block_end = first_row + scale_blocks(end_row - first_row) * kScaleTileRows;
   for (std::int64_t row = end_row; row < block_end; ++row)
-    zero_scales(group, place, ScaleRow{row, first_row, scales_offset});
+    zero_scales(group, tensor, ScaleRow{row, first_row, scales_offset});
 }
 
 }  // namespace ferry

@@ -14,13 +14,13 @@ namespace ferry {
 // topk_ids as the caller gave them.
 struct TopkIds {
   const void* data = nullptr;
-  bool wide = false;  // int64 instead of int32
+  bool is_i64 = false;  // else int32
 
   FERRY_HD const std::byte* address(std::int64_t index) const {
-    return static_cast<const std::byte*>(data) + index * (wide ? 8 : 4);
+    return static_cast<const std::byte*>(data) + index * (is_i64 ? 8 : 4);
   }
   FERRY_HD std::int64_t at(std::int64_t index) const {
-    return wide ? static_cast<const std::int64_t*>(data)[index] : static_cast<const std::int32_t*>(data)[index];
+    return is_i64 ? static_cast<const std::int64_t*>(data)[index] : static_cast<const std::int32_t*>(data)[index];
   }
 };
 

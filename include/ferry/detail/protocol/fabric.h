@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/layout/abort_word.h"
 #include "ferry/detail/protocol/hooks.h"
 #include "ferry/error.h"
 #include "ferry/thread_group.h"
@@ -39,6 +40,28 @@ struct WaitSite {
   int peer;
   int token;  // -1: not about one token
 };
+
+// The record of a wait of `my_rank` that failed. `word_of(rank)` is the abort word of each of the first `ranks` ranks.
+// I10: if another rank ended the wait, the record names the rank that its abort word names, not the rank that wrote it.
+// `ranks` is 0 if the deadline ended the wait.
+template <class WordOf>
+FERRY_HD WaitRecord failed_wait(const WaitSite& site, int my_rank, int ranks, Epoch seen, Epoch wanted,
+                                const WordOf& word_of) {
+  WaitRecord record{.operation = site.operation,
+                    .phase = site.phase,
+                    .my_rank = my_rank,
+                    .missing_rank = site.peer,
+                    .reported_by = my_rank,
+                    .token = site.token,
+                    .epoch_seen = seen,
+                    .epoch_wanted = wanted};
+  const FirstAbort first = first_abort(ranks, word_of);
+  if (!first.nobody()) {
+    record.missing_rank = first.waited_for;
+    record.reported_by = first.reported_by;
+  }
+  return record;
+}
 
 // One put and the signal that follows it (C3).
 struct SignalledPut {

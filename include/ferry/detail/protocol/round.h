@@ -60,7 +60,7 @@ struct Plan {
 struct RowsOut {
   std::byte* payload = nullptr;
   std::size_t row_bytes = 0;
-  ScalePlace scales{};
+  ScaleTensor scales{};
   std::uint32_t* row_offsets = nullptr;
   std::int32_t* expert_ids = nullptr;
   std::int32_t* src_info = nullptr;

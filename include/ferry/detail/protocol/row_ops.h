@@ -28,12 +28,12 @@ namespace ferry {
 template <class O, class G>
 concept RowOps = ThreadGroup<G> &&
     requires(const O& ops, const G& g, std::byte* to, const std::byte* from, std::size_t bytes,
-             const std::uint32_t* rows, const ScalePlace& place, const RowStarts& starts, const LocalRows& local,
+             const std::uint32_t* rows, const ScaleTensor& tensor, const RowStarts& starts, const LocalRows& local,
              const SumRow* sum_of, const RowSink& sink) {
   { ops.copy_to_rows(g, to, bytes, rows, int{}, from, bytes) } -> std::same_as<void>;
-  { ops.store_scales(g, place, from, starts, int{}, local) } -> std::same_as<void>;
-  { ops.zero_scales(g, place, ScaleRow{}) } -> std::same_as<void>;
-  { ops.zero_scale_tail(g, place, std::int64_t{}, std::int64_t{}, std::uint32_t{}) } -> std::same_as<void>;
+  { ops.store_scales(g, tensor, from, starts, int{}, local) } -> std::same_as<void>;
+  { ops.zero_scales(g, tensor, ScaleRow{}) } -> std::same_as<void>;
+  { ops.zero_scale_tail(g, tensor, std::int64_t{}, std::int64_t{}, std::uint32_t{}) } -> std::same_as<void>;
   { ops.sum_rows(g, sum_of, int{}, int{}, sink) } -> std::same_as<void>;
   { ops.convert_row(g, *sum_of, int{}, to, DType::bf16) } -> std::same_as<void>;
 };
@@ -52,21 +52,21 @@ struct PortableOps {
     for (int i = 0; i < count; ++i) copy_bytes(g, rows + static_cast<std::size_t>(row[i]) * row_bytes, from, bytes);
   }
   template <ThreadGroup G>
-  FERRY_HD void store_scales(const G& g, const ScalePlace& place, const std::byte* scales, const RowStarts& starts,
+  FERRY_HD void store_scales(const G& g, const ScaleTensor& tensor, const std::byte* scales, const RowStarts& starts,
                              int shared_groups, const LocalRows& to) const {
     for (int i = 0; i < to.count; ++i) {
       const int group = to.local[i] + shared_groups;
-      ferry::store_scales(g, place, scales, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
+      ferry::store_scales(g, tensor, scales, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
     }
   }
   template <ThreadGroup G>
-  FERRY_HD void zero_scales(const G& g, const ScalePlace& place, const ScaleRow& at) const {
-    ferry::zero_scales(g, place, at);
+  FERRY_HD void zero_scales(const G& g, const ScaleTensor& tensor, const ScaleRow& at) const {
+    ferry::zero_scales(g, tensor, at);
   }
   template <ThreadGroup G>
-  FERRY_HD void zero_scale_tail(const G& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+  FERRY_HD void zero_scale_tail(const G& g, const ScaleTensor& tensor, std::int64_t first_row, std::int64_t end_row,
                                 std::uint32_t scales_offset) const {
-    ferry::zero_scale_tail(g, place, first_row, end_row, scales_offset);
+    ferry::zero_scale_tail(g, tensor, first_row, end_row, scales_offset);
   }
   template <ThreadGroup G>
   FERRY_HD void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {

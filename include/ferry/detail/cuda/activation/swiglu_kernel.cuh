@@ -57,13 +57,13 @@ struct RowLane {
 // Where the scales of a format lie. Only formats with blocks of 32 columns may be tiled or not; for all others the
 // layout is a constant of the kernel.
 template <class F>
-__device__ ScalePlace scale_place(const SwigluParams& p) {
-  ScalePlace place = p.work.scales;
+__device__ ScaleTensor scale_tensor(const SwigluParams& p) {
+  ScaleTensor tensor = p.work.scales;
   if constexpr (F::block() != 32)
-    place.layout = F::scale_layout();
-  else if (place.layout != ScaleLayout::tiled)  // these can have tiles or not
-    place.layout = ScaleLayout::row_major;
-  return place;
+    tensor.layout = F::scale_layout();
+  else if (tensor.layout != ScaleLayout::tiled)  // these can have tiles or not
+    tensor.layout = ScaleLayout::row_major;
+  return tensor;
 }
 
 // Stores one scale at `index`, and zeros behind a row's last scale where tiles round columns up. It never stores
@@ -71,18 +71,18 @@ __device__ ScalePlace scale_place(const SwigluParams& p) {
 template <class F>
 __device__ void store_scale(const SwigluParams& p, const ScaleRow& at, int column, std::uint64_t index,
                             typename F::Stored scale) {
-  const ScalePlace place = scale_place<F>(p);
-  auto* const scales = reinterpret_cast<typename F::Stored*>(place.base);
-  if (place.layout != ScaleLayout::tiled) {
+  const ScaleTensor tensor = scale_tensor<F>(p);
+  auto* const scales = reinterpret_cast<typename F::Stored*>(tensor.base);
+  if (tensor.layout != ScaleLayout::tiled) {
     scales[index] = scale;
     return;
   }
   const auto elements = static_cast<std::uint64_t>(p.scale_elements);
   if (index < elements) scales[index] = scale;
-  if (column + 1 < place.scales_per_row) return;
+  if (column + 1 < tensor.scales_per_row) return;
 #pragma unroll 1
   for (int behind = column + 1; behind % kScaleTileColumns != 0; ++behind) {
-    const auto zero = static_cast<std::uint64_t>(scale_index(place, at, behind));
+    const auto zero = static_cast<std::uint64_t>(scale_index(tensor, at, behind));
     if (zero < elements) scales[zero] = 0;
   }
 }
@@ -105,7 +105,7 @@ struct EncodeTo {
   static constexpr int kLanes = F::block() / kColumns;
   __device__ static Targets targets(const SwigluParams& p, const RowGroups& group, const RowLane& at) {
     return {payload_at(p, at, F::payload_bytes(kColumns)),
-            static_cast<std::uint64_t>(scale_index(scale_place<F>(p), group.scale_row(at.row), at.lane / kLanes))};
+            static_cast<std::uint64_t>(scale_index(scale_tensor<F>(p), group.scale_row(at.row), at.lane / kLanes))};
   }
   __device__ static void run(const SwigluParams& p, const RowGroups& group, const RowLane& at, const Targets& to,
                              bool exist, const std::uint32_t (&values)[kColumns]) {

@@ -65,15 +65,15 @@ __device__ void activate_row(const SwigluParams& p, const BlockGroup& block, std
 // As ferry::store_scales, but never outside the tensor: tiles may lie anywhere. Null: scale 0 everywhere.
 __device__ inline void store_scales_within(const SwigluParams& p, const BlockGroup& block, const std::byte* scales,
                                            const ScaleRow& at) {
-  const ScalePlace& place = p.work.scales;
+  const ScaleTensor& tensor = p.work.scales;
   const int columns =
-      place.layout == ScaleLayout::tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
+      tensor.layout == ScaleLayout::tiled ? tiled_scales_per_row(tensor.scales_per_row) : tensor.scales_per_row;
   for (int column = block.thread(); column < columns; column += block.size()) {
-    const std::int64_t index = scale_index(place, at, column);
+    const std::int64_t index = scale_index(tensor, at, column);
     if (index >= p.scale_elements) continue;
-    const bool exists = scales != nullptr && column < place.scales_per_row;
-    ferry::detail::put_scale(place.base + index * place.scale_bytes,
-                             exists ? scales + column * place.scale_bytes : nullptr, place.scale_bytes);
+    const bool exists = scales != nullptr && column < tensor.scales_per_row;
+    ferry::detail::put_scale(tensor.base + index * tensor.scale_bytes,
+                             exists ? scales + column * tensor.scale_bytes : nullptr, tensor.scale_bytes);
   }
 }
 

@@ -231,23 +231,11 @@ template <RankReach Reach>
 __device__ void Waiter<Reach>::fail(const PeerLinks& links, Waited waited, const WaitSite& site, Epoch seen,
                                     Epoch wanted) {
   if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
-  WaitRecord record;
-  record.operation = site.operation;
-  record.phase = site.phase;
-  record.my_rank = links.rank;
-  record.missing_rank = site.peer;
-  record.reported_by = links.rank;
-  record.token = site.token;
-  record.block = static_cast<std::int32_t>(blockIdx.x);
-  record.epoch_seen = seen;
-  record.epoch_wanted = wanted;
-  const FirstAbort first = first_abort(waited == Waited::aborted ? links.size : 0, [&links](int peer) {
+  const int aborting = waited == Waited::aborted ? links.size : 0;
+  WaitRecord record = failed_wait(site, links.rank, aborting, seen, wanted, [&links](int peer) {
     return links.is_masked(peer) ? Epoch{0} : load_acquire(abort_of(links, peer));
   });
-  if (!first.nobody()) {
-    record.missing_rank = first.waited_for;
-    record.reported_by = first.reported_by;
-  }
+  record.block = static_cast<std::int32_t>(blockIdx.x);
   links.record->wait = record;
   const Epoch value = abort_word(wanted, waited == Waited::aborted, site.peer);
   const Reach reach(links);

@@ -47,7 +47,7 @@ struct ScalesParams {
   Plan plan;
   const DeviceState* state = nullptr;
   const std::byte* heap = nullptr;  // this rank's symmetric memory
-  ScalePlace scales;
+  ScaleTensor scales;
   Divider by_parts;  // of a row's scales (scale_tiles.h)
   const std::int32_t* src_info = nullptr;
   std::size_t payload_bytes = 0;  // of a message, before its scales

@@ -56,36 +56,36 @@ __device__ void copy_vectors_to_rows(const G& g, std::byte* rows, std::size_t ro
 }
 
 // One scale, or four 1-byte scales; 0 past the end of the row.
-__device__ inline std::uint32_t load_scales(const ScalePlace& place, const std::byte* scales, int column, int step) {
-  if (place.scale_bytes == 4)
-    return column < place.scales_per_row ? reinterpret_cast<const std::uint32_t*>(scales)[column] : 0u;
-  if (column + step <= place.scales_per_row && step == 4)
+__device__ inline std::uint32_t load_scales(const ScaleTensor& tensor, const std::byte* scales, int column, int step) {
+  if (tensor.scale_bytes == 4)
+    return column < tensor.scales_per_row ? reinterpret_cast<const std::uint32_t*>(scales)[column] : 0u;
+  if (column + step <= tensor.scales_per_row && step == 4)
     return *reinterpret_cast<const std::uint32_t*>(scales + column);
   std::uint32_t value = 0;
   for (int i = 0; i < step; ++i)
-    if (column + i < place.scales_per_row) value |= static_cast<std::uint32_t>(scales[column + i]) << 8 * i;
+    if (column + i < tensor.scales_per_row) value |= static_cast<std::uint32_t>(scales[column + i]) << 8 * i;
   return value;
 }
 
 // Each scale is read once. A tile has columns past the last scale: those are 0. Scales of 1 byte lie side by side in a
 // tile, four at a time, as they do in a message.
 template <ThreadGroup G>
-__device__ void store_scales_of_rows(const G& g, const ScalePlace& place, const std::byte* scales,
+__device__ void store_scales_of_rows(const G& g, const ScaleTensor& tensor, const std::byte* scales,
                                      const RowStarts& starts, int shared_groups, const LocalRows& to) {
-  if (place.layout == ScaleLayout::none) return;
-  const bool tiled = place.layout == ScaleLayout::tiled;
-  const int step = tiled && place.scale_bytes == 1 ? kScaleTileColumns : 1;
-  const int columns = tiled ? tiled_scales_per_row(place.scales_per_row) : place.scales_per_row;
+  if (tensor.layout == ScaleLayout::none) return;
+  const bool tiled = tensor.layout == ScaleLayout::tiled;
+  const int step = tiled && tensor.scale_bytes == 1 ? kScaleTileColumns : 1;
+  const int columns = tiled ? tiled_scales_per_row(tensor.scales_per_row) : tensor.scales_per_row;
   // Starts with the last thread, since in a large team the first threads have the payload.
   for (int column = (g.size() - 1 - g.thread()) * step; column < columns; column += g.size() * step) {
-    const std::uint32_t value = load_scales(place, scales, column, step);
+    const std::uint32_t value = load_scales(tensor, scales, column, step);
     for (int i = 0; i < to.count; ++i) {
       const int group = to.local[i] + shared_groups;
-      const std::int64_t index = scale_index(place, {to.row[i], starts.group[group], starts.tiles[group]}, column);
-      if (place.scale_bytes * step == 4)
-        *reinterpret_cast<std::uint32_t*>(place.base + index * place.scale_bytes) = value;
+      const std::int64_t index = scale_index(tensor, {to.row[i], starts.group[group], starts.tiles[group]}, column);
+      if (tensor.scale_bytes * step == 4)
+        *reinterpret_cast<std::uint32_t*>(tensor.base + index * tensor.scale_bytes) = value;
       else
-        place.base[index] = static_cast<std::byte>(value);
+        tensor.base[index] = static_cast<std::byte>(value);
     }
   }
 }
@@ -93,20 +93,20 @@ __device__ void store_scales_of_rows(const G& g, const ScalePlace& place, const 
 // Tiles of 1-byte scales: four columns of a row are neighbours, and so are the rows r, r + 32, r + 64 and r + 96. A few
 // tokens leave most of a tile empty, so a thread zeroes 16 bytes at a time.
 template <ThreadGroup G>
-__device__ void zero_tail_vectors(const G& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+__device__ void zero_tail_vectors(const G& g, const ScaleTensor& tensor, std::int64_t first_row, std::int64_t end_row,
                                   std::uint32_t scales_offset) {
-  if (place.layout != ScaleLayout::tiled) return;
-  if (place.scale_bytes != 1) return zero_scale_tail(g, place, first_row, end_row, scales_offset);
+  if (tensor.layout != ScaleLayout::tiled) return;
+  if (tensor.scale_bytes != 1) return zero_scale_tail(g, tensor, first_row, end_row, scales_offset);
   const std::int64_t block = first_row + (end_row - first_row) / kScaleTileRows * kScaleTileRows;
   const auto filled = static_cast<int>(end_row - block);
   if (filled == 0) return;
   constexpr int kQuarter = kScaleTileRows / 4;
-  const int vectors = tiled_scales_per_row(place.scales_per_row) / kScaleTileColumns * kQuarter;
+  const int vectors = tiled_scales_per_row(tensor.scales_per_row) / kScaleTileColumns * kQuarter;
 #pragma unroll 4
   for (int i = g.thread(); i < vectors; i += g.size()) {
     const int row = i % kQuarter;
     const ScaleRow at{block + row, first_row, scales_offset};
-    std::byte* to = place.base + scale_index(place, at, i / kQuarter * kScaleTileColumns);
+    std::byte* to = tensor.base + scale_index(tensor, at, i / kQuarter * kScaleTileColumns);
     if (row >= filled) {
       *reinterpret_cast<uint4*>(to) = uint4{};
       continue;
@@ -178,7 +178,7 @@ __device__ inline void store_eight(const RowSink& sink, int column, const float 
 // kVectors vectors of a row, of 8 columns each and a team's width apart. Vectors past the end of the row load its last
 // columns and store nothing, so that no load waits for a branch.
 template <bool kWide, int kVectors>
-struct SumPlaces {
+struct VectorSums {
   int column[kVectors];
   float sum[kVectors][8] = {};
 
@@ -203,22 +203,22 @@ struct SumPlaces {
 };
 
 template <bool kWide, int kVectors>
-__device__ void sum_places(const SumRow* rows, int count, int first_column, int stride, int hidden,
-                           const RowSink& sink) {
-  SumPlaces<kWide, kVectors> places;
+__device__ void sum_vectors(const SumRow* rows, int count, int first_column, int stride, int hidden,
+                            const RowSink& sink) {
+  VectorSums<kWide, kVectors> sums;
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) places.column[v] = min(first_column + v * stride, hidden - 8);
+  for (int v = 0; v < kVectors; ++v) sums.column[v] = min(first_column + v * stride, hidden - 8);
   if constexpr (kVectors > 2 || kWide) {
     int i = 0;
-    for (; i + 2 <= count; i += 2) places.template add<2>(rows + i, 2);
-    if (i < count) places.template add<1>(rows + i, 1);
+    for (; i + 2 <= count; i += 2) sums.template add<2>(rows + i, 2);
+    if (i < count) sums.template add<1>(rows + i, 1);
   } else {
 #pragma unroll 1
-    for (int i = 0; i < count; i += 4) places.template add<4>(rows + i, count - i);
+    for (int i = 0; i < count; i += 4) sums.template add<4>(rows + i, count - i);
   }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
-    if (first_column + v * stride < hidden) store_eight(sink, first_column + v * stride, places.sum[v]);
+    if (first_column + v * stride < hidden) store_eight(sink, first_column + v * stride, sums.sum[v]);
 }
 
 template <bool kWide, int kVectors, ThreadGroup G>
@@ -227,13 +227,13 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   for (int begin = 0; begin < hidden;) {
     const int column = begin + g.thread() * 8;
     if (begin + (kVectors / 2) * stride < hidden) {
-      sum_places<kWide, kVectors>(rows, count, column, stride, hidden, sink);
+      sum_vectors<kWide, kVectors>(rows, count, column, stride, hidden, sink);
       begin += kVectors * stride;
     } else if (kVectors > 2 && begin + stride < hidden) {
-      sum_places<kWide, 2>(rows, count, column, stride, hidden, sink);
+      sum_vectors<kWide, 2>(rows, count, column, stride, hidden, sink);
       begin += 2 * stride;
     } else {
-      sum_places<kWide, 1>(rows, count, column, stride, hidden, sink);
+      sum_vectors<kWide, 1>(rows, count, column, stride, hidden, sink);
       begin += stride;
     }
   }
@@ -285,18 +285,18 @@ struct TeamOps {
     copy_vectors_to_rows(g, rows, row_bytes, row, count, from, bytes);
   }
   template <ThreadGroup G>
-  __device__ void store_scales(const G& g, const ScalePlace& place, const std::byte* scales, const RowStarts& starts,
+  __device__ void store_scales(const G& g, const ScaleTensor& tensor, const std::byte* scales, const RowStarts& starts,
                                int shared_groups, const LocalRows& to) const {
-    store_scales_of_rows(g, place, scales, starts, shared_groups, to);
+    store_scales_of_rows(g, tensor, scales, starts, shared_groups, to);
   }
   template <ThreadGroup G>
-  __device__ void zero_scales(const G& g, const ScalePlace& place, const ScaleRow& at) const {
-    ferry::zero_scales(g, place, at);
+  __device__ void zero_scales(const G& g, const ScaleTensor& tensor, const ScaleRow& at) const {
+    ferry::zero_scales(g, tensor, at);
   }
   template <ThreadGroup G>
-  __device__ void zero_scale_tail(const G& g, const ScalePlace& place, std::int64_t first_row, std::int64_t end_row,
+  __device__ void zero_scale_tail(const G& g, const ScaleTensor& tensor, std::int64_t first_row, std::int64_t end_row,
                                   std::uint32_t scales_offset) const {
-    zero_tail_vectors(g, place, first_row, end_row, scales_offset);
+    zero_tail_vectors(g, tensor, first_row, end_row, scales_offset);
   }
   template <ThreadGroup G>
   __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
