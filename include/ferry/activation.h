@@ -26,8 +26,8 @@ struct SwigluOutput {
   Tensor scales{};   // in the format's layout for `inter` columns, as a dispatch would write it; not given for bf16
 };
 
-// Activates the rows that row_offsets says exist, into `format`. inter is a multiple of 32. CPU memory.
-// Throws Error(invalid_argument) that names the argument, before anything is written.
+// Activates the rows that row_offsets says exist, into `format`. inter is a multiple of 32. Host memory: a tensor whose
+// `device` is a GPU is refused. Throws Error(invalid_argument) that names the argument, before anything is written.
 void swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out, const SwigluOptions& options = {});
 
 }  // namespace ferry

@@ -46,6 +46,7 @@ const char* to_string(DType dtype);
 //   cpu      host memory: an exchange on GPUs refuses it
 //   cuda     memory of GPU `index`, as cudaSetDevice counts: an exchange on another GPU or on CPUs refuses it. Nobody
 //            asks the driver. If the memory lies elsewhere, the kernel faults, and no Error is thrown
+// swiglu and cuda_swiglu (ferry/activation.h, ferry/cuda/activation.h) do the same.
 // Managed memory (cudaMallocManaged) lies on no device: leave it unknown.
 struct Device {
   enum class Kind : std::uint8_t { unknown, cpu, cuda };

@@ -35,6 +35,25 @@ void require_vector_start(const char* name, const ConstTensor& tensor) {
   if (address % 16 != 0) refuse("{} starts at {:#x}; on a GPU its address must be a multiple of 16", name, address);
 }
 
+// Where the tensor's owner says where it lies. cuda_swiglu compares the GPUs themselves.
+void require_memory(const char* name, const ConstTensor& tensor, TensorMemory memory) {
+  if (!tensor) return;
+  if (memory == TensorMemory::host && tensor.device.kind == Device::Kind::cuda)
+    refuse("{} is memory of {}; swiglu takes host memory, and cuda_swiglu memory of a GPU", name,
+           to_string(tensor.device));
+  if (memory == TensorMemory::device && tensor.device.kind == Device::Kind::cpu)
+    refuse("{} is host memory; it must be memory of a GPU", name);
+}
+
+void require_memory(const SwigluInput& in, const SwigluOutput& out, TensorMemory memory) {
+  require_memory("rows", in.rows, memory);
+  require_memory("row_offsets", in.row_offsets, memory);
+  require_memory("scales_offsets", in.scales_offsets, memory);
+  require_memory("input_scales", in.input_scales, memory);
+  require_memory("payload", out.payload, memory);
+  require_memory("scales", out.scales, memory);
+}
+
 ConstTensor wanted(DType dtype, std::initializer_list<std::int64_t> shape) { return {nullptr, dtype, shape}; }
 
 void check_options(const AnyFormat& format, const SwigluOptions& options) {
@@ -165,6 +184,7 @@ SwigluWork check_swiglu(const AnyFormat& format, const SwigluInput& in, const Sw
   const bool on_host = memory == TensorMemory::host;
   SwigluWork work;
   check_options(format, options);
+  require_memory(in, out, memory);
   check_rows(in.rows, work);
   const std::int64_t row_capacity = in.rows.shape[0];
   check_row_offsets(in.row_offsets, work);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "ferry/detail/activation/swiglu_check.h"
 #include "ferry/error.h"
 #include "support/activation_case.h"
 
@@ -51,6 +52,40 @@ TEST(SwigluRefuses, BadRows) {
   expect_refused("bf16", [](auto&, Call& c) { c.in.rows.strides[0] = 300; }, {"rows", "contiguous"});
   expect_refused("bf16", [](auto&, Call& c) { c.in.rows.data = static_cast<const char*>(c.in.rows.data) + 1; },
                  {"rows starts at 0x", "multiple of 2"});
+}
+
+TEST(SwigluRefuses, MemoryOfAGpu) {
+  static const float kOne = 1.0f;
+  const Device gpu = Device::cuda(1);
+  expect_refused("nvfp4", [&](auto&, Call& c) { c.in.rows.device = gpu; },
+                 {"rows is memory of cuda:1", "host memory", "cuda_swiglu"});
+  expect_refused("nvfp4", [&](auto&, Call& c) { c.in.row_offsets.device = gpu; }, {"row_offsets is memory of cuda:1"});
+  expect_refused("nvfp4", [&](auto&, Call& c) { c.in.scales_offsets.device = gpu; },
+                 {"scales_offsets is memory of cuda:1"});
+  expect_refused("nvfp4", [&](auto&, Call& c) { c.in.input_scales = ConstTensor(&kOne, DType::f32, {1}, gpu); },
+                 {"input_scales is memory of cuda:1"});
+  expect_refused("nvfp4", [&](auto&, Call& c) { c.out.payload.device = gpu; }, {"payload is memory of cuda:1"});
+  expect_refused("nvfp4", [&](auto&, Call& c) { c.out.scales.device = gpu; }, {"scales is memory of cuda:1"});
+}
+
+// cuda_swiglu's check, which runs without a GPU, too.
+TEST(SwigluRefuses, HostMemoryWhereAGpuActivates) {
+  ActivationShape shape;
+  ActivationCase one(format_named("nvfp4"), shape, 1);
+  const auto refusal_of = [&](const SwigluInput& in, const SwigluOutput& out) -> std::string {
+    try {
+      activation::check_swiglu(one.format, in, out, shape.options, activation::TensorMemory::device);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  SwigluInput in = one.input();
+  in.rows.device = Device::cpu();
+  EXPECT_EQ(refusal_of(in, one.output()), "swiglu: rows is host memory; it must be memory of a GPU");
+  SwigluOutput out = one.output();
+  out.scales.device = Device::cpu();
+  EXPECT_EQ(refusal_of(one.input(), out), "swiglu: scales is host memory; it must be memory of a GPU");
 }
 
 TEST(SwigluRefuses, BadRowOffsets) {

@@ -30,9 +30,14 @@ int device_holding(const char* name, const void* pointer, int any) {
   return attributes.device;
 }
 
-void require_on(int device, const char* name, const void* pointer) {
-  if (pointer == nullptr) return;
-  const int holder = device_holding(name, pointer, device);
+// The device that the tensor's owner names, or else that of its memory.
+int device_of(const char* name, const ConstTensor& tensor, int any) {
+  return tensor.device.kind == Device::Kind::cuda ? tensor.device.index : device_holding(name, tensor.data, any);
+}
+
+void require_on(int device, const char* name, const ConstTensor& tensor) {
+  if (!tensor) return;
+  const int holder = device_of(name, tensor, device);
   if (holder != device)
     refuse(ErrorKind::invalid_argument, "{} is memory of device {}; rows is memory of device {}", name, holder, device);
 }
@@ -79,11 +84,11 @@ SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& wo
 }
 
 void require_memory(int device, const SwigluInput& in, const SwigluOutput& out) {
-  require_on(device, "row_offsets", in.row_offsets.data);
-  require_on(device, "scales_offsets", in.scales_offsets.data);
-  require_on(device, "input_scales", in.input_scales.data);
-  require_on(device, "payload", out.payload.data);
-  require_on(device, "scales", out.scales.data);
+  require_on(device, "row_offsets", in.row_offsets);
+  require_on(device, "scales_offsets", in.scales_offsets);
+  require_on(device, "input_scales", in.input_scales);
+  require_on(device, "payload", out.payload);
+  require_on(device, "scales", out.scales);
 }
 
 }  // namespace
@@ -97,7 +102,7 @@ void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const S
   if (work.scales.row_capacity == 0) return;
   int current = 0;
   cuda_check(cudaGetDevice(&current), "cudaGetDevice");
-  const int device = device_holding("rows", work.rows, current);
+  const int device = device_of("rows", in.rows, current);
   require_memory(device, in, out);
   const auto stream = static_cast<cudaStream_t>(launch.stream);
   require_stream_of(device, stream);

@@ -49,6 +49,18 @@ TEST(CudaSwigluRefuses, HostMemory) {
                  {"payload at 0x", "host memory"});
 }
 
+// Where the owner of a tensor says where it lies, the driver is not asked.
+TEST(CudaSwigluRefuses, WhatTheOwnerCallsHostMemoryOrMemoryOfAnotherDevice) {
+  FERRY_SKIP_WITHOUT_GPU();
+  const auto kind = ErrorKind::invalid_argument;
+  expect_refused("nvfp4", kind, [](auto&, auto& d, auto&) { d.in.rows.device = Device::cpu(); },
+                 {"rows is host memory", "memory of a GPU"});
+  expect_refused("nvfp4", kind, [](auto&, auto& d, auto&) { d.out.scales.device = Device::cpu(); },
+                 {"scales is host memory"});
+  expect_refused("nvfp4", kind, [](auto&, auto& d, auto&) { d.out.payload.device = Device::cuda(7); },
+                 {"payload is memory of device 7", "rows is memory of device"});
+}
+
 TEST(CudaSwigluRefuses, AnotherDevice) {
   FERRY_SKIP_WITHOUT_GPU();
   if (num_cuda_devices() < 2) GTEST_SKIP() << "one GPU was found, two are needed";
