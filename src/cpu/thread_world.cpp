@@ -12,7 +12,7 @@
 
 #include "cpu/cpu_steps.h"
 #include "cpu/host_fabric.h"
-#include "exchange/heap_tickets.h"
+#include "exchange/heap_directory.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
@@ -57,7 +57,7 @@ class Hub {
     if (++gather.left == ranks_ - static_cast<int>(std::count(mask.begin(), mask.end(), true))) gathers_.erase(turn);
   }
 
-  HeapTickets<Heap>& heaps() { return heaps_; }
+  HeapDirectory<Heap>& heaps() { return heaps_; }
 
  private:
   int missing(const Gather& gather, const RankMask& mask) const {
@@ -81,7 +81,7 @@ class Hub {
   std::mutex guard_;
   std::condition_variable changed_;
   std::map<std::uint64_t, Gather> gathers_;
-  HeapTickets<Heap> heaps_;
+  HeapDirectory<Heap> heaps_;
 };
 
 class ThreadWorld final : public World {

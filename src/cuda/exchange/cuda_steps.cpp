@@ -66,9 +66,9 @@ void CudaSteps::plan_memory() {
   const std::size_t masks = take(RoundMasks::bytes(plan_.shape.ranks));
   const std::size_t counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
   const std::size_t tokens = ranks * static_cast<std::size_t>(plan_.shape.max_tokens);
-  const std::size_t kept_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(HandleRow));
-  const std::size_t kept_slots = take(tokens);
-  const std::size_t kept_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
+  const std::size_t handle_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(HandleRow));
+  const std::size_t handle_slots = take(tokens);
+  const std::size_t handle_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
   const std::size_t block_counts =
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(DeviceWord<Epoch>));
   memory_ = std::make_shared<DeviceMemory>(bytes);
@@ -78,8 +78,8 @@ void CudaSteps::plan_memory() {
   stats_.bytes = stats_.messages + ranks;
   links_.waited_ns = stats_.bytes + ranks;
   stats_.received = links_.waited_ns + ranks;
-  handle_ = {memory_->as<HandleRow>(kept_rows), memory_->as<std::uint8_t>(kept_slots),
-             row_starts_at(plan_, memory_->as<std::uint32_t>(kept_starts))};
+  handle_ = {memory_->as<HandleRow>(handle_rows), memory_->as<std::uint8_t>(handle_slots),
+             row_starts_at(plan_, memory_->as<std::uint32_t>(handle_starts))};
   block_counts_ = memory_->as<DeviceWord<Epoch>>(block_counts);
   set_links(memory_->as<DeviceState>(state));
 }

@@ -9,7 +9,7 @@
 
 #include "cuda/world/gpu_world.h"
 #include "cuda/world/peer_reach.h"
-#include "exchange/heap_tickets.h"
+#include "exchange/heap_directory.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
@@ -22,7 +22,7 @@ std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory)
 class CudaWorld final : public GpuWorld<World> {
  public:
   CudaWorld(std::unique_ptr<World> threads, const RankDevice& device, bool staged,
-            std::shared_ptr<HeapTickets<DeviceMemory>> heaps)
+            std::shared_ptr<HeapDirectory<DeviceMemory>> heaps)
       : GpuWorld(device, staged), threads_(std::move(threads)), heaps_(std::move(heaps)) {}
 
   WorldKind kind() const override { return WorldKind::cuda; }
@@ -44,7 +44,7 @@ class CudaWorld final : public GpuWorld<World> {
   }
 
   std::unique_ptr<World> threads_;
-  std::shared_ptr<HeapTickets<DeviceMemory>> heaps_;
+  std::shared_ptr<HeapDirectory<DeviceMemory>> heaps_;
 };
 
 bool can_reach(int device, int peer) {
@@ -85,7 +85,7 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
   for (const int device : devices)
     for (const int peer : devices)
       if (device != peer) enable_peer_access(device, peer);
-  const auto heaps = std::make_shared<HeapTickets<DeviceMemory>>();
+  const auto heaps = std::make_shared<HeapDirectory<DeviceMemory>>();
   const bool any_shared = ranks_of.size() < devices.size();
   const auto deferred_free =
       any_shared ? std::make_shared<DeferredFree>(std::vector<int>(devices.begin(), devices.end())) : nullptr;

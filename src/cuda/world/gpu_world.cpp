@@ -32,15 +32,15 @@ struct DeviceClaim {
 // Throws nothing, since all ranks must take part in the gathering. A device that does not answer is left unknown, and
 // the next CUDA call throws.
 DeviceClaim claim_of(int device, bool may_share) {
-  DeviceClaim seat{};
+  DeviceClaim claim{};
   cudaDeviceProp properties{};
-  seat.is_known = cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
-                  cudaDeviceGetPCIBusId(seat.bus, sizeof seat.bus, device) == cudaSuccess;
-  if (!seat.is_known) cudaGetLastError();
-  std::memcpy(seat.uuid, properties.uuid.bytes, sizeof seat.uuid);
-  seat.device = device;
-  seat.may_share = may_share;
-  return seat;
+  claim.is_known = cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
+                   cudaDeviceGetPCIBusId(claim.bus, sizeof claim.bus, device) == cudaSuccess;
+  if (!claim.is_known) cudaGetLastError();
+  std::memcpy(claim.uuid, properties.uuid.bytes, sizeof claim.uuid);
+  claim.device = device;
+  claim.may_share = may_share;
+  return claim;
 }
 
 bool is_same_gpu(const DeviceClaim& one, const DeviceClaim& other) {

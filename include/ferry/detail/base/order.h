@@ -1,6 +1,6 @@
 // Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
 // so two accesses of one word cannot disagree about it. Words that ranks share are never read-modify-write (I14).
-// fetch_add and fetch_or are for threads or blocks of one rank: tickets, statistics and sums, whose order decides
+// fetch_add and fetch_or are for threads or blocks of one rank: work queues, statistics and sums, whose order decides
 // nothing.
 #pragma once
 
@@ -98,7 +98,7 @@ FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
 #endif
 }
 
-// Acquire and release: what holders of earlier tickets did before is visible to holders of later ones.
+// Acquire and release: what a thread did before an earlier addition is visible after a later one.
 template <class T, Scope S>
 FERRY_HD T fetch_add_acq_rel(Shared<T, S>& word, T value) {
 #if defined(__CUDA_ARCH__)

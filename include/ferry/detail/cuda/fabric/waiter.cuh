@@ -83,13 +83,13 @@ class Waiter {
   __device__ bool await_entries(const G& g, const Plan& plan, Epoch routing, Epoch epoch, const TokenAt& at,
                                 int num_tokens);
 
-  // I19: for one thread that found the tag of another round in the word. `told` is the `routed` word of the source, for
-  // the record. Many threads may wait for one source; `notes_time` says whether this one adds its time to the
+  // I19: for one thread that found the tag of another round in the word. `routed` is the `routed` word of the source,
+  // for the record. Many threads may wait for one source; `notes_time` says whether this one adds its time to the
   // statistics.
-  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t told, const WaitSite& site,
+  __device__ TaggedValue wait_for_tag(std::size_t word, Epoch epoch, std::size_t routed, const WaitSite& site,
                                       bool notes_time) const {
     const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(links_.own + word);
-    return wait_for_tag_in(links_, watched, epoch, signal_at(told), site, notes_time);
+    return wait_for_tag_in(links_, watched, epoch, signal_at(routed), site, notes_time);
   }
   // I19: for counts that other blocks of this rank store with their epoch.
   template <class There, class Seen>
@@ -135,7 +135,7 @@ class Waiter {
                                                   WaitSite site);
   __device__ __noinline__ static TaggedValue wait_for_tag_in(const PeerLinks& links,
                                                              const SystemWord<std::uint32_t>& watched, Epoch epoch,
-                                                             const SignalWord& told, WaitSite site, bool notes_time);
+                                                             const SignalWord& routed, WaitSite site, bool notes_time);
   template <class There, class Seen>
   __device__ static bool wait_noting(bool notes_time, const PeerLinks& links, const There& there, const Seen& seen,
                                      Epoch epoch, const WaitSite& site);
@@ -202,12 +202,12 @@ __device__ bool Waiter<Reach>::wait_longer(const PeerLinks& links, const Shared<
 
 template <RankReach Reach>
 __device__ TaggedValue Waiter<Reach>::wait_for_tag_in(const PeerLinks& links, const SystemWord<std::uint32_t>& watched,
-                                                      Epoch epoch, const SignalWord& told, WaitSite site,
+                                                      Epoch epoch, const SignalWord& routed, WaitSite site,
                                                       bool notes_time) {
   std::uint32_t word = 0;
   const bool arrived = wait_noting(
       notes_time, links, [&] { return links.tag.is_of(word = load_relaxed(watched), epoch); },
-      [&] { return load_relaxed(told); }, epoch, site);
+      [&] { return load_relaxed(routed); }, epoch, site);
   return arrived ? TaggedValue{true, links.tag.value(word)} : TaggedValue{};
 }
 

@@ -15,7 +15,7 @@ namespace ferry::cuda {
 struct CombineMemory {
   TokenScratch scratch[kThreads / 32];                 // of each warp
   std::uint64_t bytes_sent[kMostTeams][kMaxGpuRanks];  // of each team
-  int tickets[kMostTeams][2];
+  int queue_slots[kMostTeams][2];
   RoundStart round;
 };
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
@@ -42,7 +42,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
-    sender.send(sending_teams(p), start, memory.tickets[team.team()], [&] { receiver.receive_if_there(); });
+    sender.send(sending_teams(p), start, memory.queue_slots[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) fabric.complete_puts(team);  // I8: combine_async, whose round may be given up
   }
   receiver.receive_rest();

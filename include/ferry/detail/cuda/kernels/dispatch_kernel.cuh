@@ -20,7 +20,7 @@ struct DispatchMemory {
   TokenScratch scratch[kThreads / 32];  // by warp; a sending team uses that of its first warp
   std::uint64_t messages[kMostTeams][kMaxGpuRanks];
   std::uint64_t bytes[kMostTeams][kMaxGpuRanks];
-  int tickets[kMostTeams][2];
+  int queue_slots[kMostTeams][2];
   WarpTotals totals;
   RoundStart round;
 };
@@ -123,8 +123,8 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const Block block = sending_teams(b, team.size());
   SendCounts counted{0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
-  const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_tickets[b.epoch & 1],
-                        b.shared.tickets[team.team()]);
+  const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_counter[b.epoch & 1],
+                        b.shared.queue_slots[team.team()]);
   const Step<F, SyncedTeam, WarpLookup, TeamOps> step{b.p.plan, fabric, team, b.epoch, b.epoch};
   send_tokens(step, Fmt{}, b.p.in, share, nullptr, scratch, counted);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);

@@ -40,8 +40,8 @@ __device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int bl
   if (!fabric.waits().wait_for_block(state.started, all)) return false;
   state.started_before = all;
   store_release(state.bad_ids[(epoch + 1) & 1], 0u);
-  store_release(state.token_tickets[(epoch + 1) & 1], 0u);
-  store_release(state.result_tickets, 0u);  // of this round's combine, which has not begun
+  store_release(state.token_counter[(epoch + 1) & 1], 0u);
+  store_release(state.result_counter, 0u);  // of this round's combine, which has not begun
   fetch_add_relaxed(state.dispatches, std::uint64_t{1});
   store_release(state.dispatched, epoch);
   return true;

@@ -38,8 +38,8 @@ struct DeviceState {
   DeviceWord<std::uint64_t> dispatches;
   DeviceWord<std::uint64_t> combines;
   DeviceWord<std::uint32_t> bad_ids[2];        // by parity of the round: found by routing so far
-  DeviceWord<std::uint32_t> token_tickets[2];  // by parity of the round: dispatch's work queue
-  DeviceWord<std::uint32_t> result_tickets;    // combine's work queue
+  DeviceWord<std::uint32_t> token_counter[2];  // by parity of the round: dispatch's work queue
+  DeviceWord<std::uint32_t> result_counter;    // combine's work queue
 };
 
 // A caller's hooks as they go into a kernel's parameter (compiled_hooks.cuh).

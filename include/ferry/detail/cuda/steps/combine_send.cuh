@@ -69,7 +69,7 @@ class ResultSender {
   template <class Between>
   __device__ void send(Block block, const HandleStart& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
-    WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_tickets, slots);
+    WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_counter, slots);
     HandleToken next = start.first;
     int following = share.next(g_, share.index);
     for (int place = share.index; place < tokens.length;) {

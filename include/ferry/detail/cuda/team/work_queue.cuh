@@ -1,5 +1,6 @@
-// WorkQueue: a WorkShare with dynamic scheduling. A team first has places of its own, then takes tickets from an atomic
-// counter. So a team whose multiprocessor or link is slow takes fewer. No result depends on which team takes a place.
+// WorkQueue: a WorkShare with dynamic scheduling. A team first has places of its own, then draws places from an
+// atomic counter. So a team whose multiprocessor or link is slow draws fewer. No result depends on which team takes a
+// place.
 #pragma once
 
 #include <cstdint>
@@ -15,47 +16,47 @@ class WorkQueue {
   using Counter = DeviceWord<std::uint32_t>;
   const int index;  // the first place
 
-  // Every team has `own` places; the rest of `length` are tickets from `counter`, which is 0 when a round begins.
+  // Every team has `own` places; the rest of `length` are drawn from `counter`, which is 0 when a round begins.
   // `slots`: two words of the team in shared memory. All threads of the team call it.
   __device__ WorkQueue(const SyncedTeam& g, Block block, int own, int length, Counter& counter, int* slots)
       : index(block.index),
         teams_(block.count),
         own_(own),
         place_(block.index),
-        takes_tickets_(length > own * block.count),
+        draws_(length > own * block.count),
         counter_(counter),
         slots_(slots) {
     if (own_ == 1) draw(g);
   }
 
-  // The next place of this team. It is also a barrier if the place is a ticket.
+  // The next place of this team. It is also a barrier if the place is drawn.
   __device__ int next(const SyncedTeam& g, int) {
-    if (++given_ < own_ || !takes_tickets_) {
+    if (++given_ < own_ || !draws_) {
       place_ += teams_;
       if (given_ + 1 == own_) draw(g);
       return place_;
     }
     int& slot = slots_[given_ & 1];  // the other slot may still be read
-    if (g.thread() == 0) slot = own_ * teams_ + static_cast<int>(ticket_);
+    if (g.thread() == 0) slot = own_ * teams_ + static_cast<int>(drawn_);
     draw(g);
     g.sync();
     return slot;
   }
 
  private:
-  // Takes a ticket one call ahead of its use, so that no thread waits for the atomic.
+  // Draws one call ahead of the use, so that no thread waits for the atomic.
   __device__ void draw(const SyncedTeam& g) {
-    if (takes_tickets_ && g.thread() == 0) ticket_ = fetch_add_relaxed(counter_, 1u);
+    if (draws_ && g.thread() == 0) drawn_ = fetch_add_relaxed(counter_, 1u);
   }
 
   int teams_;
   int own_;
   int place_;
-  bool takes_tickets_;
+  bool draws_;
   Counter& counter_;
   int* slots_;
   int given_ = 0;  // calls of next() so far
-  std::uint32_t ticket_ = 0;
+  std::uint32_t drawn_ = 0;
 };
 
 static_assert(WorkShare<WorkQueue, SyncedTeam>);
