@@ -1,5 +1,4 @@
-// Combine, the last step: the results of a token, which have come to its home, become its sum there. All backends run
-// this text.
+// Combine, the last step: the source of a token sums the token's results. All backends run this text.
 //
 // by_rank: the partial sum of expert rank d for token t lies in slot [t][j], j = how many smaller ranks t names.
 // exact: row (t, k) lies in slot [t][k]. Packed results (PackedSlots) lie where their numbers say.
@@ -69,7 +68,7 @@ FERRY_HD void copy_unreduced(const S& step, const CombineOut& out, int token, co
   }
 }
 
-// Of a token whose results are there.
+// Writes the sum, or the unreduced rows, of a token whose results have arrived.
 template <ReceiveStep S>
 FERRY_HD void reduce_token(const S& step, const RowStarts& starts, const CombineArgs& in, const CombineOut& out,
                            int token, TokenScratch& scratch) {

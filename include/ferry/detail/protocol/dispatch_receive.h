@@ -49,7 +49,7 @@ FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, Blo
   }
 }
 
-// A message to all its rows. The message is read once.
+// Copies the payload and the scales of a message to each of its rows. The message is read once.
 template <ReceiveStep S, TokenFormat Fmt>
 FERRY_HD void write_rows(const S& step, const Fmt& format, TokenAt at, const RowStarts& starts, const RowsOut& out,
                          const LocalRows& to) {
@@ -71,7 +71,7 @@ FERRY_HD bool await_message(const S& step, TokenAt at) {
                                    {Operation::dispatch, Phase::message, at.source, at.token});
 }
 
-// The rows of the fused shared expert: own messages, in token order. Relies on I5 for this rank's own slots.
+// Lays out the rows of the fused shared expert: own messages, in token order. Relies on I5 for this rank's own slots.
 template <ReceiveStep S, TokenFormat Fmt>
 FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const SharedTokens& shared, Block block,
                                   const RowStarts& starts, const RowsOut& out, TokenScratch& scratch) {

@@ -19,11 +19,11 @@ namespace ferry {
 
 inline constexpr Epoch kFirstEpoch = 2;  // I13: of every counter. Words start at 0, so nothing of 2 is there yet
 
-// The slots of results where they are packed (I9): those of a source begin with rank 0's, and each rank's are in the
-// order of the source's tokens, of one token in that of k.
+// The slots of packed results (I9). At a source the results of rank 0 come first, then those of rank 1, and so on. The
+// results of a rank follow the order of the source's tokens, and within a token the order of k.
 struct PackedSlots {
   const std::uint32_t* begin;      // [ranks]: the first slot here of each rank's results
-  const std::uint32_t* of_result;  // [max_tokens, results per token]: own results: earlier ones of the same rank
+  const std::uint32_t* of_result;  // [max_tokens, results per token]: earlier results of the same expert rank
   const std::uint32_t* begin_at;   // [ranks]: the first slot of this rank's results at each source
   const std::uint32_t* before;     // [ranks, max_tokens]: this rank's results to a source for tokens before this one
 };

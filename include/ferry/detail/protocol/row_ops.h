@@ -5,7 +5,7 @@
 //   copy_to_rows     one message to several rows of the grouped matmul's input
 //   store_scales     a message's scales to the places of these rows
 //   zero_scales      scale 0 for a padding row
-//   zero_scale_tail  tiles only: scale 0 for the rows of a group's last 128-row block past `end_row`; before its rows
+//   zero_scale_tail  tiles only: scale 0 for the rows past `end_row` of a group's last 128-row block
 //   sum_rows         the weighted sum of rows, in the order of the rows (row_sum.h)
 //   convert_row      a row as it is, to bf16 or float32
 //   count_once       1 in one thread where any thread of the group found something, else 0
