@@ -49,7 +49,7 @@ ROOMS = {
     "src/cpu": ["formats", "steps"],
     "src/cuda": ["device", "policy", "kernels", "activation", "exchange", "world"],
     "src/conformance": ["oracle"],
-    "tool": ["text", "io", "ranks", "layer", "demo", "bench", "simulate", "commands", "parts"],
+    "tool": ["text", "io", "ranks", "layer", "demo", "bench", "simulate", "commands", "command_line", "parts"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 FOREIGN = re.compile(r"^(fmt/|cuda|nv|cooperative_groups|mpi|shmem|hwy/|CLI/|nlohmann/|cblas|xtensor/|Python|pybind|nanobind)")
