@@ -185,6 +185,7 @@ RowsOut check_dispatch_output(const CheckContext& c, const DispatchOutput& out) 
     require_aligned(c, "scales", out.scales, size_of(layout.scale_dtype));
     rows.scales = {static_cast<std::byte*>(out.scales.data), layout.scale_layout,
                    static_cast<int>(size_of(layout.scale_dtype)), layout.scales_per_row, capacity};
+    rows.stores_scales = true;
   } else if (out.scales) {
     refuse(c, "scales is given ({}); the format {} has none", to_string(out.scales), c.options.format.name());
   }

@@ -186,7 +186,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.num_experts = num_experts_;
   params.roles = launch.policy.roles;
   params.block_bytes = launch.block_bytes;
-  if (launch.scales_follow) params.out.scales.layout = ScaleLayout::none;
+  if (launch.scales_follow) params.out.stores_scales = false;
   dispatch_launcher_.launch(params, launch.policy, stream_);
   if (launch.scales_follow && out != nullptr) launch_scales_kernel(*out);
 }

@@ -3,7 +3,7 @@
 // cuda::TeamOps those of a team of GPU threads. All give the same bytes.
 //
 //   copy_to_rows     one message to several rows of the grouped matmul's input
-//   store_scales     a message's scales to the places of these rows
+//   store_scales     a message's scales to the places of these rows. The tensor has a layout
 //   zero_scales      scale 0 for a padding row
 //   zero_scale_tail  tiles only: scale 0 for the rows past `end_row` of a group's last 128-row block
 //   sum_rows         the weighted sum of rows, in the order of the rows (row_sum.h)

@@ -34,7 +34,7 @@ struct DispatchParams {
   bool sends = true;     // dispatch_async and dispatch
   bool receives = true;  // dispatch_wait and dispatch
   DispatchArgs in;
-  RowsOut out;  // without a scale layout where the scales kernel follows
+  RowsOut out;
   DispatchHandle handle;
   RoutingArgs routing;
   StatsWords stats;

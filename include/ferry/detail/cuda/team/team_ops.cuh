@@ -72,7 +72,6 @@ __device__ inline std::uint32_t load_scales(const ScaleTensor& tensor, const std
 template <ThreadGroup G>
 __device__ void store_scales_of_rows(const G& g, const ScaleTensor& tensor, const std::byte* scales,
                                      const RowStarts& starts, int shared_groups, const LocalRows& to) {
-  if (tensor.layout == ScaleLayout::none) return;
   const bool tiled = tensor.layout == ScaleLayout::tiled;
   const int step = tiled && tensor.scale_bytes == 1 ? kScaleTileColumns : 1;
   const int columns = tiled ? tiled_scales_per_row(tensor.scales_per_row) : tensor.scales_per_row;
