@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "emulated/late_world.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/device_round.h"
 
@@ -34,12 +35,13 @@ void enqueue_round(Exchange& exchange, const SessionRound& round, const DeviceRo
 
 }  // namespace
 
-EmulatedRanks::EmulatedRanks(const Shape& shape, const ExchangeOptions& options, const emulated::Gpus& gpus) {
+EmulatedRanks::EmulatedRanks(const Shape& shape, const ExchangeOptions& options, const emulated::Gpus& gpus,
+                             EmulatedReach reach) {
   emulated::set_gpus(gpus);
   emulated::reset({});
   std::vector<int> devices;
   for (int rank = 0; rank < shape.ranks; ++rank) devices.push_back(rank);
-  worlds_ = make_cuda_worlds(devices);
+  worlds_ = reach == EmulatedReach::direct ? make_cuda_worlds(devices) : make_late_worlds(shape.ranks);
   exchanges_.resize(worlds_.size());
   run_worlds(worlds_, [&](World& world) {
     exchanges_[static_cast<std::size_t>(world.rank())] = std::make_unique<Exchange>(world, shape, options);
@@ -91,8 +93,9 @@ void EmulatedRanks::finish() {
     throw std::runtime_error("nobody can go on\n" + text);
 }
 
-void run_emulated(const Session& session, const emulated::MachineSettings& machine, const emulated::Gpus& gpus) {
-  EmulatedRanks ranks(session.shape, session.options, gpus);
+void run_emulated(const Session& session, const emulated::MachineSettings& machine, const emulated::Gpus& gpus,
+                  EmulatedReach reach) {
+  EmulatedRanks ranks(session.shape, session.options, gpus, reach);
   ranks.run(session.rounds, machine);
 }
 

@@ -23,9 +23,16 @@ void change_params(std::function<void(Params&)> change) {
   emulated::change_of<Params> = std::move(change);
 }
 
+// How ranks reach each other.
+enum class EmulatedReach {
+  direct,
+  late_puts
+};  // by stores; at an odd distance by puts that arrive late (late_world.h)
+
 class EmulatedRanks {
  public:
-  EmulatedRanks(const Shape& shape, const ExchangeOptions& options, const emulated::Gpus& gpus = {});
+  EmulatedRanks(const Shape& shape, const ExchangeOptions& options, const emulated::Gpus& gpus = {},
+                EmulatedReach reach = EmulatedReach::direct);
   ~EmulatedRanks();
   EmulatedRanks(const EmulatedRanks&) = delete;
   EmulatedRanks& operator=(const EmulatedRanks&) = delete;
@@ -47,6 +54,7 @@ class EmulatedRanks {
 };
 
 // The session on ranks of its own.
-void run_emulated(const Session& session, const emulated::MachineSettings& machine, const emulated::Gpus& gpus = {});
+void run_emulated(const Session& session, const emulated::MachineSettings& machine, const emulated::Gpus& gpus = {},
+                  EmulatedReach reach = EmulatedReach::direct);
 
 }  // namespace ferry::test

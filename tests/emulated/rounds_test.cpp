@@ -1,20 +1,30 @@
 // Whole rounds on emulated GPUs against the oracle: small random shapes, both reductions, rounds that are abandoned,
-// GPUs of several sizes, whose launch policies differ. The seed decides the order in which all threads of all ranks go
+// GPUs of several sizes, whose launch policies differ. A seed decides the order in which all threads of all ranks go
 // on.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <tuple>
 
 #include "emulated/emulated_ranks.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
 
 namespace ferry::test {
 namespace {
 
-void run(std::uint64_t seed, const Session& session, const emulated::Gpus& gpus = {}) {
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int kFewer = 2;  // sanitizers are slow
+#else
+constexpr int kFewer = 1;
+#endif
+
+// The same session in another order of everything.
+void run(std::uint64_t seed, const Session& session, const emulated::Gpus& gpus, EmulatedReach reach) {
   try {
-    run_emulated(session, {.seed = seed}, gpus);
+    run_emulated(session, {.seed = seed}, gpus, reach);
   } catch (const std::exception& error) {
-    FAIL() << "seed " << seed << ": " << error.what() << "\n" << session.description();
+    FAIL() << "seed " << seed << ", " << gpus.multiprocessors << " multiprocessors: " << error.what() << "\n"
+           << session.description();
   }
 }
 
@@ -22,15 +32,49 @@ class EmulatedRounds : public testing::TestWithParam<std::tuple<const char*, Red
  protected:
   const char* format() const { return std::get<0>(GetParam()); }
   Reduction reduction() const { return std::get<1>(GetParam()); }
-};
-
-TEST_P(EmulatedRounds, AgreeWithTheOracle) {
-  for (std::uint64_t seed = 1; seed <= 4 && !HasFailure(); ++seed) {
+  SessionSettings draw(std::uint64_t seed) const {
     Random random(seed * 7 + static_cast<std::uint64_t>(reduction()));
     SessionSettings settings = draw_settings(random, format(), reduction(), 1);
     settings.num_rounds = 3;
-    run(seed, make_session(settings, seed));
+    return settings;
   }
+  void TearDown() override {
+    change_params<cuda::DispatchParams>({});
+    change_params<cuda::CombineParams>({});
+  }
+};
+
+TEST_P(EmulatedRounds, AgreeWithTheOracle) {
+  for (std::uint64_t seed = 1; seed <= 4 / kFewer && !HasFailure(); ++seed)
+    run(seed, make_session(draw(seed), seed), {}, EmulatedReach::direct);
+}
+
+// More blocks, and so other roles, than on the smallest GPU.
+TEST_P(EmulatedRounds, AgreeOnLargerGpus) {
+  for (std::uint64_t seed = 11; seed <= 12 && !HasFailure(); ++seed)
+    run(seed, make_session(draw(seed), seed), {.multiprocessors = 5}, EmulatedReach::direct);
+}
+
+// Two blocks are one thread block, and rows come through shared memory: what few blocks of a large GPU do.
+TEST_P(EmulatedRounds, AgreeWithPairedBlocks) {
+  for (std::uint64_t seed = 21; seed <= 22 && !HasFailure(); ++seed) {
+    SessionSettings settings = draw(seed);
+    settings.options.concurrent = 2;
+    run(seed, make_session(settings, seed), {.multiprocessors = 8}, EmulatedReach::direct);
+  }
+}
+
+// What large rounds do: messages leave by stores, and results are made in their slots.
+TEST_P(EmulatedRounds, AgreeByStores) {
+  change_params<cuda::DispatchParams>([](cuda::DispatchParams& params) { params.roles.stores = true; });
+  change_params<cuda::CombineParams>([](cuda::CombineParams& params) { params.roles.in_place = true; });
+  for (std::uint64_t seed = 31; seed <= 32 && !HasFailure(); ++seed)
+    run(seed, make_session(draw(seed), seed), {}, EmulatedReach::direct);
+}
+
+TEST_P(EmulatedRounds, AgreeByLatePuts) {
+  for (std::uint64_t seed = 41; seed <= 44 && !HasFailure(); ++seed)
+    run(seed, make_session(draw(seed), seed), {}, EmulatedReach::late_puts);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, EmulatedRounds,

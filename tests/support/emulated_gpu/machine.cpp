@@ -103,6 +103,7 @@ void Machine::start_operations() {
     if (stream->is_idle()) stream->is_active = false;
     return !stream->is_active;
   });
+  while (active_.empty() && !late_.empty()) step_late();  // all has arrived when the hosts go on
   for_hosts_.notify_all();
 }
 

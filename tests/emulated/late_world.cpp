@@ -1,0 +1,89 @@
+#include "emulated/late_world.h"
+
+#include <string_view>
+#include <utility>
+
+#include "cuda/device/device_memory.h"
+#include "cuda/world/gpu_world.h"
+#include "emulated/late_puts.h"
+#include "exchange/heap_tickets.h"
+#include "exchange/sizes.h"
+#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/formats/format_list.h"
+
+namespace ferry::test {
+namespace {
+
+using cuda::DeviceHeaps;
+using cuda::DeviceMemory;
+using Tickets = HeapTickets<DeviceMemory>;
+
+const cuda::DispatchLauncher* find_late_dispatch(const char* name) {
+  const cuda::DispatchLauncher* found = nullptr;
+  FormatList<Bf16, Fp8Block128, Nvfp4>::for_each([&]<class Format>(std::type_identity<Format>) {
+    static const cuda::DispatchLauncher kLauncher = cuda::dispatch_launcher<Format, LateFabric>();
+    if (std::string_view(name) == Format::name()) found = &kLauncher;
+  });
+  return found;
+}
+
+// All ranks' memory, which each rank keeps (I16), and the way there.
+struct LateHeaps {
+  std::vector<std::shared_ptr<DeviceMemory>> all;
+  std::byte* own;
+
+  LateHeaps(std::vector<std::shared_ptr<DeviceMemory>> memory, int rank)
+      : all(std::move(memory)), own(all[static_cast<std::size_t>(rank)]->data()) {
+    std::vector<std::byte*> heaps;
+    for (const auto& each : all) heaps.push_back(each == nullptr ? nullptr : each->data());
+    LateNet::add(own, std::make_shared<LateNet>(std::move(heaps)));
+  }
+  ~LateHeaps() { LateNet::remove(own); }
+  LateHeaps(const LateHeaps&) = delete;
+  LateHeaps& operator=(const LateHeaps&) = delete;
+};
+
+class LateWorld final : public cuda::GpuWorld<World> {
+ public:
+  LateWorld(std::unique_ptr<World> threads, std::shared_ptr<Tickets> tickets)
+      : GpuWorld({.index = threads->rank()}, false), threads_(std::move(threads)), tickets_(std::move(tickets)) {}
+
+  WorldKind kind() const override { return WorldKind::cuda; }
+  int rank() const override { return threads_->rank(); }
+  int size() const override { return threads_->size(); }
+  bool has_remote_ranks() const override { return size() > 1; }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
+                  std::chrono::milliseconds deadline) override {
+    threads_->all_gather(mine, all, mask, deadline);
+  }
+
+ private:
+  cuda::Launchers launchers() const override {
+    return {&find_late_dispatch, cuda::combine_launcher<LateFabric>(), LateFabric::kName};
+  }
+  const char* fabric() const override { return LateFabric::kName; }
+  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    const auto mine = std::make_shared<DeviceMemory>(bytes);
+    const auto kept = std::make_shared<LateHeaps>(tickets_->share_heaps(*this, mine, options), rank());
+    DeviceHeaps heaps(static_cast<std::size_t>(size()));
+    for (int peer = 0; peer < size(); ++peer)
+      if ((peer - rank()) % 2 == 0 && kept->all[static_cast<std::size_t>(peer)] != nullptr)
+        heaps[static_cast<std::size_t>(peer)] = {kept, kept->all[static_cast<std::size_t>(peer)]->data()};
+    return heaps;
+  }
+
+  std::unique_ptr<World> threads_;
+  std::shared_ptr<Tickets> tickets_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<World>> make_late_worlds(int ranks) {
+  const auto tickets = std::make_shared<Tickets>();
+  std::vector<std::unique_ptr<World>> worlds;
+  for (std::unique_ptr<World>& threads : make_thread_worlds(ranks))
+    worlds.push_back(std::make_unique<LateWorld>(std::move(threads), tickets));
+  return worlds;
+}
+
+}  // namespace ferry::test

@@ -1,0 +1,14 @@
+// A world of emulated GPUs in which ranks at an odd distance are reached by LatePuts only, as of other nodes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ferry/world.h"
+
+namespace ferry::test {
+
+// Rank r on device r; exchanges take device memory. Formats: bf16, fp8_block128, nvfp4.
+std::vector<std::unique_ptr<World>> make_late_worlds(int ranks);
+
+}  // namespace ferry::test
