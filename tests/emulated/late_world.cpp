@@ -6,7 +6,7 @@
 #include "cuda/device/device_memory.h"
 #include "cuda/world/gpu_world.h"
 #include "emulated/late_puts.h"
-#include "exchange/heap_tickets.h"
+#include "exchange/heap_directory.h"
 #include "exchange/sizes.h"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -16,7 +16,7 @@ namespace {
 
 using cuda::DeviceHeaps;
 using cuda::DeviceMemory;
-using Tickets = HeapTickets<DeviceMemory>;
+using Directory = HeapDirectory<DeviceMemory>;
 
 const cuda::DispatchLauncher* find_late_dispatch(const char* name) {
   const cuda::DispatchLauncher* found = nullptr;
@@ -45,8 +45,8 @@ struct LateHeaps {
 
 class LateWorld final : public cuda::GpuWorld<World> {
  public:
-  LateWorld(std::unique_ptr<World> threads, std::shared_ptr<Tickets> tickets)
-      : GpuWorld({.index = threads->rank()}, false), threads_(std::move(threads)), tickets_(std::move(tickets)) {}
+  LateWorld(std::unique_ptr<World> threads, std::shared_ptr<Directory> directory)
+      : GpuWorld({.index = threads->rank()}, false), threads_(std::move(threads)), directory_(std::move(directory)) {}
 
   WorldKind kind() const override { return WorldKind::cuda; }
   int rank() const override { return threads_->rank(); }
@@ -64,7 +64,7 @@ class LateWorld final : public cuda::GpuWorld<World> {
   const char* fabric() const override { return LateFabric::kName; }
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
     const auto mine = std::make_shared<DeviceMemory>(bytes);
-    const auto kept = std::make_shared<LateHeaps>(tickets_->share_heaps(*this, mine, options), rank());
+    const auto kept = std::make_shared<LateHeaps>(directory_->share_heaps(*this, mine, options), rank());
     DeviceHeaps heaps(static_cast<std::size_t>(size()));
     for (int peer = 0; peer < size(); ++peer)
       if ((peer - rank()) % 2 == 0 && kept->all[static_cast<std::size_t>(peer)] != nullptr)
@@ -73,16 +73,16 @@ class LateWorld final : public cuda::GpuWorld<World> {
   }
 
   std::unique_ptr<World> threads_;
-  std::shared_ptr<Tickets> tickets_;
+  std::shared_ptr<Directory> directory_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<World>> make_late_worlds(int ranks) {
-  const auto tickets = std::make_shared<Tickets>();
+  const auto directory = std::make_shared<Directory>();
   std::vector<std::unique_ptr<World>> worlds;
   for (std::unique_ptr<World>& threads : make_thread_worlds(ranks))
-    worlds.push_back(std::make_unique<LateWorld>(std::move(threads), tickets));
+    worlds.push_back(std::make_unique<LateWorld>(std::move(threads), directory));
   return worlds;
 }
 
