@@ -1,8 +1,9 @@
 // Exchange: the buffers and options for one shape, and the calls that carry tokens to experts and back.
 //
 // A round is one dispatch and its combine. All calls are collective: the same calls in the same order on all ranks. One
-// round is open at a time; a dispatch while a round is open abandons its combine. Rounds that must overlap use two
-// exchanges. Calls on one exchange come from one thread at a time.
+// round is open at a time; a dispatch while a round is open abandons its combine, but not one that is given a handle.
+// One dispatch, and one combine with a handle, may be half done at the same time, in any order of their halves. Other
+// calls that must overlap use two exchanges. Calls on one exchange come from one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -51,7 +52,14 @@ struct ExchangeOptions {
   const cuda::Launchers* gpu_kernels = nullptr;  // GPU ranks: a CompiledExchange sets it; leave it
 };
 
-// What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order).
+// A handle is what a dispatch leaves of its routing at one rank: memory of the caller's, u8 [RowLayout::handle_bytes],
+// at a multiple of 16 bytes, on the rank's device. Any number may be alive, and they may be copied. In a call all ranks
+// give their handle of the same dispatch, or none does. A handle is good for any exchange of the same ranks, experts,
+// top_k, max_tokens, skip_a2a and fused_shared_expert, whatever the format, hidden and reduction, also after its own
+// exchange is gone. docs/handles.md has examples.
+
+// What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order), but for a handle,
+// which is read until dispatch_wait returns.
 struct DispatchInput {
   ConstTensor tokens{};                // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
   ConstTensor topk_ids{};              // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
@@ -60,6 +68,8 @@ struct DispatchInput {
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
+  // In place of ids and weights: n other tokens go to the rows that those of the handle's dispatch went to.
+  ConstTensor handle{};
 };
 
 // Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Order of rows:
@@ -71,10 +81,11 @@ struct DispatchOutput {
   Tensor expert_ids{};   // i32 [groups]: 0 .. groups-1
   Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows
   Tensor scales_offsets{};  // u32 [groups]; tiled scales only
+  Tensor handle{};          // u8 [handle_bytes]: the routing of this dispatch, for later calls; may be left out
 };
 
-// What combine sends back. combine_async has read it when it returns. Two things are read until combine_wait returns:
-// `rows`, with a fused shared expert, and the weights of `exact`.
+// What combine sends back. combine_async has read it when it returns. Three things are read until combine_wait returns:
+// `rows`, with a fused shared expert, the weights of `exact`, and a handle.
 struct CombineInput {
   ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
   ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
@@ -82,6 +93,9 @@ struct CombineInput {
   // exact only: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
+  // Of the dispatch whose rows go back: any dispatch, any number of times. Not given: the newest dispatch, once, and it
+  // must have been given no handle itself. by_rank uses the weights of the handle's dispatch.
+  ConstTensor handle{};
 };
 
 struct CombineOutput {
@@ -110,6 +124,7 @@ struct RowLayout {
   ScaleLayout scale_layout = ScaleLayout::none;
   int scales_per_row = 0;
   int hidden = 0;
+  std::int64_t handle_bytes = 0;  // of a handle
 
   // Shape of the scale tensor for a row capacity; empty without scales.
   std::vector<std::int64_t> scales_shape(std::int64_t row_capacity) const;
@@ -132,7 +147,7 @@ struct TensorSpec {
 };
 
 // All outputs that a dispatch of this layout fills, and needs, in the order of DispatchOutput; what is not in the list
-// (scales of bf16, scales_offsets where scales are not tiled) is left out. All of them:
+// (scales of bf16, scales_offsets where scales are not tiled, a handle) is left out. All of them:
 //
 //   DispatchOutput out;
 //   for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), row_capacity))
@@ -200,6 +215,8 @@ class Exchange {
   // From the next round on these ranks take no part either. A mask only grows. A CUDA graph keeps the mask of its
   // capture. A rank waits for every rank that it has not masked. So every rank that goes on must mask a rank that has
   // left. Of two ranks that both go on, each masks the other or neither does; a third rank need not know.
+  // A handle from before stays good: results that these ranks would send count as zeros, and a dispatch with it makes
+  // the rows of their tokens padding.
   void add_to_mask(const RankMask& mask);
 
   const Shape& shape() const;

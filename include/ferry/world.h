@@ -49,6 +49,7 @@ struct WorldCapabilities {
   bool function_hooks = true;   // router_weight and epilogue as pointers to functions
   bool compiled_hooks = false;  // hooks that are compiled into kernels (ferry/cuda)
   bool gpus = false;            // each rank has a GPU, and kernels carry its tokens
+  bool handles = true;          // dispatches leave handles, and calls are given them
 };
 
 // One rank's end of a world. Used by one thread at a time. Collective calls come in the same order on all ranks that

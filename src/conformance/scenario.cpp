@@ -42,13 +42,18 @@ void append(std::vector<std::byte>& bytes, DType dtype, float value) {
   bytes.insert(bytes.end(), raw, raw + size_of(dtype));
 }
 
+void fill_tokens(const ScenarioSettings& settings, Random& random, test::RankInput& in) {
+  in.tokens.clear();
+  in.token_dtype = settings.token_dtype;
+  for (int i = 0; i < in.num_tokens * settings.shape.hidden; ++i)
+    append(in.tokens, in.token_dtype, random_value(random));
+}
+
 test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting routing, Random& random) {
   test::RankInput in;
   in.num_tokens = routing.num_tokens;
-  in.token_dtype = settings.token_dtype;
   in.topk_ids = std::move(routing.topk_ids);
-  for (int i = 0; i < in.num_tokens * settings.shape.hidden; ++i)
-    append(in.tokens, in.token_dtype, random_value(random));
+  fill_tokens(settings, random, in);
   if (settings.weights != WeightForm::none)
     for (std::size_t i = 0; i < in.topk_ids.size(); ++i) in.weights.push_back(random_value(random));
   return in;
@@ -75,6 +80,19 @@ void replicate_first(test::Round& round) {
   for (test::RankInput& in : round.ranks) in = round.ranks.front();
 }
 
+// What must come of the round.
+void fill_outcome(Scenario& scenario) {
+  const ScenarioSettings& settings = scenario.settings;
+  if (settings.options.skip_a2a) replicate_first(scenario.round);
+  for (int rank = 0; rank < settings.shape.ranks; ++rank) {
+    scenario.row_capacity.push_back(test::worst_row_capacity(scenario.round, rank) + settings.spare_rows);
+    scenario.rows.push_back(test::is_masked_out(scenario.round, rank)
+                                ? test::ExpectedRows{}
+                                : test::expected_rows(scenario.round, rank, scenario.row_capacity.back(), kPoison));
+    scenario.expert_output.push_back(make_expert_output(scenario, rank));
+  }
+}
+
 }  // namespace
 
 ExchangeOptions options_for(const char* format, Reduction reduction) {
@@ -94,14 +112,21 @@ Scenario make_scenario(const ScenarioSettings& settings) {
   Random random(settings.seed);
   for (test::RankRouting& routing : test::make_routing(settings.routing, settings.shape, random))
     scenario.round.ranks.push_back(make_input(settings, std::move(routing), random));
-  if (settings.options.skip_a2a) replicate_first(scenario.round);
-  for (int rank = 0; rank < settings.shape.ranks; ++rank) {
-    scenario.row_capacity.push_back(test::worst_row_capacity(scenario.round, rank) + settings.spare_rows);
-    scenario.rows.push_back(test::is_masked_out(scenario.round, rank)
-                                ? test::ExpectedRows{}
-                                : test::expected_rows(scenario.round, rank, scenario.row_capacity.back(), kPoison));
-    scenario.expert_output.push_back(make_expert_output(scenario, rank));
-  }
+  fill_outcome(scenario);
+  return scenario;
+}
+
+Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std::uint64_t seed) {
+  settings.seed = seed;
+  Scenario scenario;
+  scenario.settings = settings;
+  scenario.round = given.round;
+  scenario.round.shape = settings.shape;
+  scenario.round.options = settings.options;
+  scenario.round.input_scale = settings.input_scale;
+  Random random(seed);
+  for (test::RankInput& in : scenario.round.ranks) fill_tokens(settings, random, in);
+  fill_outcome(scenario);
   return scenario;
 }
 

@@ -49,6 +49,10 @@ ExchangeOptions options_for(const char* format, Reduction reduction = Reduction:
 
 Scenario make_scenario(const ScenarioSettings& settings);
 
+// The same routing and weights on an exchange of `settings`, whose ranks, experts, top_k and max_tokens are those of
+// `given`: other tokens, and another output of the experts.
+Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std::uint64_t seed);
+
 // "ranks=2 ... format=mxfp8 reduction=exact routing=uniform seed=3", for failures.
 std::string describe(const ScenarioSettings& settings);
 

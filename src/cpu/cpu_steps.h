@@ -10,8 +10,11 @@
 #include "cpu/exchange_stats.h"
 #include "cpu/host_ops.h"
 #include "cpu/host_waits.h"
+#include "cpu/kept_call.h"
+#include "cpu/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
 #include "cpu/steps/combine_send.h"
+#include "cpu/steps/keep_routing.h"
 #include "cpu/steps/packed_results.h"
 #include "cpu/steps/route.h"
 #include "cpu/steps/row_starts.h"
@@ -43,7 +46,9 @@ class CpuSteps final : public ExchangeSteps {
            const MakeFabric& make_fabric)
       : plan_(make_plan(shape, options, map, rank)),
         format_(options.format),
+        header_(handle_header(rank, shape, options, {.alignment = plan_.alignment})),
         masked_(static_cast<std::size_t>(plan_.shape.ranks)),
+        gone_(masked_),
         start_rows_(static_cast<std::size_t>(row_start_words(plan_))),
         starts_(row_starts_at(plan_, start_rows_.data())),
         scratch_(static_cast<std::size_t>(options.workers)),
@@ -59,7 +64,7 @@ class CpuSteps final : public ExchangeSteps {
     const std::size_t staging = std::max(map.message_bytes(), map.result_bytes());
     staging_bytes_ = (staging + sizeof(Bytes16) - 1) / sizeof(Bytes16) * sizeof(Bytes16);
     staging_.resize(staging_bytes_ / sizeof(Bytes16) * static_cast<std::size_t>(options.workers));
-    fabric_ = make_fabric(plan_.rank, map.aborted(0), masked_.data());
+    fabric_ = make_fabric(plan_.rank, map.aborted(0), gone_.data());
   }
 
   void start(const CallOptions&, std::chrono::milliseconds deadline) override {
@@ -71,52 +76,69 @@ class CpuSteps final : public ExchangeSteps {
   }
   void check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
                            const CombineArgs&) override {
-    if (in.src_info) check_src_info(context, ticket, static_cast<const std::int32_t*>(in.src_info.data));
+    if (!in.src_info) return;
+    const auto* src_info = static_cast<const std::int32_t*>(in.src_info.data);
+    if (ticket.handle != nullptr)
+      check_src_info(context, ticket, src_info, kept_step(*returned_, group_, ticket.result), returned_->starts());
+    else
+      check_src_info(context, ticket, src_info, combine_step(group_, ticket), starts_);
   }
   std::uint32_t num_rows() const override { return starts_.group[plan_.groups()]; }
+
+  std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
+                                         Operation operation) override {
+    const HandleFacts facts = check_handle(context, plan_, handle);
+    (operation == Operation::dispatch ? replayed_ : returned_).emplace(plan_, handle);
+    return facts;
+  }
+
+  void require_handles(const CheckContext&) override {}
 
   void send(const Ticket& ticket, const DispatchArgs& args) override {
     latch_mask();
     drain_combine();
-    stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.routing));
+    if (ticket.handle == nullptr) stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.routing));
     give_up_combine();
-    end_exchange_on_error(Operation::dispatch, ticket.message, [&] { send_all(ticket, args); });
+    compare_calls(plan_.map.dispatching(0), ticket.message, ticket.mark);
+    if (ticket.handle != nullptr) replayed_->set_mask(masked_);
+    end_exchange_on_error(Operation::dispatch, ticket.message, [&] {
+      if (ticket.handle != nullptr)
+        replay_all(ticket, args);
+      else
+        send_all(ticket, args);
+    });
   }
 
   void receive(const Ticket& ticket, const RowsOut& out) override {
+    compare_calls(plan_.map.dispatching(0), ticket.message, ticket.mark);
+    if (ticket.handle != nullptr) return receive_replay(ticket, out);
     const Epoch routing = ticket.routing;
     require_no_one_missing(await_routing(plan_, *fabric_, group_, routing));  // I1, I2
     const TokenRange shared = ticket.shared;
     find_row_starts(plan_, *fabric_, routing, shared.end - shared.begin, starts_);
     if (packed_) packed_->number_slots(plan_, *fabric_, routing);
-    write_row_metadata(plan_, group_, HostOps{}, Block{0, 1}, starts_, out);
     const HostGroup group = group_for(starts_.group[plan_.groups()] * out.row_bytes);
-    on_workers([&](Block block) {
-      const auto receiving = dispatch_step(group, ticket);
-      const bool ok =
-          lay_out_shared_rows(receiving, format_, {shared.begin, shared.end}, block, starts_, out, scratch_of(block)) &&
-          lay_out_rows(receiving, format_, block, starts_, out, NoLog{}, scratch_of(block));
-      finish_stores(group);
-      return ok;
-    });
-    count_received(routing);
-    stats_.add_dispatch();
+    lay_out(dispatch_step(group, ticket), ticket, starts_, out);
+    if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(plan_, out.handle));
   }
 
   void send_back(const Ticket& ticket, const CombineArgs& args) override {
+    compare_calls(plan_.map.combining(0), ticket.result, ticket.mark);
+    if (ticket.handle != nullptr) return send_back_kept(ticket, args);
     require_no_one_missing(await_summed(plan_, *fabric_, group_, ticket.result));
-    end_exchange_on_error(Operation::combine, ticket.result, [&] { send_all_back(ticket, args); });
+    end_exchange_on_error(Operation::combine, ticket.result,
+                          [&] { send_all_back(combine_step(sending_group(starts_), ticket), starts_, args); });
     due_ = ticket;
   }
 
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) override {
-    on_workers([&](Block block) {
-      return receive_results(combine_step(group_, ticket), ticket.num_tokens, block, starts_, sent, out,
-                             scratch_of(block));
-    });
-    due_.reset();
-    stats_.add_combine();
-    post_summed(plan_, *fabric_, group_, ticket.result);
+    compare_calls(plan_.map.combining(0), ticket.result, ticket.mark);
+    if (ticket.handle != nullptr) {
+      reduce_all(kept_step(*returned_, group_, ticket.result), ticket, returned_->starts(), sent, out);
+    } else {
+      reduce_all(combine_step(group_, ticket), ticket, starts_, sent, out);
+      due_.reset();
+    }
   }
 
   void set_mask(const RankMask& mask) override { next_mask_ = mask; }
@@ -146,6 +168,13 @@ class CpuSteps final : public ExchangeSteps {
   void latch_mask() {
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
       if (is_masked(next_mask_, peer)) masked_[static_cast<std::size_t>(peer)] = 1;
+    gone_ = masked_;
+  }
+  // ... that of a combine with a handle is the newest.
+  void latch_mask(KeptCall& combine) {
+    for (int peer = 0; peer < plan_.shape.ranks; ++peer)
+      if (is_masked(next_mask_, peer)) gone_[static_cast<std::size_t>(peer)] = 1;
+    combine.set_mask(gone_);
   }
 
   std::byte* staging(int worker) {
@@ -158,6 +187,11 @@ class CpuSteps final : public ExchangeSteps {
   }
   RoutedStep combine_step(const HostGroup& group, const Ticket& ticket) const {
     return {plan_, *fabric_, group, ticket.routing, ticket.result};
+  }
+
+  using KeptStep = Step<F, HostGroup, HandleLookup, HostOps>;
+  KeptStep kept_step(const KeptCall& call, const HostGroup& group, Epoch number) const {
+    return {call.plan(), *fabric_, group, 0, number, call.lookup()};
   }
 
   TokenScratch& scratch_of(Block block) { return scratch_[static_cast<std::size_t>(block.index)]; }
@@ -173,7 +207,7 @@ class CpuSteps final : public ExchangeSteps {
   // I10
   void tell_peers() {
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
-      if (peer != plan_.rank && masked_[static_cast<std::size_t>(peer)] == 0)
+      if (peer != plan_.rank && gone_[static_cast<std::size_t>(peer)] == 0)
         fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), fabric_->waits().abort_value());
   }
 
@@ -195,9 +229,14 @@ class CpuSteps final : public ExchangeSteps {
     if (ok) return;
     tell_peers();
     WaitRecord record = fabric_->waits().failure();
-    record.missing_rank = fabric_->find_culprit();
+    if (record.phase != Phase::handle) record.missing_rank = fabric_->find_culprit();
     end_exchange(record);
-    throw PeerMissing(record, describe(record));
+    throw_ended(record);
+  }
+
+  // Ranks whose call with this number has another routing end this rank's waits.
+  void compare_calls(std::size_t words, Epoch number, std::uint32_t mark) {
+    fabric_->waits().compare_calls(reinterpret_cast<const SignalWord*>(fabric_->local(words)), call_word(number, mark));
   }
 
   // I8: combine_async was called, combine_wait will not be.
@@ -215,13 +254,26 @@ class CpuSteps final : public ExchangeSteps {
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(plan_.shape.ranks));
     publish_routing(plan_, *fabric_, group_, args.num_tokens, ticket.routing, bytes.data());
     for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
+    send_messages(dispatch_step(sending_group(args), ticket), args);
+  }
+
+  // I1: without a routing, the word `dispatching` says that this rank has begun.
+  void replay_all(const Ticket& ticket, const DispatchArgs& args) {
+    const KeptCall& call = *replayed_;
+    post_dispatching(call.plan(), *fabric_, group_, ticket.message, ticket.mark);
+    send_messages(kept_step(call, sending_group(args), ticket.message), args);
+  }
+
+  HostGroup sending_group(const DispatchArgs& args) const {
     const std::size_t copies = static_cast<std::size_t>(std::min(plan_.shape.ranks, plan_.shape.top_k));
-    const HostGroup group =
-        sending_group_for(static_cast<std::size_t>(args.num_tokens) * copies * plan_.map.message_bytes());
+    return sending_group_for(static_cast<std::size_t>(args.num_tokens) * copies * plan_.map.message_bytes());
+  }
+  template <SendStep S>
+  void send_messages(const S& sending, const DispatchArgs& args) {
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, sent.data(), sent.data() + plan_.shape.ranks};
-      send_tokens(dispatch_step(group, ticket), format_, args, block, staging(block.index), scratch_of(block), counted);
+      send_tokens(sending, format_, args, block, staging(block.index), scratch_of(block), counted);
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
         stats_.add_messages(peer, counted.messages[peer]);
@@ -231,40 +283,80 @@ class CpuSteps final : public ExchangeSteps {
     });
   }
 
-  void count_received(Epoch routing) {
-    for (int source = 0; source < plan_.shape.ranks; ++source) {
-      if (masked_[static_cast<std::size_t>(source)] != 0) continue;
-      const auto* counts = reinterpret_cast<const std::uint32_t*>(fabric_->local(plan_.map.counts(routing, source)));
-      for (int local = 0; local < plan_.local_experts(); ++local) stats_.add_received(source, local, counts[local]);
-    }
+  // From messages to rows, whoever knows the routing.
+  template <ReceiveStep S>
+  void lay_out(const S& receiving, const Ticket& ticket, const RowStarts& starts, const RowsOut& out) {
+    const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
+    write_row_metadata(receiving.plan, group_, HostOps{}, Block{0, 1}, starts, out);
+    on_workers([&](Block block) {
+      const bool ok = lay_out_shared_rows(receiving, format_, shared, block, starts, out, scratch_of(block)) &&
+                      lay_out_rows(receiving, format_, block, starts, out, NoLog{}, scratch_of(block));
+      finish_stores(receiving.group);
+      return ok;
+    });
+    count_received(stats_, receiving.plan, starts);
+    stats_.add_dispatch();
   }
 
-  void check_src_info(const CheckContext& context, const Ticket& ticket, const std::int32_t* src_info) const {
-    const TokenRange shared = ticket.shared;
-    for (int token = shared.begin; token < shared.end; ++token)
-      check_src_info_row(context, src_info, starts_.group[0] + static_cast<std::uint32_t>(token - shared.begin),
-                         context.rank, ticket.num_tokens, token, context.shape.top_k);
-    LocalRows found;
-    for (int source = 0; source < plan_.shape.ranks; ++source) {
-      const int num_tokens = static_cast<int>(starts_.tokens[source]);
-      for (int token = 0; token < num_tokens; ++token) {
-        const TokenAt at{source, token};
-        SerialLookup{}.local_rows(group_, plan_, starts_, at, entries_of(plan_, *fabric_, ticket.routing, at), found);
-        for (int i = 0; i < found.count; ++i)
-          check_src_info_row(context, src_info, found.row[i], source, num_tokens, token, found.k[i]);
-      }
-    }
+  void receive_replay(const Ticket& ticket, const RowsOut& out) {
+    const KeptCall& call = *replayed_;
+    require_no_one_missing(await_dispatching(call.plan(), *fabric_, group_, ticket.message));  // I1
+    require_no_one_missing(fabric_->waits().have_same_routing(Operation::dispatch));
+    const HostGroup group = group_for(call.starts().group[plan_.groups()] * out.row_bytes);
+    const auto receiving = kept_step(call, group, ticket.message);
+    lay_out(receiving, ticket, call.starts(), out);
+    pad_rows_of_masked(receiving, call, out, scratch_[0].found);
+    if (out.handle != nullptr) std::memmove(out.handle, ticket.handle, HandleSizes(plan_).bytes());
   }
 
-  void send_all_back(const Ticket& ticket, const CombineArgs& args) {
-    const HostGroup group = sending_group_for(starts_.group[plan_.groups()] * plan_.map.result_bytes());
+  void keep_routing(const Ticket& ticket, const KeptRouting& to) {
+    HandleHeader header = header_;
+    header.routing = ticket.routing;
+    header.num_tokens = ticket.num_tokens;
+    header.num_rows = starts_.group[plan_.groups()];
+    header.shared_begin = ticket.shared.begin;
+    header.shared_end = ticket.shared.end;
+    keep_own_part(plan_, *fabric_, ticket.routing, header, starts_, to);
+    on_workers([&](Block block) {
+      for (int source = block.index; source < plan_.shape.ranks; source += block.count)
+        keep_arrivals(plan_, *fabric_, ticket.routing, source, starts_, to);
+      return true;
+    });
+  }
+
+  HostGroup sending_group(const RowStarts& starts) const {
+    return sending_group_for(starts.group[plan_.groups()] * plan_.map.result_bytes());
+  }
+  template <ReceiveStep S>
+  void send_all_back(const S& sending, const RowStarts& starts, const CombineArgs& args) {
     on_workers([&](Block block) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
-      send_results(combine_step(group, ticket), block, starts_, args, staging(block.index), scratch_of(block),
-                   ResultCounts{sent.data()});
+      send_results(sending, block, starts, args, staging(block.index), scratch_of(block), ResultCounts{sent.data()});
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
+  }
+
+  void send_back_kept(const Ticket& ticket, const CombineArgs& args) {
+    KeptCall& call = *returned_;
+    latch_mask(call);
+    if (packed_) call.number_slots();
+    require_no_one_missing(await_summed(call.plan(), *fabric_, group_, ticket.result));
+    end_exchange_on_error(Operation::combine, ticket.result, [&] {
+      post_combining(call.plan(), *fabric_, group_, ticket.result, ticket.mark);
+      send_all_back(kept_step(call, sending_group(call.starts()), ticket.result), call.starts(), args);
+    });
+  }
+
+  template <ReceiveStep S>
+  void reduce_all(const S& receiving, const Ticket& ticket, const RowStarts& starts, const CombineArgs& sent,
+                  const CombineOut& out) {
+    on_workers([&](Block block) {
+      return receive_results(receiving, ticket.num_tokens, block, starts, sent, out, scratch_of(block));
+    });
+    require_no_one_missing(fabric_->waits().have_same_routing(Operation::combine));
+    stats_.add_combine();
+    post_summed(receiving.plan, *fabric_, group_, ticket.result);
   }
 
   Plan plan_;
@@ -272,7 +364,9 @@ class CpuSteps final : public ExchangeSteps {
   HostGroup group_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};
-  std::vector<std::uint8_t> masked_;  // of the newest round
+  const HandleHeader header_;         // of a handle, but for what its dispatch was
+  std::vector<std::uint8_t> masked_;  // of the newest dispatch
+  std::vector<std::uint8_t> gone_;    // of the newest call: whose abort words count for nothing
   RankMask next_mask_;
   std::vector<std::uint32_t> start_rows_;
   RowStarts starts_;
@@ -282,7 +376,9 @@ class CpuSteps final : public ExchangeSteps {
   std::unique_ptr<F> fabric_;
   WorkerPool pool_;
   ExchangeStats stats_;
-  std::optional<Ticket> due_;  // of the combine whose send_back was called, and reduce was not
+  std::optional<KeptCall> replayed_;  // what the newest dispatch with a handle was given
+  std::optional<KeptCall> returned_;  // what the newest combine with a handle was given
+  std::optional<Ticket> due_;         // of the combine whose send_back was called, and reduce was not
 };
 
 template <CpuFabric F>

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ferry/detail/base/order.h"
+#include "ferry/detail/protocol/round.h"
 #include "ferry/stats.h"
 
 namespace ferry::cpu {
@@ -52,5 +53,17 @@ class ExchangeStats {
   Counter dispatches_;
   Counter combines_;
 };
+
+// The rows that a dispatch laid out.
+inline void count_received(ExchangeStats& stats, const Plan& plan, const RowStarts& starts) {
+  const int experts = plan.local_experts();
+  for (int source = 0; source < plan.shape.ranks; ++source) {
+    for (int local = 0; local < experts && !plan.is_masked(source); ++local) {
+      const std::uint32_t end = source + 1 < plan.shape.ranks ? starts.of_source[(source + 1) * experts + local]
+                                                              : starts.filled[local + plan.shared_groups];
+      stats.add_received(source, local, end - starts.of_source[source * experts + local]);
+    }
+  }
+}
 
 }  // namespace ferry::cpu

@@ -1,5 +1,7 @@
 #include "cpu/host_waits.h"
 
+#include "ferry/detail/layout/call_word.h"
+
 namespace ferry::cpu {
 
 HostWaits::HostWaits(int rank, int ranks, const SignalWord* abort_words, const std::uint8_t* masked)
@@ -11,9 +13,32 @@ HostWaits::HostWaits(int rank, int ranks, const SignalWord* abort_words, const s
 
 bool HostWaits::has_abort() const {
   if (load_relaxed(failed_) != 0) return true;  // another worker of this rank failed
-  return !first_abort(ranks_, [this](int peer) {
-            return masked_[peer] != 0 ? Epoch{0} : load_relaxed(abort_words_[peer]);
-          }).nobody();
+  return !first_abort(ranks_,
+                      [this](int peer) { return masked_[peer] != 0 ? Epoch{0} : load_relaxed(abort_words_[peer]); })
+              .nobody() ||
+         rank_of_other_routing() >= 0;
+}
+
+int HostWaits::rank_of_other_routing() const {
+  for (int peer = 0; call_words_ != nullptr && peer < ranks_; ++peer)
+    if (masked_[peer] == 0 && is_of_other_routing(load_acquire(call_words_[peer]), my_call_)) return peer;
+  return -1;
+}
+
+// I22
+bool HostWaits::have_same_routing(Operation operation) {
+  const int other = rank_of_other_routing();
+  if (other < 0) return true;
+  const std::lock_guard lock(guard_);
+  if (load_relaxed(failed_) == 0) note_other_routing(operation, other);
+  return false;
+}
+
+// The lock is held.
+void HostWaits::note_other_routing(Operation operation, int peer) {
+  failure_ = {operation, Phase::handle, rank_, peer, rank_, -1, load_relaxed(call_words_[peer]), my_call_};
+  waited_for_ = peer;
+  store_release(failed_, std::uint32_t{1});
 }
 
 void HostWaits::note_waited(int peer, Clock::duration time) {
@@ -24,9 +49,15 @@ void HostWaits::note_waited(int peer, Clock::duration time) {
 void HostWaits::note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted) {
   const std::lock_guard lock(guard_);
   if (load_relaxed(failed_) != 0) return;
+  const int other = waited == Waited::aborted ? rank_of_other_routing() : -1;
+  const auto abort_of = [this](int peer) { return masked_[peer] != 0 ? Epoch{0} : load_acquire(abort_words_[peer]); };
+  const FirstAbort first = first_abort(waited == Waited::aborted ? ranks_ : 0, abort_of);
+  if (first.nobody() && other >= 0) return note_other_routing(site.operation, other);
+  const bool is_call = site.phase == Phase::dispatching;
   waited_for_ = site.peer;
-  failure_ = failed_wait(site, rank_, waited == Waited::aborted ? ranks_ : 0, seen, wanted,
-                         [this](int peer) { return masked_[peer] != 0 ? Epoch{0} : load_acquire(abort_words_[peer]); });
+  failure_ = failed_wait(site, rank_, waited == Waited::aborted ? ranks_ : 0, is_call ? number_of_call(seen) : seen,
+                         is_call ? number_of_call(wanted) : wanted, abort_of);
+  if (!first.nobody() && (abort_of(first.reported_by) & kOtherRouting) != 0) failure_.phase = Phase::handle;
   store_release(failed_, std::uint32_t{1});
 }
 
@@ -44,7 +75,9 @@ WaitRecord HostWaits::failure() const {
 
 Epoch HostWaits::abort_value() const {
   const std::lock_guard lock(guard_);
-  return abort_word(failure_.epoch_wanted, failure_.reported_by != rank_, waited_for_);
+  const bool is_own = failure_.reported_by == rank_;
+  return abort_word(failure_.epoch_wanted, !is_own, waited_for_) |
+         (is_own && failure_.phase == Phase::handle ? kOtherRouting : 0);
 }
 
 int HostWaits::find_culprit() const {

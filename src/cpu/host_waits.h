@@ -63,6 +63,15 @@ class HostWaits {
     return wait(word, target, site, pacer);
   }
 
+  // The call words of the other ranks (call_word.h), and what theirs is if they make the same call as this rank. From
+  // now on a rank that makes the same call with another routing ends every wait.
+  void compare_calls(const SignalWord* call_words, Epoch mine) {
+    call_words_ = call_words;
+    my_call_ = mine;
+  }
+  // False: such a rank is there by now, and the failure is noted.
+  bool have_same_routing(Operation operation);
+
   // This rank itself cannot go on: every later wait fails, and the others are told so.
   void give_up(Operation operation, Epoch epoch);
 
@@ -87,6 +96,8 @@ class HostWaits {
 
  private:
   bool has_abort() const;
+  int rank_of_other_routing() const;
+  void note_other_routing(Operation operation, int peer);
   void note_waited(int peer, Clock::duration time);
   void note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
 
@@ -94,6 +105,8 @@ class HostWaits {
   int ranks_;
   const SignalWord* abort_words_;
   const std::uint8_t* masked_;
+  const SignalWord* call_words_ = nullptr;
+  Epoch my_call_ = 0;
   std::chrono::milliseconds deadline_{30'000};
   DeviceWord<std::uint32_t> failed_;
   mutable std::mutex guard_;

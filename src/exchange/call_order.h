@@ -1,5 +1,6 @@
 // CallOrder: which call of an exchange may come next. An exchange has two operations, dispatch and combine, each in two
-// halves. One table says in which state of both each call is allowed, and what it makes of them.
+// halves. A combine is of the newest dispatch, or kept: of the dispatch whose handle it is given. One table says in
+// which state of all three each call is allowed, and what it makes of them.
 #pragma once
 
 #include <array>
@@ -11,8 +12,19 @@
 
 namespace ferry {
 
-enum class Call : std::uint8_t { dispatch_async, dispatch_wait, dispatch, combine_async, combine_wait, combine };
-inline constexpr int kCalls = 6;
+// The calls, and those of a combine that is given a handle.
+enum class Call : std::uint8_t {
+  dispatch_async,
+  dispatch_wait,
+  dispatch,
+  combine_async,
+  combine_wait,
+  combine,
+  kept_combine_async,
+  kept_combine_wait,
+  kept_combine,
+};
+inline constexpr int kCalls = 9;
 
 // How far an operation is: `half` between its _async and its _wait call.
 enum class Progress : std::uint8_t { none, half, whole };
@@ -33,49 +45,60 @@ class ProgressSet {
 struct CallRule {
   const char* name;
   ProgressSet dispatch;  // where the dispatch may be
-  ProgressSet combine;   // where the combine may be
+  ProgressSet combine;   // where the combine of the newest dispatch may be
+  ProgressSet kept;      // where the newest kept combine may be
   Progress dispatch_after;
   Progress combine_after;
-  const char* otherwise;  // what the error says where one of them is elsewhere
+  const char* otherwise;  // what the error says where one of the first two is elsewhere
 };
 
 inline constexpr ProgressSet kAny{Progress::none, Progress::half, Progress::whole};
+inline constexpr ProgressSet kNotHalf{Progress::none, Progress::whole};
 
-// One row per Call, in its order. A new dispatch abandons the combine of the one before.
-inline constexpr std::array<CallRule, kCalls> kCallRules{{
+inline constexpr const char* kHalfCombined = "the last combine_async has had no combine_wait; call that first";
+
+// One row per Call, up to the kept ones. A new dispatch abandons the combine of the one before, but no kept one. A kept
+// combine leaves the others as they are.
+inline constexpr std::array<CallRule, 6> kCallRules{{
     {.name = "dispatch_async",
      .dispatch = {Progress::none, Progress::whole},
      .combine = kAny,
+     .kept = kAny,
      .dispatch_after = Progress::half,
      .combine_after = Progress::none,
      .otherwise = "the last dispatch_async has had no dispatch_wait; call that first"},
     {.name = "dispatch_wait",
      .dispatch = {Progress::half},
      .combine = {Progress::none},
+     .kept = kAny,
      .dispatch_after = Progress::whole,
      .combine_after = Progress::none,
      .otherwise = "it must follow a dispatch_async of the same round"},
     {.name = "dispatch",
      .dispatch = {Progress::none, Progress::whole},
      .combine = kAny,
+     .kept = kAny,
      .dispatch_after = Progress::whole,
      .combine_after = Progress::none,
      .otherwise = "the last dispatch_async has had no dispatch_wait; call that first"},
     {.name = "combine_async",
      .dispatch = {Progress::whole},
      .combine = {Progress::none},
+     .kept = kNotHalf,
      .dispatch_after = Progress::whole,
      .combine_after = Progress::half,
      .otherwise = "it must follow a dispatch of the same round"},
     {.name = "combine_wait",
      .dispatch = {Progress::whole},
      .combine = {Progress::half},
+     .kept = kNotHalf,
      .dispatch_after = Progress::whole,
      .combine_after = Progress::whole,
      .otherwise = "it must follow a combine_async of the same round"},
     {.name = "combine",
      .dispatch = {Progress::whole},
      .combine = {Progress::none},
+     .kept = kNotHalf,
      .dispatch_after = Progress::whole,
      .combine_after = Progress::whole,
      .otherwise = "it must follow a dispatch of the same round"},
@@ -84,11 +107,13 @@ inline constexpr std::array<CallRule, kCalls> kCallRules{{
 // Names one dispatch, for its second half and for its combine; or one combine, for both of its halves.
 struct Ticket {
   // I13: how many of each the exchange has begun.
-  Epoch routing = kFirstEpoch - 1;  // routings
-  Epoch message = kFirstEpoch - 1;  // dispatches
-  Epoch result = kFirstEpoch - 1;   // combines
-  int num_tokens = 0;               // of this rank
-  TokenRange shared{0, 0};          // those of them that go to the fused shared expert here
+  Epoch routing = kFirstEpoch - 1;    // routings
+  Epoch message = kFirstEpoch - 1;    // dispatches
+  Epoch result = kFirstEpoch - 1;     // combines
+  std::uint32_t mark = 0;             // that its call word carries (call_word.h)
+  int num_tokens = 0;                 // of this rank
+  TokenRange shared{0, 0};            // those of them that go to the fused shared expert here
+  const std::byte* handle = nullptr;  // that the call was given: its routing is not `routing`
 };
 
 class CallOrder {
@@ -100,17 +125,24 @@ class CallOrder {
   void begin_dispatch(Call call, const Ticket& ticket);
   void begin_combine(Call call, const Ticket& ticket);
 
-  // What the next dispatch is, but for what its arguments say; and the next combine, which is of the newest dispatch.
-  Ticket next_dispatch() const;
+  // What the next dispatch is, but for what its arguments say; and the next combine of the newest dispatch. `replays`:
+  // it is given a handle, and makes no routing.
+  Ticket next_dispatch(bool replays = false) const;
   Ticket next_combine() const;
+  // The next kept combine, but for what its handle says.
+  Ticket next_kept_combine() const;
+  // Which combine a combine_wait is of.
+  Call half_combined() const { return kept_ == Progress::half ? Call::kept_combine_wait : Call::combine_wait; }
   const Ticket& dispatch_ticket() const { return dispatch_ticket_; }  // of the newest dispatch
   const Ticket& combine_ticket() const { return combine_ticket_; }    // of the newest combine
   Progress dispatch() const { return dispatch_; }
   Progress combine() const { return combine_; }
+  Progress kept() const { return kept_; }
 
  private:
   Progress dispatch_ = Progress::none;
   Progress combine_ = Progress::none;
+  Progress kept_ = Progress::none;
   Ticket dispatch_ticket_;
   Ticket combine_ticket_;
 };

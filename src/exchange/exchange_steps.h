@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 
 #include "exchange/call_order.h"
+#include "exchange/handle_check.h"
 #include "exchange/validate.h"
 #include "exchange/wait_report.h"
 #include "ferry/exchange.h"
@@ -31,6 +33,13 @@ class ExchangeSteps {
   virtual void check_sums(const CheckContext&, const Ticket&, const CombineOutput&, const CombineOut&) {}
   // Rows that the newest dispatch laid out, row_offsets[groups]; 0 where only the device knows.
   virtual std::uint32_t num_rows() const { return 0; }
+  // What a handle says that a dispatch or combine is given; no facts where only the device knows. Throws where it is no
+  // handle for this rank and shape.
+  virtual std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte*, Operation) {
+    refuse_handles(context);
+  }
+  // Throws where this backend leaves no handles.
+  virtual void require_handles(const CheckContext& context) { refuse_handles(context); }
 
   // The two halves of a dispatch, and those of its combine. `sent` is what send_back was given.
   virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;
@@ -58,12 +67,18 @@ class ExchangeSteps {
   void end_exchange(const WaitRecord& record) { ended_by_ = record; }
 
  private:
+  [[noreturn]] static void refuse_handles(const CheckContext& context) {
+    throw Error(ErrorKind::unsupported, "rank " + std::to_string(context.rank) +
+                                            ": this backend takes and leaves no handles yet; leave handle out, and "
+                                            "call combine after each dispatch");
+  }
+
   std::optional<WaitRecord> ended_by_;
 };
 
 // What steps check whose callers' tensors are in host memory: ids and the input scale. Sets args.input_scale.
 inline void check_host_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) {
-  check_topk_ids(context, args);
+  if (!in.handle) check_topk_ids(context, args);
   args.input_scale = check_input_scale(context, in.input_scale);
 }
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "exchange/contract.h"
+#include "exchange/handle_check.h"
 #include "exchange/sizes.h"
+#include "ferry/detail/layout/call_word.h"
 
 namespace ferry {
 
@@ -40,7 +42,7 @@ class Exchange::Front::StepsScope {
 
 void Exchange::Front::require_not_ended() const {
   if (const WaitRecord* record = steps_->ended_by())
-    throw PeerMissing(*record, describe(*record) + " This exchange refuses every call since then");
+    throw_ended(*record, " This exchange refuses every call since then");
 }
 
 void Exchange::Front::start(Call which, const CallOptions& call) {
@@ -55,19 +57,42 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   steps_->check_dispatch_input(context_, in, args);
   ticket.num_tokens = args.num_tokens;
   ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
+  if (in.handle) {
+    read_handle(in.handle, Operation::dispatch, ticket);
+    if (args.num_tokens != ticket.num_tokens)
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: tokens has {} rows; the handle's dispatch had {} tokens", rank_,
+                              args.num_tokens, ticket.num_tokens));
+  }
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;
   return args;
 }
 
-RowsOut Exchange::Front::checked_rows(const DispatchOutput& out) {
-  const RowsOut rows = check_dispatch_output(context_, out);
+// Completes `ticket` with what the handle says of its dispatch.
+void Exchange::Front::read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket) {
+  ticket.handle = check_handle_tensor(context_, "handle", handle);
+  const auto facts = steps_->read_handle(context_, ticket.handle, operation);
+  if (!facts) return;
+  ticket.num_tokens = facts->num_tokens;
+  ticket.shared = facts->shared;
+  ticket.mark = routing_mark(facts->routing, true);
+  (operation == Operation::dispatch ? replayed_ : returned_) = *facts;
+}
+
+RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
+  RowsOut rows = check_dispatch_output(context_, out);
+  rows.handle = check_handle_tensor(context_, "handle", out.handle);
+  if (out.handle) steps_->require_handles(context_);
   steps_->check_rows(context_, out);
+  if (ticket.handle != nullptr) check_replay_output(context_, rows, replayed_);
   return rows;
 }
 
-CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, const Ticket& ticket) {
-  CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, steps_->num_rows());
+CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticket& ticket) {
+  if (in.handle) read_handle(in.handle, Operation::combine, ticket);
+  CombineArgs args =
+      check_combine_input(context_, in, ticket.num_tokens, in.handle ? returned_.num_rows : steps_->num_rows());
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;
@@ -83,7 +108,7 @@ CombineOut Exchange::Front::checked_sums(const CombineOutput& out, const Ticket&
 void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::dispatch_async, call);
-  Ticket ticket = order_.next_dispatch();
+  Ticket ticket = order_.next_dispatch(static_cast<bool>(in.handle));
   const DispatchArgs args = checked_dispatch_input(in, ticket);
   steps_->send(ticket, args);
   order_.begin_dispatch(Call::dispatch_async, ticket);
@@ -92,16 +117,16 @@ void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions&
 void Exchange::Front::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::dispatch_wait, call);
-  steps_->receive(order_.dispatch_ticket(), checked_rows(out));
+  steps_->receive(order_.dispatch_ticket(), checked_rows(out, order_.dispatch_ticket()));
   order_.advance(Call::dispatch_wait);
 }
 
 void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::dispatch, call);
-  Ticket ticket = order_.next_dispatch();
+  Ticket ticket = order_.next_dispatch(static_cast<bool>(in.handle));
   const DispatchArgs args = checked_dispatch_input(in, ticket);
-  const RowsOut rows = checked_rows(out);
+  const RowsOut rows = checked_rows(out, ticket);
   if (steps_->fuses_halves()) {
     steps_->dispatch(ticket, args, rows);
     return order_.begin_dispatch(Call::dispatch, ticket);
@@ -112,39 +137,45 @@ void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& ou
   order_.advance(Call::dispatch_wait);
 }
 
+Ticket Exchange::Front::next_combine(const CombineInput& in) const {
+  return in.handle ? order_.next_kept_combine() : order_.next_combine();
+}
+
 void Exchange::Front::combine_async(const CombineInput& in, const CallOptions& call) {
   const StepsScope scope(*steps_);
-  start(Call::combine_async, call);
-  const Ticket ticket = order_.next_combine();
+  const Call which = in.handle ? Call::kept_combine_async : Call::combine_async;
+  start(which, call);
+  Ticket ticket = next_combine(in);
   const CombineArgs args = checked_combine_input(in, ticket);
   steps_->send_back(ticket, args);
   sent_back_ = args;
-  order_.begin_combine(Call::combine_async, ticket);
+  order_.begin_combine(which, ticket);
 }
 
 void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
-  start(Call::combine_wait, call);
+  const Call which = order_.half_combined();
+  start(which, call);
   const Ticket& ticket = order_.combine_ticket();
   steps_->reduce(ticket, sent_back_, checked_sums(out, ticket));
-  order_.advance(Call::combine_wait);
+  order_.advance(which);
 }
 
 void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
-  start(Call::combine, call);
-  const Ticket ticket = order_.next_combine();
+  start(in.handle ? Call::kept_combine : Call::combine, call);
+  Ticket ticket = next_combine(in);
   const CombineArgs args = checked_combine_input(in, ticket);
   const CombineOut sums = checked_sums(out, ticket);
   if (steps_->fuses_halves()) {
     steps_->combine(ticket, args, sums);
-    return order_.begin_combine(Call::combine, ticket);
+    return order_.begin_combine(in.handle ? Call::kept_combine : Call::combine, ticket);
   }
   steps_->send_back(ticket, args);
   sent_back_ = args;
-  order_.begin_combine(Call::combine_async, ticket);
+  order_.begin_combine(in.handle ? Call::kept_combine_async : Call::combine_async, ticket);
   steps_->reduce(ticket, args, sums);
-  order_.advance(Call::combine_wait);
+  order_.advance(order_.half_combined());
 }
 
 void Exchange::Front::check() {

@@ -38,8 +38,10 @@ class Exchange::Front {
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
-  RowsOut checked_rows(const DispatchOutput& out);
-  CombineArgs checked_combine_input(const CombineInput& in, const Ticket& ticket);
+  RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
+  CombineArgs checked_combine_input(const CombineInput& in, Ticket& ticket);
+  Ticket next_combine(const CombineInput& in) const;
+  void read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket);
   CombineOut checked_sums(const CombineOutput& out, const Ticket& ticket);
 
   const int rank_;
@@ -51,6 +53,8 @@ class Exchange::Front {
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
   CallOrder order_;
+  HandleFacts replayed_;   // of the newest handle that a dispatch was given
+  HandleFacts returned_;   // of the newest handle that a combine was given
   CombineArgs sent_back_;  // by the newest combine
   RankMask mask_;          // of the next dispatch
 };

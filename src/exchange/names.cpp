@@ -57,6 +57,8 @@ const char* to_string(Phase phase) {
       return "waiting for the same dispatch";
     case Phase::summed:
       return "waiting for the sums of an earlier combine";
+    case Phase::handle:
+      return "comparing handles";
   }
   return "unknown";
 }

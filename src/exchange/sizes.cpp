@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "ferry/detail/protocol/handle.h"
+
 namespace ferry {
 namespace {
 
@@ -120,6 +122,8 @@ RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int ran
                        : options.format.scale_bytes() == 4 ? DType::f32
                                                            : DType::u8;
   layout.hidden = shape.hidden;
+  layout.handle_bytes = static_cast<std::int64_t>(
+      HandleSizes(seen.ranks, seen.max_tokens, seen.top_k, local, options.fused_shared_expert ? 1 : 0).bytes());
   return layout;
 }
 

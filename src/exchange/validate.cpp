@@ -102,6 +102,27 @@ ConstTensor or_empty(const ConstTensor& tensor) {
   return copy;
 }
 
+DispatchArgs token_args(const CheckContext& c, const ConstTensor& tokens) {
+  DispatchArgs args;
+  args.tokens = static_cast<const std::byte*>(tokens.data);
+  args.dtype = tokens.dtype;
+  args.row_stride = tokens.strides[0] * static_cast<std::int64_t>(size_of(tokens.dtype));
+  args.row_bytes = c.shape.hidden * static_cast<std::int64_t>(size_of(tokens.dtype));
+  args.num_tokens = static_cast<int>(tokens.shape[0]);
+  return args;
+}
+
+// Of a dispatch that is given a handle, whose routing it repeats.
+DispatchArgs check_replay_input(const CheckContext& c, const DispatchInput& in, const ConstTensor& tokens) {
+  if (in.topk_ids) refuse(c, "topk_ids and a handle are both given; a handle holds the routing: leave topk_ids out");
+  if (in.topk_weights || in.router_weight != nullptr)
+    refuse(
+        c,
+        "topk_weights are given with a handle; a dispatch with a handle takes no new weights, and combine uses those "
+        "of the handle's dispatch: leave them out");
+  return token_args(c, tokens);
+}
+
 }  // namespace
 
 DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in) {
@@ -115,18 +136,14 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
     refuse(c, "tokens has {} rows; the limit is max_tokens = {}. Dispatch in several rounds or make a larger exchange",
            n, c.shape.max_tokens);
   require_aligned(c, "tokens", tokens, size_of(tokens.dtype));
+  if (in.handle) return check_replay_input(c, in, tokens);
   require_given(c, "topk_ids", ids);
   require_dtype(c, "topk_ids", ids, {DType::i32, DType::i64});
   require_shape(c, "topk_ids", ids, {n, c.shape.top_k});
   require_contiguous(c, "topk_ids", ids);
   require_aligned(c, "topk_ids", ids, size_of(ids.dtype));
 
-  DispatchArgs args;
-  args.tokens = static_cast<const std::byte*>(tokens.data);
-  args.dtype = tokens.dtype;
-  args.row_stride = tokens.strides[0] * static_cast<std::int64_t>(size_of(tokens.dtype));
-  args.row_bytes = c.shape.hidden * static_cast<std::int64_t>(size_of(tokens.dtype));
-  args.num_tokens = static_cast<int>(n);
+  DispatchArgs args = token_args(c, tokens);
   args.ids = {ids.data, ids.dtype == DType::i64};
   args.weights = check_weights(c, "dispatch", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
                                c.options.reduction == Reduction::by_rank, n);

@@ -6,6 +6,12 @@ namespace ferry {
 
 std::string describe(const WaitRecord& r) {
   std::string text;
+  if (r.phase == Phase::handle)
+    return fmt::format(
+        "rank {}: rank {} gave {} a handle of another dispatch than rank {} did, or only one of them gave a handle; "
+        "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a "
+        "new one.",
+        r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by);
   if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
     return fmt::format(
         "rank {}: this rank failed in {} of epoch {} after a part of it had been sent; the exchange is "
@@ -24,6 +30,12 @@ std::string describe(const WaitRecord& r) {
   if (r.block >= 0) text += fmt::format(" in block {}", r.block);
   return text + fmt::format(" (epoch {} seen, {} wanted). Make a new exchange whose mask names the missing rank.",
                             r.epoch_seen, r.epoch_wanted);
+}
+
+void throw_ended(const WaitRecord& record, const char* addition) {
+  const std::string text = describe(record) + addition;
+  if (record.phase == Phase::handle) throw Error(ErrorKind::invalid_argument, text);
+  throw PeerMissing(record, text);
 }
 
 }  // namespace ferry

@@ -10,4 +10,7 @@ namespace ferry {
 // One sentence: who waited for whom, in which phase, and what to do.
 std::string describe(const WaitRecord& record);
 
+// Throws what ended an exchange: PeerMissing, or Error(invalid_argument) where the ranks gave different handles.
+[[noreturn]] void throw_ended(const WaitRecord& record, const char* addition = "");
+
 }  // namespace ferry

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 namespace ferry {
 namespace {
 
+// Those without a handle.
 constexpr Call kAllCalls[] = {Call::dispatch_async, Call::dispatch_wait, Call::dispatch,
                               Call::combine_async,  Call::combine_wait,  Call::combine};
 
@@ -48,6 +51,8 @@ Outcome outcome_of(Stage stage, Call call) {
       return in(Stage::open, "combine", "a dispatch", Stage::closed);
     case Call::combine_wait:
       return in(Stage::returning, "combine_wait", "a combine_async", Stage::closed);
+    default:
+      break;
   }
   return {"no such call", stage};
 }
@@ -68,6 +73,8 @@ void make(CallOrder& order, Call call) {
     order.begin_dispatch(call, order.next_dispatch());
   else if (call == Call::combine_async || call == Call::combine)
     order.begin_combine(call, order.next_combine());
+  else if (call == Call::kept_combine_async || call == Call::kept_combine)
+    order.begin_combine(call, order.next_kept_combine());
   else
     order.advance(call);
 }
@@ -147,6 +154,64 @@ TEST(CallOrder, NumbersEachOperationByItself) {
   EXPECT_EQ(order.combine_ticket().result, kFirstEpoch + 1);
 }
 
+// A dispatch and a kept combine in every order of their halves.
+TEST(CallOrder, ADispatchAndAKeptCombineInterleave) {
+  std::vector<Call> calls{Call::dispatch_async, Call::dispatch_wait, Call::kept_combine_async, Call::kept_combine_wait};
+  const auto place = [&](Call call) { return std::find(calls.begin(), calls.end(), call); };
+  std::sort(calls.begin(), calls.end());
+  int orders = 0;
+  do {
+    if (place(Call::dispatch_async) > place(Call::dispatch_wait)) continue;
+    if (place(Call::kept_combine_async) > place(Call::kept_combine_wait)) continue;
+    ++orders;
+    CallOrder order;
+    make(order, Call::dispatch);
+    for (const Call call : calls) {
+      EXPECT_EQ(refusal(order, call), "");
+      make(order, call);
+    }
+    EXPECT_EQ(refusal(order, Call::combine), "");  // of the newest dispatch
+    EXPECT_EQ(order.dispatch_ticket().message, kFirstEpoch + 1);
+    EXPECT_EQ(order.combine_ticket().result, kFirstEpoch);
+  } while (std::next_permutation(calls.begin(), calls.end()));
+  EXPECT_EQ(orders, 6);
+}
+
+TEST(CallOrder, OneCombineMayBeHalfDone) {
+  const std::string half = ": the last combine_async has had no combine_wait; call that first";
+  CallOrder order;
+  make(order, Call::dispatch);
+  make(order, Call::kept_combine_async);
+  EXPECT_EQ(refusal(order, Call::combine), "rank 0: combine" + half);
+  EXPECT_EQ(refusal(order, Call::combine_async), "rank 0: combine_async" + half);
+  EXPECT_EQ(refusal(order, Call::kept_combine), "rank 0: combine" + half);
+  EXPECT_EQ(order.half_combined(), Call::kept_combine_wait);
+  make(order, Call::dispatch);  // gives up no kept combine
+  EXPECT_EQ(refusal(order, Call::kept_combine_async), "rank 0: combine_async" + half);
+  make(order, Call::kept_combine_wait);
+  make(order, Call::combine_async);
+  EXPECT_EQ(refusal(order, Call::kept_combine), "rank 0: combine" + half);
+  EXPECT_EQ(order.half_combined(), Call::combine_wait);
+  make(order, Call::dispatch);  // gives up the other
+  EXPECT_EQ(refusal(order, Call::kept_combine), "");
+}
+
+TEST(CallOrder, AReplayTakesNoNumberOfTheRoutings) {
+  CallOrder order;
+  make(order, Call::dispatch);
+  Ticket replay = order.next_dispatch(true);
+  std::byte handle{};
+  replay.handle = &handle;
+  order.begin_dispatch(Call::dispatch, replay);
+  EXPECT_EQ(order.dispatch_ticket().routing, kFirstEpoch);
+  EXPECT_EQ(order.dispatch_ticket().message, kFirstEpoch + 1);
+  EXPECT_EQ(refusal(order, Call::combine),
+            "rank 0: combine: the newest dispatch was given a handle; give it to this call, too");
+  make(order, Call::dispatch);
+  EXPECT_EQ(order.dispatch_ticket().routing, kFirstEpoch + 1);
+  EXPECT_EQ(order.dispatch_ticket().message, kFirstEpoch + 2);
+}
+
 void call(Exchange& exchange, const conformance::RankRound& round, Call which) {
   switch (which) {
     case Call::dispatch_async:
@@ -161,6 +226,8 @@ void call(Exchange& exchange, const conformance::RankRound& round, Call which) {
       return exchange.combine_wait(round.combine_out);
     case Call::combine:
       return exchange.combine(round.combine_in, round.combine_out);
+    default:
+      FAIL() << "a call with a handle";
   }
 }
 
@@ -170,14 +237,15 @@ TEST(CallOrder, IsWhatAnExchangeAllows) {
   settings.shape = {1, 4, 2, 3, 32};
   settings.options = conformance::options_for("bf16");
   const conformance::Scenario scenario = conformance::make_scenario(settings);
-  constexpr int kSequences = kCalls * kCalls * kCalls * kCalls;
+  constexpr int kPlain = static_cast<int>(std::size(kAllCalls));
+  constexpr int kSequences = kPlain * kPlain * kPlain * kPlain;
   run_ranks(1, [&](World& world) {
     const conformance::RankRound round(scenario, 0);
     for (int sequence = 0; sequence < kSequences; ++sequence) {
       Exchange exchange(world, settings.shape, settings.options);
       Stage stage = Stage::closed;
-      for (int left = sequence, i = 0; i < 4; ++i, left /= kCalls) {
-        const Call which = kAllCalls[left % kCalls];
+      for (int left = sequence, i = 0; i < 4; ++i, left /= kPlain) {
+        const Call which = kAllCalls[left % kPlain];
         const Outcome wanted = outcome_of(stage, which);
         std::string refused;
         try {

@@ -23,12 +23,28 @@ void find_own_results(const S& step, int token, TokenScratch& scratch) {
   step.group.sync();
 }
 
+// Leaves out results of ranks that are masked by now: they will not come.
+inline void leave_out_masked(const Plan& plan, TokenResults& results) {
+  int kept = 0;
+  for (int i = 0; i < results.count; ++i) {
+    if (plan.is_masked(results.rank[i])) continue;
+    results.index[kept] = results.index[i];
+    results.k[kept] = results.k[i];
+    results.rank[kept++] = results.rank[i];
+  }
+  results.count = kept;
+}
+
 // Reduces every token of this rank. False: a rank did not come.
 template <ReceiveStep S>
 bool receive_results(const S& step, int num_tokens, Block block, const RowStarts& starts, const CombineArgs& in,
                      const CombineOut& out, TokenScratch& scratch) {
   for (int token = block.index; token < num_tokens; token += block.count) {
     find_own_results(step, token, scratch);
+    if constexpr (S::Lookup::kHasHandle) {  // I11: the handle's mask may be older than this combine's
+      if (step.group.thread() == 0) leave_out_masked(step.plan, scratch.results);
+      step.group.sync();
+    }
     if (!await_results(step, token, scratch.results)) return false;
     reduce_token(step, starts, in, out, token, scratch);
   }
@@ -45,15 +61,7 @@ bool drain_results(const S& step, Block block, TokenScratch& scratch) {
   const int num_tokens = tokens_of(plan, step.fabric, step.routing, plan.rank);
   for (int token = block.index; token < num_tokens; token += block.count) {
     find_own_results(step, token, scratch);
-    if (step.group.thread() == 0) {
-      int kept = 0;
-      for (int i = 0; i < results.count; ++i) {
-        if (plan.is_masked(results.rank[i])) continue;
-        results.index[kept] = results.index[i];
-        results.rank[kept++] = results.rank[i];
-      }
-      results.count = kept;
-    }
+    if (step.group.thread() == 0) leave_out_masked(plan, results);
     step.group.sync();
     if (!await_results(step, token, results)) return false;
     step.group.sync();

@@ -62,8 +62,8 @@ void send_partial(const S& step, const CombineArgs& in, TokenAt at, const Routin
   const LocalRows& found = scratch.found;
   for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
   g.sync();
-  const ResultSlot slot =
-      step.plan.packed != nullptr ? packed_slot(step.plan, at, 0) : ResultSlot{partial_index(step.plan, entries)};
+  const ResultSlot slot = step.plan.packed != nullptr ? packed_slot(step.plan, at, 0)
+                                                      : ResultSlot{step.lookup.slot(step.plan, at, entries)};
   RowSink sink;
   sink.data = result_target(step, at, slot, staging);
   step.ops.sum_rows(g, scratch.rows, found.count, step.plan.shape.hidden, sink);
@@ -91,7 +91,7 @@ bool await_summed(const Plan& plan, F& fabric, const G& g, Epoch result) {
   return result == kFirstEpoch || fabric.wait_for_each(g, plan.shape.ranks, word, result, site, plan.masked);
 }
 
-// Tells every peer that combine `result` has begun here.
+// I22: tells every peer that combine `result` has begun here, and whose routing it has.
 template <ThreadGroup G, SerialFabric F>
 void post_combining(const Plan& plan, F& fabric, const G& g, Epoch result, std::uint32_t mark) {
   fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.combining(plan.rank), call_word(result, mark),

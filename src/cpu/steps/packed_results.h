@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/steps/handle_lookup.h"
 #include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/protocol/round.h"
@@ -29,18 +30,38 @@ class PackedResults {
   // I9: from the tables of a round, in which source and expert rank read the same. Relies on I2.
   template <Fabric F>
   void number_slots(const Plan& plan, const F& fabric, Epoch epoch) {
-    number_own_results(plan, fabric, epoch);
+    number_own_results(plan, tokens_of(plan, fabric, epoch, plan.rank), SerialLookup{}, [&](int token) {
+      return entries_of(plan, fabric, epoch, {plan.rank, token});
+    });
     for (int source = 0; source < plan.shape.ranks; ++source) number_results_at(plan, fabric, epoch, source);
   }
 
+  // The same from a handle.
+  void number_slots(const Plan& plan, const HandleLookup& lookup, const RowStarts& starts,
+                    const ResultsBefore* results_before) {
+    number_own_results(plan, static_cast<int>(starts.tokens[plan.rank]), lookup, [&](int token) {
+      return lookup.entries(plan, {plan.rank, token});
+    });
+    LocalRows found;
+    for (int source = 0; source < plan.shape.ranks; ++source) {
+      std::uint32_t* before = before_.data() + static_cast<std::size_t>(source) * plan.shape.max_tokens;
+      std::uint32_t mine = 0;
+      for (int token = 0; token < static_cast<int>(starts.tokens[source]); ++token) {
+        before[token] = mine;
+        lookup.list_rows(plan, starts, {source, token}, found);
+        mine += plan.exact ? static_cast<std::uint32_t>(found.count) : found.count != 0 ? 1u : 0u;
+      }
+      begin_at_[static_cast<std::size_t>(source)] =
+          plan.exact ? results_before[source].exact : results_before[source].by_rank;
+    }
+  }
+
  private:
-  template <Fabric F>
-  void number_own_results(const Plan& plan, const F& fabric, Epoch epoch) {
+  template <class Lookup, class EntriesOf>
+  void number_own_results(const Plan& plan, int tokens, const Lookup& lookup, const EntriesOf& entries_of_token) {
     std::fill(begin_.begin(), begin_.end(), 0);  // first how many each rank sends
-    const int tokens = tokens_of(plan, fabric, epoch, plan.rank);
     for (int token = 0; token < tokens; ++token) {
-      SerialLookup{}.results(SerialGroup{}, plan, entries_of(plan, fabric, epoch, {plan.rank, token}), results_,
-                             named_);
+      lookup.results(SerialGroup{}, plan, entries_of_token(token), results_, named_);
       std::uint32_t* of_result = of_result_.data() + static_cast<std::size_t>(token) * plan.map.results_per_token();
       for (int i = 0; i < results_.count; ++i) of_result[i] = begin_[static_cast<std::size_t>(results_.rank[i])]++;
     }

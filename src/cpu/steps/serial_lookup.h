@@ -34,6 +34,7 @@ inline int partial_index(const Plan& plan, const RoutingEntry* entries) {
 
 struct SerialLookup {
   struct Found {};  // combine asks the tables again
+  static constexpr bool kHasHandle = false;
 
   template <ThreadGroup G>
   const G& sync_unit(const G& g) const {
@@ -106,6 +107,9 @@ struct SerialLookup {
     }
     g.sync();
   }
+
+  // I9: by_rank, the slot of this rank's result.
+  int slot(const Plan& plan, TokenAt, const RoutingEntry* entries) const { return partial_index(plan, entries); }
 };
 static_assert(TokenLookup<SerialLookup, SerialGroup>);
 static_assert(ArrivalLog<NoLog, SerialLookup, SerialGroup>);

@@ -85,7 +85,8 @@ class GpuWorld : public Base, public GpuRank {
             .remote_ranks = this->has_remote_ranks(),
             .function_hooks = is_staged(),
             .compiled_hooks = !is_staged(),
-            .gpus = true};
+            .gpus = true,
+            .handles = false};
   }
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,

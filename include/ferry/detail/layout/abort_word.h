@@ -13,11 +13,15 @@ namespace ferry {
 // Relayed: this rank gave up only because another did. Such a word ends no wait.
 inline constexpr Epoch kRelayed = Epoch{1} << 15;
 
+// OtherRouting: this rank waited for nobody; the rank named gave a handle of another dispatch, or only one of them gave
+// one.
+inline constexpr Epoch kOtherRouting = Epoch{1} << 13;
+
 FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool relayed, int waited_for) {
   return epoch << 16 | (relayed ? kRelayed : 0) | static_cast<Epoch>(waited_for + 1);
 }
 FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & kRelayed) == 0; }
-FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kRelayed - 1)) - 1; }
+FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kOtherRouting - 1)) - 1; }
 
 // The first rank whose word ends the waits of others, and the rank that it waited for; nobody(): there is none.
 struct FirstAbort {

@@ -104,7 +104,8 @@ FERRY_HD bool lay_out_rows(const S& step, const Fmt& format, Block block, const 
     const TokenAt at = tokens.at(place);
     const int num_tokens = static_cast<int>(starts.tokens[at.source]);
     if (at.token >= num_tokens) continue;
-    if (!step.fabric.await_entries(step.group, step.plan, step.routing, step.epoch, at, num_tokens)) return false;
+    if constexpr (!S::Lookup::kHasHandle)  // I2
+      if (!step.fabric.await_entries(step.group, step.plan, step.routing, step.epoch, at, num_tokens)) return false;
     log.keep(step.group, step.plan, at,
              step.lookup.local_rows(step.group, step.plan, starts, at, entries_of(step, at), to));
     if (to.count != 0) {

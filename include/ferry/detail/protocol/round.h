@@ -66,6 +66,7 @@ struct RowsOut {
   std::int32_t* src_info = nullptr;
   std::uint32_t* scales_offsets = nullptr;
   bool stores_scales = false;  // false: the format has none, or the scales kernel stores all of them (I20)
+  std::byte* handle = nullptr;
 };
 
 // Where the rows of every (source, local expert) begin. It follows from the counts alone, whatever has arrived.

@@ -39,10 +39,13 @@ template <class S>
 concept ReceiveStep =
     ArrivalLookup<typename S::Lookup, typename S::Group> && RowOps<typename S::Ops, typename S::Group>;
 
-// The entries of one token, in its source's table.
+// The entries of one token, in its source's table; or, where the look-up has a handle, of an own token in that.
 template <class S>
 FERRY_HD const RoutingEntry* entries_of(const S& step, TokenAt at) {
-  return entries_of(step.plan, step.fabric, step.routing, at);
+  if constexpr (S::Lookup::kHasHandle)
+    return step.lookup.entries(step.plan, at);
+  else
+    return entries_of(step.plan, step.fabric, step.routing, at);
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
-// TokenLookup: the questions that a step asks of one token, and where the answers lie. A lookup is an empty object that
+// TokenLookup: the questions that a step asks of one token, and where the answers lie. A lookup is a small object that
 // a step carries as a parameter (step.h). Each backend has one: cpu::SerialLookup is the readable reference, and
-// cuda::WarpLookup answers with a warp. docs/protocol.md says what tests them against each other.
+// cuda::WarpLookup answers with a warp. A HandleLookup answers from a handle and reads no table. docs/protocol.md says
+// what tests them against each other.
 //
 //   destinations  the ranks that a token of the caller's goes to, from the caller's ids
 //   local_rows    the rows of a token that came, from its source's table and the row starts (I4)
@@ -64,7 +65,8 @@ concept DestinationLookup = ThreadGroup<G> &&
 };
 
 // The look-ups of receiving steps, in dispatch and in combine. local_rows also returns an L::Found, which an ArrivalLog
-// may keep. sync_unit(g): the threads of `g` that share one TokenScratch.
+// may keep. sync_unit(g): the threads of `g` that share one TokenScratch. kHasHandle: the answers come from a handle,
+// and no table is read.
 template <class L, class G>
 concept ArrivalLookup = ThreadGroup<G> &&
     requires(const L& lookup, const G& g, const Plan& plan, const RowStarts& starts, TokenAt at,
@@ -72,6 +74,7 @@ concept ArrivalLookup = ThreadGroup<G> &&
   { lookup.local_rows(g, plan, starts, at, entries, found) } -> std::same_as<typename L::Found>;
   { lookup.results(g, plan, entries, results, named) } -> std::same_as<void>;
   { lookup.sync_unit(g) } -> ThreadGroupOrReference;
+  { L::kHasHandle } -> std::convertible_to<bool>;
 };
 
 // `Receiver`: the group that receives, if it is of another type than the group that sends.

@@ -5,15 +5,11 @@
 
 #include <cstdint>
 
+#include "ferry/detail/layout/handle_header.h"
 #include "ferry/detail/protocol/round.h"
 
 namespace ferry::cuda {
 
-struct HandleRow {
-  std::uint32_t row;  // kNoRow: the expert is not of this rank
-  float weight;
-};
-inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
 struct DispatchHandle {
   HandleRow* rows = nullptr;      // [ranks, tokens, top_k]
   std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, the result slot of this rank's partial sum (I9)

@@ -23,6 +23,7 @@ __device__ inline unsigned first_namers(int lane, int owner) {
 }
 
 struct WarpLookup {
+  static constexpr bool kHasHandle = false;
   // A lane's answer about its entry. It stays in registers.
   struct Found {
     HandleRow row;  // kNoRow: not an expert of this rank

@@ -1,0 +1,83 @@
+// KeptCall: what a CPU rank holds of the handle that a call under way was given: a plan with the mask of that call, and
+// copies of all that says where rows lie, so that the caller's memory cannot change them between two halves.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cpu/steps/handle_lookup.h"
+#include "cpu/steps/packed_results.h"
+#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/step.h"
+
+namespace ferry::cpu {
+
+class KeptCall {
+ public:
+  // `handle` is checked (check_handle).
+  KeptCall(const Plan& plan, const std::byte* handle)
+      : plan_(plan),
+        kept_(kept_routing_at(plan, handle)),
+        handle_masked_(kept_.masked, kept_.masked + plan.shape.ranks),
+        masked_(handle_masked_),
+        words_(kept_.starts.of_source, kept_.starts.of_source + row_start_words(plan)),
+        starts_(row_starts_at(plan, words_.data())) {
+    plan_.masked = masked_.data();
+    plan_.packed = nullptr;
+  }
+  KeptCall(const KeptCall&) = delete;
+  KeptCall& operator=(const KeptCall&) = delete;
+
+  // I11: the mask of this call, to which that of the handle is added.
+  void set_mask(const std::vector<std::uint8_t>& mask) {
+    for (std::size_t peer = 0; peer < masked_.size(); ++peer)
+      masked_[peer] = mask[peer] != 0 || handle_masked_[peer] != 0 ? 1 : 0;
+  }
+  // I9: for a combine where some ranks are reached by puts only.
+  void number_slots() {
+    packed_.emplace(plan_).number_slots(plan_, lookup(), starts_, kept_.results_before);
+    packed_slots_ = packed_->slots();
+    plan_.packed = &packed_slots_;
+  }
+
+  const Plan& plan() const { return plan_; }
+  const RowStarts& starts() const { return starts_; }
+  HandleLookup lookup() const { return {&kept_}; }
+  bool is_newly_masked(int peer) const {
+    return plan_.is_masked(peer) && handle_masked_[static_cast<std::size_t>(peer)] == 0;
+  }
+
+ private:
+  Plan plan_;
+  KeptRouting kept_;
+  std::vector<std::uint8_t> handle_masked_;
+  std::vector<std::uint8_t> masked_;
+  std::vector<std::uint32_t> words_;
+  RowStarts starts_;
+  std::optional<PackedResults> packed_;
+  PackedSlots packed_slots_{};
+};
+
+// Rows of sources that the mask took out since the handle's dispatch become padding: no message comes for them.
+template <ReceiveStep S>
+void pad_rows_of_masked(const S& step, const KeptCall& call, const RowsOut& out, LocalRows& found) {
+  const RowStarts& starts = call.starts();
+  for (int source = 0; source < step.plan.shape.ranks; ++source) {
+    if (!call.is_newly_masked(source)) continue;
+    for (int token = 0; token < static_cast<int>(starts.tokens[source]); ++token) {
+      step.lookup.list_rows(step.plan, starts, {source, token}, found);
+      for (int i = 0; i < found.count; ++i) {
+        const int group = found.local[i] + step.plan.shared_groups;
+        out.src_info[2 * static_cast<std::size_t>(found.row[i])] = -1;
+        out.src_info[2 * static_cast<std::size_t>(found.row[i]) + 1] = -1;
+        if (out.stores_scales)
+          step.ops.zero_scales(step.group, out.scales,
+                               ScaleRow{found.row[i], starts.group[group], starts.tiles[group]});
+      }
+    }
+  }
+}
+
+}  // namespace ferry::cpu

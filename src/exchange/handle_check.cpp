@@ -1,0 +1,152 @@
+#include "exchange/handle_check.h"
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(const CheckContext& c, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("rank {}: handle: {}. Give a handle that a dispatch of this rank left, whole and unchanged",
+                          c.rank, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+void require_equal(const CheckContext& c, const char* field, std::int64_t got, std::int64_t wanted) {
+  if (got != wanted) refuse(c, "{} is {}; this exchange's is {}", field, got, wanted);
+}
+void require_at_most(const CheckContext& c, const char* field, std::int64_t got, std::int64_t most) {
+  if (got < 0 || got > most) refuse(c, "{} is {}; it must be 0 to {}", field, got, most);
+}
+
+void check_header(const CheckContext& c, const HandleHeader& h) {
+  if (h.magic != kHandleMagic) refuse(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
+  require_equal(c, "ranks", h.ranks, c.shape.ranks);
+  require_equal(c, "rank", h.rank, c.rank);
+  require_equal(c, "experts", h.experts, c.shape.experts);
+  require_equal(c, "top_k", h.top_k, c.shape.top_k);
+  require_equal(c, "max_tokens", h.max_tokens, c.shape.max_tokens);
+  require_equal(c, "skip_a2a", h.skips_a2a, c.options.skip_a2a ? 1 : 0);
+  require_equal(c, "fused_shared_expert", h.shared_groups, c.options.fused_shared_expert ? 1 : 0);
+  require_equal(c, "order of rows", h.order, 0);
+  require_at_most(c, "number of tokens", h.num_tokens, c.shape.max_tokens);
+  require_at_most(c, "number of rows", h.num_rows, INT32_MAX);
+  require_at_most(c, "last shared token", h.shared_end, h.num_tokens);
+  require_at_most(c, "first shared token", h.shared_begin, h.shared_end);
+  if (h.alignment < 1 || h.alignment > 128 || (h.alignment & (h.alignment - 1)) != 0)
+    refuse(c, "alignment is {}; it must be a power of two up to 128", h.alignment);
+}
+
+// Row starts grow, from group to group and in a group from source to source.
+void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& kept) {
+  const RowStarts& starts = kept.starts;
+  const int groups = plan.groups();
+  const int experts = plan.local_experts();
+  require_equal(c, "row_offsets[0]", starts.group[0], 0);
+  require_equal(c, "row_offsets[groups]", starts.group[groups], kept.header->num_rows);
+  for (int group = 0; group < groups; ++group) {
+    if (starts.group[group + 1] < starts.group[group])
+      refuse(c, "row_offsets[{}] is {}, less than the one before", group + 1, starts.group[group + 1]);
+    require_at_most(c, "rows of a group", starts.filled[group], starts.group[group + 1] - starts.group[group]);
+    const int local = group - plan.shared_groups;
+    std::uint32_t before = 0;
+    for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
+      const std::uint32_t start = starts.of_source[source * experts + local];
+      if (start < before || start > starts.filled[group])
+        refuse(c, "the first row of source {} in group {} is {}; it must be {} to {}", source, group, start, before,
+               starts.filled[group]);
+      before = start;
+    }
+  }
+  if (plan.shared_groups != 0)
+    require_equal(c, "rows of the shared expert", starts.filled[0],
+                  kept.header->shared_end - kept.header->shared_begin);
+  std::uint32_t most = 0;
+  for (int source = 0; source < plan.shape.ranks; ++source) {
+    require_at_most(c, "tokens of a source", starts.tokens[source], plan.shape.max_tokens);
+    most = std::max(most, starts.tokens[source]);
+  }
+  require_equal(c, "most tokens of a source", starts.tokens[plan.shape.ranks], most);
+  require_equal(c, "tokens of this rank", starts.tokens[plan.rank], kept.header->num_tokens);
+}
+
+void check_rows(const CheckContext& c, const Plan& plan, const KeptRouting& kept, TokenAt at, std::uint32_t& results) {
+  const std::size_t index = kept.index_of(plan, at);
+  const HandleRow* rows = kept.rows + index * static_cast<std::size_t>(plan.shape.top_k);
+  std::uint32_t found = 0;
+  for (int k = 0; k < plan.shape.top_k; ++k) {
+    if (rows[k].row == kNoRow) continue;
+    ++found;
+    if (rows[k].row >= kept.header->num_rows)
+      refuse(c, "the row of token {} of rank {}, k = {}, is {}; there are {} rows", at.token, at.source, k, rows[k].row,
+             kept.header->num_rows);
+  }
+  if (found != 0)
+    require_at_most(c, "the slot of a result", kept.slots[index], std::min(plan.shape.top_k, plan.shape.ranks) - 1);
+  results += plan.exact ? found : std::min(found, 1u);
+}
+
+}  // namespace
+
+std::byte* check_handle_tensor(const CheckContext& c, const char* name, const ConstTensor& tensor) {
+  if (!tensor) return nullptr;
+  const auto bytes = static_cast<std::int64_t>(c.layout.handle_bytes);
+  if (c.takes_host_memory && tensor.device.kind == Device::Kind::cuda)
+    refuse(c, "{} is memory of {}; this exchange takes host memory", name, to_string(tensor.device));
+  if (tensor.dtype != DType::u8 || tensor.rank != 1 || tensor.shape[0] != bytes || !tensor.is_contiguous())
+    refuse(c, "{} is {}; it must be u8 [{}] without gaps (RowLayout::handle_bytes)", name, to_string(tensor), bytes);
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+  if (address % 16 != 0) refuse(c, "{} starts at {:#x}; its address must be a multiple of 16", name, address);
+  return const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data));
+}
+
+void check_replay_output(const CheckContext& c, const RowsOut& out, const HandleFacts& facts) {
+  if (facts.alignment % c.layout.alignment != 0)
+    refuse(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
+           c.layout.alignment);
+  if (out.scales.row_capacity < facts.num_rows)
+    refuse(c, "it has {} rows; payload holds {}", facts.num_rows, out.scales.row_capacity);
+}
+
+HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts) {
+  HandleHeader h;
+  h.routing = facts.routing;
+  h.ranks = shape.ranks;
+  h.experts = shape.experts;
+  h.top_k = shape.top_k;
+  h.max_tokens = shape.max_tokens;
+  h.rank = rank;
+  h.skips_a2a = options.skip_a2a ? 1 : 0;
+  h.shared_groups = options.fused_shared_expert ? 1 : 0;
+  h.alignment = facts.alignment;
+  h.num_tokens = facts.num_tokens;
+  h.num_rows = facts.num_rows;
+  h.shared_begin = facts.shared.begin;
+  h.shared_end = facts.shared.end;
+  return h;
+}
+
+HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byte* handle) {
+  const KeptRouting kept = kept_routing_at(plan, handle);
+  const HandleHeader& h = *kept.header;
+  check_header(c, h);
+  check_starts(c, plan, kept);
+  for (int token = 0; token < h.num_tokens; ++token)
+    for (int k = 0; k < plan.shape.top_k; ++k)
+      require_at_most(c, "an expert of its own tokens",
+                      plan.code.expert(kept.own[token * plan.shape.top_k + k].code) + 1, plan.shape.experts);
+  const std::int64_t slots =
+      std::int64_t{plan.shape.max_tokens} * static_cast<std::int64_t>(plan.map.results_per_token());
+  for (int source = 0; source < plan.shape.ranks; ++source) {
+    std::uint32_t results = 0;
+    for (int token = 0; token < static_cast<int>(kept.starts.tokens[source]); ++token)
+      check_rows(c, plan, kept, {source, token}, results);
+    if (plan.packed == nullptr) continue;
+    const ResultsBefore& before = kept.results_before[source];
+    require_at_most(c, "the place of a result", std::int64_t{plan.exact ? before.exact : before.by_rank} + results,
+                    slots);
+  }
+  return {h.num_tokens, h.num_rows, h.routing, h.alignment, {h.shared_begin, h.shared_end}};
+}
+
+}  // namespace ferry

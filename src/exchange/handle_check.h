@@ -1,0 +1,32 @@
+// Checks of a handle before anything moves: of its tensor, and, where it is host memory, of all that is in it.
+#pragma once
+
+#include "exchange/sizes.h"
+#include "exchange/validate.h"
+#include "ferry/detail/protocol/handle.h"
+
+namespace ferry {
+
+// What a handle says of its dispatch.
+struct HandleFacts {
+  int num_tokens = 0;          // of this rank
+  std::uint32_t num_rows = 0;  // row_offsets[groups]
+  Epoch routing = 0;           // number of its routing, the same on all ranks
+  int alignment = 1;
+  TokenRange shared{0, 0};
+};
+
+// The tensor `name` as memory of a handle; null where it is not given.
+std::byte* check_handle_tensor(const CheckContext& context, const char* name, const ConstTensor& tensor);
+
+// A dispatch with a handle: its rows must fit the outputs, and begin where this exchange aligns them.
+void check_replay_output(const CheckContext& context, const RowsOut& out, const HandleFacts& facts);
+
+// The header that a dispatch of this exchange writes.
+HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts);
+
+// Throws Error(invalid_argument) that names the field, the value and the limit, unless `handle` is one of a dispatch of
+// this rank for this shape. Host memory; `plan` is the exchange's.
+HandleFacts check_handle(const CheckContext& context, const Plan& plan, const std::byte* handle);
+
+}  // namespace ferry

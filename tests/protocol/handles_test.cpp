@@ -1,0 +1,368 @@
+// Handles over every fabric of the tests: dispatches that leave them, replays and combines that are given them, in any
+// order, with halves that interleave; and what becomes of handles that do not belong to the call.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <tuple>
+
+#include "conformance/handle_sequence.h"
+#include "ferry/detail/layout/handle_header.h"
+#include "support/fake_world.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::HandleMemory;
+using conformance::HandleSequence;
+using conformance::RankRound;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kFewer = 4;
+#else
+constexpr int kFewer = 1;
+#endif
+
+ScenarioSettings settings_of(Shape shape, const char* format, Reduction reduction, int workers = 1) {
+  ScenarioSettings settings;
+  settings.shape = shape;
+  settings.options = conformance::options_for(format, reduction);
+  settings.options.expert_alignment = 4;
+  settings.options.workers = workers;
+  return settings;
+}
+
+void run(FakeKind kind, std::uint64_t seed, const HandleSequence& sequence) {
+  try {
+    run_fake_ranks(kind, sequence.exchanges[0].shape.ranks, seed, [&](FakeWorld& world) {
+      std::vector<Exchange> exchanges;
+      for (const ScenarioSettings& each : sequence.exchanges) exchanges.emplace_back(world, each.shape, each.options);
+      conformance::run_handle_sequence(exchanges, sequence);
+    });
+  } catch (const std::exception& error) {
+    FAIL() << name_of(kind) << ", seed " << seed << ": " << error.what();
+  }
+}
+
+using Case = std::tuple<FakeKind, Reduction>;
+class Handles : public testing::TestWithParam<Case> {
+ protected:
+  FakeKind kind() const { return std::get<0>(GetParam()); }
+  Reduction reduction() const { return std::get<1>(GetParam()); }
+  int workers() const { return is_stepped(kind()) ? 1 : 2; }
+};
+
+// A handle works on another exchange, with another format and other tokens.
+TEST_P(Handles, AgreeWithTheOracle) {
+  for (std::uint64_t seed = 1; seed <= 24 / kFewer && !HasFailure(); ++seed) {
+    Random random(seed);
+    Shape shape;
+    shape.ranks = random.between(1, 4);
+    shape.experts = shape.ranks + random.below(7);
+    shape.top_k = random.between(1, std::min(shape.experts, 5));
+    shape.max_tokens = random.between(1, 6);
+    shape.hidden = 64;
+    std::vector<ScenarioSettings> exchanges{settings_of(shape, "fp8_block128", reduction(), workers())};
+    shape.hidden = 32;
+    exchanges.push_back(settings_of(shape, "bf16", reduction(), workers()));
+    for (ScenarioSettings& each : exchanges) each.options.fused_shared_expert = seed % 4 == 0;
+    run(kind(), seed, conformance::make_handle_sequence(exchanges, seed, 14));
+  }
+}
+
+// I1, I13: parities follow the counter of their own kind, whatever comes between two routings.
+TEST_P(Handles, ReplayBetweenTwoDispatches) {
+  const Shape shape{3, 7, 3, 4, 32};
+  for (int replays = 1; replays <= 4; ++replays) {
+    HandleSequence sequence{{settings_of(shape, "bf16", reduction())}, {}};
+    for (std::uint64_t round = 0; round < 6; ++round) {
+      ScenarioSettings settings = sequence.exchanges[0];
+      settings.seed = round;
+      settings.routing = round % 2 == 0 ? "uniform" : "ragged";
+      conformance::HandleMove keep;
+      keep.kind = conformance::HandleMove::Kind::keep;
+      keep.scenario = make_scenario(settings);
+      keep.combines = round % 3 == 0;
+      sequence.moves.push_back(keep);
+      for (int i = 0; i < replays; ++i) {
+        conformance::HandleMove replay = keep;
+        replay.kind = conformance::HandleMove::Kind::replay;
+        replay.scenario = with_other_tokens(keep.scenario, settings, 100 * round + static_cast<std::uint64_t>(i));
+        replay.combines = i % 2 == 0;
+        sequence.moves.push_back(replay);
+      }
+    }
+    run(kind(), static_cast<std::uint64_t>(replays), sequence);
+  }
+}
+
+// I8: a combine that follows a combine writes slots that others may still sum.
+TEST_P(Handles, CombineAgainAndAgain) {
+  const Shape shape{4, 8, 2, 4, 32};
+  HandleSequence sequence{{settings_of(shape, "bf16", reduction())}, {}};
+  ScenarioSettings settings = sequence.exchanges[0];
+  for (std::size_t handle = 0; handle < 2; ++handle) {
+    settings.seed = 50 + handle;
+    conformance::HandleMove keep;
+    keep.kind = conformance::HandleMove::Kind::keep;
+    keep.handle = handle;
+    keep.scenario = make_scenario(settings);
+    sequence.moves.push_back(keep);
+  }
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    conformance::HandleMove combine = sequence.moves[i % 2];
+    combine.kind = conformance::HandleMove::Kind::combine;
+    combine.scenario = with_other_tokens(combine.scenario, settings, 60 + i);
+    combine.form = i % 3 == 0 ? conformance::Form::split : conformance::Form::one_call;
+    sequence.moves.push_back(combine);
+  }
+  for (std::uint64_t seed = 1; seed <= 8 / kFewer && !HasFailure(); ++seed) run(kind(), seed, sequence);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, Handles,
+                         testing::Combine(testing::ValuesIn(all_fake_kinds().begin(), all_fake_kinds().end()),
+                                          testing::Values(Reduction::by_rank, Reduction::exact)),
+                         [](const auto& each) {
+                           return std::string(name_of(std::get<0>(each.param))) + "_" +
+                                  to_string(std::get<1>(each.param));
+                         });
+
+constexpr Shape kShape{3, 6, 3, 5, 32};
+
+struct Kept {
+  Kept(Exchange& exchange, const Scenario& scenario) : round(scenario, exchange.rank()), handle(exchange) {
+    round.out.handle = handle.tensor();
+    exchange.dispatch(round.in, round.out);
+    round.check_rows();
+  }
+  RankRound round;
+  HandleMemory handle;
+};
+
+Scenario scenario_of(std::uint64_t seed, const char* routing = "uniform", Reduction reduction = Reduction::by_rank) {
+  ScenarioSettings settings = settings_of(kShape, "bf16", reduction);
+  settings.seed = seed;
+  settings.routing = routing;
+  return make_scenario(settings);
+}
+
+// I1: a replay ends only when it has begun everywhere. It says so by a word, as no table is sent.
+TEST(Replays, EndOnlyWhenAllHaveBegun) {
+  const Scenario scenario = scenario_of(1, "no_tokens");
+  std::array<std::atomic<int>, 3> begun{};
+  run_fake_ranks(FakeKind::direct, kShape.ranks, 7, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    for (int i = 0; i < 4; ++i) {
+      if (world.rank() == i % 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      begun[static_cast<std::size_t>(world.rank())] = i + 1;
+      exchange.dispatch(input_with(kept.round, kept.handle), kept.round.out);
+      for (const auto& each : begun) EXPECT_GE(each.load(), i + 1);
+    }
+  });
+}
+
+// Every rank throws, at once, and says which rank's handle is another's.
+void expect_other_routing(const std::function<void(Exchange&, Kept&, Kept&)>& call) {
+  const Scenario first = scenario_of(2);
+  const Scenario second = scenario_of(3, "ragged");
+  for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped}) {
+    run_fake_ranks(kind, kShape.ranks, 8, [&](FakeWorld& world) {
+      Exchange exchange(world, kShape, first.settings.options);
+      Kept a(exchange, first);
+      Kept b(exchange, second);
+      const auto expect_refused = [&] {
+        try {
+          call(exchange, a, b);
+          ADD_FAILURE() << name_of(kind) << ": rank " << world.rank() << " noticed nothing";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+          EXPECT_NE(std::string(error.what()).find("handle of another dispatch"), std::string::npos) << error.what();
+        }
+      };
+      expect_refused();
+      expect_refused();  // and every call after it
+    });
+  }
+}
+
+TEST(OtherHandles, InReplaysAreNoticed) {
+  expect_other_routing([](Exchange& exchange, Kept& a, Kept& b) {
+    Kept& mine = exchange.rank() == 0 ? a : b;
+    exchange.dispatch(input_with(mine.round, mine.handle), mine.round.out);
+  });
+}
+
+TEST(OtherHandles, BesideAFreshDispatchAreNoticed) {
+  expect_other_routing([](Exchange& exchange, Kept& a, Kept&) {
+    exchange.dispatch(exchange.rank() == 1 ? input_with(a.round, a.handle) : a.round.in, a.round.out);
+  });
+}
+
+TEST(OtherHandles, InCombinesAreNoticed) {
+  expect_other_routing([](Exchange& exchange, Kept& a, Kept& b) {
+    Kept& mine = exchange.rank() == 2 ? a : b;
+    exchange.combine(combine_input_with(mine.round, mine.handle), mine.round.combine_out);
+  });
+}
+
+TEST(OtherHandles, BesideACombineWithoutAreNoticed) {
+  expect_other_routing([](Exchange& exchange, Kept& a, Kept& b) {
+    exchange.combine(exchange.rank() == 0 ? combine_input_with(a.round, a.handle) : b.round.combine_in,
+                     exchange.rank() == 0 ? a.round.combine_out : b.round.combine_out);
+  });
+}
+
+RankMask without(int rank) {
+  RankMask mask(static_cast<std::size_t>(kShape.ranks));
+  mask[static_cast<std::size_t>(rank)] = true;
+  return mask;
+}
+
+// The sums of `given` where no result of rank 2 comes: its experts' entries count for nothing, but the rows and slots
+// of the others are as they were.
+Scenario without_results_of_2(Scenario scenario) {
+  for (test::RankInput& in : scenario.round.ranks)
+    for (std::int64_t& id : in.topk_ids)
+      if (id >= 0 && owner_of(kShape, static_cast<int>(id)) == 2) id = -1;
+  scenario.rows[2].rows.clear();
+  return scenario;
+}
+
+// I11: rank 2 leaves after the dispatches. The others finish what they have handles of: its results count as zeros, and
+// the rows of its tokens become padding in a replay.
+TEST(KeptMasks, LetTheOthersFinish) {
+  for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::reordering_nodes, FakeKind::stepped}) {
+    for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+      const Scenario given = scenario_of(4, "uniform", reduction);
+      const Scenario expected = without_results_of_2(given);
+      run_fake_ranks(kind, kShape.ranks, 9, [&](FakeWorld& world) {
+        Exchange exchange(world, kShape, given.settings.options);
+        Kept kept(exchange, given);
+        if (world.rank() == 2) return;
+        exchange.add_to_mask(without(2));
+        for (int i = 0; i < 3; ++i) {
+          RankRound back(expected, world.rank());
+          back.combine_in.src_info = {};
+          exchange.combine(combine_input_with(back, kept.handle), back.combine_out);
+          back.check_tokens();
+          if (i == 1) continue;
+          RankRound again(given, world.rank());
+          exchange.dispatch(input_with(again, kept.handle), again.out);
+          const auto& rows = given.rows[static_cast<std::size_t>(world.rank())].rows;
+          for (std::size_t row = 0; row < rows.size(); ++row) {
+            const std::int32_t token = again.out.src_info.as<std::int32_t>()[2 * row];
+            EXPECT_EQ(token, rows[row].source == 2 ? -1 : rows[row].token) << "row " << row;
+          }
+        }
+        Scenario survivors = given;
+        survivors.settings.options.mask = without(2);
+        conformance::run_round(exchange, make_scenario(survivors.settings), conformance::Form::one_call);
+      });
+    }
+  }
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+// I17: a handle that is none is refused before anything moves, by the field.
+TEST(BadHandles, AreRefusedFieldByField) {
+  const Scenario scenario = scenario_of(5, "ragged");
+  run_fake_ranks(FakeKind::direct, kShape.ranks, 10, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    const auto expect_refused = [&](const std::function<void(HandleHeader&)>& spoil, const char* field) {
+      HandleMemory bad = kept.handle;
+      HandleHeader header;
+      std::memcpy(&header, bad.bytes().data(), sizeof header);
+      spoil(header);
+      std::memcpy(bad.bytes().data(), &header, sizeof header);
+      for (const std::string& text :
+           {refusal([&] { exchange.dispatch(input_with(kept.round, bad), kept.round.out); }),
+            refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); })})
+        EXPECT_NE(text.find(field), std::string::npos) << text;
+    };
+    expect_refused([](HandleHeader& h) { h.magic ^= 1; }, "first word");
+    expect_refused([](HandleHeader& h) { h.ranks += 1; }, "ranks is 4");
+    expect_refused([](HandleHeader& h) { h.rank += 1; }, "rank is");
+    expect_refused([](HandleHeader& h) { h.experts -= 1; }, "experts is 5");
+    expect_refused([](HandleHeader& h) { h.top_k += 1; }, "top_k is 4");
+    expect_refused([](HandleHeader& h) { h.max_tokens += 1; }, "max_tokens is 6");
+    expect_refused([](HandleHeader& h) { h.skips_a2a = 1; }, "skip_a2a");
+    expect_refused([](HandleHeader& h) { h.shared_groups = 1; }, "fused_shared_expert");
+    expect_refused([](HandleHeader& h) { h.order = 1; }, "order of rows");
+    expect_refused([](HandleHeader& h) { h.alignment = 3; }, "alignment is 3");
+    expect_refused([](HandleHeader& h) { h.num_tokens += 7; }, "tokens");
+    expect_refused([](HandleHeader& h) { h.num_rows += 1; }, "row_offsets[groups]");
+    expect_refused([](HandleHeader& h) { h.shared_end = h.num_tokens + 1; }, "shared token");
+    // Refused calls moved nothing: the round goes on.
+    exchange.combine(kept.round.combine_in, kept.round.combine_out);
+    kept.round.check_tokens();
+  });
+}
+
+// I18: whatever stands behind a good header, nothing is read or written beyond its bounds (AddressSanitizer).
+TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
+  const Scenario scenario = scenario_of(6);
+  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld&) {});  // one rank alone sees its own handle only
+  ScenarioSettings alone = scenario.settings;
+  alone.shape.ranks = 1;
+  const Scenario own = make_scenario(alone);
+  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
+    Exchange exchange(world, alone.shape, alone.options);
+    Kept kept(exchange, own);
+    Random random(12);
+    int refused = 0;
+    for (int trial = 0; trial < 300; ++trial) {
+      HandleMemory bad = kept.handle;
+      const std::size_t from =
+          sizeof(HandleHeader) + static_cast<std::size_t>(random.below(static_cast<int>(bad.bytes().size() - 160)));
+      for (std::size_t i = from; i < bad.bytes().size() && i < from + 16; ++i)
+        bad.bytes()[i] = static_cast<std::byte>(random.below(256));
+      refused += refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); }).empty()
+                     ? 0
+                     : 1;
+    }
+    EXPECT_GT(refused, 50);
+  });
+}
+
+TEST(BadHandles, AndWhatADispatchWithOneMustNotBeGiven) {
+  const Scenario scenario = scenario_of(7);
+  run_fake_ranks(FakeKind::direct, kShape.ranks, 13, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    const auto expect_refused = [&](const std::function<void(DispatchInput&)>& spoil, const char* part) {
+      DispatchInput in = input_with(kept.round, kept.handle);
+      spoil(in);
+      const std::string text = refusal([&] { exchange.dispatch(in, kept.round.out); });
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    };
+    expect_refused([&](DispatchInput& in) { in.topk_ids = kept.round.in.topk_ids; }, "leave topk_ids out");
+    expect_refused([&](DispatchInput& in) { in.topk_weights = kept.round.in.topk_weights; }, "no new weights");
+    expect_refused([](DispatchInput& in) { in.tokens.shape[0] -= 1; }, "the handle's dispatch had 5 tokens");
+    expect_refused([](DispatchInput& in) { in.handle.shape[0] -= 16; }, "RowLayout::handle_bytes");
+    expect_refused([](DispatchInput& in) { in.handle.dtype = DType::i32; }, "u8");
+    expect_refused([](DispatchInput& in) { in.handle.data = static_cast<const std::byte*>(in.handle.data) + 8; },
+                   "multiple of 16");
+    exchange.dispatch(input_with(kept.round, kept.handle), kept.round.out);
+    EXPECT_THROW(exchange.combine(kept.round.combine_in, kept.round.combine_out), Error);  // it needs the handle
+  });
+}
+
+}  // namespace
+}  // namespace ferry::test
