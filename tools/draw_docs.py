@@ -4,6 +4,7 @@
 usage: draw_docs.py FOLDER
   FOLDER/exchange.svg      a dispatch and a combine of three ranks (README.md)
   FOLDER/house.svg         the rooms of the code, as check_dependencies.py allows them (docs/architecture.md)
+  FOLDER/handles.svg       handles of three layers, forward and backward (docs/handles.md)
   FOLDER/gpu-grid.svg      which blocks of a kernel do what (docs/gpu/how-it-works.md)
   FOLDER/gpu-timeline.svg  a round of two GPUs in time (docs/gpu/how-it-works.md)
 """
@@ -321,7 +322,31 @@ def draw_timeline():
     return picture
 
 
-PICTURES = {"exchange.svg": draw_exchange, "house.svg": draw_house, "gpu-grid.svg": draw_grid, "gpu-timeline.svg": draw_timeline}
+# ---- handles
+
+
+def draw_handles():
+    left, step, width = 132, 152, 138
+    picture = Picture(1080, 250, "Handles of three layers, forward and backward")
+    picture.text(24, 30, "Each layer's forward dispatch leaves a handle; the backward pass gives them back in reverse order", "head")
+    picture.text(24, 78, "calls")
+    picture.text(24, 168, "handles alive")
+    for layer, look in enumerate(("route", "send", "receive")):
+        forward, backward = left + step * layer, left + step * (5 - layer)
+        for x, words in ((forward, f"dispatch {layer} by ids"), (backward, f"dispatch {layer} again")):
+            picture.label(look, x, 54, width, 18, words)
+            picture.label(look, x, 76, width, 18, f"combine {layer}")
+        begin, end, y = forward + width / 2, backward + width / 2, 190 - 34 * layer
+        picture.arrow(begin, 96, begin, y)
+        picture.arrow(end, y, end, 96)
+        picture.label(look, begin - 8, y, end - begin + 16, 20, f"handle {layer}")
+    picture.text(24, 234, "A handle is the caller's memory: any number may be alive, and each may be used any number of times. "
+                 "Only forward dispatches route.", "quiet")
+    return picture
+
+
+PICTURES = {"exchange.svg": draw_exchange, "house.svg": draw_house, "handles.svg": draw_handles, "gpu-grid.svg": draw_grid,
+            "gpu-timeline.svg": draw_timeline}
 
 
 def main():
