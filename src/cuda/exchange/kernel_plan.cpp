@@ -35,11 +35,11 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
     refuse(ErrorKind::unsupported, rank,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape), needed, device.index, most_shared);
-  combine_.has_variant = combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
-  dispatch_.has_variant = dispatch.prepare_paired(kThreads, for_dispatch);
+  has_pipeline_ = combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
+  can_pair_blocks_ = dispatch.prepare_paired(kThreads, for_dispatch);
   dispatch_.blocks_per_multiprocessor = dispatch.prepare(kThreads, for_dispatch);
   combine_.blocks_per_multiprocessor =
-      combine.prepare(kThreads, combine_shared_bytes(plan_), combine_.has_variant ? combine_pipeline_bytes() : 0);
+      combine.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_pipeline_bytes() : 0);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
   for (const LoadedKernel& kernel : {dispatch_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)
@@ -82,7 +82,7 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, int max_block
                         .local_fraction = local_fraction_,
                         .scale_words = scale_words_,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
-                        .can_pair_blocks = dispatch_.has_variant};
+                        .can_pair_blocks = can_pair_blocks_};
   const DeviceLimits most = limits(dispatch_, max_blocks);
   launch.policy = dispatch_policy(most, problem);
   launch.backs_off = backs_off(problem);
@@ -106,7 +106,7 @@ CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, bool is_f32, in
                         .local_fraction = local_fraction_,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
                         .exact = plan_.exact,
-                        .has_pipeline = combine_.has_variant && !is_f32};
+                        .has_pipeline = has_pipeline_ && !is_f32};
   CombineLaunch launch{};
   launch.policy = combine_policy(limits(combine_, max_blocks), problem);
   launch.backs_off = backs_off(problem);

@@ -17,8 +17,6 @@ inline constexpr int kLeastBlocks = 3;  // of a kernel: one for each role
 // A kernel on the device.
 struct LoadedKernel {
   int blocks_per_multiprocessor = 0;  // 0: the device has too little shared memory for one
-  bool has_variant =
-      false;  // dispatch: two blocks can be one thread block; combine: rows can come through shared memory
 };
 
 // Which halves of an operation a call runs: the sending one, the receiving one, or both.
@@ -67,9 +65,11 @@ class KernelPlan {
   TableParts table_parts_;
   int routing_words_;
   int multiprocessors_ = 0;
-  int exchanges_;          // whose kernels share the device
-  double local_fraction_;  // of all experts, the fraction of this world; with skip_a2a the world is this rank
-  int scale_words_ = 0;    // of a row that the scales kernel can store
+  int exchanges_;                 // whose kernels share the device
+  double local_fraction_;         // of all experts, the fraction of this world; with skip_a2a the world is this rank
+  int scale_words_ = 0;           // of a row that the scales kernel can store
+  bool can_pair_blocks_ = false;  // dispatch: two logical blocks can be one thread block
+  bool has_pipeline_ = false;     // combine: rows can come through shared memory
   LoadedKernel dispatch_;
   LoadedKernel combine_;
   LoadedKernel scales_;

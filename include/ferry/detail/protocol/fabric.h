@@ -73,7 +73,7 @@ struct SignalledPut {
 };
 
 // The ranks of one message. `start` is the index of the first to send to, so that not all senders begin with the same
-// rank.
+// rank. A fabric whose threads send to all ranks at once needs no start.
 struct Destinations {
   const int* rank;
   int count;

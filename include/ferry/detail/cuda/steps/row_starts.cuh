@@ -8,6 +8,7 @@
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/layout/scale_layout.h"
 #include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/protocol/round.h"
 
@@ -58,7 +59,7 @@ class RowStartFinder {
       const int group = first + static_cast<int>(threadIdx.x);
       const std::uint32_t filled = take_counts(group - plan_.shared_groups);
       const std::uint32_t rows = align_row(filled, plan_.alignment);
-      const std::uint32_t tiles = (filled + 127) / 128;
+      const auto tiles = static_cast<std::uint32_t>(scale_blocks(filled));
       const std::uint32_t rows_before = sum_before(rows);
       const std::uint32_t tiles_before = sum_before(tiles);
       if (threadIdx.x % 32 == 31) {
@@ -90,7 +91,7 @@ class RowStartFinder {
     starts_.group[group] = row;
     if (group == plan_.groups()) return;
     starts_.filled[group] = filled;
-    starts_.tiles[group] = tile - row / 128;
+    starts_.tiles[group] = scales_offset_of(tile, row);
   }
 
   // The value of a source's word. `word` is what the first load found. No value if the rank did not come.
