@@ -1,10 +1,18 @@
 // Where a process stands among those that make a world together, one process per rank. No MPI is needed: they meet at
-// an address. What the caller leaves out is read from the launcher's environment.
+// an address, or by a function of the caller's. What the caller leaves out is read from the launcher's environment.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace ferry {
+
+// Gathers bytes of all processes: `mine` has as many on each; the result has theirs in rank order. It is for programs
+// that have a group of processes already (torch.distributed, MPI). What it throws leaves the call that makes the world.
+using AllGather = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
 
 struct ProcessPlace {
   std::string address;  // "host:port" at which rank 0 listens; every process is given the same
@@ -12,6 +20,9 @@ struct ProcessPlace {
   int size = 0;         // processes of the world
   int local_rank = -1;  // among the processes of this host
   std::string job;      // any text of at most 63 characters; processes whose texts differ never meet
+  // In place of `address`, on all ranks or on none: how the processes learn where rank 0 listens. It is called once on
+  // each rank, while the world is made, and never again: exchanges are set up over connections that are made then.
+  AllGather all_gather{};
 };
 
 // Fills in what `given` leaves out. Looked for, in this order:
@@ -25,7 +36,8 @@ struct ProcessPlace {
 //                            (Open MPI), the process hydra_pmi_proxy that started them (MPICH, Intel MPI), the numbers
 //                            of Slurm's job and step
 //   job                      the same name
-// Throws Error(invalid_argument) that says what is missing, or which variable is no number.
+// Address and job are not looked for where all_gather is given. Throws Error(invalid_argument) that says what is
+// missing, or which variable is no number, and where address and all_gather are both given.
 ProcessPlace place_of_process(const ProcessPlace& given = {});
 
 }  // namespace ferry

@@ -45,7 +45,7 @@ constexpr bool is_of_gpus(WorldKind kind) {
 struct WorldCapabilities {
   bool device_memory = false;   // calls take memory of the rank's GPU and a stream; else host memory
   bool remote_ranks = false;    // some ranks are reached by puts only, from send buffers (ferry::memory_use)
-  bool skip_a2a = true;         // exchanges with ExchangeOptions::skip_a2a
+  bool skip_a2a = true;         // exchanges with ExchangeOptions::skip_a2a: all worlds of the library
   bool function_hooks = true;   // router_weight and epilogue as pointers to functions
   bool compiled_hooks = false;  // hooks that are compiled into kernels (ferry/cuda)
   bool gpus = false;            // each rank has a GPU, and kernels carry its tokens

@@ -41,7 +41,6 @@ Target process_target(const Processes& processes) {
   target.name = processes.name;
   target.max_ranks = processes.all->size();
   target.hooks_may_throw = true;
-  target.has_skip_a2a = false;
   target.has_remote_ranks = [](const World& world) { return world.has_remote_ranks(); };
   target.run_ranks = [processes](int ranks, const std::function<void(World&)>& body) {
     run_on(processes, ranks, body);

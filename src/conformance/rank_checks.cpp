@@ -179,9 +179,6 @@ void run_scenario(const Target& target, const ScenarioSettings& settings, Form f
   const Scenario scenario = make_scenario(settings);
   on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
     if (test::is_masked_out(scenario.round, world.rank())) return;
-    if (settings.options.skip_a2a && !target.has_skip_a2a)
-      return expect_error(world.rank(), "an exchange with skip_a2a", ErrorKind::unsupported, {"skip_a2a", "network"},
-                          [&] { Exchange refused(world, settings.shape, settings.options); });
     Exchange exchange(world, settings.shape, settings.options);
     run_round(exchange, scenario, form);
   });

@@ -23,7 +23,6 @@ struct Target {
   std::function<bool(const World&)> has_remote_ranks;
   int max_ranks = 8;
   bool can_lose_ranks = true;    // a rank may leave early, and the others notice and go on
-  bool has_skip_a2a = true;      // else an exchange with it is refused as unsupported
   bool hooks_may_throw = false;  // hooks run on the host, and what they throw reaches the caller
 };
 

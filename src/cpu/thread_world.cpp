@@ -12,6 +12,7 @@
 
 #include "cpu/cpu_steps.h"
 #include "cpu/host_fabric.h"
+#include "cpu/lone_steps.h"
 #include "exchange/heap_directory.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
@@ -106,9 +107,10 @@ class ThreadWorld final : public World {
 
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
+    if (options.skip_a2a) return make_lone_steps(rank_, shape, options, map);
     // Zero before anyone else can see it (I13).
     const auto mine = std::make_shared<Heap>(map.total());
-    Heaps heaps = options.skip_a2a ? Heaps{mine} : hub_->heaps().share_heaps(*this, mine, options);
+    Heaps heaps = hub_->heaps().share_heaps(*this, mine, options);
     return make_cpu_steps<HostFabric>(
         rank_, shape, options, map, [&](int rank, std::size_t abort_words, const std::uint8_t* masked) {
           return std::make_unique<HostFabric>(rank, std::move(heaps), abort_words, masked);
@@ -122,6 +124,14 @@ class ThreadWorld final : public World {
 };
 
 }  // namespace
+
+std::unique_ptr<ExchangeSteps> make_lone_steps(int rank, const Shape& shape, const ExchangeOptions& options,
+                                               const HeapMap& map) {
+  return make_cpu_steps<HostFabric>(
+      rank, shape, options, map, [&](int as, std::size_t abort_words, const std::uint8_t* masked) {
+        return std::make_unique<HostFabric>(as, Heaps{std::make_shared<Heap>(map.total())}, abort_words, masked);
+      });
+}
 
 // Fresh pages are zero. Huge ones where the system has them: the slots are many and large.
 Heap::Heap(std::size_t bytes)

@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3152454652594a4eULL;
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kNameBytes = 64;
+constexpr int kMostMsToConnect = 2000;      // where there are other addresses to try
 constexpr std::size_t kMostStrangers = 64;  // connections without a Hello yet
 
 // The first message of a process that connects.
@@ -157,14 +158,14 @@ Answer judge(const Job& job, const Hello& hello, const Mesh& mesh, std::string& 
 }
 
 Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
-  const Listener listener = listen_on(job.address);
+  const auto listener = job.listener != nullptr ? job.listener : std::make_shared<Listener>(listen_on(job.address));
   Mesh mesh;
   mesh.peers.resize(static_cast<std::size_t>(job.size));
   mesh.token = random_number();
   std::vector<Contact> contacts(mesh.peers.size());
   int come = 1;
   std::string refused;
-  Reception reception(listener, deadline);
+  Reception reception(*listener, deadline);
   const bool all = job.size == 1 || reception.run([&](Reception::Caller caller) {
     const Answer answer = judge(job, caller.hello, mesh, refused);
     if (answer.verdict != Verdict::welcome) {
@@ -227,8 +228,11 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
 // The connection to rank 0, after its answer. Tries again while nobody listens, or while another job does.
 Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, Answer& answer) {
   std::string why = "no answer";
-  while (!deadline.has_passed()) {
-    Descriptor socket = connect_once(job.address, deadline, why);
+  for (std::size_t tries = 0; !deadline.has_passed(); ++tries) {
+    const std::size_t which = tries % (job.other_addresses.size() + 1);
+    const Deadline turn(std::chrono::milliseconds(  // one of several addresses may lead nowhere
+        job.other_addresses.empty() ? deadline.milliseconds_left() : deadline.milliseconds_left(kMostMsToConnect)));
+    Descriptor socket = connect_once(which == 0 ? job.address : job.other_addresses[which - 1], turn, why);
     if (socket && send_one(socket, hello_of(job, port, 0), deadline) && receive_one(socket, answer, deadline) &&
         answer.magic == kMagic) {
       if (answer.verdict == Verdict::welcome) return socket;
@@ -253,7 +257,8 @@ HostPort reach(const Contact& contact, const Descriptor& rank_0) {
 }
 
 Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
-  const Listener listener = listen_on({job.address.host, 0});
+  // Where several addresses lead to rank 0, this rank may be reached by any interface, too.
+  const Listener listener = listen_on({job.other_addresses.empty() ? job.address.host : "", 0});
   Mesh mesh;
   mesh.peers.resize(static_cast<std::size_t>(job.size));
   Answer answer;

@@ -2,6 +2,7 @@
 // At the end each process has a connection to each other one.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ struct Job {
   int rank = 0;
   int size = 1;
   std::string name;  // at most 63 characters; processes of jobs with different names do not meet
+  // Of a job whose address came by all_gather (bootstrap_address.h): where else rank 0 may be reached; and, at rank 0,
+  // what listens.
+  std::vector<HostPort> other_addresses{};
+  std::shared_ptr<Listener> listener{};
 };
 
 struct Mesh {

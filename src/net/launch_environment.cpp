@@ -178,6 +178,13 @@ ProcessPlace place_in(const Environment& environment, const ProcessPlace& given,
   if (place.rank >= place.size)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {} of {} ranks: ranks go from 0 to {}", place.rank, place.size, place.size - 1));
+  if (place.all_gather) {
+    if (!place.address.empty())
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("rank {}: address ({}) and all_gather are both given; give one", place.rank, place.address));
+    return place;
+  }
   const std::string why = place.address.empty() ? find_bootstrap_address(environment, above, place) : "";
   if (place.address.empty() && place.size > 1)
     throw Error(ErrorKind::invalid_argument,

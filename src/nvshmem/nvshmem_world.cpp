@@ -8,6 +8,7 @@
 #include "exchange/sizes.h"
 #include "ferry/cuda/nvshmem_world.h"
 #include "ferry/detail/layout/node_map.h"
+#include "net/bootstrap_address.h"
 #include "nvshmem/nvshmem_launch.h"
 
 namespace ferry::cuda {
@@ -33,12 +34,6 @@ NvshmemWorld::~NvshmemWorld() {
   }
 }
 
-WorldCapabilities NvshmemWorld::capabilities() const {
-  WorldCapabilities can = GpuWorld::capabilities();
-  can.skip_a2a = false;
-  return can;
-}
-
 bool NvshmemWorld::is_direct(int peer) const {
   if (peer == rank()) return true;
   if (nodes_ > 0 && !NodeMap{size(), nodes_}.same_node(rank(), peer)) return false;
@@ -61,15 +56,6 @@ void NvshmemWorld::require_nodes() const {
           fmt::format("rank {}: NVSHMEM maps no memory of rank {}, which ranks_per_node = {} says is of the same "
                       "node; give fewer ranks per node",
                       rank(), peer, ranks_per_node_));
-}
-
-void NvshmemWorld::require_supported(const ExchangeOptions& options) const {
-  if (options.skip_a2a)
-    throw Error(ErrorKind::unsupported, fmt::format("rank {}: skip_a2a sends nothing, so it needs no network and no "
-                                                    "NVSHMEM; make the exchange on a world of one "
-                                                    "host (make_cuda_process_world)",
-                                                    rank()));
-  GpuRank::require_supported(options);
 }
 
 bool NvshmemWorld::has_remote_ranks() const {
@@ -103,9 +89,10 @@ namespace ferry {
 
 std::unique_ptr<ProcessWorld> make_nvshmem_world(const NvshmemOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
+  const net::Job job_at = net::job_of(place, kMaxGpuRanks);  // first: a rank that fails keeps no other in all_gather
   const int device = cuda::choose_device(options.device, place);
   cuda::require_bulk_copies(device);
-  auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
+  auto bootstrap = std::make_unique<net::Bootstrap>(job_at, options.deadline);
   cuda::ranks_of_device(bootstrap->rank(), bootstrap->size(), device, options.share_gpus, [&](auto mine, auto all) {
     bootstrap->all_gather(mine, all, {}, options.deadline);
   });  // NVSHMEM can start only once

@@ -19,7 +19,6 @@ class NvshmemWorld final : public GpuWorld<net::BootstrapWorld> {
   ~NvshmemWorld() override;
 
   WorldKind kind() const override { return WorldKind::nvshmem; }
-  WorldCapabilities capabilities() const override;
   const char* backend() const override { return "nvshmem"; }
   bool has_remote_ranks() const override;
   bool is_direct(int peer) const override;
@@ -28,7 +27,6 @@ class NvshmemWorld final : public GpuWorld<net::BootstrapWorld> {
  private:
   static constexpr std::chrono::milliseconds kPatienceAtTheEnd{5000};
   void require_nodes() const;
-  void require_supported(const ExchangeOptions& options) const override;
   Launchers launchers() const override;
   const char* fabric() const override;
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;

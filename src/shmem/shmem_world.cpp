@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cpu/cpu_steps.h"
+#include "cpu/lone_steps.h"
 #include "exchange/sizes.h"
 #include "shmem/shmem_bootstrap.h"
 #include "shmem/shmem_fabric.h"
@@ -74,7 +75,6 @@ class ShmemWorld final : public ProcessWorld {
       : process_(std::move(process)), nodes_(nodes), bootstrap_(std::move(bootstrap)) {}
 
   WorldKind kind() const override { return WorldKind::shmem; }
-  WorldCapabilities capabilities() const override { return {.remote_ranks = has_remote_ranks(), .skip_a2a = false}; }
   const char* backend() const override { return "shmem"; }
   int rank() const override { return process_->rank(); }
   int size() const override { return nodes_.ranks; }
@@ -106,11 +106,7 @@ class ShmemWorld final : public ProcessWorld {
 
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
-    if (options.skip_a2a)
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("rank {}: skip_a2a with OpenSHMEM ranks: it sends nothing, so it needs no network; make "
-                              "the exchange on a thread world of one rank with this rank's experts",
-                              rank()));
+    if (options.skip_a2a) return make_lone_steps(rank(), shape, options, map);
     auto block =
         share(map.total(), options.mask, set_up_deadline(options), [&](ShmemBlock& mine) { clear(mine, map); });
     return make_cpu_steps<ShmemFabric>(

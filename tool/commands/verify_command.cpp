@@ -43,7 +43,6 @@ conformance::Target job_target(const Backend& known, int nodes) {
   conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
   target.hooks_may_throw = known.kind == WorldKind::shmem;  // a GPU's hooks are device functions
-  target.has_skip_a2a = job.world().capabilities().skip_a2a;
   return target;
 }
 

@@ -31,7 +31,7 @@ struct NvshmemOptions {
 //   with `nodes`           they are reached by puts
 //   with `ranks_per_node`  they are refused
 //
-// Exchanges: as of make_cuda_process_world, but skip_a2a is refused, and hooks on several nodes are a
+// Exchanges: as of make_cuda_process_world, and hooks on several nodes are a
 // CompiledNvshmemExchange's (compiled_nvshmem_exchange.cuh). Their memory comes from heap_bytes (ferry::memory_use with
 // has_remote_ranks = true says how much each takes). Once the world is made, every wait has a deadline.
 // Throws PeerMissing, Error(invalid_argument) for options that cannot be or do not fit each other, and where two ranks

@@ -112,14 +112,15 @@ void GpuRank::require_supported(const ExchangeOptions& options) const {
                 fmt::format("rank {}: kernels of the program itself need a world whose calls take device memory "
                             "(make_cuda_worlds); this one takes host memory",
                             world_.rank()));
-  if (options.gpu_kernels != nullptr) require_kernels(*options.gpu_kernels);
+  if (options.gpu_kernels != nullptr) require_kernels(options);
 }
 
-// The fabric of a world's transport serves all its worlds, DirectFabric those whose ranks are all direct.
-void GpuRank::require_kernels(const Launchers& kernels) const {
-  const std::string given = kernels.fabric;
+// The fabric of a world's transport serves all its worlds, DirectFabric those whose ranks are all direct, and
+// skip_a2a, which sends nothing.
+void GpuRank::require_kernels(const ExchangeOptions& options) const {
+  const std::string given = options.gpu_kernels->fabric;
   const bool is_direct = given == direct_launchers().fabric;
-  if (given == fabric() || (is_direct && !world_.has_remote_ranks())) return;
+  if (given == fabric() || (is_direct && (options.skip_a2a || !world_.has_remote_ranks()))) return;
   if (is_direct)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: the kernels of a CompiledExchange reach the ranks of one node, and this world "
@@ -129,6 +130,12 @@ void GpuRank::require_kernels(const Launchers& kernels) const {
               fmt::format("rank {}: kernels over the fabric {} need a world of make_{}_world; this one is {}, for "
                           "which there is CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
                           world_.rank(), given, given, world_.backend()));
+}
+
+// With skip_a2a nothing is sent, so those of peers that store to each other serve any world.
+Launchers GpuRank::kernels_for(const ExchangeOptions& options) const {
+  if (options.gpu_kernels != nullptr) return *options.gpu_kernels;
+  return options.skip_a2a ? direct_launchers() : launchers();
 }
 
 std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const ExchangeOptions& options,
@@ -148,8 +155,7 @@ std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map,
-                                             options.gpu_kernels != nullptr ? *options.gpu_kernels : launchers(),
+    auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map, kernels_for(options),
                                              std::move(heaps));
     if (staged_)
       made = std::make_unique<StagedSteps>(std::move(steps), row_layout(shape, options, world_.rank()));

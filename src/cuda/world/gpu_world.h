@@ -53,8 +53,9 @@ class GpuRank {
   // Throws where this kind of world cannot have such an exchange. If one rank throws, all ranks throw.
   virtual void require_supported(const ExchangeOptions& options) const;
 
-  // Throws where a caller's kernels do not reach all ranks of this world. Part of require_supported.
-  void require_kernels(const Launchers& kernels) const;
+  // Throws where the caller's kernels, which `options` has, do not reach all ranks that the exchange sends to. Part of
+  // require_supported.
+  void require_kernels(const ExchangeOptions& options) const;
 
   // Runs `work` on every rank. Collective. If it fails on a rank, all ranks throw the error of the first such rank, and
   // none waits for it.
@@ -67,6 +68,8 @@ class GpuRank {
   bool is_staged() const { return staged_; }
 
  private:
+  Launchers kernels_for(const ExchangeOptions& options) const;
+
   World& world_;
   RankDevice device_;
   bool staged_;

@@ -21,16 +21,4 @@ int choose_device(int device, const ProcessPlace& place) {
   return chosen;
 }
 
-net::Job job_of(const ProcessPlace& place, int most_ranks) {
-  if (place.size > most_ranks)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: {} ranks; this world has 1 to {}", place.rank, place.size, most_ranks));
-  net::Job job;
-  if (place.size > 1) job.address = net::parse_address(place.address);
-  job.rank = place.rank;
-  job.size = place.size;
-  job.name = place.job;
-  return job;
-}
-
 }  // namespace ferry::cuda

@@ -15,6 +15,7 @@
 #include "exchange/sizes.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "net/bootstrap_address.h"
 #include "net/bootstrap_world.h"
 #include "net/handle_channel.h"
 
@@ -76,9 +77,9 @@ void require_reach_of(int rank, const std::vector<Location>& all) {
 
 class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
  public:
-  CudaProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place)
+  CudaProcessWorld(const CudaProcessOptions& options, const ProcessPlace& place, const net::Job& job)
       : GpuWorld({choose_device(options.device, place)}, options.staged,
-                 std::make_unique<net::Bootstrap>(job_of(place, kMaxGpuRanks), options.deadline)),
+                 std::make_unique<net::Bootstrap>(job, options.deadline)),
         channel_(place.rank, place.size, bootstrap().token()) {
     const DeviceScope scope(device());
     std::vector<Location> all(static_cast<std::size_t>(size()));
@@ -136,7 +137,10 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
 namespace ferry {
 
 std::unique_ptr<ProcessWorld> make_cuda_process_world(const CudaProcessOptions& options) {
-  return std::make_unique<cuda::CudaProcessWorld>(options, place_of_process(options.place));
+  const ProcessPlace place = place_of_process(options.place);
+  const net::Job job =
+      net::job_of(place, kMaxGpuRanks);  // first: a rank that fails before keeps no other in all_gather
+  return std::make_unique<cuda::CudaProcessWorld>(options, place, job);
 }
 
 }  // namespace ferry

@@ -6,6 +6,7 @@
 #include "cuda/world/process_place.h"
 #include "gpu/few_gpus.h"
 #include "gpu/processes/process_suite.h"
+#include "net/bootstrap_address.h"
 #include "nvshmem/nvshmem_world.h"
 
 namespace ferry::test {
@@ -29,7 +30,7 @@ class NvshmemProcesses {
 
  private:
   std::unique_ptr<World> make_world(const ProcessPlace& place) {
-    auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options_.deadline);
+    auto bootstrap = std::make_unique<net::Bootstrap>(net::job_of(place, kMaxGpuRanks), options_.deadline);
     return std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options_, device_, false);
   }
 

@@ -26,7 +26,6 @@ int run_suite(const std::string& what) {
   options.staged = options.share_gpus = true;
   NvshmemProcesses nvshmem(options);
   conformance::Target suite = nvshmem.processes().target("nvshmem");
-  suite.has_skip_a2a = false;
   suite.has_remote_ranks = [&](const World& world) { return options.ranks_per_node < world.size(); };
   const int code = nvshmem.processes().run_suite(suite, colon == std::string::npos ? "" : what.substr(colon + 1));
   nvshmem.end();
@@ -53,10 +52,12 @@ void make_a_world(int ranks_per_node) {
     Exchange exchange(*world, settings.shape, settings.options);
     conformance::run_round(exchange, scenario, conformance::Form::split);
   }
-  ExchangeOptions skips = settings.options;
-  skips.skip_a2a = true;
-  expect_error(world->rank(), "skip_a2a", ErrorKind::unsupported, {"skip_a2a"},
-               [&] { Exchange(*world, settings.shape, skips); });
+  conformance::ScenarioSettings skips = settings;
+  skips.options.skip_a2a = true;
+  skips.routing = "uniform";
+  const conformance::Scenario replicated = conformance::make_scenario(skips);
+  Exchange alone(*world, skips.shape, skips.options);
+  conformance::run_round(alone, replicated, conformance::Form::split);
   Shape large = settings.shape;
   large.max_tokens = 1 << 19;
   expect_error(world->rank(), "more than the heap holds", ErrorKind::system, {"heap_bytes"},

@@ -10,6 +10,7 @@
 #include "cuda/world/process_place.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "net/bootstrap_address.h"
 #include "nvshmem/nvshmem_world.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/ranks.h"
@@ -65,7 +66,7 @@ class JobOfNvshmem final : public Job {
       : staged_(staged),
         place_(place_of_process()),
         device_(cuda::choose_device(gpus_are_shared() ? gpus().of_this_process() : -1, place_)),
-        bootstrap_(cuda::job_of(named("job"), kMaxGpuRanks), kDefaultDeadline),
+        bootstrap_(net::job_of(named("job"), kMaxGpuRanks), kDefaultDeadline),
         job_(start()),
         world_(make_world(place_.size, 1)) {}
 
@@ -79,7 +80,7 @@ class JobOfNvshmem final : public Job {
     options.nodes = nodes;
     options.staged = staged_;
     options.share_gpus = gpus_are_shared();
-    auto bootstrap = std::make_unique<net::Bootstrap>(cuda::job_of(place, kMaxGpuRanks), options.deadline);
+    auto bootstrap = std::make_unique<net::Bootstrap>(net::job_of(place, kMaxGpuRanks), options.deadline);
     return std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options, device_, false);
   }
 
