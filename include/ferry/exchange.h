@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -50,6 +51,9 @@ struct ExchangeOptions {
   std::chrono::milliseconds set_up_deadline{0};
   int workers = 1;  // CPU ranks: threads that work for this rank in a call, 1 to 1024, the caller's included
   const cuda::Launchers* gpu_kernels = nullptr;  // GPU ranks: a CompiledExchange sets it; leave it
+  // GPU ranks: multiprocessors that no kernel of this exchange takes. Kernels of another library that wait for peers
+  // (NCCL's) need room of their own: on two GPUs that run them in opposite orders each would wait for the other.
+  int reserve_sms = 0;
 };
 
 // A handle is what a dispatch leaves of its routing at one rank: memory of the caller's, u8 [RowLayout::handle_bytes],
@@ -61,10 +65,13 @@ struct ExchangeOptions {
 // What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order), but for a handle,
 // which is read until dispatch_wait returns.
 struct DispatchInput {
-  ConstTensor tokens{};                // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
-  ConstTensor topk_ids{};              // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
-  ConstTensor topk_weights{};          // f32 [n, K], contiguous; by_rank only; not given: 1
-  const float* input_scale = nullptr;  // nvfp4: one value, finite and > 0, the same on all ranks; null: 1
+  ConstTensor tokens{};        // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
+  ConstTensor topk_ids{};      // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
+  ConstTensor topk_weights{};  // f32 [n, K], contiguous; by_rank only; not given: 1
+  // nvfp4: one value, finite and > 0, the same on all ranks; null: 1. CPU ranks compare it: where two differ,
+  // dispatch_wait throws Error(invalid_argument) on all ranks, its rows are wrong, and the next call is another
+  // dispatch. GPU ranks check its bounds only.
+  const float* input_scale = nullptr;
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
@@ -109,8 +116,11 @@ struct CombineOutput {
 struct CallOptions {
   std::chrono::milliseconds deadline{0};  // of each wait in the call, at most 24 h; 0: the exchange's
   // GPU ranks:
-  void* stream = nullptr;  // the cudaStream_t that the call goes to; null: the default stream
-  int max_blocks = 0;      // most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
+  // The cudaStream_t that the call goes to; null: the default stream. A call on another stream than the exchange's last
+  // one waits for what that stream has by now, in a capture only where both streams are in it. So a stream lives until
+  // the exchange has had its next call.
+  void* stream = nullptr;
+  int max_blocks = 0;  // most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
   const cuda::HookBytes* gpu_hooks = nullptr;  // a CompiledExchange sets it; leave it
 };
 
@@ -169,8 +179,8 @@ struct MemoryUse {
 };
 
 // Symmetric memory that an exchange allocates on a rank. Rank 0 has the most, and this is its size.
-// `has_remote_ranks`: some ranks are reached by puts only (SHMEM, NVSHMEM). Throws Error(invalid_argument) as
-// row_layout.
+// `has_remote_ranks`: some ranks are reached by puts only (SHMEM, NVSHMEM). A GPU rank has state besides:
+// cuda_state_bytes (ferry/cuda/cuda_world.h). Throws Error(invalid_argument) as row_layout.
 MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool has_remote_ranks = false);
 
 // On GPUs each call enqueues kernels on CallOptions::stream and returns. "When it returns" then means: when these
@@ -180,8 +190,8 @@ MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool ha
 //   ownership   the caller's. Kernels read and fill tensors when they run. Later work on the same stream may use the
 //               tensors
 //   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
-//               ids that are out of range or twice in a token (each counts as -1); a combine with fewer rows than
-//               row_offsets[groups]
+//               ids that are out of range or twice in a token (each counts as -1); an input_scale that is not finite
+//               or not above 0; a combine with fewer rows than row_offsets[groups]
 //   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
 //               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
 //   host memory only a staged world takes it (ferry/cuda/cuda_world.h)
@@ -224,6 +234,7 @@ class Exchange {
   const RowLayout& layout() const;  // of this rank
   int rank() const;
   std::size_t memory_bytes() const;  // symmetric memory allocated on this rank
+  bool takes_device_memory() const;  // calls take memory of the rank's GPU, enqueue kernels and return
   Stats stats() const;               // from any thread, also during a call
 
  private:
@@ -231,11 +242,33 @@ class Exchange {
   std::unique_ptr<Front> front_;
 };
 
-// One call that runs the operation on all exchanges of this process, one host thread each. All are awaited; the first
-// error comes back. The spans have the same length; element i belongs to exchange i.
+namespace detail {
+void dispatch_each(std::span<Exchange* const> exchanges, std::span<const DispatchInput> in,
+                   std::span<const DispatchOutput> out, std::span<const CallOptions> calls);
+void combine_each(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
+                  std::span<const CombineOutput> out, std::span<const CallOptions> calls);
+}  // namespace detail
+
+// One call that runs the operation on all exchanges of this process. Every exchange is called, also after an error; the
+// first error comes back. The spans have the same length; element i belongs to exchange i.
+//   CPU ranks  one host thread for each; all are awaited
+//   GPU ranks  the calling thread enqueues the kernels, exchange by exchange, and returns; it may capture their streams
+// `call` goes to each exchange. A stream is of one GPU: with several GPUs give each exchange options of its own.
 void dispatch_all(std::span<Exchange* const> exchanges, std::span<const DispatchInput> in,
                   std::span<const DispatchOutput> out, const CallOptions& call = {});
 void combine_all(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
                  std::span<const CombineOutput> out, const CallOptions& call = {});
+
+// The same with options for each exchange: `calls` is a span, a vector or an array of CallOptions.
+template <std::convertible_to<std::span<const CallOptions>> Calls>
+void dispatch_all(std::span<Exchange* const> exchanges, std::span<const DispatchInput> in,
+                  std::span<const DispatchOutput> out, const Calls& calls) {
+  detail::dispatch_each(exchanges, in, out, calls);
+}
+template <std::convertible_to<std::span<const CallOptions>> Calls>
+void combine_all(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
+                 std::span<const CombineOutput> out, const Calls& calls) {
+  detail::combine_each(exchanges, in, out, calls);
+}
 
 }  // namespace ferry

@@ -26,7 +26,7 @@ const char* to_string(ScaleLayout layout);
 // What a format must offer. The object is small and trivially copyable: it is passed to kernels by value.
 //   name()                  as on the command line
 //   block()                 columns that share a scale; 0 without scales
-//   scale_bytes()           bytes of one scale; 0 without scales
+//   scale_bytes()           bytes of one scale, 1 or 4; 0 without scales
 //   scale_layout()          where rows keep them
 //   alignment()             default first-row alignment of an expert: 1, 4, 8, 16, 32, 64 or 128
 //   payload_bytes(hidden)   bytes of a row's codes, a multiple of 8

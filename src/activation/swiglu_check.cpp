@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 
+#include "ferry/detail/formats/format_check.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
 
@@ -57,6 +59,7 @@ void require_memory(const SwigluInput& in, const SwigluOutput& out, TensorMemory
 ConstTensor wanted(DType dtype, std::initializer_list<std::int64_t> shape) { return {nullptr, dtype, shape}; }
 
 void check_options(const AnyFormat& format, const SwigluOptions& options) {
+  if (const std::string why = why_invalid(format); !why.empty()) refuse("{}", why);
   const bool may_tile =
       format.scale_layout() == ScaleLayout::tiled || (format.scale_bytes() == 1 && format.block() == 32);
   if (options.tiled_scales && !may_tile)

@@ -14,6 +14,7 @@
 #include "cpu/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
 #include "cpu/steps/combine_send.h"
+#include "cpu/steps/input_scale.h"
 #include "cpu/steps/keep_routing.h"
 #include "cpu/steps/packed_results.h"
 #include "cpu/steps/route.h"
@@ -120,6 +121,8 @@ class CpuSteps final : public ExchangeSteps {
     const HostGroup group = group_for(starts_.group[plan_.groups()] * out.row_bytes);
     lay_out(dispatch_step(group, ticket), ticket, starts_, out);
     if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(plan_, out.handle));
+    require_same_input_scale(plan_, *fabric_,
+                             routing);  // last, so that a refused dispatch is one whose combine never comes
   }
 
   void send_back(const Ticket& ticket, const CombineArgs& args) override {
@@ -252,7 +255,7 @@ class CpuSteps final : public ExchangeSteps {
 
   void send_all(const Ticket& ticket, const DispatchArgs& args) {
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(plan_.shape.ranks));
-    publish_routing(plan_, *fabric_, group_, args.num_tokens, ticket.routing, bytes.data());
+    publish_routing(plan_, *fabric_, group_, args, ticket.routing, bytes.data());
     for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
     send_messages(dispatch_step(sending_group(args), ticket), args);
   }

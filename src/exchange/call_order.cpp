@@ -87,4 +87,6 @@ Ticket CallOrder::next_kept_combine() const {
   return ticket;
 }
 
+void CallOrder::give_up_dispatch() { dispatch_ = Progress::none; }
+
 }  // namespace ferry

@@ -124,6 +124,8 @@ class CallOrder {
   void advance(Call call);
   void begin_dispatch(Call call, const Ticket& ticket);
   void begin_combine(Call call, const Ticket& ticket);
+  // The newest dispatch has no rows. Another one may follow, but no combine.
+  void give_up_dispatch();
 
   // What the next dispatch is, but for what its arguments say; and the next combine of the newest dispatch. `replays`:
   // it is given a handle, and makes no routing.

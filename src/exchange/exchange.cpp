@@ -1,7 +1,13 @@
 // ferry::Exchange: forwards to its front; and the calls over all exchanges of a process.
 #include "ferry/exchange.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <vector>
 
 #include "base/run_on_threads.h"
 #include "exchange/front.h"
@@ -50,15 +56,15 @@ const ExchangeOptions& Exchange::options() const { return alive(front_).options(
 const RowLayout& Exchange::layout() const { return alive(front_).layout(); }
 int Exchange::rank() const { return alive(front_).rank(); }
 std::size_t Exchange::memory_bytes() const { return alive(front_).memory_bytes(); }
+bool Exchange::takes_device_memory() const { return alive(front_).takes_device_memory(); }
 Stats Exchange::stats() const { return alive(front_).stats(); }
 
 namespace {
 
-void require_same_length(const char* call, std::size_t exchanges, std::size_t in, std::size_t out) {
-  if (exchanges == in && in == out) return;
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format("{}: exchanges, in and out must have the same length (got {}, {} and {})", call, exchanges, in, out));
+void require_same_length(const char* call, const char* spans, std::initializer_list<std::size_t> lengths) {
+  if (std::all_of(lengths.begin(), lengths.end(), [&](std::size_t each) { return each == *lengths.begin(); })) return;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{}: {} must have the same length (got {})", call, spans, fmt::join(lengths, ", ")));
 }
 
 void require_given(const char* call, std::span<Exchange* const> exchanges) {
@@ -67,20 +73,62 @@ void require_given(const char* call, std::span<Exchange* const> exchanges) {
       throw Error(ErrorKind::invalid_argument, fmt::format("{}: exchanges[{}] is null", call, i));
 }
 
+// Calls body(i) for each exchange. Calls on GPUs only enqueue, so this thread makes them; no other thread captures a
+// stream that it began to capture. The others wait for each other, so each has a thread.
+void for_each_exchange(std::span<Exchange* const> exchanges, const std::function<void(std::size_t)>& body) {
+  std::exception_ptr first;
+  std::vector<std::size_t> waiting;
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    if (!exchanges[i]->takes_device_memory()) {
+      waiting.push_back(i);
+      continue;
+    }
+    try {
+      body(i);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  try {
+    run_on_threads(waiting.size(), [&](std::size_t i) { body(waiting[i]); });
+  } catch (...) {
+    if (!first) first = std::current_exception();
+  }
+  if (first) std::rethrow_exception(first);
+}
+
 }  // namespace
+
+namespace detail {
+
+void dispatch_each(std::span<Exchange* const> exchanges, std::span<const DispatchInput> in,
+                   std::span<const DispatchOutput> out, std::span<const CallOptions> calls) {
+  require_same_length("dispatch_all", "exchanges, in, out and calls",
+                      {exchanges.size(), in.size(), out.size(), calls.size()});
+  require_given("dispatch_all", exchanges);
+  for_each_exchange(exchanges, [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], calls[i]); });
+}
+
+void combine_each(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
+                  std::span<const CombineOutput> out, std::span<const CallOptions> calls) {
+  require_same_length("combine_all", "exchanges, in, out and calls",
+                      {exchanges.size(), in.size(), out.size(), calls.size()});
+  require_given("combine_all", exchanges);
+  for_each_exchange(exchanges, [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], calls[i]); });
+}
+
+}  // namespace detail
 
 void dispatch_all(std::span<Exchange* const> exchanges, std::span<const DispatchInput> in,
                   std::span<const DispatchOutput> out, const CallOptions& call) {
-  require_same_length("dispatch_all", exchanges.size(), in.size(), out.size());
-  require_given("dispatch_all", exchanges);
-  run_on_threads(exchanges.size(), [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], call); });
+  require_same_length("dispatch_all", "exchanges, in and out", {exchanges.size(), in.size(), out.size()});
+  detail::dispatch_each(exchanges, in, out, std::vector<CallOptions>(exchanges.size(), call));
 }
 
 void combine_all(std::span<Exchange* const> exchanges, std::span<const CombineInput> in,
                  std::span<const CombineOutput> out, const CallOptions& call) {
-  require_same_length("combine_all", exchanges.size(), in.size(), out.size());
-  require_given("combine_all", exchanges);
-  run_on_threads(exchanges.size(), [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], call); });
+  require_same_length("combine_all", "exchanges, in and out", {exchanges.size(), in.size(), out.size()});
+  detail::combine_each(exchanges, in, out, std::vector<CallOptions>(exchanges.size(), call));
 }
 
 }  // namespace ferry

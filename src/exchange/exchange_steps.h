@@ -14,6 +14,14 @@
 
 namespace ferry {
 
+// What the ranks gave to one dispatch does not fit together. `receive` throws it at its end, on all ranks or on none.
+// The front gives the dispatch up, so the next call is another dispatch.
+class DispatchRefused : public Error {
+ public:
+  DispatchRefused(int rank, const std::string& why)
+      : Error(ErrorKind::invalid_argument, "rank " + std::to_string(rank) + ": " + why) {}
+};
+
 class ExchangeSteps {
  public:
   virtual ~ExchangeSteps() = default;

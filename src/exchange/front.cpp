@@ -99,10 +99,20 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   return args;
 }
 
-CombineOut Exchange::Front::checked_sums(const CombineOutput& out, const Ticket& ticket) {
-  const CombineOut sums = check_combine_output(context_, out, ticket.num_tokens);
+CombineOut Exchange::Front::checked_sums(const CombineOutput& out, const CombineArgs& sent, const Ticket& ticket) {
+  const CombineOut sums = check_combine_output(context_, out, sent, ticket.num_tokens);
   steps_->check_sums(context_, ticket, out, sums);
   return sums;
+}
+
+void Exchange::Front::receive(const RowsOut& rows) {
+  try {
+    steps_->receive(order_.dispatch_ticket(), rows);
+  } catch (const DispatchRefused&) {
+    order_.give_up_dispatch();
+    throw;
+  }
+  order_.advance(Call::dispatch_wait);
 }
 
 void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions& call) {
@@ -117,8 +127,7 @@ void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions&
 void Exchange::Front::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
   const StepsScope scope(*steps_);
   start(Call::dispatch_wait, call);
-  steps_->receive(order_.dispatch_ticket(), checked_rows(out, order_.dispatch_ticket()));
-  order_.advance(Call::dispatch_wait);
+  receive(checked_rows(out, order_.dispatch_ticket()));
 }
 
 void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
@@ -133,8 +142,7 @@ void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& ou
   }
   steps_->send(ticket, args);
   order_.begin_dispatch(Call::dispatch_async, ticket);
-  steps_->receive(ticket, rows);
-  order_.advance(Call::dispatch_wait);
+  receive(rows);
 }
 
 Ticket Exchange::Front::next_combine(const CombineInput& in) const {
@@ -157,7 +165,7 @@ void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& 
   const Call which = order_.half_combined();
   start(which, call);
   const Ticket& ticket = order_.combine_ticket();
-  steps_->reduce(ticket, sent_back_, checked_sums(out, ticket));
+  steps_->reduce(ticket, sent_back_, checked_sums(out, sent_back_, ticket));
   order_.advance(which);
 }
 
@@ -166,7 +174,7 @@ void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, 
   start(in.handle ? Call::kept_combine : Call::combine, call);
   Ticket ticket = next_combine(in);
   const CombineArgs args = checked_combine_input(in, ticket);
-  const CombineOut sums = checked_sums(out, ticket);
+  const CombineOut sums = checked_sums(out, args, ticket);
   if (steps_->fuses_halves()) {
     steps_->combine(ticket, args, sums);
     return order_.begin_combine(in.handle ? Call::kept_combine : Call::combine, ticket);

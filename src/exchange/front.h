@@ -31,6 +31,7 @@ class Exchange::Front {
   const RowLayout& layout() const { return layout_; }
   int rank() const { return rank_; }
   std::size_t memory_bytes() const { return memory_bytes_; }
+  bool takes_device_memory() const { return !takes_host_memory_; }
   Stats stats() const { return steps_->stats(); }
 
  private:
@@ -39,10 +40,11 @@ class Exchange::Front {
   void require_not_ended() const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
   RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
+  void receive(const RowsOut& rows);
   CombineArgs checked_combine_input(const CombineInput& in, Ticket& ticket);
   Ticket next_combine(const CombineInput& in) const;
   void read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket);
-  CombineOut checked_sums(const CombineOutput& out, const Ticket& ticket);
+  CombineOut checked_sums(const CombineOutput& out, const CombineArgs& sent, const Ticket& ticket);
 
   const int rank_;
   const Shape shape_;

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
+
+#include "ferry/detail/formats/format_check.h"
 
 #include "ferry/detail/protocol/handle.h"
 
@@ -40,6 +43,7 @@ void require_addressable(const Shape& shape, const ExchangeOptions& o) {
 
 void require_valid(const Shape& shape, const ExchangeOptions& o) {
   require_valid(shape);
+  if (const std::string why = why_invalid(o.format); !why.empty()) refuse(why);
   if (o.tiled_scales && (o.format.scale_bytes() != 1 || o.format.block() != 32) &&
       o.format.scale_layout() != ScaleLayout::tiled)
     refuse(fmt::format("tiled_scales needs one-byte scales of 32 columns (mxfp8); the format is {}", o.format.name()));
@@ -56,6 +60,7 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
         fmt::format("allreduce_world_size is {}; with skip_a2a and a fused shared expert it must be at least ranks, {}",
                     o.allreduce_world_size, shape.ranks));
   if (o.concurrent < 1) refuse(fmt::format("concurrent is {}; it must be at least 1", o.concurrent));
+  if (o.reserve_sms < 0) refuse(fmt::format("reserve_sms is {}; it must be 0 or more", o.reserve_sms));
   if (o.workers < 1 || o.workers > 1024) refuse(fmt::format("workers is {}; it must be 1 to 1024", o.workers));
   if (o.deadline.count() < 1 || o.deadline > kMaxDeadline)
     refuse(fmt::format("deadline is {} ms; it must be 1 to {}", o.deadline.count(), kMaxDeadline.count()));

@@ -257,7 +257,8 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   return args;
 }
 
-CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out, int num_tokens) {
+CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out, const CombineArgs& sent,
+                                int num_tokens) {
   CombineOut result;
   result.epilogue = out.epilogue;
   result.context = out.epilogue_context;
@@ -275,6 +276,11 @@ CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out,
     if (c.options.fused_shared_expert)
       refuse(c, "tokens is {}: unreduced output has no place for the fused shared expert's rows", to_string(tokens));
     if (out.epilogue != nullptr) refuse(c, "tokens is {}: unreduced output takes no epilogue", to_string(tokens));
+    if (sent.weights.data != nullptr || sent.weights.hook != nullptr)
+      refuse(
+          c,
+          "tokens is {}: unreduced rows are not weighted, and {} was given. Leave it out, or give tokens of two axes",
+          to_string(tokens), sent.weights.data != nullptr ? "topk_weights" : "router_weight");
     require_shape(c, "tokens", tokens, {num_tokens, c.shape.top_k, c.shape.hidden});
     require_contiguous(c, "tokens", tokens);
   } else {

@@ -34,7 +34,9 @@ void check_added_mask(const CheckContext& context, const RankMask& mask);
 // `num_tokens` is what this round dispatched, `num_rows` its row_offsets[groups].
 CombineArgs check_combine_input(const CheckContext& context, const CombineInput& in, int num_tokens,
                                 std::uint32_t num_rows);
-CombineOut check_combine_output(const CheckContext& context, const CombineOutput& out, int num_tokens);
+// `sent` is what the sending half of this combine was given.
+CombineOut check_combine_output(const CheckContext& context, const CombineOutput& out, const CombineArgs& sent,
+                                int num_tokens);
 
 // One row of the caller's src_info against the routing of the round.
 void check_src_info_row(const CheckContext& context, const std::int32_t* src_info, std::uint32_t row, int source,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "examples/int8_block64.h"
 #include "ferry/detail/activation/swiglu_check.h"
 #include "ferry/error.h"
 #include "support/activation_case.h"
@@ -130,6 +131,24 @@ TEST(SwigluRefuses, BadScales) {
                  {"scales"});
   expect_refused("fp8_block128", [](auto&, Call& c) { c.options.tiled_scales = true; },
                  {"tiled_scales", "fp8_block128"});
+}
+
+struct ScalesOfTwoBytes : Int8Block64 {
+  FERRY_HD static constexpr int scale_bytes() { return 2; }
+};
+
+// Its scales would be written past the caller's tensor, whose elements are of one byte.
+TEST(SwigluRefuses, AFormatWhoseScalesFitNoTensor) {
+  ActivationShape shape;
+  ActivationCase one(format_named("mxfp8"), shape, 1);
+  try {
+    swiglu(any_format<ScalesOfTwoBytes>(), one.input(), one.output(), shape.options);
+    ADD_FAILURE() << "scales of two bytes were taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("scale_bytes of the format int8_block64 is 2"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(SwigluRefuses, BadScalesOffsets) {

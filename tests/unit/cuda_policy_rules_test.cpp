@@ -70,6 +70,10 @@ TEST(CudaTeamSizes, TeamsServeAllRanksInTurn) {
 
 TEST(CudaPolicyRules, ExchangesAtTheSameTimeHaveAMultiprocessorForEachBlock) {
   EXPECT_EQ(max_resident_blocks(kMultiprocessors, 2, 1), 2 * kMultiprocessors);
+  // Two blocks may lie on two multiprocessors, so no more blocks than multiprocessors leave any free.
+  EXPECT_EQ(max_resident_blocks(kMultiprocessors, 2, 1, 32), kMultiprocessors - 32);
+  EXPECT_EQ(max_resident_blocks(kMultiprocessors, 2, 3, 32), (kMultiprocessors - 32) / 3);
+  EXPECT_EQ(max_resident_blocks(kMultiprocessors, 2, 1, kMultiprocessors + 1), 0);
   for (const int exchanges : {2, 3, 8})
     for (const int per_multiprocessor : {1, 2})
       EXPECT_LE(exchanges * max_resident_blocks(kMultiprocessors, per_multiprocessor, exchanges), kMultiprocessors);

@@ -13,6 +13,17 @@ namespace {
 
 constexpr Shape kShape{4, 10, 3, 9, 64};
 
+template <int kBytes>
+struct ScalesOf : Int8Block64 {
+  FERRY_HD static constexpr int scale_bytes() { return kBytes; }
+};
+struct ScalesInNoLayout : Int8Block64 {
+  FERRY_HD static constexpr ScaleLayout scale_layout() { return ScaleLayout::none; }
+};
+struct ScalesOfNoBlock : Int8Block64 {
+  FERRY_HD static constexpr int block() { return 0; }
+};
+
 struct AlignedToThree : Int8Block64 {
   FERRY_HD static constexpr int alignment() { return 3; }
 };
@@ -38,6 +49,16 @@ TEST(Sizes, SettingUpMayTakeLongerThanACall) {
   EXPECT_EQ(set_up_deadline({.deadline = kMaxDeadline, .set_up_deadline = milliseconds(20)}), milliseconds(20));
 }
 
+// Scales lie in tensors of u8 or f32. Of another size only a part of each would be written.
+TEST(Sizes, RefusesAFormatWhoseScalesFitNoTensor) {
+  expect_refused("scale_bytes of the format int8_block64 is 2", [](auto& o) { o.format = any_format<ScalesOf<2>>(); });
+  expect_refused("scale_bytes of the format int8_block64 is 8", [](auto& o) { o.format = any_format<ScalesOf<8>>(); });
+  expect_refused("scale_bytes 0", [](auto& o) { o.format = any_format<ScalesOf<0>>(); });
+  expect_refused("scale_layout none", [](auto& o) { o.format = any_format<ScalesInNoLayout>(); });
+  expect_refused("block 0", [](auto& o) { o.format = any_format<ScalesOfNoBlock>(); });
+  EXPECT_NO_THROW(require_valid(kShape, {.format = any_format<Int8Block64>()}));
+}
+
 TEST(Sizes, RefusesOptionsThatDoNotFit) {
   EXPECT_NO_THROW(require_valid(kShape, ExchangeOptions{}));
   expect_refused("tiled_scales", [](ExchangeOptions& o) { o.tiled_scales = true; });
@@ -46,6 +67,7 @@ TEST(Sizes, RefusesOptionsThatDoNotFit) {
   expect_refused("allreduce_world_size", [](ExchangeOptions& o) { o.allreduce_world_size = 0; });
   expect_refused("allreduce_world_size", [](ExchangeOptions& o) { o.allreduce_world_size = 2; });
   expect_refused("concurrent", [](ExchangeOptions& o) { o.concurrent = 0; });
+  expect_refused("reserve_sms", [](ExchangeOptions& o) { o.reserve_sms = -1; });
   expect_refused("workers", [](ExchangeOptions& o) { o.workers = 0; });
   expect_refused("workers", [](ExchangeOptions& o) { o.workers = 100'000; });
   expect_refused("deadline", [](ExchangeOptions& o) { o.deadline = std::chrono::milliseconds(0); });

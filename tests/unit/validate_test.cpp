@@ -43,8 +43,8 @@ struct Call {
     check_dispatch_output(context(), out);
   }
   void check_combine() const {
-    check_combine_input(context(), combine_in, 3, 5);
-    check_combine_output(context(), combine_out, 3);
+    const CombineArgs sent = check_combine_input(context(), combine_in, 3, 5);
+    check_combine_output(context(), combine_out, sent, 3);
   }
 
   ExchangeOptions options;
@@ -174,6 +174,13 @@ TEST(Validate, RefusesBadCombineCalls) {
   Call exact("fp8_block128", Reduction::exact);
   unreduced(exact);
   EXPECT_NO_THROW(exact.check_combine());
+  exact.combine_in.topk_weights = ConstTensor(exact.weights.data(), DType::f32, {3, 2});
+  expect_refused(
+      exact, [&] { exact.check_combine(); }, "unreduced rows are not weighted", "topk_weights");
+  exact.combine_in.topk_weights = {};
+  exact.combine_in.router_weight = [](void*, int, int) { return 1.0f; };
+  expect_refused(
+      exact, [&] { exact.check_combine(); }, "unreduced rows are not weighted", "router_weight");
 }
 
 // I18: a row of src_info is compared with what dispatch laid out there, so it never becomes an address.

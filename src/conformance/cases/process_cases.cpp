@@ -81,6 +81,32 @@ void all_exchanges(const Target& target) {
   }
 }
 
+// Options of its own for each exchange: the rank with the short deadline is the one that gives up.
+void options_of_each(const Target& target) {
+  if (!target.can_lose_ranks) throw Skipped("this backend cannot go on without a rank");
+  const Scenario scenario = scenario_for(Reduction::by_rank);
+  const Process process(target, scenario.settings.options);
+  const Inputs inputs(scenario);
+  std::vector<CallOptions> calls(process.exchanges.size());
+  dispatch_all(process.exchanges, inputs.in, inputs.out, calls);
+  for (const auto& round : inputs.rounds) round->check_rows();
+  combine_all(process.exchanges, inputs.combine_in, inputs.combine_out, calls);
+  for (const auto& round : inputs.rounds) round->check_tokens();
+  expect_error(-1, "dispatch_all with options of one exchange missing", ErrorKind::invalid_argument,
+               {"dispatch_all", "4, 4, 4, 3"},
+               [&] { dispatch_all(process.exchanges, inputs.in, inputs.out, std::span(calls).first(3)); });
+  calls.resize(3);
+  calls[1].deadline = std::chrono::milliseconds(300);
+  try {
+    dispatch_all(std::span(process.exchanges).first(3), std::span(inputs.in).first(3), std::span(inputs.out).first(3),
+                 calls);
+  } catch (const PeerMissing& error) {
+    expect_equal(-1, "the rank that is missing", 3, static_cast<std::uint64_t>(error.record().missing_rank));
+    return expect_equal(-1, "the rank that gives up", 1, static_cast<std::uint64_t>(error.record().reported_by));
+  }
+  throw Failure(-1, "dispatch_all without rank 3", "PeerMissing", "no error");
+}
+
 void first_error(const Target& target) {
   const Scenario scenario = scenario_for(Reduction::by_rank);
   const CallOptions soon{std::chrono::milliseconds(300)};
@@ -117,6 +143,8 @@ void any_thread(const Target& target) {
 
 void add_process_cases(Cases& cases) {
   cases.push_back({"process/all_exchanges", "dispatch_all and combine_all", true, all_exchanges});
+  cases.push_back({"process/options_of_each", "dispatch_all and combine_all with options for each exchange", true,
+                   options_of_each});
   cases.push_back({"process/first_error", "the first error of dispatch_all comes back", true, first_error});
   cases.push_back({"process/any_thread", "exchanges move between threads", true, any_thread});
 }

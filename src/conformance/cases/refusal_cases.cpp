@@ -298,6 +298,32 @@ void refuse_unreduced(const Target& target) {
   });
 }
 
+// Weights that no sum applies. combine_async cannot know it; the half that writes the rows does.
+void refuse_weighted_unreduced(const Target& target) {
+  const Scenario scenario = make_scenario(settings_for("bf16", Reduction::exact));
+  on_ranks(target, kShape.ranks, "weights and unreduced output", [&](World& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    std::vector<std::byte> memory(10 * 3 * 64 * 2, kPoison);
+    CombineOutput out;
+    out.tokens = Tensor(memory.data(), DType::bf16, {10, 3, 64});
+    for (const Form form : {Form::one_call, Form::split}) {
+      RankRound round(scenario, world.rank());
+      run_dispatch(exchange, round, form);
+      if (form == Form::split) exchange.combine_async(round.combine_in);
+      expect_error(world.rank(), "weights and unreduced output", ErrorKind::invalid_argument,
+                   {"[10, 3, 64]", "topk_weights"}, [&] {
+                     if (form == Form::split) return exchange.combine_wait(out);
+                     exchange.combine(round.combine_in, out);
+                   });
+      if (form == Form::split)
+        exchange.combine_wait(round.combine_out);
+      else
+        run_combine(exchange, round, form);
+      round.check_tokens();
+    }
+  });
+}
+
 void refuse_input_scale(const Target& target) {
   const ScenarioSettings settings = settings_for("nvfp4", Reduction::by_rank);
   const Scenario scenario = make_scenario(settings);
@@ -334,6 +360,7 @@ void add_refusal_cases(Cases& cases) {
   cases.push_back(
       {"refusals/weights", "weights at the call that does not take them", true, refuse_weights_at_the_wrong_call});
   cases.push_back({"refusals/unreduced", "unreduced output needs exact", true, refuse_unreduced});
+  cases.push_back({"refusals/weighted_unreduced", "weights with unreduced output", true, refuse_weighted_unreduced});
   cases.push_back({"refusals/input_scale", "input scales that are not finite and positive", true, refuse_input_scale});
 }
 

@@ -50,14 +50,14 @@ std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in,
 
 // I2: header, table and counts of this source are at a peer before its `routed` word says so.
 template <ThreadGroup G, SerialFabric F>
-void publish_routing(const Plan& plan, F& fabric, const G& g, int num_tokens, Epoch routing,
+void publish_routing(const Plan& plan, F& fabric, const G& g, const DispatchArgs& in, Epoch routing,
                      std::uint64_t* bytes_sent) {
   const std::size_t table = plan.map.table(routing, plan.rank);
   const std::size_t header = plan.map.header(routing, plan.rank);
-  const std::size_t table_bytes = static_cast<std::size_t>(num_tokens) * plan.shape.top_k * sizeof(RoutingEntry);
-  if (g.thread() == 0) {
-    *reinterpret_cast<RoutingHeader*>(fabric.local(header)) = RoutingHeader{static_cast<std::uint32_t>(num_tokens), {}};
-  }
+  const std::size_t table_bytes = static_cast<std::size_t>(in.num_tokens) * plan.shape.top_k * sizeof(RoutingEntry);
+  if (g.thread() == 0)
+    *reinterpret_cast<RoutingHeader*>(fabric.local(header)) =
+        RoutingHeader{static_cast<std::uint32_t>(in.num_tokens), in.scale(), {}};
   g.sync();
   for (int step = 1; step <= plan.shape.ranks; ++step) {
     const int peer = (plan.rank + step) % plan.shape.ranks;  // itself last, and not all ranks the same one first

@@ -18,7 +18,8 @@ static_assert(sizeof(RoutingEntry) == 8);
 
 struct RoutingHeader {
   std::uint32_t num_tokens;
-  std::uint32_t reserved[15];
+  float input_scale;  // of the source's tokens; CPU ranks only
+  std::uint32_t reserved[14];
 };
 static_assert(sizeof(RoutingHeader) == 64);
 

@@ -1,0 +1,66 @@
+// Input scales that differ between ranks: the routing says so to every rank, so all refuse the dispatch and go on.
+#include <gtest/gtest.h>
+
+#include "support/session.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::RankRound;
+
+constexpr Shape kShape{3, 6, 2, 5, 64};
+
+class InputScales : public testing::TestWithParam<FakeKind> {
+ protected:
+  static conformance::Scenario scenario(float scale) {
+    conformance::ScenarioSettings settings;
+    settings.shape = kShape;
+    settings.options = conformance::options_for("nvfp4");
+    settings.seed = 61;
+    settings.input_scale = scale;
+    return make_scenario(settings);
+  }
+  static void expect_refused(int rank, const std::function<void()>& call) {
+    conformance::expect_error(rank, "input scales that differ", ErrorKind::invalid_argument,
+                              {"input_scale is ", " here and ", " on rank "}, call);
+  }
+};
+
+TEST_P(InputScales, ThatDifferAreRefusedByEveryRankAndTheExchangeGoesOn) {
+  const conformance::Scenario good = scenario(37.5f);
+  run_fake_ranks(GetParam(), kShape.ranks, 62, [&](FakeWorld& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, kShape, good.settings.options);
+    for (int odd = 0; odd < kShape.ranks; ++odd) {  // the rank whose number is another one
+      RankRound round(good, rank);
+      const float scale = rank == odd ? 2.0f : 37.5f;
+      round.in.input_scale = &scale;
+      expect_refused(rank, [&] { exchange.dispatch(round.in, round.out); });
+      exchange.dispatch_async(round.in);
+      expect_refused(rank, [&] { exchange.dispatch_wait(round.out); });
+      conformance::expect_error(rank, "a combine of a refused dispatch", ErrorKind::out_of_order, {"combine"},
+                                [&] { exchange.combine(round.combine_in, round.combine_out); });
+      conformance::run_round(exchange, good, conformance::Form::split);
+      conformance::run_round(exchange, good, conformance::Form::one_call);
+    }
+  });
+}
+
+// What is not given is 1.
+TEST_P(InputScales, ThatAreLeftOutAreOne) {
+  const conformance::Scenario one = scenario(1.0f);
+  run_fake_ranks(GetParam(), kShape.ranks, 63, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, one.settings.options);
+    RankRound round(one, world.rank());
+    const float given = 1.0f;
+    if (world.rank() == 1) round.in.input_scale = &given;
+    exchange.dispatch(round.in, round.out);
+    round.check_rows();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, InputScales, testing::ValuesIn(all_fake_kinds().begin(), all_fake_kinds().end()),
+                         [](const auto& kind) { return std::string(name_of(kind.param)); });
+
+}  // namespace
+}  // namespace ferry::test
