@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "gpu/captured_graph.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
 #include "gpu/stream.h"
@@ -135,6 +136,29 @@ TEST_F(GpuStreams, OfExchangesThatAreGoneKeepNoMemory) {
   }
 }
 
+// What memory_use and cuda_state_bytes say is what is gone from the device, but for the sizes in which CUDA gives it.
+TEST_F(GpuStreams, OfAnExchangeTakeTheMemoryThatWasSaid) {
+  const Scenario scenario = conformance::make_scenario([] {
+    ScenarioSettings settings;
+    settings.shape = {1, 64, 8, 4096, 1024};
+    settings.options = conformance::options_for("bf16");
+    return settings;
+  }());
+  const Shape& shape = scenario.settings.shape;
+  const ExchangeOptions& options = scenario.settings.options;
+  run_cuda_ranks(1, false, [&](World& world) {
+    { const Exchange first(world, shape, options); }  // loads the kernels
+    std::size_t before = 0, after = 0, total = 0;
+    cuda_check(cudaMemGetInfo(&before, &total), "cudaMemGetInfo");
+    const Exchange exchange(world, shape, options);
+    cuda_check(cudaMemGetInfo(&after, &total), "cudaMemGetInfo");
+    const std::size_t said = memory_use(shape, options).total + cuda_state_bytes(shape, options);
+    EXPECT_GE(cuda_state_bytes(shape, options), std::size_t{4096} * 8 * 8);
+    EXPECT_GE(before - after + (std::size_t{2} << 20), said);
+    EXPECT_LE(before - after, said + (std::size_t{8} << 20));
+  });
+}
+
 // Kernels are the device's, and so are their limits: an exchange that needs less shared memory does not lower them.
 TEST_F(GpuStreams, OfALargeExchangeGoOnBesideASmallOne) {
   const auto scenario_for = [](int hidden) {
@@ -174,6 +198,73 @@ TEST_F(GpuStreams, OfAllAreRefusedWhereRanksShareAGpu) {
     world.barrier();
   };
   run_cuda_ranks(2, false, body, 2);
+}
+
+// A call on another stream than the last one waits for it. Else the combine would sum before its dispatch has begun,
+// which the host holds up.
+TEST_F(GpuStreams, OfOneExchangeKeepTheOrderOfItsCalls) {
+  ScenarioSettings settings;
+  settings.shape = {1, 8, 3, 40, 256};
+  settings.options = conformance::options_for("fp8_block128");
+  const Scenario scenario = conformance::make_scenario(settings);
+  run_cuda_ranks(1, false, [&](World& world) {
+    cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    const Stream first(0);
+    const Stream second(0);
+    Exchange exchange(world, settings.shape, settings.options);
+    for (int turn = 0; turn < 3; ++turn) {
+      DeviceRound round(scenario, 0);
+      const auto late = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+      cuda_check(cudaLaunchHostFunc(first.get(), late, nullptr), "cudaLaunchHostFunc");
+      exchange.dispatch_async(round.in, {.stream = first});
+      exchange.dispatch_wait(round.out, {.stream = second});
+      cuda_check(cudaLaunchHostFunc(second.get(), late, nullptr), "cudaLaunchHostFunc");
+      exchange.combine(round.combine_in, round.combine_out, {.stream = turn == 2 ? nullptr : first.get()});
+      round.fetch();
+      round.host.check_rows();
+      round.host.check_tokens();
+    }
+  });
+}
+
+// In a capture the order is an edge of the graph, and nothing of it reaches outside.
+TEST_F(GpuStreams, OfOneCaptureKeepTheOrderOfItsCalls) {
+  ScenarioSettings settings;
+  settings.shape = {1, 8, 3, 40, 256};
+  settings.options = conformance::options_for("bf16");
+  const Scenario scenario = conformance::make_scenario(settings);
+  run_cuda_ranks(1, false, [&](World& world) {
+    cuda_check(cudaSetDevice(0), "cudaSetDevice");
+    const Stream first(0);
+    const Stream second(0);
+    cuda::DeviceEvent forked;
+    cuda::DeviceEvent joined;
+    forked.create();
+    joined.create();
+    Exchange exchange(world, settings.shape, settings.options);
+    DeviceRound eager(scenario, 0);
+    exchange.dispatch(eager.in, eager.out, {.stream = second});  // no call of the capture waits for it
+    exchange.combine(eager.combine_in, eager.combine_out, {.stream = second});
+    eager.fetch();
+    DeviceRound round(scenario, 0);
+    const CapturedGraph graph(first.get(), [&] {
+      cuda_check(cudaEventRecord(forked.get(), first.get()), "cudaEventRecord");
+      cuda_check(cudaStreamWaitEvent(second.get(), forked.get()), "cudaStreamWaitEvent");
+      exchange.dispatch(round.in, round.out, {.stream = first});
+      exchange.combine(round.combine_in, round.combine_out, {.stream = second});
+      cuda_check(cudaEventRecord(joined.get(), second.get()), "cudaEventRecord");
+      cuda_check(cudaStreamWaitEvent(first.get(), joined.get()), "cudaStreamWaitEvent");
+    });
+    for (int replay = 0; replay < 3; ++replay) graph.launch(first.get());
+    cuda_check(cudaStreamSynchronize(first.get()), "cudaStreamSynchronize");
+    round.fetch();
+    round.host.check_rows();
+    round.host.check_tokens();
+    exchange.dispatch(eager.in, eager.out, {.stream = second});  // nor does a call outside wait for the capture
+    exchange.combine(eager.combine_in, eager.combine_out, {.stream = first});
+    eager.fetch();
+    eager.host.check_tokens();
+  });
 }
 
 }  // namespace

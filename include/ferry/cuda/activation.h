@@ -12,7 +12,8 @@ struct CudaLaunch {
 };
 
 // Enqueues one kernel that activates the rows that row_offsets says exist when it runs, into `format`, and returns.
-// Nothing waits for the GPU, and the call may be captured in a CUDA graph. All tensors are memory of one device, which
+// Nothing waits for the GPU, but the first call of a kind may while CUDA loads its kernel: load_cuda_swiglu does that
+// ahead. The call may be captured in a CUDA graph. All tensors are memory of one device, which
 // `stream` belongs to; rows and payload start at multiples of 16 bytes. Rows that do not exist may be read, up to
 // row_capacity. The caller keeps them all until the kernel is done.
 //
@@ -22,5 +23,11 @@ struct CudaLaunch {
 // where `format` is not one of the library's, and where this build has no kernels for the device.
 void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
                  const SwigluOptions& options = {}, const CudaLaunch& launch = {});
+
+// Loads the kernels of cuda_swiglu into `format` on the current device. CUDA loads a kernel at its first launch unless
+// it was loaded before, and that may wait for running kernels of the device. A kernel of an exchange may then be
+// waiting for another rank, whose own call comes later. So call this before the first round, once for each device and
+// format. Throws Error(unsupported) as cuda_swiglu.
+void load_cuda_swiglu(const AnyFormat& format);
 
 }  // namespace ferry

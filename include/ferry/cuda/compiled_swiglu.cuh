@@ -19,4 +19,10 @@ void compiled_swiglu(const SwigluInput& in, const SwigluOutput& out, const Swigl
   run_swiglu(any_format<Fmt>(), swiglu_launcher<Fmt>(), in, out, options, launch);
 }
 
+// As load_cuda_swiglu, for compiled_swiglu into `Fmt`.
+template <TokenFormat Fmt>
+void load_compiled_swiglu() {
+  load_swiglu(swiglu_launcher<Fmt>());
+}
+
 }  // namespace ferry::cuda

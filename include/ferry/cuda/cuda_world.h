@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -54,6 +55,11 @@ struct CudaProcessOptions {
 // processes have the same rank, or the same GPU without share_gpus, or differ in the number of ranks;
 // Error(unsupported) that names the pair where two GPUs cannot reach each other or two ranks are on different hosts.
 std::unique_ptr<ProcessWorld> make_cuda_process_world(const CudaProcessOptions& options = {});
+
+// Device memory that an exchange on GPUs has on a rank besides the symmetric memory of ferry::memory_use: counters, and
+// what combine must know of a dispatch. Neither says what CUDA takes for kernels, streams and the start of a process,
+// nor the copies of a staged world. Throws Error(invalid_argument) as row_layout.
+std::size_t cuda_state_bytes(const Shape& shape, const ExchangeOptions& options, int rank = 0);
 
 // As ferry::run_ranks, over make_cuda_worlds or make_staged_cuda_worlds; rank r is on device r / ranks_per_gpu. Throws
 // Error(invalid_argument) where there are fewer GPUs than that takes, and what make_cuda_worlds and `body` throw.

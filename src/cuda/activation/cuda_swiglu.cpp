@@ -91,6 +91,16 @@ void require_memory(int device, const SwigluInput& in, const SwigluOutput& out) 
   require_on(device, "scales", out.scales);
 }
 
+const SwigluLauncher& launcher_for(const AnyFormat& format) {
+  const SwigluLauncher* const launcher = find_swiglu_launcher(format.name());
+  if (launcher == nullptr)
+    refuse(ErrorKind::unsupported,
+           "the format {} is not one of the library's, which alone have kernels here; compiled_swiglu "
+           "(ferry/cuda/compiled_swiglu.cuh) compiles those of another",
+           format.name());
+  return *launcher;
+}
+
 }  // namespace
 
 void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const SwigluInput& in, const SwigluOutput& out,
@@ -118,14 +128,9 @@ void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const S
 
 void cuda_swiglu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out, const SwigluOptions& options,
                  const CudaLaunch& launch) {
-  using namespace cuda;
-  const SwigluLauncher* const launcher = find_swiglu_launcher(format.name());
-  if (launcher == nullptr)
-    refuse(ErrorKind::unsupported,
-           "the format {} is not one of the library's, which alone have kernels here; compiled_swiglu "
-           "(ferry/cuda/compiled_swiglu.cuh) compiles those of another",
-           format.name());
-  run_swiglu(format, *launcher, in, out, options, launch);
+  cuda::run_swiglu(format, cuda::launcher_for(format), in, out, options, launch);
 }
+
+void load_cuda_swiglu(const AnyFormat& format) { cuda::load_swiglu(cuda::launcher_for(format)); }
 
 }  // namespace ferry

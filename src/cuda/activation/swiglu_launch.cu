@@ -55,6 +55,15 @@ int spread_rows(const void* kernel, const SwigluParams& params, const SwigluGrid
 
 }  // namespace
 
+void load_swiglu(const SwigluLauncher& launcher) {
+  for (const DType rows : {DType::bf16, DType::f16, DType::f32})
+    for (const bool interleaved : {false, true}) {
+      cudaFuncAttributes attributes{};
+      require_image(cudaFuncGetAttributes(&attributes, launcher.kernel(rows, interleaved)),
+                    "cudaFuncGetAttributes of the swiglu kernel");
+    }
+}
+
 void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid) {
   const void* const kernel = launcher.kernel(params.work.dtype, interleaved);
   const std::size_t memory = launcher.row_memory != nullptr ? launcher.row_memory(params.work.inter) : 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cuda/device/refuse.h"
+#include "cuda/exchange/state_plan.h"
 #include "exchange/plan.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
@@ -55,33 +56,18 @@ CudaSteps::~CudaSteps() {
 
 void CudaSteps::plan_memory() {
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
-  const auto experts = static_cast<std::size_t>(plan_.local_experts());
-  std::size_t bytes = 0;
-  const auto take = [&bytes](std::size_t wanted) {
-    const std::size_t at = bytes;
-    bytes += HeapMap::whole_lines(wanted);
-    return at;
-  };
-  const std::size_t state = take(sizeof(DeviceState));
-  const std::size_t masks = take(RoundMasks::bytes(plan_.shape.ranks));
-  const std::size_t counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
-  const std::size_t tokens = ranks * static_cast<std::size_t>(plan_.shape.max_tokens);
-  const std::size_t handle_rows = take(tokens * static_cast<std::size_t>(plan_.shape.top_k) * sizeof(HandleRow));
-  const std::size_t handle_slots = take(tokens);
-  const std::size_t handle_starts = take(static_cast<std::size_t>(row_start_words(plan_)) * sizeof(std::uint32_t));
-  const std::size_t block_counts =
-      take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan_.shape.experts) * sizeof(DeviceWord<Epoch>));
-  memory_ = std::make_shared<DeviceMemory>(bytes);
+  const StatePlan at(plan_);
+  memory_ = std::make_shared<DeviceMemory>(at.bytes);
 
-  masks_ = RoundMasks(plan_.shape.ranks, memory_->as<std::uint8_t>(masks));
-  stats_.messages = memory_->as<DeviceWord<std::uint64_t>>(counters);
+  masks_ = RoundMasks(plan_.shape.ranks, memory_->as<std::uint8_t>(at.masks));
+  stats_.messages = memory_->as<DeviceWord<std::uint64_t>>(at.counters);
   stats_.bytes = stats_.messages + ranks;
   links_.waited_ns = stats_.bytes + ranks;
   stats_.received = links_.waited_ns + ranks;
-  handle_ = {memory_->as<HandleRow>(handle_rows), memory_->as<std::uint8_t>(handle_slots),
-             row_starts_at(plan_, memory_->as<std::uint32_t>(handle_starts))};
-  block_counts_ = memory_->as<DeviceWord<Epoch>>(block_counts);
-  set_links(memory_->as<DeviceState>(state));
+  handle_ = {memory_->as<HandleRow>(at.handle_rows), memory_->as<std::uint8_t>(at.handle_slots),
+             row_starts_at(plan_, memory_->as<std::uint32_t>(at.row_starts))};
+  block_counts_ = memory_->as<DeviceWord<Epoch>>(at.block_counts);
+  set_links(memory_->as<DeviceState>(at.state));
 }
 
 void CudaSteps::set_links(DeviceState* state) {
@@ -118,6 +104,7 @@ void CudaSteps::poll() {
     throw PeerMissing(*ended_by(), describe(*ended_by()));
   }
   record_.require_no_bad_ids(rank_, num_experts_);
+  record_.require_good_input_scale(rank_);
   record_.require_enough_rows(rank_, min_row_capacity_);
 }
 
@@ -168,6 +155,7 @@ Params CudaSteps::params_of(const std::uint8_t* masked, Halves halves) const {
 
 void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
                              const RowsOut* out) {
+  streams_.follow(stream_);
   const Halves halves{.sends = in != nullptr, .receives = out != nullptr};
   const DispatchLaunch launch = kernels_.dispatch(ticket.num_tokens, halves, max_blocks_);
   auto params = params_of<DispatchParams>(masked, halves);
@@ -207,6 +195,7 @@ void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
 }
 
 void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out) {
+  streams_.follow(stream_);
   auto params = params_of<CombineParams>(open_mask_, halves);
   params.in = in;
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error

@@ -9,6 +9,7 @@
 #include "cuda/exchange/kernel_plan.h"
 #include "cuda/exchange/record.h"
 #include "cuda/exchange/round_masks.h"
+#include "cuda/exchange/stream_order.h"
 #include "exchange/exchange_steps.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 
@@ -70,6 +71,7 @@ class CudaSteps final : public ExchangeSteps {
   CombineLauncher combine_launcher_;
   KernelPlan kernels_;
   DeviceChecks checks_;
+  StreamOrder streams_;
   Record record_;
   std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
   PeerLinks links_;

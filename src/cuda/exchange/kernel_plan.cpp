@@ -25,6 +25,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
       table_parts_(plan.shape.top_k, plan.map.has_remote_ranks()),
       routing_words_(cuda::routing_words(plan)),
       multiprocessors_(device_attribute(cudaDevAttrMultiProcessorCount, device.index)),
+      reserved_multiprocessors_(options.reserve_sms),
       exchanges_(options.concurrent * device.ranks),
       local_fraction_(static_cast<double>(plan.shape.experts) / shape.experts) {
   const auto most_shared =
@@ -44,9 +45,10 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   for (const LoadedKernel& kernel : {dispatch_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)
       refuse(ErrorKind::invalid_argument, rank,
-             "concurrent is {}, and {} of the ranks share device {}: a kernel would have {} blocks, and needs {} or "
-             "more",
-             options.concurrent, device.ranks, device.index, most_blocks(kernel), kLeastBlocks);
+             "concurrent is {}, {} of the ranks share device {}, and reserve_sms is {}: of its {} multiprocessors a "
+             "kernel would have {} blocks, and needs {} or more",
+             options.concurrent, device.ranks, device.index, options.reserve_sms, multiprocessors_, most_blocks(kernel),
+             kLeastBlocks);
   const RowLayout layout = row_layout(shape, options, rank);
   if (scales_.blocks_per_multiprocessor != 0)
     scale_words_ = scattered_scale_words(layout.scale_layout, static_cast<int>(size_of(layout.scale_dtype)),
@@ -54,7 +56,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
 }
 
 int KernelPlan::most_blocks(const LoadedKernel& kernel) const {
-  return max_resident_blocks(multiprocessors_, kernel.blocks_per_multiprocessor, exchanges_);
+  return max_resident_blocks(multiprocessors_, kernel.blocks_per_multiprocessor, exchanges_, reserved_multiprocessors_);
 }
 
 DeviceLimits KernelPlan::limits(const LoadedKernel& kernel, int max_blocks) const {

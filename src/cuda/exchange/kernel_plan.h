@@ -65,6 +65,7 @@ class KernelPlan {
   TableParts table_parts_;
   int routing_words_;
   int multiprocessors_ = 0;
+  int reserved_multiprocessors_;  // left to other libraries
   int exchanges_;                 // whose kernels share the device
   double local_fraction_;         // of all experts, the fraction of this world; with skip_a2a the world is this rank
   int scale_words_ = 0;           // of a row that the scales kernel can store

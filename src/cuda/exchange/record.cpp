@@ -38,6 +38,16 @@ void Record::require_no_bad_ids(int rank, int experts) {
                      : fmt::format(", and so did {} other bad id{} of that dispatch", others, others == 1 ? "" : "s"));
 }
 
+void Record::require_good_input_scale(int rank) {
+  if (load_acquire(record_->has_bad_scale) == 0) return;
+  store_release(record_->has_bad_scale, 0u);
+  refuse(
+      ErrorKind::invalid_argument, rank,
+      "input_scale of an earlier dispatch was {}; it must be finite and greater than 0. What its tokens were encoded "
+      "to is wrong",
+      record_->bad_scale);
+}
+
 void Record::require_enough_rows(int rank, std::int64_t min_row_capacity) {
   if (load_acquire(record_->has_few_rows) == 0) return;
   store_release(record_->has_few_rows, 0u);

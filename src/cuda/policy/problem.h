@@ -21,8 +21,10 @@ struct DeviceLimits {
 // I21. Kernels of `exchanges` exchanges run at the same time and wait for each other. Together they have no more thread
 // blocks than there are multiprocessors. So one multiprocessor is empty for each block that is still to come, whatever
 // the blocks take of theirs.
-constexpr int max_resident_blocks(int multiprocessors, int blocks_per_multiprocessor, int exchanges) {
-  return exchanges == 1 ? multiprocessors * blocks_per_multiprocessor : multiprocessors / exchanges;
+// The same holds of kernels of other libraries that wait for peers, for which `reserved` multiprocessors are left.
+constexpr int max_resident_blocks(int multiprocessors, int blocks_per_multiprocessor, int exchanges, int reserved = 0) {
+  if (exchanges == 1 && reserved == 0) return multiprocessors * blocks_per_multiprocessor;
+  return multiprocessors > reserved ? (multiprocessors - reserved) / exchanges : 0;
 }
 
 // Each block can have a multiprocessor, and as many multiprocessors are left to other kernels.

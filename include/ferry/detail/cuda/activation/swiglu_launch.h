@@ -64,6 +64,9 @@ const SwigluLauncher* find_swiglu_launcher(const char* format);
 void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const SwigluInput& in, const SwigluOutput& out,
                 const SwigluOptions& options, const CudaLaunch& launch);
 
+// load_cuda_swiglu of these kernels.
+void load_swiglu(const SwigluLauncher& launcher);
+
 void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid);
 
 }  // namespace ferry::cuda

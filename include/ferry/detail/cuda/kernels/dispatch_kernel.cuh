@@ -226,6 +226,15 @@ __device__ void play_roles(DispatchBlock& b) {
   if (route_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
 }
 
+// One thread, at the end of a block: the value lies in device memory, and no message waits for this look at it.
+__device__ inline void tell_of_bad_scale(const DispatchArgs& in, HostRecord* record) {
+  if (in.input_scale_at == nullptr) return;
+  const float scale = *in.input_scale_at;
+  if (scale > 0.0f && scale <= 3.402823466e38f) return;
+  record->bad_scale = scale;
+  store_release(record->has_bad_scale, 1u);
+}
+
 template <TokenFormat Fmt, DeviceFabric F, bool kPaired>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
@@ -242,7 +251,10 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
   const bool waits = tells && all.thread() < p.routing.parts;
   const bool routed =
       all.all(!waits || typename F::Waits(p.links).wait_for_own_part(p.plan, all.thread(), block.epoch));
-  if (routed && tells && all.thread() == 0) tell_of_bad_ids(p.routing, block.epoch);
+  if (routed && tells && all.thread() == 0) {
+    tell_of_bad_ids(p.routing, block.epoch);
+    tell_of_bad_scale(p.in, p.routing.record);
+  }
   if (!block.routes() && !block.sends()) return;
   add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
   add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);

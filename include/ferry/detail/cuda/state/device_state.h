@@ -25,6 +25,8 @@ struct HostRecord {
   SystemWord<std::uint32_t> has_few_rows;
   std::uint32_t rows_given;  // of a combine
   std::uint32_t rows_laid_out;
+  SystemWord<std::uint32_t> has_bad_scale;
+  float bad_scale;  // the input scale of a dispatch
 };
 
 // In device memory; zeroed, then the epochs set.

@@ -1,0 +1,31 @@
+#include "cuda/exchange/stream_order.h"
+
+#include "ferry/detail/cuda/state/cuda_check.h"
+
+namespace ferry::cuda {
+namespace {
+
+// The capture that the stream is in; 0: none. The default stream is never captured, and must not be asked about it
+// while another one is.
+unsigned long long capture_of(cudaStream_t stream) {
+  if (stream == cudaStreamLegacy) return 0;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id), "cudaStreamGetCaptureInfo");
+  return status == cudaStreamCaptureStatusNone ? 0 : id;
+}
+
+}  // namespace
+
+void StreamOrder::follow(cudaStream_t stream) {
+  if (stream == nullptr) stream = cudaStreamLegacy;
+  const cudaStream_t last = last_;
+  const bool changes = has_last_ && last != stream;
+  last_ = stream;
+  has_last_ = true;
+  if (!changes || capture_of(last) != capture_of(stream)) return;
+  cuda_check(cudaEventRecord(end_of_last_.get(), last), "cudaEventRecord");
+  cuda_check(cudaStreamWaitEvent(stream, end_of_last_.get()), "cudaStreamWaitEvent");
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,47 @@
+// load_cuda_swiglu: after it no call loads a kernel, which could wait for a kernel of an exchange that waits for a
+// peer.
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "device_case.h"
+#include "ferry/detail/cuda/activation/swiglu_launch.h"
+
+namespace ferry::test {
+namespace {
+
+// Read when CUDA starts.
+[[maybe_unused]] const int kLazy = setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+
+bool is_loaded(const void* kernel) {
+  using IsLoaded = CUresult (*)(CUfunctionLoadingState*, CUfunction);
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  cuda_ok(cudaGetDriverEntryPointByVersion("cuFuncIsLoaded", &found, 12040, cudaEnableDefault, &result));
+  EXPECT_EQ(result, cudaDriverEntryPointSuccess);
+  cudaFunction_t function = nullptr;
+  cuda_ok(cudaGetFuncBySymbol(&function, kernel));
+  CUfunctionLoadingState state = CU_FUNCTION_LOADING_STATE_UNLOADED;
+  EXPECT_EQ(reinterpret_cast<IsLoaded>(found)(&state, function), CUDA_SUCCESS);
+  return state == CU_FUNCTION_LOADING_STATE_LOADED;
+}
+
+TEST(LoadCudaSwiglu, LoadsTheKernelsOfEveryKindOfRows) {
+  FERRY_SKIP_WITHOUT_GPU();
+  for (const AnyFormat& format : all_formats()) {
+    load_cuda_swiglu(format);
+    const cuda::SwigluLauncher* const launcher = cuda::find_swiglu_launcher(format.name());
+    ASSERT_NE(launcher, nullptr);
+    for (const DType rows : {DType::bf16, DType::f16, DType::f32})
+      for (const bool interleaved : {false, true})
+        EXPECT_TRUE(is_loaded(launcher->kernel(rows, interleaved))) << format.name() << " " << to_string(rows);
+  }
+}
+
+TEST(LoadCudaSwiglu, RefusesAFormatThatIsNotTheLibrarys) {
+  EXPECT_THROW(load_cuda_swiglu(own_formats().front().format), Error);
+}
+
+}  // namespace
+}  // namespace ferry::test
