@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Runs the conformance suite as so many processes and prints its table. Fails where a case fails, and where one is left
+out that so many processes can run: only cases of ranks that are one process may be skipped.
+
+usage: verify_job.py LAUNCHER PROCESSES FERRY [option of ferry verify]...
+"""
+import json
+import subprocess
+import sys
+
+ONE_PROCESS = "the ranks of this backend are not one process"
+
+
+def main():
+    launcher, processes, ferry, *options = sys.argv[1:]
+    done = subprocess.run([launcher, "-np", processes, ferry, "verify", "--backend", "shmem", "--json", *options],
+                          stdout=subprocess.PIPE, text=True)
+    if not done.stdout:
+        return done.returncode or 1
+    report = json.loads(done.stdout)
+    left_out = 0
+    for case in report["cases"]:
+        wrong = case["result"] == "skipped" and case["detail"] != ONE_PROCESS
+        left_out += wrong
+        print(f'{"LEFT OUT" if wrong else case["result"]:9}{case["case"]:34}{case["seconds"]:8.2f} s  {case["detail"]}')
+    print(f'{report["ok"]} ok, {report["skipped"]} skipped, {left_out} of them left out, {report["failed"]} failed')
+    return 1 if left_out or report["failed"] else done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
