@@ -197,13 +197,15 @@ class CpuSteps final : public ExchangeSteps {
     return {call.plan(), *fabric_, group, 0, number, call.lookup()};
   }
 
-  TokenScratch& scratch_of(Block block) { return scratch_[static_cast<std::size_t>(block.index)]; }
+  TokenScratch& scratch_of(FixedShare share) { return scratch_[static_cast<std::size_t>(share.index)]; }
 
-  // Runs body(block) on all workers. Throws PeerMissing where one of them says false.
+  // Runs body(share) on all workers. Throws PeerMissing where one of them says false.
   template <class Body>
   void on_workers(const Body& body) {
     std::vector<std::uint8_t> ok(static_cast<std::size_t>(pool_.workers()), 1);
-    pool_.run([&](int worker) { ok[static_cast<std::size_t>(worker)] = body(Block{worker, pool_.workers()}) ? 1 : 0; });
+    pool_.run([&](int worker) {
+      ok[static_cast<std::size_t>(worker)] = body(FixedShare{worker, pool_.workers()}) ? 1 : 0;
+    });
     for (const std::uint8_t each : ok) require_no_one_missing(each != 0);
   }
 
@@ -245,7 +247,7 @@ class CpuSteps final : public ExchangeSteps {
   // I8: combine_async was called, combine_wait will not be.
   void drain_combine() {
     if (!due_) return;
-    on_workers([&](Block block) { return drain_results(combine_step(group_, *due_), block, scratch_of(block)); });
+    on_workers([&](FixedShare share) { return drain_results(combine_step(group_, *due_), share, scratch_of(share)); });
   }
   void give_up_combine() {
     if (!due_) return;
@@ -273,10 +275,10 @@ class CpuSteps final : public ExchangeSteps {
   }
   template <SendStep S>
   void send_messages(const S& sending, const DispatchArgs& args) {
-    on_workers([&](Block block) {
+    on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, sent.data(), sent.data() + plan_.shape.ranks};
-      send_tokens(sending, format_, args, block, staging(block.index), scratch_of(block), counted);
+      send_tokens(sending, format_, args, share, staging(share.index), scratch_of(share), counted);
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
         stats_.add_messages(peer, counted.messages[peer]);
@@ -290,10 +292,10 @@ class CpuSteps final : public ExchangeSteps {
   template <ReceiveStep S>
   void lay_out(const S& receiving, const Ticket& ticket, const RowStarts& starts, const RowsOut& out) {
     const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
-    write_row_metadata(receiving.plan, group_, HostOps{}, Block{0, 1}, starts, out);
-    on_workers([&](Block block) {
-      const bool ok = lay_out_shared_rows(receiving, format_, shared, block, starts, out, scratch_of(block)) &&
-                      lay_out_rows(receiving, format_, block, starts, out, NoLog{}, scratch_of(block));
+    write_row_metadata(receiving.plan, group_, HostOps{}, FixedShare{0, 1}, starts, out);
+    on_workers([&](FixedShare share) {
+      const bool ok = lay_out_shared_rows(receiving, format_, shared, share, starts, out, scratch_of(share)) &&
+                      lay_out_rows(receiving, format_, share, starts, out, NoLog{}, scratch_of(share));
       finish_stores(receiving.group);
       return ok;
     });
@@ -320,8 +322,8 @@ class CpuSteps final : public ExchangeSteps {
     header.shared_begin = ticket.shared.begin;
     header.shared_end = ticket.shared.end;
     keep_own_part(plan_, *fabric_, ticket.routing, header, starts_, to);
-    on_workers([&](Block block) {
-      for (int source = block.index; source < plan_.shape.ranks; source += block.count)
+    on_workers([&](FixedShare share) {
+      for (int source = share.index; source < plan_.shape.ranks; source += share.count)
         keep_arrivals(plan_, *fabric_, ticket.routing, source, starts_, to);
       return true;
     });
@@ -332,9 +334,9 @@ class CpuSteps final : public ExchangeSteps {
   }
   template <ReceiveStep S>
   void send_all_back(const S& sending, const RowStarts& starts, const CombineArgs& args) {
-    on_workers([&](Block block) {
+    on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
-      send_results(sending, block, starts, args, staging(block.index), scratch_of(block), ResultCounts{sent.data()});
+      send_results(sending, share, starts, args, staging(share.index), scratch_of(share), ResultCounts{sent.data()});
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
@@ -354,8 +356,8 @@ class CpuSteps final : public ExchangeSteps {
   template <ReceiveStep S>
   void reduce_all(const S& receiving, const Ticket& ticket, const RowStarts& starts, const CombineArgs& sent,
                   const CombineOut& out) {
-    on_workers([&](Block block) {
-      return receive_results(receiving, ticket.num_tokens, block, starts, sent, out, scratch_of(block));
+    on_workers([&](FixedShare share) {
+      return receive_results(receiving, ticket.num_tokens, share, starts, sent, out, scratch_of(share));
     });
     require_no_one_missing(fabric_->waits().have_same_routing(Operation::combine));
     stats_.add_combine();

@@ -98,13 +98,13 @@ struct Sixteen : Bf16 {
 template <class S>
 void run_steps(const S& step, const Arrived& arrived, Outcome& outcome, TokenScratch& scratch) {
   const RowsOut out = outcome.out();
-  write_row_metadata(step.plan, step.group, step.ops, Block{0, 1}, arrived.starts, out);
+  write_row_metadata(step.plan, step.group, step.ops, FixedShare{0, 1}, arrived.starts, out);
   step.group.sync();
-  lay_out_rows(step, Sixteen{}, Block{0, 1}, arrived.starts, out, NoLog{}, scratch);
+  lay_out_rows(step, Sixteen{}, FixedShare{0, 1}, arrived.starts, out, NoLog{}, scratch);
   CombineOut sums;
   sums.tokens = outcome.sums.data();
   sums.token_bytes = kHidden * 2;
-  cpu::receive_results(step, kShape.max_tokens, Block{0, 1}, arrived.starts, CombineArgs{}, sums, scratch);
+  cpu::receive_results(step, kShape.max_tokens, FixedShare{0, 1}, arrived.starts, CombineArgs{}, sums, scratch);
 }
 
 TEST(LockstepSteps, GiveTheBytesOfOneThread) {

@@ -161,7 +161,8 @@ void SourceRound::count(SourceTraffic& traffic) {
   cpu::publish_routing(plan_, source, g, num_tokens_, kEpoch, counters.data());
   SendCounts counted{0, counters.data() + ranks, counters.data() + 2 * ranks};
   TokenScratch scratch;
-  send_tokens(step_of(plan_, source, g), SizesOnly{format_}, args(), Block{0, 1}, message_.data(), scratch, counted);
+  send_tokens(step_of(plan_, source, g), SizesOnly{format_}, args(), FixedShare{0, 1}, message_.data(), scratch,
+              counted);
 
   for (int token = 0; token < num_tokens_; ++token) {
     cpu::SerialLookup{}.results(g, plan_, entries_of(token), scratch.results, scratch.named);

@@ -37,9 +37,9 @@ inline void leave_out_masked(const Plan& plan, TokenResults& results) {
 
 // Reduces every token of this rank. False: a rank did not come.
 template <ReceiveStep S>
-bool receive_results(const S& step, int num_tokens, Block block, const RowStarts& starts, const CombineArgs& in,
+bool receive_results(const S& step, int num_tokens, FixedShare share, const RowStarts& starts, const CombineArgs& in,
                      const CombineOut& out, TokenScratch& scratch) {
-  for (int token = block.index; token < num_tokens; token += block.count) {
+  for (int token = share.index; token < num_tokens; token += share.count) {
     find_own_results(step, token, scratch);
     if constexpr (S::Lookup::kHasHandle) {  // I11: the handle's mask may be older than this combine's
       if (step.group.thread() == 0) leave_out_masked(step.plan, scratch.results);
@@ -55,11 +55,11 @@ bool receive_results(const S& step, int num_tokens, Block block, const RowStarts
 // land in a slot of the next combine, where another rank may write. A rank that the mask takes out by now is not waited
 // for.
 template <ReceiveStep S>
-bool drain_results(const S& step, Block block, TokenScratch& scratch) {
+bool drain_results(const S& step, FixedShare share, TokenScratch& scratch) {
   const Plan& plan = step.plan;
   TokenResults& results = scratch.results;
   const int num_tokens = tokens_of(plan, step.fabric, step.routing, plan.rank);
-  for (int token = block.index; token < num_tokens; token += block.count) {
+  for (int token = share.index; token < num_tokens; token += share.count) {
     find_own_results(step, token, scratch);
     if (step.group.thread() == 0) leave_out_masked(plan, results);
     step.group.sync();

@@ -101,12 +101,12 @@ void post_combining(const Plan& plan, F& fabric, const G& g, Epoch result, std::
 // Relies on I8: await_summed. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so no
 // number of the caller's becomes an address.
 template <ReceiveStep S>
-void send_results(const S& step, Block block, const RowStarts& starts, const CombineArgs& in, std::byte* staging,
+void send_results(const S& step, FixedShare share, const RowStarts& starts, const CombineArgs& in, std::byte* staging,
                   TokenScratch& scratch, const ResultCounts& counted) {
   const Plan& plan = step.plan;
   const LocalRows& found = scratch.found;
   const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
-  for (int place = block.index; place < tokens.length; place += block.count) {
+  for (int place = share.index; place < tokens.length; place += share.count) {
     const TokenAt at = tokens.at(place);
     if (at.token >= static_cast<int>(starts.tokens[at.source])) continue;
     const RoutingEntry* entries = entries_of(step, at);

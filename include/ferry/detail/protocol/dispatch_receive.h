@@ -21,18 +21,18 @@ FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch
 }
 
 // row_offsets, expert_ids, scales_offsets, and what marks the padding rows of every group: src_info (-1, -1), scale 0.
-// Blocks share the groups. It comes before the first row of a group is laid out.
+// `share`: of the groups. It comes before the first row of a group is laid out.
 template <ThreadGroup G, RowOps<G> O>
-FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, Block block, const RowStarts& starts,
+FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, FixedShare share, const RowStarts& starts,
                                  const RowsOut& out) {
   const int groups = plan.groups();
-  for (int group = g.thread(); block.index == 0 && group <= groups; group += g.size()) {
+  for (int group = g.thread(); share.index == 0 && group <= groups; group += g.size()) {
     out.row_offsets[group] = starts.group[group];
     if (group == groups) break;
     out.expert_ids[group] = group;
     if (out.scales_offsets != nullptr) out.scales_offsets[group] = starts.tiles[group];
   }
-  for (int group = block.index; group < groups; group += block.count) {
+  for (int group = share.index; group < groups; group += share.count) {
     const std::uint32_t first = starts.group[group];
     const std::uint32_t filled_end = first + starts.filled[group];
     for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread()); row < starts.group[group + 1];
@@ -74,10 +74,10 @@ FERRY_HD bool await_message(const S& step, TokenAt at) {
 
 // Lays out the rows of the fused shared expert: own messages, in token order. Relies on I5 for this rank's own slots.
 template <ReceiveStep S, TokenFormat Fmt>
-FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const SharedTokens& shared, Block block,
+FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const SharedTokens& shared, FixedShare share,
                                   const RowStarts& starts, const RowsOut& out, TokenScratch& scratch) {
   LocalRows& to = scratch.found;
-  for (int token = shared.begin + block.index; token < shared.end; token += block.count) {
+  for (int token = shared.begin + share.index; token < shared.end; token += share.count) {
     const TokenAt at{step.plan.rank, token};
     if (!await_message(step, at)) return false;
     if (step.lookup.sync_unit(step.group).thread() == 0) {
@@ -96,11 +96,11 @@ FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const Shared
 // Relies on I5: waits only for the token in hand, reads each message once, and writes it to each of its rows. `log`
 // keeps what was found, for combine.
 template <ReceiveStep S, TokenFormat Fmt, ArrivalLog<typename S::Lookup, typename S::Group> Log>
-FERRY_HD bool lay_out_rows(const S& step, const Fmt& format, Block block, const RowStarts& starts, const RowsOut& out,
-                           const Log& log, TokenScratch& scratch) {
+FERRY_HD bool lay_out_rows(const S& step, const Fmt& format, FixedShare share, const RowStarts& starts,
+                           const RowsOut& out, const Log& log, TokenScratch& scratch) {
   LocalRows& to = scratch.found;
   const TokenSequence tokens(step.plan, starts, step.plan.rank);
-  for (int place = block.index; place < tokens.length; place += block.count) {
+  for (int place = share.index; place < tokens.length; place += share.count) {
     const TokenAt at = tokens.at(place);
     const int num_tokens = static_cast<int>(starts.tokens[at.source]);
     if (at.token >= num_tokens) continue;

@@ -1,4 +1,4 @@
-// WorkShare: which places of a sequence one group takes. Block is the static share that every backend has.
+// WorkShare: which places of a sequence one group takes. FixedShare is the static share that every backend has.
 #pragma once
 
 #include <concepts>
@@ -15,8 +15,8 @@ concept WorkShare = ThreadGroup<G> && requires(S& share, const S& unchanged, con
   { share.next(g, place) } -> std::same_as<int>;
 };
 
-// Block `index` of `count` takes every count-th place.
-struct Block {
+// Share `index` of `count`: every count-th place.
+struct FixedShare {
   int index;
   int count;
 
@@ -25,6 +25,6 @@ struct Block {
     return place + count;
   }
 };
-static_assert(WorkShare<Block, SerialGroup>);
+static_assert(WorkShare<FixedShare, SerialGroup>);
 
 }  // namespace ferry

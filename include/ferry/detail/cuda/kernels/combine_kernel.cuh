@@ -21,7 +21,7 @@ struct CombineMemory {
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
 static_assert(kCombineSharedBytes + kPipelineBytes <= 227 * 1024, "the pipeline does not fit on a Hopper GPU");
 
-__device__ inline Block sending_teams(const CombineParams& p) {
+__device__ inline FixedShare sending_teams(const CombineParams& p) {
   return teams_of(p.roles.send_team_threads, {static_cast<int>(blockIdx.x), p.roles.senders});
 }
 
@@ -34,10 +34,10 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   const bool sends = p.sends && block < p.roles.senders;
   const bool receives = p.receives && block >= p.roles.first_receiver;
   TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
-  const Block among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
+  const FixedShare among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
   const WarpwiseTeam receivers(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
-  const Block teams = teams_of(receivers.size(), among);
-  const Block share = receives && teams.index < teams.count ? teams : Block{p.num_tokens, 1};  // or no token
+  const FixedShare teams = teams_of(receivers.size(), among);
+  const FixedShare share = receives && teams.index < teams.count ? teams : FixedShare{p.num_tokens, 1};  // or no token
   ResultReceiver<F> receiver(p, fabric, receivers, epoch, share, scratch);
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);

@@ -73,7 +73,7 @@ struct DispatchBlock {
   __device__ bool sends() const { return !routes() && index() < p.roles.routing_blocks + p.roles.senders; }
   __device__ bool receives() const { return p.receives && !sends() && (!routes() || p.roles.routing_blocks_receive); }
   // This block's index among those that receive. Blocks without another role come first.
-  __device__ Block among_receivers() const {
+  __device__ FixedShare among_receivers() const {
     const int busy = p.roles.routing_blocks + p.roles.senders;
     const int idle = place.count - busy;
     const int count = idle + (p.roles.routing_blocks_receive ? p.roles.routing_blocks : 0);
@@ -100,7 +100,7 @@ __device__ bool route_share(DispatchBlock& b, F& fabric) {
   return b.all.all(ok);
 }
 
-__device__ inline Block sending_teams(const DispatchBlock& b, int team_threads) {
+__device__ inline FixedShare sending_teams(const DispatchBlock& b, int team_threads) {
   return teams_of(team_threads, {b.index() - b.p.roles.routing_blocks, b.p.roles.senders});
 }
 
@@ -120,7 +120,7 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const SyncedTeam team(b.p.roles.send_team_threads);
   fabric.use_buffers(b.memory, team);
   if (b.p.roles.stores) fabric.store_messages();
-  const Block block = sending_teams(b, team.size());
+  const FixedShare block = sending_teams(b, team.size());
   SendCounts counted{0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
   const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_counter[b.epoch & 1],
@@ -146,7 +146,7 @@ __device__ void count_received(const DispatchParams& p, const SyncedTeam& g, con
 
 // Prefetches what a warp reads first after it has found the row starts: the lines, and their addresses.
 template <DeviceFabric F>
-__device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch epoch, Block teams) {
+__device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch epoch, FixedShare teams) {
   const TokenSequence tokens(plan, plan.shape.max_tokens, plan.rank);
   if (teams.index >= tokens.length) return;
   const TokenAt at = tokens.at(teams.index);
@@ -159,8 +159,8 @@ __device__ void prefetch_first_arrival(const Plan& plan, const F& fabric, Epoch 
 // This block's index among the receiving blocks that have no token, counted from the last block, which has the fewest
 // tokens. All receiving blocks count where those without a token are fewer than a quarter, or none. An index past the
 // count: this block has a token.
-__device__ inline Block without_tokens(const DispatchParams& p, const RowStarts& starts, int team_threads,
-                                       const Block& receivers) {
+__device__ inline FixedShare without_tokens(const DispatchParams& p, const RowStarts& starts, int team_threads,
+                                            const FixedShare& receivers) {
   const int own = p.in.shared_end - p.in.shared_begin;
   const int places = max(own, p.plan.shape.ranks * static_cast<int>(starts.tokens[p.plan.shape.ranks]));
   const int busy = places * max(1, team_threads / kThreads);
@@ -170,7 +170,7 @@ __device__ inline Block without_tokens(const DispatchParams& p, const RowStarts&
 
 // Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.
 template <DeviceFabric F>
-__device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, Block block) {
+__device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, FixedShare block) {
   if (block.index >= block.count) return;
   write_row_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
   if (block.index != 0) return;
@@ -182,9 +182,9 @@ template <TokenFormat Fmt, DeviceFabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   const RowStarts starts = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
-  const Block block = b.among_receivers();
+  const FixedShare block = b.among_receivers();
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
-  const Block teams{teams_of(team.size(), block).index, p.roles.receive_teams};
+  const FixedShare teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   prefetch_first_arrival(p.plan, fabric, b.epoch, teams);
   RowStartFinder<F> finder(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts,
                            b.shared.totals);

@@ -15,7 +15,7 @@ template <DeviceFabric F>
 class ResultReceiver {
  public:
   // `block`: this team's share of the tokens; `scratch`: this warp's.
-  __device__ ResultReceiver(const CombineParams& p, F& fabric, const WarpwiseTeam& g, Epoch epoch, Block block,
+  __device__ ResultReceiver(const CombineParams& p, F& fabric, const WarpwiseTeam& g, Epoch epoch, FixedShare block,
                             TokenScratch& scratch)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {}
 

@@ -67,7 +67,7 @@ class ResultSender {
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first place of `block`. Calls `between` after every
   // place of the sequence.
   template <class Between>
-  __device__ void send(Block block, const HandleStart& start, int* slots, const Between& between) {
+  __device__ void send(FixedShare block, const HandleStart& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
     WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_counter, slots);
     HandleToken next = start.first;

@@ -129,7 +129,7 @@ class ScaleStores {
 
 // A warp stores parts of tiles, `warps.count` apart.
 __device__ inline void store_scale_share(const ScalesParams& p, const RowStarts& starts, Epoch epoch,
-                                         const Block& warps, std::byte* held) {
+                                         const FixedShare& warps, std::byte* held) {
   const int groups = p.plan.groups();
   const int units = static_cast<int>(count_tiles(starts, groups)) * p.by_parts.divisor();
 #pragma unroll 1

@@ -16,7 +16,7 @@ namespace ferry::cuda {
 
 // Teams of `threads` threads of the blocks. A team may span several blocks. Consecutive teams are of different blocks,
 // so that few tokens are spread over many blocks.
-__device__ inline Block teams_of(int threads, Block block) {
+__device__ inline FixedShare teams_of(int threads, FixedShare block) {
   const int shift = log2_of(threads);
   if (threads > kThreads) {
     const int span = shift - log2_of(kThreads);

@@ -18,7 +18,7 @@ class WorkQueue {
 
   // Every team has `own` places; the rest of `length` are drawn from `counter`, which is 0 when a round begins.
   // `slots`: two words of the team in shared memory. All threads of the team call it.
-  __device__ WorkQueue(const SyncedTeam& g, Block block, int own, int length, Counter& counter, int* slots)
+  __device__ WorkQueue(const SyncedTeam& g, FixedShare block, int own, int length, Counter& counter, int* slots)
       : index(block.index),
         teams_(block.count),
         own_(own),
