@@ -158,7 +158,7 @@ void SourceRound::count(SourceTraffic& traffic) {
   LocalMemory local{plan_.map, plan_.rank, table_, sent_counts_};
   CountingFabric source(plan_, plan_.rank, {traffic.dispatched.data(), true}, &local);
   std::vector<std::uint64_t> counters(3 * ranks);
-  cpu::publish_routing(plan_, source, g, num_tokens_, kEpoch, counters.data());
+  cpu::publish_routing(plan_, source, g, args(), kEpoch, counters.data());
   SendCounts counted{0, counters.data() + ranks, counters.data() + 2 * ranks};
   TokenScratch scratch;
   send_tokens(step_of(plan_, source, g), SizesOnly{format_}, args(), FixedShare{0, 1}, message_.data(), scratch,
