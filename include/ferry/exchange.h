@@ -68,9 +68,9 @@ struct DispatchInput {
   ConstTensor tokens{};        // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
   ConstTensor topk_ids{};      // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
   ConstTensor topk_weights{};  // f32 [n, K], contiguous; by_rank only; not given: 1
-  // nvfp4: one value, finite and > 0, the same on all ranks; null: 1. CPU ranks compare it: where two differ,
-  // dispatch_wait throws Error(invalid_argument) on all ranks, its rows are wrong, and the next call is another
-  // dispatch. GPU ranks check its bounds only.
+  // nvfp4: one value, finite and > 0, the same on all ranks; null: 1. CPU ranks compare it, but not in a replay: where
+  // two differ, dispatch_wait throws Error(invalid_argument) on all ranks, its rows are wrong, and the next call is
+  // another dispatch. GPU ranks check its bounds only.
   const float* input_scale = nullptr;
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
