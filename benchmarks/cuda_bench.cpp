@@ -4,7 +4,8 @@
 //
 //   cuda_bench RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]
 //
-// MAX_BLOCKS 0: no limit. MAX: max_tokens of the exchange; N if it is left out.
+// FORMAT given:NAME: tokens come encoded in that format. MAX_BLOCKS 0: no limit. MAX: max_tokens of the exchange; N if
+// it is left out.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ferry/cuda/cuda_world.h"
@@ -44,6 +46,7 @@ T* device_array(std::size_t count, const std::vector<T>& values = {}) {
 struct Settings {
   Shape shape;
   AnyFormat format = format_named("bf16");
+  bool given = false;  // tokens come encoded
   int max_blocks = 0;
 };
 
@@ -73,6 +76,14 @@ RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int 
   const std::int64_t capacity = layout.min_row_capacity;
   RankTensors made;
   made.in.tokens = {device_array(tokens.size(), tokens), DType::bf16, {n, s.hidden}};
+  if (settings.given) {
+    made.in.tokens = {made.in.tokens.data, DType::u8, {n, layout.payload_row_bytes}};
+    if (layout.scales_per_row != 0)
+      made.in.token_scales = {
+          device_array<std::uint8_t>(static_cast<std::size_t>(n * layout.scales_per_row) * size_of(layout.scale_dtype)),
+          layout.scale_dtype,
+          {n, layout.scales_per_row}};
+  }
   made.in.topk_ids = {device_array(ids.size(), ids), DType::i32, {n, s.top_k}};
   made.in.topk_weights = {device_array(ids.size(), std::vector<float>(ids.size(), 0.125f)), DType::f32, {n, s.top_k}};
   for (const TensorSpec& spec : dispatch_outputs(layout, capacity))
@@ -201,11 +212,12 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   if (rank == 0) {
     std::printf(
         "{\"n\": %d, \"max_tokens\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, "
-        "\"format\": \"%s\", \"max_blocks\": %d, "
+        "\"format\": \"%s\", \"given\": %s, \"max_blocks\": %d, "
         "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f, "
         "\"split_pair_us\": %.2f, \"host_dispatch_us\": %.2f, \"host_combine_us\": %.2f}\n",
         n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
-        settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us, split_us, host.dispatch, host.combine);
+        settings.given ? "true" : "false", settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us, split_us,
+        host.dispatch, host.combine);
     std::fflush(stdout);
   }
   world.barrier();
@@ -221,7 +233,10 @@ int main(int argc, char** argv) {
   try {
     Settings settings;
     settings.shape = {std::atoi(argv[1]), std::atoi(argv[4]), std::atoi(argv[3]), 1, std::atoi(argv[2])};
-    settings.format = format_named(argv[5]);
+    const std::string_view format = argv[5];
+    constexpr std::string_view kGiven = "given:";
+    settings.given = format.starts_with(kGiven);
+    settings.format = format_named(settings.given ? format.substr(kGiven.size()) : format);
     settings.max_blocks = std::atoi(argv[6]);
     for (int arg = 7; arg < argc; ++arg) {
       const char* max_tokens = std::strchr(argv[arg], '/');

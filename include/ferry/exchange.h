@@ -65,18 +65,24 @@ struct ExchangeOptions {
 // What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order), but for a handle,
 // which is read until dispatch_wait returns.
 struct DispatchInput {
-  ConstTensor tokens{};        // bf16, f16 or f32 [n, hidden], columns contiguous, rows at any stride
+  // bf16, f16 or f32 [n, hidden]: the exchange encodes them. Or u8 [n, RowLayout::payload_row_bytes]: tokens that come
+  // encoded in the exchange's format, and are sent as they are. Columns contiguous, rows at any stride. On GPUs encoded
+  // rows may start anywhere, and are copied fastest from multiples of 16 bytes. Ranks may differ.
+  ConstTensor tokens{};
   ConstTensor topk_ids{};      // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
   ConstTensor topk_weights{};  // f32 [n, K], contiguous; by_rank only; not given: 1
   // nvfp4: one value, finite and > 0, the same on all ranks; null: 1. CPU ranks compare it, but not in a replay: where
   // two differ, dispatch_wait throws Error(invalid_argument) on all ranks, its rows are wrong, and the next call is
-  // another dispatch. GPU ranks check its bounds only.
+  // another dispatch. GPU ranks check its bounds only. With encoded tokens: what they were encoded with.
   const float* input_scale = nullptr;
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
   // In place of ids and weights: n other tokens go to the rows that those of the handle's dispatch went to.
   ConstTensor handle{};
+  // Of encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype, column
+  // order, at any strides, also transposed.
+  ConstTensor token_scales{};
 };
 
 // Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Order of rows:

@@ -1,6 +1,7 @@
 // Builds one rank's tensors from a scenario.
 #include "conformance/rank_round.h"
 
+#include <cstddef>
 #include <cstring>
 
 namespace ferry::conformance {
@@ -55,6 +56,44 @@ RankRound::RankRound(const Scenario& scenario, int rank)
   make_combine_output();
 }
 
+bool RankRound::gives_encoded() const {
+  const Encoded encoded = scenario_.settings.encoded;
+  return encoded == Encoded::all || (encoded == Encoded::odd_ranks && rank_ % 2 == 1);
+}
+
+// Scales lie side by side on even ranks, and transposed on odd ones.
+void RankRound::make_encoded_tokens() {
+  const ScenarioSettings& s = scenario_.settings;
+  const AnyFormat& format = s.options.format;
+  const RowLayout layout = row_layout(s.shape, s.options, rank_);
+  const std::size_t n = size(given_.num_tokens);
+  const std::size_t row_bytes = size(s.shape.hidden) * size_of(s.token_dtype);
+  const std::size_t payload_bytes = size(layout.payload_row_bytes), step = payload_bytes + size(s.token_gap);
+  const std::size_t count = size(layout.scales_per_row), bytes = size_of(layout.scale_dtype);
+  tokens.assign(n * step, kPoison);
+  token_scales.assign(n * count * bytes, kPoison);
+  std::vector<std::max_align_t> payload_of_one(payload_bytes / sizeof(std::max_align_t) + 1);
+  std::vector<std::max_align_t> scales_of_one(count * bytes / sizeof(std::max_align_t) + 1);
+  auto* const codes = reinterpret_cast<std::byte*>(payload_of_one.data());
+  auto* const scales_of_row = reinterpret_cast<std::byte*>(scales_of_one.data());
+  const bool transposed = rank_ % 2 == 1;
+  for (std::size_t token = 0; token < n; ++token) {
+    const InputRow row{given_.tokens.data() + token * row_bytes, s.token_dtype};
+    format.encode(SerialGroup{}, row, s.shape.hidden, s.input_scale, codes, scales_of_row);
+    std::memcpy(tokens.data() + token * step, codes, payload_bytes);
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(token_scales.data() + (transposed ? i * n + token : token * count + i) * bytes,
+                  scales_of_row + i * bytes, bytes);
+  }
+  in.tokens = strided<const void>(tokens.data(), DType::u8, given_.num_tokens, layout.payload_row_bytes, s.token_gap);
+  if (count == 0) return;
+  in.token_scales = ConstTensor(token_scales.data(), layout.scale_dtype, {given_.num_tokens, layout.scales_per_row});
+  if (transposed) {
+    in.token_scales.strides[0] = 1;
+    in.token_scales.strides[1] = given_.num_tokens;
+  }
+}
+
 void RankRound::make_input() {
   const ScenarioSettings& s = scenario_.settings;
   const std::size_t row_bytes = size(s.shape.hidden) * size_of(s.token_dtype);
@@ -63,6 +102,7 @@ void RankRound::make_input() {
   for (std::size_t token = 0; token < size(given_.num_tokens); ++token)
     std::memcpy(tokens.data() + token * step, given_.tokens.data() + token * row_bytes, row_bytes);
   in.tokens = strided<const void>(tokens.data(), s.token_dtype, given_.num_tokens, s.shape.hidden, s.token_gap);
+  if (gives_encoded()) make_encoded_tokens();
 
   topk_ids.resize(given_.topk_ids.size() * size_of(s.id_dtype));
   for (std::size_t i = 0; i < given_.topk_ids.size(); ++i) {

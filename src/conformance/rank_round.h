@@ -30,8 +30,8 @@ class RankRound {
   void check_untouched() const;
 
   // Memory behind the views, for cases that spoil it.
-  std::vector<std::byte> tokens, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids, src_info,
-      scales_offsets, output;
+  std::vector<std::byte> tokens, token_scales, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids,
+      src_info, scales_offsets, output;
 
  private:
   // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.
@@ -46,6 +46,8 @@ class RankRound {
   };
 
   void make_input();
+  bool gives_encoded() const;
+  void make_encoded_tokens();
   void make_output();
   void make_combine_input();
   void make_combine_output();

@@ -16,12 +16,16 @@ inline constexpr std::chrono::milliseconds kSuiteDeadline{20'000};  // long enou
 // Where weights come from.
 enum class WeightForm { none, array, hook };
 
+// Which ranks give tokens that they have encoded themselves.
+enum class Encoded { nobody, odd_ranks, all };
+
 struct ScenarioSettings {
   Shape shape;
   ExchangeOptions options;
   std::string routing = "uniform";
   std::uint64_t seed = 1;
   DType token_dtype = DType::bf16;
+  Encoded encoded = Encoded::nobody;
   DType id_dtype = DType::i32;
   DType row_dtype = DType::bf16;     // of the experts' output
   DType output_dtype = DType::bf16;  // of combine's output

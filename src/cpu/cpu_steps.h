@@ -278,7 +278,10 @@ class CpuSteps final : public ExchangeSteps {
     on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, sent.data(), sent.data() + plan_.shape.ranks};
-      send_tokens(sending, format_, args, share, staging(share.index), scratch_of(share), counted);
+      const auto send = [&](const auto& maker) {
+        send_tokens(sending, maker, args, share, staging(share.index), scratch_of(share), counted);
+      };
+      args.is_encoded() ? send(GivenRows{}) : send(Encoder<AnyFormat>{format_});
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
         stats_.add_messages(peer, counted.messages[peer]);
@@ -294,8 +297,8 @@ class CpuSteps final : public ExchangeSteps {
     const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
     write_row_metadata(receiving.plan, group_, HostOps{}, FixedShare{0, 1}, starts, out);
     on_workers([&](FixedShare share) {
-      const bool ok = lay_out_shared_rows(receiving, format_, shared, share, starts, out, scratch_of(share)) &&
-                      lay_out_rows(receiving, format_, share, starts, out, NoLog{}, scratch_of(share));
+      const bool ok = lay_out_shared_rows(receiving, shared, share, starts, out, scratch_of(share)) &&
+                      lay_out_rows(receiving, share, starts, out, NoLog{}, scratch_of(share));
       finish_stores(receiving.group);
       return ok;
     });

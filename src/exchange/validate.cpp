@@ -102,12 +102,35 @@ ConstTensor or_empty(const ConstTensor& tensor) {
   return copy;
 }
 
-DispatchArgs token_args(const CheckContext& c, const ConstTensor& tokens) {
+// The scales of encoded tokens.
+GivenScales check_token_scales(const CheckContext& c, const DispatchInput& in, std::int64_t num_tokens) {
+  const RowLayout& layout = c.layout;
+  if (in.token_scales && in.tokens.dtype != DType::u8)
+    refuse(c, "token_scales is given, but tokens is {}: scales come with encoded tokens only, which are u8 [n, {}]",
+           to_string(in.tokens), layout.payload_row_bytes);
+  if (in.token_scales && layout.scales_per_row == 0)
+    refuse(c, "token_scales is given ({}); the format {} has none", to_string(in.token_scales),
+           c.options.format.name());
+  if (in.tokens.dtype != DType::u8 || layout.scales_per_row == 0) return {};
+  const ConstTensor scales = or_empty(in.token_scales);
+  require_given(c, "token_scales", scales);
+  require_host_memory(c, "token_scales", scales);
+  require_dtype(c, "token_scales", scales, {layout.scale_dtype});
+  require_shape(c, "token_scales", scales, {num_tokens, layout.scales_per_row});
+  const auto bytes = static_cast<std::int64_t>(size_of(layout.scale_dtype));
+  require_aligned(c, "token_scales", scales, static_cast<std::size_t>(bytes));
+  return {static_cast<const std::byte*>(scales.data), scales.strides[0] * bytes, scales.strides[1] * bytes,
+          static_cast<int>(bytes), layout.scales_per_row};
+}
+
+// `tokens`: in.tokens, which are checked.
+DispatchArgs token_args(const CheckContext& c, const DispatchInput& in, const ConstTensor& tokens) {
   DispatchArgs args;
   args.tokens = static_cast<const std::byte*>(tokens.data);
   args.dtype = tokens.dtype;
   args.row_stride = tokens.strides[0] * static_cast<std::int64_t>(size_of(tokens.dtype));
-  args.row_bytes = c.shape.hidden * static_cast<std::int64_t>(size_of(tokens.dtype));
+  args.row_bytes = tokens.shape[1] * static_cast<std::int64_t>(size_of(tokens.dtype));
+  args.scales = check_token_scales(c, in, tokens.shape[0]);
   args.num_tokens = static_cast<int>(tokens.shape[0]);
   return args;
 }
@@ -120,7 +143,7 @@ DispatchArgs check_replay_input(const CheckContext& c, const DispatchInput& in, 
         c,
         "topk_weights are given with a handle; a dispatch with a handle takes no new weights, and combine uses those "
         "of the handle's dispatch: leave them out");
-  return token_args(c, tokens);
+  return token_args(c, in, tokens);
 }
 
 }  // namespace
@@ -129,8 +152,10 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
   const ConstTensor tokens = or_empty(in.tokens);
   const ConstTensor ids = or_empty(in.topk_ids);
   require_given(c, "tokens", tokens);
-  require_dtype(c, "tokens", tokens, {DType::bf16, DType::f16, DType::f32});
-  require_rows(c, "tokens", tokens, c.shape.hidden);
+  require_dtype(c, "tokens", tokens, {DType::bf16, DType::f16, DType::f32, DType::u8});
+  const bool is_encoded = tokens.dtype == DType::u8;
+  const std::int64_t columns = is_encoded ? c.layout.payload_row_bytes : c.shape.hidden;
+  require_rows(c, "tokens", tokens, static_cast<int>(columns));
   const std::int64_t n = tokens.shape[0];
   if (n > c.shape.max_tokens)
     refuse(c, "tokens has {} rows; the limit is max_tokens = {}. Dispatch in several rounds or make a larger exchange",
@@ -143,7 +168,7 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
   require_contiguous(c, "topk_ids", ids);
   require_aligned(c, "topk_ids", ids, size_of(ids.dtype));
 
-  DispatchArgs args = token_args(c, tokens);
+  DispatchArgs args = token_args(c, in, tokens);
   args.ids = {ids.data, ids.dtype == DType::i64};
   args.weights = check_weights(c, "dispatch", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
                                c.options.reduction == Reduction::by_rank, n);

@@ -10,7 +10,7 @@ namespace {
 
 const DispatchLauncher* find_dispatch(const char* format) {
   static const auto kLaunchers =
-      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<F, NvshmemFabric>(); });
+      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<Encoder<F>, NvshmemFabric>(); });
   return find_format(kLaunchers, format);
 }
 
@@ -22,6 +22,9 @@ CombineLauncher combine_instance() {
 }
 template CombineLauncher combine_instance<NvshmemFabric>();
 
-Launchers nvshmem_launchers() { return {&find_dispatch, combine_instance<NvshmemFabric>(), NvshmemFabric::kName}; }
+Launchers nvshmem_launchers() {
+  static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, NvshmemFabric>();
+  return {&find_dispatch, &kGivenRows, combine_instance<NvshmemFabric>(), NvshmemFabric::kName};
+}
 
 }  // namespace ferry::cuda

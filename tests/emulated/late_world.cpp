@@ -21,7 +21,7 @@ using Directory = HeapDirectory<DeviceMemory>;
 const cuda::DispatchLauncher* find_late_dispatch(const char* name) {
   const cuda::DispatchLauncher* found = nullptr;
   FormatList<Bf16, Fp8Block128, Nvfp4>::for_each([&]<class Format>(std::type_identity<Format>) {
-    static const cuda::DispatchLauncher kLauncher = cuda::dispatch_launcher<Format, LateFabric>();
+    static const cuda::DispatchLauncher kLauncher = cuda::dispatch_launcher<Encoder<Format>, LateFabric>();
     if (std::string_view(name) == Format::name()) found = &kLauncher;
   });
   return found;
@@ -59,7 +59,8 @@ class LateWorld final : public cuda::GpuWorld<World> {
 
  private:
   cuda::Launchers launchers() const override {
-    return {&find_late_dispatch, cuda::combine_launcher<LateFabric>(), LateFabric::kName};
+    static const cuda::DispatchLauncher kGivenRows = cuda::dispatch_launcher<GivenRows, LateFabric>();
+    return {&find_late_dispatch, &kGivenRows, cuda::combine_launcher<LateFabric>(), LateFabric::kName};
   }
   const char* fabric() const override { return LateFabric::kName; }
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {

@@ -42,8 +42,8 @@ bool is_small(const conformance::Case& each) {
   for (const char* chosen :
        {"shapes/smallest", "shapes/one_rank", "shapes/top_32", "shapes/uneven_experts", "routings/", "calls/forms",
         "calls/abandoned", "calls/inputs_are_free", "options/shared_expert", "options/input_scale", "options/strides",
-        "options/alignment_128", "options/unreduced", "options/skip_a2a", "refusals/dispatch_input",
-        "faults/lost_before_dispatch", "faults/growing_mask", "reports/statistics"})
+        "options/encoded_tokens", "options/alignment_128", "options/unreduced", "options/skip_a2a",
+        "refusals/dispatch_input", "faults/lost_before_dispatch", "faults/growing_mask", "reports/statistics"})
     if (each.name.starts_with(chosen)) return true;
   return false;
 }

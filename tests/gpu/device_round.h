@@ -22,6 +22,7 @@ class DeviceRound {
     combine_in = host.combine_in;
     combine_out = host.combine_out;
     in.tokens.data = copy(host.tokens);
+    if (in.token_scales) in.token_scales.data = copy(host.token_scales);
     in.topk_ids.data = copy(host.topk_ids);
     if (in.topk_weights) in.topk_weights.data = copy(host.weights);
     combine_in.rows.data = copy(host.rows);

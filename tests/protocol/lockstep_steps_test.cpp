@@ -90,17 +90,12 @@ struct Outcome {
   std::vector<std::byte> sums;
 };
 
-// A format of 16 bytes, so that one message fits the rank's small slots.
-struct Sixteen : Bf16 {
-  static constexpr std::size_t payload_bytes(int) { return 16; }
-};
-
 template <class S>
 void run_steps(const S& step, const Arrived& arrived, Outcome& outcome, TokenScratch& scratch) {
   const RowsOut out = outcome.out();
   write_row_metadata(step.plan, step.group, step.ops, FixedShare{0, 1}, arrived.starts, out);
   step.group.sync();
-  lay_out_rows(step, Sixteen{}, FixedShare{0, 1}, arrived.starts, out, NoLog{}, scratch);
+  lay_out_rows(step, FixedShare{0, 1}, arrived.starts, out, NoLog{}, scratch);
   CombineOut sums;
   sums.tokens = outcome.sums.data();
   sums.token_bytes = kHidden * 2;

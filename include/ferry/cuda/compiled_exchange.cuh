@@ -100,7 +100,7 @@ class CompiledExchange {
   const Exchange& exchange() const { return exchange_; }
 
  private:
-  // Kernels without hooks are the library's own, but for those of dispatch, which hold the format.
+  // Kernels without hooks are the library's own, but for the dispatch that encodes, which holds the format.
   using KernelFabric = typename Wire::template WithHooks<Hooks>;
   static CombineLauncher combine_kernels() {
     if constexpr (kHasHooks)
@@ -108,10 +108,17 @@ class CompiledExchange {
     else
       return combine_instance<Wire>();
   }
+  static DispatchLauncher given_rows() {
+    if constexpr (kHasHooks)
+      return dispatch_launcher<GivenRows, KernelFabric>();
+    else
+      return dispatch_instance<GivenRows, Wire>();
+  }
   static const Launchers& launchers() {
-    static const DispatchLauncher kDispatch = dispatch_launcher<Fmt, KernelFabric>();
+    static const DispatchLauncher kDispatch = dispatch_launcher<Encoder<Fmt>, KernelFabric>();
+    static const DispatchLauncher kGivenRows = given_rows();
     static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
-                                      combine_kernels(), Wire::kName};
+                                      &kGivenRows, combine_kernels(), Wire::kName};
     return kLaunchers;
   }
   // Other worlds than those of GPUs. make_steps of a world of GPUs checks on all ranks that these kernels reach them.

@@ -73,6 +73,19 @@ void dtypes(const Target& target) {
         });
 }
 
+void encoded_tokens(const Target& target) {
+  for (const AnyFormat& format : all_formats())
+    for (const Encoded encoded : {Encoded::odd_ranks, Encoded::all})
+      both(target, format.name(), [&](ScenarioSettings& s) {
+        s.encoded = encoded;
+        s.token_gap = encoded == Encoded::all ? 0 : 3;
+        s.input_scale = format.name() == std::string("nvfp4") ? 37.5f : 1.0f;
+        s.options.tiled_scales = format.name() == std::string("mxfp8") && encoded == Encoded::all;
+        s.options.fused_shared_expert = encoded == Encoded::all;
+        s.options.workers = encoded == Encoded::all ? 2 : 1;
+      });
+}
+
 void strides(const Target& target) {
   for (const DType dtype : {DType::bf16, DType::f32})
     both(target, "mxfp4", [dtype](ScenarioSettings& s) {
@@ -176,6 +189,9 @@ void add_option_cases(Cases& cases) {
   cases.push_back({"options/unreduced", "exact rows without a sum, zeros where there is none", true, unreduced});
   cases.push_back({"options/input_scale", "nvfp4's input scale", true, input_scale});
   cases.push_back({"options/dtypes", "bf16, f16 and f32 tokens, int64 ids, f32 rows and output", false, dtypes});
+  cases.push_back({"options/encoded_tokens",
+                   "tokens that come encoded, from some ranks or all, give the rows of tokens that are encoded here",
+                   false, encoded_tokens});
   cases.push_back(
       {"options/strides", "rows of tokens, expert output and result with gaps between them", true, strides});
   for (const int rows : {1, 4, 8, 16, 32, 64, 128})

@@ -51,6 +51,24 @@ std::vector<Spoiled> spoiled_inputs() {
        [](RankRound& r) { r.in.tokens = column_stride_2(r.in.tokens); }},
       {"overlapping token rows", {"tokens", "stride", "63", "64"}, [](RankRound& r) { r.in.tokens.strides[0] = 63; }},
       {"f64 tokens", {"tokens", "f64", "bf16"}, [](RankRound& r) { r.in.tokens.dtype = DType::f64; }},
+      {"encoded tokens of another width",
+       {"tokens", "[10, 48]", "64"},
+       [](RankRound& r) {
+         r.in.tokens.dtype = DType::u8;
+         r.in.tokens.shape[1] = 48;
+       }},
+      {"encoded tokens without scales",
+       {"token_scales", "not given"},
+       [](RankRound& r) { r.in.tokens.dtype = DType::u8; }},
+      {"encoded tokens with scales of another dtype",
+       {"token_scales", "f32", "u8"},
+       [](RankRound& r) {
+         r.in.tokens.dtype = DType::u8;
+         r.in.token_scales = r.in.topk_weights;
+       }},
+      {"scales of tokens that are not encoded",
+       {"token_scales", "encoded", "u8 [n, 64]"},
+       [](RankRound& r) { r.in.token_scales = r.in.topk_weights; }},
       {"no tokens tensor", {"tokens", "not given"}, [](RankRound& r) { r.in.tokens = {}; }},
       {"no ids tensor", {"topk_ids", "not given"}, [](RankRound& r) { r.in.topk_ids = {}; }},
       {"f32 ids", {"topk_ids", "f32", "i32"}, [](RankRound& r) { r.in.topk_ids.dtype = DType::f32; }},

@@ -32,9 +32,8 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       row_bytes_(row_bytes(row_layout(shape, options, rank), options.format)),
       plan_(make_plan(shape, options, map, rank)),
       heaps_(std::move(heaps)),
-      dispatch_launcher_(launcher_for(launchers, options.format, rank)),
-      combine_launcher_(launchers.combine),
-      kernels_(device, rank, shape, options, plan_, dispatch_launcher_, combine_launcher_),
+      kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows, launchers.combine},
+      kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr) {
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);
@@ -75,7 +74,7 @@ void CudaSteps::set_links(DeviceState* state) {
   links_.size = plan_.shape.ranks;
   for (std::size_t peer = 0; peer < heaps_.size(); ++peer) links_.heap[peer] = heaps_[peer].get();
   links_.own = links_.heap[plan_.rank];
-  links_.table_parts = kernels_.table_parts();
+  links_.table_parts = kernel_plan_.table_parts();
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
   links_.abort_words = plan_.map.aborted(0);
   links_.my_abort_word = plan_.map.aborted(plan_.rank);
@@ -157,7 +156,8 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
                              const RowsOut* out) {
   streams_.follow(stream_);
   const Halves halves{.sends = in != nullptr, .receives = out != nullptr};
-  const DispatchLaunch launch = kernels_.dispatch(ticket.num_tokens, halves, max_blocks_);
+  const bool given_rows = in != nullptr && in->is_encoded();
+  const DispatchLaunch launch = kernel_plan_.dispatch(ticket.num_tokens, halves, given_rows, max_blocks_);
   auto params = params_of<DispatchParams>(masked, halves);
   if (in != nullptr) params.in = *in;
   if (out != nullptr) params.out = *out;
@@ -167,7 +167,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.routing = {.record = links_.record,
                     .state = links_.state,
                     .counts_all = launch.counts_all,
-                    .words = kernels_.routing_words(),
+                    .words = kernel_plan_.routing_words(),
                     .parts = launch.parts,
                     .parts_per_routing_block = launch.parts_per_routing_block,
                     .block_counts = block_counts_};
@@ -175,7 +175,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.roles = launch.policy.roles;
   params.block_bytes = launch.block_bytes;
   if (launch.scales_follow) params.out.stores_scales = false;
-  dispatch_launcher_.launch(params, launch.policy, stream_);
+  (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);
   if (launch.scales_follow && out != nullptr) launch_scales_kernel(*out);
 }
 
@@ -190,7 +190,7 @@ void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
   params.src_info = out.src_info;
   params.payload_bytes = out.row_bytes;
   params.starts = handle_.starts.of_source;
-  const DeviceLimits most = kernels_.scales_limits(max_blocks_);
+  const DeviceLimits most = kernel_plan_.scales_limits(max_blocks_);
   launch_scales(params, most.blocks(), most.exclusive, stream_);
 }
 
@@ -205,10 +205,10 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
   }
   if (out != nullptr) params.out = *out;
   params.num_tokens = ticket.num_tokens;
-  const CombineLaunch launch = kernels_.combine(ticket.num_tokens, halves, params.in.is_f32, max_blocks_);
+  const CombineLaunch launch = kernel_plan_.combine(ticket.num_tokens, halves, params.in.is_f32, max_blocks_);
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
-  combine_launcher_.launch(params, launch.policy, launch.shared_bytes, stream_);
+  kernels_.combine.launch(params, launch.policy, launch.shared_bytes, stream_);
 }
 
 Stats CudaSteps::stats() const {

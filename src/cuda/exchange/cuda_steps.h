@@ -67,9 +67,8 @@ class CudaSteps final : public ExchangeSteps {
   std::uint64_t row_bytes_;
   Plan plan_;
   DeviceHeaps heaps_;
-  const DispatchLauncher& dispatch_launcher_;
-  CombineLauncher combine_launcher_;
-  KernelPlan kernels_;
+  ExchangeKernels kernels_;
+  KernelPlan kernel_plan_;
   DeviceChecks checks_;
   StreamOrder streams_;
   Record record_;

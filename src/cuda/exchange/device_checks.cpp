@@ -111,6 +111,7 @@ void DeviceChecks::refuse_pointer(const char* name, bool given) const {
 void DeviceChecks::check_dispatch_input(const DispatchInput& in, const DispatchArgs& args) const {
   refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.tokens.elements() != 0) require_on_device("tokens", in.tokens);
+  if (in.tokens.elements() != 0) require_on_device("token_scales", in.token_scales);
   if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids);
   if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights);
   require_on_device("input_scale", in.input_scale);
@@ -118,7 +119,7 @@ void DeviceChecks::check_dispatch_input(const DispatchInput& in, const DispatchA
   if (scale % sizeof(float) != 0)
     refuse(ErrorKind::invalid_argument, rank_, "input_scale is at {:#x}; its address must be a multiple of {}", scale,
            sizeof(float));
-  if (args.num_tokens > 0) require_aligned_rows("tokens", args.tokens, args.row_stride);
+  if (args.num_tokens > 0 && !args.is_encoded()) require_aligned_rows("tokens", args.tokens, args.row_stride);
 }
 
 void DeviceChecks::check_rows(const CheckContext& context, const DispatchOutput& out) const {

@@ -15,6 +15,7 @@ class HostTensors {
  public:
   enum Kind {
     kTokens,
+    kTokenScales,
     kTopkIds,
     kTopkWeights,
     kInputScale,

@@ -20,7 +20,7 @@ int device_attribute(cudaDeviceAttr attribute, int device) {
 }  // namespace
 
 KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options,
-                       const Plan& plan, const DispatchLauncher& dispatch, const CombineLauncher& combine)
+                       const Plan& plan, const ExchangeKernels& kernels)
     : plan_(plan),
       table_parts_(plan.shape.top_k, plan.map.has_remote_ranks()),
       routing_words_(cuda::routing_words(plan)),
@@ -36,13 +36,19 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
     refuse(ErrorKind::unsupported, rank,
            "{} needs {} bytes of shared memory in a block; device {} has {}. Make hidden or experts smaller",
            to_string(shape), needed, device.index, most_shared);
-  has_pipeline_ = combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
-  can_pair_blocks_ = dispatch.prepare_paired(kThreads, for_dispatch);
-  dispatch_.blocks_per_multiprocessor = dispatch.prepare(kThreads, for_dispatch);
+  has_pipeline_ = kernels.combine.has_pipeline && combine_pipeline_bytes() <= most_shared;
+  const auto load = [for_dispatch](const DispatchLauncher& launcher) {
+    LoadedKernel kernel;
+    kernel.can_pair_blocks = launcher.prepare_paired(kThreads, for_dispatch);
+    kernel.blocks_per_multiprocessor = launcher.prepare(kThreads, for_dispatch);
+    return kernel;
+  };
+  dispatch_ = load(kernels.dispatch);
+  given_rows_ = load(kernels.given_rows);
   combine_.blocks_per_multiprocessor =
-      combine.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_pipeline_bytes() : 0);
+      kernels.combine.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_pipeline_bytes() : 0);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
-  for (const LoadedKernel& kernel : {dispatch_, combine_})
+  for (const LoadedKernel& kernel : {dispatch_, given_rows_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)
       refuse(ErrorKind::invalid_argument, rank,
              "concurrent is {}, {} of the ranks share device {}, and reserve_sms is {}: of its {} multiprocessors a "
@@ -65,7 +71,8 @@ DeviceLimits KernelPlan::limits(const LoadedKernel& kernel, int max_blocks) cons
   return limits;
 }
 
-DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, int max_blocks) const {
+DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, bool given_rows, int max_blocks) const {
+  const LoadedKernel& kernel = given_rows ? given_rows_ : dispatch_;
   DispatchLaunch launch{};
   launch.counts_all = one_block_counts_all(num_tokens, plan_.shape.top_k, routing_words_);
   launch.parts = table_parts_.count(num_tokens);
@@ -84,8 +91,8 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, int max_block
                         .local_fraction = local_fraction_,
                         .scale_words = scale_words_,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
-                        .can_pair_blocks = can_pair_blocks_};
-  const DeviceLimits most = limits(dispatch_, max_blocks);
+                        .can_pair_blocks = kernel.can_pair_blocks};
+  const DeviceLimits most = limits(kernel, max_blocks);
   launch.policy = dispatch_policy(most, problem);
   launch.backs_off = backs_off(problem);
   const DispatchRoles& roles = launch.policy.roles;

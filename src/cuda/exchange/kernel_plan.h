@@ -17,6 +17,7 @@ inline constexpr int kLeastBlocks = 3;  // of a kernel: one for each role
 // A kernel on the device.
 struct LoadedKernel {
   int blocks_per_multiprocessor = 0;  // 0: the device has too little shared memory for one
+  bool can_pair_blocks = false;       // dispatch: two logical blocks can be one thread block
 };
 
 // Which halves of an operation a call runs: the sending one, the receiving one, or both.
@@ -41,14 +42,22 @@ struct CombineLaunch {
   std::size_t shared_bytes;
 };
 
+// The kernels that one exchange launches.
+struct ExchangeKernels {
+  const DispatchLauncher& dispatch;    // of its format
+  const DispatchLauncher& given_rows;  // of tokens that the caller encoded
+  CombineLauncher combine;
+};
+
 class KernelPlan {
  public:
   // Loads the kernels on `device`, which must be current. Throws Error(unsupported) where it has too little shared
   // memory, and Error(invalid_argument) where the exchanges that share it leave too few blocks.
   KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options, const Plan& plan,
-             const DispatchLauncher& dispatch, const CombineLauncher& combine);
+             const ExchangeKernels& kernels);
 
-  DispatchLaunch dispatch(int num_tokens, Halves halves, int max_blocks) const;
+  // `given_rows`: by the kernel for tokens that the caller encoded.
+  DispatchLaunch dispatch(int num_tokens, Halves halves, bool given_rows, int max_blocks) const;
   CombineLaunch combine(int num_tokens, Halves halves, bool is_f32, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
@@ -69,9 +78,9 @@ class KernelPlan {
   int exchanges_;                 // whose kernels share the device
   double local_fraction_;         // of all experts, the fraction of this world; with skip_a2a the world is this rank
   int scale_words_ = 0;           // of a row that the scales kernel can store
-  bool can_pair_blocks_ = false;  // dispatch: two logical blocks can be one thread block
   bool has_pipeline_ = false;     // combine: rows can come through shared memory
   LoadedKernel dispatch_;
+  LoadedKernel given_rows_;
   LoadedKernel combine_;
   LoadedKernel scales_;
 };

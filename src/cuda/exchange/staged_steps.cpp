@@ -56,12 +56,30 @@ Weights StagedSteps::on_device(const Weights& weights, int num_tokens) {
   return {static_cast<const float*>(device.data), nullptr, nullptr, weights.top_k};
 }
 
+// Side by side, since they may come at any strides. Waits, since it collects them in memory of its own.
+GivenScales StagedSteps::on_device(const GivenScales& scales, int num_tokens) {
+  if (scales.count == 0) return scales;
+  std::vector<std::byte> together;
+  for (int token = 0; token < num_tokens; ++token)
+    for (int i = 0; i < scales.count; ++i) {
+      const std::byte* from = scales.data + token * scales.token_stride + i * scales.scale_stride;
+      together.insert(together.end(), from, from + scales.bytes);
+    }
+  const std::int64_t token_bytes = std::int64_t{scales.count} * scales.bytes;
+  const ConstTensor host(together.data(), DType::u8, {num_tokens, token_bytes});
+  const Tensor device = tensors_.copy_in(HostTensors::kTokenScales, host);
+  tensors_.wait();
+  return {static_cast<const std::byte*>(device.data), token_bytes, scales.bytes, scales.bytes, scales.count};
+}
+
 DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
   DispatchArgs staged = args;
+  const std::int64_t columns = args.row_bytes / static_cast<std::int64_t>(size_of(args.dtype));
   const ConstTensor tokens =
-      rows_tensor<const void>(args.tokens, args.dtype, args.num_tokens, layout_.hidden, args.row_stride);
+      rows_tensor<const void>(args.tokens, args.dtype, args.num_tokens, columns, args.row_stride);
   staged.tokens = static_cast<const std::byte*>(tensors_.copy_in(HostTensors::kTokens, tokens).data);
   staged.row_stride = args.row_bytes;
+  staged.scales = on_device(args.scales, args.num_tokens);
   const ConstTensor ids(args.ids.data, args.ids.is_i64 ? DType::i64 : DType::i32,
                         {args.num_tokens, args.weights.top_k});
   staged.ids.data = tensors_.copy_in(HostTensors::kTopkIds, ids).data;

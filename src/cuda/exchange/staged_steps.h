@@ -47,6 +47,7 @@ class StagedSteps final : public ExchangeSteps {
   CombineArgs on_device(const CombineArgs& args, int num_tokens);
   CombineOut on_device(const CombineOut& sums, int num_tokens);
   Weights on_device(const Weights& weights, int num_tokens);
+  GivenScales on_device(const GivenScales& scales, int num_tokens);
   Tensor scales_of(const RowsOut& rows) const;
   Tensor sums_of(const CombineOut& sums, int num_tokens) const;
 

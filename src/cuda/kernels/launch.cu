@@ -14,7 +14,7 @@ namespace ferry::cuda {
 
 static const DispatchLauncher* find_direct_dispatch(const char* format) {
   static const auto kLaunchers =
-      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<F, DirectFabric<>>(); });
+      Formats::table([]<class F>(std::type_identity<F>) { return dispatch_instance<Encoder<F>, DirectFabric<>>(); });
   return find_format(kLaunchers, format);
 }
 
@@ -25,7 +25,8 @@ CombineLauncher combine_instance() {
 template CombineLauncher combine_instance<DirectFabric<>>();
 
 Launchers direct_launchers() {
-  return {&find_direct_dispatch, combine_instance<DirectFabric<>>(), DirectFabric<>::kName};
+  static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, DirectFabric<>>();
+  return {&find_direct_dispatch, &kGivenRows, combine_instance<DirectFabric<>>(), DirectFabric<>::kName};
 }
 
 int routing_words(const Plan& plan) {

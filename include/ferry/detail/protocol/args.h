@@ -43,11 +43,21 @@ struct SharedTokens {
   int end = 0;
 };
 
+// Scales of tokens that the caller encoded. All numbers but `count` are bytes.
+struct GivenScales {
+  const std::byte* data = nullptr;
+  std::int64_t token_stride = 0;  // from one token to the next
+  std::int64_t scale_stride = 0;  // from one scale of a token to the next
+  int bytes = 0;                  // of a scale
+  int count = 0;                  // of a token; 0 where the format has no scales
+};
+
 struct DispatchArgs {
   const std::byte* tokens = nullptr;
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16;    // u8: encoded by the caller
   std::int64_t row_stride = 0;  // bytes from one token to the next
-  std::int64_t row_bytes = 0;
+  std::int64_t row_bytes = 0;   // of a token, or of its payload
+  GivenScales scales;
   int num_tokens = 0;
   TopkIds ids;
   Weights weights;
@@ -56,6 +66,7 @@ struct DispatchArgs {
   int shared_begin = 0;                   // own tokens that go to the fused shared expert's group
   int shared_end = 0;
 
+  FERRY_HD bool is_encoded() const { return dtype == DType::u8; }
   FERRY_HD SharedTokens shared() const { return {shared_begin, shared_end}; }
   FERRY_HD float scale() const { return input_scale_at == nullptr ? input_scale : *input_scale_at; }
 };

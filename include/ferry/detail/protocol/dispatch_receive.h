@@ -49,16 +49,15 @@ FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, Fix
   }
 }
 
-// Copies the payload and the scales of a message to each of its rows. The message is read once.
-template <ReceiveStep S, TokenFormat Fmt>
-FERRY_HD void write_rows(const S& step, const Fmt& format, TokenAt at, const RowStarts& starts, const RowsOut& out,
-                         const LocalRows& to) {
+// Copies the payload and the scales of a message to each of its rows. The format plays no part. The message is read
+// once.
+template <ReceiveStep S>
+FERRY_HD void write_rows(const S& step, TokenAt at, const RowStarts& starts, const RowsOut& out, const LocalRows& to) {
   const auto& g = step.group;
   const std::byte* message = step.fabric.local(step.plan.map.message(step.epoch, at.source, at.token));
-  const std::size_t payload_bytes = format.payload_bytes(step.plan.shape.hidden);
-  step.ops.copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, payload_bytes);
+  step.ops.copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, out.row_bytes);
   if (out.stores_scales)
-    step.ops.store_scales(g, out.scales, message + payload_bytes, starts, step.plan.shared_groups, to);
+    step.ops.store_scales(g, out.scales, message + out.row_bytes, starts, step.plan.shared_groups, to);
   for (int i = g.thread(); i < to.count; i += g.size()) {
     out.src_info[2 * static_cast<std::size_t>(to.row[i])] = at.token;
     out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
@@ -73,9 +72,9 @@ FERRY_HD bool await_message(const S& step, TokenAt at) {
 }
 
 // Lays out the rows of the fused shared expert: own messages, in token order. Relies on I5 for this rank's own slots.
-template <ReceiveStep S, TokenFormat Fmt>
-FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const SharedTokens& shared, FixedShare share,
-                                  const RowStarts& starts, const RowsOut& out, TokenScratch& scratch) {
+template <ReceiveStep S>
+FERRY_HD bool lay_out_shared_rows(const S& step, const SharedTokens& shared, FixedShare share, const RowStarts& starts,
+                                  const RowsOut& out, TokenScratch& scratch) {
   LocalRows& to = scratch.found;
   for (int token = shared.begin + share.index; token < shared.end; token += share.count) {
     const TokenAt at{step.plan.rank, token};
@@ -87,7 +86,7 @@ FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const Shared
       to.row[0] = starts.group[0] + static_cast<std::uint32_t>(token - shared.begin);
     }
     step.group.sync();
-    write_rows(step, format, at, starts, out, to);
+    write_rows(step, at, starts, out, to);
     step.group.sync();
   }
   return true;
@@ -95,9 +94,9 @@ FERRY_HD bool lay_out_shared_rows(const S& step, const Fmt& format, const Shared
 
 // Relies on I5: waits only for the token in hand, reads each message once, and writes it to each of its rows. `log`
 // keeps what was found, for combine.
-template <ReceiveStep S, TokenFormat Fmt, ArrivalLog<typename S::Lookup, typename S::Group> Log>
-FERRY_HD bool lay_out_rows(const S& step, const Fmt& format, FixedShare share, const RowStarts& starts,
-                           const RowsOut& out, const Log& log, TokenScratch& scratch) {
+template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
+FERRY_HD bool lay_out_rows(const S& step, FixedShare share, const RowStarts& starts, const RowsOut& out, const Log& log,
+                           TokenScratch& scratch) {
   LocalRows& to = scratch.found;
   const TokenSequence tokens(step.plan, starts, step.plan.rank);
   for (int place = share.index; place < tokens.length; place += share.count) {
@@ -110,7 +109,7 @@ FERRY_HD bool lay_out_rows(const S& step, const Fmt& format, FixedShare share, c
              step.lookup.local_rows(step.group, step.plan, starts, at, entries_of(step, at), to));
     if (to.count != 0) {
       if (!await_message(step, at)) return false;
-      write_rows(step, format, at, starts, out, to);
+      write_rows(step, at, starts, out, to);
     }
     step.group.sync();
   }

@@ -115,7 +115,7 @@ __device__ inline void prefetch_first_token(const DispatchBlock& b) {
   prefetch_row(team, b.p.in.tokens + token * b.p.in.row_stride, b.p.in.row_bytes);
 }
 
-template <TokenFormat Fmt, DeviceFabric F>
+template <class Maker, DeviceFabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const SyncedTeam team(b.p.roles.send_team_threads);
   fabric.use_buffers(b.memory, team);
@@ -126,7 +126,7 @@ __device__ void send_share(const DispatchBlock& b, F& fabric) {
   const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_counter[b.epoch & 1],
                         b.shared.queue_slots[team.team()]);
   const Step<F, SyncedTeam, WarpLookup, TeamOps> step{b.p.plan, fabric, team, b.epoch, b.epoch};
-  send_tokens(step, Fmt{}, b.p.in, share, nullptr, scratch, counted);
+  send_tokens(step, Maker{}, b.p.in, share, nullptr, scratch, counted);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
@@ -178,7 +178,7 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
   count_received(b.p, b.all, fabric, b.epoch);
 }
 
-template <TokenFormat Fmt, DeviceFabric F>
+template <DeviceFabric F>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   const RowStarts starts = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
@@ -193,8 +193,8 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
   const Step<F, WarpwiseTeam, WarpLookup, TeamOps> step{p.plan, fabric, team, b.epoch, b.epoch};
   const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
-                  (lay_out_shared_rows(step, Fmt{}, p.in.shared(), teams, starts, p.out, scratch) &&
-                   lay_out_rows(step, Fmt{}, teams, starts, p.out, HandleLog{p.handle}, scratch));
+                  (lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
+                   lay_out_rows(step, teams, starts, p.out, HandleLog{p.handle}, scratch));
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);
@@ -203,7 +203,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
 }
 
 // Everything that a block does before it receives. False: an earlier call failed, or a rank did not come.
-template <TokenFormat Fmt, DeviceFabric F>
+template <class Maker, DeviceFabric F>
 __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   bool ok = true;
   if (b.routes()) {
@@ -215,15 +215,15 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
   }
   if (b.p.sends && b.index() == 0 && ok)
     ok = b.all.all(b.all.thread() != 0 || advance_epoch(*b.p.links.state, fabric, b.epoch, b.place.count));
-  if (ok && b.sends()) send_share<Fmt>(b, fabric);
+  if (ok && b.sends()) send_share<Maker>(b, fabric);
   b.all.sync();  // the next role reuses the shared memory of this one
   return ok;
 }
 
-template <TokenFormat Fmt, DeviceFabric F>
+template <class Maker, DeviceFabric F>
 __device__ void play_roles(DispatchBlock& b) {
   F fabric(b.p.links, b.p.plan, b.p.plan.map.message_bytes());
-  if (route_and_send<Fmt>(b, fabric) && b.receives()) lay_out_share<Fmt>(b, fabric);
+  if (route_and_send<Maker>(b, fabric) && b.receives()) lay_out_share(b, fabric);
 }
 
 // One thread, at the end of a block: the value lies in device memory, and no message waits for this look at it.
@@ -235,7 +235,8 @@ __device__ inline void tell_of_bad_scale(const DispatchArgs& in, HostRecord* rec
   store_release(record->has_bad_scale, 1u);
 }
 
-template <TokenFormat Fmt, DeviceFabric F, bool kPaired>
+// `Maker`: an Encoder of the exchange's format, or GivenRows. Only a sending block depends on it.
+template <class Maker, DeviceFabric F, bool kPaired>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte shared_memory[];
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
   clear_counts(all, p.plan, shared.messages);
   clear_counts(all, p.plan, shared.bytes);
   DispatchBlock block{p, place, all, shared, memory + kDispatchSharedBytes};
-  play_roles<Fmt, F>(block);
+  play_roles<Maker, F>(block);
   const bool tells = p.sends && block.index() == 0;
   const bool waits = tells && all.thread() < p.routing.parts;
   const bool routed =

@@ -29,16 +29,16 @@ void launch(void (*kernel)(Params), const Params& params, int blocks, bool pdl, 
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
 }
 
-template <TokenFormat Fmt, DeviceFabric F>
+template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_launcher() {
   return {[](int threads, std::size_t shared_bytes) {
-            return prepare_kernel(&dispatch_kernel<Fmt, F, false>, threads, shared_bytes);
+            return prepare_kernel(&dispatch_kernel<Maker, F, false>, threads, shared_bytes);
           },
           [](int threads, std::size_t shared_bytes) {
             if constexpr (F::kHasRemoteRanks)
               return false;
             else {
-              const auto kernel = &dispatch_kernel<Fmt, F, true>;
+              const auto kernel = &dispatch_kernel<Maker, F, true>;
               return may_have_shared(reinterpret_cast<const void*>(kernel), 2 * shared_bytes) &&
                      prepare_kernel(kernel, 2 * threads, 2 * shared_bytes) != 0;
             }
@@ -48,8 +48,8 @@ DispatchLauncher dispatch_launcher() {
               launch(kernel, params, policy.blocks, policy.pdl, params.block_bytes, stream, policy.blocks_per_cta);
             };
             if constexpr (!F::kHasRemoteRanks)
-              if (policy.blocks_per_cta == 2) return start(&dispatch_kernel<Fmt, F, true>);
-            start(&dispatch_kernel<Fmt, F, false>);
+              if (policy.blocks_per_cta == 2) return start(&dispatch_kernel<Maker, F, true>);
+            start(&dispatch_kernel<Maker, F, false>);
           }};
 }
 
@@ -71,9 +71,10 @@ CombineLauncher combine_launcher() {
           !F::kHasRemoteRanks};
 }
 
-// dispatch_launcher of one of the library's formats and fabrics. A source per format defines it
-// (dispatch_instance.cu.in), so that formats compile beside each other; a table of launchers only declares it.
-template <TokenFormat Fmt, DeviceFabric F>
+// dispatch_launcher over one of the library's fabrics: of an Encoder of one of its formats, or of GivenRows. A source
+// for each defines it (dispatch_instance.cu.in, given_rows.cu), so that they compile beside each other; a table of
+// launchers only declares it.
+template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_instance();
 // The library's combine over one of its fabrics, without hooks.
 template <DeviceFabric F>

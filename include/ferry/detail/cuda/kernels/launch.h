@@ -1,5 +1,6 @@
 // Launchers of the kernels: plain functions, so that callers are compiled without the kernels. There is one launcher of
-// dispatch for each token format, compiled ahead of time or in a user's own source (compiled_exchange.cuh).
+// dispatch for each token format, and one for tokens that the caller encoded, compiled ahead of time or in a user's own
+// source (compiled_exchange.cuh).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -33,6 +34,7 @@ struct CombineLauncher {
 // The kernels over one fabric.
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
+  const DispatchLauncher* given_rows;                            // of tokens that the caller encoded, in any format
   CombineLauncher combine;
   const char* fabric;  // its name (DeviceFabric): a world refuses kernels over the fabric of another transport
 };
