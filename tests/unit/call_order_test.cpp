@@ -177,6 +177,23 @@ TEST(CallOrder, ADispatchAndAKeptCombineInterleave) {
   EXPECT_EQ(orders, 6);
 }
 
+// What the ranks gave did not fit together: its rows are none, so no combine of it, but the combine of a handle goes
+// on.
+TEST(CallOrder, ADispatchThatIsGivenUpIsFollowedByAnother) {
+  CallOrder order;
+  order.begin_dispatch(Call::dispatch_async, order.next_dispatch(false));
+  order.begin_combine(Call::kept_combine_async, order.next_kept_combine());
+  order.give_up_dispatch();
+  EXPECT_EQ(order.dispatch(), Progress::none);
+  EXPECT_EQ(order.half_combined(), Call::kept_combine_wait);
+  EXPECT_THROW(order.require_allowed(0, Call::dispatch_wait), Error);
+  EXPECT_NO_THROW(order.require_allowed(0, order.half_combined()));
+  order.advance(order.half_combined());
+  EXPECT_THROW(order.require_allowed(0, Call::combine), Error);
+  EXPECT_NO_THROW(order.require_allowed(0, Call::dispatch));
+  EXPECT_EQ(order.next_dispatch(false).message, order.dispatch_ticket().message + 1);
+}
+
 TEST(CallOrder, OneCombineMayBeHalfDone) {
   const std::string half = ": the last combine_async has had no combine_wait; call that first";
   CallOrder order;
