@@ -95,6 +95,12 @@ void touch_shared_word(bool changes) {
   if (machine.draw(machine.settings().preempts_one_in)) machine.suspend(machine.here(), Doing::runs, "");
 }
 
+void show_stored_word() {
+  if (current == nullptr) return;
+  Machine& machine = Machine::get();
+  if (machine.draw(machine.settings().holds_back_one_in)) machine.hold_back(machine.here());
+}
+
 void copy_to_shared(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (Machine::get().draw(2))
     std::memcpy(to, from, bytes);

@@ -28,8 +28,11 @@ const std::uint64_t* meet(unsigned lanes, const char* what, std::uint64_t value)
 bool sync(int barrier, int threads, bool value, const char* what);
 // A thread that waits for another one looks at the clock. Returns the time in nanoseconds.
 std::uint64_t look_at_clock();
-// An access to a word that threads share. Another thread may go on here.
+// Around an access to a word that threads share: another thread may go on here. `changes`: others may see something
+// new.
 void touch_shared_word(bool changes);
+// After a store that others may wait for. Some threads are held back here, while those that wait look.
+void show_stored_word();
 
 // Copies that complete later. A group is what a thread committed together; `kept` groups may stay in flight.
 void copy_to_shared(std::byte* to, const std::byte* from, std::size_t bytes);

@@ -163,19 +163,31 @@ Machine::Turn Machine::take_turn() {
 std::size_t Machine::choose_warp() {
   constexpr std::size_t kNewest = 16;
   const std::size_t count = ready_.size();
-  const std::size_t among = draw(16) || count < kNewest ? count : kNewest;
-  return count - 1 - random() % among;
+  const std::size_t among = held_back_ != nullptr || draw(16) || count < kNewest ? count : kNewest;
+  std::size_t place = count - 1 - random() % among;
+  if (held_back_ != nullptr && ready_[place] == held_back_ && count > 1) place = (place + 1) % count;
+  if (held_back_ != nullptr && --held_steps_ <= 0) held_back_ = nullptr;
+  return place;
+}
+
+// What the rest of the warp has yet to store is missing where others look too early.
+void Machine::hold_back(Thread& thread) {
+  constexpr std::uint64_t kMostSteps = 64;
+  held_back_ = thread.warp;
+  held_steps_ = static_cast<int>(random() % kMostSteps);
+  for (Thread* each : std::exchange(looking_, {})) make_ready(*each);
+  suspend(thread, Doing::runs, "");
 }
 
 // Runs the lanes of a warp, each until it waits for another thread.
 void Machine::step() {
   const std::size_t place = choose_warp();
   Warp& warp = *ready_[place];
-  for (int round = 0; round < 4 && warp.ready != 0; ++round) {
+  for (int round = 0; round < 4 && warp.ready != 0 && (round == 0 || held_back_ != &warp); ++round) {
     const unsigned lanes = warp.ready;
     const auto first = static_cast<unsigned>(random() % 32);
     const unsigned direction = draw(2) ? 1u : 31u;
-    for (unsigned i = 0; i < 32 && failing_.empty(); ++i) {
+    for (unsigned i = 0; i < 32 && failing_.empty() && held_back_ != &warp; ++i) {
       const unsigned lane = (first + i * direction) % 32;
       if ((lanes & warp.ready) >> lane & 1u) run(warp.threads[lane]);
     }
@@ -279,6 +291,7 @@ void Machine::abandon_all() {
   abandons_ = false;
   active_.clear();
   ready_.clear();
+  held_back_ = nullptr;
   looking_.clear();
   late_.clear();
 }

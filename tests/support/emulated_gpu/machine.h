@@ -22,7 +22,8 @@ namespace ferry::emulated {
 
 struct MachineSettings {
   std::uint64_t seed = 1;
-  int preempts_one_in = 24;  // accesses to shared words, before and after which another thread may go on
+  int preempts_one_in = 24;   // accesses to shared words, before and after which another thread may go on
+  int holds_back_one_in = 8;  // stores of such words, after which the thread and its warp pause
   // Nobody but the kernels that are enqueued can end a wait. Then a standstill ends every wait at once, as its deadline
   // would, and standstill() says where all threads were.
   bool hosts_are_idle = false;

@@ -51,6 +51,7 @@ class Machine {
   Thread& here() const { return static_cast<Thread&>(*current); }
   void suspend(Thread& thread, Doing doing, const char* call);
   void make_ready(Thread& thread);
+  void hold_back(Thread& thread);
   void advance() { ++progress_; }
   bool draw(int one_in) { return one_in > 0 && random() % static_cast<std::uint64_t>(one_in) == 0; }
   std::uint64_t now() { return now_ns_ += kLook; }
@@ -104,6 +105,8 @@ class Machine {
   Stacks stacks_;
   std::vector<Warp*> ready_;
   std::vector<Thread*> looking_;
+  Warp* held_back_ = nullptr;  // runs only where no other warp can
+  int held_steps_ = 0;
   std::vector<std::shared_ptr<Late>> late_;
   std::uint64_t random_ = 0x9E3779B97F4A7C15ull;
   std::uint64_t progress_ = 1;       // what happened that a waiting thread might see
