@@ -39,7 +39,7 @@ void run_experts(const ferry::World& world, RankMemory& memory, std::int64_t cap
   std::vector<float> gate_up(static_cast<std::size_t>(capacity) * 2 * kInter);
   std::vector<std::uint16_t> activated(static_cast<std::size_t>(capacity) * kInter);
   const int first = ferry::first_expert(kShape, world.rank());
-  memory.for_each_row([&](int group, std::uint32_t row) {
+  memory.for_each_row([&](int group, std::int64_t row) {
     const std::vector<float> product = multiply(gate_up_of(first + group), memory.values(row), 2 * kInter);
     std::copy(product.begin(), product.end(), gate_up.begin() + row * 2 * kInter);
   });
@@ -47,7 +47,7 @@ void run_experts(const ferry::World& world, RankMemory& memory, std::int64_t cap
                 {.rows = {gate_up.data(), ferry::DType::f32, {capacity, 2 * kInter}},
                  .row_offsets = memory.arrivals().row_offsets},
                 {.payload = {activated.data(), ferry::DType::bf16, {capacity, kInter}}});
-  memory.for_each_row([&](int group, std::uint32_t row) {
+  memory.for_each_row([&](int group, std::int64_t row) {
     std::vector<float> inner(kInter);
     for (int column = 0; column < kInter; ++column)
       inner[static_cast<std::size_t>(column)] =

@@ -25,7 +25,7 @@ RULES = [
      ("include", "src", "tool", "python"), re.compile(r"include/ferry/detail/base/wait\.h|(src|include/ferry/detail)/[\w/]*wait(s|er)\.(h|cuh)")),
     ("asm", re.compile(r"\b(asm|__asm|__asm__)\b"),
      ("include", "src", "tool", "python", "tests", "benchmarks", "examples"), re.compile(r"include/ferry/detail/(cuda/team|formats)/ptx\w*\.cuh")),
-    ("ending the program", re.compile(r"\bstd::(abort|exit|quick_exit|_Exit|terminate)\b|(?<![\w.>:])(abort|exit|_exit)\s*\("),
+    ("ending the program", re.compile(r"\bstd::(abort|exit|quick_exit|_Exit|terminate)\b|(?<![\w.>:])(?<!void )(abort|exit|_exit)\s*\("),
      ("include", "src"), None),
     ("printing", re.compile(r"\bstd::(cout|cerr|clog)\b|\b(std::)?(f|v)?printf\s*\(|\b(std::)?(f?puts|perror)\s*\("
                             r"|\bfmt::print\b"),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace ferry {
 
@@ -11,6 +12,7 @@ enum class ErrorKind {
   invalid_argument,  // refused before anything moved; the exchange is as it was and the call may be repeated
   out_of_order,      // a call that the round does not allow now, such as a second dispatch_async without a wait
   peer_missing,      // a wait passed its deadline, here or on another rank; the exchange refuses every later call
+  aborted,           // a rank said that it takes no further part; waits for it end at once
   unsupported,       // this build or this machine cannot do it
   io,                // a file could not be read or written
   system,            // the operating system or a driver refused (memory, threads, devices)
@@ -44,6 +46,13 @@ enum class Phase : std::uint32_t {
 };
 const char* to_string(Phase phase);
 
+// Why the missing rank does not come, as far as it said so itself.
+enum class Absence : std::uint32_t {
+  late,     // it said nothing: a deadline passed
+  aborted,  // it aborted its world (World::abort)
+  left,     // it destroyed its exchange while others waited for more of it
+};
+
 // What a wait saw when it gave up. `token` is -1 where the signal is not about one token.
 struct WaitRecord {
   Operation operation = Operation::none;
@@ -55,17 +64,34 @@ struct WaitRecord {
   std::uint64_t epoch_seen = 0;
   std::uint64_t epoch_wanted = 0;
   std::int32_t block = -1;  // of the GPU kernel that waited; -1 on CPU ranks
+  Absence absence = Absence::late;
 };
 
-// A rank did not come within the deadline. Thrown on every rank that is still there.
+// A rank did not come within the deadline, or said that it will not (Aborted). Thrown on every rank that is still
+// there.
 class PeerMissing : public Error {
  public:
   PeerMissing(const WaitRecord& record, const std::string& message)
       : Error(ErrorKind::peer_missing, message), record_(record) {}
   const WaitRecord& record() const { return record_; }
 
+ protected:
+  PeerMissing(ErrorKind kind, const WaitRecord& record, const std::string& message)
+      : Error(kind, message), record_(record) {}
+
  private:
   WaitRecord record_;
+};
+
+// A rank said that it takes no further part: record().missing_rank, which may be this one. kind() is `aborted`.
+class Aborted : public PeerMissing {
+ public:
+  Aborted(const WaitRecord& record, std::string reason, const std::string& message)
+      : PeerMissing(ErrorKind::aborted, record, message), reason_(std::move(reason)) {}
+  const std::string& reason() const { return reason_; }  // in that rank's words
+
+ private:
+  std::string reason_;
 };
 
 }  // namespace ferry

@@ -6,6 +6,7 @@
 #include "ferry/activation.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
+#include "ferry/host_rows.h"
 #include "ferry/shape.h"
 #include "ferry/stats.h"
 #include "ferry/tensor.h"

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ferry/shape.h"
@@ -14,8 +15,10 @@
 namespace ferry {
 
 struct ExchangeOptions;
+struct AbortNotice;
 class ExchangeSteps;
 class HeapMap;
+class OpenExchanges;
 
 inline constexpr std::chrono::milliseconds kDefaultDeadline{30'000};
 
@@ -56,6 +59,7 @@ struct WorldCapabilities {
 // the mask leaves in; each throws PeerMissing when a rank does not come within the deadline.
 class World {
  public:
+  World();
   virtual ~World() = default;
 
   virtual WorldKind kind() const = 0;
@@ -72,6 +76,16 @@ class World {
   // Collective: nobody returns before all have come.
   void barrier(const RankMask& mask = {}, std::chrono::milliseconds deadline = kDefaultDeadline);
 
+  // This rank takes no further part in the world. Not collective; returns at once; the first time counts. From now on,
+  // and at once where they wait, calls of the other ranks throw Aborted with this rank and the reason: collective calls
+  // of the world and calls of its exchanges, if this rank would take part. Calls of this rank throw Aborted, too. The
+  // others may go on with a new exchange whose mask names this rank.
+  //   missing_rank  if this rank only gives up because that one is missing, the others name it; -1: this rank
+  //   threads       any thread may call it, also while this rank is in a call
+  //   reason        at most 240 characters of it reach other processes
+  // Throws nothing. Ranks that cannot be told any more find out at their deadlines.
+  void abort(const std::string& reason, int missing_rank = -1) noexcept;
+
   // Whether some ranks are reached by puts only, from send buffers. The same on all ranks.
   virtual bool has_remote_ranks() const { return false; }
 
@@ -79,14 +93,24 @@ class World {
   // makes what this backend runs of an exchange.
   virtual std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                                     const HeapMap& map) = 0;
+
+  // What a backend does of `abort`: ends the waits of other ranks in collective calls of the world, and keeps the
+  // reason for abort_reason. From any thread.
+  virtual void tell_aborted(const AbortNotice&) {}
+  // Why that rank aborted, in its words; empty if it is not known here. Waits for it a moment at most.
+  virtual std::string abort_reason(int /*rank*/) { return {}; }
+
+ private:
+  friend class Exchange;
+  std::shared_ptr<OpenExchanges> open_exchanges_;
 };
 
 // `ranks` ranks as threads of this process, 1 to kMaxRanksPerNode: element r is for the thread that plays rank r. The
 // elements may be used and destroyed on any thread and in any order. Throws Error(invalid_argument).
 std::vector<std::unique_ptr<World>> make_thread_worlds(int ranks);
 
-// Runs `body` once per world on a thread of its own, waits for all and rethrows the first error, that of the rank that
-// failed first.
+// Runs `body` once per world on a thread of its own and waits for all. If one throws, its world is aborted with the
+// text of the error, so that no other rank waits for it. Rethrows that first error, not those that followed from it.
 void run_worlds(std::span<const std::unique_ptr<World>> worlds, const std::function<void(World&)>& body);
 
 // As run_worlds, on a thread world of `ranks` ranks.

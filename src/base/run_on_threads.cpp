@@ -2,22 +2,22 @@
 
 #include <fmt/core.h>
 
-#include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include "ferry/error.h"
 
 namespace ferry {
 
-void run_on_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
-  std::exception_ptr first;
+ThreadErrors collect_on_threads(std::size_t count, const std::function<void(std::size_t)>& body,
+                                const std::function<void(std::size_t)>& not_started) {
+  ThreadErrors errors{std::vector<std::exception_ptr>(count)};
   std::mutex guard;
-  const auto note = [&](std::exception_ptr error) {
+  const auto note = [&](std::size_t i, std::exception_ptr error) {
     const std::lock_guard lock(guard);
-    if (!first) first = std::move(error);
+    if (!errors.any()) errors.first = i;
+    errors.of[i] = std::move(error);
   };
   std::vector<std::thread> threads;
   threads.reserve(count);
@@ -27,15 +27,22 @@ void run_on_threads(std::size_t count, const std::function<void(std::size_t)>& b
         try {
           body(i);
         } catch (...) {
-          note(std::current_exception());
+          note(i, std::current_exception());
         }
       });
   } catch (const std::system_error& error) {
-    note(std::make_exception_ptr(Error(ErrorKind::system, fmt::format("the system refused thread {} of {}: {}",
-                                                                      threads.size() + 1, count, error.what()))));
+    const std::size_t started = threads.size();
+    note(started, std::make_exception_ptr(Error(ErrorKind::system, fmt::format("the system refused thread {} of {}: {}",
+                                                                               started + 1, count, error.what()))));
+    for (std::size_t i = started; not_started && i < count; ++i) not_started(i);
   }
   for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  return errors;
+}
+
+void run_on_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
+  const ThreadErrors errors = collect_on_threads(count, body);
+  if (errors.any()) std::rethrow_exception(errors.of[errors.first]);
 }
 
 }  // namespace ferry

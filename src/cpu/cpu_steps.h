@@ -3,13 +3,10 @@
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <optional>
-#include <vector>
 
+#include "cpu/cpu_fabric.h"
 #include "cpu/exchange_stats.h"
 #include "cpu/host_ops.h"
-#include "cpu/host_waits.h"
 #include "cpu/kept_call.h"
 #include "cpu/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
@@ -29,14 +26,6 @@
 
 namespace ferry::cpu {
 
-// A fabric for CPU ranks also has `waits()`: deadline, failure record, waiting times. `find_culprit` names the rank
-// that a failure goes back to; a fabric may know more than the abort words of one exchange say.
-template <class F>
-concept CpuFabric = SerialFabric<F> && requires(F& f, const F& c) {
-  { f.waits() } -> std::same_as<HostWaits&>;
-  { c.find_culprit() } -> std::same_as<int>;
-};
-
 template <CpuFabric F>
 class CpuSteps final : public ExchangeSteps {
  public:
@@ -47,6 +36,7 @@ class CpuSteps final : public ExchangeSteps {
            const MakeFabric& make_fabric)
       : plan_(make_plan(shape, options, map, rank)),
         format_(options.format),
+        without_(options.skip_a2a ? RankMask{} : options.mask),
         header_(handle_header(rank, shape, options, {.alignment = plan_.alignment})),
         masked_(static_cast<std::size_t>(plan_.shape.ranks)),
         gone_(masked_),
@@ -146,6 +136,12 @@ class CpuSteps final : public ExchangeSteps {
 
   void set_mask(const RankMask& mask) override { next_mask_ = mask; }
 
+  void tell_aborted(int missing) override {
+    const int named = is_masked(without_, missing) ? plan_.rank : missing;
+    tell_all(fabric_->waits().end_waits(abort_word(0, false, named) | kAborts));
+  }
+  void tell_left(const CallOrder& order) override { tell_all(left_word(order.last_sent(), plan_.rank)); }
+
   Stats stats() const override {
     Stats stats = stats_.read();
     for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats.waited_ns.push_back(fabric_->waits().waited_ns(peer));
@@ -209,7 +205,12 @@ class CpuSteps final : public ExchangeSteps {
     for (const std::uint8_t each : ok) require_no_one_missing(each != 0);
   }
 
-  // I10
+  // I10: to every rank that shares this exchange. Reads nothing that a call on another thread may change.
+  void tell_all(Epoch word) {
+    for (int peer = 0; peer < plan_.shape.ranks; ++peer)
+      if (peer != plan_.rank && !is_masked(without_, peer))
+        fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), word);
+  }
   void tell_peers() {
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
       if (peer != plan_.rank && gone_[static_cast<std::size_t>(peer)] == 0)
@@ -225,7 +226,7 @@ class CpuSteps final : public ExchangeSteps {
     } catch (...) {
       fabric_->waits().give_up(operation, epoch);
       tell_peers();
-      end_exchange(fabric_->waits().failure());
+      end().note(fabric_->waits().failure());
       throw;
     }
   }
@@ -235,8 +236,8 @@ class CpuSteps final : public ExchangeSteps {
     tell_peers();
     WaitRecord record = fabric_->waits().failure();
     if (record.phase != Phase::handle) record.missing_rank = fabric_->find_culprit();
+    record.absence = fabric_->waits().absence_of(record.missing_rank);
     end_exchange(record);
-    throw_ended(record);
   }
 
   // Ranks whose call with this number has another routing end this rank's waits.
@@ -372,6 +373,7 @@ class CpuSteps final : public ExchangeSteps {
   HostGroup group_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};
+  const RankMask without_;            // ranks that do not share this exchange
   const HandleHeader header_;         // of a handle, but for what its dispatch was
   std::vector<std::uint8_t> masked_;  // of the newest dispatch
   std::vector<std::uint8_t> gone_;    // of the newest call: whose abort words count for nothing

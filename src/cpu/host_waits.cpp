@@ -11,8 +11,15 @@ HostWaits::HostWaits(int rank, int ranks, const SignalWord* abort_words, const s
       masked_(masked),
       waited_ns_(static_cast<std::size_t>(ranks)) {}
 
-bool HostWaits::has_abort() const {
+// The rank has left its exchange without sending this.
+bool HostWaits::will_never_come(const WaitSite& site, Epoch wanted) const {
+  const Epoch number = site.phase == Phase::dispatching ? number_of_call(wanted) : wanted;
+  return masked_[site.peer] == 0 && never_comes(load_relaxed(abort_words_[site.peer]), site.phase, number);
+}
+
+bool HostWaits::has_abort(const WaitSite& site, Epoch wanted) const {
   if (load_relaxed(failed_) != 0) return true;  // another worker of this rank failed
+  if (will_never_come(site, wanted)) return true;
   return !first_abort(ranks_,
                       [this](int peer) { return masked_[peer] != 0 ? Epoch{0} : load_relaxed(abort_words_[peer]); })
               .nobody() ||
@@ -68,6 +75,21 @@ void HostWaits::give_up(Operation operation, Epoch epoch) {
   store_release(failed_, std::uint32_t{1});
 }
 
+Epoch HostWaits::end_waits(Epoch word) {
+  const std::lock_guard lock(guard_);
+  if (load_relaxed(failed_) != 0) return word;
+  failure_.my_rank = failure_.missing_rank = failure_.reported_by = waited_for_ = rank_;
+  failure_.absence = Absence::aborted;
+  abort_ = word;
+  store_release(failed_, std::uint32_t{1});
+  return word;
+}
+
+Absence HostWaits::absence_of(int missing) const {
+  if (missing == rank_) return failure().absence;
+  return ferry::absence_of(load_acquire(abort_words_[missing]), missing);
+}
+
 WaitRecord HostWaits::failure() const {
   const std::lock_guard lock(guard_);
   return failure_;
@@ -75,6 +97,7 @@ WaitRecord HostWaits::failure() const {
 
 Epoch HostWaits::abort_value() const {
   const std::lock_guard lock(guard_);
+  if (abort_ != 0) return abort_;
   const bool is_own = failure_.reported_by == rank_;
   return abort_word(failure_.epoch_wanted, !is_own, waited_for_) |
          (is_own && failure_.phase == Phase::handle ? kOtherRouting : 0);

@@ -52,7 +52,7 @@ class HostWaits {
     if (load_acquire(word) >= target) return load_relaxed(failed_) == 0;
     const Clock::time_point start = Clock::now();
     const Waited waited = wait_at_least(
-        word, target, [this] { return has_abort(); }, pacer);
+        word, target, [&] { return has_abort(site, target); }, pacer);
     note_waited(site.peer, Clock::now() - start);
     if (waited == Waited::arrived) return load_relaxed(failed_) == 0;
     note_failure(waited, site, load_relaxed(word), target);
@@ -74,12 +74,17 @@ class HostWaits {
 
   // This rank itself cannot go on: every later wait fails, and the others are told so.
   void give_up(Operation operation, Epoch epoch);
+  // This rank's caller aborts, unless a wait has failed before: every later wait fails. Returns `word`, which it
+  // tells the others.
+  Epoch end_waits(Epoch word);
 
   // The first failure; only after a wait returned false.
   WaitRecord failure() const;
   // What this rank writes into its abort word at every peer, before it asks for the culprit: whom it waited for, and
   // whether its own deadline passed or another rank's word ended the wait.
   Epoch abort_value() const;
+  // What the missing rank said of itself.
+  Absence absence_of(int missing) const;
   // The rank that the failure goes back to (follow_abort_words, I10). Gives the others a moment to say theirs: that of
   // their deadline, or of the caller's pacer.
   int find_culprit() const;
@@ -95,7 +100,8 @@ class HostWaits {
   std::uint64_t waited_ns(int peer) const { return load_relaxed(waited_ns_[static_cast<std::size_t>(peer)]); }
 
  private:
-  bool has_abort() const;
+  bool has_abort(const WaitSite& site, Epoch wanted) const;
+  bool will_never_come(const WaitSite& site, Epoch wanted) const;
   int rank_of_other_routing() const;
   void note_other_routing(Operation operation, int peer);
   void note_waited(int peer, Clock::duration time);
@@ -112,6 +118,7 @@ class HostWaits {
   mutable std::mutex guard_;
   WaitRecord failure_;
   int waited_for_ = -1;
+  Epoch abort_ = 0;  // the word of end_waits()
   std::vector<DeviceWord<std::uint64_t>> waited_ns_;
 };
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/abort_notice.h"
 #include "cpu/cpu_steps.h"
 #include "cpu/host_fabric.h"
 #include "cpu/lone_steps.h"
@@ -37,18 +38,23 @@ class Hub {
   void all_gather(std::uint64_t turn, int rank, std::span<const std::byte> mine, std::span<std::byte> all,
                   const RankMask& mask, std::chrono::milliseconds deadline) {
     std::unique_lock lock(guard_);
+    if (const AbortNotice* own = find_abort(rank)) throw_aborted(rank, *own, mask, turn);
     Gather& gather = gathers_[turn];
     gather.part.resize(static_cast<std::size_t>(ranks_));
     gather.come.resize(static_cast<std::size_t>(ranks_));
     gather.part[static_cast<std::size_t>(rank)].assign(mine.begin(), mine.end());
     gather.come[static_cast<std::size_t>(rank)] = true;
     changed_.notify_all();
-    const auto is_over = [&] { return gather.failed_on >= 0 || missing(gather, mask) < 0; };
+    const auto is_over = [&] {
+      return gather.failed_on >= 0 || missing(gather, mask) < 0 || first_abort(gather, mask, rank) != nullptr;
+    };
     if (!changed_.wait_for(lock, std::min(deadline, kMaxDeadline), is_over)) {
       gather.failed_on = missing(gather, mask);
       changed_.notify_all();
     }
     if (gather.failed_on >= 0) throw_missing(rank, gather.failed_on, turn);
+    if (const AbortNotice* notice = missing(gather, mask) < 0 ? nullptr : first_abort(gather, mask, rank))
+      throw_aborted(rank, *notice, mask, turn);
     for (int peer = 0; peer < ranks_; ++peer) {
       const auto& part = gather.part[static_cast<std::size_t>(peer)];
       std::byte* to = all.data() + static_cast<std::size_t>(peer) * mine.size();
@@ -58,6 +64,18 @@ class Hub {
     if (++gather.left == ranks_ - static_cast<int>(std::count(mask.begin(), mask.end(), true))) gathers_.erase(turn);
   }
 
+  void tell_aborted(const AbortNotice& notice) {
+    const std::lock_guard lock(guard_);
+    aborts_.push_back(notice);
+    changed_.notify_all();
+  }
+
+  std::string abort_reason(int rank) {
+    const std::lock_guard lock(guard_);
+    const AbortNotice* notice = find_abort(rank);
+    return notice == nullptr ? std::string() : notice->reason;
+  }
+
   HeapDirectory<Heap>& heaps() { return heaps_; }
 
  private:
@@ -65,6 +83,21 @@ class Hub {
     for (int rank = 0; rank < ranks_; ++rank)
       if (!is_masked(mask, rank) && !gather.come[static_cast<std::size_t>(rank)]) return rank;
     return -1;
+  }
+
+  const AbortNotice* find_abort(int rank) const {
+    const auto found =
+        std::find_if(aborts_.begin(), aborts_.end(), [rank](const AbortNotice& each) { return each.rank == rank; });
+    return found == aborts_.end() ? nullptr : &*found;
+  }
+
+  // Of a rank that should take part and has not come, or of `own`. If it has come, the call may end as it should: so
+  // all others make the same number of calls.
+  const AbortNotice* first_abort(const Gather& gather, const RankMask& mask, int own) const {
+    for (const AbortNotice& each : aborts_)
+      if (!is_masked(mask, each.rank) && (each.rank == own || !gather.come[static_cast<std::size_t>(each.rank)]))
+        return &each;
+    return nullptr;
   }
 
   [[noreturn]] static void throw_missing(int rank, int missing, std::uint64_t turn) {
@@ -82,6 +115,7 @@ class Hub {
   std::mutex guard_;
   std::condition_variable changed_;
   std::map<std::uint64_t, Gather> gathers_;
+  std::vector<AbortNotice> aborts_;  // in the order in which they came
   HeapDirectory<Heap> heaps_;
 };
 
@@ -104,6 +138,9 @@ class ThreadWorld final : public World {
       throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
     hub_->all_gather(++turn_, rank_, mine, all, mask, deadline);
   }
+
+  void tell_aborted(const AbortNotice& notice) override { hub_->tell_aborted(notice); }
+  std::string abort_reason(int rank) override { return hub_->abort_reason(rank); }
 
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {

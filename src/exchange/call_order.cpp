@@ -89,4 +89,9 @@ Ticket CallOrder::next_kept_combine() const {
 
 void CallOrder::give_up_dispatch() { dispatch_ = Progress::none; }
 
+LastSent CallOrder::last_sent() const {
+  return {dispatch_ticket_.routing, dispatch_ticket_.message, combine_ticket_.result,
+          combine_ != Progress::half && kept_ != Progress::half};
+}
+
 }  // namespace ferry

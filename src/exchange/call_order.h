@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "exchange/sizes.h"
+#include "ferry/detail/layout/abort_word.h"
 #include "ferry/detail/protocol/round.h"
 
 namespace ferry {
@@ -140,6 +141,11 @@ class CallOrder {
   Progress dispatch() const { return dispatch_; }
   Progress combine() const { return combine_; }
   Progress kept() const { return kept_; }
+  LastSent last_sent() const;
+  // A dispatch has begun and its combine has not ended, or a kept combine has not.
+  bool is_open() const {
+    return (dispatch_ != Progress::none && combine_ != Progress::whole) || kept_ == Progress::half;
+  }
 
  private:
   Progress dispatch_ = Progress::none;

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "exchange/call_order.h"
+#include "exchange/exchange_end.h"
 #include "exchange/handle_check.h"
 #include "exchange/validate.h"
 #include "exchange/wait_report.h"
@@ -67,12 +70,24 @@ class ExchangeSteps {
   // From any thread, also during a call.
   virtual Stats stats() const = 0;
 
-  // The failure that ended the exchange, or null.
-  virtual const WaitRecord* ended_by() const { return ended_by_ ? &*ended_by_ : nullptr; }
+  // This rank aborts its world. Ends the waits of all ranks in this exchange, this one's included (I10). They name the
+  // rank `missing`: this one, or one that it missed. From any thread, also during a call.
+  virtual void tell_aborted(int) {}
+  // This rank is about to destroy its exchange. Ends the waits of the others for what it never sent (I10): what follows
+  // the newest dispatch and the newest combine in the order of calls.
+  virtual void tell_left(const CallOrder&) {}
+
+  // What ended the exchange. From then on the front refuses every call.
+  ExchangeEnd& end() const { return *end_; }
+  const std::shared_ptr<ExchangeEnd>& shared_end() const { return end_; }
 
  protected:
-  // From now on the front refuses every call.
-  void end_exchange(const WaitRecord& record) { ended_by_ = record; }
+  ExchangeSteps() : end_(std::make_shared<ExchangeEnd>()) {}
+  // For steps over other steps, whose end is theirs.
+  explicit ExchangeSteps(std::shared_ptr<ExchangeEnd> end) : end_(std::move(end)) {}
+
+  // A wait failed, and the record says why: ends the exchange and throws.
+  [[noreturn]] void end_exchange(const WaitRecord& record) { ExchangeEnd::raise(*end_->note(record)); }
 
  private:
   [[noreturn]] static void refuse_handles(const CheckContext& context) {
@@ -81,7 +96,7 @@ class ExchangeSteps {
                                             "call combine after each dispatch");
   }
 
-  std::optional<WaitRecord> ended_by_;
+  std::shared_ptr<ExchangeEnd> end_;
 };
 
 // What steps check whose callers' tensors are in host memory: ids and the input scale. Sets args.input_scale.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "exchange/contract.h"
 #include "exchange/handle_check.h"
@@ -16,6 +17,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       shape_(shape),
       options_(options),
       takes_host_memory_(!world.capabilities().device_memory),
+      exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
   require_valid(shape, options);
   if (shape.ranks != world.size())
@@ -27,6 +29,23 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   const HeapMap map = make_heap_map(shape, options, rank_, world.has_remote_ranks() && !options.skip_a2a);
   memory_bytes_ = map.total();
   steps_ = world.make_steps(shape_, options_, map);
+  steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
+  open_.emplace(world.open_exchanges_, *steps_);
+}
+
+// I10: the others may wait for more of this rank in a round that is open, or when an error takes this rank away.
+Exchange::Front::~Front() {
+  open_.reset();
+  const bool fails = std::uncaught_exceptions() > exceptions_;
+  if ((order_.is_open() || fails) && steps_->end().get() == nullptr) tell_left();
+}
+
+void Exchange::Front::tell_left() noexcept {
+  try {
+    steps_->tell_left(order_);
+  } catch (...) {
+    // Then the others find it out at their deadlines.
+  }
 }
 
 class Exchange::Front::StepsScope {
@@ -41,8 +60,8 @@ class Exchange::Front::StepsScope {
 };
 
 void Exchange::Front::require_not_ended() const {
-  if (const WaitRecord* record = steps_->ended_by())
-    throw_ended(*record, " This exchange refuses every call since then");
+  if (const auto ended = steps_->end().get())
+    ExchangeEnd::raise(*ended, " This exchange refuses every call since then");
 }
 
 void Exchange::Front::start(Call which, const CallOptions& call) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "exchange/call_order.h"
 #include "exchange/exchange_steps.h"
+#include "exchange/open_exchanges.h"
 #include "exchange/validate.h"
 #include "ferry/exchange.h"
 
@@ -14,6 +16,7 @@ namespace ferry {
 class Exchange::Front {
  public:
   Front(World& world, const Shape& shape, const ExchangeOptions& options);
+  ~Front();
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
 
@@ -38,6 +41,7 @@ class Exchange::Front {
   class StepsScope;
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
+  void tell_left() noexcept;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
   RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
   void receive(const RowsOut& rows);
@@ -54,6 +58,8 @@ class Exchange::Front {
   const CheckContext context_{rank_, shape_, options_, layout_, takes_host_memory_};
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
+  std::optional<OpenExchange> open_;
+  int exceptions_;  // that were on their way when this exchange was made
   CallOrder order_;
   HandleFacts replayed_;   // of the newest handle that a dispatch was given
   HandleFacts returned_;   // of the newest handle that a combine was given

@@ -17,6 +17,8 @@ const char* to_string(ErrorKind kind) {
       return "out of order";
     case ErrorKind::peer_missing:
       return "peer missing";
+    case ErrorKind::aborted:
+      return "aborted";
     case ErrorKind::unsupported:
       return "unsupported";
     case ErrorKind::io:

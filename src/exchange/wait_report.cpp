@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include "base/abort_notice.h"
+
 namespace ferry {
 
-std::string describe(const WaitRecord& r) {
+std::string describe(const WaitRecord& r, const std::string& reason) {
+  if (r.absence == Absence::aborted) return describe_abort(r, reason) + ".";
   std::string text;
   if (r.phase == Phase::handle)
     return fmt::format(
@@ -17,7 +20,11 @@ std::string describe(const WaitRecord& r) {
         "rank {}: this rank failed in {} of epoch {} after a part of it had been sent; the exchange is "
         "over on all ranks. Make a new one.",
         r.my_rank, to_string(r.operation), r.epoch_wanted);
-  if (r.reported_by == r.my_rank)
+  if (r.absence == Absence::left)
+    text = fmt::format("rank {}: rank {} destroyed its exchange{}; this rank's {} was {}", r.my_rank, r.missing_rank,
+                       r.reported_by == r.my_rank ? "" : fmt::format(", as rank {} reports", r.reported_by),
+                       to_string(r.operation), to_string(r.phase));
+  else if (r.reported_by == r.my_rank)
     text = fmt::format("rank {}: rank {} is missing: {} passed its deadline {}", r.my_rank, r.missing_rank,
                        to_string(r.operation), to_string(r.phase));
   else if (r.missing_rank == r.my_rank)

@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-// One sentence: who waited for whom, in which phase, and what to do.
-std::string describe(const WaitRecord& record);
+// One sentence: who waited for whom, in which phase, and what to do. `reason`: of a rank that aborted.
+std::string describe(const WaitRecord& record, const std::string& reason = {});
 
 // Throws what ended an exchange: PeerMissing, or Error(invalid_argument) where the ranks gave different handles.
 [[noreturn]] void throw_ended(const WaitRecord& record, const char* addition = "");

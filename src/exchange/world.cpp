@@ -1,8 +1,69 @@
 #include "ferry/world.h"
 
+#include <exception>
+
+#include "base/abort_notice.h"
 #include "base/run_on_threads.h"
+#include "exchange/open_exchanges.h"
 
 namespace ferry {
+namespace {
+
+// The rank for which a rank failed, where it is another one.
+int missing_rank_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerMissing& missing) {
+    return missing.record().missing_rank;
+  } catch (...) {
+    return -1;
+  }
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+// The rank whose error the others followed from: the first that failed, or who it missed, and so on.
+std::size_t first_cause(const ThreadErrors& errors) {
+  std::size_t cause = errors.first;
+  for (std::size_t steps = 0; steps < errors.of.size(); ++steps) {
+    const int missing = missing_rank_of(errors.of[cause]);
+    if (missing < 0 || static_cast<std::size_t>(missing) >= errors.of.size()) break;
+    const auto next = static_cast<std::size_t>(missing);
+    // A rank that names itself only repeats what the others say of it.
+    if (next == cause || errors.of[next] == nullptr || missing_rank_of(errors.of[next]) == missing) break;
+    cause = next;
+  }
+  return cause;
+}
+
+}  // namespace
+
+World::World() : open_exchanges_(std::make_shared<OpenExchanges>()) {}
+
+// The reason goes first: who finds an exchange aborted asks for it.
+void World::abort(const std::string& reason, int missing_rank) noexcept {
+  try {
+    const bool names_other = missing_rank >= 0 && missing_rank < size();
+    const AbortNotice notice{rank(), names_other ? missing_rank : rank(), reason};
+    if (!open_exchanges_->begin_abort(notice)) return;
+    try {
+      tell_aborted(notice);
+    } catch (...) {
+      // Then the exchanges still tell it.
+    }
+    open_exchanges_->abort_all();
+  } catch (...) {
+    // Then the others find it out at their deadlines.
+  }
+}
 
 void World::barrier(const RankMask& mask, std::chrono::milliseconds deadline) {
   const std::byte token{1};
@@ -11,7 +72,18 @@ void World::barrier(const RankMask& mask, std::chrono::milliseconds deadline) {
 }
 
 void run_worlds(std::span<const std::unique_ptr<World>> worlds, const std::function<void(World&)>& body) {
-  run_on_threads(worlds.size(), [&](std::size_t rank) { body(*worlds[rank]); });
+  const auto run = [&](std::size_t rank) {
+    try {
+      body(*worlds[rank]);
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      worlds[rank]->abort(text_of(error), missing_rank_of(error));
+      throw;
+    }
+  };
+  const auto not_started = [&](std::size_t rank) { worlds[rank]->abort("the system refused its thread"); };
+  const ThreadErrors errors = collect_on_threads(worlds.size(), run, not_started);
+  if (errors.any()) std::rethrow_exception(errors.of[first_cause(errors)]);
 }
 
 }  // namespace ferry

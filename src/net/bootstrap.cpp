@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,12 +19,24 @@ constexpr std::uint32_t kFrameMagic = 0x46525259;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a part
 constexpr std::size_t kPiece = std::size_t{1} << 20;          // of a send: each piece has the deadline for itself
 constexpr std::size_t kMostRead = 4 * kPiece;                 // at once: a sender may be faster than this rank
+constexpr std::size_t kMostReason = 240;                      // characters of a rank that aborts
 
 bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
 
-Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline) : rank_(job.rank) {
+Bootstrap::Calling::Calling(Bootstrap& bootstrap) : bootstrap_(bootstrap) {
+  const std::lock_guard lock(bootstrap_.guard_);
+  bootstrap_.is_calling_ = true;
+}
+Bootstrap::Calling::~Calling() {
+  const std::lock_guard lock(bootstrap_.guard_);
+  bootstrap_.is_calling_ = false;
+  bootstrap_.send_own_abort();
+}
+
+Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline)
+    : rank_(job.rank), wakes_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (job.size < 1 || job.size > kMaxRanks || job.rank < 0 || job.rank >= job.size)
     throw Error(
         ErrorKind::invalid_argument,
@@ -108,6 +121,14 @@ void Bootstrap::take_frame(int rank, const Header& header, std::span<const std::
     case Kind::gave_up:
       from.gave_up = true;
       return;
+    case Kind::aborted: {
+      std::int32_t missing = rank;
+      if (body.size() < sizeof missing || find_abort(rank) != nullptr) return;
+      std::memcpy(&missing, body.data(), sizeof missing);
+      const auto* text = reinterpret_cast<const char*>(body.data()) + sizeof missing;
+      aborts_.push_back({header.call, {rank, missing, std::string(text, body.size() - sizeof missing)}});
+      return;
+    }
     case Kind::part:
       if (header.call >= call_) from.parts[header.call].assign(body.begin(), body.end());  // else its call failed here
       return;
@@ -147,8 +168,9 @@ void Bootstrap::wait(const RankMask& mask, const Deadline& deadline) {
     watched.push_back({each.socket.get(), static_cast<short>(POLLIN | (each.out.empty() ? 0 : POLLOUT)), 0});
     ranks.push_back(peer);
   }
+  watched.push_back({wakes_.get(), POLLIN, 0});
   poll(watched.data(), watched.size(), deadline.milliseconds_left());
-  for (std::size_t i = 0; i < watched.size(); ++i) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (watched[i].revents == 0) continue;
     if ((watched[i].revents & POLLOUT) != 0) flush(link(ranks[i]));
     if ((watched[i].revents & ~POLLOUT) != 0) read(ranks[i]);
@@ -189,7 +211,9 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
                             mine.size()));
   if (is_masked(mask, rank_))
     throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
+  const Calling calling(*this);
   ++call_;
+  throw_own_abort(mask);
   const Deadline until(std::min(deadline, kMaxDeadline));
   failures_.erase(failures_.begin(), failures_.lower_bound(call_));
   for (int peer = 0; peer < size(); ++peer) {
@@ -207,6 +231,7 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     if (reported != failures_.end() && !is_masked(mask, reported->second.reported_by))
       fail(mask, reported->second, deadline);
     if (is_done(mask)) break;
+    throw_if_aborted(mask);
     const int ended = first_missing(mask, true);
     if (ended >= 0) fail(mask, {ended, rank_}, deadline);
     if (until.has_passed()) {
@@ -227,6 +252,69 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
                               rank_, peer, part.size(), mine.size()));
     std::copy_n(part.begin(), part.size(), to);
   }
+}
+
+// Holds guard_. What the sockets do not take at once is sent in later calls.
+void Bootstrap::send_own_abort() {
+  if (!own_abort_ || has_told_) return;
+  has_told_ = true;
+  const std::string reason = own_abort_->reason.substr(0, kMostReason);
+  const std::int32_t missing = own_abort_->missing;
+  std::vector<std::byte> body(sizeof missing + reason.size());
+  std::memcpy(body.data(), &missing, sizeof missing);
+  std::memcpy(body.data() + sizeof missing, reason.data(), reason.size());
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ || !link(peer).socket) continue;
+    queue(link(peer), Kind::aborted, body);
+    flush(link(peer));
+  }
+}
+
+void Bootstrap::tell_aborted(const AbortNotice& notice) {
+  const std::lock_guard lock(guard_);
+  own_abort_ = notice;
+  eventfd_write(wakes_.get(), 1);
+  if (!is_calling_) send_own_abort();
+}
+
+const AbortNotice* Bootstrap::find_abort(int rank) const {
+  const auto found =
+      std::find_if(aborts_.begin(), aborts_.end(), [rank](const Abort& each) { return each.notice.rank == rank; });
+  return found == aborts_.end() ? nullptr : &found->notice;
+}
+
+void Bootstrap::throw_own_abort(const RankMask& mask) {
+  const std::lock_guard lock(guard_);
+  if (own_abort_) throw_aborted(rank_, *own_abort_, mask, call_);
+}
+
+// A rank that came to this call and aborted later ends no wait: the call may end as it should, so that all others make
+// the same number of calls.
+void Bootstrap::throw_if_aborted(const RankMask& mask) {
+  throw_own_abort(mask);
+  for (const Abort& each : aborts_)
+    if (!is_masked(mask, each.notice.rank) && each.call < call_) throw_aborted(rank_, each.notice, mask, call_);
+}
+
+void Bootstrap::require_there(int rank) {
+  const Calling calling(*this);
+  read(rank);
+  throw_own_abort({});
+  if (const AbortNotice* notice = find_abort(rank)) throw_aborted(rank_, *notice, {}, call_);
+  if (!link(rank).socket)
+    throw_missing(rank_, rank, rank_, call_,
+                  fmt::format("rank {}: rank {} ended in set-up call {}", rank_, rank, call_));
+}
+
+std::string Bootstrap::abort_reason(int rank) {
+  if (rank < 0 || rank >= size() || rank == rank_) return {};
+  const Calling calling(*this);
+  RankMask others(links_.size(), true);
+  others[static_cast<std::size_t>(rank)] = false;
+  const Deadline until(moment_for_words(std::chrono::milliseconds::max()));
+  for (read(rank); find_abort(rank) == nullptr && link(rank).socket && !until.has_passed();) wait(others, until);
+  const AbortNotice* notice = find_abort(rank);
+  return notice == nullptr ? std::string() : notice->reason;
 }
 
 void Bootstrap::require_other_rank(const char* call, int other) const {
@@ -255,6 +343,8 @@ void Bootstrap::wait_for(int peer, const IsDone& is_done, std::chrono::milliseco
   flush(link(peer));
   read(peer);
   while (!is_done(link(peer))) {
+    throw_own_abort({});
+    if (const AbortNotice* notice = find_abort(peer)) throw_aborted(rank_, *notice, {}, call_);
     if (link(peer).gave_up || !link(peer).socket || until.has_passed()) give_up(peer, deadline);
     wait({}, until);
   }
@@ -262,6 +352,7 @@ void Bootstrap::wait_for(int peer, const IsDone& is_done, std::chrono::milliseco
 
 void Bootstrap::send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) {
   require_other_rank("send", to);
+  const Calling calling(*this);
   if (link(to).gave_up) give_up(to, deadline);
   for (std::size_t at = 0; at < data.size(); at += kPiece) {
     queue(link(to), Kind::bytes, data.subspan(at, std::min(kPiece, data.size() - at)));
@@ -275,6 +366,7 @@ void Bootstrap::send(std::span<const std::byte> data, int to, std::chrono::milli
 
 void Bootstrap::receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) {
   require_other_rank("receive", from);
+  const Calling calling(*this);
   if (link(from).gave_up) give_up(from, deadline);
   std::vector<std::byte>& bytes = link(from).bytes;
   while (!data.empty()) {

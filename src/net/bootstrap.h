@@ -7,9 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/abort_notice.h"
 #include "ferry/world.h"
 #include "net/joining.h"
 
@@ -33,10 +37,16 @@ class Bootstrap {
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline);
   void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline);
 
+  // World::tell_aborted, from any thread, and World::abort_reason.
+  void tell_aborted(const AbortNotice& notice);
+  std::string abort_reason(int rank);
+  // Throws PeerMissing where that rank has ended or aborted, or this one has. Does not wait.
+  void require_there(int rank);
+
  private:
-  // part and failed are of an all_gather; the others of a send: its bytes, that all are taken, and that one end gave
-  // up.
-  enum class Kind : std::uint32_t { part, failed, bytes, taken, gave_up };
+  // part and failed are of an all_gather; bytes, taken and gave_up of a send: its bytes, that all are taken, and that
+  // one end gave up. aborted: the rank missed, and the reason.
+  enum class Kind : std::uint32_t { part, failed, bytes, taken, gave_up, aborted };
   struct Header {
     std::uint32_t magic;
     Kind kind;
@@ -58,6 +68,17 @@ class Bootstrap {
     int missing;
     int reported_by;
   };
+  // A call that is under way on this thread; what this rank says meanwhile on another thread is sent at its end.
+  class Calling {
+   public:
+    explicit Calling(Bootstrap& bootstrap);
+    ~Calling();
+    Calling(const Calling&) = delete;
+    Calling& operator=(const Calling&) = delete;
+
+   private:
+    Bootstrap& bootstrap_;
+  };
 
   Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   void queue(Link& link, Kind kind, std::span<const std::byte> bytes);
@@ -72,6 +93,10 @@ class Bootstrap {
   template <class IsDone>
   void wait_for(int peer, const IsDone& is_done, std::chrono::milliseconds deadline);
   [[noreturn]] void give_up(int peer, std::chrono::milliseconds deadline);
+  void send_own_abort();
+  const AbortNotice* find_abort(int rank) const;
+  void throw_own_abort(const RankMask& mask);
+  void throw_if_aborted(const RankMask& mask);
   [[noreturn]] void fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline);
 
   int rank_;
@@ -79,6 +104,17 @@ class Bootstrap {
   std::vector<Link> links_;
   std::uint64_t call_ = 0;
   std::map<std::uint64_t, Failure> failures_;  // by call, as other ranks reported
+  struct Abort {
+    std::uint64_t call;  // the last that its rank came to
+    AbortNotice notice;
+  };
+  std::vector<Abort> aborts_;  // of other ranks, in the order in which they came
+  Descriptor wakes_;           // ends a poll when this rank aborts on another thread
+
+  std::mutex guard_;  // of what follows
+  bool is_calling_ = false;
+  std::optional<AbortNotice> own_abort_;
+  bool has_told_ = false;
 };
 
 }  // namespace ferry::net

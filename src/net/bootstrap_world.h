@@ -25,6 +25,8 @@ class BootstrapWorld : public ProcessWorld {
   void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline) override {
     bootstrap_->receive(data, from, deadline);
   }
+  void tell_aborted(const AbortNotice& notice) override { bootstrap_->tell_aborted(notice); }
+  std::string abort_reason(int rank) override { return bootstrap_->abort_reason(rank); }
 
  protected:
   Bootstrap& bootstrap() const { return *bootstrap_; }

@@ -26,6 +26,9 @@ sockaddr_un name_of(std::uint64_t token, int rank, socklen_t& length) {
   return name;
 }
 
+constexpr int kLookEvery = 50;  // ms
+constexpr int kForever = 1 << 30;
+
 // Room for the one descriptor of a message.
 union Ancillary {
   char bytes[CMSG_SPACE(sizeof(int))];
@@ -111,7 +114,8 @@ bool HandleChannel::receive_one(std::uint64_t call, std::vector<Descriptor>& han
 }
 
 std::vector<Descriptor> HandleChannel::all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
-                                                  std::chrono::milliseconds deadline) {
+                                                  std::chrono::milliseconds deadline,
+                                                  const std::function<void(int)>& look) {
   const Deadline until(std::min(deadline, kMaxDeadline));
   std::vector<Descriptor> handles(static_cast<std::size_t>(size_));
   for (Early& early : early_)
@@ -132,8 +136,9 @@ std::vector<Descriptor> HandleChannel::all_to_all(const Descriptor& mine, std::u
                       fmt::format("rank {}: rank {} did not hand over its memory within {} ms. Check that it is alive, "
                                   "or give a mask that names it",
                                   rank_, peer, deadline.count()));
+      if (look) look(peer);
       pollfd watched{socket_.get(), POLLIN, 0};
-      poll(&watched, 1, until.milliseconds_left());
+      poll(&watched, 1, until.milliseconds_left(look ? kLookEvery : kForever));
     }
   }
   return handles;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,9 +21,9 @@ class HandleChannel {
   // Sends `mine` to every rank that the mask does not name, and returns theirs by rank; this rank's own entry is empty.
   // Collective. A barrier must come before, so that every channel exists. `call` tells calls apart and is the same on
   // all ranks. Throws PeerMissing that names the first rank whose handle did not come, Error(system) if one cannot be
-  // sent.
+  // sent. While it waits for a rank it calls `look` with that rank now and then, which may throw.
   std::vector<Descriptor> all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
-                                     std::chrono::milliseconds deadline);
+                                     std::chrono::milliseconds deadline, const std::function<void(int)>& look = {});
 
  private:
   struct Note;

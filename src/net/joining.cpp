@@ -77,7 +77,9 @@ class Reception {
     Hello hello;
   };
 
-  Reception(const Listener& listener, const Deadline& deadline) : listener_(listener), deadline_(deadline) {}
+  // `met`: connections to ranks that have come; empty for others. If such a rank ends, nobody waits for the rest.
+  Reception(const Listener& listener, const std::vector<Descriptor>& met, const Deadline& deadline)
+      : listener_(listener), met_(met), deadline_(deadline) {}
 
   // Calls `receive(caller)` for every complete Hello; it returns whether all ranks have come.
   template <class Receive>
@@ -98,9 +100,12 @@ class Reception {
         waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
         if (state == State::whole && receive(Caller{std::move(heard.socket), heard.hello})) return true;
       }
-      if (deadline_.has_passed()) return false;
+      if (deadline_.has_passed() || ended_ >= 0) return false;
     }
   }
+
+  // The rank that came and ended; -1: none.
+  int ended() const { return ended_; }
 
  private:
   enum class State { more, whole, stranger };
@@ -113,7 +118,11 @@ class Reception {
   void wait() {
     std::vector<pollfd> watched{{listener_.socket.get(), POLLIN, 0}};
     for (const Waiting& each : waiting_) watched.push_back({each.socket.get(), POLLIN, 0});
+    const std::size_t first_met = watched.size();
+    for (const Descriptor& each : met_) watched.push_back({each.get(), POLLRDHUP, 0});  // an empty one is passed over
     poll(watched.data(), watched.size(), deadline_.milliseconds_left());
+    for (std::size_t rank = 0; rank < met_.size(); ++rank)
+      if ((watched[first_met + rank].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) ended_ = static_cast<int>(rank);
   }
 
   static State hear(Waiting& from) {
@@ -128,9 +137,15 @@ class Reception {
   }
 
   const Listener& listener_;
+  const std::vector<Descriptor>& met_;
   const Deadline& deadline_;
   std::vector<Waiting> waiting_;
+  int ended_ = -1;
 };
+
+[[noreturn]] void throw_ended(int rank, int ended) {
+  throw_missing(rank, ended, rank, 0, fmt::format("rank {}: rank {} ended while the ranks were met", rank, ended));
+}
 
 // ---- rank 0
 
@@ -165,7 +180,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   std::vector<Contact> contacts(mesh.peers.size());
   int come = 1;
   std::string refused;
-  Reception reception(*listener, deadline);
+  Reception reception(*listener, mesh.peers, deadline);
   const bool all = job.size == 1 || reception.run([&](Reception::Caller caller) {
     const Answer answer = judge(job, caller.hello, mesh, refused);
     if (answer.verdict != Verdict::welcome) {
@@ -182,12 +197,14 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   answer.token = mesh.token;
   for (int rank = job.size - 1; !all && rank > 0; --rank)
     if (!mesh.peers[static_cast<std::size_t>(rank)]) answer = {kMagic, Verdict::missing, rank, 0};
+  if (reception.ended() >= 0) answer.value = reception.ended();
   const Deadline goodbye(std::chrono::milliseconds(1000));
   for (const Descriptor& peer : mesh.peers) {
     if (!peer) continue;
     send_one(peer, answer, goodbye);
     if (all) send_all(peer, std::as_bytes(std::span(contacts)), deadline);
   }
+  if (reception.ended() >= 0) throw_ended(job.rank, reception.ended());
   if (!all)
     throw_missing(job.rank, answer.value, job.rank, 0,
                   fmt::format("rank 0: rank {} did not come to {} within {} ms, nor {} others. Start it with the same "
@@ -265,8 +282,7 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
   std::vector<Contact> contacts(mesh.peers.size());
   Descriptor rank_0 = greet(job, listener.port, deadline, answer);
   mesh.token = answer.token;
-  if (!receive_all(rank_0, std::as_writable_bytes(std::span(contacts)), deadline))
-    throw_missing(job.rank, 0, job.rank, 0, fmt::format("rank {}: rank 0 ended while the ranks were met", job.rank));
+  if (!receive_all(rank_0, std::as_writable_bytes(std::span(contacts)), deadline)) throw_ended(job.rank, 0);
   for (int rank = 1; rank < job.rank; ++rank) {
     std::string why;
     const HostPort there = reach(contacts[static_cast<std::size_t>(rank)], rank_0);
@@ -277,8 +293,9 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
                                 job.rank, rank, to_string(there), why));
     mesh.peers[static_cast<std::size_t>(rank)] = std::move(socket);
   }
+  mesh.peers[0] = std::move(rank_0);
   int missing = job.size - 1 - job.rank;
-  Reception reception(listener, deadline);
+  Reception reception(listener, mesh.peers, deadline);
   const bool all = missing == 0 || reception.run([&](Reception::Caller caller) {
     const int rank = caller.hello.rank;
     if (caller.hello.token != mesh.token || rank <= job.rank || rank >= job.size) return false;
@@ -287,12 +304,12 @@ Mesh meet_all_ranks(const Job& job, const Deadline& deadline) {
     place = std::move(caller.socket);
     return --missing == 0;
   });
+  if (reception.ended() >= 0) throw_ended(job.rank, reception.ended());
   for (int rank = job.rank + 1; !all && rank < job.size; ++rank)
     if (!mesh.peers[static_cast<std::size_t>(rank)])
       throw_missing(
           job.rank, rank, job.rank, 0,
           fmt::format("rank {}: rank {} did not connect within {} ms", job.rank, rank, deadline.given().count()));
-  mesh.peers[0] = std::move(rank_0);
   return mesh;
 }
 

@@ -86,6 +86,16 @@ void NvshmemJob::end(net::Bootstrap& bootstrap, std::chrono::milliseconds deadli
 
 std::byte* NvshmemJob::heap_of(int rank) const { return static_cast<std::byte*>(nvshmem_ptr(heap_, rank)); }
 
+void NvshmemJob::put_word(int peer, std::byte* word, Epoch value) const {
+  static_assert(sizeof value == sizeof(std::uint64_t));
+  std::byte* const heap = heap_of(peer);
+  if (heap == nullptr) return nvshmem_uint64_p(reinterpret_cast<std::uint64_t*>(word), value, peer);
+  const SideStream stream;
+  cuda_check(cudaMemcpyAsync(heap + (word - heap_), &value, sizeof value, cudaMemcpyDefault, stream.get()),
+             "cudaMemcpyAsync");
+  stream.wait();
+}
+
 std::shared_ptr<std::byte> NvshmemJob::take(const std::shared_ptr<NvshmemJob>& job, std::size_t bytes,
                                             const RankMask& mask, const Gather& gather) {
   const auto ranks = static_cast<std::size_t>(job->size_);

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/symmetric_arena.h"
+#include "ferry/detail/base/order.h"
 #include "net/bootstrap.h"
 
 namespace ferry::cuda {
@@ -27,6 +28,9 @@ class NvshmemJob {
   // This rank's heap; and the heap of `rank`, or null if this device cannot store to it.
   std::byte* heap() const { return heap_; }
   std::byte* heap_of(int rank) const;
+
+  // Stores a word at `peer` from the host, while kernels may run. `word` is where it lies in this rank's heap.
+  void put_word(int peer, std::byte* word, Epoch value) const;
 
   // The ranks agree on a piece of the heap, which is zeroed. The last copy of the pointer returns the piece after every
   // put of this rank has landed. `gather` is all_gather of the world that takes it; its rank r is PE r. No rank may

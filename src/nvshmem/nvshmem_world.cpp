@@ -12,10 +12,20 @@
 #include "nvshmem/nvshmem_launch.h"
 
 namespace ferry::cuda {
+namespace {
+
+// An exchange keeps its piece of the job's heap, and so the job.
+RankDevice device_of(const NvshmemJob* job, int device) {
+  RankDevice made{device};
+  made.put_word = [job](int peer, std::byte* word, Epoch value) { job->put_word(peer, word, value); };
+  return made;
+}
+
+}  // namespace
 
 NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net::Bootstrap> bootstrap,
                            const NvshmemOptions& options, int device, bool ends_job)
-    : GpuWorld({device}, options.staged, std::move(bootstrap)),
+    : GpuWorld(device_of(job.get(), device), options.staged, std::move(bootstrap)),
       job_(std::move(job)),
       nodes_(options.nodes),
       ranks_per_node_(options.ranks_per_node),

@@ -27,10 +27,10 @@ ShmemBootstrap::Map::Map(int of)
     : ranks(static_cast<std::size_t>(of)),
       chunk_bytes(aligned(std::min(kMostChunkBytes, kChunkMemory / (2 * ranks)))) {}
 std::size_t ShmemBootstrap::Map::piece(Epoch number, int source) const {
-  return aligned(word(4, 0)) + ((number & 1) * ranks + static_cast<std::size_t>(source)) * kPieceBytes;
+  return aligned(words_bytes()) + ((number & 1) * ranks + static_cast<std::size_t>(source)) * kPieceBytes;
 }
 std::size_t ShmemBootstrap::Map::chunk(Epoch number, int source) const {
-  const std::size_t begin = aligned(word(4, 0)) + 2 * ranks * kPieceBytes;
+  const std::size_t begin = aligned(words_bytes()) + 2 * ranks * kPieceBytes;
   return begin + ((number & 1) * ranks + static_cast<std::size_t>(source)) * chunk_bytes;
 }
 
@@ -48,7 +48,7 @@ void ShmemBootstrap::renew_sent() {
   block_->process().keep(sent_);
 }
 
-void ShmemBootstrap::put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) {
+void ShmemBootstrap::put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) const {
   if (bytes == 0) return;
   if (std::byte* to = block_->pointer(peer, offset))
     std::memcpy(to, source, bytes);
@@ -56,7 +56,7 @@ void ShmemBootstrap::put(int peer, std::size_t offset, const std::byte* source, 
     block_->put(peer, offset, source, bytes);
 }
 
-void ShmemBootstrap::signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) {
+void ShmemBootstrap::signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) const {
   if (std::byte* to = block_->pointer(peer, at)) return store_release(*reinterpret_cast<SignalWord*>(to), value);
   store_release(source, value);
   shmem::fence();
@@ -71,6 +71,7 @@ void ShmemBootstrap::all_gather(std::span<const std::byte> mine, std::span<std::
   const Epoch first = step_ + 1;
   step_ += pieces;
   last_mask_ = mask;
+  if (has_aborted(rank())) throw_aborted_by(rank(), mask, first);
   std::fill(all.begin(), all.end(), std::byte{0});
   for (std::size_t index = 0; index < pieces; ++index) {
     const Step step{first + index, step_, mask, std::min(deadline, kMaxDeadline)};
@@ -106,14 +107,53 @@ void ShmemBootstrap::await_pieces(const Step& step) {
   bool reported = false;
   for (int peer = 0; peer < ranks() && missing < 0; ++peer) {
     if (peer == rank() || is_masked(step.mask, peer)) continue;
-    const auto given_up = [&] { return find_given_up(step) >= 0; };
+    const auto given_up = [&] { return find_given_up(step) >= 0 || find_aborted(step.mask, step.number) >= 0; };
     const Waited waited = wait_at_least(word(map_.piece_here(peer)), step.number, given_up, pacer);
     if (waited == Waited::arrived) continue;
+    const int aborted = waited == Waited::aborted ? find_aborted(step.mask, step.number) : -1;
+    if (aborted >= 0) throw_aborted_by(aborted, step.mask, step.number);
     reported = waited == Waited::aborted;
     if (!reported) tell(step.number, reported, peer, step.mask);
     missing = reported ? find_given_up(step) : find_culprit(step, peer);
   }
   if (missing >= 0) give_up(step, missing, reported);
+}
+
+// The text is there before the word. A word says whom its rank missed, itself included.
+void ShmemBootstrap::tell_aborted(const AbortNotice& notice) const {
+  std::byte* text = block_->local(map_.abort_text(rank()));
+  const std::size_t bytes = std::min(notice.reason.size(), Map::kTextBytes - 1);
+  std::memcpy(text, notice.reason.data(), bytes);
+  text[bytes] = std::byte{0};
+  auto& own = *reinterpret_cast<SignalWord*>(block_->local(map_.aborted(rank())));
+  const auto value = static_cast<Epoch>(notice.missing + 1);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == rank()) continue;
+    put(peer, map_.abort_text(rank()), text, bytes + 1);
+    signal_after_puts(peer, map_.aborted(rank()), own, value);
+  }
+  store_release(own, value);
+}
+
+std::string ShmemBootstrap::abort_reason(int rank) const {
+  if (load_acquire(word(map_.aborted(rank))) == 0) return {};
+  const auto* text = reinterpret_cast<const char*>(block_->local(map_.abort_text(rank)));
+  return {text, strnlen(text, Map::kTextBytes)};
+}
+
+// A rank that came and aborted later ends no wait: the call may end as it should, so that all others make the same
+// number of calls.
+int ShmemBootstrap::find_aborted(const RankMask& mask, Epoch number) const {
+  for (int each = 0; each < ranks(); ++each)
+    if (!is_masked(mask, each) && has_aborted(each) &&
+        (each == rank() || load_acquire(word(map_.piece_here(each))) < number))
+      return each;
+  return -1;
+}
+
+void ShmemBootstrap::throw_aborted_by(int aborted, const RankMask& mask, Epoch number) const {
+  const int missing = static_cast<int>(load_acquire(word(map_.aborted(aborted)))) - 1;
+  throw_aborted(rank(), {aborted, missing, abort_reason(aborted)}, mask, number);
 }
 
 int ShmemBootstrap::find_given_up(const Step& step) const {
@@ -163,8 +203,10 @@ void ShmemBootstrap::give_up(const Step& step, int missing, bool reported) {
 void ShmemBootstrap::await_step(std::size_t offset, Epoch number, int peer, const char* what,
                                 std::chrono::milliseconds deadline) {
   ShmemPacer pacer(std::min(deadline, kMaxDeadline));
-  const auto never = [] { return false; };
-  if (wait_at_least(word(offset), number, never, pacer) == Waited::arrived) return;
+  const auto aborted = [&] { return has_aborted(peer) || has_aborted(rank()); };
+  const Waited waited = wait_at_least(word(offset), number, aborted, pacer);
+  if (waited == Waited::arrived) return;
+  if (waited == Waited::aborted) throw_aborted_by(has_aborted(rank()) ? rank() : peer, {}, number);
   tell(number, false, peer, last_mask_);
   const int missing = losses_->find_culprit(peer, deadline, [&](int each) {
     return each >= 0 && each < ranks() && each != rank() && !is_masked(last_mask_, each);

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/abort_notice.h"
 #include "ferry/world.h"
 #include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"
@@ -24,11 +26,17 @@ class ShmemBootstrap {
     std::size_t chunk_here(int source) const { return word(2, source); }
     std::size_t chunk_taken(int by) const { return word(3, by); }
     std::size_t sent_chunk(Epoch number) const { return chunk(0, 0) + (2 * ranks + (number & 1)) * chunk_bytes; }
-    std::size_t words_bytes() const { return word(4, 0); }
-    std::size_t total() const { return sent_chunk(1) + chunk_bytes; }
+    std::size_t aborted(int source) const { return word(4, source); }
+    std::size_t words_bytes() const { return word(5, 0); }
+    std::size_t abort_text(int source) const {
+      return sent_chunk(1) + chunk_bytes + static_cast<std::size_t>(source) * kTextBytes;
+    }
+    std::size_t total() const { return abort_text(0) + ranks * kTextBytes; }
 
     std::size_t ranks;
     std::size_t chunk_bytes;
+
+    static constexpr std::size_t kTextBytes = 256;
 
    private:
     std::size_t word(std::size_t kind, int rank) const {
@@ -45,6 +53,10 @@ class ShmemBootstrap {
                   std::chrono::milliseconds deadline);
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline);
   void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline);
+
+  // World::tell_aborted and abort_reason. From any thread.
+  void tell_aborted(const AbortNotice& notice) const;
+  std::string abort_reason(int rank) const;
 
  private:
   struct Step {
@@ -70,11 +82,15 @@ class ShmemBootstrap {
   const SignalWord& word(std::size_t offset) const {
     return *reinterpret_cast<const SignalWord*>(block_->local(offset));
   }
-  void put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes);
-  void signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value);
+  void put(int peer, std::size_t offset, const std::byte* source, std::size_t bytes) const;
+  void signal_after_puts(int peer, std::size_t at, SignalWord& source, Epoch value) const;
   void renew_sent();
   void post_piece(const Step& step, std::span<const std::byte> mine);
   void await_pieces(const Step& step);
+  bool has_aborted(int rank) const { return load_acquire(word(map_.aborted(rank))) != 0; }
+  // The first rank that the mask leaves in and that aborted before it came to this step, or this rank itself; -1: none.
+  int find_aborted(const RankMask& mask, Epoch number) const;
+  [[noreturn]] void throw_aborted_by(int aborted, const RankMask& mask, Epoch number) const;
   // The rank that another rank gave up on in this step; -1: none.
   int find_given_up(const Step& step) const;
   [[noreturn]] void give_up(const Step& step, int missing, bool reported);

@@ -54,7 +54,7 @@ class ShmemFabric : public SerialFabricDefaults {
   }
   // An abort word. What follows it is another signal to the same word at most (C7), from the same thread.
   void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {
-    losses_->tell(peer, value);
+    if ((value & kLeft) == 0) losses_->tell(peer, value);  // a rank that left an exchange is still there
     if (block_->is_direct(peer)) return signal(g, peer, word, value);
     shmem::fence();
     block_->signal_rare(peer, word, value);

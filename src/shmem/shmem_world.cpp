@@ -90,6 +90,9 @@ class ShmemWorld final : public ProcessWorld {
     bootstrap_->all_gather(mine, all, mask, deadline);
   }
 
+  void tell_aborted(const AbortNotice& notice) override { bootstrap_->tell_aborted(notice); }
+  std::string abort_reason(int rank) override { return bootstrap_->abort_reason(rank); }
+
   bool is_direct(int peer) const override { return nodes_.is_direct(rank(), peer, process_->mapped(peer) != nullptr); }
 
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline) override {

@@ -38,6 +38,8 @@ class FakeWorld final : public World {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                   std::chrono::milliseconds deadline) override;
   bool has_remote_ranks() const override;
+  void tell_aborted(const AbortNotice& notice) override { inner_->tell_aborted(notice); }
+  std::string abort_reason(int rank) override { return inner_->abort_reason(rank); }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override;
 

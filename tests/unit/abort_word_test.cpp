@@ -30,6 +30,42 @@ TEST(AbortWord, HoldsEpochAndRankAndWhetherItWasTold) {
   EXPECT_EQ(rank_waited_for(abort_word(2, true, 2047)), 2047);
 }
 
+// A rank that left after routing 70000, message 70001 and result 69999, which only the low bits of the numbers tell.
+TEST(AbortWord, OfARankThatLeftEndsWaitsForWhatItNeverSent) {
+  for (const bool summed : {false, true}) {
+    const Epoch word = left_word({70'000, 70'001, 69'999, summed}, 5);
+    EXPECT_FALSE(ends_waits(word));
+    EXPECT_EQ(rank_waited_for(word), 5);
+    EXPECT_EQ(absence_of(word, 5), Absence::left);
+    EXPECT_EQ(absence_of(word, 4), Absence::late);
+    const auto last = [&](Phase phase) {
+      if (phase == Phase::routing) return Epoch{70'000};
+      if (phase == Phase::message || phase == Phase::dispatching) return Epoch{70'001};
+      return phase == Phase::summed && summed ? Epoch{70'000} : Epoch{69'999};
+    };
+    for (const Phase phase : {Phase::routing, Phase::message, Phase::dispatching, Phase::result, Phase::summed}) {
+      for (Epoch back = 0; back < 3; ++back) EXPECT_FALSE(never_comes(word, phase, last(phase) - back));
+      for (Epoch on = 1; on < 4; ++on) EXPECT_TRUE(never_comes(word, phase, last(phase) + on)) << on;
+    }
+    EXPECT_FALSE(never_comes(word, Phase::none, 80'000));
+  }
+}
+
+TEST(AbortWord, OfARankThatAbortsEndsEveryWaitAndNamesIt) {
+  const Epoch word = abort_word(0, false, 5) | kAborts;
+  EXPECT_TRUE(ends_waits(word));
+  EXPECT_FALSE(never_comes(word, Phase::result, 3));
+  EXPECT_EQ(rank_waited_for(word), 5);
+  EXPECT_EQ(absence_of(word, 5), Absence::aborted);
+  EXPECT_EQ(absence_of(abort_word(7, false, 5), 5), Absence::late);  // it failed while it sent
+  EXPECT_EQ(absence_of(abort_word(0, false, 2) | kAborts, 5), Absence::late);
+}
+
+TEST(FollowAbortWords, EndsAtTheRankThatNamesItself) {
+  EXPECT_EQ(follow(1, 0, 1, {{1, abort_word(5, false, 2)}, {2, abort_word(0, false, 2) | kAborts}}), 2);
+  EXPECT_EQ(follow(1, 0, 1, {{1, abort_word(5, false, 2)}, {2, left_word({}, 2)}}), 2);
+}
+
 TEST(FollowAbortWords, EndsAtTheRankThatSaysNothing) {
   EXPECT_EQ(follow(3, 0, 3, {}), 3);
   // 0 was relayed of 1, which waited for 2, which waited for 3; 3 is gone.

@@ -81,37 +81,59 @@ std::uint64_t dropped_entries(const Scenario& scenario, int rank, int lost) {
 }
 
 enum class Leaves { before_set_up, before_dispatch, after_async, before_combine, after_a_round };
+// Where it says nothing, the deadlines of the others tell them. Else they are told, and their deadlines are long.
+enum class How { says_nothing, destroys_its_exchange, aborts };
+constexpr const char* kReason = "this disk is full";
+
+// A rank that destroys its exchange in a round tells the others. This one keeps it until they have given up.
+void keep_silent() { std::this_thread::sleep_for(3 * kShort); }
+
+void leave(World& world, How how) {
+  if (how == How::aborts) world.abort(kReason);
+  if (how == How::says_nothing) keep_silent();
+}
+
+void expect_said(int rank, How how, const std::function<void()>& call) {
+  expect_error(rank, "what the rank that leaves says", ErrorKind::aborted,
+               {how == How::aborts ? kReason : "destroyed its exchange"}, call);
+}
 
 // Rank kLost leaves at a point; the others name it, are refused, and do two rounds without it.
-void lose_a_rank(const Target& target, const char* format, Reduction reduction, Leaves leaves) {
+void lose_a_rank(const Target& target, const char* format, Reduction reduction, Leaves leaves, How how) {
   require_lost_ranks(target);
-  ScenarioSettings settings = settings_for(format, reduction);
-  if (leaves == Leaves::before_set_up) settings.options.set_up_deadline = kShort;
+  ScenarioSettings settings = settings_for(format, reduction, how == How::says_nothing ? kShort : kDefaultDeadline);
+  if (leaves == Leaves::before_set_up) settings.options.set_up_deadline = settings.options.deadline;
   const Scenario scenario = make_scenario(settings);
   const Scenario after = make_scenario(survivors_settings(format, reduction));
   on_ranks(target, kShape.ranks, "a rank that leaves", [&](World& world) {
     const int rank = world.rank();
     const bool lost = rank == kLost;
     if (leaves == Leaves::before_set_up) {
-      if (lost) return;
+      if (lost) return leave(world, how);
       expect_missing(rank, "making an exchange", kLost,
                      [&] { Exchange broken(world, kShape, scenario.settings.options); });
     } else {
       Exchange exchange(world, kShape, scenario.settings.options);
       RankRound round(scenario, rank);
-      if (lost && leaves == Leaves::before_dispatch) return;
+      if (lost && leaves == Leaves::before_dispatch) return leave(world, how);
       if (leaves == Leaves::after_a_round) run_round(exchange, scenario, Form::split);
-      if (lost && leaves == Leaves::after_a_round) return;
-      if (lost && leaves == Leaves::after_async) return exchange.dispatch_async(round.in);
-      if (leaves == Leaves::before_combine || leaves == Leaves::after_async) {
+      if (lost && leaves == Leaves::after_a_round) return leave(world, how);
+      if (lost && leaves == Leaves::after_async) {
+        exchange.dispatch_async(round.in);
+        return leave(world, how);
+      }
+      if (leaves == Leaves::before_combine || (leaves == Leaves::after_async && how != How::aborts)) {
         run_dispatch(exchange, round, Form::split);
-        if (lost) return;
+        if (lost) return leave(world, how);
         round.check_rows();
       }
-      if (leaves == Leaves::before_combine || leaves == Leaves::after_async)
+      if (leaves == Leaves::after_async && how == How::aborts)
+        expect_missing(rank, "a round", kLost, [&] { run_round(exchange, scenario, Form::split); });
+      else if (leaves == Leaves::before_combine || leaves == Leaves::after_async)
         expect_missing(rank, "combine", kLost, [&] { exchange.combine(round.combine_in, round.combine_out); });
       else
         expect_missing(rank, "dispatch", kLost, [&] { exchange.dispatch(round.in, round.out); });
+      if (how != How::says_nothing) expect_said(rank, how, [&] { exchange.check(); });
       expect_refused_from_now_on(exchange, scenario, kLost);
     }
     Exchange survivors(world, kShape, after.settings.options);
@@ -160,7 +182,7 @@ void follow_those_who_wait(const Target& target) {
       for (std::size_t i = 0; i < round.topk_ids.size(); i += sizeof(std::int32_t))
         round.topk_ids[i] = static_cast<std::byte>(i / sizeof(std::int32_t) % 3);  // its own experts
     run_dispatch(exchange, round, Form::one_call);
-    if (rank == kLost) return;
+    if (rank == kLost) return keep_silent();
     round.combine_in.rows = round.out.payload;  // not those of the scenario
     round.combine_in.src_info = {};
     if (rank == 1) {
@@ -296,9 +318,9 @@ void set_up_late(const Target& target) {
 
 void add_fault_cases(Cases& cases) {
   const auto add = [&](const char* name, const char* what, bool quick, const char* format, Reduction reduction,
-                       Leaves leaves) {
+                       Leaves leaves, How how = How::says_nothing) {
     cases.push_back({std::string("faults/") + name, what, quick,
-                     [=](const Target& target) { lose_a_rank(target, format, reduction, leaves); }});
+                     [=](const Target& target) { lose_a_rank(target, format, reduction, leaves, how); }});
   };
   add("lost_before_set_up", "a rank never makes its exchange", true, "bf16", Reduction::by_rank, Leaves::before_set_up);
   add("lost_before_dispatch", "a rank never dispatches", true, "mxfp8", Reduction::by_rank, Leaves::before_dispatch);
@@ -307,6 +329,20 @@ void add_fault_cases(Cases& cases) {
   add("lost_before_combine_exact", "a rank never combines", false, "fp8_block128", Reduction::exact,
       Leaves::before_combine);
   add("lost_after_a_round", "a rank leaves between rounds", true, "bf16", Reduction::exact, Leaves::after_a_round);
+  add("aborted_before_set_up", "a rank aborts before it makes its exchange", true, "bf16", Reduction::by_rank,
+      Leaves::before_set_up, How::aborts);
+  add("aborted_before_dispatch", "a rank aborts before it dispatches", true, "mxfp8", Reduction::by_rank,
+      Leaves::before_dispatch, How::aborts);
+  add("aborted_after_async", "a rank aborts after dispatch_async", true, "nvfp4", Reduction::by_rank,
+      Leaves::after_async, How::aborts);
+  add("aborted_before_combine", "a rank aborts before it combines", true, "bf16", Reduction::by_rank,
+      Leaves::before_combine, How::aborts);
+  add("aborted_after_a_round", "a rank aborts between rounds", false, "bf16", Reduction::exact, Leaves::after_a_round,
+      How::aborts);
+  add("destroyed_after_async", "a rank destroys its exchange after dispatch_async", true, "bf16", Reduction::by_rank,
+      Leaves::after_async, How::destroys_its_exchange);
+  add("destroyed_before_combine", "a rank destroys its exchange before it combines", true, "mxfp8", Reduction::exact,
+      Leaves::before_combine, How::destroys_its_exchange);
   cases.push_back({"faults/late_set_up", "making an exchange has a deadline of its own", true, set_up_late});
   cases.push_back(
       {"faults/culprit", "a victim names the rank that is missing, not the one that told it", true, name_the_culprit});

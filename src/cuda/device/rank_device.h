@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "cuda/device/device_memory.h"
+#include "ferry/detail/base/order.h"
 
 namespace ferry::cuda {
 
@@ -19,6 +21,9 @@ struct RankDevice {
   int ranks = 1;
   // Not null where ranks of one process share GPUs: all of them have the same object.
   std::shared_ptr<DeferredFree> deferred_free{};
+  // Where some ranks are reached by puts only: stores a word at such a rank, from the host. `word` is where it lies in
+  // the symmetric memory of this rank.
+  std::function<void(int peer, std::byte* word, Epoch value)> put_word{};
 };
 
 }  // namespace ferry::cuda

@@ -1,5 +1,6 @@
 #include "cuda/exchange/cuda_steps.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cuda/device/refuse.h"
@@ -7,6 +8,7 @@
 #include "exchange/plan.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
+#include "ferry/detail/layout/abort_word.h"
 
 namespace ferry::cuda {
 namespace {
@@ -34,7 +36,8 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       heaps_(std::move(heaps)),
       kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows, launchers.combine},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
-      checks_(device, rank, options.gpu_kernels != nullptr) {
+      checks_(device, rank, options.gpu_kernels != nullptr),
+      without_(options.skip_a2a ? RankMask{} : options.mask) {
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);
 }
@@ -99,12 +102,50 @@ void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadlin
 
 void CudaSteps::poll() {
   if (record_.has_failed()) {
-    if (ended_by() == nullptr) end_exchange(record_.failure(links_));
-    throw PeerMissing(*ended_by(), describe(*ended_by()));
+    if (const auto ended = end().get()) ExchangeEnd::raise(*ended);
+    end_exchange(record_.failure(links_));
   }
   record_.require_no_bad_ids(rank_, num_experts_);
   record_.require_good_input_scale(rank_);
   record_.require_enough_rows(rank_, min_row_capacity_);
+}
+
+// Kernels that run look for these words while they wait. So the copies are on a stream that waits for no kernel.
+void CudaSteps::tell_all(Epoch word) const {
+  const DeviceScope scope(device_.index);
+  const SideStream stream;
+  for (int peer = 0; peer < links_.size; ++peer) {
+    if (is_masked(without_, peer)) continue;
+    if (links_.heap[peer] != nullptr)
+      cuda_check(cudaMemcpyAsync(links_.heap[peer] + links_.my_abort_word, &word, sizeof word, cudaMemcpyDefault,
+                                 stream.get()),
+                 "cudaMemcpyAsync");
+    else if (device_.put_word)
+      device_.put_word(peer, links_.own + links_.my_abort_word, word);
+  }
+  stream.wait();
+}
+
+// The word goes to this rank's own memory, too, for its own kernels.
+void CudaSteps::tell_aborted(int missing) {
+  tell_all(abort_word(0, false, is_masked(without_, missing) ? links_.rank : missing) | kAborts);
+}
+
+// Kernels that are still to run send what they send. On GPUs one number counts all (DeviceState::dispatched), and a
+// captured graph may have sent rounds that the host never saw.
+void CudaSteps::tell_left(const CallOrder& order) {
+  DeviceState state;
+  {
+    const DeviceScope scope(device_.index);
+    const SideStream stream;
+    cuda_check(cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream.get()),
+               "cudaMemcpyAsync");
+    stream.wait();
+  }
+  const Epoch called = order.dispatch_ticket().message;
+  const Epoch sent = std::max(called, state.dispatched.raw);
+  const bool combined = order.combine() != Progress::none || sent > called;
+  tell_all(left_word({sent, sent, combined ? sent : sent - 1}, links_.rank));
 }
 
 void CudaSteps::check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) {

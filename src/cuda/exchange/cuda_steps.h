@@ -46,6 +46,8 @@ class CudaSteps final : public ExchangeSteps {
   void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
 
   void poll() override;
+  void tell_aborted(int missing) override;
+  void tell_left(const CallOrder& order) override;
   void set_mask(const RankMask& mask) override { masks_.add(mask); }
   Stats stats() const override;
 
@@ -53,6 +55,7 @@ class CudaSteps final : public ExchangeSteps {
 
  private:
   void plan_memory();
+  void tell_all(Epoch word) const;
   void set_links(DeviceState* state);
   template <class Params>
   Params params_of(const std::uint8_t* masked, Halves halves) const;
@@ -71,6 +74,7 @@ class CudaSteps final : public ExchangeSteps {
   KernelPlan kernel_plan_;
   DeviceChecks checks_;
   StreamOrder streams_;
+  const RankMask without_;  // ranks that do not share this exchange
   Record record_;
   std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
   PeerLinks links_;

@@ -23,6 +23,7 @@ WaitRecord Record::failure(const PeerLinks& links) const {
   const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
   failure.missing_rank = follow_abort_words(failure.missing_rank, links.rank, waited_for, links.size,
                                             [&](int suspect) { return waits.word_of(suspect); });
+  failure.absence = absence_of(waits.word_now(failure.missing_rank), failure.missing_rank);
   return failure;
 }
 

@@ -19,7 +19,7 @@ BasicTensor<Byte> rows_tensor(Byte* data, DType dtype, std::int64_t rows, std::i
 }  // namespace
 
 StagedSteps::StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout)
-    : steps_(std::move(steps)), layout_(layout) {}
+    : ExchangeSteps(steps->shared_end()), steps_(std::move(steps)), layout_(layout) {}
 
 StagedSteps::~StagedSteps() {
   if (steps_->device().deferred_free != nullptr) tensors_.free_with(*steps_->device().deferred_free);

@@ -38,7 +38,8 @@ class StagedSteps final : public ExchangeSteps {
   void poll() override { steps_->poll(); }
   void set_mask(const RankMask& mask) override { steps_->set_mask(mask); }
   Stats stats() const override { return steps_->stats(); }
-  const WaitRecord* ended_by() const override { return steps_->ended_by(); }
+  void tell_aborted(int missing) override { steps_->tell_aborted(missing); }
+  void tell_left(const CallOrder& order) override { steps_->tell_left(order); }
 
  private:
   // The device tensors of a step. Copies to the device have ended.

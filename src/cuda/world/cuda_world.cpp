@@ -32,6 +32,8 @@ class CudaWorld final : public GpuWorld<World> {
                   std::chrono::milliseconds deadline) override {
     threads_->all_gather(mine, all, mask, deadline);
   }
+  void tell_aborted(const AbortNotice& notice) override { threads_->tell_aborted(notice); }
+  std::string abort_reason(int rank) override { return threads_->abort_reason(rank); }
 
  private:
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {

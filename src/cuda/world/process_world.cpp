@@ -110,7 +110,8 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
         },
         options.mask, set_up_deadline(options));
     const std::vector<net::Descriptor> handles =
-        channel_.all_to_all(handle, bootstrap().call(), options.mask, set_up_deadline(options));
+        channel_.all_to_all(handle, bootstrap().call(), options.mask, set_up_deadline(options),
+                            [&](int peer) { bootstrap().require_there(peer); });
     together([&] { open_heaps(handles, bytes, heaps); }, options.mask, set_up_deadline(options));  // I16: all hold all
     return heaps;
   }

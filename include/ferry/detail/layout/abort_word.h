@@ -1,17 +1,26 @@
-// AbortWord: the word that a rank which gives up writes at every peer: epoch << 16 | relayed << 15 | rank waited for +
-// 1. And how to find the missing rank from these words (I10).
+// AbortWord: the word that a rank which gives up writes at every peer: epoch << 16 | flags | rank waited for + 1. And
+// how to find the missing rank from these words (I10).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "ferry/detail/base/order.h"
+#include "ferry/error.h"
 #include "ferry/portable.h"
+#include "ferry/shape.h"
 
 namespace ferry {
 
 // Relayed: this rank gave up only because another did. Such a word ends no wait.
 inline constexpr Epoch kRelayed = Epoch{1} << 15;
+// Left: this rank destroyed its exchange. Such a word says in place of the epoch what the rank had sent. It ends the
+// waits for what the rank never sent, and no others: so it need not come after the rank's puts.
+inline constexpr Epoch kLeft = Epoch{1} << 14;
+// Aborts: the rank's caller aborted the world.
+inline constexpr Epoch kAborts = Epoch{1} << 12;
+inline constexpr Epoch kLeftSummed = kAborts;  // with kLeft: the rank had read the results of all its combines
+static_assert(kMaxRanks < static_cast<int>(kAborts));
 
 // OtherRouting: this rank waited for nobody; the rank named gave a handle of another dispatch, or only one of them gave
 // one.
@@ -20,8 +29,37 @@ inline constexpr Epoch kOtherRouting = Epoch{1} << 13;
 FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool relayed, int waited_for) {
   return epoch << 16 | (relayed ? kRelayed : 0) | static_cast<Epoch>(waited_for + 1);
 }
-FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & kRelayed) == 0; }
-FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kOtherRouting - 1)) - 1; }
+FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & (kRelayed | kLeft)) == 0; }
+FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kAborts - 1)) - 1; }
+
+// The newest of each kind that a rank had sent when it left (I13).
+struct LastSent {
+  Epoch routing = 0;
+  Epoch message = 0;
+  Epoch result = 0;
+  bool summed = true;  // it had read all results of its newest combine
+};
+// The low 16 bits of each number are enough: ranks are never that far apart.
+FERRY_HD constexpr Epoch left_word(const LastSent& sent, int rank) {
+  return (sent.result & 0xffff) << 48 | (sent.message & 0xffff) << 32 | (sent.routing & 0xffff) << 16 | kLeft |
+         (sent.summed ? kLeftSummed : 0) | static_cast<Epoch>(rank + 1);
+}
+// Whether the rank whose word this is has left without sending what a wait in this phase for this number needs of it.
+FERRY_HD constexpr bool never_comes(Epoch word, Phase phase, Epoch wanted) {
+  if ((word & kLeft) == 0 || phase == Phase::none) return false;
+  Epoch sent = word >> 32;
+  if (phase == Phase::routing) sent = word >> 16;
+  if (phase == Phase::result || phase == Phase::summed) sent = word >> 48;
+  if (phase == Phase::summed && (word & kLeftSummed) != 0) ++sent;
+  const Epoch ahead = (wanted - sent) & 0xffff;
+  return ahead != 0 && ahead < 0x8000;
+}
+// What a rank's own word says of it.
+constexpr Absence absence_of(Epoch word, int rank) {
+  if (rank_waited_for(word) != rank) return Absence::late;
+  if ((word & kLeft) != 0) return Absence::left;
+  return (word & kAborts) != 0 ? Absence::aborted : Absence::late;
+}
 
 // The first rank whose word ends the waits of others, and the rank that it waited for; nobody(): there is none.
 struct FirstAbort {
@@ -38,16 +76,16 @@ FERRY_HD FirstAbort first_abort(int ranks, const WordOf& word_of) {
 }
 
 // I10: when a rank is missing, other ranks wait for each other too, and the deadline of any of them may pass first.
-// Follows their words from `named` to a rank without a word: it is the missing one. `word_of(rank)` is a rank's abort
-// word, or 0 if none came in time. `rank` itself waited for `waited_for`. If ranks wait for each other in a circle, the
-// word of the first to give up counts.
+// Follows their words from `named` to a rank without a word, or whose word names itself: it is the missing one.
+// `word_of(rank)` is a rank's abort word, or 0 if none came in time. `rank` itself waited for `waited_for`. If ranks
+// wait for each other in a circle, the word of the first to give up counts.
 template <class WordOf>
 int follow_abort_words(int named, int rank, int waited_for, int ranks, const WordOf& word_of) {
   std::vector<bool> seen(static_cast<std::size_t>(ranks));
   for (int suspect = named; suspect >= 0 && suspect < ranks && !seen[static_cast<std::size_t>(suspect)];) {
     seen[static_cast<std::size_t>(suspect)] = true;
     const Epoch word = suspect == rank ? abort_word(0, false, waited_for) : word_of(suspect);
-    if (word == 0) return suspect;
+    if (word == 0 || rank_waited_for(word) == suspect) return suspect;
     suspect = rank_waited_for(word);
   }
   return named;

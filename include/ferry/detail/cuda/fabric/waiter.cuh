@@ -146,8 +146,10 @@ class Waiter {
   __device__ static const SignalWord& abort_of(const PeerLinks& links, int peer) {
     return reinterpret_cast<const SignalWord*>(links.own + links.abort_words)[peer];
   }
-  __device__ static bool has_abort(const PeerLinks& links) {
+  __device__ static bool has_abort(const PeerLinks& links, const WaitSite& site, Epoch wanted) {
     if (load_relaxed(links.state->failed) != 0) return true;
+    if (!links.is_masked(site.peer) && never_comes(load_relaxed(abort_of(links, site.peer)), site.phase, wanted))
+      return true;
     return !first_abort(links.size, [&links](int peer) {
               return links.is_masked(peer) ? Epoch{0} : load_relaxed(abort_of(links, peer));
             }).nobody();
@@ -193,7 +195,7 @@ __device__ bool Waiter<Reach>::wait_longer(const PeerLinks& links, const Shared<
                                            WaitSite site) {
   DevicePacer pacer(links);
   const Waited waited = ferry::wait_at_least(
-      watched, target, [&links] { return has_abort(links); }, pacer);
+      watched, target, [&] { return has_abort(links, site, target); }, pacer);
   note_time(links, site, pacer);
   if (waited == Waited::arrived) return true;
   fail(links, waited, site, load_relaxed(watched), target);
@@ -218,7 +220,7 @@ __device__ bool Waiter<Reach>::wait_noting(bool notes_time, const PeerLinks& lin
                                            const Seen& seen, Epoch epoch, const WaitSite& site) {
   DevicePacer pacer(links);
   const Waited waited = wait_until(
-      there, [&links] { return has_abort(links); }, pacer);
+      there, [&] { return has_abort(links, site, epoch); }, pacer);
   if (notes_time) note_time(links, site, pacer);
   if (waited == Waited::arrived) return true;
   fail(links, waited, site, seen(), epoch);
@@ -237,7 +239,7 @@ __device__ void Waiter<Reach>::fail(const PeerLinks& links, Waited waited, const
   });
   record.block = static_cast<std::int32_t>(blockIdx.x);
   links.record->wait = record;
-  const Epoch value = abort_word(wanted, waited == Waited::aborted, site.peer);
+  const Epoch value = abort_word(wanted, !first.nobody(), site.peer);
   const Reach reach(links);
   for (int peer = 0; peer < links.size; ++peer)
     if (!links.is_masked(peer)) reach.signal(peer, links.my_abort_word, value);

@@ -1,0 +1,134 @@
+// decode_row and HostRows: the values of a row are those of its token, encoded and decoded alone, in every format and
+// layout.
+#include "ferry/host_rows.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "support/own_formats.h"
+
+namespace ferry {
+namespace {
+
+constexpr Shape kShape{.ranks = 2, .experts = 6, .top_k = 3, .max_tokens = 70, .hidden = 288};
+constexpr float kInputScale = 2.5f;
+
+std::vector<float> tokens_of(int rank) {
+  std::mt19937 engine(static_cast<unsigned>(rank) + 1);
+  std::normal_distribution<float> normal;
+  std::vector<float> tokens(static_cast<std::size_t>(kShape.max_tokens) * kShape.hidden);
+  for (float& value : tokens) value = normal(engine);
+  return tokens;
+}
+
+std::vector<float> encoded_and_decoded(const AnyFormat& format, const float* token) {
+  const auto scale_bytes = static_cast<std::size_t>(scales_per_row(format, kShape.hidden) * format.scale_bytes());
+  std::vector<std::byte> payload(format.payload_bytes(kShape.hidden));
+  std::vector<std::byte> scales(scale_bytes);
+  std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
+  format.encode({}, {token, DType::f32}, kShape.hidden, kInputScale, payload.data(), scales.data());
+  format.decode({}, payload.data(), scales.data(), kShape.hidden, kInputScale, values.data());
+  return values;
+}
+
+void expect_values_of_tokens(const ExchangeOptions& options) {
+  SCOPED_TRACE(std::string(options.format.name()) + (options.tiled_scales ? ", tiled" : ""));
+  run_ranks(kShape.ranks, [&](World& world) {
+    Exchange exchange(world, kShape, options);
+    HostRows rows(exchange);
+    const std::vector<float> tokens = tokens_of(world.rank());
+    std::vector<std::int32_t> ids;
+    for (int token = 0; token < kShape.max_tokens; ++token)
+      for (int k = 0; k < kShape.top_k; ++k) ids.push_back((token + 2 * k) % kShape.experts);
+    exchange.dispatch({.tokens = {tokens.data(), DType::f32, {kShape.max_tokens, kShape.hidden}},
+                       .topk_ids = {ids.data(), DType::i32, {kShape.max_tokens, kShape.top_k}},
+                       .input_scale = &kInputScale},
+                      rows.arrivals());
+    const int local = num_local_experts(kShape, world.rank());
+    int seen = 0;
+    rows.for_each_row([&](int group, std::int64_t row) {
+      // Rows of an expert are in the order of their source ranks, each of which names it equally often.
+      const auto* src_info = rows.arrivals().src_info.as<std::int32_t>();
+      const std::int64_t in_group = row - rows.begin_row(group);
+      std::int64_t of_one_source = 0;
+      while (src_info[2 * (rows.begin_row(group) + of_one_source) + 2] >
+             src_info[2 * (rows.begin_row(group) + of_one_source)])
+        ++of_one_source;
+      const int source = in_group <= of_one_source ? 0 : 1;
+      const std::vector<float> of_source = tokens_of(source);
+      const float* token = of_source.data() + std::ptrdiff_t{src_info[2 * row]} * kShape.hidden;
+      EXPECT_EQ(rows.values(row, kInputScale), encoded_and_decoded(options.format, token)) << "row " << row;
+      ++seen;
+    });
+    EXPECT_EQ(seen, kShape.ranks * kShape.max_tokens * kShape.top_k * local / kShape.experts);
+  });
+}
+
+TEST(DecodeRow, GivesTheValuesOfTheTokenInEveryFormatAndLayout) {
+  for (const AnyFormat& format : all_formats()) expect_values_of_tokens({.format = format});
+  expect_values_of_tokens({.format = format_named("mxfp8"), .tiled_scales = true});
+  expect_values_of_tokens({.format = format_named("fp8_block128"), .expert_alignment = 128});
+}
+
+TEST(DecodeRow, TakesFormatsOfTheCaller) {
+  expect_values_of_tokens({.format = any_format<Int8Block64>()});
+  expect_values_of_tokens({.format = any_format<test::Int8Transposed>()});
+  expect_values_of_tokens({.format = any_format<test::Int8Tiled>()});
+}
+
+TEST(DecodeRow, RefusesWhatDoesNotFit) {
+  const ExchangeOptions options{.format = format_named("mxfp8"), .tiled_scales = true};
+  const RowLayout layout = row_layout(kShape, options, 0);
+  const HostRows rows(options.format, layout, layout.min_row_capacity);
+  std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
+  const auto refused = [&](const DispatchOutput& output, std::int64_t row, std::span<float> to,
+                           const AnyFormat& format) {
+    try {
+      decode_row(format, layout, output, row, to);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  using testing::HasSubstr;
+  const DispatchOutput& whole = rows.arrivals();
+  EXPECT_THAT(refused(whole, -1, values, options.format), HasSubstr("row is -1; it must be 0 to "));
+  EXPECT_THAT(refused(whole, layout.min_row_capacity, values, options.format), HasSubstr("it must be 0 to "));
+  EXPECT_THAT(refused(whole, 0, std::span(values).first(7), options.format), HasSubstr("values has 7 elements"));
+  EXPECT_THAT(refused(whole, 0, values, format_named("mxfp4")), HasSubstr("another format than mxfp4"));
+  EXPECT_THAT(refused(whole, 0, values, options.format), HasSubstr("this dispatch laid out 0"));
+  DispatchOutput part = whole;
+  part.scales = {};
+  EXPECT_THAT(refused(part, 0, values, options.format), HasSubstr("scales is not given"));
+  part = whole;
+  part.payload.device = Device::cuda(1);
+  EXPECT_THAT(refused(part, 0, values, options.format), HasSubstr("payload lies on cuda:1"));
+  part = whole;
+  part.scales.shape[0] -= 1;
+  EXPECT_THAT(refused(part, 0, values, options.format), HasSubstr("for a capacity of"));
+}
+
+TEST(HostRows, HoldResultsForCombine) {
+  run_ranks(kShape.ranks, [](World& world) {
+    Exchange exchange(world, kShape, {.format = format_named("fp8_block128")});
+    HostRows rows(exchange);
+    const std::vector<float> tokens(static_cast<std::size_t>(kShape.hidden), 1.0f);
+    const std::vector<std::int32_t> ids = {0, 3, 5};
+    exchange.dispatch(
+        {.tokens = {tokens.data(), DType::f32, {1, kShape.hidden}}, .topk_ids = {ids.data(), DType::i32, {1, 3}}},
+        rows.arrivals());
+    rows.for_each_row([&](int group, std::int64_t row) {
+      std::fill_n(rows.result(row), kShape.hidden, static_cast<float>(first_expert(kShape, world.rank()) + group));
+    });
+    std::vector<float> sums(static_cast<std::size_t>(kShape.hidden));
+    exchange.combine(rows.results(), {.tokens = {sums.data(), DType::f32, {1, kShape.hidden}}});
+    EXPECT_THAT(sums, testing::Each(8.0f));
+  });
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,138 @@
+// A rank that aborts while processes meet by TCP, here as threads. The deadlines are an hour: a wait that only its
+// deadline ends does not end in time for the test.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "net/bootstrap.h"
+#include "support/free_port.h"
+
+namespace ferry::net {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kRanks = 3;
+constexpr int kFailing = 1;
+constexpr std::chrono::hours kForever{1};
+
+// Runs body(bootstrap) on a thread for each rank, over one job.
+void on_ranks(const std::function<void(Bootstrap&)>& body) {
+  const HostPort address{"127.0.0.1", test::free_port()};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      Job job;
+      job.address = address;
+      job.rank = rank;
+      job.size = kRanks;
+      Bootstrap bootstrap(job, std::chrono::seconds(60));
+      body(bootstrap);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+void meet(Bootstrap& bootstrap, const RankMask& mask = {}) {
+  const std::byte here{1};
+  std::vector<std::byte> all(kRanks);
+  bootstrap.all_gather(std::span(&here, 1), all, mask, kForever);
+}
+
+void expect_aborted(const std::string& reason, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "no error";
+  } catch (const Aborted& error) {
+    EXPECT_EQ(error.record().missing_rank, kFailing) << error.what();
+    EXPECT_EQ(error.reason(), reason);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+}
+
+TEST(BootstrapAbort, EndsAnAllGatherAtOnce) {
+  on_ranks([](Bootstrap& bootstrap) {
+    meet(bootstrap);
+    if (bootstrap.rank() == kFailing) bootstrap.tell_aborted({kFailing, kFailing, "no memory"});
+    expect_aborted("no memory", [&] { meet(bootstrap); });
+    EXPECT_EQ(bootstrap.abort_reason(kFailing), bootstrap.rank() == kFailing ? "" : "no memory");
+  });
+}
+
+// Also where its process ends right after that: the word comes before the end of the connection.
+TEST(BootstrapAbort, IsTheErrorOfARankThatEnds) {
+  on_ranks([](Bootstrap& bootstrap) {
+    if (bootstrap.rank() == kFailing) return bootstrap.tell_aborted({kFailing, kFailing, "no memory"});
+    expect_aborted("no memory", [&] { meet(bootstrap); });
+  });
+}
+
+TEST(BootstrapAbort, EndsAReceiveAndASendAtOnce) {
+  on_ranks([](Bootstrap& bootstrap) {
+    std::vector<std::byte> bytes(std::size_t{64} << 20);  // more than the sockets take
+    if (bootstrap.rank() == kFailing) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      return bootstrap.tell_aborted({kFailing, kFailing, "out of disk"});
+    }
+    if (bootstrap.rank() == 0) expect_aborted("out of disk", [&] { bootstrap.receive(bytes, kFailing, kForever); });
+    if (bootstrap.rank() == 2) expect_aborted("out of disk", [&] { bootstrap.send(bytes, kFailing, kForever); });
+  });
+}
+
+TEST(BootstrapAbort, ComesFromAnyThreadAndEndsTheCallThatItsOwnRankIsIn) {
+  on_ranks([](Bootstrap& bootstrap) {
+    std::thread watch;
+    if (bootstrap.rank() == 0)
+      return expect_aborted("enough", [&] {
+        for (;;) bootstrap.require_there(kFailing);
+      });
+    if (bootstrap.rank() == kFailing)
+      watch = std::thread([&] { bootstrap.tell_aborted({kFailing, kFailing, "enough"}); });
+    expect_aborted("enough", [&] {
+      for (;;) meet(bootstrap, {true, false, false});
+    });
+    if (watch.joinable()) watch.join();
+  });
+}
+
+// All others make the same number of calls, so they can go on without it.
+TEST(BootstrapAbort, LetsTheOthersGoOnWithAMask) {
+  for (int turn = 0; turn < 20; ++turn)
+    on_ranks([](Bootstrap& bootstrap) {
+      meet(bootstrap);
+      if (bootstrap.rank() == kFailing) return bootstrap.tell_aborted({kFailing, kFailing, "away"});
+      expect_aborted("away", [&] { meet(bootstrap); });
+      meet(bootstrap, {false, true, false});
+      meet(bootstrap, {false, true, false});
+    });
+}
+
+TEST(Bootstrap, IsNotMetWhereARankEndsBeforeAllHaveCome) {
+  const HostPort address{"127.0.0.1", test::free_port()};
+  std::vector<std::string> errors(kRanks - 1);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks - 1; ++rank)  // the last never comes
+    threads.emplace_back([&, rank] {
+      Job job;
+      job.address = address;
+      job.rank = rank;
+      job.size = kRanks;
+      // Rank 1 gives up soon, as a process that ends; rank 0 would wait for an hour.
+      const std::chrono::milliseconds deadline = rank == kFailing ? std::chrono::milliseconds(300) : kForever;
+      try {
+        Bootstrap bootstrap(job, deadline);
+      } catch (const PeerMissing& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(errors[0], HasSubstr("rank 1 ended while the ranks were met"));
+}
+
+}  // namespace
+}  // namespace ferry::net
