@@ -59,6 +59,6 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return end(report("out of memory", kFailure));
   } catch (const std::exception& error) {
-    return end(report(error.what(), ferry::app::exit_code_of(error)));
+    return end(report(ferry::app::message_of(error), ferry::app::exit_code_of(error)));
   }
 }

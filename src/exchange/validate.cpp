@@ -45,8 +45,10 @@ void require_shape(const CheckContext& c, const char* name, const ConstTensor& t
   bool same = tensor.rank == static_cast<int>(wanted.size());
   for (std::size_t axis = 0; same && axis < wanted.size(); ++axis)
     same = wanted[axis] < 0 || tensor.shape[axis] == wanted[axis];
-  if (!same)
-    refuse(c, "{} is {}; its shape must be [{}] (-1 stands for any)", name, to_string(tensor), fmt::join(wanted, ", "));
+  if (same) return;
+  std::vector<std::string> extents;
+  for (const std::int64_t extent : wanted) extents.push_back(extent < 0 ? "any" : std::to_string(extent));
+  refuse(c, "{} is {}; its shape must be [{}]", name, to_string(tensor), fmt::join(extents, ", "));
 }
 
 void require_contiguous(const CheckContext& c, const char* name, const ConstTensor& tensor) {

@@ -252,7 +252,7 @@ class OptionsTestCase(RefusalTestCase):
                 self.refused(make_layer(), BAD_USE, f"--ranks {ranks}", "1 to 72", ranks=ranks)
 
     def test_more_ranks_than_experts(self):
-        words = ("ranks=11", "experts=10", "experts must be at least ranks")
+        words = ("--ranks 11", "at most the number of experts, 10")
         self.refused(make_layer(experts=10), BAD_USE, *words, ranks=11)
 
     def test_nodes(self):
@@ -283,7 +283,7 @@ class OptionsTestCase(RefusalTestCase):
         arrays["topk-ids"] = np.full((2_200_000, 2), -1, np.int32)
         arrays["topk-weights"] = np.zeros((2_200_000, 2), np.float32)
         one_round = ("--dump", self.folder / "dump")
-        self.refused(arrays, BAD_USE, "max_tokens=2200000", "top_k=2", options=one_round, ranks=1)
+        self.refused(arrays, BAD_USE, "one round (--dump), 2200000", "1 to 2097152, with 2 of 1000 experts", options=one_round, ranks=1)
 
     def test_missing_options(self):
         process = ferry("layer", "--ranks", 2)

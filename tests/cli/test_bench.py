@@ -102,9 +102,9 @@ class RefusalTestCase(FerryTestCase):
     def test_bad_use(self):
         for arguments, words in (
             (["--tokens", 0], ["--tokens"]),
-            (["--top-k", 65], ["top_k", "65"]),
-            (["--hidden", 100], ["hidden", "100"]),
-            (["--ranks", 9, "--experts", 8], ["experts", "ranks=9"]),
+            (["--top-k", 65], ["--top-k 65: must be 1 to 32"]),
+            (["--hidden", 100], ["--hidden 100: must be a positive multiple of 32"]),
+            (["--ranks", 9, "--experts", 8], ["--ranks 9", "number of experts, 8"]),
             (["--format", "fp5"], ["--format", "fp5"]),
             (["--operation", "guess"], ["--operation", "guess"]),
             (["--model", "deepseek-v9"], ["--model", "deepseek-v9"]),

@@ -17,6 +17,7 @@
 #include "tool/commands/options.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
+#include "tool/ranks/shape_names.h"
 #include "tool/simulate/simulate_report.h"
 #include "tool/text/progress.h"
 #include "tool/text/table.h"
@@ -92,7 +93,7 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
             bench.reduction = kReductions.at(reduction);
             bench.routing = kRoutings.at(routing);
             bench.shape.max_tokens = tokens;
-            require_valid(bench.shape);
+            require_shape(bench.shape);
             cases.push_back(bench);
           }
   return cases;

@@ -14,6 +14,7 @@
 #include "ferry/detail/base/order.h"
 #include "tool/layer/rank_buffers.h"
 #include "tool/ranks/gpus.h"
+#include "tool/ranks/shape_names.h"
 
 namespace ferry::app {
 namespace {
@@ -293,7 +294,10 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} tokens for a rank in one round: must be at most {}", per_round, 1 << 30));
   plan.shape = {options.ranks, layer.experts, layer.top_k, static_cast<int>(per_round), layer.hidden};
-  require_valid(plan.shape);
+  require_shape(plan.shape,
+                {.top_k = "K of --topk-ids,",
+                 .tokens = options.one_round ? "tokens of a rank in one round (--dump)," : "tokens of a rank,",
+                 .hidden = "columns of --tokens,"});
   plan.exchange.format = options.format;
   plan.exchange.reduction = options.reduction;
   plan.exchange.fused_shared_expert = layer.shared_inter != 0;

@@ -1,6 +1,8 @@
 // GPUs in a build without CUDA: none, and the reason.
 #include "tool/ranks/gpus.h"
 
+#include <fmt/core.h>
+
 namespace ferry::app {
 namespace {
 
@@ -17,6 +19,16 @@ const Gpus*& registered() {
 }
 
 }  // namespace
+
+std::string why_no_gpu_is_found(int driver, int runtime, const std::string& error) {
+  const auto version = [](int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); };
+  if (driver == 0) return "no GPU was found: this machine has no NVIDIA driver (libcuda.so.1)";
+  if (driver / 1000 < runtime / 1000)
+    return fmt::format(
+        "no GPU was found: the NVIDIA driver is for CUDA {}, and this build needs one for CUDA {}.0 or newer",
+        version(driver), runtime / 1000);
+  return fmt::format("no GPU was found ({})", error.empty() ? "the driver lists none" : error);
+}
 
 std::string Gpus::why_none() const { return kWhy; }
 std::vector<GpuInfo> Gpus::infos() const { return {}; }

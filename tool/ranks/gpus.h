@@ -21,6 +21,10 @@ struct GpuInfo {
   std::vector<int> reaches;  // other GPUs whose memory it can read and write
 };
 
+// Why a build with CUDA finds no GPU. Versions are CUDA's, such as 13000; a driver of 0: there is none. `error`: what
+// the runtime says, empty where it only lists none.
+std::string why_no_gpu_is_found(int driver, int runtime, const std::string& error);
+
 // The class itself is what a build without CUDA has: no GPU, and the reason. ranks/cuda derives what finds them.
 class Gpus {
  public:

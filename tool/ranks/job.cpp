@@ -1,5 +1,7 @@
 #include "tool/ranks/job.h"
 
+#include <fmt/core.h>
+
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -123,6 +125,22 @@ int exit_code_of(const std::exception& error) {
   if (const auto* first = dynamic_cast<const FirstProcessFailed*>(&error)) return first->exit_code();
   const auto* known = dynamic_cast<const Error*>(&error);
   return known != nullptr && known->kind() == ErrorKind::invalid_argument ? 2 : 1;
+}
+
+std::string message_of(const std::exception& error) {
+  const auto* missing = dynamic_cast<const PeerMissing*>(&error);
+  if (missing == nullptr || missing->record().operation != Operation::set_up) return error.what();
+  const WaitRecord& record = missing->record();
+  if (record.missing_rank == record.my_rank)
+    return fmt::format(
+        "rank {}: the others gave up on this rank, which came after their deadline; layer takes a longer "
+        "one with --deadline",
+        record.my_rank);
+  return fmt::format(
+      "rank {}: rank {} did not come within the deadline{}; see whether its process still runs and what it "
+      "printed; layer takes a longer deadline with --deadline",
+      record.my_rank, record.missing_rank,
+      record.reported_by == record.my_rank ? "" : fmt::format(" of rank {}", record.reported_by));
 }
 
 void in_first_process(std::chrono::milliseconds deadline, const std::function<void()>& body) {

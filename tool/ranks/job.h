@@ -52,6 +52,8 @@ class FirstProcessFailed : public std::runtime_error {
 
 // 2 for bad use, 1 for all else.
 int exit_code_of(const std::exception& error);
+// What a user of the commands reads of it: of a missing rank what to look at, and none of the library's calls.
+std::string message_of(const std::exception& error);
 
 // Runs `body` in the first process only. The others wait for it, as long as it takes, and throw FirstProcessFailed
 // where it threw. Throws PeerMissing, in the first process after `body`, where a process is not there for `deadline`.

@@ -20,11 +20,12 @@ int CudaGpus::count() const {
 
 std::string CudaGpus::why_none() const {
   if (count() > 0) return {};
-  int listed = 0;
+  int listed = 0, driver = 0, runtime = 0;
   const cudaError_t status = cudaGetDeviceCount(&listed);
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
   cudaGetLastError();
-  return fmt::format("no GPU was found ({})",
-                     status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status));
+  return why_no_gpu_is_found(driver, runtime, status == cudaSuccess ? "" : cudaGetErrorString(status));
 }
 
 std::vector<GpuInfo> CudaGpus::infos() const {

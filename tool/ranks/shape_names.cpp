@@ -1,0 +1,42 @@
+// The rules are those of why_invalid, in its order.
+#include "tool/ranks/shape_names.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "ferry/error.h"
+
+namespace ferry::app {
+namespace {
+
+void require(const std::string& name, std::int64_t value, bool fits, const std::string& must) {
+  if (!fits) throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {}", name, value, must));
+}
+
+// The most tokens whose (token, k) pairs have room beside the expert id.
+std::int64_t most_tokens(Shape shape) {
+  std::int64_t fits = 0;
+  for (std::int64_t step = std::int64_t{1} << 30; step > 0; step /= 2) {
+    shape.max_tokens = static_cast<int>(fits + step);
+    if (why_invalid(shape) == nullptr) fits += step;
+  }
+  return fits;
+}
+
+}  // namespace
+
+void require_shape(const Shape& shape, const ShapeNames& names) {
+  require(names.experts, shape.experts, shape.experts >= 1, "at least 1");
+  require(names.ranks, shape.ranks, shape.ranks >= 1 && shape.ranks <= kMaxRanks, fmt::format("1 to {}", kMaxRanks));
+  require(names.ranks, shape.ranks, shape.ranks <= shape.experts,
+          fmt::format("at most the number of experts, {}: every rank owns one or more", shape.experts));
+  require(names.top_k, shape.top_k, shape.top_k >= 1 && shape.top_k <= std::min(kMaxTopK, shape.experts),
+          fmt::format("1 to {}", std::min(kMaxTopK, shape.experts)));
+  require(names.hidden, shape.hidden, shape.hidden >= kHiddenMultiple && shape.hidden % kHiddenMultiple == 0,
+          fmt::format("a positive multiple of {}", kHiddenMultiple));
+  require(names.tokens, shape.max_tokens, why_invalid(shape) == nullptr,
+          fmt::format("1 to {}, with {} of {} experts for each", most_tokens(shape), shape.top_k, shape.experts));
+}
+
+}  // namespace ferry::app
