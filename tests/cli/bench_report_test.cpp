@@ -15,7 +15,7 @@ namespace {
 BenchResult result(BenchOperation operation = BenchOperation::pair) {
   BenchResult made;
   made.bench.operation = operation;
-  made.bench.shape = {2, 8, 2, 1234, 256};
+  made.bench.shape = {2, 8, 2, 234, 256};
   made.measured.samples.seconds = {10e-6, 20e-6, 30e-6, 40e-6, 1e-3};
   made.measured.bytes = {1e6, 0, 0, 0, 0, 1e6};
   made.measured.wire.bytes_per_second = 100e9;
@@ -36,9 +36,8 @@ TEST(BenchTable, HasTimesFloorAndBaseline) {
   BenchResult with = result();
   with.baseline = BaselineMeasurement{{{60e-6}}, "MPI", 2};
   const std::string text = to_text(std::vector<BenchResult>{with, result()});
-  EXPECT_THAT(row(text, 0),
-              testing::ElementsAre("pair", "bf16", "by_rank", "uniform", "1", "234", "10.0", "30.0", "1000.0", "1000.0",
-                                   "2.00", "MB", "100.0", "20.0", "1.50", "60.0", "0.50"));
+  EXPECT_THAT(row(text, 0), testing::ElementsAre("pair", "bf16", "by_rank", "uniform", "234", "10.0", "30.0", "1000.0",
+                                                 "1000.0", "2.00", "MB", "100.0", "20.0", "1.50", "60.0", "0.50"));
   const std::vector<std::string> without = row(text, 1);
   EXPECT_THAT(std::vector(without.end() - 4, without.end()), testing::ElementsAre("20.0", "1.50", "-", "-"));
 }
@@ -50,7 +49,7 @@ TEST(BenchTable, WithoutBaselinesHasNoColumnForThem) {
 TEST(BenchTable, OfCodecsHasTheirSpeed) {
   const std::string text = to_text(std::vector<BenchResult>{result(BenchOperation::encode)});
   EXPECT_THAT(row(text, 0),
-              testing::ElementsAre("encode", "bf16", "256", "1", "234", "10.0", "30.0", "1000.0", "1000.0", "33.33"));
+              testing::ElementsAre("encode", "bf16", "256", "234", "10.0", "30.0", "1000.0", "1000.0", "33.33"));
 }
 
 TEST(TableOfFields, WantsTheSameColumnsInEveryRow) {

@@ -148,16 +148,23 @@ TEST(Memory, PagesAreZeroAndMove) {
   EXPECT_EQ(other.data()[5], std::byte{1});
 }
 
+TEST(HumanCount, GroupsDigits) {
+  EXPECT_EQ(human_count(0), "0");
+  EXPECT_EQ(human_count(999), "999");
+  EXPECT_EQ(human_count(1000), "1 000");
+  EXPECT_EQ(human_count(-1234567), "-1 234 567");
+}
+
 TEST(TableText, AlignsAndSpellsNumbers) {
   Table table({{"name", "name", true}, {"n", "n"}});
-  table.add_row({text_cell("a\u00e9"), count_cell(-1234567)});
+  table.add_row({text_cell("a\u00e9"), count_cell(-123)});
   table.add_row({text_cell("long name"), bytes_cell(999'960)});
   EXPECT_EQ(table.text(),
-            "name                n\n"
-            "---------------------\n"
-            "a\u00e9         -1 234 567\n"
-            "long name     1.00 MB\n");
-  EXPECT_EQ(table.json().dump(), R"([{"name":"aé","n":-1234567},{"name":"long name","n":999960}])");
+            "name             n\n"
+            "------------------\n"
+            "a\u00e9            -123\n"
+            "long name  1.00 MB\n");
+  EXPECT_EQ(table.json().dump(), R"([{"name":"aé","n":-123},{"name":"long name","n":999960}])");
   EXPECT_EQ(scientific_cell(std::numeric_limits<double>::quiet_NaN()).value, nullptr);
   EXPECT_THROW(table.add_row({text_cell("x")}), std::logic_error);
 }

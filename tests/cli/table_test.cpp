@@ -40,8 +40,8 @@ std::string joined(std::vector<std::string> lines, std::size_t first) {
 
 TEST(Table, StaysAsItIsWhereItFits) {
   Table table({{"a", "a title", true}, {"b", "bytes"}});
-  table.add_row({text_cell("x"), count_cell(12345)});
-  EXPECT_THAT(lines_of(table.text()), ElementsAre("a title   bytes", "---------------", "x        12 345"));
+  table.add_row({text_cell("x"), count_cell(123)});
+  EXPECT_THAT(lines_of(table.text()), ElementsAre("a title  bytes", "--------------", "x          123"));
 }
 
 TEST(Table, BreaksALongLastColumn) {

@@ -283,7 +283,7 @@ class OptionsTestCase(RefusalTestCase):
         arrays["topk-ids"] = np.full((2_200_000, 2), -1, np.int32)
         arrays["topk-weights"] = np.zeros((2_200_000, 2), np.float32)
         one_round = ("--dump", self.folder / "dump")
-        self.refused(arrays, BAD_USE, "one round (--dump), 2200000", "1 to 2097152, with 2 of 1000 experts", options=one_round, ranks=1)
+        self.refused(arrays, BAD_USE, "one round (--dump), 2200000", "1 to 2097151, with 2 of 1000 experts", options=one_round, ranks=1)
 
     def test_missing_options(self):
         process = ferry("layer", "--ranks", 2)

@@ -1,6 +1,7 @@
 """`ferry demo`: its table, its picture, where the picture goes, and texts of all lengths."""
 import json
 import os
+import pty
 import subprocess
 import threading
 import unittest
@@ -90,6 +91,32 @@ class TableTestCase(DemoCase):
         self.assertIn("10336 choices of an expert are", done.stdout)
         self.assertIn("dispatch, combine: the median of 5, after one to warm up", done.stdout)
         self.assertNotIn("drawn", done.stdout)
+
+
+class NumbersTestCase(DemoCase):
+    """Counts are in groups of digits for people, and without spaces for programs."""
+
+    def table_line(self, output):
+        (line,) = [line for line in output.splitlines() if line.startswith("bf16 ")]
+        return line
+
+    def test_pipe(self):
+        self.assertEqual(self.table_line(self.demo("--no-svg").stdout).split()[:2], ["bf16", "1024"])
+
+    def test_terminal(self):
+        reader, writer = pty.openpty()
+        process = subprocess.Popen([BINARY, "demo", "--format", "bf16", "--no-svg"], stdout=writer,
+                                   stderr=subprocess.DEVNULL)
+        os.close(writer)
+        output = b""
+        try:
+            while piece := os.read(reader, 4096):
+                output += piece
+        except OSError:  # what the end of a terminal is
+            pass
+        os.close(reader)
+        self.assertEqual(process.wait(), 0)
+        self.assertEqual(self.table_line(output.decode()).split()[:3], ["bf16", "1", "024"])
 
 
 class PictureTestCase(DemoCase):

@@ -1,7 +1,7 @@
 """`ferry bench`, `demo` and `info` with processes as ranks. Times are not looked at."""
 import json
 
-from support import ferry
+from support import ferry, make_layer
 from test_shmem_layer import ProcessesTestCase, oshrun
 
 
@@ -111,3 +111,26 @@ class DemoAndInfoTestCase(ProcessesTestCase):
         self.assert_done(done)
         report = json.loads(done.stdout)
         self.assertIn("sent messages", [line["region"] for line in report["exchange_memory"]])
+
+
+class RepeatedTestCase(ProcessesTestCase):
+    """Commands whose ranks are all of one process, under a launcher: each process runs them, and one line says so."""
+
+    def noted(self, done, *words):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("ferry: note: 3 processes were started"), 1, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_layer(self):
+        layer = ["layer", "--backend", "cpu", "--ranks", 2, *self.save(make_layer()), "--output", self.folder / "y.npy"]
+        self.noted(oshrun(3, *layer), "each runs the whole command", "--backend cpu", "threads", "--backend shmem")
+        self.assert_done(ferry(*layer))
+
+    def test_codec(self):
+        tokens = self.save(make_layer())[1]
+        encode = ["codec", "encode", "--format", "bf16", "--in", tokens, "--payload", self.folder / "p.npy"]
+        self.noted(oshrun(3, *encode), "whole array", "without the launcher")
+        decode = ["codec", "decode", "--format", "bf16", "--payload", self.folder / "p.npy", "--out"]
+        self.noted(oshrun(3, *decode, self.folder / "out.npy"), "whole array")
+        self.assert_done(ferry(*encode))

@@ -115,6 +115,7 @@ const Backend& require_backend(const BenchOptions& options) {
   const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
   const Backend& chosen = choose_backend(options.backend, most);
   for (const int ranks : options.ranks) require_ranks(chosen, ranks, options.nodes);
+  note_repeated(chosen);
   const bool gpus = is_gpu_backend(chosen);
   if (chosen.kind == WorldKind::cuda_processes)
     throw Error(ErrorKind::unsupported,

@@ -8,6 +8,7 @@
 #include "tool/commands/options.h"
 #include "tool/io/memory.h"
 #include "tool/io/npy.h"
+#include "tool/ranks/job.h"
 #include "tool/text/progress.h"
 #include "tool/text/table.h"
 
@@ -66,10 +67,20 @@ void for_rows(const char* what, std::int64_t count, const Row& row, const Group&
   }
 }
 
+// A codec has no ranks.
+void note_if_repeated() {
+  if (num_processes() > 1)
+    note(
+        fmt::format("{} processes were started, and each encodes or decodes the whole array; start it without the "
+                    "launcher",
+                    num_processes()));
+}
+
 void CodecCommand::encode() const {
   require_input_scale(input_scale);
-  note_unused_input_scale(input_scale, format_named(format));
   const AnyFormat named = format_named(format);
+  note_unused_input_scale(input_scale, named);
+  note_if_repeated();
   require_scales_path(named, scales);
   if (payload == scales)
     throw Error(ErrorKind::invalid_argument,
@@ -108,8 +119,9 @@ void CodecCommand::encode() const {
 
 void CodecCommand::decode() const {
   require_input_scale(input_scale);
-  note_unused_input_scale(input_scale, format_named(format));
   const AnyFormat named = format_named(format);
+  note_unused_input_scale(input_scale, named);
+  note_if_repeated();
   require_scales_path(named, scales);
   const NpyFile file("--payload", payload);
   file.require_dtype({DType::u8});

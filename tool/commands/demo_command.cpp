@@ -128,6 +128,7 @@ void DemoCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, 1);
   require_in_range("--ranks", ranks, 1, DemoModel::kExperts);
+  note_repeated(chosen);
   if (json && prints_picture())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--svg {} and --json: both write to standard output; give the picture a file", svg));

@@ -10,6 +10,7 @@
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
 #include "tool/ranks/ranks.h"
+#include "tool/ranks/shape_names.h"
 #include "tool/text/table.h"
 
 namespace ferry::app {
@@ -27,7 +28,7 @@ Shape shape_of(const InfoArguments& asked) {
   const Shape shape{asked.ranks.value_or(kRanksUnasked), asked.experts.value_or(model.experts),
                     asked.top_k.value_or(model.top_k), asked.tokens.value_or(kTokensUnasked),
                     asked.hidden.value_or(model.hidden)};
-  require_valid(shape);
+  require_shape(shape);
   return shape;
 }
 

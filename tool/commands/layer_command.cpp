@@ -147,6 +147,7 @@ Checks LayerCommand::run_checks(const Layer& layer, const LayerOptions& options,
 void LayerCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, nodes);
+  note_repeated(chosen);
   require_input_scale(input_scale);
   note_unused_input_scale(input_scale, format_named(format));
   require_in_range("--deadline", deadline_seconds, 1, kMaxDeadline.count() / 1000);

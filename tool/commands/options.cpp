@@ -51,4 +51,12 @@ void note(const std::string& text) {
   if (process_number() == 0) std::fprintf(stderr, "ferry: note: %s\n", text.c_str());
 }
 
+void note_repeated(const Backend& backend) {
+  if (backend.ranks == RanksAre::processes || num_processes() == 1) return;
+  note(
+      fmt::format("{} processes were started, and each runs the whole command and writes its files: the ranks of "
+                  "--backend {} are {}. Start it without the launcher, or take --backend shmem",
+                  num_processes(), backend.name, backend.ranks_are));
+}
+
 }  // namespace ferry::app

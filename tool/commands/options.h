@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ferry/exchange.h"
+#include "tool/ranks/ranks.h"
 
 namespace ferry::app {
 
@@ -18,5 +19,7 @@ void note_unused_input_scale(float input_scale, const AnyFormat& format);
 // A line on standard error: what was asked for is done, but some of it has no effect. Of a job the first process alone
 // says it.
 void note(const std::string& text);
+// Notes that a launcher started several processes and each runs the whole command, since the ranks are all its own.
+void note_repeated(const Backend& backend);
 
 }  // namespace ferry::app

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tool/text/table.h"
+#include "tool/text/human.h"
 
 namespace ferry::app {
 namespace {
@@ -19,7 +19,7 @@ constexpr int kMatrixWidth = 440;
 constexpr int kMatrixHeight = 220;
 constexpr int kMostWithText = 8;  // ranks whose cells have room for numbers
 
-std::string count_text(std::uint64_t count) { return count_cell(static_cast<std::int64_t>(count)).text; }
+std::string count_text(std::uint64_t count) { return human_count(static_cast<std::int64_t>(count)); }
 
 struct Bar {
   std::uint64_t count;

@@ -6,6 +6,16 @@
 
 namespace ferry::app {
 
+std::string human_count(std::int64_t count) {
+  std::string digits = std::to_string(count);
+  const std::size_t first = digits[0] == '-' ? 1 : 0;
+  for (std::size_t place = digits.size(); place > first + 3;) {
+    place -= 3;
+    digits.insert(place, 1, ' ');
+  }
+  return digits;
+}
+
 std::string human_bytes(std::uint64_t bytes) {
   constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   if (bytes < 1000) return fmt::format("{} B", bytes);

@@ -1,4 +1,4 @@
-// Sizes and times as people read them.
+// Counts, sizes and times as people read them.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 namespace ferry::app {
 
+std::string human_count(std::int64_t count);   // in groups of three digits: "12 345"
 std::string human_bytes(std::uint64_t bytes);  // decimal units, as wires are sold: "1.5 MB"
 std::string human_seconds(double seconds);     // "1.5 ms"
 

@@ -22,13 +22,18 @@ void keep_silent() { silent() = true; }
 bool is_quiet() { return quiet(); }
 void be_quiet() { quiet() = true; }
 
+bool is_for_people() {
+  static const bool terminal = isatty(STDOUT_FILENO) == 1;
+  return terminal;
+}
+
 // NO_COLOR: https://no-color.org asks for a value that is not empty.
 bool shows_colours() {
   const auto value_of = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string_view(value == nullptr ? "" : value);
   };
-  static const bool shows = isatty(STDOUT_FILENO) == 1 && value_of("NO_COLOR").empty() && value_of("TERM") != "dumb";
+  static const bool shows = is_for_people() && value_of("NO_COLOR").empty() && value_of("TERM") != "dumb";
   return shows;
 }
 

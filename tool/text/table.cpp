@@ -84,15 +84,7 @@ std::string in_lines(const std::string& text, std::size_t width) {
 
 Cell text_cell(const std::string& text, Tone tone) { return {text, text, tone}; }
 
-Cell count_cell(std::int64_t count) {
-  std::string digits = std::to_string(count);
-  const std::size_t first = digits[0] == '-' ? 1 : 0;
-  for (std::size_t place = digits.size(); place > first + 3;) {
-    place -= 3;
-    digits.insert(place, 1, ' ');
-  }
-  return {count, digits};
-}
+Cell count_cell(std::int64_t count) { return {count, is_for_people() ? human_count(count) : std::to_string(count)}; }
 
 Cell number_cell(double value, int decimals) {
   return {finite_or_null(value), fmt::format("{:.{}f}", value, decimals)};

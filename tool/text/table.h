@@ -29,7 +29,7 @@ struct Cell {
 };
 
 Cell text_cell(const std::string& text, Tone tone = Tone::plain);
-Cell count_cell(std::int64_t count);           // 12345 -> "12 345"
+Cell count_cell(std::int64_t count);           // 12345 -> "12 345" on a terminal, else "12345", as programs read it
 Cell number_cell(double value, int decimals);  // fixed point
 Cell scientific_cell(double value);            // "1.2e-03"
 Cell bytes_cell(std::uint64_t bytes);          // "1.5 MB"; the JSON holds bytes
