@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/abort_notice.h"
+#include "base/debug_log.h"
 #include "cpu/cpu_steps.h"
 #include "cpu/host_fabric.h"
 #include "cpu/lone_steps.h"
@@ -188,6 +189,8 @@ std::vector<std::unique_ptr<World>> make_thread_worlds(int ranks) {
   if (ranks < 1 || ranks > kMaxRanksPerNode)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("ranks is {}; a world of threads has 1 to {} ranks", ranks, kMaxRanksPerNode));
+  debug_log(DebugLevel::info, kOfProcess,
+            [&] { return fmt::format("world of {} threads: every rank stores to every other one", ranks); });
   const auto hub = std::make_shared<cpu::Hub>(ranks);
   std::vector<std::unique_ptr<World>> worlds;
   for (int rank = 0; rank < ranks; ++rank) worlds.push_back(std::make_unique<cpu::ThreadWorld>(hub, rank));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/run_on_threads.h"
+#include "exchange/call_log.h"
 #include "exchange/front.h"
 
 namespace ferry {
@@ -27,28 +28,36 @@ Front& alive(const std::unique_ptr<Front>& front) {
 const char* to_string(Reduction reduction) { return reduction == Reduction::exact ? "exact" : "by_rank"; }
 
 Exchange::Exchange(World& world, const Shape& shape, const ExchangeOptions& options)
-    : front_(std::make_unique<Front>(world, shape, options)) {}
+    : front_([&] {
+        std::unique_ptr<Front> made;
+        logged("making an exchange", world.rank(), [&] { made = std::make_unique<Front>(world, shape, options); });
+        return made;
+      }()) {}
 Exchange::~Exchange() = default;
 Exchange::Exchange(Exchange&&) noexcept = default;
 Exchange& Exchange::operator=(Exchange&&) noexcept = default;
 
 void Exchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
-  alive(front_).dispatch_async(in, call);
+  logged("dispatch_async", rank(), [&] { front_->dispatch_async(in, call); });
 }
 void Exchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
-  alive(front_).dispatch_wait(out, call);
+  logged("dispatch_wait", rank(), [&] { front_->dispatch_wait(out, call); });
 }
 void Exchange::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
-  alive(front_).dispatch(in, out, call);
+  logged("dispatch", rank(), [&] { front_->dispatch(in, out, call); });
 }
-void Exchange::combine_async(const CombineInput& in, const CallOptions& call) { alive(front_).combine_async(in, call); }
+void Exchange::combine_async(const CombineInput& in, const CallOptions& call) {
+  logged("combine_async", rank(), [&] { front_->combine_async(in, call); });
+}
 void Exchange::combine_wait(const CombineOutput& out, const CallOptions& call) {
-  alive(front_).combine_wait(out, call);
+  logged("combine_wait", rank(), [&] { front_->combine_wait(out, call); });
 }
 void Exchange::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
-  alive(front_).combine(in, out, call);
+  logged("combine", rank(), [&] { front_->combine(in, out, call); });
 }
-void Exchange::check() { alive(front_).check(); }
+void Exchange::check() {
+  logged("check", rank(), [&] { front_->check(); });
+}
 void Exchange::add_to_mask(const RankMask& mask) { alive(front_).add_to_mask(mask); }
 
 const Shape& Exchange::shape() const { return alive(front_).shape(); }

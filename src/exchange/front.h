@@ -42,6 +42,7 @@ class Exchange::Front {
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
   void tell_left() noexcept;
+  void log_made(const World& world, const HeapMap& map) const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
   RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
   void receive(const RowsOut& rows);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/deadline.h"
+#include "base/debug_log.h"
 #include "net/missing.h"
 
 namespace ferry::net {
@@ -49,6 +50,7 @@ Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline)
   const std::byte here{1};  // no rank leaves before all are connected to all
   std::vector<std::byte> all(links_.size());
   all_gather(std::span(&here, 1), all, {}, std::chrono::milliseconds(std::max(1, until.milliseconds_left())));
+  debug_log(DebugLevel::info, rank_, [&] { return fmt::format("{} processes met over TCP", job.size); });
 }
 
 void Bootstrap::queue(Link& link, Kind kind, std::span<const std::byte> bytes) {

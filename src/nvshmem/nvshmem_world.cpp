@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "cuda/world/process_place.h"
+#include "exchange/reach_log.h"
 #include "exchange/sizes.h"
 #include "ferry/cuda/nvshmem_world.h"
 #include "ferry/detail/layout/node_map.h"
@@ -33,6 +34,7 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
   const DeviceScope scope(device);
   together([&] { require_nodes(); }, {}, options.deadline);
   count_ranks_on_device(options.share_gpus, options.deadline);
+  log_reach(*this, fmt::format("world of {} processes over NVSHMEM, device {}", size(), device));
 }
 
 NvshmemWorld::~NvshmemWorld() {

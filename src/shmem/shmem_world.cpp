@@ -7,6 +7,7 @@
 
 #include "cpu/cpu_steps.h"
 #include "cpu/lone_steps.h"
+#include "exchange/reach_log.h"
 #include "exchange/sizes.h"
 #include "shmem/shmem_bootstrap.h"
 #include "shmem/shmem_fabric.h"
@@ -181,8 +182,10 @@ std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProces
       [&](ShmemBlock& mine) { std::memset(mine.local(0), 0, map.words_bytes()); },
       gather_offsets(of_all, process->size(), all, deadline));
   if (!block) return nullptr;
-  return std::make_unique<ShmemWorld>(process, nodes,
-                                      std::make_unique<ShmemBootstrap>(std::move(block), of_all.losses(), map));
+  auto world = std::make_unique<ShmemWorld>(process, nodes,
+                                            std::make_unique<ShmemBootstrap>(std::move(block), of_all.losses(), map));
+  log_reach(*world, fmt::format("world of {} processes over OpenSHMEM, {} nodes", nodes.ranks, nodes.nodes));
+  return world;
 }
 
 }  // namespace cpu

@@ -254,12 +254,17 @@ class BenchTestCase(FerryTestCase):
 class NoGpuTestCase(FerryTestCase):
     def test_refusal_says_what_is_missing(self):
         arrays = self.save(make_layer())
-        for arguments in (["demo"], ["info"], ["verify"], ["bench"], ["layer", "--ranks", 2, *arrays, "--output",
-                                                           self.folder / "y.npy"]):
+        for arguments in (["demo"], ["verify"], ["bench"], ["layer", "--ranks", 2, *arrays, "--output",
+                                                 self.folder / "y.npy"]):
             with self.subTest(arguments=arguments[0]):
                 self.assert_refused(ferry(*arguments, "--backend", "cuda"), 1, "--backend cuda", WHY_NONE,
                                     "--backend cpu works")
         self.assert_no_output()
+
+    def test_info_answers_all_the_same(self):
+        done = ferry("info", "--backend", "cuda", "--model", "mixtral-8x7b", "--json")
+        self.assert_done(done)
+        self.assertIn(WHY_NONE, json.loads(done.stdout)["why_not_here"])
 
 
 if __name__ == "__main__":

@@ -119,19 +119,24 @@ class CommandsTestCase(FerryTestCase):
         self.assertIn("ratio_to_baseline", record)
 
     def test_a_process_without_a_place_is_refused(self):
-        self.assert_refused(ferry("info", "--backend", "nvshmem"), 1, "--backend nvshmem", "no launcher", "mpirun")
+        self.assert_refused(ferry("verify", "--backend", "nvshmem"), 1, "--backend nvshmem", "no launcher", "mpirun")
 
 
 @unittest.skipIf(GPUS != 0, "there are GPUs, and NVSHMEM")
 class NoNvshmemTestCase(FerryTestCase):
     def test_refusal_says_what_is_missing(self):
         arrays = self.save(make_layer())
-        for arguments in (["demo"], ["info"], ["verify"], ["bench"], ["layer", "--ranks", 2, *arrays, "--output",
-                                                           self.folder / "y.npy"]):
+        for arguments in (["demo"], ["verify"], ["bench"], ["layer", "--ranks", 2, *arrays, "--output",
+                                                 self.folder / "y.npy"]):
             with self.subTest(arguments=arguments[0]):
                 self.assert_refused(ferry(*arguments, "--backend", "nvshmem"), 1, "--backend nvshmem", WHY_NONE,
                                     "--backend cpu works")
         self.assert_no_output()
+
+    def test_info_answers_all_the_same(self):
+        done = ferry("info", "--backend", "nvshmem", "--model", "mixtral-8x7b", "--json")
+        self.assert_done(done)
+        self.assertIn(WHY_NONE, json.loads(done.stdout)["why_not_here"])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`ferry bench`, `demo` and `info` with processes as ranks. Times are not looked at."""
 import json
+import re
 
 from support import ferry, make_layer
 from test_shmem_layer import ProcessesTestCase, oshrun
@@ -85,6 +86,22 @@ class WireTestCase(ProcessesTestCase):
                 shape = ["--experts", 64, "--top-k", 8, "--hidden", 7168, "--tokens", 64, *options]
                 network = self.measured(ranks, *shape)
                 self.assert_close(network["left_the_interfaces"], network["formula"])
+
+
+class DebugLogTestCase(ProcessesTestCase):
+    def test_ranks_say_how_they_reach_each_other(self):
+        """Two logical nodes of two ranks: stores within a node, puts between them."""
+        path = self.folder / "log"
+        done = oshrun(4, "verify", "--backend", "shmem", "--nodes", 2, "--case", "shapes/all_experts",
+                      environment={"FERRY_DEBUG": "info", "FERRY_DEBUG_FILE": str(path)})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        text = path.read_text()
+        for rank in range(4):
+            puts = [other for other in range(4) if other // 2 != rank // 2]
+            self.assertRegex(text, rf"rank {rank} info: world of 4 processes over OpenSHMEM, 2 nodes: loads and stores to "
+                                   rf"ranks {rank ^ 1}; puts to ranks {puts[0]} {puts[1]}\n")
+            self.assertRegex(text, rf"rank {rank} info: exchange on shmem \(4 ranks, some by puts\)")
+        self.assertEqual(len(set(re.findall(r"^ferry \S+:(\d+) ", text, re.MULTILINE))), 4)
 
 
 class DemoAndInfoTestCase(ProcessesTestCase):

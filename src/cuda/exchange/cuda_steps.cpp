@@ -1,10 +1,13 @@
 #include "cuda/exchange/cuda_steps.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
+#include "base/debug_log.h"
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/state_plan.h"
+#include "cuda/policy/policy_text.h"
 #include "exchange/plan.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
@@ -21,6 +24,15 @@ const DispatchLauncher& launcher_for(const Launchers& launchers, const AnyFormat
            "(ferry/cuda/compiled_exchange.cuh)",
            format.name());
   return *launcher;
+}
+
+template <class Policy>
+void log_launch(int rank, const char* kernel, int num_tokens, const Policy& policy) {
+  debug_log(DebugLevel::trace, rank, [&] {
+    std::ostringstream text;
+    text << kernel << " kernel, " << num_tokens << " tokens: " << policy;
+    return text.str();
+  });
 }
 
 }  // namespace
@@ -60,6 +72,8 @@ void CudaSteps::plan_memory() {
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
   const StatePlan at(plan_);
   memory_ = std::make_shared<DeviceMemory>(at.bytes);
+  debug_log(DebugLevel::info, rank_,
+            [&] { return fmt::format("device {}: {} bytes beside the symmetric memory", device_.index, at.bytes); });
 
   masks_ = RoundMasks(plan_.shape.ranks, memory_->as<std::uint8_t>(at.masks));
   stats_.messages = memory_->as<DeviceWord<std::uint64_t>>(at.counters);
@@ -215,6 +229,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.num_experts = num_experts_;
   params.roles = launch.policy.roles;
   params.block_bytes = launch.block_bytes;
+  log_launch(rank_, "dispatch", ticket.num_tokens, launch.policy);
   if (launch.scales_follow) params.out.stores_scales = false;
   (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);
   if (launch.scales_follow && out != nullptr) launch_scales_kernel(*out);
@@ -249,6 +264,7 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
   const CombineLaunch launch = kernel_plan_.combine(ticket.num_tokens, halves, params.in.is_f32, max_blocks_);
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
+  log_launch(rank_, "combine", ticket.num_tokens, launch.policy);
   kernels_.combine.launch(params, launch.policy, launch.shared_bytes, stream_);
 }
 

@@ -1,5 +1,6 @@
 #include "cuda/exchange/kernel_plan.h"
 
+#include "base/debug_log.h"
 #include "cuda/device/refuse.h"
 #include "cuda/policy/combine_policy.h"
 #include "cuda/policy/dispatch_policy.h"
@@ -55,10 +56,22 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
              "kernel would have {} blocks, and needs {} or more",
              options.concurrent, device.ranks, device.index, options.reserve_sms, multiprocessors_, most_blocks(kernel),
              kLeastBlocks);
+  log_loaded(device.index, rank);
   const RowLayout layout = row_layout(shape, options, rank);
   if (scales_.blocks_per_multiprocessor != 0)
     scale_words_ = scattered_scale_words(layout.scale_layout, static_cast<int>(size_of(layout.scale_dtype)),
                                          layout.scales_per_row, layout.payload_row_bytes);
+}
+
+void KernelPlan::log_loaded(int device, int rank) const {
+  debug_log(DebugLevel::info, rank, [&] {
+    return fmt::format(
+        "kernels on device {}: {} multiprocessors, {} of them reserved, for {} exchanges; dispatch {} blocks each, "
+        "pairs of blocks {}; combine {} blocks each, rows through shared memory {}; scales by a kernel of their own {}",
+        device, multiprocessors_, reserved_multiprocessors_, exchanges_, dispatch_.blocks_per_multiprocessor,
+        dispatch_.can_pair_blocks ? "fit" : "refused", combine_.blocks_per_multiprocessor,
+        has_pipeline_ ? "fit" : "refused", scales_.blocks_per_multiprocessor != 0 ? "fit" : "refused");
+  });
 }
 
 int KernelPlan::most_blocks(const LoadedKernel& kernel) const {

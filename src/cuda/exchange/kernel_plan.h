@@ -65,6 +65,7 @@ class KernelPlan {
   const TableParts& table_parts() const { return table_parts_; }
 
  private:
+  void log_loaded(int device, int rank) const;
   int most_blocks(const LoadedKernel& kernel) const;
   DeviceLimits limits(const LoadedKernel& kernel, int max_blocks) const;
   // How many messages arrive, if every rank has as many tokens as this one.

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/debug_log.h"
 #include "cuda/world/gpu_world.h"
 #include "cuda/world/peer_reach.h"
 #include "exchange/heap_directory.h"
@@ -93,9 +94,14 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
       any_shared ? std::make_shared<DeferredFree>(std::vector<int>(devices.begin(), devices.end())) : nullptr;
   std::vector<std::unique_ptr<World>> worlds;
   std::vector<std::unique_ptr<World>> threads = make_thread_worlds(static_cast<int>(devices.size()));
-  for (std::size_t rank = 0; rank < devices.size(); ++rank)
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    debug_log(DebugLevel::info, static_cast<int>(rank), [&] {
+      return fmt::format("world of {} GPUs of this process: device {}, which {} ranks have", devices.size(),
+                         devices[rank], ranks_of[devices[rank]]);
+    });
     worlds.push_back(std::make_unique<CudaWorld>(
         std::move(threads[rank]), RankDevice{devices[rank], ranks_of[devices[rank]], deferred_free}, staged, heaps));
+  }
   return worlds;
 }
 

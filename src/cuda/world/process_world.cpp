@@ -12,6 +12,7 @@
 #include "cuda/world/peer_reach.h"
 #include "cuda/world/process_place.h"
 #include "cuda/world/shared_memory.h"
+#include "exchange/reach_log.h"
 #include "exchange/sizes.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
@@ -93,6 +94,7 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
     require_one_host(rank(), all);
     count_ranks_on_device(options.share_gpus, options.deadline);
     together([&] { require_reach_of(rank(), all); }, {}, options.deadline);
+    log_reach(*this, fmt::format("world of {} processes with a GPU each: device {} ({})", size(), device(), mine.bus));
   }
 
   WorldKind kind() const override { return WorldKind::cuda_processes; }

@@ -1,0 +1,106 @@
+#include "base/debug_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace ferry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
+  return name.data();
+}
+
+const char* name_of(DebugLevel level) {
+  constexpr std::array kNames = {"off", "warn", "info", "trace"};
+  return kNames.at(static_cast<std::size_t>(level));
+}
+
+// What the variables say, read once.
+class Log {
+ public:
+  Log() {
+    bool is_known = true;
+    const char* value = std::getenv("FERRY_DEBUG");
+    level_ = debug_level_of(value, is_known);
+    if (!is_known)
+      write(DebugLevel::warn, kOfProcess, fmt::format("FERRY_DEBUG={}: must be warn, info, trace or off", value));
+    const char* pattern = std::getenv("FERRY_DEBUG_FILE");
+    if (level_ == DebugLevel::off || pattern == nullptr || *pattern == '\0') return;
+    const std::string name = debug_file_name(pattern);
+    const int opened = open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (opened >= 0)
+      file_ = opened;
+    else
+      write(DebugLevel::warn, kOfProcess,
+            fmt::format("FERRY_DEBUG_FILE={}: cannot be opened: {}", name, std::strerror(errno)));
+  }
+
+  DebugLevel level() const { return level_; }
+
+  void write(DebugLevel level, int rank, const std::string& text) const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const std::string whose = rank == kOfProcess ? "process" : fmt::format("rank {}", rank);
+    const std::string line =
+        fmt::format("ferry {}:{} {:.3f} {} {}: {}\n", host_, getpid(), seconds, whose, name_of(level), text);
+    while (::write(file_, line.data(), line.size()) == -1 && errno == EINTR) continue;
+  }
+
+ private:
+  const Clock::time_point start_ = Clock::now();
+  const std::string host_ = host_name();
+  DebugLevel level_ = DebugLevel::off;
+  int file_ = STDERR_FILENO;  // open until the process ends
+};
+
+const Log& debug_output() {
+  static const Log log;
+  return log;
+}
+
+}  // namespace
+
+bool debug_logs(DebugLevel level) { return level <= debug_output().level(); }
+
+void write_debug_line(DebugLevel level, int rank, const std::string& text) { debug_output().write(level, rank, text); }
+
+DebugLevel debug_level_of(const char* value, bool& is_known) {
+  const std::string_view text = value == nullptr ? "" : value;
+  is_known = true;
+  if (text.empty() || text == "off" || text == "0") return DebugLevel::off;
+  if (text == "warn") return DebugLevel::warn;
+  if (text == "info" || text == "1") return DebugLevel::info;
+  if (text == "trace") return DebugLevel::trace;
+  is_known = false;
+  return DebugLevel::off;
+}
+
+std::string debug_file_name(const std::string& pattern) {
+  std::string name;
+  for (std::size_t at = 0; at < pattern.size(); ++at) {
+    const std::string_view two = std::string_view(pattern).substr(at, 2);
+    if (two == "%h")
+      name += host_name();
+    else if (two == "%p")
+      name += std::to_string(getpid());
+    else {
+      name += pattern[at];
+      continue;
+    }
+    ++at;
+  }
+  return name;
+}
+
+}  // namespace ferry

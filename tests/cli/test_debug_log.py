@@ -1,0 +1,75 @@
+"""The log of FERRY_DEBUG: what is written at each level, to where, and that nothing is without the variable."""
+import os
+import re
+import unittest
+
+from support import FerryTestCase, ferry, make_layer
+
+LINE = re.compile(r"^ferry (\S+):(\d+) \d+\.\d{3} (process|rank \d+) (warn|info|trace): (.+)$")
+
+
+class DebugLogTestCase(FerryTestCase):
+    RANKS = 3
+
+    def run_with(self, *options, **variables):
+        arrays = self.save(make_layer())
+        return ferry("layer", "--backend", "cpu", "--ranks", self.RANKS, *arrays, "--output", self.folder / "y.npy",
+                     *options, env={**os.environ, **variables})
+
+    def lines(self, text):
+        """[(whose, level, text)], where every line is one of the log."""
+        found = [LINE.match(line) for line in text.splitlines()]
+        self.assertNotIn(None, found, text)
+        return [match.groups()[2:] for match in found]
+
+    def logged(self, level, *options):
+        done = self.run_with(*options, FERRY_DEBUG=level)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.lines(done.stderr)
+
+    def test_nothing_without_the_variable(self):
+        for variables in ({}, {"FERRY_DEBUG": ""}, {"FERRY_DEBUG": "off"}, {"FERRY_DEBUG_FILE": str(self.folder / "log")}):
+            self.assert_done(self.run_with(**variables))
+        self.assertFalse((self.folder / "log").exists())
+
+    def test_warn_writes_nothing_where_nothing_is_wrong(self):
+        self.assertEqual(self.logged("warn"), [])
+
+    def test_info_has_every_rank(self):
+        lines = self.logged("info", "--format", "mxfp8")
+        self.assertEqual({level for _, level, _ in lines}, {"info"})
+        self.assertIn(("process", "info", "world of 3 threads: every rank stores to every other one"), lines)
+        made = {whose: text for whose, _, text in lines if "exchange on cpu" in text}
+        self.assertEqual(set(made), {f"rank {rank}" for rank in range(self.RANKS)})
+        for text in made.values():
+            for word in ("format mxfp8", "by_rank", "experts=10 top_k=3", "bytes of symmetric memory", "deadline"):
+                self.assertIn(word, text)
+
+    def test_trace_has_memory_and_calls(self):
+        texts = [text for whose, level, text in self.logged("trace") if (whose, level) == ("rank 1", "trace")]
+        for start in ("  messages: ", "dispatch", "combine"):
+            self.assertTrue(any(text.startswith(start) for text in texts), (start, texts))
+
+    def test_a_value_that_means_nothing_is_told(self):
+        lines = self.logged("loud")
+        self.assertEqual(lines, [("process", "warn", "FERRY_DEBUG=loud: must be warn, info, trace or off")])
+
+    def test_file(self):
+        done = self.run_with(FERRY_DEBUG="info", FERRY_DEBUG_FILE=str(self.folder / "log.%h.%p"))
+        self.assert_done(done)
+        (path,) = self.folder.glob("log.*")
+        self.assertRegex(path.name, r"^log\.[^%]+\.\d+$")
+        self.assertGreaterEqual(len(self.lines(path.read_text())), self.RANKS + 1)
+        done = self.run_with(FERRY_DEBUG="warn", FERRY_DEBUG_FILE=str(self.folder / "none" / "log"))
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("cannot be opened: No such file", done.stderr)
+
+    def test_verify_names_calls_that_threw(self):
+        done = ferry("verify", "--backend", "cpu", "--case", "faults/lost_before_dispatch", env={**os.environ, "FERRY_DEBUG": "warn"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        threw = [text for _, level, text in self.lines(done.stderr) if level == "warn"]
+        self.assertTrue(any(re.match(r"dispatch\w* threw: rank \d", text) for text in threw), threw)
+
+
+if __name__ == "__main__":
+    unittest.main()
