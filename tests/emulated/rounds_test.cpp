@@ -64,6 +64,15 @@ TEST_P(EmulatedRounds, AgreeWithPairedBlocks) {
   }
 }
 
+// I19: as few bits of the round in a count as the largest shapes leave, over so many rounds that they come again.
+TEST_P(EmulatedRounds, AgreeWithTagsOfTwoBits) {
+  change_params<cuda::DispatchParams>(
+      [](cuda::DispatchParams& params) { params.links.tag = cuda::RoundTag(cuda::RoundTag::kLargestValue); });
+  SessionSettings settings = draw(51);
+  settings.num_rounds = 9;
+  run(51, make_session(settings, 51), {}, EmulatedReach::direct);
+}
+
 // What large rounds do: messages leave by stores, and results are made in their slots.
 TEST_P(EmulatedRounds, AgreeByStores) {
   change_params<cuda::DispatchParams>([](cuda::DispatchParams& params) { params.roles.stores = true; });

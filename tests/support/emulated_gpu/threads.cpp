@@ -83,7 +83,10 @@ GridRun::GridRun(Grid grid_given, int device_given) : grid(std::move(grid_given)
 }
 
 std::string describe(const GridRun& run) {
-  std::string text = "device " + std::to_string(run.device) + ", " + run.grid.name + ":";
+  std::string name = run.grid.name;  // as the compiler writes a function: the kernel's parameter stands last
+  name = name.substr(name.rfind(' ') + 1);
+  if (name.ends_with(']')) name.pop_back();
+  std::string text = "device " + std::to_string(run.device) + ", kernel of " + name + ":";
   for (const auto& block : run.blocks) {
     std::map<std::string, int> threads;
     for (const Warp& warp : block->warps)
