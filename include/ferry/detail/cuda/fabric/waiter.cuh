@@ -239,7 +239,7 @@ __device__ void Waiter<Reach>::fail(const PeerLinks& links, Waited waited, const
   });
   record.block = static_cast<std::int32_t>(blockIdx.x);
   links.record->wait = record;
-  const Epoch value = abort_word(wanted, !first.nobody(), site.peer);
+  const Epoch value = abort_word(wanted, record.reported_by != links.rank, site.peer);
   const Reach reach(links);
   for (int peer = 0; peer < links.size; ++peer)
     if (!links.is_masked(peer)) reach.signal(peer, links.my_abort_word, value);
