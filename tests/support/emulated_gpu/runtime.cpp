@@ -209,7 +209,10 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
   const auto copy = [=](const std::byte* rows, std::size_t pitch) {
     for (std::size_t row = 0; row < height; ++row) std::memcpy(target + row * to_pitch, rows + row * pitch, width);
   };
-  if (kind == cudaMemcpyDeviceToHost) return enqueue_work(stream, [=] { copy(source, from_pitch); });
+  cudaPointerAttributes of_source{};
+  cudaPointerGetAttributes(&of_source, from);
+  const bool is_pageable = kind == cudaMemcpyDefault && of_source.type == cudaMemoryTypeUnregistered;
+  if (kind != cudaMemcpyHostToDevice && !is_pageable) return enqueue_work(stream, [=] { copy(source, from_pitch); });
   std::vector<std::byte> taken(width * height);
   for (std::size_t row = 0; row < height; ++row)
     std::memcpy(taken.data() + row * width, source + row * from_pitch, width);

@@ -56,7 +56,7 @@ struct cudaPointerAttributes {
   cudaMemoryType type;
   int device;
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
 constexpr unsigned cudaHostAllocPortable = 1;
 constexpr unsigned cudaHostAllocMapped = 2;
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
