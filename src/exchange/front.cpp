@@ -107,14 +107,15 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
 }
 
 // Completes `ticket` with what the handle says of its dispatch.
-void Exchange::Front::read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket) {
+bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket) {
   ticket.handle = check_handle_tensor(context_, "handle", handle);
   const auto facts = steps_->read_handle(context_, ticket.handle, operation);
-  if (!facts) return;
+  (operation == Operation::dispatch ? replayed_ : returned_) = facts;
+  if (!facts) return false;
   ticket.num_tokens = facts->num_tokens;
   ticket.shared = facts->shared;
   ticket.mark = routing_mark(facts->routing, true);
-  (operation == Operation::dispatch ? replayed_ : returned_) = *facts;
+  return true;
 }
 
 RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
@@ -122,22 +123,40 @@ RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& t
   rows.handle = check_handle_tensor(context_, "handle", out.handle);
   if (out.handle) steps_->require_handles(context_);
   steps_->check_rows(context_, out);
-  if (ticket.handle != nullptr) check_replay_output(context_, rows, replayed_);
+  if (ticket.handle != nullptr && replayed_) check_replay_output(context_, rows, *replayed_);
   return rows;
 }
 
 CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticket& ticket) {
-  if (in.handle) read_handle(in.handle, Operation::combine, ticket);
-  CombineArgs args =
-      check_combine_input(context_, in, ticket.num_tokens, in.handle ? returned_.num_rows : steps_->num_rows());
+  if (in.handle && !read_handle(in.handle, Operation::combine, ticket)) ticket.num_tokens = -1;
+  CombineArgs args = check_combine_input(context_, in, ticket.num_tokens,
+                                         in.handle ? returned_.value_or(HandleFacts{}).num_rows : steps_->num_rows());
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;
+  weighted_ = ticket.num_tokens < 0 && in.topk_weights ? in.topk_weights.shape[0] : -1;
   return args;
 }
 
-CombineOut Exchange::Front::checked_sums(const CombineOutput& out, const CombineArgs& sent, const Ticket& ticket) {
-  const CombineOut sums = check_combine_output(context_, out, sent, ticket.num_tokens);
+// Where only the device knows how many tokens the handle's dispatch had, the sums say it; a kernel compares.
+void Exchange::Front::learn_tokens(const CombineOutput& out, Ticket& ticket, CombineArgs& args) const {
+  const auto refuse = [this](const char* what) {
+    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: {}", rank_, what));
+  };
+  if (out.tokens.rank == 0)
+    refuse("tokens is not given; on a GPU a combine with a handle needs it, also for an epilogue");
+  if (out.tokens.shape[0] > shape_.max_tokens) refuse("tokens has more rows than max_tokens");
+  if (weighted_ >= 0 && weighted_ != out.tokens.shape[0])
+    refuse("topk_weights and tokens have different numbers of rows");
+  ticket.num_tokens = static_cast<int>(out.tokens.shape[0]);
+  ticket.shared = shared_tokens(options_, rank_, ticket.num_tokens);
+  args.shared_begin = ticket.shared.begin;
+  args.shared_end = ticket.shared.end;
+}
+
+CombineOut Exchange::Front::checked_sums(const CombineOutput& out, Ticket& ticket, CombineArgs& args) {
+  if (ticket.num_tokens < 0) learn_tokens(out, ticket, args);
+  const CombineOut sums = check_combine_output(context_, out, args, ticket.num_tokens);
   steps_->check_sums(context_, ticket, out, sums);
   return sums;
 }
@@ -201,8 +220,9 @@ void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& 
   const StepsScope scope(*steps_);
   const Call which = order_.half_combined();
   start(which, call);
-  const Ticket& ticket = order_.combine_ticket();
-  steps_->reduce(ticket, sent_back_, checked_sums(out, sent_back_, ticket));
+  Ticket ticket = order_.combine_ticket();
+  const CombineOut sums = checked_sums(out, ticket, sent_back_);
+  steps_->reduce(ticket, sent_back_, sums);
   order_.advance(which);
 }
 
@@ -210,8 +230,8 @@ void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, 
   const StepsScope scope(*steps_);
   start(in.handle ? Call::kept_combine : Call::combine, call);
   Ticket ticket = next_combine(in);
-  const CombineArgs args = checked_combine_input(in, ticket);
-  const CombineOut sums = checked_sums(out, args, ticket);
+  CombineArgs args = checked_combine_input(in, ticket);
+  const CombineOut sums = checked_sums(out, ticket, args);
   if (steps_->fuses_halves()) {
     steps_->combine(ticket, args, sums);
     return order_.begin_combine(in.handle ? Call::kept_combine : Call::combine, ticket);

@@ -48,8 +48,9 @@ class Exchange::Front {
   void receive(const RowsOut& rows);
   CombineArgs checked_combine_input(const CombineInput& in, Ticket& ticket);
   Ticket next_combine(const CombineInput& in) const;
-  void read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket);
-  CombineOut checked_sums(const CombineOutput& out, const CombineArgs& sent, const Ticket& ticket);
+  bool read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket);
+  CombineOut checked_sums(const CombineOutput& out, Ticket& ticket, CombineArgs& args);
+  void learn_tokens(const CombineOutput& out, Ticket& ticket, CombineArgs& args) const;
 
   const int rank_;
   const Shape shape_;
@@ -62,10 +63,11 @@ class Exchange::Front {
   std::optional<OpenExchange> open_;
   int exceptions_;  // that were on their way when this exchange was made
   CallOrder order_;
-  HandleFacts replayed_;   // of the newest handle that a dispatch was given
-  HandleFacts returned_;   // of the newest handle that a combine was given
-  CombineArgs sent_back_;  // by the newest combine
-  RankMask mask_;          // of the next dispatch
+  std::optional<HandleFacts> replayed_;  // of the newest handle that a dispatch was given
+  std::optional<HandleFacts> returned_;  // of the newest handle that a combine was given
+  CombineArgs sent_back_;                // by the newest combine
+  std::int64_t weighted_ = -1;           // tokens of its weights, where its own number is not known yet
+  RankMask mask_;                        // of the next dispatch
 };
 
 }  // namespace ferry

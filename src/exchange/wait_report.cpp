@@ -9,6 +9,11 @@ namespace ferry {
 std::string describe(const WaitRecord& r, const std::string& reason) {
   if (r.absence == Absence::aborted) return describe_abort(r, reason) + ".";
   std::string text;
+  if (r.phase == Phase::handle && r.missing_rank == r.reported_by)
+    return fmt::format(
+        "rank {}: rank {} gave {} bytes that are no handle of its own for this call. The exchange is over on all "
+        "ranks. Make a new one.",
+        r.my_rank, r.missing_rank, to_string(r.operation));
   if (r.phase == Phase::handle)
     return fmt::format(
         "rank {}: rank {} gave {} a handle of another dispatch than rank {} did, or only one of them gave a handle; "

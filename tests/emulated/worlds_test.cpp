@@ -39,11 +39,28 @@ TEST_P(OnEmulatedGpus, Conforms) {
 // A thread of a GPU takes some hundred times as long here. So these are cases of small shapes. What is left out says
 // nothing about kernels, or the same as others with more tokens and ranks.
 bool is_small(const conformance::Case& each) {
-  for (const char* chosen :
-       {"shapes/smallest", "shapes/one_rank", "shapes/top_32", "shapes/uneven_experts", "routings/", "calls/forms",
-        "calls/abandoned", "calls/inputs_are_free", "options/shared_expert", "options/input_scale", "options/strides",
-        "options/encoded_tokens", "options/alignment_128", "options/unreduced", "options/skip_a2a",
-        "refusals/dispatch_input", "faults/lost_before_dispatch", "faults/growing_mask", "reports/statistics"})
+  for (const char* chosen : {"shapes/smallest",
+                             "shapes/one_rank",
+                             "shapes/top_32",
+                             "shapes/uneven_experts",
+                             "routings/",
+                             "calls/forms",
+                             "calls/abandoned",
+                             "calls/inputs_are_free",
+                             "options/shared_expert",
+                             "options/input_scale",
+                             "options/strides",
+                             "options/encoded_tokens",
+                             "options/alignment_128",
+                             "options/unreduced",
+                             "options/skip_a2a",
+                             "refusals/dispatch_input",
+                             "handles/micro_batches",
+                             "handles/two_ranks",
+                             "handles/refused",
+                             "faults/lost_before_dispatch",
+                             "faults/growing_mask",
+                             "reports/statistics"})
     if (each.name.starts_with(chosen)) return true;
   return false;
 }

@@ -63,7 +63,6 @@ void training(const Target& target, Reduction reduction, bool shared) {
   ScenarioSettings forward = settings_for("fp8_block128", reduction, 1, "ragged");
   ScenarioSettings backward = settings_for("bf16", reduction, 1, "ragged");
   forward.options.fused_shared_expert = backward.options.fused_shared_expert = shared;
-  forward.options.concurrent = backward.options.concurrent = 2;
   const char* const routings[] = {"ragged", "uniform", "some_none", "empty_ranks"};
   std::vector<Scenario> layers;
   std::vector<Scenario> gradients;
@@ -112,7 +111,6 @@ void any_sequence(const Target& target, const Shape& shape, Reduction reduction,
   ScenarioSettings second = settings_for("bf16", reduction, 1, "ragged");
   first.shape = second.shape = shape;
   second.shape.hidden = 96;
-  first.options.concurrent = second.options.concurrent = 2;
   const HandleSequence sequence = make_handle_sequence({first, second}, seed, 16);
   with_handles(target, shape.ranks, "a sequence with handles, seed " + std::to_string(seed), [&](World& world) {
     std::vector<Exchange> exchanges;

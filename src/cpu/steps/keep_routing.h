@@ -17,6 +17,10 @@ void keep_own_part(const Plan& plan, const F& fabric, Epoch routing, const Handl
   std::memcpy(to.starts.of_source, starts.of_source,
               static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
   const std::size_t entries = static_cast<std::size_t>(header.num_tokens) * static_cast<std::size_t>(plan.shape.top_k);
+  for (std::size_t i = 0; i < entries; ++i) {
+    const int expert = plan.code.expert(table_of(plan, fabric, routing, plan.rank)[i].code);
+    to.ids[i] = expert < 0 ? -1 : expert + plan.id_base;
+  }
   if (entries != 0) std::memcpy(to.own, table_of(plan, fabric, routing, plan.rank), entries * sizeof(RoutingEntry));
 }
 

@@ -50,6 +50,8 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
       without_(options.skip_a2a ? RankMask{} : options.mask) {
+  header_ = handle_header(rank, shape, options, {.alignment = plan_.alignment});
+  prepare_handles();
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);
 }
@@ -116,8 +118,9 @@ void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadlin
 
 void CudaSteps::poll() {
   if (record_.has_failed()) {
-    if (const auto ended = end().get()) ExchangeEnd::raise(*ended);
-    end_exchange(record_.failure(links_));
+    if (end().get() == nullptr) end().note(record_.failure(links_));
+    record_.require_no_bad_handle(rank_);
+    ExchangeEnd::raise(*end().get());
   }
   record_.require_no_bad_ids(rank_, num_experts_);
   record_.require_good_input_scale(rank_);
@@ -169,28 +172,112 @@ void CudaSteps::check_dispatch_input(const CheckContext&, const DispatchInput& i
 
 void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
   const std::uint8_t* masked = masks_.newest();
-  run_dispatch(ticket, masked, &args, nullptr);
+  const DispatchArgs routed = begin_dispatch(ticket, args);
+  run_dispatch(ticket, masked, &routed, nullptr);
   open_mask_ = masked;
+  dispatch_is_half_ = true;
 }
 
-void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) { run_dispatch(ticket, open_mask_, nullptr, &rows); }
+void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
+  run_dispatch(ticket, open_mask_, nullptr, &rows);
+  keep_routing(ticket, rows);
+  dispatch_is_half_ = false;
+}
 
 void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
   const std::uint8_t* masked = masks_.newest();
-  run_dispatch(ticket, masked, &args, &rows);
+  const DispatchArgs routed = begin_dispatch(ticket, args);
+  run_dispatch(ticket, masked, &routed, &rows);
   open_mask_ = masked;
+  keep_routing(ticket, rows);
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
+  begin_combine(ticket);
+  combine_is_half_ = ticket.handle != nullptr;
   run_combine(ticket, {.sends = true, .receives = false}, args, nullptr);
 }
 
 void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) {
+  if (ticket.handle != nullptr) launch_handle_call(handle_call(Operation::combine, ticket));
+  combine_is_half_ = false;
   run_combine(ticket, {.sends = false, .receives = true}, sent, &sums);
 }
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
+  begin_combine(ticket);
   run_combine(ticket, {.sends = true, .receives = true}, args, &sums);
+}
+
+std::optional<HandleFacts> CudaSteps::read_handle(const CheckContext& context, const std::byte*, Operation) {
+  require_handles(context);
+  return std::nullopt;
+}
+
+void CudaSteps::require_handles(const CheckContext& context) {
+  if (plan_.map.has_remote_ranks()) ExchangeSteps::require_handles(context);
+}
+
+HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticket) const {
+  HandleCallParams params;
+  params.plan = plan_;
+  params.links = links_;
+  params.plan.masked = params.links.masked = masks_.newest();
+  params.handle = ticket.handle;
+  params.wanted = header_;
+  params.wanted.num_tokens = ticket.num_tokens;
+  params.operation = operation;
+  return params;
+}
+
+void CudaSteps::launch_handle_call(const HandleCallParams& params) {
+  streams_.follow(stream_);
+  launch_begin_handle(params, stream_);
+}
+
+// A dispatch with a handle routes the handle's ids again: that gives the same rows.
+DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
+  has_combined_ = combine_is_half_;
+  DispatchArgs routed = args;
+  if (ticket.handle == nullptr) return routed;
+  launch_handle_call(handle_call(Operation::dispatch, ticket));
+  routed.ids = {kept_routing_at(plan_, ticket.handle).ids, false};
+  return routed;
+}
+
+void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
+  if (out.handle == nullptr) return;
+  if (ticket.handle != nullptr) {
+    if (out.handle != ticket.handle)
+      cuda_check(cudaMemcpyAsync(out.handle, ticket.handle, HandleSizes(plan_).bytes(), cudaMemcpyDefault, stream_),
+                 "cudaMemcpyAsync");
+    return;
+  }
+  KeepParams params;
+  params.plan = plan_;
+  params.plan.masked = open_mask_;
+  params.state = links_.state;
+  params.heap = links_.own;
+  params.from = handle_;
+  params.header = header_;
+  params.header.num_tokens = ticket.num_tokens;
+  params.header.shared_begin = ticket.shared.begin;
+  params.header.shared_end = ticket.shared.end;
+  params.to = out.handle;
+  launch_keep_routing(params, stream_);
+}
+
+// I8: the dispatch before has seen every rank begin it, after the combines before. Where it is not that, or not ended,
+// or of another graph, the combine asks every rank.
+void CudaSteps::begin_combine(const Ticket& ticket) {
+  is_extra_ = ticket.handle != nullptr || has_combined_;
+  if (is_extra_) {
+    HandleCallParams params = handle_call(Operation::combine, ticket);
+    params.takes_number = true;
+    params.waits = has_combined_ || dispatch_is_half_ || checks_.is_capturing(stream_);
+    launch_handle_call(params);
+  }
+  has_combined_ = true;
 }
 
 // The parameters that both kernels have. A captured graph keeps their values of the capture.
@@ -252,16 +339,23 @@ void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
 
 void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out) {
   streams_.follow(stream_);
-  auto params = params_of<CombineParams>(open_mask_, halves);
+  auto params = params_of<CombineParams>(ticket.handle != nullptr ? masks_.newest() : open_mask_, halves);
   params.in = in;
+  params.is_extra = is_extra_;
+  if (ticket.handle != nullptr) {
+    const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
+    params.handle = {kept.rows, kept.slots, kept.starts};
+    params.own = kept.own;
+  }
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error
     params.in.rows = links_.own;
     params.in.row_stride = 0;
     params.in.is_f32 = false;
   }
   if (out != nullptr) params.out = *out;
-  params.num_tokens = ticket.num_tokens;
-  const CombineLaunch launch = kernel_plan_.combine(ticket.num_tokens, halves, params.in.is_f32, max_blocks_);
+  params.num_tokens = std::max(0, ticket.num_tokens);
+  const int likely_tokens = ticket.num_tokens < 0 ? plan_.shape.max_tokens : ticket.num_tokens;
+  const CombineLaunch launch = kernel_plan_.combine(likely_tokens, halves, params.in.is_f32, max_blocks_);
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
   log_launch(rank_, "combine", ticket.num_tokens, launch.policy);

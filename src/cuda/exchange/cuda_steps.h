@@ -37,6 +37,11 @@ class CudaSteps final : public ExchangeSteps {
     checks_.check_sums(out, sums, ticket.num_tokens);
   }
 
+  // The kernels read handles, so the host knows nothing of them.
+  std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
+                                         Operation operation) override;
+  void require_handles(const CheckContext& context) override;
+
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;
   void send_back(const Ticket& ticket, const CombineArgs& args) override;
@@ -52,6 +57,7 @@ class CudaSteps final : public ExchangeSteps {
   Stats stats() const override;
 
   const RankDevice& device() const { return device_; }
+  const Plan& plan() const { return plan_; }
 
  private:
   void plan_memory();
@@ -61,6 +67,12 @@ class CudaSteps final : public ExchangeSteps {
   Params params_of(const std::uint8_t* masked, Halves halves) const;
   void run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
   void launch_scales_kernel(const RowsOut& out) const;
+  // Of calls with handles.
+  DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
+  void keep_routing(const Ticket& ticket, const RowsOut& out) const;
+  void begin_combine(const Ticket& ticket);
+  void launch_handle_call(const HandleCallParams& params);
+  HandleCallParams handle_call(Operation operation, const Ticket& ticket) const;
   void run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
 
   RankDevice device_;
@@ -83,6 +95,11 @@ class CudaSteps final : public ExchangeSteps {
   StatsWords stats_;
   RoundMasks masks_;
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
+  HandleHeader header_;                      // of a handle, but for what its dispatch was
+  bool dispatch_is_half_ = false;            // between send and receive
+  bool combine_is_half_ = false;             // of one with a handle, between send_back and reduce
+  bool has_combined_ = false;                // a combine began since the newest dispatch began, or was half done then
+  bool is_extra_ = false;                    // the newest combine has a number of its own
   cudaStream_t stream_ = nullptr;            // of the call under way
   int max_blocks_ = 0;                       // of the call under way
   std::optional<DeviceScope> scope_;         // from enter() to leave()

@@ -34,6 +34,13 @@ void DeviceChecks::check_call(const CallOptions& call) const {
   require_own_stream(static_cast<cudaStream_t>(call.stream));
 }
 
+bool DeviceChecks::is_capturing(cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy) return false;
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
+  return capturing != cudaStreamCaptureStatusNone;
+}
+
 void DeviceChecks::require_own_stream(cudaStream_t stream) const {
   // Ranks that share the default stream would deadlock: a kernel of one rank would start only after a kernel of another
   // rank has ended, which waits for the first.
@@ -44,9 +51,7 @@ void DeviceChecks::require_own_stream(cudaStream_t stream) const {
            "made with cudaStreamNonBlocking, or cudaStreamPerThread for ranks that are threads",
            ranks_of_device_, device_);
   if (is_default) return;
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
-  if (capturing != cudaStreamCaptureStatusNone) {
+  if (is_capturing(stream)) {
     // CUDA does not tell the device of a stream that is being captured. Recording an event adds no node to the graph,
     // and fails unless the event is of the same device.
     const cudaError_t status = cudaEventRecord(stream_probe_.get(), stream);
@@ -115,6 +120,7 @@ void DeviceChecks::check_dispatch_input(const DispatchInput& in, const DispatchA
   if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids);
   if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights);
   require_on_device("input_scale", in.input_scale);
+  require_on_device("handle", in.handle);
   const auto scale = reinterpret_cast<std::uintptr_t>(in.input_scale);
   if (scale % sizeof(float) != 0)
     refuse(ErrorKind::invalid_argument, rank_, "input_scale is at {:#x}; its address must be a multiple of {}", scale,
@@ -129,6 +135,7 @@ void DeviceChecks::check_rows(const CheckContext& context, const DispatchOutput&
   require_on_device("expert_ids", out.expert_ids);
   require_on_device("src_info", out.src_info);
   require_on_device("scales_offsets", out.scales_offsets);
+  require_on_device("handle", out.handle);
   const auto scales = reinterpret_cast<std::uintptr_t>(out.scales.data);
   if (context.layout.scale_layout == ScaleLayout::tiled && scales % 16 != 0)
     refuse(ErrorKind::invalid_argument, rank_,
@@ -139,6 +146,7 @@ void DeviceChecks::check_combine_input(const CombineInput& in, const CombineArgs
   refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.rows.elements() != 0) require_on_device("rows", in.rows);
   require_on_device("topk_weights", in.topk_weights);
+  require_on_device("handle", in.handle);
   if (in.rows.elements() != 0) require_aligned_rows("rows", args.rows, args.row_stride);
 }
 

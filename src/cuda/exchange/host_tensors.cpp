@@ -49,7 +49,8 @@ std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout)
   const std::int64_t n = shape.max_tokens, rows = layout.min_row_capacity;
   std::int64_t scales = static_cast<std::int64_t>(size_of(layout.scale_dtype));
   for (const std::int64_t extent : layout.scales_shape(rows)) scales *= extent;
-  const std::int64_t bytes[] = {n * shape.hidden * 4,
+  const std::int64_t bytes[] = {3 * layout.handle_bytes,
+                                n * shape.hidden * 4,
                                 n * layout.scales_per_row * static_cast<std::int64_t>(size_of(layout.scale_dtype)),
                                 n * shape.top_k * 8,
                                 n * shape.top_k * 4,

@@ -13,7 +13,11 @@ namespace ferry::cuda {
 
 class HostTensors {
  public:
+  // The handles are those that a dispatch is given, a combine is given, and a dispatch leaves.
   enum Kind {
+    kReplayedHandle,
+    kReturnedHandle,
+    kLeftHandle,
     kTokens,
     kTokenScales,
     kTopkIds,

@@ -2,11 +2,35 @@
 
 #include <fmt/core.h>
 
+#include <iterator>
+
 #include "base/deadline.h"
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/abort_waits.h"
 
 namespace ferry::cuda {
+namespace {
+
+const char* name_of(HandleField field) {
+  constexpr const char* kNames[] = {"nothing",
+                                    "its first word",
+                                    "ranks",
+                                    "rank",
+                                    "experts",
+                                    "top_k",
+                                    "max_tokens",
+                                    "skip_a2a",
+                                    "fused_shared_expert",
+                                    "the order of its rows",
+                                    "its number of tokens",
+                                    "its number of rows",
+                                    "alignment",
+                                    "whether its mask is that of the call"};
+  const auto index = static_cast<std::size_t>(field);
+  return index < std::size(kNames) ? kNames[index] : "a field";
+}
+
+}  // namespace
 
 Record::Record()
     : memory_(std::make_shared<PinnedMemory>(sizeof(HostRecord))), record_(static_cast<HostRecord*>(memory_->data())) {}
@@ -24,7 +48,22 @@ WaitRecord Record::failure(const PeerLinks& links) const {
   failure.missing_rank = follow_abort_words(failure.missing_rank, links.rank, waited_for, links.size,
                                             [&](int suspect) { return waits.word_of(suspect); });
   failure.absence = absence_of(waits.word_now(failure.missing_rank), failure.missing_rank);
+  // A rank that refused a handle, or has another, says so in its word.
+  const int reporter = failure.reported_by;
+  if (reporter != links.rank && reporter >= 0 && reporter < links.size &&
+      (waits.word_now(reporter) & kOtherRouting) != 0) {
+    failure.phase = Phase::handle;
+    failure.missing_rank = reporter;
+  }
   return failure;
+}
+
+void Record::require_no_bad_handle(int rank) {
+  if (record_->handle_field == HandleField::none) return;
+  refuse(ErrorKind::invalid_argument, rank,
+         "handle: of the handle of an earlier call, {} is {}; it must be {}. The exchange is over on all ranks. Give a "
+         "handle that a dispatch of this rank left, whole and unchanged",
+         name_of(record_->handle_field), record_->handle_value, record_->handle_limit);
 }
 
 void Record::require_no_bad_ids(int rank, int experts) {

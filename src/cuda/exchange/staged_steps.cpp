@@ -32,9 +32,15 @@ void StagedSteps::start(const CallOptions& call, std::chrono::milliseconds deadl
   steps_->start(staged, deadline);
 }
 
-void StagedSteps::check_combine_input(const CheckContext& context, const Ticket&, const CombineInput& in,
+std::optional<HandleFacts> StagedSteps::read_handle(const CheckContext& context, const std::byte* handle, Operation) {
+  require_handles(context);
+  return check_handle(context, steps_->plan(), handle);
+}
+
+// src_info is that of the newest dispatch: with a handle it says nothing.
+void StagedSteps::check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
                                       const CombineArgs&) {
-  if (!in.src_info) return;
+  if (!in.src_info || ticket.handle != nullptr) return;
   const auto* given = static_cast<const std::int32_t*>(in.src_info.data);
   for (std::uint32_t row = 0; row < num_rows_; ++row) {
     const std::int32_t token = src_info_[2 * static_cast<std::size_t>(row)];
@@ -72,6 +78,15 @@ GivenScales StagedSteps::on_device(const GivenScales& scales, int num_tokens) {
   return {static_cast<const std::byte*>(device.data), token_bytes, scales.bytes, scales.bytes, scales.count};
 }
 
+Ticket StagedSteps::on_device(HostTensors::Kind kind, const Ticket& ticket) {
+  if (ticket.handle == nullptr) return ticket;
+  Ticket staged = ticket;
+  const Tensor device = tensors_.copy_in(kind, ConstTensor(ticket.handle, DType::u8, {layout_.handle_bytes}));
+  staged.handle = static_cast<const std::byte*>(device.data);
+  tensors_.wait();
+  return staged;
+}
+
 DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
   DispatchArgs staged = args;
   const std::int64_t columns = args.row_bytes / static_cast<std::int64_t>(size_of(args.dtype));
@@ -82,7 +97,7 @@ DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
   staged.scales = on_device(args.scales, args.num_tokens);
   const ConstTensor ids(args.ids.data, args.ids.is_i64 ? DType::i64 : DType::i32,
                         {args.num_tokens, args.weights.top_k});
-  staged.ids.data = tensors_.copy_in(HostTensors::kTopkIds, ids).data;
+  if (args.ids.data != nullptr) staged.ids.data = tensors_.copy_in(HostTensors::kTopkIds, ids).data;
   staged.weights = on_device(args.weights, args.num_tokens);
   tensors_.wait();
   return staged;
@@ -107,6 +122,7 @@ RowsOut StagedSteps::on_device(const RowsOut& rows) {
   staged.row_offsets = stage(HostTensors::kRowOffsets, rows.row_offsets, DType::u32, {layout_.groups + 1});
   staged.expert_ids = stage(HostTensors::kExpertIds, rows.expert_ids, DType::i32, {layout_.groups});
   staged.src_info = stage(HostTensors::kSrcInfo, rows.src_info, DType::i32, {capacity, 2});
+  staged.handle = stage(HostTensors::kLeftHandle, rows.handle, DType::u8, {layout_.handle_bytes});
   staged.scales_offsets = stage(HostTensors::kScalesOffsets, rows.scales_offsets, DType::u32, {layout_.groups});
   tensors_.wait();
   return staged;
@@ -119,6 +135,7 @@ void StagedSteps::bring(const RowsOut& rows) {
   tensors_.copy_out(HostTensors::kRowOffsets, Tensor(rows.row_offsets, DType::u32, {layout_.groups + 1}));
   tensors_.copy_out(HostTensors::kExpertIds, Tensor(rows.expert_ids, DType::i32, {layout_.groups}));
   tensors_.copy_out(HostTensors::kSrcInfo, Tensor(rows.src_info, DType::i32, {capacity, 2}));
+  tensors_.copy_out(HostTensors::kLeftHandle, Tensor(rows.handle, DType::u8, {layout_.handle_bytes}));
   tensors_.copy_out(HostTensors::kScalesOffsets, Tensor(rows.scales_offsets, DType::u32, {layout_.groups}));
   tensors_.wait();
   num_rows_ = rows.row_offsets[layout_.groups];
@@ -175,39 +192,39 @@ void StagedSteps::finish() {
 }
 
 void StagedSteps::send(const Ticket& ticket, const DispatchArgs& args) {
-  steps_->send(ticket, on_device(args));
+  steps_->send(on_device(HostTensors::kReplayedHandle, ticket), on_device(args));
   finish();
 }
 
 void StagedSteps::receive(const Ticket& ticket, const RowsOut& rows) {
-  steps_->receive(ticket, on_device(rows));
+  steps_->receive(on_device(HostTensors::kReplayedHandle, ticket), on_device(rows));
   finish();
   bring(rows);
 }
 
 void StagedSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
   const DispatchArgs staged = on_device(args);
-  steps_->dispatch(ticket, staged, on_device(rows));
+  steps_->dispatch(on_device(HostTensors::kReplayedHandle, ticket), staged, on_device(rows));
   finish();
   bring(rows);
 }
 
 void StagedSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
   const CombineArgs staged = on_device(args, ticket.num_tokens);
-  steps_->send_back(ticket, staged);
+  steps_->send_back(on_device(HostTensors::kReturnedHandle, ticket), staged);
   sent_ = staged;
   finish();
 }
 
 void StagedSteps::reduce(const Ticket& ticket, const CombineArgs&, const CombineOut& sums) {
-  steps_->reduce(ticket, sent_, on_device(sums, ticket.num_tokens));
+  steps_->reduce(on_device(HostTensors::kReturnedHandle, ticket), sent_, on_device(sums, ticket.num_tokens));
   finish();
   bring(sums, ticket.num_tokens);
 }
 
 void StagedSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
   sent_ = on_device(args, ticket.num_tokens);
-  steps_->combine(ticket, sent_, on_device(sums, ticket.num_tokens));
+  steps_->combine(on_device(HostTensors::kReturnedHandle, ticket), sent_, on_device(sums, ticket.num_tokens));
   finish();
   bring(sums, ticket.num_tokens);
 }

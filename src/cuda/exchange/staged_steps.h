@@ -27,6 +27,10 @@ class StagedSteps final : public ExchangeSteps {
                            const CombineArgs& args) override;
   std::uint32_t num_rows() const override { return num_rows_; }
 
+  std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
+                                         Operation operation) override;
+  void require_handles(const CheckContext& context) override { steps_->require_handles(context); }
+
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;
   void send_back(const Ticket& ticket, const CombineArgs& args) override;
@@ -43,6 +47,7 @@ class StagedSteps final : public ExchangeSteps {
 
  private:
   // The device tensors of a step. Copies to the device have ended.
+  Ticket on_device(HostTensors::Kind kind, const Ticket& ticket);
   DispatchArgs on_device(const DispatchArgs& args);
   RowsOut on_device(const RowsOut& rows);
   CombineArgs on_device(const CombineArgs& args, int num_tokens);

@@ -6,6 +6,7 @@
 
 #include "cuda/policy/team_sizes.h"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include "ferry/detail/cuda/kernels/handle_kernels.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -54,6 +55,23 @@ int prepare_scales(const Plan& plan) {
 }
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream) {
   launch(&scales_kernel, params, blocks, pdl, scales_shared_bytes(params.plan), stream);
+}
+
+void prepare_handles() {
+  prepare_kernel(&begin_handle_kernel, 32, 0);
+  prepare_kernel(&keep_routing_kernel, kThreads, 0);
+}
+void launch_begin_handle(const HandleCallParams& params, cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(32);
+  config.stream = stream;
+  cuda_check(cudaLaunchKernelEx(&config, &begin_handle_kernel, params), "cudaLaunchKernelEx");
+}
+void launch_keep_routing(const KeepParams& params, cudaStream_t stream) {
+  constexpr int kMostBlocks = 64;
+  const int entries = params.plan.shape.ranks * params.plan.shape.max_tokens * params.plan.shape.top_k;
+  launch(&keep_routing_kernel, params, std::clamp(entries / (4 * kThreads), 1, kMostBlocks), false, 0, stream);
 }
 
 // How many teams fit with their buffers into `budget` bytes.

@@ -17,6 +17,7 @@ struct KeptRouting {
   std::uint8_t* masked = nullptr;  // [ranks]: the mask of its dispatch
   RowStarts starts;
   RoutingEntry* own = nullptr;              // [max_tokens, top_k]: this rank's own table
+  std::int32_t* ids = nullptr;              // [max_tokens, top_k]: the ids of its entries, -1: none
   HandleRow* rows = nullptr;                // [ranks, max_tokens, top_k]: of every token that came
   std::uint8_t* slots = nullptr;            // [ranks, max_tokens]: by_rank, the slot of this rank's result (I9)
   ResultsBefore* results_before = nullptr;  // [ranks]
@@ -29,27 +30,29 @@ struct KeptRouting {
 
 // Bytes of the parts, in their order, each from a multiple of 16 on.
 struct HandleSizes {
-  std::size_t end[7];
+  static constexpr int kParts = 8;
+  std::size_t end[kParts];
 
   // `ranks` and `local_experts` as the protocol counts them (skip_a2a: one rank).
   FERRY_HD constexpr HandleSizes(int ranks, int max_tokens, int top_k, int local_experts, int shared_groups) : end{} {
     const auto r = static_cast<std::size_t>(ranks);
     const std::size_t entries = static_cast<std::size_t>(max_tokens) * static_cast<std::size_t>(top_k);
     const auto words = static_cast<std::size_t>(row_start_words(ranks, local_experts, local_experts + shared_groups));
-    const std::size_t bytes[7] = {sizeof(HandleHeader),
-                                  r,
-                                  words * sizeof(std::uint32_t),
-                                  entries * sizeof(RoutingEntry),
-                                  r * entries * sizeof(HandleRow),
-                                  r * static_cast<std::size_t>(max_tokens),
-                                  r * sizeof(ResultsBefore)};
+    const std::size_t bytes[kParts] = {sizeof(HandleHeader),
+                                       r,
+                                       words * sizeof(std::uint32_t),
+                                       entries * sizeof(RoutingEntry),
+                                       entries * sizeof(std::int32_t),
+                                       r * entries * sizeof(HandleRow),
+                                       r * static_cast<std::size_t>(max_tokens),
+                                       r * sizeof(ResultsBefore)};
     std::size_t at = 0;
-    for (int part = 0; part < 7; ++part) end[part] = at = (at + bytes[part] + 15) / 16 * 16;
+    for (int part = 0; part < kParts; ++part) end[part] = at = (at + bytes[part] + 15) / 16 * 16;
   }
   FERRY_HD explicit HandleSizes(const Plan& plan)
       : HandleSizes(plan.shape.ranks, plan.shape.max_tokens, plan.shape.top_k, plan.local_experts(),
                     plan.shared_groups) {}
-  FERRY_HD constexpr std::size_t bytes() const { return end[6]; }
+  FERRY_HD constexpr std::size_t bytes() const { return end[kParts - 1]; }
 };
 
 FERRY_HD inline KeptRouting kept_routing_at(const Plan& plan, std::byte* handle) {
@@ -59,9 +62,10 @@ FERRY_HD inline KeptRouting kept_routing_at(const Plan& plan, std::byte* handle)
   kept.masked = reinterpret_cast<std::uint8_t*>(handle + sizes.end[0]);
   kept.starts = row_starts_at(plan, reinterpret_cast<std::uint32_t*>(handle + sizes.end[1]));
   kept.own = reinterpret_cast<RoutingEntry*>(handle + sizes.end[2]);
-  kept.rows = reinterpret_cast<HandleRow*>(handle + sizes.end[3]);
-  kept.slots = reinterpret_cast<std::uint8_t*>(handle + sizes.end[4]);
-  kept.results_before = reinterpret_cast<ResultsBefore*>(handle + sizes.end[5]);
+  kept.ids = reinterpret_cast<std::int32_t*>(handle + sizes.end[3]);
+  kept.rows = reinterpret_cast<HandleRow*>(handle + sizes.end[4]);
+  kept.slots = reinterpret_cast<std::uint8_t*>(handle + sizes.end[5]);
+  kept.results_before = reinterpret_cast<ResultsBefore*>(handle + sizes.end[6]);
   return kept;
 }
 // For calls that only read: nothing is written through the view.

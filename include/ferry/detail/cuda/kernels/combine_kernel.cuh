@@ -38,7 +38,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   const WarpwiseTeam receivers(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
   const FixedShare teams = teams_of(receivers.size(), among);
   const FixedShare share = receives && teams.index < teams.count ? teams : FixedShare{p.num_tokens, 1};  // or no token
-  ResultReceiver<F> receiver(p, fabric, receivers, epoch, share, scratch);
+  ResultReceiver<F> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
     ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   clear_counts(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
-  const RoundStart seen = read_round(all, state, false);
+  const RoundStart seen = read_combine(all, state, p.is_extra);
   const HandleStart start(p, sending_teams(p).index);
   const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return;

@@ -46,6 +46,11 @@ Launchers direct_launchers();
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream);
 
+// Loads the kernels of calls with handles on the current device.
+void prepare_handles();
+void launch_begin_handle(const HandleCallParams& params, cudaStream_t stream);
+void launch_keep_routing(const KeepParams& params, cudaStream_t stream);
+
 // Shared memory of a block in whole lines: a fixed part, and the largest that one of its roles needs. `teams` teams of
 // the block send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);

@@ -11,7 +11,8 @@ namespace ferry::cuda {
 
 // What a block learns when it begins.
 struct RoundStart {
-  Epoch epoch = 0;      // of the round that this dispatch begins, or of the open round
+  Epoch epoch = 0;      // of the round that this dispatch begins, or of the open round; of a combine: of its results
+  Epoch routing = 0;    // of a combine: of the newest dispatch
   bool broken = false;  // an earlier call failed: the kernel must do nothing
 };
 
@@ -19,7 +20,15 @@ struct RoundStart {
 // would take microseconds.
 __device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState& state, bool begins) {
   if (all.thread() != 0) return {};
-  return {load_relaxed(state.dispatched) + (begins ? 1 : 0), load_relaxed(state.failed) != 0};
+  const Epoch epoch = load_relaxed(state.dispatched) + (begins ? 1 : 0);
+  return {epoch, epoch, load_relaxed(state.failed) != 0};
+}
+// I13: a combine that follows its dispatch at once takes its number from that; others have one of their own.
+__device__ inline RoundStart read_combine(const SyncedTeam& all, const DeviceState& state, bool is_extra) {
+  if (all.thread() != 0) return {};
+  const Epoch routing = load_relaxed(state.dispatched);
+  const Epoch extra = load_relaxed(is_extra ? state.extra_result : state.extra);
+  return {is_extra ? extra : routing + extra, routing, load_relaxed(state.failed) != 0};
 }
 // Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.
 __device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {

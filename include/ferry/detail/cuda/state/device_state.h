@@ -13,6 +13,24 @@
 
 namespace ferry::cuda {
 
+// What a handle's header says.
+enum class HandleField : std::uint32_t {
+  none,
+  first_word,
+  ranks,
+  rank,
+  experts,
+  top_k,
+  max_tokens,
+  skip_a2a,
+  fused_shared_expert,
+  order,
+  num_tokens,
+  num_rows,
+  alignment,
+  mask,
+};
+
 // In host memory that the device can write. A writer sets `failed` or `has_...` after the fields that it announces.
 struct HostRecord {
   WaitRecord wait;
@@ -26,12 +44,17 @@ struct HostRecord {
   std::uint32_t rows_given;  // of a combine
   std::uint32_t rows_laid_out;
   SystemWord<std::uint32_t> has_bad_scale;
-  float bad_scale;  // the input scale of a dispatch
+  float bad_scale;           // the input scale of a dispatch
+  HandleField handle_field;  // of a handle that this rank refused: what is wrong, what it is, and what it must be
+  std::int64_t handle_value;
+  std::int64_t handle_limit;
 };
 
 // In device memory; zeroed, then the epochs set.
 struct DeviceState {
-  DeviceWord<Epoch> dispatched;  // the newest round that was sent
+  DeviceWord<Epoch> dispatched;    // the newest round that was sent
+  DeviceWord<Epoch> extra;         // combines that took a number of their own (handle_kernels.cuh)
+  DeviceWord<Epoch> extra_result;  // the number of the newest of them
   DeviceWord<std::uint32_t> failed;
   DeviceWord<std::uint64_t> started;  // block arrivals: blocks of all dispatch kernels that have read `dispatched`
   std::uint64_t started_before = 0;   // `started` when the newest round began

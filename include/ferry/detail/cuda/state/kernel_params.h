@@ -63,8 +63,32 @@ struct CombineParams {
   CombineArgs in;
   CombineOut out;
   DispatchHandle handle;
+  const RoutingEntry* own = nullptr;  // this rank's table in a handle; null: that of the newest routing
+  bool is_extra = false;              // the combine has a number of its own
   StatsWords stats;
   CombineRoles roles;
+};
+
+// A call with a handle, or a combine that does not follow its dispatch at once.
+struct HandleCallParams {
+  Plan plan;
+  PeerLinks links;
+  const std::byte* handle = nullptr;  // to check; null: there is none
+  HandleHeader wanted;                // what it must say; num_tokens -1: any
+  std::int64_t most_rows = INT64_MAX;
+  Operation operation = Operation::none;
+  bool takes_number = false;  // a combine begins
+  bool waits = false;         // it waits until every rank has summed the combines before (I8)
+};
+
+// A dispatch leaves a handle.
+struct KeepParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  const std::byte* heap = nullptr;  // this rank's symmetric memory
+  DispatchHandle from;
+  HandleHeader header;
+  std::byte* to = nullptr;
 };
 
 }  // namespace ferry::cuda

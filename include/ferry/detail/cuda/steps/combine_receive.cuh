@@ -15,9 +15,16 @@ template <DeviceFabric F>
 class ResultReceiver {
  public:
   // `block`: this team's share of the tokens; `scratch`: this warp's.
-  __device__ ResultReceiver(const CombineParams& p, F& fabric, const WarpwiseTeam& g, Epoch epoch, FixedShare block,
-                            TokenScratch& scratch)
-      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {}
+  __device__ ResultReceiver(const CombineParams& p, F& fabric, const WarpwiseTeam& g, Epoch routing, Epoch epoch,
+                            FixedShare block, TokenScratch& scratch)
+      : p_(p),
+        fabric_(fabric),
+        g_(g),
+        epoch_(epoch),
+        own_(p.own != nullptr ? p.own : table_of(p.plan, fabric, routing, p.plan.rank)),
+        token_(block.index),
+        step_(block.count),
+        scratch_(scratch) {}
 
   // Sums one token if all of its results have arrived. Waits for nothing.
   __device__ void receive_if_there() {
@@ -34,13 +41,16 @@ class ResultReceiver {
   }
 
  private:
-  __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const { return {p_.plan, fabric_, g_, epoch_, epoch_}; }
+  __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const {
+    return {p_.plan, fabric_, g_, epoch_, epoch_};  // own_ has the table
+  }
 
   // Looks up the results of the current token, once.
   __device__ void look_up() {
     if (token_ >= p_.num_tokens || looked_up_ == token_) return;
     looked_up_ = token_;
-    step().lookup.results(g_, p_.plan, entries_of(step(), {p_.plan.rank, token_}), scratch_.results, scratch_.named);
+    const RoutingEntry* entries = own_ + static_cast<std::ptrdiff_t>(token_) * p_.plan.shape.top_k;
+    step().lookup.results(g_, p_.plan, entries, scratch_.results, scratch_.named);
   }
   // A warm-up waits for nothing, sums whatever is in the slots and stores no sum. It fills the instruction cache and
   // the TLB while results are in flight.
@@ -71,6 +81,7 @@ class ResultReceiver {
   F& fabric_;
   WarpwiseTeam g_;
   Epoch epoch_;
+  const RoutingEntry* own_;  // this rank's table
   int token_;
   int step_;
   int looked_up_ = -1;

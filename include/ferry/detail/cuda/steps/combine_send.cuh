@@ -30,7 +30,8 @@ __device__ inline HandleToken load_from_handle(const Plan& plan, const DispatchH
       static_cast<std::size_t>(token.at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
       static_cast<std::size_t>(token.at.token);
   if (lane < plan.shape.top_k) token.row = handle.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
-  token.slot = handle.slots[index];
+  // I18: a handle of the caller's may hold anything.
+  token.slot = min(static_cast<int>(handle.slots[index]), static_cast<int>(plan.map.results_per_token()) - 1);
   // Checked last, so that no load depends on another. The handle of a token that did not come is of an older round.
   if (token.at.token >= static_cast<int>(handle.starts.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
@@ -41,7 +42,8 @@ struct HandleStart {
   int most_tokens;  // the most tokens of a source
   HandleToken first;
   __device__ HandleStart(const CombineParams& p, int place)
-      : most_tokens(static_cast<int>(p.handle.starts.tokens[p.plan.shape.ranks])),
+      : most_tokens(static_cast<int>(
+            min(p.handle.starts.tokens[p.plan.shape.ranks], static_cast<std::uint32_t>(p.plan.shape.max_tokens)))),
         first(load_from_handle(p.plan, p.handle, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
 };
 

@@ -86,7 +86,7 @@ struct WarpLookup {
                           NamedRanks&) const {
     const int lane = g.lane();
     const int expert = lane < plan.shape.top_k ? plan.code.expert(entries[lane].code) : -1;
-    const int owner = expert < 0 ? -1 : plan.owner_of(expert);
+    const int owner = expert < 0 || expert >= plan.shape.experts ? -1 : plan.owner_of(expert);  // I18: of a handle, too
     const unsigned namers = plan.exact ? __ballot_sync(kAllLanes, owner >= 0) : first_namers(lane, owner);
     int at = __popc(namers & lanes_below(lane));
     if (!plan.exact) {  // ascending by rank

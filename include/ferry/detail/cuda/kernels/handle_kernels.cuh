@@ -1,0 +1,158 @@
+// Two small kernels around calls with handles, so that the kernels that carry tokens stay as they are.
+//   begin_handle_kernel  one warp, before a call that is given a handle: checks what its header says. Before a combine
+//                        that does not follow its dispatch at once it also takes the number of the combine, and waits
+//                        until every rank has summed the combines before (I8)
+//   keep_routing_kernel  after a dispatch that leaves a handle: copies the routing into it
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/layout/abort_word.h"
+#include "ferry/detail/protocol/handle.h"
+
+namespace ferry::cuda {
+
+// What is wrong with a handle.
+struct HandleFault {
+  HandleField field = HandleField::none;
+  std::int64_t value = 0;
+  std::int64_t wanted = 0;
+};
+
+// I17, for handles in device memory.
+__device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
+  const HandleHeader& h = *kept_routing_at(p.plan, p.handle).header;
+  const HandleHeader& w = p.wanted;
+  if (h.magic != w.magic)
+    return {HandleField::first_word, static_cast<std::int64_t>(h.magic), static_cast<std::int64_t>(w.magic)};
+  if (h.ranks != w.ranks) return {HandleField::ranks, h.ranks, w.ranks};
+  if (h.rank != w.rank) return {HandleField::rank, h.rank, w.rank};
+  if (h.experts != w.experts) return {HandleField::experts, h.experts, w.experts};
+  if (h.top_k != w.top_k) return {HandleField::top_k, h.top_k, w.top_k};
+  if (h.max_tokens != w.max_tokens) return {HandleField::max_tokens, h.max_tokens, w.max_tokens};
+  if (h.skips_a2a != w.skips_a2a) return {HandleField::skip_a2a, h.skips_a2a, w.skips_a2a};
+  if (h.shared_groups != w.shared_groups) return {HandleField::fused_shared_expert, h.shared_groups, w.shared_groups};
+  if (h.order != w.order) return {HandleField::order, h.order, w.order};
+  if (w.num_tokens >= 0 && h.num_tokens != w.num_tokens) return {HandleField::num_tokens, h.num_tokens, w.num_tokens};
+  if (h.num_rows > p.most_rows) return {HandleField::num_rows, h.num_rows, p.most_rows};
+  if (p.operation == Operation::dispatch && h.alignment != w.alignment)
+    return {HandleField::alignment, h.alignment, w.alignment};
+  return {};
+}
+
+// The mask of the handle's dispatch must be that of this call. All lanes get the same answer.
+__device__ inline bool has_same_mask(const HandleCallParams& p, int lane) {
+  const std::uint8_t* masked = kept_routing_at(p.plan, p.handle).masked;
+  bool same = true;
+  for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
+    same = same && (masked[peer] != 0) == p.plan.is_masked(peer);
+  return __all_sync(kAllLanes, same) != 0;
+}
+
+// I10: ends the exchange on all ranks at once. One thread calls it.
+__device__ inline void give_up_for_handle(const HandleCallParams& p, const HandleFault& fault) {
+  const PeerLinks& links = p.links;
+  if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
+  links.record->wait = {.operation = p.operation,
+                        .phase = Phase::handle,
+                        .my_rank = links.rank,
+                        .missing_rank = links.rank,
+                        .reported_by = links.rank};
+  links.record->handle_field = fault.field;
+  links.record->handle_value = fault.value;
+  links.record->handle_limit = fault.wanted;
+  const DirectReach reach(links);
+  for (int peer = 0; peer < links.size; ++peer)
+    if (!links.is_masked(peer))
+      reach.signal(peer, links.my_abort_word, abort_word(0, false, links.rank) | kOtherRouting);
+  store_release(links.record->failed, 1u);
+}
+
+// I13: earlier kernels have ended, and later ones begin when this one has.
+__device__ inline Epoch take_combine_number(DeviceState& state) {
+  const Epoch extra = load_relaxed(state.extra) + 1;
+  const Epoch number = load_relaxed(state.dispatched) + extra;
+  store_relaxed(state.extra, extra);
+  store_relaxed(state.extra_result, number);
+  store_relaxed(state.result_counter, 0u);
+  return number;
+}
+
+static __global__ void __launch_bounds__(32) begin_handle_kernel(const __grid_constant__ HandleCallParams p) {
+  const int lane = static_cast<int>(threadIdx.x);
+  ptx::await_earlier_kernels();
+  DeviceState& state = *p.links.state;
+  if (load_relaxed(state.failed) != 0) return;
+  if (p.handle != nullptr) {
+    HandleFault fault = find_handle_fault(p);
+    if (!has_same_mask(p, lane) && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
+    if (fault.field != HandleField::none) {
+      if (lane == 0) give_up_for_handle(p, fault);
+      return;
+    }
+  }
+  if (!p.takes_number) return;
+  Epoch number = lane == 0 ? take_combine_number(state) : 0;
+  number = __shfl_sync(kAllLanes, number, 0);
+  // I6: this rank's earlier kernels have ended, so it has read all results before.
+  const HeapMap& map = p.plan.map;
+  for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
+    if (!p.plan.is_masked(peer))
+      store_relaxed(*reinterpret_cast<SignalWord*>(p.links.heap[peer] + map.summed(p.plan.rank)), number);
+  if (!p.waits) return;
+  const Waiter<DirectReach> waits(p.links);
+  waits.wait_for_each(
+      SyncedTeam(32), p.plan.shape.ranks, [&](int peer) { return map.summed(peer); }, number,
+      [](int peer) {
+        return WaitSite{Operation::combine, Phase::summed, peer, -1};
+      },
+      p.plan.masked);
+}
+
+// The rows and slots of the tokens that came. A thread takes every so-manieth entry.
+__device__ inline void keep_arrivals(const KeepParams& p, const KeptRouting& to, const FixedShare& threads) {
+  const int top_k = p.plan.shape.top_k;
+  const int max_tokens = p.plan.shape.max_tokens;
+  for (int source = 0; source < p.plan.shape.ranks; ++source) {
+    const int entries = static_cast<int>(p.from.starts.tokens[source]) * top_k;
+    const std::size_t first = static_cast<std::size_t>(source) * static_cast<std::size_t>(max_tokens);
+    for (int i = threads.index; i < entries; i += threads.count) {
+      const std::size_t index = first * static_cast<std::size_t>(top_k) + static_cast<std::size_t>(i);
+      to.rows[index] = p.from.rows[index];
+      const int token = p.plan.by_top_k.quotient(i);
+      if (token * top_k == i)
+        to.slots[first + static_cast<std::size_t>(token)] = p.from.slots[first + static_cast<std::size_t>(token)];
+    }
+  }
+}
+
+static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __grid_constant__ KeepParams p) {
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.state->failed) != 0) return;
+  const KeptRouting to = kept_routing_at(p.plan, p.to);
+  const FixedShare threads{static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
+                           static_cast<int>(gridDim.x) * kThreads};
+  const Epoch routing = load_relaxed(p.state->dispatched);
+  keep_arrivals(p, to, threads);
+  const auto* own = reinterpret_cast<const RoutingEntry*>(p.heap + p.plan.map.table(routing, p.plan.rank));
+  for (int i = threads.index; i < p.header.num_tokens * p.plan.shape.top_k; i += threads.count) {
+    const RoutingEntry entry = own[i];
+    const int expert = p.plan.code.expert(entry.code);
+    to.own[i] = entry;
+    to.ids[i] = expert < 0 ? -1 : expert + p.plan.id_base;
+  }
+  for (int i = threads.index; i < row_start_words(p.plan); i += threads.count)
+    to.starts.of_source[i] = p.from.starts.of_source[i];
+  for (int peer = threads.index; peer < p.plan.shape.ranks; peer += threads.count)
+    to.masked[peer] = p.plan.is_masked(peer) ? 1 : 0;
+  if (threads.index != 0) return;
+  *to.header = p.header;
+  to.header->routing = routing;
+  to.header->num_rows = p.from.starts.group[p.plan.groups()];
+}
+
+}  // namespace ferry::cuda
