@@ -98,29 +98,23 @@ class CountingCalls : public SerialFabricDefaults {
 using CountingFabric = OneByOne<CountingCalls>;
 static_assert(SerialFabric<CountingFabric>);
 
-// The sizes of a format without its work.
-struct SizesOnly {
-  AnyFormat format;
-
-  const char* name() const { return format.name(); }
-  int block() const { return format.block(); }
-  int scale_bytes() const { return format.scale_bytes(); }
-  ScaleLayout scale_layout() const { return format.scale_layout(); }
-  int alignment() const { return format.alignment(); }
-  std::size_t payload_bytes(int hidden) const { return format.payload_bytes(hidden); }
-  int encode(const SerialGroup&, InputRow, int, float, std::byte*, std::byte*) const { return 0; }
-  void decode(const SerialGroup&, const std::byte*, const std::byte*, int, float, float*) const {}
+// In place of a message: only its size counts.
+struct NoMessage {
+  template <SendStep S>
+  int make(const S&, const DispatchArgs&, int, std::byte*) const {
+    return 0;
+  }
 };
-static_assert(TokenFormat<SizesOnly>);
 
 using CountingStep = Step<CountingFabric, SerialGroup, cpu::SerialLookup, PortableOps>;
+static_assert(MessageMaker<NoMessage, CountingStep>);
 CountingStep step_of(const Plan& plan, CountingFabric& fabric, const SerialGroup& g) {
   return {plan, fabric, g, kEpoch, kEpoch};
 }
 
 }  // namespace
 
-SourceRound::SourceRound(const Shape& shape, const ExchangeOptions& options) : format_(options.format) {
+SourceRound::SourceRound(const Shape& shape, const ExchangeOptions& options) {
   require_valid(shape, options);
   plan_.set_shape(shape);
   plan_.map = make_heap_map(shape, options, 0, false);
@@ -161,8 +155,7 @@ void SourceRound::count(SourceTraffic& traffic) {
   cpu::publish_routing(plan_, source, g, args(), kEpoch, counters.data());
   SendCounts counted{0, counters.data() + ranks, counters.data() + 2 * ranks};
   TokenScratch scratch;
-  send_tokens(step_of(plan_, source, g), SizesOnly{format_}, args(), FixedShare{0, 1}, message_.data(), scratch,
-              counted);
+  send_tokens(step_of(plan_, source, g), NoMessage{}, args(), FixedShare{0, 1}, message_.data(), scratch, counted);
 
   for (int token = 0; token < num_tokens_; ++token) {
     cpu::SerialLookup{}.results(g, plan_, entries_of(token), scratch.results, scratch.named);

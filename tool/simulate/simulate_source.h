@@ -50,7 +50,6 @@ class SourceRound {
   const RoutingEntry* entries_of(int token) const;
   DispatchArgs args() const;
 
-  AnyFormat format_;
   Plan plan_;
   std::vector<std::uint8_t> masked_;
   std::vector<RoutingEntry> table_;
