@@ -76,26 +76,36 @@ DispatchInput input_with(const DeviceRound& round, const Handle& handle) {
   return in;
 }
 
+// Ranks share a GPU, and memory is made and freed in each call. That may wait for the kernels of all ranks. So nobody
+// makes memory before all are done, and no kernel starts before all have theirs.
 struct Rank {
-  Rank(World& world, const Scenario& first)
-      : stream(0), call{.stream = stream}, exchange(world, first.settings.shape, first.settings.options) {}
+  Rank(World& of_rank, const Scenario& first)
+      : world(of_rank),
+        stream(0),
+        call{.stream = stream},
+        exchange(of_rank, first.settings.shape, first.settings.options) {}
   void keep(const Scenario& scenario, const Handle& handle) {
     DeviceRound round(scenario, exchange.rank());
+    world.barrier();
     round.out.handle = handle.tensor();
     exchange.dispatch(round.in, round.out, call);
     wait();
+    world.barrier();
     round.fetch();
     round.host.check_rows();
   }
   void replay(const Scenario& scenario, const Handle& handle) {
     DeviceRound round(scenario, exchange.rank());
+    world.barrier();
     exchange.dispatch(input_with(round, handle), round.out, call);
     wait();
+    world.barrier();
     round.fetch();
     round.host.check_rows();
   }
   void combine(const Scenario& scenario, const Handle& handle, bool split) {
     DeviceRound round(scenario, exchange.rank());
+    world.barrier();
     round.combine_in.handle = handle.tensor();
     if (split) {
       exchange.combine_async(round.combine_in, call);
@@ -104,12 +114,14 @@ struct Rank {
       exchange.combine(round.combine_in, round.combine_out, call);
     }
     wait();
+    world.barrier();
     round.fetch();
     exchange.check();
     round.host.check_tokens();
   }
   void wait() const { cuda_check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
 
+  World& world;
   Stream stream;
   CallOptions call;
   Exchange exchange;
