@@ -20,7 +20,7 @@ def texts_of(svg):
     return [(float(text.get("x")), float(text.get("y")), text.text) for text in texts]
 
 
-class DemoCase(FerryTestCase):
+class DemoRuns:
     def demo(self, *options):
         """A run of one format, so it is short."""
         done = ferry("demo", "--format", "bf16", *options)
@@ -35,7 +35,7 @@ class DemoCase(FerryTestCase):
         return ["--text", self.folder / name]
 
 
-class TableTestCase(DemoCase):
+class TableTestCase(DemoRuns, FerryTestCase):
     def test_formats(self):
         done = ferry("demo", "--json", "--no-svg")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -93,7 +93,7 @@ class TableTestCase(DemoCase):
         self.assertNotIn("drawn", done.stdout)
 
 
-class NumbersTestCase(DemoCase):
+class NumbersTestCase(DemoRuns, FerryTestCase):
     """Counts are in groups of digits for people, and without spaces for programs."""
 
     def table_line(self, output):
@@ -119,7 +119,7 @@ class NumbersTestCase(DemoCase):
         self.assertEqual(self.table_line(output.decode()).split()[:3], ["bf16", "1", "024"])
 
 
-class PictureTestCase(DemoCase):
+class PictureTestCase(DemoRuns, FerryTestCase):
     def test_shows_routing_and_traffic(self):
         path = self.folder / "map.svg"
         report = self.report("--svg", path)
@@ -169,7 +169,7 @@ class PictureTestCase(DemoCase):
         texts_of((self.folder / "map.svg").read_text(encoding="utf-8"))
 
 
-class WhereThePictureGoesTestCase(DemoCase):
+class WhereThePictureGoesTestCase(DemoRuns, FerryTestCase):
     def test_standard_output(self):
         for name in ("-", "/dev/stdout"):
             with self.subTest(name=name):
@@ -216,7 +216,7 @@ class WhereThePictureGoesTestCase(DemoCase):
         self.assertIn("standard output: No space left on device", process.stderr)
 
 
-class TextsTestCase(DemoCase):
+class TextsTestCase(DemoRuns, FerryTestCase):
     def test_own_text(self):
         done = self.demo(*self.words(SENTENCE * 40), "--svg", self.folder / "map.svg")
         self.assertIn("640 tokens of", done.stdout)
@@ -247,7 +247,7 @@ class TextsTestCase(DemoCase):
         self.assertEqual((report["words"], report["tokens"]), (160, 160))
 
 
-class RefusalTestCase(DemoCase):
+class RefusalTestCase(DemoRuns, FerryTestCase):
     def test_refusals(self):
         svg = ["--svg", self.folder / "map.svg"]
         self.assert_refused(ferry("demo", "--svg", self.folder / "no" / "map.svg"), 1, "--svg", "does not exist")

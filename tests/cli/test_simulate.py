@@ -114,7 +114,7 @@ class SimulateRefusalTestCase(FerryTestCase):
     def test_bad_use(self):
         for arguments, words in (
             (["--simulate", "--ranks", 2049], ["--ranks", "2049"]),
-            (["--simulate", "--ranks", 128], ["experts", "ranks=128"]),
+            (["--simulate", "--ranks", 128], ["experts", "--ranks 128"]),
             (["--ranks", 73, "--experts", 128], ["--ranks", "73", "72"]),
             (["--simulate", "--baseline"], ["--baseline", "--simulate"]),
             (["--simulate", "--operation", "pair"], ["--operation", "--simulate"]),

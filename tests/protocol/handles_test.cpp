@@ -219,14 +219,6 @@ TEST(OtherHandles, InCombinesAreNoticed) {
   });
 }
 
-TEST(OtherHandles, BesideACombineWithoutAreNoticed) {
-  if (kSeesRaces) GTEST_SKIP() << "ranks with different handles write one slot before one of them notices";
-  expect_other_routing([](Exchange& exchange, Kept& a, Kept& b) {
-    exchange.combine(exchange.rank() == 0 ? combine_input_with(a.round, a.handle) : b.round.combine_in,
-                     exchange.rank() == 0 ? a.round.combine_out : b.round.combine_out);
-  });
-}
-
 RankMask without(int rank) {
   RankMask mask(static_cast<std::size_t>(kShape.ranks));
   mask[static_cast<std::size_t>(rank)] = true;
