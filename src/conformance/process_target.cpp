@@ -12,7 +12,10 @@ constexpr std::chrono::minutes kLongestCase{5};
 // How a process's part of a case ended.
 struct Outcome {
   bool failed = false;
+  bool skipped = false;
   std::array<char, 1000> text{};
+
+  void quote(const std::exception& thrown) { std::strncpy(text.data(), thrown.what(), text.size() - 1); }
 };
 
 void run_on(const Processes& processes, int ranks, const std::function<void(World&)>& body) {
@@ -21,10 +24,13 @@ void run_on(const Processes& processes, int ranks, const std::function<void(Worl
   try {
     const std::unique_ptr<ProcessWorld> world = processes.make_world(ranks);
     if (world) body(*world);
+  } catch (const Skipped& thrown) {
+    mine.skipped = true;
+    mine.quote(thrown);
   } catch (const std::exception& thrown) {
     error = std::current_exception();
     mine.failed = true;
-    std::strncpy(mine.text.data(), thrown.what(), mine.text.size() - 1);
+    mine.quote(thrown);
   }
   std::vector<Outcome> all(static_cast<std::size_t>(processes.all->size()));
   processes.all->all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {},
@@ -32,6 +38,8 @@ void run_on(const Processes& processes, int ranks, const std::function<void(Worl
   if (error) std::rethrow_exception(error);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].failed) throw std::runtime_error("process " + std::to_string(rank) + ": " + all[rank].text.data());
+  for (const Outcome& each : all)
+    if (each.skipped) throw Skipped(each.text.data());
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct Processes {
 };
 
 // Every process learns of every failure: the one that failed throws its own error, the others one that quotes the
-// first.
+// first. Where no process failed and some skipped the case, all throw Skipped.
 Target process_target(const Processes& processes);
 
 }  // namespace ferry::conformance

@@ -44,7 +44,7 @@ void ProcessSuite::run_ranks(int ranks, const std::function<void(World&)>& body)
   control_.all_gather(std::as_bytes(std::span(&port, 1)), std::as_writable_bytes(std::span(ports)), {},
                       kControlDeadline);
   ++calls_;
-  std::string failed;
+  std::string failed, skipped;
   if (rank() < ranks) {
     try {
       ProcessPlace place;
@@ -54,12 +54,16 @@ void ProcessSuite::run_ranks(int ranks, const std::function<void(World&)>& body)
       place.job = "call " + std::to_string(calls_);
       const std::unique_ptr<World> world = make_world_(place);
       body(*world);
+    } catch (const conformance::Skipped& reason) {
+      skipped = reason.what();
     } catch (const std::exception& error) {
       failed = error.what();
     }
   }
   failed = agree(failed);
   if (!failed.empty()) throw conformance::Failure(rank(), "a rank of the world", "no error", failed);
+  skipped = agree(skipped);
+  if (!skipped.empty()) throw conformance::Skipped(skipped);
 }
 
 conformance::Target ProcessSuite::target(const char* name) {
