@@ -54,17 +54,6 @@ class Drawing {
   std::optional<Scenario> held_[kHandles];
 };
 
-void dispatch(Exchange& exchange, RankRound& round, const DispatchInput& in, Form form) {
-  if (form == Form::one_call) return exchange.dispatch(in, round.out, round.call);
-  exchange.dispatch_async(in, round.call);
-  exchange.dispatch_wait(round.out, round.call);
-}
-void combine(Exchange& exchange, RankRound& round, const CombineInput& in, Form form) {
-  if (form == Form::one_call) return exchange.combine(in, round.combine_out, round.call);
-  exchange.combine_async(in, round.call);
-  exchange.combine_wait(round.combine_out, round.call);
-}
-
 class Player {
  public:
   explicit Player(std::span<Exchange> exchanges) : exchanges_(exchanges) {
@@ -81,18 +70,19 @@ class Player {
         break;
       case Kind::keep:
         round.out.handle = handle.tensor();
-        dispatch(exchange, round, round.in, move.form);
+        run_dispatch(exchange, round, move.form);
         round.check_rows();
-        if (move.combines) finish(exchange, round, round.combine_in, move.form);
+        if (move.combines) finish(exchange, round, move.form);
         break;
       case Kind::replay:
-        dispatch(exchange, round, input_with(round, handle), move.form);
+        round.in = input_with(round, handle);
+        run_dispatch(exchange, round, move.form);
         round.check_rows();
-        if (move.combines) finish(exchange, round, combine_input_with(round, handle), move.form);
+        if (move.combines) finish_with(handle, exchange, round, move.form);
         break;
       case Kind::combine:
         round.combine_in.src_info = {};  // no dispatch has filled it
-        finish(exchange, round, combine_input_with(round, handle), move.form);
+        finish_with(handle, exchange, round, move.form);
         break;
       case Kind::overlap:
         overlap(exchange, round, move);
@@ -102,28 +92,34 @@ class Player {
   }
 
  private:
-  static void finish(Exchange& exchange, RankRound& round, const CombineInput& in, Form form) {
-    combine(exchange, round, in, form);
+  static void finish(Exchange& exchange, RankRound& round, Form form) {
+    run_combine(exchange, round, form);
     round.check_tokens();
+  }
+  static void finish_with(HandleMemory& handle, Exchange& exchange, RankRound& round, Form form) {
+    round.combine_in = combine_input_with(round, handle);
+    finish(exchange, round, form);
   }
 
   void overlap(Exchange& exchange, RankRound& round, const HandleMove& move) {
     RankRound returned(move.returned, exchange.rank());
     returned.combine_in.src_info = {};
-    if (!move.replays) round.out.handle = handles_[move.handle].tensor();
-    const DispatchInput in = move.replays ? input_with(round, handles_[move.handle]) : round.in;
+    HandleMemory& handle = handles_[move.handle];
+    if (move.replays)
+      round.in = input_with(round, handle);
+    else
+      round.out.handle = handle.tensor();
     const CombineInput back = combine_input_with(returned, handles_[move.given]);
-    if (move.dispatch_begins) exchange.dispatch_async(in);
+    if (move.dispatch_begins) exchange.dispatch_async(round.in);
     exchange.combine_async(back);
-    if (!move.dispatch_begins) exchange.dispatch_async(in);
+    if (!move.dispatch_begins) exchange.dispatch_async(round.in);
     if (move.dispatch_ends) exchange.dispatch_wait(round.out);
     exchange.combine_wait(returned.combine_out);
     if (!move.dispatch_ends) exchange.dispatch_wait(round.out);
     round.check_rows();
     returned.check_tokens();
-    if (move.combines)
-      finish(exchange, round, move.replays ? combine_input_with(round, handles_[move.handle]) : round.combine_in,
-             move.form);
+    if (!move.combines) return;
+    move.replays ? finish_with(handle, exchange, round, move.form) : finish(exchange, round, move.form);
   }
 
   std::span<Exchange> exchanges_;
