@@ -96,6 +96,14 @@ TEST(GpuRecord, SaysHowCopiesWereMade) {
   EXPECT_THAT(to_text({result}, bench), testing::HasSubstr("copies in device memory 1000 GB/s (fast)"));
 }
 
+TEST(GpuFootnote, SaysThatTimesAreThoseOfEvents) {
+  const GpuSpeeds speeds = some_speeds();
+  GpuResult result{everything(), &speeds, {}};
+  result.measured.dispatch.seconds = result.measured.pair.seconds = {10e-6};
+  EXPECT_THAT(footnote_of({result}), testing::AllOf(testing::HasSubstr("events"), testing::HasSubstr("slowest rank")));
+  EXPECT_THAT(footnote_of({result}), testing::Not(testing::HasSubstr("begin")));
+}
+
 TEST(GpuResult, FloorAndBoundTakeTheSlowerOfWireAndMemory) {
   const GpuSpeeds speeds = some_speeds();
   GpuResult result{everything(), &speeds, {}};

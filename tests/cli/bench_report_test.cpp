@@ -52,6 +52,15 @@ TEST(BenchTable, OfCodecsHasTheirSpeed) {
               testing::ElementsAre("encode", "bf16", "256", "234", "10.0", "30.0", "1000.0", "1000.0", "33.33"));
 }
 
+TEST(BenchFootnote, SaysWhatATimeIs) {
+  const std::string exchange = footnote_of({result()});
+  EXPECT_THAT(exchange, testing::HasSubstr("from the first rank's begin to the last rank's end"));
+  EXPECT_THAT(exchange, testing::HasSubstr("n: tokens of each rank"));
+  const std::string codec = footnote_of({result(BenchOperation::encode)});
+  EXPECT_THAT(codec, testing::HasSubstr("one core"));
+  EXPECT_THAT(codec, testing::Not(testing::HasSubstr("rank")));
+}
+
 TEST(TableOfFields, WantsTheSameColumnsInEveryRow) {
   const Fields one = codec_fields(result().bench);
   Fields more = one;

@@ -56,7 +56,7 @@ struct BenchBytes {
   }
 };
 
-// One time per iteration: from the first rank's begin to the last one's end.
+// One time per iteration. Each measurement says what a time is.
 struct BenchSamples {
   std::vector<double> seconds;
 

@@ -12,8 +12,8 @@ Fields begin_fields(const BenchCase& bench) {
           {{"format", "format", true}, text_cell(bench.format.name())}};
 }
 
-Field tokens_field(const BenchCase& bench) {
-  return {{"tokens", "n", false, "tokens of each rank"}, count_cell(bench.shape.max_tokens)};
+Field tokens_field(const BenchCase& bench, const std::string& meaning) {
+  return {{"tokens", "n", false, meaning}, count_cell(bench.shape.max_tokens)};
 }
 
 }  // namespace
@@ -22,25 +22,26 @@ Fields exchange_fields(const BenchCase& bench) {
   Fields fields = begin_fields(bench);
   fields.push_back({{"combine", "combine", true}, text_cell(to_string(bench.reduction))});
   fields.push_back({{"routing", "routing", true}, text_cell(to_string(bench.routing))});
-  fields.push_back(tokens_field(bench));
+  fields.push_back(tokens_field(bench, "tokens of each rank"));
   return fields;
 }
 
 Fields codec_fields(const BenchCase& bench) {
   Fields fields = begin_fields(bench);
   fields.push_back({{"hidden", "hidden"}, count_cell(bench.shape.hidden)});
-  fields.push_back(tokens_field(bench));
+  fields.push_back(tokens_field(bench, "tokens that one core encodes or decodes in an iteration"));
   return fields;
 }
 
-void add_times(Fields& fields, const BenchSamples& samples, std::initializer_list<Percentile> times) {
-  for (const Percentile& time : times)
-    fields.push_back(micros_field(time.name, std::string(time.name) + " us", samples.at(time.fraction),
-                                  time.fraction == 0 ? "the shortest time, from the first rank's begin to the last "
-                                                       "one's end, in microseconds"
-                                  : time.fraction > kMedian.fraction
-                                      ? fmt::format("{:.0f} % take less", 100 * time.fraction)
-                                      : ""));
+void add_times(Fields& fields, const BenchSamples& samples, std::initializer_list<Percentile> times,
+               const std::string& time_is) {
+  for (const Percentile& time : times) {
+    std::string meaning;
+    if (time.fraction == kMin.fraction) meaning = fmt::format("the shortest time; a time is {}", time_is);
+    if (time.fraction > kMedian.fraction)
+      meaning = fmt::format("{:.0f} % of the times are shorter", 100 * time.fraction);
+    fields.push_back(micros_field(time.name, std::string(time.name) + " us", samples.at(time.fraction), meaning));
+  }
 }
 
 Field micros_field(const std::string& key, const std::string& title, double seconds, const std::string& meaning) {

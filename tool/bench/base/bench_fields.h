@@ -20,7 +20,9 @@ inline constexpr Percentile kMin{"min", 0}, kMedian{"median", 0.5}, kP90{"p90", 
 Fields exchange_fields(const BenchCase& bench);  // operation, format, reduction, routing, tokens
 Fields codec_fields(const BenchCase& bench);     // operation, format, hidden, tokens
 
-void add_times(Fields& fields, const BenchSamples& samples, std::initializer_list<Percentile> times);
+// `time_is` says what a time of this measurement is: "from the first rank's begin to the last rank's end".
+void add_times(Fields& fields, const BenchSamples& samples, std::initializer_list<Percentile> times,
+               const std::string& time_is);
 Field micros_field(const std::string& key, const std::string& title, double seconds, const std::string& meaning = "");
 Field ratio_field(const std::string& key, const std::string& title, double ratio, const std::string& meaning = "");
 

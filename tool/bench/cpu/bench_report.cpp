@@ -42,7 +42,7 @@ Fields fields_of(const BenchResult& result, bool with_baseline) {
   const BenchSamples& samples = result.measured.samples;
   const double median = samples.at(0.5);
   Fields fields = exchange_fields(result.bench);
-  add_times(fields, samples, {kMin, kMedian, kP90, kP99});
+  add_times(fields, samples, {kMin, kMedian, kP90, kP99}, "from the first rank's begin to the last rank's end");
   const auto moved = static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation));
   fields.push_back({{"moved", "moved", false, "bytes that all ranks together read and write"}, bytes_cell(moved)});
   fields.push_back(
@@ -78,7 +78,7 @@ Table codec_table(const std::vector<BenchResult>& results) {
   std::vector<Fields> rows;
   for (const BenchResult& result : results) {
     Fields& fields = rows.emplace_back(codec_fields(result.bench));
-    add_times(fields, result.measured.samples, {kMin, kMedian, kP90, kP99});
+    add_times(fields, result.measured.samples, {kMin, kMedian, kP90, kP99}, "that of all n tokens on one core");
     fields.push_back({{"speed", "GB/s of bf16", false, "the tokens as bf16, over the median"},
                       number_cell(codec_speed(result) * 1e-9, 2)});
   }

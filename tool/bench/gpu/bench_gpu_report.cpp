@@ -94,7 +94,9 @@ Fields fields_of(const GpuResult& result) {
   if (result.bench.operation != BenchOperation::combine) wire += bytes.dispatch.wire;
   if (result.bench.operation != BenchOperation::dispatch) wire += bytes.combine.wire;
   Fields fields = exchange_fields(result.bench);
-  add_times(fields, samples, {kMin, kMedian, kP99});
+  add_times(fields, samples, {kMin, kMedian, kP99},
+            "a round's share of a CUDA graph of rounds between two events, on the slowest rank; that of combine is a "
+            "pair's less the median dispatch");
   fields.push_back({{"wire", "wire bytes", false, "what the busiest rank sends or gets, the larger"},
                     bytes_cell(static_cast<std::uint64_t>(wire))});
   fields.push_back(micros_field("floor", "floor us", result.floor_seconds(),

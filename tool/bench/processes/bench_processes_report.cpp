@@ -28,7 +28,9 @@ double ratio_of_bytes(const ProcessResult& result) {
 Fields fields_of(const ProcessResult& result) {
   const ProcessMeasurement& measured = result.measured;
   Fields fields = exchange_fields(result.bench);
-  add_times(fields, measured.samples, {kMin, kMedian, kP90, kP99});
+  add_times(fields, measured.samples, {kMin, kMedian, kP90, kP99},
+            "from the first rank's begin to the last rank's end where all ranks share a host, else that of the slowest "
+            "rank");
   fields.push_back(micros_field("put", "plain put us", measured.plain_put.at(0.5),
                                 "the same bytes to the same ranks, each rank's in one piece"));
   fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result), "the median over it; 1 is best"));
