@@ -168,6 +168,11 @@ class CompletionTestCase(FerryTestCase):
         self.assertEqual(self.words("codec", ""), {"encode", "decode", "--help"})
         self.assertEqual(self.words("layer", "--format", ""), set(FORMATS))
         self.assertEqual(self.words("bench", "--format", "bf16,mxfp4"), {"bf16,mxfp4"})
+        for command in ("demo", "bench"):
+            self.assertEqual(self.words(command, "--format", ""), {*FORMATS, "all"})
+        self.assertEqual(self.words("bench", "--model", "a"), {"all"})
+        self.assertEqual(self.words("info", "--model", "a"), set())
+        self.assertEqual(self.words("layer", "--combine", ""), {"by_rank", "exact"})
         self.assertEqual(self.words("info", "--model", "kimi"), {"kimi-k2", "kimi-k3"})
         self.assertEqual(self.words("help", "ver"), {"verify", "version"})
         (self.folder / "tokens.npy").write_text("")
@@ -179,6 +184,7 @@ class CompletionTestCase(FerryTestCase):
         for command in (["demo"], ["layer"], ["bench"], ["verify"], ["info"], ["codec", "encode"]):
             body = re.search(rf"^_ferry_{'_'.join(command)}\(\) {{(.*?)^}}", done.stdout, re.MULTILINE | re.DOTALL)
             self.assertEqual(set(re.findall(r"'\*?(--[a-z0-9-]+)\[", body.group(1))), options_of(*command))
+        self.assertIn(f"value {' '.join(FORMATS)} all'", done.stdout)
         if shutil.which("zsh"):
             checked = subprocess.run(["zsh", "-n"], input=done.stdout, capture_output=True, text=True, timeout=60)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))

@@ -191,7 +191,7 @@ CommandEntry table_of(CLI::App& app, const std::string& parent) {
     next.takes_value = option->get_items_expected_max() != 0;
     next.takes_many = option->get_expected_max() == CLI::detail::expected_max_vector_size;
     next.takes_path = type == "FILE" || type == "DIR";
-    next.values = values_of_type(type);
+    next.values = values_of(*option);
   }
   for (CLI::App* below : app.get_subcommands({})) {
     entry.commands.push_back(table_of(*below, entry.path));

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "ferry/ferry.h"
 #include "tool/command_line/nearest.h"
@@ -18,9 +20,11 @@ namespace ferry::app {
 namespace {
 
 constexpr std::size_t kNameColumn = 32;  // of a help
-constexpr char kBetweenValues = '|';
-constexpr const char* kFormatType = "FORMAT";
-constexpr const char* kModelType = "MODEL";
+
+std::map<const CLI::Option*, std::vector<std::string>>& values_by_option() {
+  static std::map<const CLI::Option*, std::vector<std::string>> values;
+  return values;
+}
 
 std::string text_of(std::int64_t value) { return fmt::format("{}", value); }
 std::string text_of(double value) { return fmt::format("{:g}", value); }
@@ -83,6 +87,7 @@ std::vector<std::string> model_names() {
 }
 
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values, const std::string& type) {
+  values_by_option()[option] = values;
   option->type_name(type.empty() ? fmt::format("{}", fmt::join(values, "|")) : type);
   const auto check = [name = option->get_name(), values](std::string& text) -> std::string {
     if (std::find(values.begin(), values.end(), text) != values.end()) return {};
@@ -94,14 +99,9 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values,
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high) { return limited(option, low, high); }
 CLI::Option* in_range(CLI::Option* option, double low, double high) { return limited(option, low, high); }
 
-std::vector<std::string> values_of_type(const std::string& type) {
-  if (type == kFormatType) return format_names();
-  if (type == kModelType) return model_names();
-  std::vector<std::string> values;
-  if (type.find(kBetweenValues) == std::string::npos) return values;
-  std::stringstream words(type);
-  for (std::string word; std::getline(words, word, kBetweenValues);) values.push_back(word);
-  return values;
+std::vector<std::string> values_of(const CLI::Option& option) {
+  const auto found = values_by_option().find(&option);
+  return found == values_by_option().end() ? std::vector<std::string>() : found->second;
 }
 
 std::shared_ptr<CLI::Formatter> help_format() { return std::make_shared<HelpFormat>(); }
@@ -128,7 +128,7 @@ std::vector<std::string> and_all(std::vector<std::string> names) {
 
 void add_formats_option(CLI::App& command, std::vector<std::string>& formats) {
   add_list(command, "--format", formats, fmt::format("Token formats: {}, or all", fmt::join(format_names(), ", ")),
-           and_all(format_names()), kFormatType);
+           and_all(format_names()), "FORMAT");
 }
 
 void add_json_flag(CLI::App& command, bool& json, const char* help) { command.add_flag("--json", json, help); }

@@ -19,8 +19,8 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values,
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high);
 CLI::Option* in_range(CLI::Option* option, double low, double high);
 
-// Values that the option may have, by its type in the help: what completion offers.
-std::vector<std::string> values_of_type(const std::string& type);
+// All that one_of lets the option be, which completion offers; empty where one_of was not called for it.
+std::vector<std::string> values_of(const CLI::Option& option);
 
 // Help of lines of at most kLineWidth characters.
 std::shared_ptr<CLI::Formatter> help_format();
