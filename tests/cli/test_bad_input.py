@@ -247,17 +247,17 @@ class OutputTestCase(RefusalTestCase):
 
 class OptionsTestCase(RefusalTestCase):
     def test_ranks(self):
-        for ranks in (0, -1, 73):
+        for ranks, limits in ((0, "1 to 2048"), (-1, "1 to 2048"), (2049, "1 to 2048"), (73, "1 to 72")):
             with self.subTest(ranks=ranks):
-                self.refused(make_layer(), BAD_USE, f"--ranks {ranks}", "1 to 72", ranks=ranks)
+                self.refused(make_layer(), BAD_USE, f"--ranks {ranks}", limits, ranks=ranks)
 
     def test_more_ranks_than_experts(self):
         words = ("--ranks 11", "at most the number of experts, 10")
         self.refused(make_layer(experts=10), BAD_USE, *words, ranks=11)
 
     def test_nodes(self):
-        for nodes in (0, 2):
-            self.refused(make_layer(), BAD_USE, f"--nodes {nodes}", "1 node", options=("--nodes", nodes))
+        for nodes, why in ((0, "1 to 2048"), (2, "1 node")):
+            self.refused(make_layer(), BAD_USE, f"--nodes {nodes}", why, options=("--nodes", nodes))
 
     def test_format(self):
         self.refused(make_layer(), BAD_USE, "fp9", "nvfp4", options=("--format", "fp9"))

@@ -55,7 +55,21 @@ class UnknownWordsTestCase(FerryTestCase):
         for value in (0, -5):
             self.refused(["bench", "--tokens", value], f"--tokens {value}: must be 1 or more")
         self.refused(["bench", "--ranks", 4096], "--ranks 4096: must be 1 to 2048")
+        self.refused(["bench", "--tokens", 1 << 40], "must be 1 to 2147483647")
         self.refused(["bench", "--seconds", "long"], "--seconds long: must be 0.01 to 600")
+        for seed in (-1, "x", "1.5"):
+            self.refused(["demo", "--seed", seed], f"--seed {seed}: must be 0 or more")
+        self.refused(["demo", "--seed", 1 << 64], f"must be 0 to {(1 << 64) - 1}")
+
+    def test_what_is_no_number(self):
+        for command, options in {("demo",): ["--ranks"], ("layer",): ["--ranks", "--nodes", "--deadline"],
+                                 ("bench",): ["--nodes"], ("verify",): ["--nodes"], ("info",): ["--alignment"]}.items():
+            for option in options:
+                self.refused([*command, option, "many"], f"{option} many: must be ", " to ")
+        for command in (["layer"], ["codec", "encode"], ["codec", "decode"]):
+            for value in ("many", "0", "-1", "inf", "nan", "1e40"):
+                self.refused([*command, "--input-scale", value],
+                             f"--input-scale {value}: must be finite and greater than 0")
 
 
 class HelpTestCase(FerryTestCase):

@@ -1,16 +1,12 @@
 // The options of `ferry bench`, in groups: the shape, what is measured and where, and what is simulated.
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "ferry/ferry.h"
 #include "tool/command_line/parser.h"
 #include "tool/commands/bench_command.h"
 
 namespace ferry::app {
 namespace {
-
-constexpr std::int64_t kNoLimit = std::numeric_limits<int>::max();
 
 // What the process of a baseline is given, too.
 void add_shape_options(CLI::App& command, BenchOptions& options) {
@@ -68,8 +64,9 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
   in_range(
       command.add_option("--workers", options.workers, "CPU ranks: threads that work for each")->capture_default_str(),
       std::int64_t{1}, std::int64_t{256});
-  command.add_option("--nodes", options.nodes, "Processes: logical nodes that the ranks are split over")
-      ->capture_default_str();
+  in_range(command.add_option("--nodes", options.nodes, "Processes: logical nodes that the ranks are split over")
+               ->capture_default_str(),
+           std::int64_t{1}, kMaxRanks);
   in_range(command.add_option("--max-blocks", options.max_blocks, "GPUs: most blocks of a kernel; 0: no limit")
                ->capture_default_str(),
            std::int64_t{0}, std::int64_t{1'000'000});

@@ -4,16 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 
+#include "base/deadline.h"
 #include "ferry/ferry.h"
 #include "tool/command_line/completion.h"
 #include "tool/command_line/option_table.h"
 #include "tool/command_line/parser.h"
 #include "tool/commands/commands.h"
+#include "tool/demo/demo_model.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/text/table.h"
@@ -49,11 +51,13 @@ void add_demo_command(CLI::App& app) {
   const auto asked = std::make_shared<DemoArguments>();
   CLI::App& demo = *app.add_subcommand("demo", "Run a small MoE layer made from a text in every token format");
   add_backend_option(demo, asked->backend, kRanksAre);
-  demo.add_option("--ranks", asked->ranks, "Ranks that the tokens and the 32 experts are split over")
-      ->capture_default_str();
+  in_range(demo.add_option("--ranks", asked->ranks,
+                           fmt::format("Ranks that the tokens and the {} experts are split over", DemoModel::kExperts))
+               ->capture_default_str(),
+           std::int64_t{1}, DemoModel::kExperts);
   add_share_gpus_flag(demo);
   add_formats_option(demo, asked->formats);
-  demo.add_option("--seed", asked->seed, "Another one gives another router and other experts")->capture_default_str();
+  add_seed_option(demo, asked->seed, "Another one gives another router and other experts");
   demo.add_option("--text", asked->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
   demo.add_option("--svg", asked->svg, "Where the picture of the routing goes; - is standard output")
       ->capture_default_str();
@@ -69,12 +73,15 @@ void add_layer_command(CLI::App& app) {
   const auto asked = std::make_shared<LayerArguments>();
   CLI::App& layer = *app.add_subcommand("layer", "Run an MoE layer on your tensors (.npy files)");
   add_backend_option(layer, asked->backend, kRanksAre);
-  layer.add_option("--ranks", asked->ranks, "Ranks that the tokens and the experts are split over")->required();
-  layer.add_option("--nodes", asked->nodes, "Nodes that the ranks are split over")->capture_default_str();
+  in_range(layer.add_option("--ranks", asked->ranks, "Ranks that the tokens and the experts are split over"),
+           std::int64_t{1}, kMaxRanks)
+      ->required();
+  in_range(layer.add_option("--nodes", asked->nodes, "Nodes that the ranks are split over")->capture_default_str(),
+           std::int64_t{1}, kMaxRanks);
   add_share_gpus_flag(layer);
   add_format_option(layer, asked->format);
   add_combine_option(layer, asked->combine);
-  layer.add_option("--input-scale", asked->input_scale, "Scale of the tokens, for nvfp4")->capture_default_str();
+  add_input_scale_option(layer, asked->input_scale, "Scale of the tokens, for nvfp4");
   layer.add_option("--tokens", asked->paths.tokens, "float32 [tokens, hidden]")->required();
   layer.add_option("--topk-ids", asked->paths.ids, "int32 or int64 [tokens, K]; -1: no expert")->required();
   layer.add_option("--topk-weights", asked->paths.weights, "float32 [tokens, K]")->required();
@@ -87,8 +94,11 @@ void add_layer_command(CLI::App& app) {
   layer.add_option("--output", asked->output, "float32 [tokens, hidden]; appears when complete")->required();
   layer.add_option("--dump", asked->dump, "Write each rank's dispatched rows to DIR/rank<r>/; one round")
       ->type_name("DIR");
-  layer.add_option("--deadline", asked->deadline_seconds, "Seconds that a rank waits for another before it gives up")
-      ->capture_default_str();
+  in_range(
+      layer
+          .add_option("--deadline", asked->deadline_seconds, "Seconds that a rank waits for another before it gives up")
+          ->capture_default_str(),
+      std::int64_t{1}, std::chrono::floor<std::chrono::seconds>(kMaxDeadline).count());
   layer.add_flag("--check", asked->check, "Compare with a dense float64 oracle; fail beyond the derived bound");
   add_json_flag(layer, asked->json);
   for (const CLI::Option* option : layer.get_options())
@@ -102,7 +112,7 @@ void add_layer_command(CLI::App& app) {
 void add_codec_options(CLI::App& command, const std::shared_ptr<CodecArguments>& asked) {
   add_format_option(command, asked->format);
   command.get_option("--format")->required()->default_str("");
-  command.add_option("--input-scale", asked->input_scale, "Scale of the tensor, for nvfp4")->capture_default_str();
+  add_input_scale_option(command, asked->input_scale, "Scale of the tensor, for nvfp4");
   command.add_option("--payload", asked->payload, "uint8 [rows, bytes of a row]")->required();
   command.add_option("--scales", asked->scales,
                      "float32 or uint8 [rows, blocks], in column order; not needed for bf16");
@@ -131,8 +141,9 @@ void add_verify_command(CLI::App& app) {
   add_backend_option(verify, asked->backend,
                      "What the ranks are: auto takes each that works here in one process, one after the other; under a "
                      "launcher as for the other commands");
-  verify.add_option("--nodes", asked->nodes, "Logical nodes that the processes of a job are split over")
-      ->capture_default_str();
+  in_range(verify.add_option("--nodes", asked->nodes, "Logical nodes that the processes of a job are split over")
+               ->capture_default_str(),
+           std::int64_t{1}, kMaxRanks);
   add_share_gpus_flag(verify);
   verify.add_flag("--quick", asked->quick, "Only the cases that are quick");
   verify.add_option("--case", asked->only, "Only cases with this in their name");
@@ -151,18 +162,18 @@ void add_info_command(CLI::App& app) {
                          fmt::format("Shape of a named model: {}", fmt::join(model_names(), ", "))),
          model_names(), "MODEL");
   info.add_flag("--list-models", asked->lists_models, "List the models with their shapes, and nothing else");
-  const auto add_number = [&](const char* name, std::optional<int>& value, int high, const char* help) {
-    in_range(info.add_option(name, value, help)->type_name("INT"), std::int64_t{1}, std::int64_t{high});
+  const auto add_number = [&](const char* name, std::optional<int>& value, std::int64_t high, const char* help) {
+    in_range(info.add_option(name, value, help)->type_name("INT"), std::int64_t{1}, high);
   };
-  constexpr int kNoLimit = std::numeric_limits<int>::max();
   add_number("--ranks", asked->ranks, kMaxRanks, "Ranks (4 where a shape is asked for)");
   add_number("--experts", asked->experts, kNoLimit, "Experts over all ranks");
   add_number("--top-k", asked->top_k, kMaxTopK, "Experts of a token");
   add_number("--tokens,--tokens-per-rank", asked->tokens, kNoLimit,
              "Most tokens of a rank in a round: a count, not a file as in layer (128 where a shape is asked for)");
   add_number("--hidden", asked->hidden, kNoLimit, "Columns of a token");
-  info.add_option("--alignment", asked->alignment, "First row of an expert; 0: the format's default")
-      ->capture_default_str();
+  in_range(info.add_option("--alignment", asked->alignment, "First row of an expert; 0: the format's default")
+               ->capture_default_str(),
+           std::int64_t{0}, std::int64_t{128});
   add_format_option(info, asked->format);
   add_combine_option(info, asked->combine);
   info.add_flag("--shared-expert", asked->shared, "With a fused shared expert");

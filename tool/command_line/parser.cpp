@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "ferry/ferry.h"
@@ -26,22 +30,44 @@ std::map<const CLI::Option*, std::vector<std::string>>& values_by_option() {
   return values;
 }
 
-std::string text_of(std::int64_t value) { return fmt::format("{}", value); }
 std::string text_of(double value) { return fmt::format("{:g}", value); }
+template <class Integer>
+std::string text_of(Integer value) {
+  return fmt::format("{}", value);
+}
+
+template <class Number>
+constexpr Number kNumberLimit = std::numeric_limits<Number>::max();
+template <>
+constexpr std::int64_t kNumberLimit<std::int64_t> = kNoLimit;
+
+// Throws what the option must be where its value does not fit.
+CLI::Option* checked(CLI::Option* option, const std::function<std::string(std::string_view text)>& what_it_must_be) {
+  const auto check = [name = option->get_name(), what_it_must_be](std::string& text) -> std::string {
+    const std::string must_be = what_it_must_be(text);
+    if (must_be.empty()) return {};
+    throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {}", name, text, must_be));
+  };
+  return option->check(CLI::Validator(check, ""));
+}
+
+// The whole text as a number; what it holds where it is none, or is too large.
+template <class Number>
+std::errc read_number(std::string_view text, Number& value) {
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return failure == std::errc() && end != text.data() + text.size() ? std::errc::invalid_argument : failure;
+}
 
 template <class Number>
 CLI::Option* limited(CLI::Option* option, Number low, Number high) {
-  const auto check = [name = option->get_name(), low, high](std::string& text) -> std::string {
+  return checked(option, [low, high](std::string_view text) -> std::string {
     Number value{};
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = failure == std::errc() && end == text.data() + text.size();
-    if (is_number && value >= low && value <= high) return {};
-    const std::string limits = high == std::numeric_limits<int>::max()
-                                   ? fmt::format("{} or more", text_of(low))
-                                   : fmt::format("{} to {}", text_of(low), text_of(high));
-    throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {}", name, text, limits));
-  };
-  return option->check(CLI::Validator(check, ""));
+    const std::errc failure = read_number(text, value);
+    if (failure == std::errc() && value >= low && value <= high) return {};
+    const bool is_too_large = failure == std::errc::result_out_of_range || value > high;
+    return high == kNumberLimit<Number> && !is_too_large ? fmt::format("{} or more", text_of(low))
+                                                         : fmt::format("{} to {}", text_of(low), text_of(high));
+  });
 }
 
 class HelpFormat final : public CLI::Formatter {
@@ -98,6 +124,20 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values,
 
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high) { return limited(option, low, high); }
 CLI::Option* in_range(CLI::Option* option, double low, double high) { return limited(option, low, high); }
+
+CLI::Option* add_seed_option(CLI::App& command, std::uint64_t& seed, const char* help) {
+  return limited(command.add_option("--seed", seed, help)->capture_default_str(), std::uint64_t{0},
+                 kNumberLimit<std::uint64_t>);
+}
+
+CLI::Option* add_input_scale_option(CLI::App& command, float& input_scale, const char* help) {
+  CLI::Option* option = command.add_option("--input-scale", input_scale, help)->capture_default_str();
+  return checked(option, [](std::string_view text) {
+    float value = 0;
+    const bool fits = read_number(text, value) == std::errc() && std::isfinite(value) && value > 0;
+    return fits ? "" : "finite and greater than 0";
+  });
+}
 
 std::vector<std::string> values_of(const CLI::Option& option) {
   const auto found = values_by_option().find(&option);

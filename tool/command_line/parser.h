@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,9 @@ std::vector<std::string> model_names();
 // The values of an option, which are refused with all that it may have. `type` stands in the help in place of a value
 // ("FORMAT"); empty: all values.
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values, const std::string& type = "");
-// Values outside are refused with both limits.
+// Values outside, and what is no number, are refused with both limits; with the lower one where the higher one is
+// kNoLimit, which says nothing of the option.
+inline constexpr std::int64_t kNoLimit = std::numeric_limits<int>::max();
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high);
 CLI::Option* in_range(CLI::Option* option, double low, double high);
 
@@ -27,6 +30,8 @@ std::shared_ptr<CLI::Formatter> help_format();
 
 // ---- options that several commands share
 void add_backend_option(CLI::App& command, std::string& backend, const char* help);
+CLI::Option* add_seed_option(CLI::App& command, std::uint64_t& seed, const char* help);
+CLI::Option* add_input_scale_option(CLI::App& command, float& input_scale, const char* help);
 // Values with commas between them.
 CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::string>& values, const std::string& help,
                       const std::vector<std::string>& allowed, const std::string& type = "");

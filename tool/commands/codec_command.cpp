@@ -77,7 +77,6 @@ void note_if_repeated() {
 }
 
 void CodecCommand::encode() const {
-  require_input_scale(input_scale);
   const AnyFormat named = format_named(format);
   note_unused_input_scale(input_scale, named);
   note_if_repeated();
@@ -118,7 +117,6 @@ void CodecCommand::encode() const {
 }
 
 void CodecCommand::decode() const {
-  require_input_scale(input_scale);
   const AnyFormat named = format_named(format);
   note_unused_input_scale(input_scale, named);
   note_if_repeated();

@@ -127,7 +127,6 @@ Traffic DemoCommand::traffic_of(const Layer& layer, const FormatResult& result) 
 void DemoCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, 1);
-  require_in_range("--ranks", ranks, 1, DemoModel::kExperts);
   note_repeated(chosen);
   if (json && prints_picture())
     throw Error(ErrorKind::invalid_argument,

@@ -148,9 +148,7 @@ void LayerCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, nodes);
   note_repeated(chosen);
-  require_input_scale(input_scale);
   note_unused_input_scale(input_scale, format_named(format));
-  require_in_range("--deadline", deadline_seconds, 1, kMaxDeadline.count() / 1000);
   const LayerOptions options{ranks,       format_named(format), reduction_named(combine),
                              input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
   finish_job_within(options.deadline);

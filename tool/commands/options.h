@@ -1,7 +1,6 @@
 // What the values of options that several commands share mean, and which are refused.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "ferry/exchange.h"
@@ -11,9 +10,6 @@ namespace ferry::app {
 
 // Throws Error(invalid_argument).
 Reduction reduction_named(const std::string& name);
-// Throws Error(invalid_argument) that names the option unless low <= value <= high.
-void require_in_range(const char* option, std::int64_t value, std::int64_t low, std::int64_t high);
-void require_input_scale(float input_scale);
 // Notes an --input-scale that the format does not take.
 void note_unused_input_scale(float input_scale, const AnyFormat& format);
 // A line on standard error: what was asked for is done, but some of it has no effect. Of a job the first process alone
