@@ -121,7 +121,9 @@ void run_verify_command(const VerifyArguments& asked) {
   VerifyReport report(asked, names);
   {
     const OnInterrupt interrupted([&report] { report.interrupt(); });
-    for (const Suite& suite : suites_of(asked.backend, asked.nodes))
+    const std::vector<Suite> suites = suites_of(asked.backend, asked.nodes);
+    report.expect(suites.size());
+    for (const Suite& suite : suites)
       run_suite(suite, cases, asked.json && !asked.quiet, report);
     report.finish();
   }

@@ -35,6 +35,11 @@ Cell result_cell(Result result) {
 VerifyReport::VerifyReport(const VerifyArguments& asked, std::span<const std::string> case_names)
     : asked_(asked), num_cases_(case_names.size()), table_(empty_table(case_names)) {}
 
+void VerifyReport::expect(std::size_t backends) {
+  const std::lock_guard lock(guard_);
+  num_backends_ = backends;
+}
+
 void VerifyReport::begin(const Backend& backend) {
   const std::lock_guard lock(guard_);
   if (counts_.empty() && prints_rows()) in_first_process(kDefaultDeadline, [&] { print(table_.head()); });
@@ -113,7 +118,7 @@ void VerifyReport::interrupt() {
   }
   const Counts all = sum();
   print(fmt::format("\nInterrupted {}: {} of {} cases were done.\n{}", what, all.ok + all.skipped + all.failed,
-                    num_cases_ * std::max<std::size_t>(1, counts_.size()), summary()));
+                    num_cases_ * num_backends_, summary()));
 }
 
 std::string VerifyReport::failure() const {

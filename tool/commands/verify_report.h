@@ -1,6 +1,7 @@
 // What `ferry verify` prints: a line for each case when it is done, and the sums at the end, or when it is interrupted.
 #pragma once
 
+#include <cstddef>
 #include <mutex>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ class VerifyReport {
  public:
   VerifyReport(const VerifyArguments& asked, std::span<const std::string> case_names);
 
+  void expect(std::size_t backends);  // that will begin; before the first one does
   void begin(const Backend& backend);
   void start(const std::string& name);
   // Collective over the processes of a job, since the first one prints a line.
@@ -44,6 +46,7 @@ class VerifyReport {
   const VerifyArguments asked_;
   const std::size_t num_cases_;
   Table table_;
+  std::size_t num_backends_ = 1;
   std::vector<Counts> counts_;  // a backend each
   std::string running_;
   std::timed_mutex guard_;
