@@ -161,7 +161,11 @@ class NoEffectTestCase(FerryTestCase):
         self.assertEqual(self.note("bench", *few, "--routing", "zipf", "--zipf-exponent", 2), "")
 
     def test_info_without_a_shape(self):
-        self.assertIn("no effect without a shape", self.note("info", "--format", "mxfp8"))
+        self.assertIn("note: --format has no effect without a shape", self.note("info", "--format", "mxfp8"))
+        self.assertIn("note: --combine has no effect without a shape", self.note("info", "--combine", "exact"))
+        given = self.note("info", "--shared-expert", "--tiled-scales", "--alignment", 8)
+        self.assertIn("note: --alignment, --shared-expert, --tiled-scales have no effect without a shape", given)
+        self.assertEqual(self.note("info", "--model", "kimi-k2", "--combine", "exact"), "")
 
 
 class CompletionTestCase(FerryTestCase):

@@ -4,7 +4,10 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "ferry/ferry.h"
 #include "tool/commands/commands.h"
@@ -105,6 +108,19 @@ std::string missing_text() {
   return text.empty() ? text : "\nNot here, and what to do:\n" + text;
 }
 
+// The options that only a shape gives an effect, as far as they are given.
+std::vector<std::string> given_of_plan(const InfoArguments& asked) {
+  const InfoArguments defaults;
+  std::vector<std::string> given;
+  for (const auto& [option, is_given] :
+       {std::pair{"--alignment", asked.alignment != defaults.alignment},
+        std::pair{"--format", asked.format != defaults.format},
+        std::pair{"--combine", asked.combine != defaults.combine}, std::pair{"--shared-expert", asked.shared},
+        std::pair{"--tiled-scales", asked.tiled}})
+    if (is_given) given.emplace_back(option);
+  return given;
+}
+
 void run(const InfoArguments& asked) {
   if (asked.lists_models) {
     const Plan models = list_of_models();
@@ -130,8 +146,9 @@ void run(const InfoArguments& asked) {
 void run_info_command(const InfoArguments& asked) {
   const Backend& backend = asked.backend == "auto" ? choose_backend("auto") : backend_named(asked.backend);
   if (backend.ranks == RanksAre::processes && process_number() != 0) return;  // the first says it
-  if (!asks_for_plan(asked) && (asked.format != "bf16" || asked.alignment != 0 || asked.shared || asked.tiled))
-    note("--format, --alignment, --shared-expert and --tiled-scales have no effect without a shape: add --model");
+  if (const std::vector<std::string> given = given_of_plan(asked); !asks_for_plan(asked) && !given.empty())
+    note(fmt::format("{} {} no effect without a shape: add --model", fmt::join(given, ", "),
+                     given.size() == 1 ? "has" : "have"));
   run(asked);
 }
 
