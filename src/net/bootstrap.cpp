@@ -156,8 +156,10 @@ int Bootstrap::first_missing(const RankMask& mask, bool only_ended) const {
 
 bool Bootstrap::is_done(const RankMask& mask) const {
   if (first_missing(mask, false) >= 0) return false;
-  for (int peer = 0; peer < size(); ++peer)
-    if (!is_masked(mask, peer) && !links_[static_cast<std::size_t>(peer)].out.empty()) return false;
+  for (int peer = 0; peer < size(); ++peer) {
+    const Link& link = links_[static_cast<std::size_t>(peer)];
+    if (!is_masked(mask, peer) && link.socket && !link.out.empty()) return false;  // who has left reads nothing
+  }
   return true;
 }
 
@@ -214,8 +216,8 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
   if (is_masked(mask, rank_))
     throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: the mask takes out this rank itself", rank_));
   const Calling calling(*this);
+  throw_own_abort(mask);  // not in the next call: the others wait for a rank that aborted in their own call
   ++call_;
-  throw_own_abort(mask);
   const Deadline until(std::min(deadline, kMaxDeadline));
   failures_.erase(failures_.begin(), failures_.lower_bound(call_));
   for (int peer = 0; peer < size(); ++peer) {
