@@ -318,9 +318,8 @@ TEST(BadHandles, AreRefusedFieldByField) {
 // I18: whatever stands behind a good header, nothing is read or written beyond its bounds (AddressSanitizer).
 TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
   const Scenario scenario = scenario_of(6);
-  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld&) {});  // one rank alone sees its own handle only
   ScenarioSettings alone = scenario.settings;
-  alone.shape.ranks = 1;
+  alone.shape.ranks = 1;  // it sees its own handle only
   const Scenario own = make_scenario(alone);
   run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
     Exchange exchange(world, alone.shape, alone.options);
@@ -338,10 +337,12 @@ TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
                      : 1;
     }
     EXPECT_GT(refused, 50);
+    exchange.combine(combine_input_with(kept.round, kept.handle), kept.round.combine_out);
+    kept.round.check_tokens();
   });
 }
 
-TEST(BadHandles, AndWhatADispatchWithOneMustNotBeGiven) {
+TEST(Replays, RefuseIdsWeightsAndOtherNumbersOfTokens) {
   const Scenario scenario = scenario_of(7);
   run_fake_ranks(FakeKind::direct, kShape.ranks, 13, [&](FakeWorld& world) {
     Exchange exchange(world, kShape, scenario.settings.options);

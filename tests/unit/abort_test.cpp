@@ -179,12 +179,12 @@ TEST(RunRanks, ReleasesTheOthersWhereARankThrowsInARoundOrAfterIt) {
 // The others fail first: their errors are consequences.
 TEST(RunRanks, RethrowsTheCauseWhereTheOthersFailBeforeIt) {
   const std::string missing = cause_of([](World& world) {
-    if (world.rank() != kFailing) world.barrier({}, std::chrono::milliseconds(50));
+    if (world.rank() != kFailing) world.barrier({}, std::chrono::milliseconds(1000));
   });
   EXPECT_NE(missing.find("rank 1 did not come"), std::string::npos) << missing;
   EXPECT_EQ(cause_of([](World& world) {
-              if (world.rank() != kFailing) return world.barrier({}, std::chrono::milliseconds(50));
-              std::this_thread::sleep_for(std::chrono::milliseconds(300));
+              if (world.rank() != kFailing) return world.barrier({}, std::chrono::milliseconds(1000));
+              std::this_thread::sleep_for(std::chrono::milliseconds(1500));
               throw std::runtime_error("too late");
             }),
             "too late");

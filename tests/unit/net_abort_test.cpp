@@ -122,8 +122,8 @@ TEST(Bootstrap, IsNotMetWhereARankEndsBeforeAllHaveCome) {
       job.address = address;
       job.rank = rank;
       job.size = kRanks;
-      // Rank 1 gives up soon, as a process that ends; rank 0 would wait for an hour.
-      const std::chrono::milliseconds deadline = rank == kFailing ? std::chrono::milliseconds(300) : kForever;
+      // Rank 1 gives up first, as a process that ends; rank 0 would wait for an hour. It listens long before that.
+      const std::chrono::milliseconds deadline = rank == kFailing ? std::chrono::milliseconds(3000) : kForever;
       try {
         Bootstrap bootstrap(job, deadline);
       } catch (const PeerMissing& error) {
