@@ -341,7 +341,7 @@ def draw_handles():
         picture.arrow(end, y, end, 96)
         picture.label(look, begin - 8, y, end - begin + 16, 20, f"handle {layer}")
     picture.text(24, 234, "A handle is the caller's memory: any number may be alive, and each may be used any number of times. "
-                 "Only forward dispatches route.", "quiet")
+                 "On CPU ranks only forward dispatches route.", "quiet")
     return picture
 
 
