@@ -123,8 +123,7 @@ void run_verify_command(const VerifyArguments& asked) {
     const OnInterrupt interrupted([&report] { report.interrupt(); });
     const std::vector<Suite> suites = suites_of(asked.backend, asked.nodes);
     report.expect(suites.size());
-    for (const Suite& suite : suites)
-      run_suite(suite, cases, asked.json && !asked.quiet, report);
+    for (const Suite& suite : suites) run_suite(suite, cases, asked.json && !asked.quiet, report);
     report.finish();
   }
   if (const std::string failure = report.failure(); !failure.empty()) throw CommandFailed(failure);
