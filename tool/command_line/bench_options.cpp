@@ -4,9 +4,12 @@
 #include "ferry/ferry.h"
 #include "tool/command_line/parser.h"
 #include "tool/commands/bench_command.h"
+#include "tool/commands/options.h"
 
 namespace ferry::app {
 namespace {
+
+constexpr const char* kMeasure = "Measure";  // the group of all options that --simulate excludes
 
 // What the process of a baseline is given, too.
 void add_shape_options(CLI::App& command, BenchOptions& options) {
@@ -36,7 +39,7 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
 }
 
 void add_effort_options(CLI::App& command, BenchOptions& options) {
-  command.option_defaults()->group("Measure");
+  command.option_defaults()->group(kMeasure);
   add_list(command, "--operation", options.operations, "What to measure; pair is a dispatch and its combine",
            operation_names());
   in_range(
@@ -48,9 +51,7 @@ void add_effort_options(CLI::App& command, BenchOptions& options) {
 
 void add_sweep_options(CLI::App& command, BenchOptions& options) {
   add_formats_option(command, options.formats);
-  add_list(command, "--combine", options.reductions,
-           "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does",
-           reduction_names());
+  add_list(command, "--combine", options.reductions, kCombineHelp, reduction_names());
   add_list(command, "--model", options.models,
            fmt::format("Named shapes, in place of --experts, --top-k and --hidden: {}, or all (their sizes: ferry info "
                        "--list-models)",
@@ -115,9 +116,8 @@ void add_bench_command(CLI::App& app) {
   add_measure_options(bench, *options);
   add_simulate_options(bench, options->simulation);
   add_output_options(bench, *options);
-  for (const char* measured :
-       {"--baseline", "--operation", "--workers", "--seconds", "--iterations", "--backend", "--max-blocks", "--nodes"})
-    bench.get_option("--simulate")->excludes(bench.get_option(measured));
+  for (CLI::Option* measured : bench.get_options([](CLI::Option* each) { return each->get_group() == kMeasure; }))
+    bench.get_option("--simulate")->excludes(measured);
   bench.footer(
       "Examples:\n"
       "  ferry bench --backend cpu --ranks 2,4 --tokens 32,512 --format bf16,mxfp8\n"

@@ -15,6 +15,7 @@
 #include "tool/command_line/option_table.h"
 #include "tool/command_line/parser.h"
 #include "tool/commands/commands.h"
+#include "tool/commands/options.h"
 #include "tool/demo/demo_model.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
@@ -38,11 +39,7 @@ void add_format_option(CLI::App& command, std::string& format) {
 }
 
 void add_combine_option(CLI::App& command, std::string& combine) {
-  one_of(
-      command.add_option("--combine", combine,
-                         "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does"),
-      {"exact", "by_rank"})
-      ->capture_default_str();
+  one_of(command.add_option("--combine", combine, kCombineHelp), reduction_names())->capture_default_str();
 }
 
 // ---- a command each

@@ -150,6 +150,9 @@ const char* const kRanksAre =
     "What the ranks are: auto takes GPUs where there are enough, else the processes of a launcher over OpenSHMEM, else "
     "threads";
 
+const char* const kCombineHelp =
+    "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does";
+
 void add_backend_option(CLI::App& command, std::string& backend, const char* help) {
   std::vector<std::string> names = {"auto"};
   for (const Backend& known : backends()) names.emplace_back(known.name);

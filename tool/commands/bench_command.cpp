@@ -31,7 +31,6 @@ const std::map<std::string, BenchOperation> kOperations = {{"pair", BenchOperati
                                                            {"encode", BenchOperation::encode},
                                                            {"decode", BenchOperation::decode}};
 const std::map<std::string, RoutingKind> kRoutings = {{"uniform", RoutingKind::uniform}, {"zipf", RoutingKind::zipf}};
-const std::map<std::string, Reduction> kReductions = {{"by_rank", Reduction::by_rank}, {"exact", Reduction::exact}};
 
 template <class Value>
 std::vector<std::string> names_of(const std::map<std::string, Value>& map) {
@@ -62,15 +61,6 @@ std::vector<NamedShape> shapes_of(const BenchOptions& options) {
   return shapes;
 }
 
-std::vector<AnyFormat> formats_of(const BenchOptions& options) {
-  std::vector<AnyFormat> formats;
-  for (const std::string& name : options.formats) {
-    if (name == "all") return {all_formats().begin(), all_formats().end()};
-    formats.push_back(format_named(name));
-  }
-  return formats;
-}
-
 // All lines of one shape, number of ranks and kind; codecs know neither routing nor reduction.
 std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& named, int ranks, bool codecs) {
   std::vector<BenchCase> cases;
@@ -82,7 +72,7 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   bench.workers = options.workers;
   bench.max_blocks = options.max_blocks;
   bench.effort = options.effort;
-  for (const AnyFormat& format : formats_of(options))
+  for (const AnyFormat& format : formats_named(options.formats))
     for (const std::string& reduction : codecs ? std::vector{options.reductions[0]} : options.reductions)
       for (const std::string& routing : codecs ? std::vector{options.routings[0]} : options.routings)
         for (const int tokens : options.tokens)
@@ -90,7 +80,7 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
             bench.operation = kOperations.at(operation);
             if (is_codec(bench.operation) != codecs) continue;
             bench.format = format;
-            bench.reduction = kReductions.at(reduction);
+            bench.reduction = reduction_named(reduction);
             bench.routing = kRoutings.at(routing);
             bench.shape.max_tokens = tokens;
             require_shape(bench.shape);
@@ -223,7 +213,6 @@ std::string typed_command() {
 
 std::vector<std::string> operation_names() { return names_of(kOperations); }
 std::vector<std::string> routing_names() { return names_of(kRoutings); }
-std::vector<std::string> reduction_names() { return names_of(kReductions); }
 
 void run_bench_command(const BenchOptions& options) {
   const std::string command = typed_command();

@@ -9,10 +9,9 @@
 
 namespace ferry::app {
 
-// What --operation, --routing and --combine may be.
+// What --operation and --routing may be.
 std::vector<std::string> operation_names();
 std::vector<std::string> routing_names();
-std::vector<std::string> reduction_names();
 
 // Speeds as the options give them: GB/s and us.
 struct SimulateOptions {

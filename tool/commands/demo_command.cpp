@@ -35,7 +35,6 @@ struct FormatResult {
 
 struct DemoCommand : DemoArguments {
   void run() const;
-  std::vector<AnyFormat> chosen_formats() const;
   std::vector<FormatResult> run_formats(const Ranks& on, const Layer& layer) const;
   Traffic traffic_of(const Layer& layer, const FormatResult& result) const;
   void finish(const Backend& chosen, const DemoModel& model, const DemoWords& words,
@@ -61,17 +60,8 @@ void measure_errors(FormatResult& result, const std::vector<float>& output, cons
   result.max_error /= std::sqrt(values / static_cast<double>(output.size()));
 }
 
-std::vector<AnyFormat> DemoCommand::chosen_formats() const {
-  std::vector<AnyFormat> chosen;
-  for (const std::string& name : formats) {
-    if (name == "all") return {all_formats().begin(), all_formats().end()};
-    chosen.push_back(format_named(name));
-  }
-  return chosen;
-}
-
 std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer& layer) const {
-  const std::vector<AnyFormat> chosen = chosen_formats();
+  const std::vector<AnyFormat> chosen = formats_named(formats);
   Progress progress("demo: formats", static_cast<std::int64_t>(chosen.size()));
   std::vector<double> exact;
   if (on.has_first()) exact = oracle_values(layer, {.ranks = ranks}, OracleTokens::as_given);

@@ -1,7 +1,9 @@
 #include "tool/commands/options.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <vector>
@@ -23,10 +25,26 @@ static bool takes_input_scale(const AnyFormat& format) {
   return encoded(1.0f) != encoded(4.0f);
 }
 
+static constexpr std::array kReductions = {Reduction::by_rank, Reduction::exact};
+
+std::vector<std::string> reduction_names() {
+  std::vector<std::string> names;
+  for (const Reduction reduction : kReductions) names.emplace_back(to_string(reduction));
+  return names;
+}
+
 Reduction reduction_named(const std::string& name) {
-  if (name == "exact") return Reduction::exact;
-  if (name == "by_rank") return Reduction::by_rank;
-  throw Error(ErrorKind::invalid_argument, fmt::format("--combine {}: must be exact or by_rank", name));
+  for (const Reduction reduction : kReductions)
+    if (name == to_string(reduction)) return reduction;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("--combine {}: must be {}", name, fmt::join(reduction_names(), " or ")));
+}
+
+std::vector<AnyFormat> formats_named(const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), "all") != names.end()) return {all_formats().begin(), all_formats().end()};
+  std::vector<AnyFormat> formats;
+  for (const std::string& name : names) formats.push_back(format_named(name));
+  return formats;
 }
 
 void note_unused_input_scale(float input_scale, const AnyFormat& format) {
