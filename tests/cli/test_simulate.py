@@ -118,6 +118,8 @@ class SimulateRefusalTestCase(FerryTestCase):
             (["--ranks", 73, "--experts", 128], ["--ranks", "73", "72"]),
             (["--simulate", "--baseline"], ["--baseline", "--simulate"]),
             (["--simulate", "--operation", "pair"], ["--operation", "--simulate"]),
+            (["--simulate", "--seconds", 1], ["--seconds", "--simulate"]),
+            (["--simulate", "--nodes", 2], ["--nodes", "--simulate"]),
             (["--nic", 100], ["--nic", "--simulate"]),
             (["--simulate", "--nic", 0], ["--nic"]),
             (["--simulate", "--ranks-per-node", 73], ["--ranks-per-node"]),

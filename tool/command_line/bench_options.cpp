@@ -100,7 +100,7 @@ void add_simulate_options(CLI::App& command, SimulateOptions& options) {
 void add_output_options(CLI::App& command, BenchOptions& options) {
   command.option_defaults()->group("Output");
   add_json_flag(command, options.json, "Print one JSON object a line");
-  command.add_option("--output", options.output, "Append the JSON lines to this file")->type_name("FILE");
+  add_file(command, "--output", options.output, "Append the JSON lines to this file");
   add_quiet_flag(command);
 }
 

@@ -55,13 +55,11 @@ void add_demo_command(CLI::App& app) {
   add_share_gpus_flag(demo);
   add_formats_option(demo, asked->formats);
   add_seed_option(demo, asked->seed, "Another one gives another router and other experts");
-  demo.add_option("--text", asked->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
-  demo.add_option("--svg", asked->svg, "Where the picture of the routing goes; - is standard output")
+  add_file(demo, "--text", asked->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
+  add_file(demo, "--svg", asked->svg, "Where the picture of the routing goes; - is standard output")
       ->capture_default_str();
   demo.add_flag("--no-svg", asked->no_svg, "Draw no picture")->excludes("--svg");
   add_json_flag(demo, asked->json);
-  demo.get_option("--text")->type_name("FILE");
-  demo.get_option("--svg")->type_name("FILE");
   add_quiet_flag(demo);
   demo.callback([asked] { run_demo_command(*asked); });
 }
@@ -79,16 +77,17 @@ void add_layer_command(CLI::App& app) {
   add_format_option(layer, asked->format);
   add_combine_option(layer, asked->combine);
   add_input_scale_option(layer, asked->input_scale, "Scale of the tokens, for nvfp4");
-  layer.add_option("--tokens", asked->paths.tokens, "float32 [tokens, hidden]")->required();
-  layer.add_option("--topk-ids", asked->paths.ids, "int32 or int64 [tokens, K]; -1: no expert")->required();
-  layer.add_option("--topk-weights", asked->paths.weights, "float32 [tokens, K]")->required();
-  layer.add_option("--gate-up", asked->paths.gate_up, "float32 [experts, 2*inter, hidden]: gate rows, then up rows")
+  add_file(layer, "--tokens", asked->paths.tokens, "float32 [tokens, hidden]: a file, not a count as in bench and info")
       ->required();
-  layer.add_option("--down", asked->paths.down, "float32 [experts, hidden, inter]")->required();
-  layer.add_option("--shared-gate-up", asked->paths.shared_gate_up,
-                   "float32 [2*inter, hidden]: an expert for all tokens");
-  layer.add_option("--shared-down", asked->paths.shared_down, "float32 [hidden, inter]");
-  layer.add_option("--output", asked->output, "float32 [tokens, hidden]; appears when complete")->required();
+  add_file(layer, "--topk-ids", asked->paths.ids, "int32 or int64 [tokens, K]; -1: no expert")->required();
+  add_file(layer, "--topk-weights", asked->paths.weights, "float32 [tokens, K]")->required();
+  add_file(layer, "--gate-up", asked->paths.gate_up, "float32 [experts, 2*inter, hidden]: gate rows, then up rows")
+      ->required();
+  add_file(layer, "--down", asked->paths.down, "float32 [experts, hidden, inter]")->required();
+  add_file(layer, "--shared-gate-up", asked->paths.shared_gate_up,
+           "float32 [2*inter, hidden]: an expert for all tokens");
+  add_file(layer, "--shared-down", asked->paths.shared_down, "float32 [hidden, inter]");
+  add_file(layer, "--output", asked->output, "float32 [tokens, hidden]; appears when complete")->required();
   layer.add_option("--dump", asked->dump, "Write each rank's dispatched rows to DIR/rank<r>/; one round")
       ->type_name("DIR");
   in_range(
@@ -98,10 +97,6 @@ void add_layer_command(CLI::App& app) {
       std::int64_t{1}, std::chrono::floor<std::chrono::seconds>(kMaxDeadline).count());
   layer.add_flag("--check", asked->check, "Compare with a dense float64 oracle; fail beyond the derived bound");
   add_json_flag(layer, asked->json);
-  for (const CLI::Option* option : layer.get_options())
-    if (option->get_description().starts_with("float32") || option->get_description().starts_with("int32"))
-      layer.get_option(option->get_name())->type_name("FILE");
-  layer.get_option("--tokens")->description("float32 [tokens, hidden]: a file, not a count as in bench and info");
   add_quiet_flag(layer);
   layer.callback([asked] { run_layer_command(*asked); });
 }
@@ -110,12 +105,9 @@ void add_codec_options(CLI::App& command, const std::shared_ptr<CodecArguments>&
   add_format_option(command, asked->format);
   command.get_option("--format")->required()->default_str("");
   add_input_scale_option(command, asked->input_scale, "Scale of the tensor, for nvfp4");
-  command.add_option("--payload", asked->payload, "uint8 [rows, bytes of a row]")->required();
-  command.add_option("--scales", asked->scales,
-                     "float32 or uint8 [rows, blocks], in column order; not needed for bf16");
+  add_file(command, "--payload", asked->payload, "uint8 [rows, bytes of a row]")->required();
+  add_file(command, "--scales", asked->scales, "float32 or uint8 [rows, blocks], in column order; not needed for bf16");
   add_json_flag(command, asked->json);
-  for (const char* name : {"--in", "--out", "--payload", "--scales"})
-    if (CLI::Option* option = command.get_option_no_throw(name)) option->type_name("FILE");
 }
 
 void add_codec_command(CLI::App& app) {
@@ -123,11 +115,11 @@ void add_codec_command(CLI::App& app) {
   CLI::App& command = *app.add_subcommand("codec", "Encode or decode the rows of an array (.npy files)");
   command.require_subcommand(1);
   CLI::App& encode = *command.add_subcommand("encode", "float32 or float16 rows to payload and scales");
-  encode.add_option("--in,--input", asked->in, "float32 or float16 [rows, hidden]")->required();
+  add_file(encode, "--in,--input", asked->in, "float32 or float16 [rows, hidden]")->required();
   add_codec_options(encode, asked);
   encode.callback([asked] { run_encode_command(*asked); });
   CLI::App& decode = *command.add_subcommand("decode", "Payload and scales to float32 rows");
-  decode.add_option("--out,--output", asked->out, "float32 [rows, hidden]; appears when complete")->required();
+  add_file(decode, "--out,--output", asked->out, "float32 [rows, hidden]; appears when complete")->required();
   add_codec_options(decode, asked);
   decode.callback([asked] { run_decode_command(*asked); });
 }

@@ -125,6 +125,10 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values,
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high) { return limited(option, low, high); }
 CLI::Option* in_range(CLI::Option* option, double low, double high) { return limited(option, low, high); }
 
+CLI::Option* add_file(CLI::App& command, const char* names, std::string& path, const char* help) {
+  return command.add_option(names, path, help)->type_name("FILE");
+}
+
 CLI::Option* add_seed_option(CLI::App& command, std::uint64_t& seed, const char* help) {
   return limited(command.add_option("--seed", seed, help)->capture_default_str(), std::uint64_t{0},
                  kNumberLimit<std::uint64_t>);
