@@ -69,12 +69,15 @@ TEST(MissingRanks, AreNamedWithoutCallsOfTheLibrary) {
   record.missing_rank = 2;
   const char* of_library = "rank 1: rank 2 did not come to set-up call 4 within the deadline, or give a mask";
   EXPECT_THAT(message_of(PeerMissing(record, of_library)),
-              testing::AllOf(HasSubstr("rank 1: rank 2 did not come within the deadline;"), HasSubstr("--deadline"),
-                             Not(HasSubstr("set-up call")), Not(HasSubstr("mask"))));
+              testing::AllOf(HasSubstr("rank 1: rank 2 did not come within the deadline;"),
+                             Not(HasSubstr("--deadline")), Not(HasSubstr("set-up call")), Not(HasSubstr("mask"))));
   record.reported_by = 0;
   EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("the deadline of rank 0;"));
   record.missing_rank = 1;
-  EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("gave up on this rank"));
+  EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("rank 1 came too late"));
+  finish_job_within(kDefaultDeadline, "--deadline");  // as a command does that has the option
+  EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("--deadline"));
+  finish_job_within(kDefaultDeadline, "");
   EXPECT_EQ(message_of(Error(ErrorKind::io, "--output y: cannot be written")), "--output y: cannot be written");
 }
 

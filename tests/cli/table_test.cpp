@@ -81,7 +81,7 @@ TEST(Table, IsTheSameInPieces) {
 
 TEST(Table, ExplainsItsColumns) {
   const Table table({{"n", "n", false, "tokens of each rank"}, {"b", "bytes"}, {"x", "x floor", false, "1 is best"}});
-  EXPECT_EQ(table.footnote(), "n: tokens of each rank; x floor: 1 is best.\n");
+  EXPECT_EQ(table.footnote(), "n: tokens of each rank.\nx floor: 1 is best.\n");
   EXPECT_EQ(Table(std::vector<Column>{{"b", "bytes"}}).footnote(), "");
 }
 

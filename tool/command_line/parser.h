@@ -13,11 +13,11 @@ namespace ferry::app {
 std::vector<std::string> format_names();
 std::vector<std::string> model_names();
 
-// The values of an option, which are refused with all that it may have. `type` stands in the help in place of a value
-// ("FORMAT"); empty: all values.
+// Refuses every value but these, and the message lists them. The help shows `type` ("FORMAT") where the value stands;
+// where `type` is empty, it shows all values.
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values, const std::string& type = "");
-// Values outside, and what is no number, are refused with both limits; with the lower one where the higher one is
-// kNoLimit, which says nothing of the option.
+// Refuses values outside low..high and words that are no numbers. The message says both limits; with kNoLimit it says
+// the lower one alone.
 inline constexpr std::int64_t kNoLimit = std::numeric_limits<int>::max();
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high);
 CLI::Option* in_range(CLI::Option* option, double low, double high);

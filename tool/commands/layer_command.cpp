@@ -151,7 +151,7 @@ void LayerCommand::run() const {
   note_unused_input_scale(input_scale, format_named(format));
   const LayerOptions options{ranks,       format_named(format), reduction_named(combine),
                              input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
-  finish_job_within(options.deadline);
+  finish_job_within(options.deadline, "--deadline");
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
   in_first_process(options.deadline, [&] { open(on, options, files); });
@@ -206,16 +206,16 @@ std::string percent(double part, double whole) {
 void add_checks(Table& table, const Checks& checks, const std::string& format) {
   const CheckResult& sent = checks.as_sent;
   const CheckResult& given = checks.as_given;
-  table.add_row(
-      {text_cell("check"),
-       text_cell(fmt::format(
-           "ok: largest error {:.3g} (its bound {:.3g}), at most {:.1f} % of the bound anywhere; RMS {:.3g} of {:.3g}",
-           sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error, sent.rms_value))});
-  table.add_row(
-      {text_cell("format"),
-       text_cell(fmt::format("{} beside unencoded tokens: RMS {:.3g} of {:.3g} ({}), largest error {:.3g} ({})", format,
-                             given.rms_error, given.rms_value, percent(given.rms_error, given.rms_value),
-                             given.max_error, percent(given.max_error, given.rms_value)))});
+  table.add_row({text_cell("check"),
+                 text_cell(fmt::format("ok: largest error {:.3g}, where the bound is {:.3g}; no error is more than "
+                                       "{:.1f} % of its bound; RMS error {:.3g}, RMS of the output {:.3g}",
+                                       sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error,
+                                       sent.rms_value))});
+  table.add_row({text_cell("format"),
+                 text_cell(fmt::format("{} beside unencoded tokens: RMS error {:.3g} ({} of the RMS of the output), "
+                                       "largest error {:.3g} ({} of that RMS, {:.3g})",
+                                       format, given.rms_error, percent(given.rms_error, given.rms_value),
+                                       given.max_error, percent(given.max_error, given.rms_value), given.rms_value))});
 }
 
 void LayerCommand::print_report(const Backend& chosen, const LayerReport& report, const Layer& layer,

@@ -27,9 +27,13 @@ std::unique_ptr<Job>& joined() {
   return job;
 }
 
-std::chrono::milliseconds& deadline_of_end() {
-  static std::chrono::milliseconds deadline = kDefaultDeadline;
-  return deadline;
+struct End {
+  std::chrono::milliseconds deadline = kDefaultDeadline;
+  std::string option;  // that sets it; empty: none does
+};
+End& end_of_job() {
+  static End end;
+  return end;
 }
 
 // By a launcher, or by hand with a rank, a size and an address. What of Slurm's own stands in a batch script as well,
@@ -116,10 +120,12 @@ int process_number() {
 }
 
 void finish_job() {
-  if (joined()) joined()->finish(deadline_of_end());
+  if (joined()) joined()->finish(end_of_job().deadline);
 }
 
-void finish_job_within(std::chrono::milliseconds deadline) { deadline_of_end() = deadline; }
+void finish_job_within(std::chrono::milliseconds deadline, const std::string& option) {
+  end_of_job() = {deadline, option};
+}
 
 int exit_code_of(const std::exception& error) {
   if (const auto* first = dynamic_cast<const FirstProcessFailed*>(&error)) return first->exit_code();
@@ -131,16 +137,16 @@ std::string message_of(const std::exception& error) {
   const auto* missing = dynamic_cast<const PeerMissing*>(&error);
   if (missing == nullptr || missing->record().operation != Operation::set_up) return error.what();
   const WaitRecord& record = missing->record();
+  const std::string& option = end_of_job().option;
+  const std::string hint = option.empty() ? "" : fmt::format("; {} sets a longer deadline", option);
   if (record.missing_rank == record.my_rank)
-    return fmt::format(
-        "rank {}: the others gave up on this rank, which came after their deadline; layer takes a longer "
-        "one with --deadline",
-        record.my_rank);
+    return fmt::format("rank {} came too late: the other ranks waited until their deadline and went on without it{}",
+                       record.my_rank, hint);
   return fmt::format(
-      "rank {}: rank {} did not come within the deadline{}; see whether its process still runs and what it "
-      "printed; layer takes a longer deadline with --deadline",
+      "rank {0}: rank {1} did not come within the deadline{2}; see whether the process of rank {1} still runs and what "
+      "it printed{3}",
       record.my_rank, record.missing_rank,
-      record.reported_by == record.my_rank ? "" : fmt::format(" of rank {}", record.reported_by));
+      record.reported_by == record.my_rank ? "" : fmt::format(" of rank {}", record.reported_by), hint);
 }
 
 void in_first_process(std::chrono::milliseconds deadline, const std::function<void()>& body) {

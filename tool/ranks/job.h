@@ -38,7 +38,8 @@ int process_number();
 // Ends the job that was joined, on success. A process that fails after join() must end by std::_Exit. It waits for the
 // others as long as finish_job_within() said, or for the library's own deadline.
 void finish_job();
-void finish_job_within(std::chrono::milliseconds deadline);
+// `option` sets the deadline on the command line, which messages of missing ranks then name.
+void finish_job_within(std::chrono::milliseconds deadline, const std::string& option);
 
 // The first process failed, and says why.
 class FirstProcessFailed : public std::runtime_error {

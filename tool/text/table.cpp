@@ -198,9 +198,8 @@ std::string Table::last_row() const { return row(layout_of_least(), rows_.back()
 std::string Table::footnote() const {
   std::string text;
   for (const Column& column : columns_)
-    if (!column.meaning.empty())
-      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", column.title, column.meaning);
-  return text.empty() ? text : wrapped(text + ".");
+    if (!column.meaning.empty()) text += wrapped(column.meaning + ".", column.title + ": ");
+  return text;
 }
 
 Json Table::json() const {

@@ -64,7 +64,7 @@ class Table {
   // says, and the last one has the rest of the line.
   std::string head() const;
   std::string last_row() const;
-  std::string footnote() const;  // what the columns mean, wrapped; empty where none has a meaning
+  std::string footnote() const;  // what the columns mean, a line each, wrapped; empty where none has a meaning
   Json json() const;             // an array with an object per row
 
  private:

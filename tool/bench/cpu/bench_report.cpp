@@ -46,15 +46,17 @@ Fields fields_of(const BenchResult& result, bool with_baseline) {
   const auto moved = static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation));
   fields.push_back({{"moved", "moved", false, "bytes that all ranks together read and write"}, bytes_cell(moved)});
   fields.push_back(
-      {{"wire", "wire GB/s", false, "how fast the ranks copy to each other here, reads and writes counted"},
+      {{"wire", "wire GB/s", false, "how fast all ranks copy to each other on this machine, reads and writes counted"},
        number_cell(result.measured.wire.bytes_per_second * 1e-9, 1)});
-  fields.push_back(micros_field("floor", "floor us", result.floor_seconds(), "the bytes moved at that speed"));
-  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds(), "the median over it; 1 is best"));
+  fields.push_back(micros_field("floor", "floor us", result.floor_seconds(),
+                                "the time that the moved bytes need at the speed of the wire"));
+  fields.push_back(
+      ratio_field("ratio", "x floor", median / result.floor_seconds(), "median us over floor us; 1 is best"));
   if (!with_baseline) return fields;
   const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
   for (const Field& field :
        {micros_field("mpi", "MPI us", baseline, "the same exchange by MPI_Alltoallv, in bf16"),
-        ratio_field("mpi_ratio", "x MPI", median / baseline, "the median over it; less is better")})
+        ratio_field("mpi_ratio", "x MPI", median / baseline, "median us over MPI us; less is better")})
     fields.push_back(result.baseline ? field : without_value(field));
   return fields;
 }
@@ -79,7 +81,7 @@ Table codec_table(const std::vector<BenchResult>& results) {
   for (const BenchResult& result : results) {
     Fields& fields = rows.emplace_back(codec_fields(result.bench));
     add_times(fields, result.measured.samples, {kMin, kMedian, kP90, kP99}, "that of all n tokens on one core");
-    fields.push_back({{"speed", "GB/s of bf16", false, "the tokens as bf16, over the median"},
+    fields.push_back({{"speed", "GB/s of bf16", false, "bytes of the tokens as bf16, over median us"},
                       number_cell(codec_speed(result) * 1e-9, 2)});
   }
   return Table(rows);

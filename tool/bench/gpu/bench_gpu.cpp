@@ -8,9 +8,6 @@
 namespace ferry::app {
 namespace {
 
-constexpr double kPhaseLatency = 6.5e-6;  // what a phase may take beside its bytes, and by how much it may miss them
-constexpr double kPhaseFactor = 1.10;
-
 double seconds_of(const PhaseBytes& bytes, const GpuSpeeds& speeds) {
   return std::max(bytes.wire / speeds.wire_bytes_per_second, bytes.device / speeds.copy_bytes_per_second);
 }

@@ -12,6 +12,10 @@
 
 namespace ferry::app {
 
+// What the bound allows a phase: seconds beside its bytes, and times what the bytes take at the measured speeds.
+inline constexpr double kPhaseLatency = 6.5e-6;
+inline constexpr double kPhaseFactor = 1.10;
+
 // The bytes of one rank in one phase.
 struct PhaseBytes {
   double wire = 0;    // the larger of what it sends to other ranks and what it gets from them
@@ -93,7 +97,7 @@ struct GpuResult {
   int nodes = 1;
 
   double floor_seconds() const;  // the wire's latency, and the bytes at the speeds measured in this run
-  double bound_seconds() const;  // 6.5 us + 1.10 * the same, for each phase
+  double bound_seconds() const;  // kPhaseLatency + kPhaseFactor * the bytes at these speeds, for each phase
 };
 
 class GpuBench {

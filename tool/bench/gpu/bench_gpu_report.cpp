@@ -97,14 +97,17 @@ Fields fields_of(const GpuResult& result) {
   add_times(fields, samples, {kMin, kMedian, kP99},
             "a round's share of a CUDA graph of rounds between two events, on the slowest rank; that of combine is a "
             "pair's less the median dispatch");
-  fields.push_back({{"wire", "wire bytes", false, "what the busiest rank sends or gets, the larger"},
+  fields.push_back({{"wire", "wire bytes", false, "what the busiest rank sends or what it gets, whichever is more"},
                     bytes_cell(static_cast<std::uint64_t>(wire))});
   fields.push_back(micros_field("floor", "floor us", result.floor_seconds(),
-                                "the wire's latency, and the bytes at the speeds measured above"));
-  fields.push_back(ratio_field("ratio", "x floor", median / result.floor_seconds(), "the median over it; 1 is best"));
+                                "for each phase the wire's latency, and the bytes at the speed of the wire or of "
+                                "copies, whichever takes longer; the speeds stand above the table"));
+  fields.push_back(
+      ratio_field("ratio", "x floor", median / result.floor_seconds(), "median us over floor us; 1 is best"));
   fields.push_back(micros_field("bound", "bound us", result.bound_seconds(),
-                                "6.5 us and 1.1 times the floor's bytes, for each phase"));
-  fields.push_back(ratio_field("bound_ratio", "x bound", median / result.bound_seconds(), "the median over it"));
+                                fmt::format("for each phase {:g} us, and {:g} times what the bytes take in the floor",
+                                            kPhaseLatency * kMicro, kPhaseFactor)));
+  fields.push_back(ratio_field("bound_ratio", "x bound", median / result.bound_seconds(), "median us over bound us"));
   const std::string baseline = baseline_name(result);
   if (baseline.empty()) return fields;
   fields.push_back(micros_field("baseline", baseline + " us", any_baseline_seconds(result),
@@ -112,7 +115,7 @@ Fields fields_of(const GpuResult& result) {
                                     ? "the same ranks as one node"
                                     : "all-gather and reduce-scatter of the same tokens, in bf16"));
   fields.push_back(ratio_field("baseline_ratio", "x " + baseline, median / any_baseline_seconds(result),
-                               "the median over it; less is better"));
+                               fmt::format("median us over {} us; less is better", baseline)));
   return fields;
 }
 

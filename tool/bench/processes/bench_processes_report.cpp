@@ -33,15 +33,18 @@ Fields fields_of(const ProcessResult& result) {
             "rank");
   fields.push_back(micros_field("put", "plain put us", measured.plain_put.at(0.5),
                                 "the same bytes to the same ranks, each rank's in one piece"));
-  fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result), "the median over it; 1 is best"));
+  fields.push_back(ratio_field("ratio", "x put", ratio_to_put(result), "median us over plain put us; 1 is best"));
   fields.push_back(
-      {{"network", "network bytes", false, "of all ranks to ranks that they reach through the network, by formula"},
+      {{"network", "network bytes", false,
+        "what all ranks send to ranks that they reach through the network, by the formula of docs/protocol.md"},
        bytes_cell(static_cast<std::uint64_t>(measured.network.formula))});
   const bool counted = is_counted(result);
   const auto left = static_cast<std::uint64_t>(counted ? measured.network.counted : 0);
   for (const Field& field :
-       {Field{{"counted", "left the host", false, "what the network interfaces counted"}, bytes_cell(left)},
-        Field{{"share", "x formula", false, "that over the formula"}, number_cell(ratio_of_bytes(result), 3)}})
+       {Field{{"counted", "left the host", false, "bytes that the network interfaces of this host counted"},
+              bytes_cell(left)},
+        Field{{"share", "x formula", false, "left the host over network bytes"},
+              number_cell(ratio_of_bytes(result), 3)}})
     fields.push_back(counted ? field : without_value(field));
   return fields;
 }
