@@ -36,8 +36,9 @@ int report(std::string message, int code) {
 int run(int argc, char** argv) {
   ferry::app::run_command_line(argc, argv);
   ferry::app::finish_job();
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+  if (std::fflush(stdout) != 0)
     return report(std::string("cannot write to standard output: ") + std::strerror(errno), kFailure);
+  if (std::ferror(stdout) != 0) return report("cannot write to standard output: an earlier write failed", kFailure);
   return 0;
 }
 

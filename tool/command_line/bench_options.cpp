@@ -61,7 +61,7 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
 }
 
 void add_measure_options(CLI::App& command, BenchOptions& options) {
-  add_backend_option(command, options.backend, kRanksAre);
+  add_backend_option(command, options.backend, kBackendHelp);
   in_range(
       command.add_option("--workers", options.workers, "CPU ranks: threads that work for each")->capture_default_str(),
       std::int64_t{1}, std::int64_t{256});

@@ -47,7 +47,7 @@ void add_combine_option(CLI::App& command, std::string& combine) {
 void add_demo_command(CLI::App& app) {
   const auto asked = std::make_shared<DemoArguments>();
   CLI::App& demo = *app.add_subcommand("demo", "Run a small MoE layer made from a text in every token format");
-  add_backend_option(demo, asked->backend, kRanksAre);
+  add_backend_option(demo, asked->backend, kBackendHelp);
   in_range(demo.add_option("--ranks", asked->ranks,
                            fmt::format("Ranks that the tokens and the {} experts are split over", DemoModel::kExperts))
                ->capture_default_str(),
@@ -67,7 +67,7 @@ void add_demo_command(CLI::App& app) {
 void add_layer_command(CLI::App& app) {
   const auto asked = std::make_shared<LayerArguments>();
   CLI::App& layer = *app.add_subcommand("layer", "Run an MoE layer on your tensors (.npy files)");
-  add_backend_option(layer, asked->backend, kRanksAre);
+  add_backend_option(layer, asked->backend, kBackendHelp);
   in_range(layer.add_option("--ranks", asked->ranks, "Ranks that the tokens and the experts are split over"),
            std::int64_t{1}, kMaxRanks)
       ->required();
@@ -177,7 +177,7 @@ void add_info_command(CLI::App& app) {
 
 // ---- what is of the command line itself
 
-CommandEntry table_of(CLI::App& app, const std::string& parent) {
+CommandEntry entry_of(CLI::App& app, const std::string& parent) {
   CommandEntry entry;
   entry.name = app.get_name();
   entry.path = parent.empty() ? entry.name : parent + " " + entry.name;
@@ -194,15 +194,15 @@ CommandEntry table_of(CLI::App& app, const std::string& parent) {
     next.values = values_of(*option);
   }
   for (CLI::App* below : app.get_subcommands({})) {
-    entry.commands.push_back(table_of(*below, entry.path));
+    entry.commands.push_back(entry_of(*below, entry.path));
     entry.commands.back().is_hidden = below->get_group().empty();
   }
   return entry;
 }
 
 // Of all commands; `ferry help` is followed by the name of any of them.
-CommandEntry whole_table(CLI::App& app) {
-  CommandEntry table = table_of(app, "");
+CommandEntry entry_of_all(CLI::App& app) {
+  CommandEntry table = entry_of(app, "");
   std::vector<CommandEntry> explained;
   for (const CommandEntry* command : shown_commands(table))
     explained.push_back({command->name, table.name + " help " + command->name, command->help, {}, {}});
@@ -221,10 +221,10 @@ void add_completion_command(CLI::App& app) {
   CLI::App& completion = *app.add_subcommand("completion", "Print what a shell loads to complete words of ferry");
   completion.require_subcommand(1);
   completion.add_subcommand("bash", "For bash: source <(ferry completion bash)")->callback([&app] {
-    print(bash_completion(whole_table(app)));
+    print(bash_completion(entry_of_all(app)));
   });
   completion.add_subcommand("zsh", "For zsh: source <(ferry completion zsh)")->callback([&app] {
-    print(zsh_completion(whole_table(app)));
+    print(zsh_completion(entry_of_all(app)));
   });
 }
 
@@ -263,7 +263,7 @@ void run_command_line(int argc, char** argv) {
     if (process_number() == 0) std::fputs(app.help().c_str(), stderr);
     throw Error(ErrorKind::invalid_argument, "a command is missing; the help above lists them");
   }
-  const CommandEntry table = whole_table(app);
+  const CommandEntry table = entry_of_all(app);
   require_known_words(table, words);
   const std::string path = command_of(table, words).path;
   std::reverse(words.begin(), words.end());  // as the parser takes them

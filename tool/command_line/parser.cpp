@@ -150,7 +150,7 @@ std::vector<std::string> values_of(const CLI::Option& option) {
 
 std::shared_ptr<CLI::Formatter> help_format() { return std::make_shared<HelpFormat>(); }
 
-const char* const kRanksAre =
+const char* const kBackendHelp =
     "What the ranks are: auto takes GPUs where there are enough, else the processes of a launcher over OpenSHMEM, else "
     "threads";
 

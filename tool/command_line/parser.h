@@ -42,7 +42,7 @@ void add_formats_option(CLI::App& command, std::vector<std::string>& formats);
 void add_json_flag(CLI::App& command, bool& json, const char* help = "Print JSON instead of a table");
 void add_quiet_flag(CLI::App& command);
 
-extern const char* const kRanksAre;     // the help of --backend
+extern const char* const kBackendHelp;  // the help of --backend
 extern const char* const kCombineHelp;  // of --combine
 
 void add_bench_command(CLI::App& app);

@@ -116,10 +116,10 @@ void LayerCommand::require_values(const Layer& layer, const LayerOptions& option
   const LostTokens lost = find_lost_tokens(layer, options.format, input_scale);
   if (lost.count == 0) return;
   const std::string advice =
-      options.format.name() == std::string("nvfp4")
+      takes_input_scale(options.format)
           ? fmt::format(
-                "--input-scale {:g} does not fit them: their largest magnitude is {:.3g}, and 2688 / that is {:.3g}",
-                input_scale, lost.largest, fitting_input_scale(lost.largest))
+                "--input-scale {:g} does not fit them: their largest magnitude is {:.3g}, and {:g} / that is {:.3g}",
+                input_scale, lost.largest, kLargestOfNvfp4, fitting_input_scale(lost.largest))
           : fmt::format("their values are beyond what {} holds; the largest magnitude is {:.3g}", format, lost.largest);
   fail_check(
       fmt::format("{} of {} tokens lose more than half of their size as {}, the first is token {}, whose RMS of "

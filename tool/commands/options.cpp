@@ -12,8 +12,7 @@
 
 namespace ferry::app {
 
-// Whether a row's bytes depend on the scale of the tensor.
-static bool takes_input_scale(const AnyFormat& format) {
+bool takes_input_scale(const AnyFormat& format) {
   constexpr int kHidden = 128;
   const std::vector<float> row(kHidden, 1.0f);
   const auto encoded = [&](float input_scale) {

@@ -2,7 +2,6 @@
 #include "tool/demo/demo_words.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdio>

@@ -1,8 +1,6 @@
 // Places of the parts of a heat map.
 #include "tool/demo/heat_map.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <numeric>
 

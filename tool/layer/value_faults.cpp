@@ -74,7 +74,6 @@ NonFinite find_non_finite_weights(const Layer& layer) {
 }
 
 std::string origin_of_non_finite(const Layer& layer, const LayerPaths& paths, std::int64_t token) {
-  const std::string row = fmt::format("{}", token);
   std::string found;
   const NonFinite in_token = find_non_finite(layer.x + token * layer.hidden, 1, layer.hidden);
   if (in_token.values != 0)

@@ -37,7 +37,10 @@ struct LostTokens {
 };
 LostTokens find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale);
 
+// The largest magnitude that nvfp4 holds under an input scale of 1: the largest scale of a block, times the largest
+// element.
+inline constexpr double kLargestOfNvfp4 = 448.0 * 6.0;
 // The largest input scale that limits no block's scale of nvfp4, for tokens of this magnitude.
-inline double fitting_input_scale(double largest) { return 448.0 * 6.0 / largest; }
+inline double fitting_input_scale(double largest) { return kLargestOfNvfp4 / largest; }
 
 }  // namespace ferry::app

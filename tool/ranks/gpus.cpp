@@ -1,4 +1,4 @@
-// GPUs in a build without CUDA: none, and the reason.
+// The GPUs that the part with CUDA registers; without this part there are none, and the reason is said.
 #include "tool/ranks/gpus.h"
 
 #include <fmt/core.h>
