@@ -11,7 +11,6 @@ namespace ferry::app {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);

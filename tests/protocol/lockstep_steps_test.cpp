@@ -108,16 +108,16 @@ TEST(LockstepSteps, GiveTheBytesOfOneThread) {
   const SerialGroup alone;
   TokenScratch scratch;
   Outcome expected(rows);
-  run_steps(
-      Step{arrived.rank.plan, arrived.rank.memory, alone, kFirstEpoch, kFirstEpoch, cpu::SerialLookup{}, PortableOps{}},
-      arrived, expected, scratch);
+  const PortableOps ops{};
+  run_steps(Step{arrived.rank.plan, arrived.rank.memory, alone, kFirstEpoch, kFirstEpoch, cpu::SerialLookup{}, ops},
+            arrived, expected, scratch);
   EXPECT_EQ(std::count(expected.src_info.begin(), expected.src_info.end(), -7), 0);
   for (int trial = 0; trial < 5; ++trial) {
     Outcome outcome(rows);
     GroupMemory memory(arrived.rank.memory);
     run_lockstep<kThreads>(kThreads, [&](const Group& group) {
-      run_steps(Step{arrived.rank.plan, memory, group, kFirstEpoch, kFirstEpoch, cpu::SerialLookup{}, PortableOps{}},
-                arrived, outcome, scratch);
+      const Step step{arrived.rank.plan, memory, group, kFirstEpoch, kFirstEpoch, cpu::SerialLookup{}, ops};
+      run_steps(step, arrived, outcome, scratch);
     });
     EXPECT_TRUE(outcome == expected) << "trial " << trial;
   }
