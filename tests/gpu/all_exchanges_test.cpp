@@ -166,7 +166,7 @@ TEST_F(GpuAllExchanges, LeaveTheMultiprocessorsThatAreReserved) {
     std::vector<cudaGraphNode_t> nodes(count);
     cuda_check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
     EXPECT_GE(count, 2u);
-    for (const cudaGraphNode_t node : nodes) {
+    for (cudaGraphNode_t node : nodes) {
       cudaKernelNodeParams params{};
       cuda_check(cudaGraphKernelNodeGetParams(node, &params), "cudaGraphKernelNodeGetParams");
       EXPECT_LE(static_cast<int>(params.gridDim.x), multiprocessors - reserved);

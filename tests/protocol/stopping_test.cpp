@@ -132,7 +132,9 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, StoppedRank,
 struct Throwing {
   static inline thread_local int tokens_left = -1;
   static int encode(InputRow row, int hidden, float, std::byte* payload, std::byte*) {
-    if (tokens_left >= 0 && tokens_left-- == 0) throw std::runtime_error("this encoder cannot");
+    if (tokens_left >= 0) {
+      if (tokens_left-- == 0) throw std::runtime_error("this encoder cannot");
+    }
     const auto bytes = static_cast<std::size_t>(hidden) * 2;
     std::copy_n(static_cast<const std::byte*>(row.data), bytes, payload);
     return 0;

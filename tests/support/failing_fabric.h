@@ -48,7 +48,8 @@ class StopPlan {
   // Counts a call. True: the rank stops here.
   bool count() {
     ++calls_;
-    if (left_ >= 0 && left_-- == 0) stopped_ = true;
+    if (left_ < 0) return stopped_;
+    if (left_-- == 0) stopped_ = true;
     return stopped_;
   }
 
@@ -65,7 +66,7 @@ class FailingCalls : public SerialFabricDefaults {
  public:
   struct Net {
     Net(std::shared_ptr<typename Inner::Net> of_inner, int ranks)
-        : inner(of_inner), standstill(ranks, carried(of_inner)) {}
+        : inner(std::move(of_inner)), standstill(ranks, carried(inner)) {}
 
     std::shared_ptr<typename Inner::Net> inner;
     Standstill standstill;

@@ -31,7 +31,8 @@ std::string read_text(const std::string& path) {
   if (!file) fail_to_read();
   std::string text;
   char piece[1 << 16];
-  while (const std::size_t bytes = std::fread(piece, 1, sizeof piece, file.get())) {
+  for (std::size_t bytes = sizeof piece; bytes == sizeof piece;) {
+    bytes = std::fread(piece, 1, sizeof piece, file.get());
     text.append(piece, bytes);
     if (text.size() > kMostMegabytes << 20)
       fail(fmt::format("it is larger than {} MiB; give a part of it, such as `head -c 1000000`", kMostMegabytes));

@@ -63,12 +63,13 @@ class HeatMapDrawing {
 
   void draw_group(const HeatMap::Group& group, int y) {
     const int height = group.lines * kCellHeight;
+    const int middle = y + height / 2;
     shapes_ += svg_box({kLeft - 2, y - 2, right_ - kLeft + 3, height + 3}, "frame");
     if (height >= kTurnedName)
-      shapes_ += svg_text(kMargin + 10, y + height / 2, group.name,
+      shapes_ += svg_text(kMargin + 10, middle, group.name,
                           {.size = 13, .colour = Colour::ink, .anchor = Anchor::middle, .bold = true, .upright = true});
     else
-      shapes_ += svg_text(kMargin - 14, y + height / 2 + 4, group.name, {.size = 10, .colour = Colour::ink});
+      shapes_ += svg_text(kMargin - 14, middle + 4, group.name, {.size = 10, .colour = Colour::ink});
   }
 
   // A tick lies where its number begins, be it in the middle of a column.

@@ -33,8 +33,8 @@ std::string in_matrix(const char* option, const std::string& path, const std::st
 
 std::string in_expert(const ExpertWeights& expert, int hidden, const std::string& index, const std::string& gate_up,
                       const std::string& down, bool shared) {
-  const std::string found = in_matrix(shared ? "--shared-gate-up" : "--gate-up", gate_up, index, expert.gate_up,
-                                      std::int64_t{2} * expert.inter, hidden);
+  std::string found = in_matrix(shared ? "--shared-gate-up" : "--gate-up", gate_up, index, expert.gate_up,
+                                std::int64_t{2} * expert.inter, hidden);
   if (!found.empty()) return found;
   return in_matrix(shared ? "--shared-down" : "--down", down, index, expert.down, hidden, expert.inter);
 }

@@ -19,7 +19,7 @@ unsigned long long capture_of(cudaStream_t stream) {
 
 void StreamOrder::follow(cudaStream_t stream) {
   if (stream == nullptr) stream = cudaStreamLegacy;
-  const cudaStream_t last = last_;
+  cudaStream_t last = last_;
   const bool changes = has_last_ && last != stream;
   last_ = stream;
   has_last_ = true;

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <utility>
 
 #include "ferry/ferry.h"
 #include "tool/bench/base/bench_fields.h"
@@ -135,7 +136,7 @@ Json to_json(const BenchResult& result, const std::string& command) {
     if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
     policy["workers"] = bench.workers;
   }
-  json["policy"] = policy;
+  json["policy"] = std::move(policy);
   json["time_us"] = times_json(measured.samples);
   json["bytes"] = bytes_json(bench, measured.bytes);
   if (is_codec(bench.operation)) {
