@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "cpu/call_masks.h"
 #include "cpu/cpu_fabric.h"
 #include "cpu/exchange_stats.h"
 #include "cpu/host_ops.h"
@@ -36,10 +37,8 @@ class CpuSteps final : public ExchangeSteps {
            const MakeFabric& make_fabric)
       : plan_(make_plan(shape, options, map, rank)),
         format_(options.format),
-        without_(options.skip_a2a ? RankMask{} : options.mask),
         header_(handle_header(rank, shape, options, {.alignment = plan_.alignment})),
-        masked_(static_cast<std::size_t>(plan_.shape.ranks)),
-        gone_(masked_),
+        masks_(options, plan_.shape.ranks),
         start_rows_(static_cast<std::size_t>(row_start_words(plan_))),
         starts_(row_starts_at(plan_, start_rows_.data())),
         scratch_(static_cast<std::size_t>(options.workers)),
@@ -49,13 +48,11 @@ class CpuSteps final : public ExchangeSteps {
       packed_slots_ = packed_.emplace(plan_).slots();
       plan_.packed = &packed_slots_;
     }
-    plan_.masked = masked_.data();
-    if (!options.skip_a2a) next_mask_ = options.mask;
-    latch_mask();
+    plan_.masked = masks_.of_dispatch().data();
     const std::size_t staging = std::max(map.message_bytes(), map.result_bytes());
     staging_bytes_ = (staging + sizeof(Bytes16) - 1) / sizeof(Bytes16) * sizeof(Bytes16);
     staging_.resize(staging_bytes_ / sizeof(Bytes16) * static_cast<std::size_t>(options.workers));
-    fabric_ = make_fabric(plan_.rank, map.aborted(0), gone_.data());
+    fabric_ = make_fabric(plan_.rank, map.aborted(0), masks_.of_call().data());
   }
 
   void start(const CallOptions&, std::chrono::milliseconds deadline) override {
@@ -79,19 +76,18 @@ class CpuSteps final : public ExchangeSteps {
   std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
                                          Operation operation) override {
     const HandleFacts facts = check_handle(context, plan_, handle);
-    (operation == Operation::dispatch ? replayed_ : returned_).emplace(plan_, handle);
+    (operation == Operation::dispatch ? replayed_ : returned_).emplace(plan_, handle).set_mask(masks_.newest());
     return facts;
   }
 
   void require_handles(const CheckContext&) override {}
 
   void send(const Ticket& ticket, const DispatchArgs& args) override {
-    latch_mask();
+    masks_.begin_dispatch();
     drain_combine();
     if (ticket.handle == nullptr) stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.routing));
     give_up_combine();
     compare_calls(plan_.map.dispatching(0), ticket.message, ticket.mark);
-    if (ticket.handle != nullptr) replayed_->set_mask(masked_);
     end_exchange_on_error(Operation::dispatch, ticket.message, [&] {
       if (ticket.handle != nullptr)
         replay_all(ticket, args);
@@ -134,10 +130,10 @@ class CpuSteps final : public ExchangeSteps {
     }
   }
 
-  void set_mask(const RankMask& mask) override { next_mask_ = mask; }
+  void set_mask(const RankMask& mask) override { masks_.add(mask); }
 
   void tell_aborted(int missing) override {
-    const int named = is_masked(without_, missing) ? plan_.rank : missing;
+    const int named = masks_.is_masked_at_start(missing) ? plan_.rank : missing;
     tell_all(fabric_->waits().end_waits(abort_word(0, false, named) | kAborts));
   }
   void tell_left(const CallOrder& order) override { tell_all(left_word(order.last_sent(), plan_.rank)); }
@@ -163,19 +159,6 @@ class CpuSteps final : public ExchangeSteps {
     if (plan_.map.has_remote_ranks()) group.nontemporal = false;
     return group;
   }
-  // I11: the mask of a round is the one at its dispatch; it only grows.
-  void latch_mask() {
-    for (int peer = 0; peer < plan_.shape.ranks; ++peer)
-      if (is_masked(next_mask_, peer)) masked_[static_cast<std::size_t>(peer)] = 1;
-    gone_ = masked_;
-  }
-  // ... that of a combine with a handle is the newest.
-  void latch_mask(KeptCall& combine) {
-    for (int peer = 0; peer < plan_.shape.ranks; ++peer)
-      if (is_masked(next_mask_, peer)) gone_[static_cast<std::size_t>(peer)] = 1;
-    combine.set_mask(gone_);
-  }
-
   std::byte* staging(int worker) {
     return reinterpret_cast<std::byte*>(staging_.data()) + static_cast<std::size_t>(worker) * staging_bytes_;
   }
@@ -208,12 +191,12 @@ class CpuSteps final : public ExchangeSteps {
   // I10: to every rank that shares this exchange. Reads nothing that a call on another thread may change.
   void tell_all(Epoch word) {
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
-      if (peer != plan_.rank && !is_masked(without_, peer))
+      if (peer != plan_.rank && !masks_.is_masked_at_start(peer))
         fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), word);
   }
   void tell_peers() {
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
-      if (peer != plan_.rank && gone_[static_cast<std::size_t>(peer)] == 0)
+      if (peer != plan_.rank && !masks_.is_masked_in_call(peer))
         fabric_->signal_without_order(group_, peer, plan_.map.aborted(plan_.rank), fabric_->waits().abort_value());
   }
 
@@ -319,16 +302,9 @@ class CpuSteps final : public ExchangeSteps {
   }
 
   void keep_routing(const Ticket& ticket, const KeptRouting& to) {
-    HandleHeader header = header_;
-    header.routing = ticket.routing;
-    header.num_tokens = ticket.num_tokens;
-    header.num_rows = starts_.group[plan_.groups()];
-    header.shared_begin = ticket.shared.begin;
-    header.shared_end = ticket.shared.end;
-    keep_own_part(plan_, *fabric_, ticket.routing, header, starts_, to);
+    keep_own_part(plan_, *fabric_, ticket, header_, starts_, to);
     on_workers([&](FixedShare share) {
-      for (int source = share.index; source < plan_.shape.ranks; source += share.count)
-        keep_arrivals(plan_, *fabric_, ticket.routing, source, starts_, to);
+      keep_arrivals(plan_, *fabric_, ticket.routing, share, starts_, to);
       return true;
     });
   }
@@ -348,7 +324,7 @@ class CpuSteps final : public ExchangeSteps {
 
   void send_back_kept(const Ticket& ticket, const CombineArgs& args) {
     KeptCall& call = *returned_;
-    latch_mask(call);
+    masks_.begin_combine_with_handle();
     if (packed_) call.number_slots();
     require_no_one_missing(await_summed(call.plan(), *fabric_, group_, ticket.result));
     end_exchange_on_error(Operation::combine, ticket.result, [&] {
@@ -373,11 +349,8 @@ class CpuSteps final : public ExchangeSteps {
   HostGroup group_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};
-  const RankMask without_;            // ranks that do not share this exchange
-  const HandleHeader header_;         // of a handle, but for what its dispatch was
-  std::vector<std::uint8_t> masked_;  // of the newest dispatch
-  std::vector<std::uint8_t> gone_;    // of the newest call: whose abort words count for nothing
-  RankMask next_mask_;
+  const HandleHeader header_;  // of a handle, but for what its dispatch was
+  CallMasks masks_;
   std::vector<std::uint32_t> start_rows_;
   RowStarts starts_;
   std::vector<TokenScratch> scratch_;  // [workers]

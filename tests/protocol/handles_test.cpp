@@ -269,6 +269,30 @@ TEST(KeptMasks, LetTheOthersFinish) {
   }
 }
 
+// I18: of rows whose source is masked by now, src_info may say what the handle's dispatch wrote, or that they are
+// padding, as a replay since then wrote.
+TEST(KeptMasks, TakeTheSrcInfoOfTheDispatchAndOfAReplay) {
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+    const Scenario given = scenario_of(4, "uniform", reduction);
+    const Scenario expected = without_results_of_2(given);
+    run_fake_ranks(FakeKind::direct, kShape.ranks, 9, [&](FakeWorld& world) {
+      Exchange exchange(world, kShape, given.settings.options);
+      Kept kept(exchange, given);
+      if (world.rank() == 2) return;
+      exchange.add_to_mask(without(2));
+      RankRound again(given, world.rank());
+      exchange.dispatch(input_with(again, kept.handle), again.out);
+      for (RankRound* wrote : {&kept.round, &again}) {
+        RankRound back(expected, world.rank());
+        CombineInput in = combine_input_with(back, kept.handle);
+        in.src_info = wrote->out.src_info;
+        exchange.combine(in, back.combine_out);
+        back.check_tokens();
+      }
+    });
+  }
+}
+
 std::string refusal(const std::function<void()>& call) {
   try {
     call();

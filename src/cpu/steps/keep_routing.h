@@ -4,30 +4,43 @@
 #include <cstring>
 
 #include "cpu/steps/serial_lookup.h"
+#include "exchange/call_order.h"
 #include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/work_share.h"
 
 namespace ferry::cpu {
 
+// `header` says whose handle it is; the rest follows from the dispatch.
+inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::uint32_t num_rows) {
+  header.routing = ticket.routing;
+  header.num_tokens = ticket.num_tokens;
+  header.num_rows = num_rows;
+  header.shared_begin = ticket.shared.begin;
+  header.shared_end = ticket.shared.end;
+  return header;
+}
+
 // The parts that do not grow with the messages: header, mask, row starts, and the own table.
 template <Fabric F>
-void keep_own_part(const Plan& plan, const F& fabric, Epoch routing, const HandleHeader& header,
+void keep_own_part(const Plan& plan, const F& fabric, const Ticket& ticket, const HandleHeader& header,
                    const RowStarts& starts, const KeptRouting& to) {
-  *to.header = header;
+  *to.header = completed(header, ticket, starts.group[plan.groups()]);
   for (int peer = 0; peer < plan.shape.ranks; ++peer) to.masked[peer] = plan.is_masked(peer) ? 1 : 0;
   std::memcpy(to.starts.of_source, starts.of_source,
               static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
-  const std::size_t entries = static_cast<std::size_t>(header.num_tokens) * static_cast<std::size_t>(plan.shape.top_k);
+  const std::size_t entries = static_cast<std::size_t>(ticket.num_tokens) * static_cast<std::size_t>(plan.shape.top_k);
+  const RoutingEntry* own = table_of(plan, fabric, ticket.routing, plan.rank);
   for (std::size_t i = 0; i < entries; ++i) {
-    const int expert = plan.code.expert(table_of(plan, fabric, routing, plan.rank)[i].code);
+    const int expert = plan.code.expert(own[i].code);
     to.ids[i] = expert < 0 ? -1 : expert + plan.id_base;
   }
-  if (entries != 0) std::memcpy(to.own, table_of(plan, fabric, routing, plan.rank), entries * sizeof(RoutingEntry));
+  if (entries != 0) std::memcpy(to.own, own, entries * sizeof(RoutingEntry));
 }
 
 // I22: rows and slots of the tokens of one source.
 template <Fabric F>
-void keep_arrivals(const Plan& plan, const F& fabric, Epoch routing, int source, const RowStarts& starts,
-                   const KeptRouting& to) {
+void keep_arrivals_of(const Plan& plan, const F& fabric, Epoch routing, int source, const RowStarts& starts,
+                      const KeptRouting& to) {
   const SerialGroup alone;
   LocalRows found;
   NamedRanks named;
@@ -51,6 +64,13 @@ void keep_arrivals(const Plan& plan, const F& fabric, Epoch routing, int source,
     before.by_rank += static_cast<std::uint32_t>(slot);
   }
   to.results_before[source] = before;
+}
+
+template <Fabric F>
+void keep_arrivals(const Plan& plan, const F& fabric, Epoch routing, FixedShare share, const RowStarts& starts,
+                   const KeptRouting& to) {
+  for (int source = share.index; source < plan.shape.ranks; source += share.count)
+    keep_arrivals_of(plan, fabric, routing, source, starts, to);
 }
 
 }  // namespace ferry::cpu
