@@ -13,7 +13,7 @@ template <class... Args>
 }
 
 void require_equal(const CheckContext& c, const char* field, std::int64_t got, std::int64_t wanted) {
-  if (got != wanted) refuse(c, "{} is {}; this exchange's is {}", field, got, wanted);
+  if (got != wanted) refuse(c, "{} is {}; it must be {}", field, got, wanted);
 }
 void require_at_most(const CheckContext& c, const char* field, std::int64_t got, std::int64_t most) {
   if (got < 0 || got > most) refuse(c, "{} is {}; it must be 0 to {}", field, got, most);
@@ -37,27 +37,33 @@ void check_header(const CheckContext& c, const HandleHeader& h) {
     refuse(c, "alignment is {}; it must be a power of two up to 128", h.alignment);
 }
 
-// Row starts grow, from group to group and in a group from source to source.
+// Row starts follow from the number of rows of each group, as find_row_starts makes them: rows, and tiles of scales,
+// are addressed by them (I18). In a group they grow from source to source.
 void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& kept) {
   const RowStarts& starts = kept.starts;
   const int groups = plan.groups();
   const int experts = plan.local_experts();
-  require_equal(c, "row_offsets[0]", starts.group[0], 0);
-  require_equal(c, "row_offsets[groups]", starts.group[groups], kept.header->num_rows);
+  std::uint32_t first = 0;
+  std::int64_t tiles = 0;
   for (int group = 0; group < groups; ++group) {
-    if (starts.group[group + 1] < starts.group[group])
-      refuse(c, "row_offsets[{}] is {}, less than the one before", group + 1, starts.group[group + 1]);
-    require_at_most(c, "rows of a group", starts.filled[group], starts.group[group + 1] - starts.group[group]);
+    const std::uint32_t filled = starts.filled[group];
+    require_at_most(c, "rows of a group", filled, std::int64_t{kept.header->num_rows} - first);
+    require_equal(c, "row_offsets of a group", starts.group[group], first);
+    require_equal(c, "scales_offsets of a group", starts.tiles[group], scales_offset_of(tiles, first));
+    first += align_row(filled, kept.header->alignment);
+    tiles += scale_blocks(filled);
     const int local = group - plan.shared_groups;
     std::uint32_t before = 0;
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
       const std::uint32_t start = starts.of_source[source * experts + local];
-      if (start < before || start > starts.filled[group])
+      if (start < before || start > filled)
         refuse(c, "the first row of source {} in group {} is {}; it must be {} to {}", source, group, start, before,
-               starts.filled[group]);
+               filled);
       before = start;
     }
   }
+  require_equal(c, "row_offsets[groups]", starts.group[groups], first);
+  require_equal(c, "number of rows", kept.header->num_rows, first);
   if (plan.shared_groups != 0)
     require_equal(c, "rows of the shared expert", starts.filled[0],
                   kept.header->shared_end - kept.header->shared_begin);

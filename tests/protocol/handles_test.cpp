@@ -1,23 +1,21 @@
 // Handles over every fabric of the tests: dispatches that leave them, replays and combines that are given them, in any
-// order, with halves that interleave; and what becomes of handles that do not belong to the call.
+// order, with halves that interleave; and what becomes of handles of another dispatch.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <thread>
 #include <tuple>
 
 #include "conformance/handle_sequence.h"
-#include "ferry/detail/layout/handle_header.h"
 #include "support/fake_world.h"
+#include "support/kept_handle.h"
 
 namespace ferry::test {
 namespace {
 
-using conformance::HandleMemory;
 using conformance::HandleSequence;
 using conformance::RankRound;
 using conformance::Scenario;
@@ -28,15 +26,6 @@ constexpr int kFewer = 4;
 #else
 constexpr int kFewer = 1;
 #endif
-
-ScenarioSettings settings_of(Shape shape, const char* format, Reduction reduction, int workers = 1) {
-  ScenarioSettings settings;
-  settings.shape = shape;
-  settings.options = conformance::options_for(format, reduction);
-  settings.options.expert_alignment = 4;
-  settings.options.workers = workers;
-  return settings;
-}
 
 void run(FakeKind kind, std::uint64_t seed, const HandleSequence& sequence) {
   try {
@@ -138,25 +127,6 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, Handles,
                            return std::string(name_of(std::get<0>(each.param))) + "_" +
                                   to_string(std::get<1>(each.param));
                          });
-
-constexpr Shape kShape{3, 6, 3, 5, 32};
-
-struct Kept {
-  Kept(Exchange& exchange, const Scenario& scenario) : round(scenario, exchange.rank()), handle(exchange) {
-    round.out.handle = handle.tensor();
-    exchange.dispatch(round.in, round.out);
-    round.check_rows();
-  }
-  RankRound round;
-  HandleMemory handle;
-};
-
-Scenario scenario_of(std::uint64_t seed, const char* routing = "uniform", Reduction reduction = Reduction::by_rank) {
-  ScenarioSettings settings = settings_of(kShape, "bf16", reduction);
-  settings.seed = seed;
-  settings.routing = routing;
-  return make_scenario(settings);
-}
 
 // I1: a replay ends only when it has begun everywhere. It says so by a word, as no table is sent.
 TEST(Replays, EndOnlyWhenAllHaveBegun) {
@@ -291,102 +261,6 @@ TEST(KeptMasks, TakeTheSrcInfoOfTheDispatchAndOfAReplay) {
       }
     });
   }
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
-    return error.what();
-  }
-  return "";
-}
-
-// I17: a handle that is none is refused before anything moves, by the field.
-TEST(BadHandles, AreRefusedFieldByField) {
-  const Scenario scenario = scenario_of(5, "ragged");
-  run_fake_ranks(FakeKind::direct, kShape.ranks, 10, [&](FakeWorld& world) {
-    Exchange exchange(world, kShape, scenario.settings.options);
-    Kept kept(exchange, scenario);
-    const auto expect_refused = [&](const std::function<void(HandleHeader&)>& spoil, const char* field) {
-      HandleMemory bad = kept.handle;
-      HandleHeader header;
-      std::memcpy(&header, bad.bytes().data(), sizeof header);
-      spoil(header);
-      std::memcpy(bad.bytes().data(), &header, sizeof header);
-      for (const std::string& text :
-           {refusal([&] { exchange.dispatch(input_with(kept.round, bad), kept.round.out); }),
-            refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); })})
-        EXPECT_NE(text.find(field), std::string::npos) << text;
-    };
-    expect_refused([](HandleHeader& h) { h.magic ^= 1; }, "first word");
-    expect_refused([](HandleHeader& h) { h.ranks += 1; }, "ranks is 4");
-    expect_refused([](HandleHeader& h) { h.rank += 1; }, "rank is");
-    expect_refused([](HandleHeader& h) { h.experts -= 1; }, "experts is 5");
-    expect_refused([](HandleHeader& h) { h.top_k += 1; }, "top_k is 4");
-    expect_refused([](HandleHeader& h) { h.max_tokens += 1; }, "max_tokens is 6");
-    expect_refused([](HandleHeader& h) { h.skips_a2a = 1; }, "skip_a2a");
-    expect_refused([](HandleHeader& h) { h.shared_groups = 1; }, "fused_shared_expert");
-    expect_refused([](HandleHeader& h) { h.order = 1; }, "order of rows");
-    expect_refused([](HandleHeader& h) { h.alignment = 3; }, "alignment is 3");
-    expect_refused([](HandleHeader& h) { h.num_tokens += 7; }, "tokens");
-    expect_refused([](HandleHeader& h) { h.num_rows += 1; }, "row_offsets[groups]");
-    expect_refused([](HandleHeader& h) { h.shared_end = h.num_tokens + 1; }, "shared token");
-    // Refused calls moved nothing: the round goes on.
-    exchange.combine(kept.round.combine_in, kept.round.combine_out);
-    kept.round.check_tokens();
-  });
-}
-
-// I18: whatever stands behind a good header, nothing is read or written beyond its bounds (AddressSanitizer).
-TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
-  const Scenario scenario = scenario_of(6);
-  ScenarioSettings alone = scenario.settings;
-  alone.shape.ranks = 1;  // it sees its own handle only
-  const Scenario own = make_scenario(alone);
-  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
-    Exchange exchange(world, alone.shape, alone.options);
-    Kept kept(exchange, own);
-    Random random(12);
-    int refused = 0;
-    for (int trial = 0; trial < 300; ++trial) {
-      HandleMemory bad = kept.handle;
-      const std::size_t from =
-          sizeof(HandleHeader) + static_cast<std::size_t>(random.below(static_cast<int>(bad.bytes().size() - 160)));
-      for (std::size_t i = from; i < bad.bytes().size() && i < from + 16; ++i)
-        bad.bytes()[i] = static_cast<std::byte>(random.below(256));
-      refused += refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); }).empty()
-                     ? 0
-                     : 1;
-    }
-    EXPECT_GT(refused, 50);
-    exchange.combine(combine_input_with(kept.round, kept.handle), kept.round.combine_out);
-    kept.round.check_tokens();
-  });
-}
-
-TEST(Replays, RefuseIdsWeightsAndOtherNumbersOfTokens) {
-  const Scenario scenario = scenario_of(7);
-  run_fake_ranks(FakeKind::direct, kShape.ranks, 13, [&](FakeWorld& world) {
-    Exchange exchange(world, kShape, scenario.settings.options);
-    Kept kept(exchange, scenario);
-    const auto expect_refused = [&](const std::function<void(DispatchInput&)>& spoil, const char* part) {
-      DispatchInput in = input_with(kept.round, kept.handle);
-      spoil(in);
-      const std::string text = refusal([&] { exchange.dispatch(in, kept.round.out); });
-      EXPECT_NE(text.find(part), std::string::npos) << text;
-    };
-    expect_refused([&](DispatchInput& in) { in.topk_ids = kept.round.in.topk_ids; }, "leave topk_ids out");
-    expect_refused([&](DispatchInput& in) { in.topk_weights = kept.round.in.topk_weights; }, "no new weights");
-    expect_refused([](DispatchInput& in) { in.tokens.shape[0] -= 1; }, "the handle's dispatch had 5 tokens");
-    expect_refused([](DispatchInput& in) { in.handle.shape[0] -= 16; }, "RowLayout::handle_bytes");
-    expect_refused([](DispatchInput& in) { in.handle.dtype = DType::i32; }, "u8");
-    expect_refused([](DispatchInput& in) { in.handle.data = static_cast<const std::byte*>(in.handle.data) + 8; },
-                   "multiple of 16");
-    exchange.dispatch(input_with(kept.round, kept.handle), kept.round.out);
-    EXPECT_THROW(exchange.combine(kept.round.combine_in, kept.round.combine_out), Error);  // it needs the handle
-  });
 }
 
 }  // namespace

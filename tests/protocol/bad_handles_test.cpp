@@ -1,0 +1,187 @@
+// Handles that are none of the call's exchange, or that are damaged: refused by the field before anything moves.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "exchange/plan.h"
+#include "exchange/sizes.h"
+#include "ferry/detail/protocol/handle.h"
+#include "support/fake_world.h"
+#include "support/kept_handle.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::HandleMemory;
+using conformance::RankRound;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
+
+// I17: a handle that is none is refused before anything moves, by the field.
+TEST(BadHandles, AreRefusedFieldByField) {
+  const Scenario scenario = scenario_of(5, "ragged");
+  run_fake_ranks(FakeKind::direct, kShape.ranks, 10, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    const auto expect_refused = [&](const std::function<void(HandleHeader&)>& spoil, const char* field) {
+      HandleMemory bad = kept.handle;
+      HandleHeader header;
+      std::memcpy(&header, bad.bytes().data(), sizeof header);
+      spoil(header);
+      std::memcpy(bad.bytes().data(), &header, sizeof header);
+      for (const std::string& text :
+           {refusal([&] { exchange.dispatch(input_with(kept.round, bad), kept.round.out); }),
+            refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); })})
+        EXPECT_NE(text.find(field), std::string::npos) << text;
+    };
+    expect_refused([](HandleHeader& h) { h.magic ^= 1; }, "first word");
+    expect_refused([](HandleHeader& h) { h.ranks += 1; }, "ranks is 4");
+    expect_refused([](HandleHeader& h) { h.rank += 1; }, "rank is");
+    expect_refused([](HandleHeader& h) { h.experts -= 1; }, "experts is 5");
+    expect_refused([](HandleHeader& h) { h.top_k += 1; }, "top_k is 4");
+    expect_refused([](HandleHeader& h) { h.max_tokens += 1; }, "max_tokens is 6");
+    expect_refused([](HandleHeader& h) { h.skips_a2a = 1; }, "skip_a2a");
+    expect_refused([](HandleHeader& h) { h.shared_groups = 1; }, "fused_shared_expert");
+    expect_refused([](HandleHeader& h) { h.order = 1; }, "order of rows");
+    expect_refused([](HandleHeader& h) { h.alignment = 3; }, "alignment is 3");
+    expect_refused([](HandleHeader& h) { h.num_tokens += 7; }, "tokens");
+    expect_refused([](HandleHeader& h) { h.num_rows += 1; }, "number of rows");
+    expect_refused([](HandleHeader& h) { h.shared_end = h.num_tokens + 1; }, "shared token");
+    // Refused calls moved nothing: the round goes on.
+    exchange.combine(kept.round.combine_in, kept.round.combine_out);
+    kept.round.check_tokens();
+  });
+}
+
+// One rank alone sees its own handle only. Its scales are in tiles.
+Scenario tiled_alone(std::uint64_t seed) {
+  ScenarioSettings alone = settings_of({1, 6, 3, 5, 64}, "mxfp8", Reduction::by_rank);
+  alone.options.tiled_scales = true;
+  alone.options.deadline = std::chrono::milliseconds(5);
+  alone.seed = seed;
+  return make_scenario(alone);
+}
+
+// The row starts of a handle that rank 0 left.
+struct StartsOf {
+  StartsOf(const Exchange& exchange, HandleMemory& handle)
+      : plan(make_plan(exchange.shape(), exchange.options(),
+                       make_heap_map(exchange.shape(), exchange.options(), 0, false), 0)),
+        starts(kept_routing_at(plan, handle.bytes().data()).starts) {}
+  Plan plan;
+  RowStarts starts;
+};
+
+// I18: rows and tiles of scales are addressed by the row starts.
+TEST(BadHandles, WithOtherRowStartsAreRefused) {
+  const Scenario scenario = tiled_alone(6);
+  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
+    Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    const auto expect_refused = [&](const std::function<void(const RowStarts&)>& spoil, const char* field) {
+      HandleMemory bad = kept.handle;
+      spoil(StartsOf(exchange, bad).starts);
+      for (const std::string& text :
+           {refusal([&] { exchange.dispatch(input_with(kept.round, bad), kept.round.out); }),
+            refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); })})
+        EXPECT_NE(text.find(field), std::string::npos) << text;
+    };
+    for (int group = 0; group < 6; ++group) {
+      expect_refused([&](const RowStarts& s) { s.tiles[group] += 1; }, "scales_offsets of a group is");
+      expect_refused([&](const RowStarts& s) { s.tiles[group] -= 1; }, "scales_offsets of a group is");
+      expect_refused([&](const RowStarts& s) { s.group[group] += 4; }, "row_offsets of a group is");
+      expect_refused([&](const RowStarts& s) { s.group[group] += 1; }, "row_offsets of a group is");
+      expect_refused([&](const RowStarts& s) { s.filled[group] = 0x80000000u; }, "rows of a group is");
+      expect_refused([&](const RowStarts& s) { s.filled[group] += 128; }, " is ");
+      expect_refused([&](const RowStarts& s) { s.of_source[group] = s.filled[group] + 1; },
+                     "the first row of source 0");
+    }
+    expect_refused([](const RowStarts& s) { s.group[6] += 4; }, "row_offsets[groups] is");
+    expect_refused([](const RowStarts& s) { s.tokens[0] += 1; }, "most tokens of a source is");
+  });
+}
+
+// Some bytes behind the header are random.
+HandleMemory damaged(const HandleMemory& handle, Random& random) {
+  HandleMemory bad = handle;
+  const std::size_t from =
+      sizeof(HandleHeader) + static_cast<std::size_t>(random.below(static_cast<int>(bad.bytes().size() - 160)));
+  for (std::size_t i = from; i < bad.bytes().size() && i < from + 16; ++i)
+    bad.bytes()[i] = static_cast<std::byte>(random.below(256));
+  return bad;
+}
+
+// I18: whatever stands behind a good header, nothing is read or written beyond its bounds (AddressSanitizer).
+TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmless) {
+  const Scenario scenario = tiled_alone(6);
+  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
+    Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    Random random(12);
+    int refused = 0;
+    for (int trial = 0; trial < 300; ++trial) {
+      HandleMemory bad = damaged(kept.handle, random);
+      refused += refusal([&] { exchange.combine(combine_input_with(kept.round, bad), kept.round.combine_out); }).empty()
+                     ? 0
+                     : 1;
+    }
+    EXPECT_GT(refused, 50);
+    exchange.combine(combine_input_with(kept.round, kept.handle), kept.round.combine_out);
+    kept.round.check_tokens();
+  });
+}
+
+// The same of a replay, which writes rows and tiles. It ends the exchange where it waits for a message that the handle
+// sends to no one.
+TEST(BadHandles, WithABodyOfRandomBytesAreRefusedOrHarmlessInReplays) {
+  const Scenario scenario = tiled_alone(6);
+  run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
+    const ExchangeOptions& options = scenario.settings.options;
+    Exchange first(world, scenario.settings.shape, options);
+    Kept kept(first, scenario);
+    Random random(13);
+    int refused = 0;
+    for (int trial = 0; trial < 300; ++trial) {
+      HandleMemory bad = damaged(kept.handle, random);
+      Exchange exchange(world, scenario.settings.shape, options);
+      RankRound round(scenario, 0);
+      try {
+        exchange.dispatch(input_with(round, bad), round.out);
+      } catch (const PeerMissing&) {
+        // It waited for the message.
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, 50);
+  });
+}
+
+TEST(Replays, RefuseIdsWeightsAndOtherNumbersOfTokens) {
+  const Scenario scenario = scenario_of(7);
+  run_fake_ranks(FakeKind::direct, kShape.ranks, 13, [&](FakeWorld& world) {
+    Exchange exchange(world, kShape, scenario.settings.options);
+    Kept kept(exchange, scenario);
+    const auto expect_refused = [&](const std::function<void(DispatchInput&)>& spoil, const char* part) {
+      DispatchInput in = input_with(kept.round, kept.handle);
+      spoil(in);
+      const std::string text = refusal([&] { exchange.dispatch(in, kept.round.out); });
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    };
+    expect_refused([&](DispatchInput& in) { in.topk_ids = kept.round.in.topk_ids; }, "leave topk_ids out");
+    expect_refused([&](DispatchInput& in) { in.topk_weights = kept.round.in.topk_weights; }, "no new weights");
+    expect_refused([](DispatchInput& in) { in.tokens.shape[0] -= 1; }, "the handle's dispatch had 5 tokens");
+    expect_refused([](DispatchInput& in) { in.handle.shape[0] -= 16; }, "RowLayout::handle_bytes");
+    expect_refused([](DispatchInput& in) { in.handle.dtype = DType::i32; }, "u8");
+    expect_refused([](DispatchInput& in) { in.handle.data = static_cast<const std::byte*>(in.handle.data) + 8; },
+                   "multiple of 16");
+    exchange.dispatch(input_with(kept.round, kept.handle), kept.round.out);
+    EXPECT_THROW(exchange.combine(kept.round.combine_in, kept.round.combine_out), Error);  // it needs the handle
+  });
+}
+
+}  // namespace
+}  // namespace ferry::test
