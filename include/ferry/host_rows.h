@@ -23,8 +23,9 @@ namespace ferry {
 // the scales (transposed, tiled, row-major) and any format, also a caller's own. `output` is in host memory; of it the
 // payload is read, the scales, and where they are tiled row_offsets and scales_offsets. `input_scale`: that of the
 // dispatch (nvfp4). A row of padding has no token (src_info is -1): its values mean nothing. Throws
-// Error(invalid_argument) where the row is not one of `output`, `values` has not `hidden` elements, or a tensor that is
-// read is not given, does not fit the layout, or lies on a GPU.
+// Error(invalid_argument) where the layout is of another format, the row is not one of `output`, `values` has not
+// `hidden` elements, or a tensor that is read is not given, has another dtype or shape, is not contiguous, or lies on a
+// GPU. The payload may start anywhere.
 void decode_row(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& output, std::int64_t row,
                 std::span<float> values, float input_scale = 1.0f);
 

@@ -17,31 +17,67 @@ template <class... Values>
   throw Error(ErrorKind::invalid_argument, "decode_row: " + fmt::format(what, std::forward<Values>(values)...));
 }
 
-void require_readable(const char* name, const Tensor& tensor) {
+void require_readable(const char* name, const Tensor& tensor, DType dtype, std::span<const std::int64_t> shape) {
   if (!tensor) refuse("{} is not given", name);
   if (tensor.device.kind == Device::Kind::cuda)
     refuse("{} lies on {}; copy the rows to host memory first", name, to_string(tensor.device));
+  if (tensor.dtype != dtype ||
+      !std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.begin() + tensor.rank))
+    refuse("{} is {}; it must be {}", name, to_string(tensor), to_string(ConstTensor(nullptr, dtype, shape)));
+  if (!tensor.is_contiguous()) refuse("{} is not contiguous; it must be row-major without gaps", name);
+}
+
+// Dispatch also takes u8 where the payload is bf16.
+void require_payload(const RowLayout& layout, const Tensor& payload) {
+  const bool is_bf16 = payload.dtype == DType::bf16 && layout.payload_row_bytes == 2 * std::int64_t{layout.hidden};
+  const std::int64_t columns = is_bf16 ? layout.hidden : layout.payload_row_bytes;
+  const std::int64_t shape[] = {payload.rank == 2 ? payload.shape[0] : 0, columns};
+  require_readable("payload", payload, is_bf16 ? DType::bf16 : DType::u8, shape);
+}
+
+const std::uint32_t* words_of(const char* name, const Tensor& tensor, std::int64_t count) {
+  require_readable(name, tensor, DType::u32, std::span(&count, 1));
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(std::uint32_t) != 0)
+    refuse("{} starts at {}; its address must be a multiple of {}", name, tensor.data, alignof(std::uint32_t));
+  return tensor.as<std::uint32_t>();
+}
+
+// The layout is of a format: its payload and its scales are as large, and lie as the format's or in tiles.
+void require_layout_of(const AnyFormat& format, const RowLayout& layout) {
+  const auto payload = static_cast<std::int64_t>(format.payload_bytes(layout.hidden));
+  const int scales = scales_per_row(format, layout.hidden);
+  const auto scale_bytes = static_cast<std::size_t>(format.scale_bytes());
+  const std::size_t wanted = layout.scale_layout == ScaleLayout::none ? 0 : size_of(layout.scale_dtype);
+  const bool lies_so = layout.scale_layout == format.scale_layout() || layout.scale_layout == ScaleLayout::tiled;
+  if (payload != layout.payload_row_bytes || scales != layout.scales_per_row || scale_bytes != wanted || !lies_so)
+    refuse(
+        "the rows are of another format than {}: {} bytes, {} scales of {} bytes, {}; its rows have {} bytes, {} "
+        "scales of {} bytes, {}",
+        format.name(), layout.payload_row_bytes, layout.scales_per_row, wanted, to_string(layout.scale_layout), payload,
+        scales, scale_bytes, to_string(format.scale_layout()));
 }
 
 // Where the scales of a row are; throws where the tensor does not fit the layout.
 ScaleTensor scales_of(const AnyFormat& format, const RowLayout& layout, const Tensor& scales, std::int64_t capacity) {
-  require_readable("scales", scales);
-  const std::vector<std::int64_t> shape = layout.scales_shape(capacity);
-  if (!std::equal(shape.begin(), shape.end(), scales.shape.begin(), scales.shape.begin() + scales.rank))
-    refuse("scales is {}; for a capacity of {} rows it must be {}", to_string(scales), capacity,
-           to_string(ConstTensor(nullptr, layout.scale_dtype, std::span(shape))));
+  require_readable("scales", scales, layout.scale_dtype, layout.scales_shape(capacity));
   return {scales.as<std::byte>(), layout.scale_layout, format.scale_bytes(), layout.scales_per_row, capacity};
 }
 
 // The row's group, which tiles need.
 ScaleRow place_of(const RowLayout& layout, const DispatchOutput& output, std::int64_t row) {
   if (layout.scale_layout != ScaleLayout::tiled) return {row};
-  require_readable("row_offsets", output.row_offsets);
-  require_readable("scales_offsets", output.scales_offsets);
-  const auto* offsets = output.row_offsets.as<std::uint32_t>();
+  const std::uint32_t* offsets = words_of("row_offsets", output.row_offsets, layout.groups + 1);
+  const std::uint32_t* scales_offsets = words_of("scales_offsets", output.scales_offsets, layout.groups);
   for (int group = 0; group < layout.groups; ++group)
-    if (row >= offsets[group] && row < offsets[group + 1])
-      return {row, offsets[group], output.scales_offsets.as<std::uint32_t>()[group]};
+    if (row >= offsets[group] && row < offsets[group + 1]) {
+      const std::int64_t tile = std::int64_t{offsets[group] / kScaleTileRows + scales_offsets[group]} +
+                                (row - offsets[group]) / kScaleTileRows;
+      const std::int64_t tiles = output.scales.shape[0];
+      if (tile >= tiles)
+        refuse("scales_offsets of group {} is {}: row {} would be in tile {}; scales has {}", group,
+               scales_offsets[group], row, tile, tiles);
+      return {row, offsets[group], scales_offsets[group]};
+    }
   refuse("row is {}; this dispatch laid out {}", row, offsets[layout.groups]);
 }
 
@@ -49,13 +85,12 @@ ScaleRow place_of(const RowLayout& layout, const DispatchOutput& output, std::in
 
 void decode_row(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& output, std::int64_t row,
                 std::span<float> values, float input_scale) {
-  require_readable("payload", output.payload);
+  require_layout_of(format, layout);
+  require_payload(layout, output.payload);
   const std::int64_t capacity = output.payload.shape[0];
   if (row < 0 || row >= capacity) refuse("row is {}; it must be 0 to {}", row, capacity - 1);
   if (static_cast<std::int64_t>(values.size()) != layout.hidden)
     refuse("values has {} elements; a row has {} columns", values.size(), layout.hidden);
-  if (format.payload_bytes(layout.hidden) != static_cast<std::size_t>(layout.payload_row_bytes))
-    refuse("the rows are of another format than {}", format.name());
   std::vector<std::byte> scales;
   if (layout.scale_layout != ScaleLayout::none) {
     const ScaleTensor place = scales_of(format, layout, output.scales, capacity);

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "support/own_formats.h"
@@ -79,21 +81,25 @@ TEST(DecodeRow, TakesFormatsOfTheCaller) {
   expect_values_of_tokens({.format = any_format<test::Int8Tiled>()});
 }
 
+// The text with which decode_row refuses; "no error" if it does not.
+std::string refusal_of(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& output, std::int64_t row,
+                       std::span<float> to) {
+  try {
+    decode_row(format, layout, output, row, to);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST(DecodeRow, RefusesWhatDoesNotFit) {
   const ExchangeOptions options{.format = format_named("mxfp8"), .tiled_scales = true};
   const RowLayout layout = row_layout(kShape, options, 0);
   const HostRows rows(options.format, layout, layout.min_row_capacity);
   std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
   const auto refused = [&](const DispatchOutput& output, std::int64_t row, std::span<float> to,
-                           const AnyFormat& format) {
-    try {
-      decode_row(format, layout, output, row, to);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
-      return std::string(error.what());
-    }
-    return std::string("no error");
-  };
+                           const AnyFormat& format) { return refusal_of(format, layout, output, row, to); };
   using testing::HasSubstr;
   const DispatchOutput& whole = rows.arrivals();
   EXPECT_THAT(refused(whole, -1, values, options.format), HasSubstr("row is -1; it must be 0 to "));
@@ -101,15 +107,49 @@ TEST(DecodeRow, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refused(whole, 0, std::span(values).first(7), options.format), HasSubstr("values has 7 elements"));
   EXPECT_THAT(refused(whole, 0, values, format_named("mxfp4")), HasSubstr("another format than mxfp4"));
   EXPECT_THAT(refused(whole, 0, values, options.format), HasSubstr("this dispatch laid out 0"));
-  DispatchOutput part = whole;
-  part.scales = {};
-  EXPECT_THAT(refused(part, 0, values, options.format), HasSubstr("scales is not given"));
-  part = whole;
-  part.payload.device = Device::cuda(1);
-  EXPECT_THAT(refused(part, 0, values, options.format), HasSubstr("payload lies on cuda:1"));
-  part = whole;
-  part.scales.shape[0] -= 1;
-  EXPECT_THAT(refused(part, 0, values, options.format), HasSubstr("for a capacity of"));
+}
+
+// One byte for each column here and there; the scales differ.
+TEST(DecodeRow, RefusesAFormatWithTheSamePayloadAndOtherScales) {
+  const AnyFormat format = format_named("mxfp8");
+  const RowLayout layout = row_layout(kShape, {.format = format}, 0);
+  const HostRows rows(format, layout, layout.min_row_capacity);
+  std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
+  EXPECT_THAT(refusal_of(format_named("fp8_block128"), layout, rows.arrivals(), 0, values),
+              testing::HasSubstr("another format than fp8_block128"));
+}
+
+TEST(DecodeRow, RefusesTensorsThatDoNotFitTheLayout) {
+  const ExchangeOptions options{.format = format_named("mxfp8"), .tiled_scales = true};
+  const RowLayout layout = row_layout(kShape, options, 0);
+  const HostRows rows(options.format, layout, layout.min_row_capacity);
+  std::vector<float> values(static_cast<std::size_t>(kShape.hidden));
+  std::vector<std::uint32_t> ends(static_cast<std::size_t>(layout.groups) + 1, 200);
+  std::vector<std::uint32_t> tiles(static_cast<std::size_t>(layout.groups));
+  ends[0] = 0;  // all rows are of group 0
+  const auto expect_refused = [&](const std::function<void(DispatchOutput&)>& spoil, const char* part) {
+    DispatchOutput output = rows.arrivals();
+    output.row_offsets.data = ends.data();
+    output.scales_offsets.data = tiles.data();
+    EXPECT_EQ(refusal_of(options.format, layout, output, 7, values), "no error");
+    spoil(output);
+    EXPECT_THAT(refusal_of(options.format, layout, output, 7, values), testing::HasSubstr(part));
+  };
+  expect_refused([](DispatchOutput& o) { o.scales = {}; }, "scales is not given");
+  expect_refused([](DispatchOutput& o) { o.payload.device = Device::cuda(1); }, "payload lies on cuda:1");
+  expect_refused([](DispatchOutput& o) { o.payload.dtype = DType::f32; }, "payload is f32 [");
+  expect_refused([](DispatchOutput& o) { o.payload.shape[1] -= 1; }, "payload is u8 [");
+  expect_refused([](DispatchOutput& o) { o.payload.rank = 1; }, "payload is u8 [");
+  expect_refused([](DispatchOutput& o) { o.payload.strides[0] += 1; }, "payload is not contiguous");
+  expect_refused([](DispatchOutput& o) { o.scales.shape[0] -= 1; }, "scales is u8 [");
+  expect_refused([](DispatchOutput& o) { o.scales.dtype = DType::f32; }, "scales is f32 [");
+  expect_refused([](DispatchOutput& o) { o.scales.strides[0] += 1; }, "scales is not contiguous");
+  expect_refused([](DispatchOutput& o) { o.row_offsets.shape[0] -= 1; }, "row_offsets is u32 [");
+  expect_refused([](DispatchOutput& o) { o.row_offsets.dtype = DType::i64; }, "row_offsets is i64 [");
+  expect_refused([](DispatchOutput& o) { o.row_offsets.data = static_cast<std::byte*>(o.row_offsets.data) + 1; },
+                 "row_offsets starts at 0x");
+  expect_refused([](DispatchOutput& o) { o.scales_offsets.shape[0] += 1; }, "scales_offsets is u32 [");
+  expect_refused([&](DispatchOutput&) { tiles[0] = 1'000'000; }, "scales_offsets of group 0 is 1000000");
 }
 
 TEST(HostRows, HoldResultsForCombine) {
