@@ -19,6 +19,14 @@ void require_at_most(const CheckContext& c, const char* field, std::int64_t got,
   if (got < 0 || got > most) refuse(c, "{} is {}; it must be 0 to {}", field, got, most);
 }
 
+// The same of a field of a group.
+void require_equal(const CheckContext& c, const char* field, int group, std::int64_t got, std::int64_t wanted) {
+  if (got != wanted) refuse(c, "{} of group {} is {}; it must be {}", field, group, got, wanted);
+}
+void require_at_most(const CheckContext& c, const char* field, int group, std::int64_t got, std::int64_t most) {
+  if (got < 0 || got > most) refuse(c, "{} of group {} is {}; it must be 0 to {}", field, group, got, most);
+}
+
 void check_header(const CheckContext& c, const HandleHeader& h) {
   if (h.magic != kHandleMagic) refuse(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
   require_equal(c, "ranks", h.ranks, c.shape.ranks);
@@ -47,9 +55,9 @@ void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& ke
   std::int64_t tiles = 0;
   for (int group = 0; group < groups; ++group) {
     const std::uint32_t filled = starts.filled[group];
-    require_at_most(c, "rows of a group", filled, std::int64_t{kept.header->num_rows} - first);
-    require_equal(c, "row_offsets of a group", starts.group[group], first);
-    require_equal(c, "scales_offsets of a group", starts.tiles[group], scales_offset_of(tiles, first));
+    require_at_most(c, "number of rows", group, filled, std::int64_t{kept.header->num_rows} - first);
+    require_equal(c, "row_offsets", group, starts.group[group], first);
+    require_equal(c, "scales_offsets", group, starts.tiles[group], scales_offset_of(tiles, first));
     first += align_row(filled, kept.header->alignment);
     tiles += scale_blocks(filled);
     const int local = group - plan.shared_groups;
@@ -69,7 +77,9 @@ void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& ke
                   kept.header->shared_end - kept.header->shared_begin);
   std::uint32_t most = 0;
   for (int source = 0; source < plan.shape.ranks; ++source) {
-    require_at_most(c, "tokens of a source", starts.tokens[source], plan.shape.max_tokens);
+    if (starts.tokens[source] > static_cast<std::uint32_t>(plan.shape.max_tokens))
+      refuse(c, "the number of tokens of rank {} is {}; it must be 0 to {}", source, starts.tokens[source],
+             plan.shape.max_tokens);
     most = std::max(most, starts.tokens[source]);
   }
   require_equal(c, "most tokens of a source", starts.tokens[plan.shape.ranks], most);
@@ -87,8 +97,10 @@ void check_rows(const CheckContext& c, const Plan& plan, const KeptRouting& kept
       refuse(c, "the row of token {} of rank {}, k = {}, is {}; there are {} rows", at.token, at.source, k, rows[k].row,
              kept.header->num_rows);
   }
-  if (found != 0)
-    require_at_most(c, "the slot of a result", kept.slots[index], std::min(plan.shape.top_k, plan.shape.ranks) - 1);
+  const int slots = std::min(plan.shape.top_k, plan.shape.ranks);
+  if (found != 0 && kept.slots[index] >= slots)
+    refuse(c, "the result slot of token {} of rank {} is {}; it must be 0 to {}", at.token, at.source,
+           kept.slots[index], slots - 1);
   results += plan.exact ? found : std::min(found, 1u);
 }
 
@@ -138,9 +150,12 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
   check_header(c, h);
   check_starts(c, plan, kept);
   for (int token = 0; token < h.num_tokens; ++token)
-    for (int k = 0; k < plan.shape.top_k; ++k)
-      require_at_most(c, "an expert of its own tokens",
-                      plan.code.expert(kept.own[token * plan.shape.top_k + k].code) + 1, plan.shape.experts);
+    for (int k = 0; k < plan.shape.top_k; ++k) {
+      const int expert = plan.code.expert(kept.own[token * plan.shape.top_k + k].code);
+      if (expert < -1 || expert >= plan.shape.experts)
+        refuse(c, "the expert of token {}, k = {}, is {}; it must be -1 to {}", token, k, expert,
+               plan.shape.experts - 1);
+    }
   const std::int64_t slots =
       std::int64_t{plan.shape.max_tokens} * static_cast<std::int64_t>(plan.map.results_per_token());
   for (int source = 0; source < plan.shape.ranks; ++source) {
@@ -149,8 +164,9 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
       check_rows(c, plan, kept, {source, token}, results);
     if (plan.packed == nullptr) continue;
     const ResultsBefore& before = kept.results_before[source];
-    require_at_most(c, "the place of a result", std::int64_t{plan.exact ? before.exact : before.by_rank} + results,
-                    slots);
+    const std::int64_t end = std::int64_t{plan.exact ? before.exact : before.by_rank} + results;
+    if (end > slots)
+      refuse(c, "the results of rank {} end at slot {}; it has {} slots for results", source, end, slots);
   }
   return {h.num_tokens, h.num_rows, h.routing, h.alignment, {h.shared_begin, h.shared_end}};
 }

@@ -89,17 +89,18 @@ TEST(BadHandles, WithOtherRowStartsAreRefused) {
         EXPECT_NE(text.find(field), std::string::npos) << text;
     };
     for (int group = 0; group < 6; ++group) {
-      expect_refused([&](const RowStarts& s) { s.tiles[group] += 1; }, "scales_offsets of a group is");
-      expect_refused([&](const RowStarts& s) { s.tiles[group] -= 1; }, "scales_offsets of a group is");
-      expect_refused([&](const RowStarts& s) { s.group[group] += 4; }, "row_offsets of a group is");
-      expect_refused([&](const RowStarts& s) { s.group[group] += 1; }, "row_offsets of a group is");
-      expect_refused([&](const RowStarts& s) { s.filled[group] = 0x80000000u; }, "rows of a group is");
+      expect_refused([&](const RowStarts& s) { s.tiles[group] += 1; }, "scales_offsets of group");
+      expect_refused([&](const RowStarts& s) { s.tiles[group] -= 1; }, "scales_offsets of group");
+      expect_refused([&](const RowStarts& s) { s.group[group] += 4; }, "row_offsets of group");
+      expect_refused([&](const RowStarts& s) { s.group[group] += 1; }, "row_offsets of group");
+      expect_refused([&](const RowStarts& s) { s.filled[group] = 0x80000000u; }, "number of rows of group");
       expect_refused([&](const RowStarts& s) { s.filled[group] += 128; }, " is ");
       expect_refused([&](const RowStarts& s) { s.of_source[group] = s.filled[group] + 1; },
                      "the first row of source 0");
     }
     expect_refused([](const RowStarts& s) { s.group[6] += 4; }, "row_offsets[groups] is");
-    expect_refused([](const RowStarts& s) { s.tokens[0] += 1; }, "most tokens of a source is");
+    expect_refused([](const RowStarts& s) { s.tokens[0] += 1; }, "the number of tokens of rank 0 is 6");
+    expect_refused([](const RowStarts& s) { s.tokens[0] -= 1; }, "most tokens of a source is");
   });
 }
 
