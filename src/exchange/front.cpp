@@ -140,14 +140,22 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
 
 // Where only the device knows how many tokens the handle's dispatch had, the sums say it; a kernel compares.
 void Exchange::Front::learn_tokens(const CombineOutput& out, Ticket& ticket, CombineArgs& args) const {
-  const auto refuse = [this](const char* what) {
-    throw Error(ErrorKind::invalid_argument, fmt::format("rank {}: {}", rank_, what));
-  };
   if (out.tokens.rank == 0)
-    refuse("tokens is not given; on a GPU a combine with a handle needs it, also for an epilogue");
-  if (out.tokens.shape[0] > shape_.max_tokens) refuse("tokens has more rows than max_tokens");
-  if (weighted_ >= 0 && weighted_ != out.tokens.shape[0])
-    refuse("topk_weights and tokens have different numbers of rows");
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: tokens is not given. On a GPU a combine with a handle needs it, also for an "
+                            "epilogue: its shape says how many tokens there are",
+                            rank_));
+  const std::int64_t tokens = out.tokens.shape[0];
+  if (tokens > shape_.max_tokens)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: tokens has {} rows; it must have those of the handle's dispatch, at most "
+                            "max_tokens, {}",
+                            rank_, tokens, shape_.max_tokens));
+  if (weighted_ >= 0 && weighted_ != tokens)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: topk_weights has {} rows and tokens has {}; both must have those of the handle's "
+                            "dispatch",
+                            rank_, weighted_, tokens));
   ticket.num_tokens = static_cast<int>(out.tokens.shape[0]);
   ticket.shared = shared_tokens(options_, rank_, ticket.num_tokens);
   args.shared_begin = ticket.shared.begin;

@@ -252,9 +252,11 @@ RowsOut check_dispatch_output(const CheckContext& c, const DispatchOutput& out) 
 }
 
 void check_added_mask(const CheckContext& c, const RankMask& mask) {
-  if (mask.size() > static_cast<std::size_t>(c.shape.ranks) || is_masked(mask, c.rank))
-    refuse(c, "add_to_mask: the mask has {} entries for {} ranks, or takes out this rank itself", mask.size(),
+  if (mask.size() > static_cast<std::size_t>(c.shape.ranks))
+    refuse(c, "add_to_mask: the mask has {} entries; it must have at most one for each of {} ranks", mask.size(),
            c.shape.ranks);
+  if (is_masked(mask, c.rank))
+    refuse(c, "add_to_mask: the mask takes out this rank itself; a rank that leaves destroys its exchange");
 }
 
 CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, int num_tokens, std::uint32_t num_rows) {
