@@ -1,12 +1,16 @@
 // AbortNotice: what a rank says when it aborts its world, and the error that it becomes at the others.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "ferry/error.h"
 #include "ferry/world.h"
 
 namespace ferry {
+
+// Bytes of a reason that reach other processes (World::abort).
+inline constexpr std::size_t kMostReason = 240;
 
 struct AbortNotice {
   int rank = -1;     // that aborted

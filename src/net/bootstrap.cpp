@@ -20,20 +20,25 @@ constexpr std::uint32_t kFrameMagic = 0x46525259;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a part
 constexpr std::size_t kPiece = std::size_t{1} << 20;          // of a send: each piece has the deadline for itself
 constexpr std::size_t kMostRead = 4 * kPiece;                 // at once: a sender may be faster than this rank
-constexpr std::size_t kMostReason = 240;                      // characters of a rank that aborts
 
 bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
 
 Bootstrap::Calling::Calling(Bootstrap& bootstrap) : bootstrap_(bootstrap) {
-  const std::lock_guard lock(bootstrap_.guard_);
+  std::unique_lock lock(bootstrap_.guard_);
+  bootstrap_.changed_.wait(lock, [this] { return !bootstrap_.is_calling_; });
   bootstrap_.is_calling_ = true;
+}
+Bootstrap::Calling::Calling(Bootstrap& bootstrap, std::unique_lock<std::mutex>& lock) : bootstrap_(bootstrap) {
+  bootstrap_.is_calling_ = true;
+  lock.unlock();
 }
 Bootstrap::Calling::~Calling() {
   const std::lock_guard lock(bootstrap_.guard_);
   bootstrap_.is_calling_ = false;
   bootstrap_.send_own_abort();
+  bootstrap_.changed_.notify_all();
 }
 
 Bootstrap::Bootstrap(const Job& job, std::chrono::milliseconds deadline)
@@ -128,7 +133,9 @@ void Bootstrap::take_frame(int rank, const Header& header, std::span<const std::
       if (body.size() < sizeof missing || find_abort(rank) != nullptr) return;
       std::memcpy(&missing, body.data(), sizeof missing);
       const auto* text = reinterpret_cast<const char*>(body.data()) + sizeof missing;
+      const std::lock_guard lock(guard_);
       aborts_.push_back({header.call, {rank, missing, std::string(text, body.size() - sizeof missing)}});
+      changed_.notify_all();
       return;
     }
     case Kind::part:
@@ -174,8 +181,8 @@ void Bootstrap::wait(const RankMask& mask, const Deadline& deadline) {
   }
   watched.push_back({wakes_.get(), POLLIN, 0});
   poll(watched.data(), watched.size(), deadline.milliseconds_left());
+  if (eventfd_t wakes = 0; watched.back().revents != 0) eventfd_read(wakes_.get(), &wakes);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (watched[i].revents == 0) continue;
     if ((watched[i].revents & POLLOUT) != 0) flush(link(ranks[i]));
     if ((watched[i].revents & ~POLLOUT) != 0) read(ranks[i]);
   }
@@ -310,13 +317,17 @@ void Bootstrap::require_there(int rank) {
                   fmt::format("rank {}: rank {} ended in set-up call {}", rank_, rank, call_));
 }
 
+// Where a call is under way on another thread, that one reads what comes.
 std::string Bootstrap::abort_reason(int rank) {
   if (rank < 0 || rank >= size() || rank == rank_) return {};
-  const Calling calling(*this);
-  RankMask others(links_.size(), true);
-  others[static_cast<std::size_t>(rank)] = false;
   const Deadline until(moment_for_words(std::chrono::milliseconds::max()));
-  for (read(rank); find_abort(rank) == nullptr && link(rank).socket && !until.has_passed();) wait(others, until);
+  std::unique_lock lock(guard_);
+  changed_.wait_for(lock, std::chrono::milliseconds(until.milliseconds_left()),
+                    [&] { return !is_calling_ || find_abort(rank) != nullptr; });
+  if (const AbortNotice* notice = find_abort(rank)) return notice->reason;
+  if (is_calling_) return {};
+  const Calling calling(*this, lock);
+  for (read(rank); find_abort(rank) == nullptr && link(rank).socket && !until.has_passed();) wait({}, until);
   const AbortNotice* notice = find_abort(rank);
   return notice == nullptr ? std::string() : notice->reason;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -37,7 +38,7 @@ class Bootstrap {
   void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline);
   void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline);
 
-  // World::tell_aborted, from any thread, and World::abort_reason.
+  // World::tell_aborted and World::abort_reason. From any thread, also while another thread is in a call.
   void tell_aborted(const AbortNotice& notice);
   std::string abort_reason(int rank);
   // Throws PeerMissing where that rank has ended or aborted, or this one has. Does not wait.
@@ -68,10 +69,12 @@ class Bootstrap {
     int missing;
     int reported_by;
   };
-  // A call that is under way on this thread; what this rank says meanwhile on another thread is sent at its end.
+  // A call that is under way on this thread. Only one thread at a time has one: it alone uses the links. What this rank
+  // says meanwhile on another thread is sent at its end.
   class Calling {
    public:
     explicit Calling(Bootstrap& bootstrap);
+    Calling(Bootstrap& bootstrap, std::unique_lock<std::mutex>& lock);  // `lock` is of guard_; no call is under way
     ~Calling();
     Calling(const Calling&) = delete;
     Calling& operator=(const Calling&) = delete;
@@ -108,10 +111,11 @@ class Bootstrap {
     std::uint64_t call;  // the last that its rank came to
     AbortNotice notice;
   };
-  std::vector<Abort> aborts_;  // of other ranks, in the order in which they came
-  Descriptor wakes_;           // ends a poll when this rank aborts on another thread
+  Descriptor wakes_;  // ends a poll when this rank aborts on another thread
 
-  std::mutex guard_;  // of what follows
+  std::mutex guard_;                 // of what follows
+  std::condition_variable changed_;  // a call has ended, or a rank's abort has come
+  std::vector<Abort> aborts_;        // of other ranks, in the order in which they came; only a call adds to them
   bool is_calling_ = false;
   std::optional<AbortNotice> own_abort_;
   bool has_told_ = false;

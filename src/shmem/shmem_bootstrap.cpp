@@ -122,7 +122,7 @@ void ShmemBootstrap::await_pieces(const Step& step) {
 // The text is there before the word. A word says whom its rank missed, itself included.
 void ShmemBootstrap::tell_aborted(const AbortNotice& notice) const {
   std::byte* text = block_->local(map_.abort_text(rank()));
-  const std::size_t bytes = std::min(notice.reason.size(), Map::kTextBytes - 1);
+  const std::size_t bytes = std::min(notice.reason.size(), kMostReason);
   std::memcpy(text, notice.reason.data(), bytes);
   text[bytes] = std::byte{0};
   auto& own = *reinterpret_cast<SignalWord*>(block_->local(map_.aborted(rank())));

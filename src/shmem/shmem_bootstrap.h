@@ -37,6 +37,7 @@ class ShmemBootstrap {
     std::size_t chunk_bytes;
 
     static constexpr std::size_t kTextBytes = 256;
+    static_assert(kMostReason < kTextBytes);  // a zero ends the text
 
    private:
     std::size_t word(std::size_t kind, int rank) const {

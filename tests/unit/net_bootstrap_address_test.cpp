@@ -8,11 +8,12 @@
 #include <thread>
 
 #include "ferry/error.h"
-#include "net/bootstrap.h"
+#include "support/bootstrap_ranks.h"
 
 namespace ferry::net {
 namespace {
 
+using test::errors_on_ranks;
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
@@ -51,26 +52,11 @@ ProcessPlace place(int rank, int size, AllGather all_gather) {
   return place_of_process(made);
 }
 
-std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& body) {
-  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        body(rank);
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
-
 // B11: later set-ups go over the links that were made.
 TEST(BootstrapAddress, CallsTheFunctionOnceOnEachRankAndNeverAgain) {
   for (const int ranks : {1, 2, 5}) {
     Group group(ranks);
-    const auto errors = on_ranks(ranks, [&](int rank) {
+    const auto errors = errors_on_ranks(ranks, [&](int rank) {
       Bootstrap bootstrap(job_of(place(rank, ranks, group.of(rank)), ranks), kLong);
       for (int turn = 0; turn < 3; ++turn) {
         std::vector<int> all(static_cast<std::size_t>(ranks));
@@ -87,7 +73,7 @@ TEST(BootstrapAddress, CallsTheFunctionOnceOnEachRankAndNeverAgain) {
 // Two jobs of one machine listen at ports of their own.
 TEST(BootstrapAddress, KeepsJobsApart) {
   Group groups[] = {Group(2), Group(2)};
-  const auto errors = on_ranks(4, [&](int thread) {
+  const auto errors = errors_on_ranks(4, [&](int thread) {
     const int job = thread / 2;
     Bootstrap bootstrap(job_of(place(thread % 2, 2, groups[job].of(thread % 2)), 2), kLong);
     std::vector<int> all(2);
@@ -100,7 +86,7 @@ TEST(BootstrapAddress, KeepsJobsApart) {
 // Rank 0 can be reached by the second address only, as where the first is of a network that other hosts do not see.
 TEST(BootstrapAddress, TriesTheNextAddressWhereOneLeadsNowhere) {
   Group group(3);
-  const auto errors = on_ranks(3, [&](int rank) {
+  const auto errors = errors_on_ranks(3, [&](int rank) {
     Job job = job_of(place(rank, 3, group.of(rank)), 3);
     const std::uint16_t closed = listen_on({"127.0.0.1", 0}).port;  // nobody listens there any more
     job.other_addresses.insert(job.other_addresses.begin(), job.address);
@@ -113,7 +99,7 @@ TEST(BootstrapAddress, TriesTheNextAddressWhereOneLeadsNowhere) {
 
 TEST(BootstrapAddress, NamesARankThatNeverConnects) {
   Group group(3);
-  const auto errors = on_ranks(3, [&](int rank) {
+  const auto errors = errors_on_ranks(3, [&](int rank) {
     const Job job = job_of(place(rank, 3, group.of(rank)), 3);
     if (rank != 2) Bootstrap(job, rank == 0 ? std::chrono::milliseconds(300) : kLong);
   });

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "ferry/error.h"
-#include "net/bootstrap.h"
-#include "support/free_port.h"
+#include "support/bootstrap_ranks.h"
 
 namespace ferry::net {
 namespace {
 
 using namespace std::chrono_literals;
+using test::gather;
 
 std::vector<std::byte> pattern(std::size_t bytes, int seed) {
   std::vector<std::byte> made(bytes);
@@ -21,22 +21,8 @@ std::vector<std::byte> pattern(std::size_t bytes, int seed) {
   return made;
 }
 
-// Runs `body` for each of `size` ranks on a thread of its own.
 void run_job(int size, const std::function<void(int rank, Bootstrap& bootstrap)>& body) {
-  const std::uint16_t port = test::free_port();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      Bootstrap bootstrap({{"127.0.0.1", port}, rank, size, "bytes"}, 20s);
-      body(rank, bootstrap);
-    });
-  for (std::thread& thread : threads) thread.join();
-}
-
-std::vector<int> gather(Bootstrap& bootstrap, int value) {
-  std::vector<int> all(static_cast<std::size_t>(bootstrap.size()), -1);
-  bootstrap.all_gather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)), {}, 20s);
-  return all;
+  test::on_bootstraps(size, [&](Bootstrap& bootstrap) { body(bootstrap.rank(), bootstrap); });
 }
 
 TEST(BootstrapBytes, CarryAnyNumberOfBytesBothWays) {

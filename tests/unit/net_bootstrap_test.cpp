@@ -11,12 +11,14 @@
 #include <thread>
 
 #include "ferry/error.h"
-#include "support/free_port.h"
+#include "support/bootstrap_ranks.h"
 
 namespace ferry::net {
 namespace {
 
 using std::chrono::milliseconds;
+using test::errors_on_ranks;
+using test::gather;
 using testing::HasSubstr;
 
 constexpr milliseconds kLong{20'000};
@@ -33,28 +35,6 @@ Job job(const HostPort& address, int rank, int size, const std::string& name) {
   return made;
 }
 
-// Runs body(rank) on a thread for each rank; an error is that rank's answer.
-std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& body) {
-  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        body(rank);
-      } catch (const Error& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
-
-std::vector<int> gather(Bootstrap& bootstrap, int value, const RankMask& mask = {}, milliseconds deadline = kLong) {
-  std::vector<int> all(static_cast<std::size_t>(bootstrap.size()), -1);
-  bootstrap.all_gather(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
-  return all;
-}
-
 int missing_in(const std::function<void()>& call) {
   try {
     call();
@@ -68,7 +48,7 @@ int missing_in(const std::function<void()>& call) {
 TEST(Bootstrap, GathersFromAllRanksAgainAndAgain) {
   for (const int ranks : {1, 2, 5, 9}) {
     const HostPort address = free_address();
-    const auto errors = on_ranks(ranks, [&](int rank) {
+    const auto errors = errors_on_ranks(ranks, [&](int rank) {
       Bootstrap bootstrap(job(address, rank, ranks, "job"), kLong);
       EXPECT_EQ(bootstrap.rank(), rank);
       EXPECT_EQ(bootstrap.size(), ranks);
@@ -84,7 +64,7 @@ TEST(Bootstrap, GathersFromAllRanksAgainAndAgain) {
 TEST(Bootstrap, CarriesPartsThatNoSocketHoldsAtOnce) {
   constexpr std::size_t kBytes = std::size_t{8} << 20;
   const HostPort address = free_address();
-  const auto errors = on_ranks(3, [&](int rank) {
+  const auto errors = errors_on_ranks(3, [&](int rank) {
     Bootstrap bootstrap(job(address, rank, 3, ""), kLong);
     const std::vector<std::byte> mine(kBytes, static_cast<std::byte>(rank + 1));
     std::vector<std::byte> all(3 * kBytes);
@@ -97,7 +77,7 @@ TEST(Bootstrap, CarriesPartsThatNoSocketHoldsAtOnce) {
 TEST(Bootstrap, GivesAllRanksOneToken) {
   const HostPort address = free_address();
   std::vector<std::uint64_t> tokens(3);
-  on_ranks(3, [&](int rank) {
+  errors_on_ranks(3, [&](int rank) {
     tokens[static_cast<std::size_t>(rank)] = Bootstrap(job(address, rank, 3, ""), kLong).token();
   });
   EXPECT_NE(tokens[0], 0u);
@@ -108,7 +88,7 @@ TEST(Bootstrap, NamesTheRankThatNeverStarts) {
   const HostPort address = free_address();
   for (const int missing : {0, 2}) {
     std::vector<int> named(4, -1);
-    on_ranks(4, [&](int rank) {
+    errors_on_ranks(4, [&](int rank) {
       if (rank == missing) return;
       named[static_cast<std::size_t>(rank)] =
           missing_in([&] { Bootstrap(job(address, rank, 4, ""), rank == 0 || missing == 0 ? kShort : kLong); });
@@ -121,7 +101,7 @@ TEST(Bootstrap, NamesTheRankThatNeverStarts) {
 TEST(Bootstrap, NamesTheRankThatDoesNotCome) {
   const HostPort address = free_address();
   std::vector<int> named(4, -1);
-  on_ranks(4, [&](int rank) {
+  errors_on_ranks(4, [&](int rank) {
     Bootstrap bootstrap(job(address, rank, 4, ""), kLong);
     // Rank 3 gives up early; the others, which would wait long, hear of rank 1 from it.
     if (rank != 1)
@@ -141,7 +121,7 @@ TEST(Bootstrap, MissesARankThatEndedWithoutWaiting) {
   const HostPort address = free_address();
   for (const int ends : {0, 2}) {
     std::vector<int> named(3, -1);
-    const auto errors = on_ranks(3, [&](int rank) {
+    const auto errors = errors_on_ranks(3, [&](int rank) {
       auto bootstrap = std::make_unique<Bootstrap>(job(address, rank, 3, ""), kLong);
       gather(*bootstrap, rank);
       if (rank == ends) return;
@@ -159,7 +139,7 @@ TEST(Bootstrap, MissesARankThatEndedWithoutWaiting) {
 
 TEST(Bootstrap, LetsTheLastCallOfARankThatEndsStand) {
   const HostPort address = free_address();
-  const auto errors = on_ranks(4, [&](int rank) {
+  const auto errors = errors_on_ranks(4, [&](int rank) {
     Bootstrap bootstrap(job(address, rank, 4, ""), kLong);
     if (rank == 2) pause(milliseconds(50));
     EXPECT_THAT(gather(bootstrap, rank), testing::ElementsAre(0, 1, 2, 3));
@@ -169,7 +149,7 @@ TEST(Bootstrap, LetsTheLastCallOfARankThatEndsStand) {
 
 TEST(Bootstrap, RefusesAnotherNumberOfRanksWithBothValues) {
   const HostPort address = free_address();
-  const auto errors = on_ranks(3, [&](int rank) {
+  const auto errors = errors_on_ranks(3, [&](int rank) {
     if (rank == 2)
       Bootstrap(job(address, 1, 5, ""), kLong);
     else
@@ -185,7 +165,7 @@ TEST(Bootstrap, RefusesARankThatIsThereAlready) {
   std::thread rank_2;
   std::string refused;
   // Threads 1 and 2 both say that they are rank 1. When one of them is refused, rank 2 starts, which all wait for.
-  const auto errors = on_ranks(3, [&](int thread) {
+  const auto errors = errors_on_ranks(3, [&](int thread) {
     try {
       Bootstrap bootstrap(job(address, thread == 0 ? 0 : 1, 3, ""), kLong);
       EXPECT_THAT(gather(bootstrap, bootstrap.rank()), testing::ElementsAre(0, 1, 2));
@@ -211,7 +191,7 @@ TEST(Bootstrap, WaitsForItsOwnJobWhileAnotherListens) {
       named = error.what();
     }
   });
-  const auto errors = on_ranks(2, [&](int rank) {
+  const auto errors = errors_on_ranks(2, [&](int rank) {
     if (rank == 0) other.join();  // its port is free again
     Bootstrap bootstrap(job(address, rank, 2, "today"), kLong);
     EXPECT_THAT(gather(bootstrap, rank), testing::ElementsAre(0, 1));
@@ -248,7 +228,7 @@ TEST(Bootstrap, LeavesStrangersAlone) {
 
 TEST(Bootstrap, RefusesPartsOfOtherSizes) {
   const HostPort address = free_address();
-  const auto errors = on_ranks(2, [&](int rank) {
+  const auto errors = errors_on_ranks(2, [&](int rank) {
     Bootstrap bootstrap(job(address, rank, 2, ""), kLong);
     const std::vector<std::byte> mine(rank == 0 ? 4 : 12);
     std::vector<std::byte> all(2 * mine.size());

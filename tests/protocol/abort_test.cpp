@@ -117,6 +117,21 @@ TEST(Abort, NamesTheRankForWhichARankGivesUp) {
   });
 }
 
+// The rank for which it gives up is masked by now: then it is itself the one that leaves.
+TEST(Abort, NamesItsOwnRankWhereTheOneThatItNamesIsMasked) {
+  const Scenario scenario = scenario_of();
+  run_ranks(kRanks, [&](World& world) {
+    Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+    RankRound round(scenario, world.rank());
+    exchange.dispatch(round.in, round.out);
+    exchange.combine(round.combine_in, round.combine_out);
+    if (world.rank() == 2) return;  // it leaves between rounds
+    exchange.add_to_mask({false, false, true});
+    if (world.rank() == kFailing) return world.abort("it did not come", 2);
+    expect_aborted(0, kFailing, "it did not come", [&] { exchange.dispatch(round.in, round.out); });
+  });
+}
+
 TEST(Abort, OfARankCountsOnce) {
   run_ranks(kRanks, [](World& world) {
     if (world.rank() == kFailing) {

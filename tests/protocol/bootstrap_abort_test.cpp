@@ -8,8 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "net/bootstrap.h"
-#include "support/free_port.h"
+#include "support/bootstrap_ranks.h"
 
 namespace ferry::net {
 namespace {
@@ -20,27 +19,9 @@ constexpr int kRanks = 3;
 constexpr int kFailing = 1;
 constexpr std::chrono::hours kForever{1};
 
-// Runs body(bootstrap) on a thread for each rank, over one job.
-void on_ranks(const std::function<void(Bootstrap&)>& body) {
-  const HostPort address{"127.0.0.1", test::free_port()};
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank)
-    threads.emplace_back([&, rank] {
-      Job job;
-      job.address = address;
-      job.rank = rank;
-      job.size = kRanks;
-      Bootstrap bootstrap(job, std::chrono::seconds(60));
-      body(bootstrap);
-    });
-  for (std::thread& thread : threads) thread.join();
-}
+void on_ranks(const std::function<void(Bootstrap&)>& body) { test::on_bootstraps(kRanks, body); }
 
-void meet(Bootstrap& bootstrap, const RankMask& mask = {}) {
-  const std::byte here{1};
-  std::vector<std::byte> all(kRanks);
-  bootstrap.all_gather(std::span(&here, 1), all, mask, kForever);
-}
+void meet(Bootstrap& bootstrap, const RankMask& mask = {}) { test::gather(bootstrap, 1, mask, kForever); }
 
 void expect_aborted(const std::string& reason, const std::function<void()>& call) {
   try {
@@ -97,6 +78,31 @@ TEST(BootstrapAbort, ComesFromAnyThreadAndEndsTheCallThatItsOwnRankIsIn) {
       for (;;) meet(bootstrap, {true, false, false});
     });
     if (watch.joinable()) watch.join();
+  });
+}
+
+// The exchange of a rank asks for the reason on its own thread while another thread of the rank is in a call.
+TEST(BootstrapAbort, IsAskedForOnAnotherThreadThanThatOfACall) {
+  for (int turn = 0; turn < 20; ++turn)
+    on_ranks([](Bootstrap& bootstrap) {
+      if (bootstrap.rank() == kFailing) {
+        meet(bootstrap);
+        return bootstrap.tell_aborted({kFailing, kFailing, "no memory"});
+      }
+      std::thread asks([&] {
+        while (bootstrap.abort_reason(kFailing) != "no memory") std::this_thread::yield();
+      });
+      meet(bootstrap);
+      expect_aborted("no memory", [&] { meet(bootstrap); });
+      asks.join();
+    });
+}
+
+TEST(BootstrapAbort, SaysTheBeginningOfALongReason) {
+  const std::string reason = std::string(kMostReason, 'a') + "bc";
+  on_ranks([&](Bootstrap& bootstrap) {
+    if (bootstrap.rank() == kFailing) return bootstrap.tell_aborted({kFailing, kFailing, reason});
+    expect_aborted(std::string(kMostReason, 'a'), [&] { meet(bootstrap); });
   });
 }
 
