@@ -76,10 +76,18 @@ void require_same_length(const char* call, const char* spans, std::initializer_l
               fmt::format("{}: {} must have the same length (got {})", call, spans, fmt::join(lengths, ", ")));
 }
 
-void require_given(const char* call, std::span<Exchange* const> exchanges) {
-  for (std::size_t i = 0; i < exchanges.size(); ++i)
+// Before any of them is called: each is there, was not moved from, and is there once.
+void require_usable(const char* call, std::span<Exchange* const> exchanges) {
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
     if (exchanges[i] == nullptr)
       throw Error(ErrorKind::invalid_argument, fmt::format("{}: exchanges[{}] is null", call, i));
+    exchanges[i]->rank();  // throws
+    const auto first = std::find(exchanges.begin(), exchanges.end(), exchanges[i]) - exchanges.begin();
+    if (first != static_cast<std::ptrdiff_t>(i))
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("{}: exchanges[{}] and exchanges[{}] are the same; give each exchange once", call, first, i));
+  }
 }
 
 // Calls body(i) for each exchange. Calls on GPUs only enqueue, so this thread makes them; no other thread captures a
@@ -114,7 +122,7 @@ void dispatch_each(std::span<Exchange* const> exchanges, std::span<const Dispatc
                    std::span<const DispatchOutput> out, std::span<const CallOptions> calls) {
   require_same_length("dispatch_all", "exchanges, in, out and calls",
                       {exchanges.size(), in.size(), out.size(), calls.size()});
-  require_given("dispatch_all", exchanges);
+  require_usable("dispatch_all", exchanges);
   for_each_exchange(exchanges, [&](std::size_t i) { exchanges[i]->dispatch(in[i], out[i], calls[i]); });
 }
 
@@ -122,7 +130,7 @@ void combine_each(std::span<Exchange* const> exchanges, std::span<const CombineI
                   std::span<const CombineOutput> out, std::span<const CallOptions> calls) {
   require_same_length("combine_all", "exchanges, in, out and calls",
                       {exchanges.size(), in.size(), out.size(), calls.size()});
-  require_given("combine_all", exchanges);
+  require_usable("combine_all", exchanges);
   for_each_exchange(exchanges, [&](std::size_t i) { exchanges[i]->combine(in[i], out[i], calls[i]); });
 }
 

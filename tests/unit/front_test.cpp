@@ -23,6 +23,7 @@ struct Journal {
   milliseconds deadline{0};
   RankMask mask;
   bool fuses = false;
+  bool takes_device_memory = false;
   bool ends = false;  // the next step ends the exchange
   int inside = 0;     // enter without leave
 };
@@ -81,6 +82,7 @@ class JournalWorld final : public World {
   explicit JournalWorld(Journal& journal) : journal_(journal) {}
   WorldKind kind() const override { return WorldKind::other; }
   const char* backend() const override { return "journal"; }
+  WorldCapabilities capabilities() const override { return {.device_memory = journal_.takes_device_memory}; }
   int rank() const override { return 0; }
   int size() const override { return 3; }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask&, milliseconds) override {
@@ -197,6 +199,30 @@ TEST_F(Front, ComparesTheWorldWithTheShape) {
   const std::string text =
       refused([&] { Exchange(world_, shape, scenario_.settings.options); }, ErrorKind::invalid_argument);
   EXPECT_EQ(text, "rank 0: shape.ranks is 2; this world has 3 ranks");
+}
+
+// dispatch_all and combine_all: those of GPUs are called one after the other, so a late refusal would leave a part
+// called.
+TEST_F(Front, OfAllExchangesIsCalledForNoneWhereOneCannotBe) {
+  journal_.takes_device_memory = true;
+  Exchange first(world_, scenario_.settings.shape, scenario_.settings.options);
+  Exchange gone(world_, scenario_.settings.shape, scenario_.settings.options);
+  const Exchange heir(std::move(gone));
+  take_calls();
+  const auto expect_refused = [&](Exchange* second, ErrorKind kind, const char* part) {
+    Exchange* const both[] = {&first, second};
+    const DispatchInput in[] = {round_.in, round_.in};
+    const DispatchOutput out[] = {round_.out, round_.out};
+    const CombineInput combine_in[] = {round_.combine_in, round_.combine_in};
+    const CombineOutput combine_out[] = {round_.combine_out, round_.combine_out};
+    for (const std::string& text : {refused([&] { dispatch_all(both, in, out); }, kind),
+                                    refused([&] { combine_all(both, combine_in, combine_out); }, kind)})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    EXPECT_EQ(take_calls(), Names{});
+  };
+  expect_refused(&gone, ErrorKind::out_of_order, "moved from");  // NOLINT(bugprone-use-after-move)
+  expect_refused(nullptr, ErrorKind::invalid_argument, "exchanges[1] is null");
+  expect_refused(&first, ErrorKind::invalid_argument, "exchanges[0] and exchanges[1] are the same");
 }
 
 }  // namespace
