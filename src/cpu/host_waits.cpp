@@ -26,6 +26,12 @@ bool HostWaits::has_abort(const WaitSite& site, Epoch wanted) const {
          rank_of_other_routing() >= 0;
 }
 
+Epoch HostWaits::abort_of(int peer) const {
+  const Epoch word = masked_[peer] != 0 ? Epoch{0} : load_acquire(abort_words_[peer]);
+  const int named = rank_waited_for(word);
+  return named >= 0 && named < ranks_ && masked_[named] != 0 ? naming_itself(word, peer) : word;
+}
+
 int HostWaits::rank_of_other_routing() const {
   for (int peer = 0; call_words_ != nullptr && peer < ranks_; ++peer)
     if (masked_[peer] == 0 && is_of_other_routing(load_acquire(call_words_[peer]), my_call_)) return peer;
@@ -57,13 +63,13 @@ void HostWaits::note_failure(Waited waited, const WaitSite& site, Epoch seen, Ep
   const std::lock_guard lock(guard_);
   if (load_relaxed(failed_) != 0) return;
   const int other = waited == Waited::aborted ? rank_of_other_routing() : -1;
-  const auto abort_of = [this](int peer) { return masked_[peer] != 0 ? Epoch{0} : load_acquire(abort_words_[peer]); };
-  const FirstAbort first = first_abort(waited == Waited::aborted ? ranks_ : 0, abort_of);
+  const auto word_of = [this](int peer) { return abort_of(peer); };
+  const FirstAbort first = first_abort(waited == Waited::aborted ? ranks_ : 0, word_of);
   if (first.nobody() && other >= 0) return note_other_routing(site.operation, other);
   const bool is_call = site.phase == Phase::dispatching;
   waited_for_ = site.peer;
   failure_ = failed_wait(site, rank_, waited == Waited::aborted ? ranks_ : 0, is_call ? number_of_call(seen) : seen,
-                         is_call ? number_of_call(wanted) : wanted, abort_of);
+                         is_call ? number_of_call(wanted) : wanted, word_of);
   if (!first.nobody() && (abort_of(first.reported_by) & kOtherRouting) != 0) failure_.phase = Phase::handle;
   store_release(failed_, std::uint32_t{1});
 }
@@ -87,7 +93,7 @@ Epoch HostWaits::end_waits(Epoch word) {
 
 Absence HostWaits::absence_of(int missing) const {
   if (missing == rank_) return failure().absence;
-  return ferry::absence_of(load_acquire(abort_words_[missing]), missing);
+  return ferry::absence_of(abort_of(missing), missing);
 }
 
 WaitRecord HostWaits::failure() const {

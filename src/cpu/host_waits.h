@@ -92,9 +92,7 @@ class HostWaits {
   int find_culprit(Pacer& moment) const {
     return follow_abort_words(failure().missing_rank, rank_, waited_for_, ranks_, [&](int suspect) {
       const auto never = [] { return false; };
-      return wait_at_least(abort_words_[suspect], 1, never, moment) == Waited::arrived
-                 ? load_acquire(abort_words_[suspect])
-                 : Epoch{0};
+      return wait_at_least(abort_words_[suspect], 1, never, moment) == Waited::arrived ? abort_of(suspect) : Epoch{0};
     });
   }
   std::uint64_t waited_ns(int peer) const { return load_relaxed(waited_ns_[static_cast<std::size_t>(peer)]); }
@@ -103,6 +101,8 @@ class HostWaits {
   bool has_abort(const WaitSite& site, Epoch wanted) const;
   bool will_never_come(const WaitSite& site, Epoch wanted) const;
   int rank_of_other_routing() const;
+  // The abort word of a rank: 0 if it is masked, and naming itself if it names a masked rank.
+  Epoch abort_of(int peer) const;
   void note_other_routing(Operation operation, int peer);
   void note_waited(int peer, Clock::duration time);
   void note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);

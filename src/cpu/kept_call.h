@@ -20,11 +20,11 @@ class KeptCall {
   KeptCall(const Plan& plan, const std::byte* handle)
       : plan_(plan),
         kept_(kept_routing_at(plan, handle)),
-        handle_masked_(kept_.masked, kept_.masked + plan.shape.ranks),
-        masked_(handle_masked_),
+        mask_of_handle_(kept_.masked, kept_.masked + plan.shape.ranks),
+        mask_of_call_(mask_of_handle_),
         words_(kept_.starts.of_source, kept_.starts.of_source + row_start_words(plan)),
         starts_(row_starts_at(plan, words_.data())) {
-    plan_.masked = masked_.data();
+    plan_.masked = mask_of_call_.data();
     plan_.packed = nullptr;
   }
   KeptCall(const KeptCall&) = delete;
@@ -32,8 +32,8 @@ class KeptCall {
 
   // I11: the mask of this call, to which that of the handle is added.
   void set_mask(const std::vector<std::uint8_t>& mask) {
-    for (std::size_t peer = 0; peer < masked_.size(); ++peer)
-      masked_[peer] = mask[peer] != 0 || handle_masked_[peer] != 0 ? 1 : 0;
+    for (std::size_t peer = 0; peer < mask_of_call_.size(); ++peer)
+      mask_of_call_[peer] = mask[peer] != 0 || mask_of_handle_[peer] != 0 ? 1 : 0;
   }
   // I9: for a combine where some ranks are reached by puts only.
   void number_slots() {
@@ -46,14 +46,14 @@ class KeptCall {
   const RowStarts& starts() const { return starts_; }
   HandleLookup lookup() const { return {&kept_}; }
   bool is_newly_masked(int peer) const {
-    return plan_.is_masked(peer) && handle_masked_[static_cast<std::size_t>(peer)] == 0;
+    return plan_.is_masked(peer) && mask_of_handle_[static_cast<std::size_t>(peer)] == 0;
   }
 
  private:
   Plan plan_;
   KeptRouting kept_;
-  std::vector<std::uint8_t> handle_masked_;
-  std::vector<std::uint8_t> masked_;
+  std::vector<std::uint8_t> mask_of_handle_;
+  std::vector<std::uint8_t> mask_of_call_;
   std::vector<std::uint32_t> words_;
   RowStarts starts_;
   std::optional<PackedResults> packed_;

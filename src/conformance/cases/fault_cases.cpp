@@ -279,6 +279,25 @@ void lose_one_more(const Target& target) {
   });
 }
 
+// A rank leaves between rounds, and all mask it. Then rank 0 aborts and says that it does so for that rank. The others
+// do not wait for that rank any more: they name rank 0.
+void abort_for_a_masked_rank(const Target& target) {
+  require_lost_ranks(target);
+  const Scenario scenario = make_scenario(settings_for("bf16", Reduction::by_rank, kDefaultDeadline));
+  on_ranks(target, kShape.ranks, "an abort for a masked rank", [&](World& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, kShape, scenario.settings.options);
+    run_round(exchange, scenario, Form::split);
+    if (rank == kLost) return;
+    exchange.add_to_mask(mask_of(kLost));
+    if (rank == 0) return world.abort(kReason, kLost);
+    RankRound round(scenario, rank);
+    expect_missing(rank, "dispatch", 0, [&] { exchange.dispatch(round.in, round.out); });
+    expect_said(rank, How::aborts, [&] { exchange.check(); });
+    expect_refused_from_now_on(exchange, scenario, 0);
+  });
+}
+
 // A rank that is only slow is waited for, and the wait is counted in both directions.
 void wait_for_a_slow_rank(const Target& target, bool shared_expert) {
   ScenarioSettings settings = settings_for("bf16", Reduction::by_rank, kSuiteDeadline);
@@ -356,6 +375,8 @@ void add_fault_cases(Cases& cases) {
       {"faults/late_rank", "a rank that comes too late is told that it was given up", true, tell_the_late_rank});
   cases.push_back({"faults/two_lost", "two ranks leave at once", true, lose_two_ranks});
   cases.push_back({"faults/lost_one_more", "a rank leaves when another one is masked", true, lose_one_more});
+  cases.push_back({"faults/aborted_for_a_masked_rank", "a rank aborts for one that the others have masked", true,
+                   abort_for_a_masked_rank});
   cases.push_back({"faults/slow_rank", "a rank that is only slow is waited for", true,
                    [](const Target& b) { wait_for_a_slow_rank(b, false); }});
   cases.push_back({"faults/slow_rank_shared_expert", "a slow rank, where each has a shared expert, too", false,

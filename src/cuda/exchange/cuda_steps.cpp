@@ -49,7 +49,7 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows, launchers.combine},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
-      without_(options.skip_a2a ? RankMask{} : options.mask) {
+      masked_at_start_(options.skip_a2a ? RankMask{} : options.mask) {
   header_ = handle_header(rank, shape, options, {.alignment = plan_.alignment});
   prepare_handles();
   plan_memory();
@@ -118,7 +118,7 @@ void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadlin
 
 void CudaSteps::poll() {
   if (record_.has_failed()) {
-    if (end().get() == nullptr) end().note(record_.failure(links_));
+    if (end().get() == nullptr) end().note(record_.failure(links_, masks_));
     record_.require_no_bad_handle(rank_);
     ExchangeEnd::raise(*end().get());
   }
@@ -132,7 +132,7 @@ void CudaSteps::tell_all(Epoch word) const {
   const DeviceScope scope(device_.index);
   const SideStream stream;
   for (int peer = 0; peer < links_.size; ++peer) {
-    if (is_masked(without_, peer)) continue;
+    if (is_masked(masked_at_start_, peer)) continue;
     if (links_.heap[peer] != nullptr)
       cuda_check(cudaMemcpyAsync(links_.heap[peer] + links_.my_abort_word, &word, sizeof word, cudaMemcpyDefault,
                                  stream.get()),
@@ -145,7 +145,7 @@ void CudaSteps::tell_all(Epoch word) const {
 
 // The word goes to this rank's own memory, too, for its own kernels.
 void CudaSteps::tell_aborted(int missing) {
-  tell_all(abort_word(0, false, is_masked(without_, missing) ? links_.rank : missing) | kAborts);
+  tell_all(abort_word(0, false, is_masked(masked_at_start_, missing) ? links_.rank : missing) | kAborts);
 }
 
 // Kernels that are still to run send what they send. On GPUs one number counts all (DeviceState::dispatched), and a

@@ -86,7 +86,7 @@ class CudaSteps final : public ExchangeSteps {
   KernelPlan kernel_plan_;
   DeviceChecks checks_;
   StreamOrder streams_;
-  const RankMask without_;  // ranks that do not share this exchange
+  const RankMask masked_at_start_;  // ranks that do not share this exchange
   Record record_;
   std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
   PeerLinks links_;

@@ -38,16 +38,21 @@ Record::Record()
 bool Record::has_failed() const { return load_acquire(record_->failed) != 0; }
 
 // I10
-WaitRecord Record::failure(const PeerLinks& links) const {
+WaitRecord Record::failure(const PeerLinks& links, const RoundMasks& masks) const {
   WaitRecord failure = record_->wait;
   const auto deadline = std::chrono::milliseconds(links.deadline_ns / 1'000'000);
   const auto* words = reinterpret_cast<const SignalWord*>(links.own + links.abort_words);
   AbortWaits waits(words, links.size, moment_for_words(deadline));
   const Epoch own = waits.word_now(links.rank);  // what this rank wrote at the others
   const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
+  const auto is_masked = [&](int rank) { return rank >= 0 && rank < links.size && masks.is_masked_in_newest(rank); };
+  const auto seen = [&](Epoch word, int rank) {
+    return is_masked(rank_waited_for(word)) ? naming_itself(word, rank) : word;
+  };
+  if (is_masked(failure.missing_rank)) failure.missing_rank = failure.reported_by;
   failure.missing_rank = follow_abort_words(failure.missing_rank, links.rank, waited_for, links.size,
-                                            [&](int suspect) { return waits.word_of(suspect); });
-  failure.absence = absence_of(waits.word_now(failure.missing_rank), failure.missing_rank);
+                                            [&](int suspect) { return seen(waits.word_of(suspect), suspect); });
+  failure.absence = absence_of(seen(waits.word_now(failure.missing_rank), failure.missing_rank), failure.missing_rank);
   // A rank that refused a handle, or has another, says so in its word.
   const int reporter = failure.reported_by;
   if (reporter != links.rank && reporter >= 0 && reporter < links.size &&

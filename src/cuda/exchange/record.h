@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cuda/device/rank_device.h"
+#include "cuda/exchange/round_masks.h"
 #include "exchange/validate.h"
 #include "ferry/detail/cuda/state/device_state.h"
 
@@ -19,8 +20,9 @@ class Record {
 
   // A kernel gave up a wait.
   bool has_failed() const;
-  // That wait, and the rank that caused it. The other ranks get a moment to name it.
-  WaitRecord failure(const PeerLinks& links) const;
+  // That wait, and the rank that caused it. The other ranks get a moment to name it. Where they name a masked rank, the
+  // one that names it caused the failure.
+  WaitRecord failure(const PeerLinks& links, const RoundMasks& masks) const;
 
   // Throw Error(invalid_argument), once, for what kernels found in the arguments of an earlier call.
   void require_no_bad_ids(int rank, int experts);

@@ -23,6 +23,7 @@ class RoundMasks {
   void add(const RankMask& more);
   // [ranks], for kernels; null: no rank is masked.
   const std::uint8_t* newest() const { return newest_words_; }
+  bool is_masked_in_newest(int rank) const { return newest_[static_cast<std::size_t>(rank)] != 0; }
 
  private:
   std::vector<std::uint8_t> newest_;

@@ -1,5 +1,13 @@
-// AbortWord: the word that a rank which gives up writes at every peer: epoch << 16 | flags | rank waited for + 1. And
-// how to find the missing rank from these words (I10).
+// AbortWord: the word that a rank writes at every peer when it gives up, aborts or leaves. And how to find the missing
+// rank from these words (I10).
+//
+//   bits      it gives up or aborts          it left
+//   16 to 63  the epoch that it waited for   the newest routing, message and result that it sent, 16 bits each
+//   15        kRelayed                       0
+//   14        0                              kLeft
+//   13        kOtherRouting                  0
+//   12        kAborts                        kLeftSummed
+//   0 to 11   1 + the rank that it names     1 + its own rank
 #pragma once
 
 #include <cstdint>
@@ -12,25 +20,29 @@
 
 namespace ferry {
 
-// Relayed: this rank gave up only because another did. Such a word ends no wait.
+// This rank gave up only because another did. Such a word ends no wait.
 inline constexpr Epoch kRelayed = Epoch{1} << 15;
-// Left: this rank destroyed its exchange. Such a word says in place of the epoch what the rank had sent. It ends the
-// waits for what the rank never sent, and no others: so it need not come after the rank's puts.
+// This rank destroyed its exchange. Such a word ends the waits for what the rank never sent, and no others: so it need
+// not come after the rank's puts.
 inline constexpr Epoch kLeft = Epoch{1} << 14;
-// Aborts: the rank's caller aborted the world.
-inline constexpr Epoch kAborts = Epoch{1} << 12;
-inline constexpr Epoch kLeftSummed = kAborts;  // with kLeft: the rank had read the results of all its combines
-static_assert(kMaxRanks < static_cast<int>(kAborts));
-
-// OtherRouting: this rank waited for nobody; the rank named gave a handle of another dispatch, or only one of them gave
-// one.
+// This rank waited for nobody; the rank named gave a handle of another dispatch, or only one of them gave one.
 inline constexpr Epoch kOtherRouting = Epoch{1} << 13;
+// The rank's caller aborted the world.
+inline constexpr Epoch kAborts = Epoch{1} << 12;
+// With kLeft: the rank had read the results of all its combines.
+inline constexpr Epoch kLeftSummed = kAborts;
+static_assert(kMaxRanks < static_cast<int>(kAborts));
 
 FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool relayed, int waited_for) {
   return epoch << 16 | (relayed ? kRelayed : 0) | static_cast<Epoch>(waited_for + 1);
 }
 FERRY_HD constexpr bool ends_waits(Epoch word) { return word != 0 && (word & (kRelayed | kLeft)) == 0; }
 FERRY_HD constexpr int rank_waited_for(Epoch word) { return static_cast<int>(word & (kAborts - 1)) - 1; }
+// The word of `rank` as one that names itself: where it names a rank that is masked here, `rank` is the one that
+// leaves.
+FERRY_HD constexpr Epoch naming_itself(Epoch word, int rank) {
+  return (word & ~(kAborts - 1)) | static_cast<Epoch>(rank + 1);
+}
 
 // The newest of each kind that a rank had sent when it left (I13).
 struct LastSent {
