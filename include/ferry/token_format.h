@@ -66,6 +66,19 @@ concept ColumnFormat = TokenFormat<F> && requires(const SerialGroup& g, const st
   { F::template encode_columns<1, 16>(g, values, float{}, true).words[0] } -> std::convertible_to<std::uint32_t>;
 };
 
+// A format may also say whether encode and decode use input_scale:
+//   static constexpr bool takes_input_scale()
+// One that does not say so counts as one that does: all ranks must give the same.
+template <class F>
+constexpr bool takes_input_scale(const F& format) {
+  if constexpr (requires {
+                  { format.takes_input_scale() } -> std::same_as<bool>;
+                })
+    return format.takes_input_scale();
+  else
+    return true;
+}
+
 template <class F>
 FERRY_HD constexpr int scales_per_row(const F& format, int hidden) {
   return format.block() == 0 ? 0 : (hidden + format.block() - 1) / format.block();
@@ -88,6 +101,7 @@ struct FormatTable {
   std::size_t (*payload_bytes)(int hidden);
   int (*encode)(InputRow row, int hidden, float input_scale, std::byte* payload, std::byte* scales);
   void (*decode)(const std::byte* payload, const std::byte* scales, int hidden, float input_scale, float* out);
+  bool takes_input_scale = true;
 };
 
 class AnyFormat {
@@ -100,6 +114,7 @@ class AnyFormat {
   int scale_bytes() const { return table_->scale_bytes; }
   ScaleLayout scale_layout() const { return table_->scale_layout; }
   int alignment() const { return table_->alignment; }
+  bool takes_input_scale() const { return table_->takes_input_scale; }
   std::size_t payload_bytes(int hidden) const { return table_->payload_bytes(hidden); }
   int encode(const SerialGroup&, InputRow row, int hidden, float input_scale, std::byte* payload,
              std::byte* scales) const {
@@ -130,7 +145,8 @@ inline constexpr FormatTable kFormatTable{
     },
     [](const std::byte* payload, const std::byte* scales, int hidden, float input_scale, float* out) {
       F{}.decode(SerialGroup{}, payload, scales, hidden, input_scale, out);
-    }};
+    },
+    ferry::takes_input_scale(F{})};
 }  // namespace detail
 
 // The erased form of a format type, also of one defined outside the library (docs/adding-a-format.md).

@@ -107,8 +107,8 @@ class CpuSteps final : public ExchangeSteps {
     const HostGroup group = group_for(starts_.group[plan_.groups()] * out.row_bytes);
     lay_out(dispatch_step(group, ticket), ticket, starts_, out);
     if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(plan_, out.handle));
-    require_same_input_scale(plan_, *fabric_,
-                             routing);  // last, so that a refused dispatch is one whose combine never comes
+    // Last, so that a refused dispatch is one whose combine never comes.
+    if (format_.takes_input_scale()) require_same_input_scale(plan_, *fabric_, routing);
   }
 
   void send_back(const Ticket& ticket, const CombineArgs& args) override {
@@ -262,10 +262,9 @@ class CpuSteps final : public ExchangeSteps {
     on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(plan_.shape.ranks));
       SendCounts counted{0, sent.data(), sent.data() + plan_.shape.ranks};
-      const auto send = [&](const auto& maker) {
+      with_message_maker(args, format_, [&](const auto& maker) {
         send_tokens(sending, maker, args, share, staging(share.index), scratch_of(share), counted);
-      };
-      args.is_encoded() ? send(GivenRows{}) : send(Encoder<AnyFormat>{format_});
+      });
       stats_.add_non_finite(counted.non_finite);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) {
         stats_.add_messages(peer, counted.messages[peer]);

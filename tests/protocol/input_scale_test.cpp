@@ -12,10 +12,10 @@ constexpr Shape kShape{3, 6, 2, 5, 64};
 
 class InputScales : public testing::TestWithParam<FakeKind> {
  protected:
-  static conformance::Scenario scenario(float scale) {
+  static conformance::Scenario scenario(float scale, const char* format = "nvfp4") {
     conformance::ScenarioSettings settings;
     settings.shape = kShape;
-    settings.options = conformance::options_for("nvfp4");
+    settings.options = conformance::options_for(format);
     settings.seed = 61;
     settings.input_scale = scale;
     return make_scenario(settings);
@@ -57,6 +57,36 @@ TEST_P(InputScales, ThatAreLeftOutAreOne) {
     exchange.dispatch(round.in, round.out);
     round.check_rows();
   });
+}
+
+// A format without a scale of the whole tensor does not look at it.
+TEST_P(InputScales, ThatDifferAreNothingToAFormatThatUsesNone) {
+  for (const char* format : {"bf16", "mxfp8", "fp8_block128"}) {
+    const conformance::Scenario other = scenario(1.0f, format);
+    run_fake_ranks(GetParam(), kShape.ranks, 64, [&](FakeWorld& world) {
+      Exchange exchange(world, kShape, other.settings.options);
+      RankRound round(other, world.rank());
+      const auto given = static_cast<float>(world.rank() + 1);
+      round.in.input_scale = &given;
+      exchange.dispatch(round.in, round.out);
+      round.check_rows();
+    });
+  }
+}
+
+// The format says itself whether it uses the scale: what it encodes depends on it, or does not.
+TEST(InputScale, IsUsedByTheFormatsThatSaySo) {
+  constexpr int kHidden = 128;
+  const std::vector<float> row(kHidden, 1.0f);
+  for (const AnyFormat& format : all_formats()) {
+    const auto encoded = [&](float input_scale) {
+      const std::size_t payload = format.payload_bytes(kHidden);
+      std::vector<std::byte> bytes(payload + kHidden * sizeof(float));
+      format.encode({}, {row.data(), DType::f32}, kHidden, input_scale, bytes.data(), bytes.data() + payload);
+      return bytes;
+    };
+    EXPECT_EQ(format.takes_input_scale(), encoded(1.0f) != encoded(4.0f)) << format.name();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, InputScales, testing::ValuesIn(all_fake_kinds().begin(), all_fake_kinds().end()),

@@ -116,7 +116,7 @@ void LayerCommand::require_values(const Layer& layer, const LayerOptions& option
   const LostTokens lost = find_lost_tokens(layer, options.format, input_scale);
   if (lost.count == 0) return;
   const std::string advice =
-      takes_input_scale(options.format)
+      options.format.takes_input_scale()
           ? fmt::format(
                 "--input-scale {:g} does not fit them: their largest magnitude is {:.3g}, and {:g} / that is {:.3g}",
                 input_scale, lost.largest, kLargestOfNvfp4, fitting_input_scale(lost.largest))

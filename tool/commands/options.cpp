@@ -12,18 +12,6 @@
 
 namespace ferry::app {
 
-bool takes_input_scale(const AnyFormat& format) {
-  constexpr int kHidden = 128;
-  const std::vector<float> row(kHidden, 1.0f);
-  const auto encoded = [&](float input_scale) {
-    const std::size_t payload = format.payload_bytes(kHidden);
-    std::vector<std::byte> bytes(payload + kHidden * sizeof(float));
-    format.encode(SerialGroup{}, {row.data(), DType::f32}, kHidden, input_scale, bytes.data(), bytes.data() + payload);
-    return bytes;
-  };
-  return encoded(1.0f) != encoded(4.0f);
-}
-
 static constexpr std::array kReductions = {Reduction::by_rank, Reduction::exact};
 
 std::vector<std::string> reduction_names() {
@@ -47,7 +35,7 @@ std::vector<AnyFormat> formats_named(const std::vector<std::string>& names) {
 }
 
 void note_unused_input_scale(float input_scale, const AnyFormat& format) {
-  if (input_scale != 1.0f && !takes_input_scale(format))
+  if (input_scale != 1.0f && !format.takes_input_scale())
     note(fmt::format("--input-scale {} has no effect: format {} has no scale of the whole tensor", input_scale,
                      format.name()));
 }

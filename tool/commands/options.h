@@ -15,8 +15,6 @@ std::vector<std::string> reduction_names();
 Reduction reduction_named(const std::string& name);
 // Of --format, in its order; all of them where "all" is among the names. Throws Error(invalid_argument).
 std::vector<AnyFormat> formats_named(const std::vector<std::string>& names);
-// Whether the bytes of a row depend on --input-scale.
-bool takes_input_scale(const AnyFormat& format);
 // Notes an --input-scale that the format does not take.
 void note_unused_input_scale(float input_scale, const AnyFormat& format);
 // A line on standard error: what was asked for is done, but some of it has no effect. Of a job the first process alone

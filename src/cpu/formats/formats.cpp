@@ -33,7 +33,8 @@ constexpr FormatTable kTable{F::name(),
                              F::alignment(),
                              &F::payload_bytes,
                              AtLevel<Encode<F>, typename Encode<F>::Signature>::at(kLevel),
-                             AtLevel<Decode<F>, typename Decode<F>::Signature>::at(kLevel)};
+                             AtLevel<Decode<F>, typename Decode<F>::Signature>::at(kLevel),
+                             F::takes_input_scale()};
 
 template <SimdLevel kLevel>
 constexpr std::array<AnyFormat, Formats::kCount> kFormatsAt = Formats::table([]<class F>(std::type_identity<F>) {

@@ -1,5 +1,5 @@
-// The input scale of a dispatch, which must be the same on all ranks: experts decode the rows of all sources with one
-// number.
+// The input scale of a dispatch, which must be the same on all ranks where the format uses one: experts decode the rows
+// of all sources with one number.
 #pragma once
 
 #include <string>

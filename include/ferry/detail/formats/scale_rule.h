@@ -3,7 +3,8 @@
 //
 // A rule offers: Stored, kNan (the scale of a block with a NaN or an infinity), choose(amax bits, input scale), and
 // decode(code value, stored scale, input scale). amax is finite in choose. kFits: multipliers are powers of two that
-// leave no column above the element's largest value.
+// leave no column above the element's largest value. kTakesInputScale: the input scale is used; a rule
+// without it counts as one that uses it.
 #pragma once
 
 #include "ferry/detail/formats/element.h"
@@ -37,6 +38,7 @@ struct FloatScale {
   using Stored = std::uint32_t;  // float32 bits
   static constexpr Stored kNan = kNanBits;
   static constexpr bool kFits = false;
+  static constexpr bool kTakesInputScale = false;
   FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
     const float amax = float_of(larger(amax_bits, kSmallestAmax));
     // Numerator and denominator have the same power of two as a factor, so that the reciprocal is a normal number.
@@ -53,6 +55,7 @@ struct CeilScale {
   using Stored = std::uint8_t;
   static constexpr Stored kNan = 255;
   static constexpr bool kFits = true;
+  static constexpr bool kTakesInputScale = false;
   FERRY_HD static constexpr BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
     const std::uint32_t byte = e8m0_ceil(larger(amax_bits, kAmaxFloor));
     return {static_cast<Stored>(byte), e8m0_inverse(byte)};
@@ -65,6 +68,7 @@ struct EvenScale {
   using Stored = std::uint8_t;
   static constexpr Stored kNan = 255;
   static constexpr bool kFits = true;  // an amax that would round above the largest value rounds up to the next power
+  static constexpr bool kTakesInputScale = false;
   FERRY_HD static constexpr BlockScale<Stored> choose(std::uint32_t amax_bits, float) {
     const std::uint32_t byte = e8m0_even<kMantissa, kMaxExponent>(amax_bits);
     return {static_cast<Stored>(byte), e8m0_inverse(byte)};
@@ -77,6 +81,7 @@ struct TwoLevelScale {
   using Stored = std::uint8_t;
   static constexpr Stored kNan = 0x7f;
   static constexpr bool kFits = false;  // an E4M3 scale at its limit, or a few steps above zero, is far from amax / 6
+  static constexpr bool kTakesInputScale = true;
   FERRY_HD static BlockScale<Stored> choose(std::uint32_t amax_bits, float input_scale) {
     // Larger values would be limited to the same code. Values too small for quotient_rounded give code 0.
     const float scaled = float_of(smaller(bits_of(multiply_rounded(input_scale, float_of(amax_bits))), kLarge));

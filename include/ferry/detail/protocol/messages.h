@@ -58,4 +58,14 @@ struct GivenRows {
   }
 };
 
+// Calls use(maker) with what makes the messages of these tokens: they come encoded, or `format` encodes them. On GPUs
+// each maker has a kernel of its own, and the host chooses the kernel by the same question.
+template <TokenFormat Fmt, class Use>
+void with_message_maker(const DispatchArgs& in, const Fmt& format, const Use& use) {
+  if (in.is_encoded())
+    use(GivenRows{});
+  else
+    use(Encoder<Fmt>{format});
+}
+
 }  // namespace ferry
