@@ -1,5 +1,5 @@
 // CudaProcessWorld: one rank per process, each with one GPU of the same host. The processes meet by TCP; each maps the
-// memory of all others, by handles that travel as file descriptors.
+// memory of all others, by file descriptors that travel between them.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "net/bootstrap_address.h"
 #include "net/bootstrap_world.h"
-#include "net/handle_channel.h"
+#include "net/descriptor_channel.h"
 
 namespace ferry::cuda {
 namespace {
@@ -103,26 +103,27 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
  private:
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
     DeviceHeaps heaps(static_cast<std::size_t>(size()));
-    net::Descriptor handle;
+    net::Descriptor descriptor;
     together(
         [&] {
           const auto mine = SharedMemory::allocate(bytes);
-          handle = mine->make_handle();
+          descriptor = mine->make_descriptor();
           heaps[static_cast<std::size_t>(rank())] = {mine, mine->data()};
         },
         options.mask, set_up_deadline(options));
-    const std::vector<net::Descriptor> handles =
-        channel_.all_to_all(handle, bootstrap().call(), options.mask, set_up_deadline(options),
+    const std::vector<net::Descriptor> descriptors =
+        channel_.all_to_all(descriptor, bootstrap().call(), options.mask, set_up_deadline(options),
                             [&](int peer) { bootstrap().require_there(peer); });
-    together([&] { open_heaps(handles, bytes, heaps); }, options.mask, set_up_deadline(options));  // I16: all hold all
+    together([&] { open_heaps(descriptors, bytes, heaps); }, options.mask,
+             set_up_deadline(options));  // I16: all hold all
     return heaps;
   }
 
-  void open_heaps(const std::vector<net::Descriptor>& handles, std::size_t bytes, DeviceHeaps& heaps) const {
-    for (std::size_t peer = 0; peer < handles.size(); ++peer) {
-      if (!handles[peer]) continue;
+  void open_heaps(const std::vector<net::Descriptor>& descriptors, std::size_t bytes, DeviceHeaps& heaps) const {
+    for (std::size_t peer = 0; peer < descriptors.size(); ++peer) {
+      if (!descriptors[peer]) continue;
       try {
-        const auto memory = SharedMemory::open(handles[peer], bytes);
+        const auto memory = SharedMemory::open(descriptors[peer], bytes);
         heaps[peer] = {memory, memory->data()};
       } catch (const DriverError& error) {
         throw cannot_map(fmt::format("device {} of rank {}", device(), rank()), fmt::format("rank {}", peer),
@@ -131,7 +132,7 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
     }
   }
 
-  net::HandleChannel channel_;
+  net::DescriptorChannel channel_;
 };
 
 }  // namespace

@@ -68,13 +68,13 @@ std::shared_ptr<SharedMemory> SharedMemory::allocate(std::size_t bytes) {
   return memory;
 }
 
-std::shared_ptr<SharedMemory> SharedMemory::open(const net::Descriptor& handle, std::size_t bytes) {
+std::shared_ptr<SharedMemory> SharedMemory::open(const net::Descriptor& descriptor, std::size_t bytes) {
   std::shared_ptr<SharedMemory> memory(new SharedMemory);
   memory->device_ = current_device();
   memory->bytes_ = round_up(bytes, memory->device_);
   // The driver takes the descriptor as a pointer's value.
-  auto* descriptor = reinterpret_cast<void*>(static_cast<std::uintptr_t>(handle.get()));
-  driver_check(driver().import_handle(&memory->handle_, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+  auto* number = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor.get()));
+  driver_check(driver().import_handle(&memory->handle_, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                "cuMemImportFromShareableHandle");
   memory->has_handle_ = true;
   memory->map();
@@ -92,7 +92,7 @@ void SharedMemory::map() {
   driver_check(driver().set_access(address_, bytes_, &access, 1), "cuMemSetAccess");
 }
 
-net::Descriptor SharedMemory::make_handle() const {
+net::Descriptor SharedMemory::make_descriptor() const {
   int fd = -1;
   driver_check(driver().export_handle(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
                "cuMemExportToShareableHandle");

@@ -16,15 +16,15 @@ class SharedMemory {
   // Zeroed memory of the current device, at least `bytes`. Throws Error(system), or Error(unsupported) where the device
   // has no memory that can be shared.
   static std::shared_ptr<SharedMemory> allocate(std::size_t bytes);
-  // Maps the memory of `handle` for the current device. `bytes` is the size that it was allocated with.
-  static std::shared_ptr<SharedMemory> open(const net::Descriptor& handle, std::size_t bytes);
+  // Maps the memory of `descriptor` for the current device. `bytes` is the size that it was allocated with.
+  static std::shared_ptr<SharedMemory> open(const net::Descriptor& descriptor, std::size_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
-  // A handle for other processes. It keeps the memory alive, too.
-  net::Descriptor make_handle() const;
+  // A descriptor for other processes. It keeps the memory alive, too.
+  net::Descriptor make_descriptor() const;
 
  private:
   SharedMemory() = default;

@@ -1,4 +1,4 @@
-#include "net/handle_channel.h"
+#include "net/descriptor_channel.h"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -37,14 +37,14 @@ union Ancillary {
 
 }  // namespace
 
-struct HandleChannel::Note {
+struct DescriptorChannel::Note {
   std::uint64_t token;
   std::uint64_t call;
   std::int32_t rank;
   std::int32_t unused;
 };
 
-HandleChannel::HandleChannel(int rank, int size, std::uint64_t token)
+DescriptorChannel::DescriptorChannel(int rank, int size, std::uint64_t token)
     : rank_(rank), size_(size), token_(token), socket_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
   socklen_t length = 0;
   const sockaddr_un name = name_of(token, rank, length);
@@ -53,7 +53,8 @@ HandleChannel::HandleChannel(int rank, int size, std::uint64_t token)
                                                rank, std::strerror(errno)));
 }
 
-void HandleChannel::send_to(int peer, const Descriptor& handle, const Note& note, const Deadline& deadline) const {
+void DescriptorChannel::send_to(int peer, const Descriptor& descriptor, const Note& note,
+                                const Deadline& deadline) const {
   socklen_t length = 0;
   sockaddr_un name = name_of(token_, peer, length);
   Note copy = note;
@@ -70,7 +71,7 @@ void HandleChannel::send_to(int peer, const Descriptor& handle, const Note& note
   control->cmsg_level = SOL_SOCKET;
   control->cmsg_type = SCM_RIGHTS;
   control->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = handle.get();
+  const int fd = descriptor.get();
   std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
   while (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) < 0) {
     const int error = errno;
@@ -85,7 +86,7 @@ void HandleChannel::send_to(int peer, const Descriptor& handle, const Note& note
   }
 }
 
-bool HandleChannel::receive_one(std::uint64_t call, std::vector<Descriptor>& handles) {
+bool DescriptorChannel::receive_one(std::uint64_t call, std::vector<Descriptor>& descriptors) {
   Note note{};
   iovec body{&note, sizeof note};
   Ancillary room{};
@@ -96,41 +97,41 @@ bool HandleChannel::receive_one(std::uint64_t call, std::vector<Descriptor>& han
   message.msg_controllen = sizeof room.bytes;
   const ssize_t got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0) return false;
-  Descriptor handle;
+  Descriptor descriptor;
   const cmsghdr* control = CMSG_FIRSTHDR(&message);
   if (control != nullptr && control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_RIGHTS &&
       control->cmsg_len == CMSG_LEN(sizeof(int))) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(control), sizeof fd);
-    handle.reset(fd);
+    descriptor.reset(fd);
   }
-  const bool ours = got == sizeof note && note.token == token_ && note.rank >= 0 && note.rank < size_ && handle;
+  const bool ours = got == sizeof note && note.token == token_ && note.rank >= 0 && note.rank < size_ && descriptor;
   if (!ours || note.call < call) return true;  // from outside of the job, or of a call that has failed: closed again
   if (note.call == call)
-    handles[static_cast<std::size_t>(note.rank)] = std::move(handle);
+    descriptors[static_cast<std::size_t>(note.rank)] = std::move(descriptor);
   else
-    early_.push_back({note.call, note.rank, std::move(handle)});
+    early_.push_back({note.call, note.rank, std::move(descriptor)});
   return true;
 }
 
-std::vector<Descriptor> HandleChannel::all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
-                                                  std::chrono::milliseconds deadline,
-                                                  const std::function<void(int)>& look) {
+std::vector<Descriptor> DescriptorChannel::all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
+                                                      std::chrono::milliseconds deadline,
+                                                      const std::function<void(int)>& look) {
   const Deadline until(std::min(deadline, kMaxDeadline));
-  std::vector<Descriptor> handles(static_cast<std::size_t>(size_));
+  std::vector<Descriptor> descriptors(static_cast<std::size_t>(size_));
   for (Early& early : early_)
-    if (early.call == call) handles[static_cast<std::size_t>(early.rank)] = std::move(early.handle);
+    if (early.call == call) descriptors[static_cast<std::size_t>(early.rank)] = std::move(early.descriptor);
   std::erase_if(early_, [call](const Early& early) { return early.call <= call; });
   const Note note{token_, call, rank_, 0};
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
     if (is_masked(mask, peer)) continue;
     send_to(peer, mine, note, until);
-    while (receive_one(call, handles)) continue;  // so that no rank's queue stays full
+    while (receive_one(call, descriptors)) continue;  // so that no rank's queue stays full
   }
   for (int peer = 0; peer < size_; ++peer) {
-    while (peer != rank_ && !is_masked(mask, peer) && !handles[static_cast<std::size_t>(peer)]) {
-      if (receive_one(call, handles)) continue;
+    while (peer != rank_ && !is_masked(mask, peer) && !descriptors[static_cast<std::size_t>(peer)]) {
+      if (receive_one(call, descriptors)) continue;
       if (until.has_passed())
         throw_missing(rank_, peer, rank_, call,
                       fmt::format("rank {}: rank {} did not hand over its memory within {} ms. Check that it is alive, "
@@ -141,7 +142,7 @@ std::vector<Descriptor> HandleChannel::all_to_all(const Descriptor& mine, std::u
       poll(&watched, 1, until.milliseconds_left(look ? kLookEvery : kForever));
     }
   }
-  return handles;
+  return descriptors;
 }
 
 }  // namespace ferry::net

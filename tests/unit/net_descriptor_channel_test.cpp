@@ -1,5 +1,5 @@
 // Open files that travel between ranks: pipes here, memory of a GPU elsewhere.
-#include "net/handle_channel.h"
+#include "net/descriptor_channel.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -28,40 +28,41 @@ struct Numbered {
   Descriptor read_end;
 };
 
-int number_in(const Descriptor& handle) {
+int number_in(const Descriptor& descriptor) {
   int number = -1;
-  return handle && read(handle.get(), &number, sizeof number) == 4 ? number : -1;
+  return descriptor && read(descriptor.get(), &number, sizeof number) == 4 ? number : -1;
 }
 
-TEST(HandleChannel, GivesEveryRankTheHandleOfEach) {
+TEST(DescriptorChannel, GivesEveryRankTheDescriptorOfEach) {
   constexpr int kRanks = 5;
   const std::uint64_t token = random_number();
-  std::vector<std::unique_ptr<HandleChannel>> channels;
-  for (int rank = 0; rank < kRanks; ++rank) channels.push_back(std::make_unique<HandleChannel>(rank, kRanks, token));
+  std::vector<std::unique_ptr<DescriptorChannel>> channels;
+  for (int rank = 0; rank < kRanks; ++rank)
+    channels.push_back(std::make_unique<DescriptorChannel>(rank, kRanks, token));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank)
     threads.emplace_back([&, rank] {
       for (std::uint64_t turn = 1; turn <= 20; ++turn) {  // nothing keeps the ranks together in between
         const Numbered mine(rank + 100 * static_cast<int>(turn));
-        const auto handles = channels[static_cast<std::size_t>(rank)]->all_to_all(mine.read_end, turn, {}, kLong);
+        const auto descriptors = channels[static_cast<std::size_t>(rank)]->all_to_all(mine.read_end, turn, {}, kLong);
         for (int peer = 0; peer < kRanks; ++peer)
-          EXPECT_EQ(number_in(handles[static_cast<std::size_t>(peer)]),
+          EXPECT_EQ(number_in(descriptors[static_cast<std::size_t>(peer)]),
                     peer == rank ? -1 : peer + 100 * static_cast<int>(turn));
       }
     });
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(HandleChannel, CrossesProcesses) {
+TEST(DescriptorChannel, CrossesProcesses) {
   const std::uint64_t token = random_number();
-  HandleChannel channel(0, 2, token);
+  DescriptorChannel channel(0, 2, token);
   int ready[2] = {-1, -1};
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
     int got = -1;
     {
-      HandleChannel other(1, 2, token);
+      DescriptorChannel other(1, 2, token);
       if (write(ready[1], "1", 1) != 1) _exit(2);
       const Numbered mine(11);
       got = number_in(other.all_to_all(mine.read_end, 1, {}, kLong)[0]);
@@ -71,17 +72,17 @@ TEST(HandleChannel, CrossesProcesses) {
   const Numbered mine(10);
   char there = 0;
   EXPECT_EQ(read(ready[0], &there, 1), 1);
-  const std::vector<Descriptor> handles = channel.all_to_all(mine.read_end, 1, {}, kLong);
+  const std::vector<Descriptor> descriptors = channel.all_to_all(mine.read_end, 1, {}, kLong);
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(number_in(handles[1]), 11);
+  EXPECT_EQ(number_in(descriptors[1]), 11);
 }
 
-TEST(HandleChannel, NamesTheRankThatSendsNothingAndSkipsMaskedOnes) {
+TEST(DescriptorChannel, NamesTheRankThatSendsNothingAndSkipsMaskedOnes) {
   const std::uint64_t token = random_number();
-  HandleChannel channel(0, 3, token);
-  HandleChannel silent(1, 3, token);
+  DescriptorChannel channel(0, 3, token);
+  DescriptorChannel silent(1, 3, token);
   const Numbered mine(1);
   try {
     channel.all_to_all(mine.read_end, 1, {false, false, true}, std::chrono::milliseconds(50));
@@ -90,12 +91,12 @@ TEST(HandleChannel, NamesTheRankThatSendsNothingAndSkipsMaskedOnes) {
     EXPECT_EQ(error.record().missing_rank, 1);
   }
   const auto none = channel.all_to_all(mine.read_end, 2, {false, true, true}, kLong);
-  for (const Descriptor& handle : none) EXPECT_FALSE(handle);
+  for (const Descriptor& descriptor : none) EXPECT_FALSE(descriptor);
 }
 
-TEST(HandleChannel, RefusesANameThatIsTaken) {
-  const HandleChannel first(0, 2, 77);
-  EXPECT_THROW(HandleChannel(0, 2, 77), Error);
+TEST(DescriptorChannel, RefusesANameThatIsTaken) {
+  const DescriptorChannel first(0, 2, 77);
+  EXPECT_THROW(DescriptorChannel(0, 2, 77), Error);
 }
 
 }  // namespace
