@@ -9,13 +9,15 @@
 namespace ferry {
 
 enum class ErrorKind {
-  invalid_argument,  // refused before anything moved; the exchange is as it was and the call may be repeated
-  out_of_order,      // a call that the round does not allow now, such as a second dispatch_async without a wait
-  peer_missing,      // a wait passed its deadline, here or on another rank; the exchange refuses every later call
-  aborted,           // a rank said that it takes no further part; waits for it end at once
-  unsupported,       // this build or this machine cannot do it
-  io,                // a file could not be read or written
-  system,            // the operating system or a driver refused (memory, threads, devices)
+  // Refused before anything moved: the exchange is as it was, and the call may be repeated. What only a kernel, or a
+  // comparison of ranks, finds out comes later (ferry/exchange.h).
+  invalid_argument,
+  out_of_order,  // a call that the round does not allow now, such as a second dispatch_async without a wait
+  peer_missing,  // a wait passed its deadline, here or on another rank; the exchange refuses every later call
+  aborted,       // a rank said that it takes no further part; waits for it end at once
+  unsupported,   // this build or this machine cannot do it
+  io,            // a file could not be read or written
+  system,        // the operating system or a driver refused (memory, threads, devices)
 };
 
 // "invalid argument", "peer missing", ...; never null.

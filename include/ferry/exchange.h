@@ -1,9 +1,10 @@
 // Exchange: the buffers and options for one shape, and the calls that carry tokens to experts and back.
 //
 // A round is one dispatch and its combine. All calls are collective: the same calls in the same order on all ranks. One
-// round is open at a time; a dispatch while a round is open abandons its combine, but not one that is given a handle.
-// One dispatch, and one combine with a handle, may be half done at the same time, in any order of their halves. Other
-// calls that must overlap use two exchanges. Calls on one exchange come from one thread at a time.
+// round is open at a time: a dispatch while a round is open gives that round's combine up. A combine that is given a
+// handle is of no round, and no dispatch gives it up. One dispatch, and one combine with a handle, may be half done at
+// the same time, in any order of their halves. Other calls that must overlap use two exchanges. Calls on one exchange
+// come from one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -62,8 +63,8 @@ struct ExchangeOptions {
 // top_k, max_tokens, skip_a2a and fused_shared_expert, whatever the format, hidden and reduction, also after its own
 // exchange is gone. docs/handles.md has examples.
 
-// What dispatch sends. Nothing is read after dispatch_async returns (on a GPU: in stream order), but for a handle,
-// which is read until dispatch_wait returns.
+// What dispatch sends. dispatch_async has read it when it returns (on a GPU: in stream order). Only a handle is read
+// until dispatch_wait returns.
 struct DispatchInput {
   // bf16, f16 or f32 [n, hidden]: the exchange encodes them. Or u8 [n, RowLayout::payload_row_bytes]: tokens that come
   // encoded in the exchange's format, and are sent as they are. Columns contiguous, rows at any stride. On GPUs encoded
@@ -71,9 +72,11 @@ struct DispatchInput {
   ConstTensor tokens{};
   ConstTensor topk_ids{};      // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
   ConstTensor topk_weights{};  // f32 [n, K], contiguous; by_rank only; not given: 1
-  // nvfp4: one value, finite and > 0, the same on all ranks; null: 1. CPU ranks compare it, but not in a replay: where
-  // two differ, dispatch_wait throws Error(invalid_argument) on all ranks, its rows are wrong, and the next call is
-  // another dispatch. GPU ranks check its bounds only. With encoded tokens: what they were encoded with.
+  // One value, finite and > 0; null: 1. A format that uses it (nvfp4) needs the same value on all ranks; with encoded
+  // tokens it is the value that they were encoded with. CPU ranks compare the values, except in a dispatch that is
+  // given a handle. Where two differ, dispatch_wait throws Error(invalid_argument) on all ranks. Then messages have
+  // moved: the rows are wrong, the dispatch has no combine, and the exchange goes on with another dispatch. GPU ranks
+  // check the bounds only.
   const float* input_scale = nullptr;
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
@@ -212,7 +215,10 @@ class Exchange {
 
   // Errors of each call:
   //   Error(invalid_argument)  an argument is bad. Nothing has moved, and the round is as it was before the call. On
-  //                            GPUs the next call throws what only a kernel can find out (see above)
+  //                            GPUs the next call throws what only a kernel can find out (see above). Two things are
+  //                            found only when messages have moved, since ranks are compared: input scales that differ
+  //                            (DispatchInput::input_scale), and handles of different dispatches. The latter, and a
+  //                            handle that a kernel refuses, end the exchange on all ranks
   //   Error(out_of_order)      the round does not allow the call
   //   PeerMissing              a rank does not come. Every later call throws it again
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
@@ -255,8 +261,9 @@ void combine_each(std::span<Exchange* const> exchanges, std::span<const CombineI
                   std::span<const CombineOutput> out, std::span<const CallOptions> calls);
 }  // namespace detail
 
-// One call that runs the operation on all exchanges of this process. Every exchange is called, also after an error; the
-// first error comes back. The spans have the same length; element i belongs to exchange i.
+// One call that runs the operation on all exchanges of this process. The spans have the same length; element i belongs
+// to exchange i, and no exchange is there twice: else Error(invalid_argument), and none was called. Then every exchange
+// is called, also after an error of another one; the first error comes back.
 //   CPU ranks  one host thread for each; all are awaited
 //   GPU ranks  the calling thread enqueues the kernels, exchange by exchange, and returns; it may capture their streams
 // `call` goes to each exchange. A stream is of one GPU: with several GPUs give each exchange options of its own.

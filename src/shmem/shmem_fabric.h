@@ -52,7 +52,7 @@ class ShmemFabric : public SerialFabricDefaults {
     if (!block_->is_direct(peer)) shmem::fence();
     signal(g, peer, word, value);
   }
-  // An abort word. What follows it is another signal to the same word at most (C7), from the same thread.
+  // C4. Only abort words come this way. This thread may signal the same word once more; the fence keeps the order (C7).
   void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {
     if ((value & kLeft) == 0) losses_->tell(peer, value);  // a rank that left an exchange is still there
     if (block_->is_direct(peer)) return signal(g, peer, word, value);

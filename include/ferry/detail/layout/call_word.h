@@ -1,5 +1,6 @@
-// Call words: what a rank tells all others when it begins a call: number of the call << 16 | low bits that name its
-// routing. Waits compare numbers; whoever has waited long compares the low bits with its own.
+// Call words: what a rank tells all others when it begins a call that is given a handle: number of the call << 16 |
+// mark of its routing. Waits compare the numbers. A rank whose wait lasts, or has ended, compares the mark with its own
+// (I22).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace ferry {
 
-// `replays`: the call was given a handle, whose routing it is.
+// The mark of a routing: 16 bits that tell it from those of other calls. `replays`: it is the routing of a handle that
+// the call was given; a call without a handle has another mark, which no word carries.
 FERRY_HD constexpr std::uint32_t routing_mark(Epoch routing, bool replays) {
   return (static_cast<std::uint32_t>(routing) << 1 | (replays ? 1u : 0u)) & 0xFFFFu;
 }

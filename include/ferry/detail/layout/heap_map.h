@@ -29,20 +29,19 @@ class HeapMap {
   enum Region {
     kMessages,       // [parity of messages][source][token] message
     kTables,         // [parity of routings][source][token][k] RoutingEntry
-    kCounts,         // [parity][source][local expert] u32; on GPUs, as the number of tokens, with a tag (I19)
+    kCounts,         // [parity][source][local expert] u32; on GPUs with a tag (I19)
     kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
     kHeaders,        // [parity][source] RoutingHeader
     kArrived,        // [parity][source][token] word: the message is there
     kRouted,         // [source][part] word: that part of the table is there; on CPUs header and counts, too
-    kDispatching,    // [peer] call word: peer has begun to replay this dispatch, so what came before it is over (I1)
+    kDispatching,    // [peer] call word (call_word.h): peer has begun this replay, and ended all before it (I1)
     kSummed,         // [peer] word: peer has read all results of the combines before this one (I8)
-    kCombining,      // [peer] call word: peer has begun this combine with a handle; nobody waits for it
-    kAborted,        // [peer] word: whom peer waited for in vain (abort_word.h)
+    kCombining,      // [peer] call word: peer has begun this combine with a handle; only compared, not waited for
+    kAborted,        // [peer] abort word (abort_word.h)
     kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
-    kResultArrived,  // as kResults: the result has arrived
-    kSentMessages,   // for remote ranks: [parity][token] message
-    kSentResults,    // for remote ranks: [source][token] bf16 row, or [source][token][k] when exact; packed: one after
-                     // another
+    kResultArrived,  // [token][j or k] word: the result is there; packed as kResults
+    kSentMessages,   // send buffers: [parity][token] message
+    kSentResults,    // send buffers: [source][token] bf16 row, or [source][token][k] when exact, or packed
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 32;
