@@ -83,7 +83,7 @@ TEST(BootstrapAbort, ComesFromAnyThreadAndEndsTheCallThatItsOwnRankIsIn) {
 
 // The exchange of a rank asks for the reason on its own thread while another thread of the rank is in a call.
 TEST(BootstrapAbort, IsAskedForOnAnotherThreadThanThatOfACall) {
-  for (int turn = 0; turn < 20; ++turn)
+  for (int turn = 0; turn < 3; ++turn)
     on_ranks([](Bootstrap& bootstrap) {
       if (bootstrap.rank() == kFailing) {
         meet(bootstrap);
