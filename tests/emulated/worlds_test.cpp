@@ -59,6 +59,7 @@ bool is_small(const conformance::Case& each) {
                              "handles/two_ranks",
                              "handles/refused",
                              "faults/lost_before_dispatch",
+                             "faults/aborted_for_a_masked_rank",
                              "faults/growing_mask",
                              "reports/statistics"})
     if (each.name.starts_with(chosen)) return true;
