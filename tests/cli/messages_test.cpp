@@ -45,7 +45,8 @@ TEST(ShapesOfCommands, AreRefusedWhereTheLibraryRefusesThem) {
 TEST(ShapesOfCommands, NameTheOptionTheValueAndTheLimit) {
   EXPECT_EQ(refusal_of({9, 8, 2, 1, 32}),
             "--ranks 9: must be at most the number of experts, 8: every rank owns one or more");
-  EXPECT_EQ(refusal_of({4, 8, 33, 1, 32}), "--top-k 33: must be 1 to 8");
+  EXPECT_EQ(refusal_of({4, 8, 33, 1, 32}),
+            "--top-k 33: must be 1 to 8, the number of experts: those of a token are distinct");
   EXPECT_EQ(refusal_of({4, 8, 2, 1, 100}), "--hidden 100: must be a positive multiple of 32");
   EXPECT_EQ(refusal_of({4, 8, 2, 0, 32}).substr(0, 23), "--tokens 0: must be 1 t");
 }

@@ -134,7 +134,21 @@ class CodecRefusalTestCase(CodecTestCase):
         np.save(self.folder / "x.npy", np.ones((2, 32), np.float32))
         process = ferry("codec", "encode", "--format", "mxfp8", "--in", self.folder / "x.npy", "--payload",
                         self.folder / "p.npy", "--scales", self.folder / "p.npy")
-        self.refused(process, 2, "--payload", "--scales", "p.npy", "two files")
+        self.refused(process, 2, f"--scales {self.folder / 'p.npy'} is also --payload: give another file")
+
+    def test_an_input_is_not_overwritten(self):
+        x = np.ones((2, 32), np.float32)
+        for payload, scales in (("x", "s"), ("p", "x")):
+            np.save(self.folder / "x.npy", x)
+            process = ferry("codec", "encode", "--format", "mxfp8", "--in", self.folder / "x.npy", "--payload",
+                            self.folder / f"{payload}.npy", "--scales", self.folder / f"{scales}.npy")
+            self.refused(process, 2, f"{self.folder / 'x.npy'} is also --in: give another file")
+            np.testing.assert_array_equal(np.load(self.folder / "x.npy"), x)
+        self.assert_done(self.encode("mxfp8", x))
+        for name in ("payload", "scales"):
+            process = ferry("codec", "decode", "--format", "mxfp8", "--payload", self.folder / "p.npy", "--scales",
+                            self.folder / "s.npy", "--out", self.folder / f"{name[0]}.npy")
+            self.assert_refused(process, 2, f"is also --{name}: give another file")
 
     def test_payload_of_another_width(self):
         np.save(self.folder / "p.npy", np.zeros((2, 33), np.uint8))

@@ -1,4 +1,5 @@
 """The words of a command line: what is unknown, mistyped, repeated or without effect, help, and completion."""
+import json
 import os
 import pty
 import re
@@ -33,6 +34,7 @@ class UnknownWordsTestCase(FerryTestCase):
         self.refused(["layer", "--rank", 3], "--rank is not an option of ferry layer", "did you mean --ranks?")
         self.refused(["--bogus"], "--bogus is not an option of ferry")
         self.refused(["bench", "--tokns=4"], "--tokns is not", "did you mean --tokens?")
+        self.refused(["verify", "--filter", "a"], "--filter is not an option of ferry verify; it has", "--case")
         self.refused(["bench", "-x"], "-x is not an option of ferry bench")
         self.refused(["verify", "--top-k", 8], "--top-k is not an option of ferry verify", "ferry bench, ferry info have it")
 
@@ -56,16 +58,21 @@ class UnknownWordsTestCase(FerryTestCase):
             self.refused(["bench", "--tokens", value], f"--tokens {value}: must be 1 or more")
         self.refused(["bench", "--ranks", 4096], "--ranks 4096: must be 1 to 2048")
         self.refused(["bench", "--tokens", 1 << 40], "must be 1 to 2147483647")
-        self.refused(["bench", "--seconds", "long"], "--seconds long: must be 0.01 to 600")
-        for seed in (-1, "x", "1.5"):
-            self.refused(["demo", "--seed", seed], f"--seed {seed}: must be 0 or more")
+        self.refused(["bench", "--seconds", "long"], "--seconds long: must be a number, 0.01 to 600")
+        for seed in ("x", "1.5"):
+            self.refused(["demo", "--seed", seed], f"--seed {seed}: must be a whole number, 0 or more")
         self.refused(["demo", "--seed", 1 << 64], f"must be 0 to {(1 << 64) - 1}")
+
+    def test_top_k_beyond_experts(self):
+        self.refused(["bench", "--simulate", "--experts", 4, "--ranks", 2, "--top-k", 8],
+                     "--top-k 8: must be 1 to 4, the number of experts")
+        self.refused(["bench", "--simulate", "--top-k", 33], "--top-k 33: must be 1 to 32")
 
     def test_what_is_no_number(self):
         for command, options in {("demo",): ["--ranks"], ("layer",): ["--ranks", "--nodes", "--deadline"],
                                  ("bench",): ["--nodes"], ("verify",): ["--nodes"], ("info",): ["--alignment"]}.items():
             for option in options:
-                self.refused([*command, option, "many"], f"{option} many: must be ", " to ")
+                self.refused([*command, option, "many"], f"{option} many: must be a whole number, ", " to ")
         for command in (["layer"], ["codec", "encode"], ["codec", "decode"]):
             for value in ("many", "0", "-1", "inf", "nan", "1e40"):
                 self.refused([*command, "--input-scale", value],
@@ -159,6 +166,17 @@ class NoEffectTestCase(FerryTestCase):
         self.assertIn("--zipf-exponent has no effect", self.note("bench", *few, "--zipf-exponent", 2))
         self.assertIn("--seconds has no effect", self.note("bench", *few, "--seconds", 1))
         self.assertEqual(self.note("bench", *few, "--routing", "zipf", "--zipf-exponent", 2), "")
+
+    def test_options_of_other_ranks(self):
+        if any(device["kind"] == "gpu" for device in json.loads(ferry("info", "--json").stdout)["devices"]):
+            self.skipTest("--backend auto takes the GPUs of this machine")
+        few = ["--iterations", 1, "--tokens", 2, "--hidden", 64]
+        self.assertIn("note: --max-blocks has no effect: it is for GPUs", self.note("bench", *few, "--max-blocks", 8))
+        self.assert_refused(ferry("bench", *few, "--max-blocks", 8, "--backend", "cpu"), 2, "--max-blocks: is for GPUs")
+        why = "note: --share-gpus has no effect: the ranks are threads of this process"
+        self.assertIn(why, self.layer(make_layer(), "--share-gpus").stderr)
+        self.assertIn(why, self.note("demo", "--share-gpus", "--no-svg", "--format", "bf16"))
+        self.assertIn(why, self.note("verify", "--share-gpus", "--case", "reports/memory"))
 
     def test_info_without_a_shape(self):
         self.assertIn("note: --format has no effect without a shape", self.note("info", "--format", "mxfp8"))

@@ -228,6 +228,8 @@ class TextsTestCase(DemoRuns, FerryTestCase):
                 self.assert_refused(ferry("demo", *self.words(text), "--no-svg"), 2,
                                     f"--text {self.folder / 'text.txt'}: it {counted}", "64 at least")
         self.assert_refused(ferry("demo", "--text", "/dev/null", "--no-svg"), 2, "--text /dev/null: it has 0 words")
+        self.assert_refused(ferry("demo", *self.words("call me ishmael " * 40 + "\0"), "--no-svg"), 2,
+                            f"--text {self.folder / 'text.txt'}: byte 640 is 0")
 
     def test_what_cannot_be_read(self):
         demo = lambda path: ferry("demo", "--text", path, "--svg", self.folder / "map.svg")

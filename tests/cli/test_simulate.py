@@ -103,6 +103,7 @@ class SimulateTestCase(FerryTestCase):
         self.assert_done(done)
         self.assertIn("nodes of 8 ranks", done.stdout)
         self.assertIn("forwarded", done.stdout)
+        self.assertTrue(done.stdout.endswith(f"\n2 lines of JSON appended to {path}\n"))
         self.assertEqual([json.loads(line)["shape"]["ranks"] for line in path.read_text().splitlines()], [4, 16])
 
     def test_same_every_time(self):

@@ -10,6 +10,7 @@
 #include "tool/bench/mpi/bench_baseline.h"
 #include "tool/bench/processes/bench_processes.h"
 #include "tool/ranks/job.h"
+#include "tool/text/progress.h"
 #include "tool/text/table.h"
 
 namespace ferry::app {
@@ -25,7 +26,10 @@ class CpuMeasurer final : public Measurer {
       results_.push_back({bench, measure_codec(bench), {}});
     else
       results_.push_back({bench, measure_exchange(bench), {}});
-    if (baseline_ && !is_codec(bench.operation)) results_.back().baseline = measure_baseline(bench);
+    if (baseline_ && !is_codec(bench.operation)) {
+      Progress::doing("MPI baseline" + effort_text(bench.effort));
+      results_.back().baseline = measure_baseline(bench);
+    }
     return to_json(results_.back(), command_);
   }
   std::string table() override {
@@ -49,6 +53,8 @@ class GpuMeasurer final : public Measurer {
         command_(std::move(command)),
         bench_(make_gpu_bench(backend, ranks, nodes, baseline)) {}
   Json measure(const BenchCase& bench) override {
+    Progress::doing((baseline_ ? "measuring the exchange and the baseline" : "measuring the exchange") +
+                    effort_text(bench.effort));
     if (results_.empty() || !differ_in_operation_only(bench, results_.back().bench))
       results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_), nodes_});
     else  // operations are measured together
@@ -84,6 +90,7 @@ class ProcessMeasurer final : public Measurer {
       in_first_process(kDefaultDeadline, [&] { record = codecs_.measure(bench); });
       return record;
     }
+    Progress::doing("measuring the exchange and plain puts" + effort_text(bench.effort));
     results_.push_back(measure_processes(ranks_, bench, nodes_));
     return to_json(results_.back(), command_);
   }
@@ -117,6 +124,7 @@ Measurers::~Measurers() = default;
 Measurer& Measurers::of(const BenchCase& bench) {
   if (!gpus_ || is_codec(bench.operation)) return *cpu_or_processes_;
   if (gpu_ == nullptr || gpu_ranks_ != bench.shape.ranks) {
+    Progress::doing("measuring the wire and copies");
     gpu_.reset();  // its memory first
     gpu_ =
         std::make_unique<GpuMeasurer>(backend_, bench.shape.ranks, options_.nodes, options_.baseline, options_.command);

@@ -56,7 +56,7 @@ void add_demo_command(CLI::App& app) {
   add_formats_option(demo, asked->formats);
   add_seed_option(demo, asked->seed, "Another one gives another router and other experts");
   add_file(demo, "--text", asked->text, "Plain text to use in place of the built-in chapter of Moby-Dick");
-  add_file(demo, "--svg", asked->svg, "Where the picture of the routing goes; - is standard output")
+  add_file_or_output(demo, "--svg", asked->svg, "Where the picture of the routing goes; - is standard output")
       ->capture_default_str();
   demo.add_flag("--no-svg", asked->no_svg, "Draw no picture")->excludes("--svg");
   add_json_flag(demo, asked->json);
@@ -88,8 +88,10 @@ void add_layer_command(CLI::App& app) {
            "float32 [2*inter, hidden]: an expert for all tokens");
   add_file(layer, "--shared-down", asked->paths.shared_down, "float32 [hidden, inter]");
   add_file(layer, "--output", asked->output, "float32 [tokens, hidden]; appears when complete")->required();
-  layer.add_option("--dump", asked->dump, "Write each rank's dispatched rows to DIR/rank<r>/; one round")
-      ->type_name("DIR");
+  as_path(layer.add_option("--dump", asked->dump,
+                           "Write each rank's dispatched rows to DIR/rank<r>/: row_offsets.npy, expert_ids.npy, "
+                           "src_info.npy, payload.npy, scales.npy, and for nvfp4 scales_offsets.npy; one round"),
+          "DIR");
   in_range(
       layer
           .add_option("--deadline", asked->deadline_seconds, "Seconds that a rank waits for another before it gives up")
@@ -190,7 +192,8 @@ CommandEntry entry_of(CLI::App& app, const std::string& parent) {
     next.help = option->get_description();
     next.takes_value = option->get_items_expected_max() != 0;
     next.takes_many = option->get_expected_max() == CLI::detail::expected_max_vector_size;
-    next.takes_path = type == "FILE" || type == "DIR";
+    next.may_be_empty = type == kFileOrOutput;
+    next.takes_path = type == "FILE" || type == "DIR" || type == kFileOrOutput;
     next.values = values_of(*option);
   }
   for (CLI::App* below : app.get_subcommands({})) {

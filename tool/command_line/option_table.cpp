@@ -39,10 +39,14 @@ void add_owners(const CommandEntry& command, const std::string& option, std::vec
   const std::string hint = did_you_mean(name, option_names(command));
   std::vector<std::string> owners;
   add_owners(root, name, owners);
+  constexpr std::size_t kMostToName = 12;
+  const std::vector<std::string> names = option_names(command);
   if (!hint.empty())
     why += hint;
   else if (!owners.empty())
     why += fmt::format("; {} {} it", fmt::join(owners, ", "), owners.size() == 1 ? "has" : "have");
+  else if (names.size() <= kMostToName)
+    why += fmt::format("; it has {}", fmt::join(names, ", "));
   refuse(command, why);
 }
 
@@ -87,10 +91,20 @@ class Words {
       take_value(*option, words_[next_++]);
     else
       refuse(*command_, fmt::format("{} needs a value", word));
-    while (option->takes_many && next_ < words_.size() && !is_option(words_[next_])) ++next_;
+    while (option->takes_many && next_ < words_.size() && !is_option(words_[next_]))
+      require_values(*option, words_[next_++]);
+  }
+
+  // An empty value stands for a variable of the shell that was not set, or for a comma too many.
+  void require_values(const OptionEntry& option, const std::string& value) const {
+    if (value.empty() && !option.may_be_empty)
+      refuse(*command_, fmt::format("{}: its value is empty", option.names.front()));
+    if (option.takes_many && ("," + value + ",").find(",,") != std::string::npos)
+      refuse(*command_, fmt::format("{} {}: a value between commas is empty", option.names.front(), value));
   }
 
   void take_value(const OptionEntry& option, const std::string& value) {
+    require_values(option, value);
     const auto [before, is_new] = values_.emplace(&option, value);
     if (!is_new && !option.takes_many)
       refuse(*command_, fmt::format("{} is given twice, as {} and as {}; give it once", option.names.front(),

@@ -13,8 +13,9 @@ struct OptionEntry {
   std::string help;
   std::vector<std::string> values;  // that it may have; empty: any
   bool takes_value = false;
-  bool takes_many = false;  // values, and may be given again
-  bool takes_path = false;  // the value is a file or a folder
+  bool takes_many = false;    // values, and may be given again
+  bool takes_path = false;    // the value is a file or a folder
+  bool may_be_empty = false;  // the command itself refuses an empty value, with what to give in its place
 };
 
 struct CommandEntry {

@@ -11,6 +11,7 @@
 #include <map>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "ferry/ferry.h"
@@ -65,8 +66,11 @@ CLI::Option* limited(CLI::Option* option, Number low, Number high) {
     const std::errc failure = read_number(text, value);
     if (failure == std::errc() && value >= low && value <= high) return {};
     const bool is_too_large = failure == std::errc::result_out_of_range || value > high;
-    return high == kNumberLimit<Number> && !is_too_large ? fmt::format("{} or more", text_of(low))
-                                                         : fmt::format("{} to {}", text_of(low), text_of(high));
+    const std::string range = high == kNumberLimit<Number> && !is_too_large
+                                  ? fmt::format("{} or more", text_of(low))
+                                  : fmt::format("{} to {}", text_of(low), text_of(high));
+    if (failure != std::errc::invalid_argument) return range;
+    return (std::is_integral_v<Number> ? "a whole number, " : "a number, ") + range;
   });
 }
 
@@ -125,8 +129,18 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values,
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high) { return limited(option, low, high); }
 CLI::Option* in_range(CLI::Option* option, double low, double high) { return limited(option, low, high); }
 
+CLI::Option* as_path(CLI::Option* option, const char* type) {
+  return checked(option->type_name(type), [](std::string_view text) {
+    return text == "-" ? "a name: nothing goes by standard input or output here; ./- is what has this name" : "";
+  });
+}
+
 CLI::Option* add_file(CLI::App& command, const char* names, std::string& path, const char* help) {
-  return command.add_option(names, path, help)->type_name("FILE");
+  return as_path(command.add_option(names, path, help), "FILE");
+}
+
+CLI::Option* add_file_or_output(CLI::App& command, const char* names, std::string& path, const char* help) {
+  return command.add_option(names, path, help)->type_name(kFileOrOutput);
 }
 
 CLI::Option* add_seed_option(CLI::App& command, std::uint64_t& seed, const char* help) {

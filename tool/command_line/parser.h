@@ -30,8 +30,12 @@ std::shared_ptr<CLI::Formatter> help_format();
 
 // ---- options that several commands share
 void add_backend_option(CLI::App& command, std::string& backend, const char* help);
-// The value is the path of a file.
+// The value is a path: of a FILE or a DIR. "-" is refused, since it is standard input or output elsewhere.
+CLI::Option* as_path(CLI::Option* option, const char* type);
 CLI::Option* add_file(CLI::App& command, const char* names, std::string& path, const char* help);
+// Or "-", for standard output.
+inline constexpr const char* kFileOrOutput = "FILE|-";
+CLI::Option* add_file_or_output(CLI::App& command, const char* names, std::string& path, const char* help);
 CLI::Option* add_seed_option(CLI::App& command, std::uint64_t& seed, const char* help);
 CLI::Option* add_input_scale_option(CLI::App& command, float& input_scale, const char* help);
 // Values with commas between them.

@@ -100,6 +100,14 @@ std::vector<std::vector<BenchCase>> tables_of(const BenchOptions& options) {
   return tables;
 }
 
+// What contradicts the backend that was named is refused; what that of `auto` has no use for gets a note.
+void refuse_or_note(const BenchOptions& options, const char* option, const char* is_for, const char* backend) {
+  if (options.backend != "auto")
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}: {}; add --backend {}, or leave it out", option, is_for, backend));
+  note(fmt::format("{} has no effect: it {}; add --backend {}", option, is_for, backend));
+}
+
 // The backend that the options name, which must fit them.
 const Backend& require_backend(const BenchOptions& options) {
   const int most = *std::max_element(options.ranks.begin(), options.ranks.end());
@@ -112,10 +120,8 @@ const Backend& require_backend(const BenchOptions& options) {
                 fmt::format("--backend cuda: bench measures the GPUs of one process, and {} were started: start it "
                             "without a launcher, with --ranks {}, or add --backend nvshmem",
                             num_processes(), num_processes()));
-  if (gpus && options.workers != 1)
-    throw Error(ErrorKind::invalid_argument, "--workers: is for CPU ranks; add --backend cpu, or leave it out");
-  if (!gpus && options.max_blocks != 0)
-    throw Error(ErrorKind::invalid_argument, "--max-blocks: is for GPUs; add --backend cuda, or leave it out");
+  if (gpus && options.workers != 1) refuse_or_note(options, "--workers", "is for CPU ranks", "cpu");
+  if (!gpus && options.max_blocks != 0) refuse_or_note(options, "--max-blocks", "is for GPUs", "cuda");
   if (gpus && chosen.ranks == RanksAre::processes)
     for (const std::string& operation : options.operations)
       if (is_codec(kOperations.at(operation)))
@@ -134,12 +140,19 @@ class Records {
     file_.open(name_, std::ios::app);
     if (!file_) fail("cannot be appended to");
   }
+  // Where the lines went; empty where that was said by the lines themselves, or where there is no file.
+  std::string summary() const {
+    if (json_ || !file_.is_open()) return {};
+    return fmt::format("{} line{} of JSON appended to {}\n", added_, added_ == 1 ? "" : "s", name_);
+  }
   // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
   void add(const Json& record) {
     in_first_process(kDefaultDeadline, [&] {
       const std::string line = record.dump() + "\n";
       if (json_) print(line);
-      if (file_.is_open() && !(file_ << line << std::flush)) fail("cannot be written");
+      if (!file_.is_open()) return;
+      if (!(file_ << line << std::flush)) fail("cannot be written");
+      ++added_;
     });
   }
 
@@ -151,6 +164,7 @@ class Records {
   bool json_;
   std::string name_;
   std::ofstream file_;
+  int added_ = 0;
 };
 
 // What was given, and changes nothing of what is measured.
@@ -199,6 +213,7 @@ void run_simulation(const BenchOptions& options, const std::string& command) {
     }
     if (!options.json) print(to_text(results) + "\n");
   }
+  print(records.summary());
 }
 
 // What was typed, so that a record can be repeated.
@@ -238,7 +253,8 @@ void run_bench_command(const BenchOptions& options) {
         std::find(footnotes.begin(), footnotes.end(), next) == footnotes.end())
       footnotes.push_back(next);
   }
-  in_first_process(kDefaultDeadline, [&] { print(fmt::format("{}", fmt::join(footnotes, "\n"))); });
+  in_first_process(kDefaultDeadline,
+                   [&] { print(fmt::format("{}{}", fmt::join(footnotes, "\n"), records.summary())); });
 }
 
 void run_bench_worker_command(const BenchOptions& options) {

@@ -7,6 +7,7 @@
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
 #include "tool/io/memory.h"
+#include "tool/io/named_path.h"
 #include "tool/io/npy.h"
 #include "tool/ranks/job.h"
 #include "tool/text/progress.h"
@@ -81,9 +82,7 @@ void CodecCommand::encode() const {
   note_unused_input_scale(input_scale, named);
   note_if_repeated();
   require_scales_path(named, scales);
-  if (payload == scales)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("--payload and --scales are both {}: give two files", payload));
+  require_distinct({{"--payload", payload}, {"--scales", scales}}, {{"--in", in}});
   const NpyFile file("--in", in);
   file.require_dtype({DType::f32, DType::f16});
   file.require_shape({-1, -1}, "[rows, hidden]");
@@ -121,6 +120,7 @@ void CodecCommand::decode() const {
   note_unused_input_scale(input_scale, named);
   note_if_repeated();
   require_scales_path(named, scales);
+  require_distinct({{"--out", out}}, {{"--payload", payload}, {"--scales", scales}});
   const NpyFile file("--payload", payload);
   file.require_dtype({DType::u8});
   file.require_shape({-1, -1}, "[rows, bytes of a row]");

@@ -14,6 +14,7 @@
 #include "tool/demo/demo_picture.h"
 #include "tool/demo/demo_words.h"
 #include "tool/demo/picture.h"
+#include "tool/io/named_path.h"
 #include "tool/layer/layer_check.h"
 #include "tool/layer/layer_parts.h"
 #include "tool/ranks/job.h"
@@ -64,10 +65,12 @@ std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer&
   const std::vector<AnyFormat> chosen = formats_named(formats);
   Progress progress("demo: formats", static_cast<std::int64_t>(chosen.size()));
   std::vector<double> exact;
+  Progress::doing("the dense layer in float64");
   if (on.has_first()) exact = oracle_values(layer, {.ranks = ranks}, OracleTokens::as_given);
   std::vector<float> output(static_cast<std::size_t>(layer.tokens) * static_cast<std::size_t>(layer.hidden));
   std::vector<FormatResult> results;
   for (const AnyFormat& format : chosen) {
+    Progress::doing(format.name());
     const LayerOptions options{.ranks = ranks, .format = format, .repeats = kTimings};
     FormatResult result{format, run_layer(on, layer, options, output.data()), {}};
     gather_output(on, layer, output.data(), kDefaultDeadline);
@@ -118,9 +121,11 @@ void DemoCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, 1);
   note_repeated(chosen);
+  note_unused_share_gpus(chosen);
   if (json && prints_picture())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--svg {} and --json: both write to standard output; give the picture a file", svg));
+  if (!no_svg && !prints_picture()) require_distinct({{"--svg", svg}}, {{"--text", text}});
   const Ranks on = chosen.make(ranks);
   std::string whole(kDemoText);
   std::optional<Picture> picture;

@@ -8,6 +8,8 @@
 #include "exchange/sizes.h"
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
+#include "tool/io/interrupts.h"
+#include "tool/io/named_path.h"
 #include "tool/layer/dump.h"
 #include "tool/layer/layer_check.h"
 #include "tool/layer/layer_inputs.h"
@@ -34,6 +36,7 @@ struct Checks {
 
 struct LayerCommand : LayerArguments {
   void run() const;
+  std::vector<NamedPath> inputs() const;
   void open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const;
   LayerReport compute(const Ranks& on, const Layer& layer, const LayerOptions& options, LayerFiles& files,
                       float* values) const;
@@ -53,8 +56,15 @@ struct LayerFiles {
   std::optional<LayerInputs> inputs;
   std::optional<NpyWriter> output;
   std::unique_ptr<Dump> dump;
-  std::int64_t entries = 0;  // that name an expert
+  std::optional<OnInterrupt> interrupted;  // while there is a dump
+  std::int64_t entries = 0;                // that name an expert
 };
+
+std::vector<NamedPath> LayerCommand::inputs() const {
+  return {{"--tokens", paths.tokens},          {"--topk-ids", paths.ids}, {"--topk-weights", paths.weights},
+          {"--gate-up", paths.gate_up},        {"--down", paths.down},    {"--shared-gate-up", paths.shared_gate_up},
+          {"--shared-down", paths.shared_down}};
+}
 
 void LayerCommand::open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const {
   files.inputs.emplace(paths);
@@ -68,7 +78,9 @@ void LayerCommand::open(const Ranks& on, const LayerOptions& options, LayerFiles
   require_memory(needs, memory_left());
   files.entries = files.inputs->check_ids();
   files.output.emplace("--output", output);
-  if (!dump.empty()) files.dump = std::make_unique<Dump>(dump, ranks);
+  if (dump.empty()) return;
+  files.dump = std::make_unique<Dump>(dump, ranks);
+  files.interrupted.emplace([&files] { files.dump->drop_empty(); });
 }
 
 // Progress counts the rows of this process.
@@ -131,16 +143,16 @@ Checks LayerCommand::run_checks(const Layer& layer, const LayerOptions& options,
                                 const float* values) const {
   require_values(layer, options, non_finite);
   const bool encodes = options.format.block() != 0;  // bf16 carries the tokens as they are
-  Progress progress("check: tokens", layer.tokens * (encodes ? 2 : 1));
-  const auto compare = [&](OracleTokens tokens) {
+  const auto compare = [&](const char* what, OracleTokens tokens) {
+    Progress progress(what, layer.tokens);
     return check_layer(layer, options, values, tokens, [&](std::int64_t done) { progress.advance(done); });
   };
   Checks checks;
-  checks.as_sent = compare(OracleTokens::as_sent);
+  checks.as_sent = compare("check of the rounding: tokens", OracleTokens::as_sent);
   if (const CheckResult& failed = checks.as_sent; !failed.ok)
     fail_check(fmt::format("the error is {:.3g} times its bound at token {}, column {} (largest error {:.6g})",
                            failed.worst_share, failed.worst_token, failed.worst_column, failed.max_error));
-  checks.as_given = encodes ? compare(OracleTokens::as_given) : checks.as_sent;
+  checks.as_given = encodes ? compare("check of the format: tokens", OracleTokens::as_given) : checks.as_sent;
   return checks;
 }
 
@@ -148,7 +160,10 @@ void LayerCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, nodes);
   note_repeated(chosen);
+  note_unused_share_gpus(chosen);
   note_unused_input_scale(input_scale, format_named(format));
+  require_distinct({{"--output", output}}, inputs());
+  if (!dump.empty()) require_outside({"--dump", dump}, inputs());
   const LayerOptions options{ranks,       format_named(format), reduction_named(combine),
                              input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
   finish_job_within(options.deadline, "--deadline");

@@ -44,6 +44,11 @@ void note(const std::string& text) {
   if (process_number() == 0) std::fprintf(stderr, "ferry: note: %s\n", text.c_str());
 }
 
+void note_unused_share_gpus(const Backend& backend) {
+  if (gpus_are_shared() && !is_gpu_backend(backend))
+    note(fmt::format("--share-gpus has no effect: the ranks are {}", backend.ranks_are));
+}
+
 void note_repeated(const Backend& backend) {
   if (backend.ranks == RanksAre::processes || num_processes() == 1) return;
   note(

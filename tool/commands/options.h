@@ -20,6 +20,8 @@ void note_unused_input_scale(float input_scale, const AnyFormat& format);
 // A line on standard error: what was asked for is done, but some of it has no effect. Of a job the first process alone
 // says it.
 void note(const std::string& text);
+// Notes a --share-gpus that has no effect, since --backend auto took ranks that are no GPUs.
+void note_unused_share_gpus(const Backend& backend);
 // Notes that a launcher started several processes and each runs the whole command, since the ranks are all its own.
 void note_repeated(const Backend& backend);
 

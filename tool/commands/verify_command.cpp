@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tool/commands/commands.h"
+#include "tool/commands/options.h"
 #include "tool/commands/verify_report.h"
 #include "tool/io/interrupts.h"
 #include "tool/ranks/gpus.h"
@@ -65,6 +66,9 @@ std::vector<Suite> suites_of(const std::string& name, int nodes) {
     const bool works = known.ranks == RanksAre::of_one_process && known.why_missing().empty();
     if (all ? works : &known == &choose_backend(name)) suites.push_back({&known, target_of(known, nodes)});
   }
+  const auto is_of_gpus = [](const Suite& suite) { return is_gpu_backend(*suite.known); };
+  if (!suites.empty() && std::none_of(suites.begin(), suites.end(), is_of_gpus))
+    note_unused_share_gpus(*suites.front().known);
   return suites;
 }
 

@@ -38,6 +38,9 @@ std::string read_text(const std::string& path) {
       fail(fmt::format("it is larger than {} MiB; give a part of it, such as `head -c 1000000`", kMostMegabytes));
   }
   if (std::ferror(file.get()) != 0) fail_to_read();
+  if (const std::size_t zero = text.find('\0'); zero != std::string::npos)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--text {}: byte {} is 0, so it is no plain text; give a text file", path, zero));
   const std::size_t words = split_words(text).size();
   if (words < kFewestWords)
     throw Error(ErrorKind::invalid_argument, fmt::format("--text {}: it has {} word{}, must have {} at least", path,

@@ -11,7 +11,7 @@ inline constexpr std::size_t kFewestWords = 64;
 inline constexpr std::size_t kMostWords = 20000;  // more are cut: the check alone would take minutes
 
 // The text of a file. Throws Error(io) with the reason where it cannot be read, and Error(invalid_argument) where it
-// has fewer words than kFewestWords.
+// holds a zero byte, which no text does, or fewer words than kFewestWords.
 std::string read_text(const std::string& path);
 
 struct DemoWords {

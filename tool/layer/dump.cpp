@@ -101,8 +101,11 @@ HeldFolder::HeldFolder(const fs::path& folder) : folder_(folder) {
 }
 
 void HeldFolder::try_to_hold() {
-  made_ = mkdir(folder_.c_str(), 0777) == 0;
-  if (!made_ && errno != EEXIST) fail(fmt::format("cannot be made: {}", std::strerror(errno)));
+  made_.clear();
+  if (mkdir(folder_.c_str(), 0777) == 0)
+    made_.push_back(folder_);
+  else if (errno != EEXIST)
+    fail(fmt::format("cannot be made: {}", std::strerror(errno)));
   const int file = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0 && errno == ENOENT) return;
   if (file < 0 && errno == ENOTDIR) fail("exists and is not a directory");
@@ -121,14 +124,23 @@ void HeldFolder::try_to_hold() {
 }
 
 HeldFolder::~HeldFolder() {
-  if (made_ && file_ >= 0) {
-    std::error_code ignored;
-    std::vector<fs::path> inner;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) inner.push_back(entry.path());
-    for (const fs::path& of_rank : inner) fs::remove(of_rank, ignored);  // only where empty
-    fs::remove(folder_, ignored);
-  }
+  drop_empty();
   if (file_ >= 0) close(file_);
+}
+
+void HeldFolder::drop_empty() const {
+  for (auto made = made_.rbegin(); file_ >= 0 && made != made_.rend(); ++made) rmdir(made->c_str());
+}
+
+fs::path HeldFolder::folder_in_it(const std::string& name) {
+  const fs::path inner = folder_ / name;
+  if (mkdir(inner.c_str(), 0777) == 0)
+    made_.push_back(inner);
+  else if (errno != EEXIST)
+    fail(fmt::format("{} cannot be made: {}", name, std::strerror(errno)));
+  std::error_code error;
+  if (!fs::is_directory(inner, error)) fail(fmt::format("{} is not a directory", name));
+  return inner;
 }
 
 void HeldFolder::fail(const std::string& why) const {
@@ -139,18 +151,14 @@ Dump::Dump(const fs::path& folder, int ranks) : held_(folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const int rank = rank_in(entry.path().filename().string());
-    if (rank >= ranks)
+    // What is empty was left by a process that was killed before its dump was complete.
+    if (rank >= ranks && rmdir(entry.path().c_str()) != 0)
       throw Error(
           ErrorKind::invalid_argument,
           fmt::format("--dump {}: holds {} of an earlier dump, this one has ranks 0 to {}; give another directory",
                       folder.string(), entry.path().filename().string(), ranks - 1));
   }
-  for (int rank = 0; rank < ranks; ++rank) {
-    const fs::path of_rank = folder / fmt::format("rank{}", rank);
-    if (mkdir(of_rank.c_str(), 0777) != 0 && errno != EEXIST)
-      held_.fail(fmt::format("rank{} cannot be made: {}", rank, std::strerror(errno)));
-    if (!fs::is_directory(of_rank, error)) held_.fail(fmt::format("rank{} is not a directory", rank));
-  }
+  for (int rank = 0; rank < ranks; ++rank) held_.folder_in_it(fmt::format("rank{}", rank));
 }
 
 void Dump::write(int rank, const DumpedRank& rows) {
@@ -166,7 +174,6 @@ void Dump::write(int rank, const DumpedRank& rows) {
 void Dump::commit() {
   for (NpyWriter& file : files_) file.commit();
   files_.clear();
-  held_.keep();
 }
 
 }  // namespace ferry::app

@@ -30,19 +30,20 @@ class HeldFolder {
  public:
   // Throws Error(io) with the reason where it cannot be made, or where another process holds it.
   explicit HeldFolder(const std::filesystem::path& folder);
-  ~HeldFolder();  // takes the folder away again where it was made here, was not kept and has no file in it
+  ~HeldFolder();  // drop_empty()
   HeldFolder(const HeldFolder&) = delete;
   HeldFolder& operator=(const HeldFolder&) = delete;
 
   const std::filesystem::path& folder() const { return folder_; }
-  void keep() { made_ = false; }
-  [[noreturn]] void fail(const std::string& why) const;
+  std::filesystem::path folder_in_it(const std::string& name);  // made where it is missing
+  void drop_empty() const;                                      // takes away each that was made here and holds no file
 
  private:
+  [[noreturn]] void fail(const std::string& why) const;
   void try_to_hold();
 
   std::filesystem::path folder_;
-  bool made_ = false;  // here, and not kept
+  std::vector<std::filesystem::path> made_;  // here: the folder, then those in it
   int file_ = -1;
 };
 
@@ -55,6 +56,8 @@ class Dump {
   // From any thread, once per rank.
   void write(int rank, const DumpedRank& rows);
   void commit();
+  // For a process that a signal ends: takes away the folders that were made here and hold no file. From any thread.
+  void drop_empty() const { held_.drop_empty(); }
 
  private:
   HeldFolder held_;

@@ -32,7 +32,9 @@ void require_shape(const Shape& shape, const ShapeNames& names) {
   require(names.ranks, shape.ranks, shape.ranks <= shape.experts,
           fmt::format("at most the number of experts, {}: every rank owns one or more", shape.experts));
   require(names.top_k, shape.top_k, shape.top_k >= 1 && shape.top_k <= std::min(kMaxTopK, shape.experts),
-          fmt::format("1 to {}", std::min(kMaxTopK, shape.experts)));
+          shape.experts < kMaxTopK
+              ? fmt::format("1 to {}, the number of experts: those of a token are distinct", shape.experts)
+              : fmt::format("1 to {}", kMaxTopK));
   require(names.hidden, shape.hidden, shape.hidden >= kHiddenMultiple && shape.hidden % kHiddenMultiple == 0,
           fmt::format("a positive multiple of {}", kHiddenMultiple));
   require(names.tokens, shape.max_tokens, why_invalid(shape) == nullptr,

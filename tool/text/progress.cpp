@@ -12,10 +12,43 @@ namespace ferry::app {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+constexpr auto kFirst = 2s;
+constexpr auto kNext = 5s;
+constexpr auto kNextOnTerminal = 200ms;  // where a step is done; else kTickOnTerminal, which disturbs measurements less
+constexpr auto kTickOnTerminal = 1s;
+
+struct Latest {
+  std::mutex mutex;
+  Progress* progress = nullptr;
+};
+Latest& latest() {
+  static Latest of_process;
+  return of_process;
+}
+
+}  // namespace
+
 Progress::Progress(std::string what, std::int64_t total)
-    : what_(std::move(what)), total_(total), terminal_(isatty(STDERR_FILENO) == 1), next_(start_ + 2s) {}
+    : what_(std::move(what)), total_(total), terminal_(isatty(STDERR_FILENO) == 1), next_(start_ + kFirst) {
+  if (!prints() || is_quiet()) return;
+  const std::lock_guard lock(latest().mutex);
+  latest().progress = this;
+  ticker_ = std::thread([this] { tick(); });
+}
 
 Progress::~Progress() {
+  {
+    const std::lock_guard lock(latest().mutex);
+    if (latest().progress == this) latest().progress = nullptr;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  end_.notify_all();
+  if (ticker_.joinable()) ticker_.join();
   if (shown_ && terminal_) std::fputs("\r\033[K", stderr);
 }
 
@@ -23,21 +56,47 @@ void Progress::advance(std::int64_t steps) {
   const std::lock_guard lock(mutex_);
   done_ += steps;
   const Clock::time_point now = Clock::now();
-  if (now >= next_ && done_ < total_ && prints() && !is_quiet()) show(now);
+  if (now >= next_ && done_ < total_ && ticker_.joinable()) show(now);
+}
+
+void Progress::doing(const std::string& what) {
+  const std::lock_guard lock(latest().mutex);
+  if (latest().progress == nullptr) return;
+  Progress& progress = *latest().progress;
+  const std::lock_guard lock_of_it(progress.mutex_);
+  progress.doing_ = what;
+  progress.doing_since_ = Clock::now();
+}
+
+void Progress::tick() {
+  std::unique_lock lock(mutex_);
+  for (Clock::time_point due = next_; !end_.wait_until(lock, due, [this] { return ended_; });) {
+    if (const Clock::time_point now = Clock::now(); now >= next_ && done_ < total_) show(now);
+    due = Clock::now() + (terminal_ ? kTickOnTerminal : kNext);
+  }
+}
+
+std::string Progress::line(Clock::time_point now) const {
+  const auto seconds_since = [now](Clock::time_point then) {
+    return std::chrono::duration<double>(now - then).count();
+  };
+  const double seconds = seconds_since(start_);
+  const double share = static_cast<double>(done_) / static_cast<double>(total_);
+  std::string text = fmt::format("{} {} of {} ({:.0f} %), {:.0f} s", what_, done_, total_, 100 * share, seconds);
+  if (done_ > 0) text += fmt::format(", about {:.0f} s left", seconds * (1 - share) / share);
+  if (!doing_.empty()) text += fmt::format("; {}, {:.0f} s", doing_, seconds_since(doing_since_));
+  return text;
 }
 
 void Progress::show(Clock::time_point now) {
-  const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double share = static_cast<double>(done_) / static_cast<double>(total_);
-  const std::string line = fmt::format("{} {} of {} ({:.0f} %), {:.0f} s, about {:.0f} s left", what_, done_, total_,
-                                       100 * share, seconds, share > 0 ? seconds * (1 - share) / share : 0);
+  const std::string text = line(now);
   if (terminal_)
-    std::fprintf(stderr, "\r\033[K%s", line.c_str());
+    std::fprintf(stderr, "\r\033[K%s", text.c_str());
   else
-    std::fprintf(stderr, "%s\n", line.c_str());
+    std::fprintf(stderr, "%s\n", text.c_str());
   std::fflush(stderr);
   shown_ = true;
-  next_ = now + (terminal_ ? Clock::duration(200ms) : Clock::duration(5s));
+  next_ = now + (terminal_ ? Clock::duration(kNextOnTerminal) : Clock::duration(kNext));
 }
 
 }  // namespace ferry::app

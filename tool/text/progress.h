@@ -1,11 +1,13 @@
 // Progress on standard error, for work that takes longer than two seconds: one line that is rewritten on a terminal,
-// plain lines at a slower pace elsewhere. Shorter work prints nothing.
+// plain lines every five seconds elsewhere, whether a step was done meanwhile or not. Shorter work prints nothing.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <thread>
 
 namespace ferry::app {
 
@@ -18,10 +20,15 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(std::int64_t steps = 1);  // from any thread
+  // What a step is at, such as "measuring the wire", in the latest Progress that lives, if there is one. From any
+  // thread.
+  static void doing(const std::string& what);
 
  private:
   using Clock = std::chrono::steady_clock;
+  void tick();
   void show(Clock::time_point now);
+  std::string line(Clock::time_point now) const;
 
   const std::string what_;
   const std::int64_t total_;
@@ -29,8 +36,13 @@ class Progress {
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
   std::int64_t done_ = 0;
+  std::string doing_;
+  Clock::time_point doing_since_;
   Clock::time_point next_;
   bool shown_ = false;
+  bool ended_ = false;
+  std::condition_variable end_;
+  std::thread ticker_;  // last: it uses all others
 };
 
 }  // namespace ferry::app

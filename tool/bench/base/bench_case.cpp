@@ -1,6 +1,8 @@
 // Names and percentiles of the benchmark.
 #include "tool/bench/base/bench_case.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -23,6 +25,11 @@ const char* to_string(BenchOperation operation) {
 }
 
 const char* to_string(RoutingKind kind) { return kind == RoutingKind::uniform ? "uniform" : "zipf"; }
+
+std::string effort_text(const BenchEffort& effort) {
+  return effort.iterations > 0 ? fmt::format(" (--iterations {})", effort.iterations)
+                               : fmt::format(" (--seconds {:g})", effort.seconds);
+}
 
 double BenchSamples::at(double fraction) const {
   if (seconds.empty()) return 0;

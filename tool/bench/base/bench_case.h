@@ -25,6 +25,9 @@ struct BenchEffort {
   double seconds = 2.0;
 };
 
+// " (--seconds 2)": what a measurement is to take, for lines that say how far it is.
+std::string effort_text(const BenchEffort& effort);
+
 struct BenchCase {
   BenchOperation operation = BenchOperation::pair;
   std::string model;  // empty: a free shape

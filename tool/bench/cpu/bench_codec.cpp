@@ -3,6 +3,7 @@
 
 #include "tool/bench/base/bench_machine.h"
 #include "tool/bench/cpu/bench_exchange.h"
+#include "tool/text/progress.h"
 
 namespace ferry::app {
 namespace {
@@ -49,6 +50,7 @@ BenchMeasurement measure_codec(const BenchCase& bench) {
   measured.input_sets = input_sets_for(measured.set_bytes);
   measured.set_bytes *= measured.input_sets;
 
+  Progress::doing("making inputs");
   std::vector<CodecSet> sets;
   for (int index = 0; index < measured.input_sets; ++index) {
     sets.push_back({BenchBuffer(tokens * hidden * 2),
@@ -64,6 +66,7 @@ BenchMeasurement measure_codec(const BenchCase& bench) {
     decodes ? decode_all(bench, set) : encode_all(bench, set);
     return seconds_since(start);
   };
+  Progress::doing("measuring the codec" + effort_text(bench.effort));
   const double each = timed(0);
   const int iterations =
       bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);

@@ -11,6 +11,7 @@
 #include "tool/bench/base/bench_machine.h"
 #include "tool/bench/base/bench_routing.h"
 #include "tool/bench/cpu/bench_rank_set.h"
+#include "tool/text/progress.h"
 
 namespace ferry::app {
 namespace {
@@ -60,6 +61,7 @@ void run_rank(Shared& shared, World& world) {
   options.workers = bench.workers;
   Exchange exchange(world, bench.shape, options);
   std::vector<RankSet>& sets = shared.sets[rank];
+  if (rank == 0) Progress::doing(fmt::format("making {} input sets, and their first rounds", sets.size()));
   for (std::size_t index = 0; index < sets.size(); ++index)
     make_set(sets[index], bench, exchange.layout(), world.rank(), static_cast<int>(index));
   first_rounds(exchange, sets, bench.shape.hidden);
@@ -71,6 +73,7 @@ void run_rank(Shared& shared, World& world) {
     shared.each[rank] = span->end - span->begin;
   }
   if (!shared.line.wait()) return;
+  if (rank == 0) Progress::doing("measuring the exchange, and the wire between its rounds" + effort_text(bench.effort));
   const double each = *std::max_element(shared.each.begin(), shared.each.end());
   const int iterations =
       bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
@@ -110,6 +113,7 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   const auto exchange_bytes = static_cast<double>(memory_use(bench.shape, options).total) * bench.shape.ranks;
   require_memory(bench, sets * set_bytes + exchange_bytes);
 
+  Progress::doing("measuring the wire");
   Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));

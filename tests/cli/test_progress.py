@@ -1,0 +1,42 @@
+"""What commands that take long say on standard error, in a pipe, while a step is not done."""
+import re
+import unittest
+
+from support import SANITIZED, FerryTestCase, ferry, make_layer
+
+SMALL = ["--backend", "cpu", "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 2]
+
+
+class ProgressTestCase(FerryTestCase):
+    def said(self, *arguments):
+        done = ferry(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr.splitlines()
+
+    def test_bench_within_a_line(self):
+        first, *_ = self.said("bench", *SMALL, "--seconds", 4)
+        self.assertRegex(first, r"^bench: lines 0 of 1 \(0 %\), \d+ s; measuring the [^;]*, \d+ s$")
+        self.assertEqual(self.said("bench", *SMALL, "--seconds", 4, "--quiet"), [])
+
+    def test_nothing_of_short_work(self):
+        self.assertEqual(self.said("codec", "encode", "--format", "bf16", "--in", self.save(make_layer())[1], "--payload",
+                                   self.folder / "p.npy"), [])
+
+    @unittest.skipIf(SANITIZED, "takes minutes")
+    def test_checks_count_the_tokens_of_the_layer(self):
+        arrays = make_layer(tokens=5000, hidden=512, experts=8, inter=1024)
+        lines = [line for line in self.layer(arrays, "--check", "--format", "mxfp8").stderr.splitlines()
+                 if line.startswith("check")]
+        for line in lines:
+            self.assertRegex(line, r"^check of the (rounding|format): tokens \d+ of 5000 \(")
+        self.assertTrue(lines)
+
+    @unittest.skipIf(SANITIZED, "takes minutes")
+    def test_demo_within_a_format(self):
+        (self.folder / "text").write_text(" ".join(f"word{i % 997}" for i in range(20000)))
+        first, *_ = self.said("demo", "--backend", "cpu", "--no-svg", "--format", "mxfp4", "--text", self.folder / "text")
+        self.assertRegex(first, r"^demo: formats 0 of 1 \(0 %\), \d+ s; (the dense layer in float64|mxfp4), \d+ s$")
+
+
+if __name__ == "__main__":
+    unittest.main()
