@@ -2,14 +2,11 @@
 // order, with halves that interleave; and what becomes of handles of another dispatch.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <functional>
-#include <thread>
 #include <tuple>
 
 #include "conformance/handle_sequence.h"
+#include "support/all_begin.h"
 #include "support/fake_world.h"
 #include "support/kept_handle.h"
 
@@ -131,16 +128,12 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, Handles,
 // I1: a replay ends only when it has begun everywhere. It says so by a word, as no table is sent.
 TEST(Replays, EndOnlyWhenAllHaveBegun) {
   const Scenario scenario = scenario_of(1, "no_tokens");
-  std::array<std::atomic<int>, 3> begun{};
+  AllBegin all(kShape.ranks);
   run_fake_ranks(FakeKind::direct, kShape.ranks, 7, [&](FakeWorld& world) {
     Exchange exchange(world, kShape, scenario.settings.options);
     Kept kept(exchange, scenario);
-    for (int i = 0; i < 4; ++i) {
-      if (world.rank() == i % 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      begun[static_cast<std::size_t>(world.rank())] = i + 1;
-      exchange.dispatch(input_with(kept.round, kept.handle), kept.round.out);
-      for (const auto& each : begun) EXPECT_GE(each.load(), i + 1);
-    }
+    for (int turn = 0; turn < 4; ++turn)
+      all.check(world.rank(), turn, [&] { exchange.dispatch(input_with(kept.round, kept.handle), kept.round.out); });
   });
 }
 

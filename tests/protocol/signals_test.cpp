@@ -2,13 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <thread>
+#include <vector>
 
 #include "cpu/steps/combine_send.h"
 #include "exchange/sizes.h"
+#include "support/all_begin.h"
 #include "support/session.h"
 
 namespace ferry::test {
@@ -131,15 +129,13 @@ TEST(Dispatches, EndOnlyWhenAllHaveBegun) {
   settings.routings = {"no_tokens"};
   settings.num_rounds = 4;
   const Session session = make_session(settings, 7);
-  std::array<std::atomic<std::size_t>, 3> begun{};
+  AllBegin all(kShape.ranks);
   run_fake_ranks(FakeKind::direct, kShape.ranks, 7, [&](FakeWorld& world) {
     Exchange exchange(world, session.shape, session.options);
-    for (std::size_t i = 0; i < session.rounds.size(); ++i) {
-      conformance::RankRound mine(session.rounds[i].scenario, world.rank());
-      if (static_cast<std::size_t>(world.rank()) == i % 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      begun[static_cast<std::size_t>(world.rank())] = i + 1;
-      exchange.dispatch(mine.in, mine.out);
-      for (const auto& each : begun) EXPECT_GE(each.load(), i + 1);
+    int turn = 0;
+    for (const SessionRound& round : session.rounds) {
+      conformance::RankRound mine(round.scenario, world.rank());
+      all.check(world.rank(), turn++, [&] { exchange.dispatch(mine.in, mine.out); });
     }
   });
 }
