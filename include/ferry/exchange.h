@@ -81,7 +81,8 @@ struct DispatchInput {
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
-  // In place of ids and weights: n other tokens go to the rows that those of the handle's dispatch went to.
+  // In place of ids and weights. The tokens are as many as in the handle's dispatch. Token i goes to the rows to which
+  // that dispatch sent its token i.
   ConstTensor handle{};
   // Of encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype, column
   // order, at any strides, also transposed.
@@ -101,7 +102,7 @@ struct DispatchOutput {
 };
 
 // What combine sends back. combine_async has read it when it returns. Three things are read until combine_wait returns:
-// `rows`, with a fused shared expert, the weights of `exact`, and a handle.
+// `rows`, if there is a fused shared expert; the weights of `exact`; and a handle.
 struct CombineInput {
   ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
   ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
@@ -109,8 +110,9 @@ struct CombineInput {
   // exact only: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
-  // Of the dispatch whose rows go back: any dispatch, any number of times. Not given: the newest dispatch, once, and it
-  // must have been given no handle itself. by_rank uses the weights of the handle's dispatch.
+  // The handle of the dispatch whose rows go back: any dispatch, any number of times. by_rank uses the weights of that
+  // dispatch. Without a handle the rows of the newest dispatch go back, once; if that dispatch was given a handle,
+  // combine needs it, too.
   ConstTensor handle{};
 };
 
