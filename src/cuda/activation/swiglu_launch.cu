@@ -48,7 +48,7 @@ int spread_rows(const void* kernel, const SwigluParams& params, const SwigluGrid
     throw Error(ErrorKind::unsupported, "swiglu: a row of inter " + std::to_string(params.work.inter) + " needs " +
                                             std::to_string(memory) +
                                             " bytes of shared memory in a block, more than this GPU has");
-  std::int64_t blocks = std::int64_t{grid.multiprocessors} * prepare_kernel(kernel, kSwigluThreads, memory);
+  std::int64_t blocks = std::int64_t{grid.multiprocessors} * blocks_per_multiprocessor(kernel, kSwigluThreads, memory);
   if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
   return static_cast<int>(std::clamp<std::int64_t>(params.work.scales.row_capacity, 1, blocks));
 }
@@ -58,9 +58,10 @@ int spread_rows(const void* kernel, const SwigluParams& params, const SwigluGrid
 void load_swiglu(const SwigluLauncher& launcher) {
   for (const DType rows : {DType::bf16, DType::f16, DType::f32})
     for (const bool interleaved : {false, true}) {
+      const void* const kernel = launcher.kernel(rows, interleaved);
       cudaFuncAttributes attributes{};
-      require_image(cudaFuncGetAttributes(&attributes, launcher.kernel(rows, interleaved)),
-                    "cudaFuncGetAttributes of the swiglu kernel");
+      require_image(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of the swiglu kernel");
+      load_kernel(kernel);
     }
 }
 

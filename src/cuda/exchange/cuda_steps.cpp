@@ -51,7 +51,6 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       checks_(device, rank, options.gpu_kernels != nullptr),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask) {
   header_ = handle_header(rank, shape, options, {.alignment = plan_.alignment});
-  prepare_handles();
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);
 }

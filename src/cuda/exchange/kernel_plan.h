@@ -51,8 +51,8 @@ struct ExchangeKernels {
 
 class KernelPlan {
  public:
-  // Loads the kernels on `device`, which must be current. Throws Error(unsupported) where it has too little shared
-  // memory, and Error(invalid_argument) where the exchanges that share it leave too few blocks.
+  // Loads all kernels that the exchange launches on `device`, which must be current. Throws Error(unsupported) where it
+  // has too little shared memory, and Error(invalid_argument) where the exchanges that share it leave too few blocks.
   KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options, const Plan& plan,
              const ExchangeKernels& kernels);
 

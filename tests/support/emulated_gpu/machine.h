@@ -7,6 +7,7 @@
 //     words that threads share. Bulk copies read and write later, at times that the seed chooses.
 //   - Threads that wait for each other are an error at once, which says where each of them is. So are lanes of a warp
 //     in different calls, and a bulk copy of shared memory that was not fenced.
+//   - A kernel that was launched before it was loaded is an error: CUDA would wait there for all kernels of the device.
 //   - Stores are seen in the order of the program. So a release that became relaxed is not found here, but on GPUs.
 #pragma once
 

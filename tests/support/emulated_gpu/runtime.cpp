@@ -8,7 +8,10 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <set>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/emulated_gpu/gpus.h"
@@ -29,7 +32,8 @@ struct State {
   Gpus gpus;
   std::map<const std::byte*, Allocation> memory;
   std::map<Stream*, std::shared_ptr<Stream>> streams;
-  std::map<const void*, int> shared_limits;  // of kernels
+  std::map<const void*, int> shared_limits;      // of kernels
+  std::set<std::pair<int, const void*>> loaded;  // kernels by device
   std::vector<std::shared_ptr<Stream>> default_streams;
 };
 State& state() {
@@ -75,6 +79,11 @@ Stream& stream_of(cudaStream_t stream) {
   return *streams[device];
 }
 
+bool is_loaded(int device, const void* kernel) {
+  const std::lock_guard lock(state().guard);
+  return state().loaded.contains({device, kernel});
+}
+
 cudaError_t enqueue_work(cudaStream_t stream, std::function<void()> work) {
   enqueue(stream_of(stream), std::move(work));
   return failure().empty() ? cudaSuccess : say(cudaErrorLaunchFailure);
@@ -85,6 +94,7 @@ cudaError_t enqueue_work(cudaStream_t stream, std::function<void()> work) {
 void set_gpus(const Gpus& gpus) {
   const std::lock_guard lock(state().guard);
   state().gpus = gpus;
+  state().loaded.clear();
 }
 
 }  // namespace ferry::emulated
@@ -296,14 +306,22 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int valu
   state().shared_limits[kernel] = value;
   return cudaSuccess;
 }
-cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const char* name, std::function<void()> body) {
+void emulated_load(const void* kernel) {
+  const std::lock_guard lock(state().guard);
+  state().loaded.emplace(current_device, kernel);
+}
+cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel, const char* name,
+                            std::function<void()> body) {
   if (!failure().empty()) return say(cudaErrorLaunchFailure);
   Grid grid;
   grid.blocks = config.gridDim;
   grid.block_size = config.blockDim;
   grid.shared_bytes = config.dynamicSmemBytes;
   grid.name = name;
-  grid.body = std::move(body);
+  grid.body = is_loaded(device_of(stream_of(config.stream)), kernel) ? std::move(body) : [name] {
+    // CUDA would load it here, and wait for all kernels that run.
+    throw std::runtime_error(std::string("a kernel was launched that had not been loaded on its device: ") + name);
+  };
   for (unsigned i = 0; i < config.numAttrs; ++i)
     if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
       grid.overlaps = config.attrs[i].val.programmaticStreamSerializationAllowed != 0;

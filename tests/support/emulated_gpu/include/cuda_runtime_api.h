@@ -137,7 +137,10 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, i
   *blocks = threads > 512 ? 1 : 2;
   return cudaSuccess;
 }
-cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const char* name, std::function<void()> body);
+// On the current device. A launch of a kernel that was not loaded on its device fails.
+void emulated_load(const void* kernel);
+cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel, const char* name,
+                            std::function<void()> body);
 template <class Params>
 const char* emulated_name() {
   return __PRETTY_FUNCTION__;
@@ -151,5 +154,6 @@ template <class Params>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params), const Params& params) {
   Params changed = params;
   if (ferry::emulated::change_of<Params>) ferry::emulated::change_of<Params>(changed);
-  return emulated_launch(*config, emulated_name<Params>(), [kernel, changed] { kernel(changed); });
+  return emulated_launch(*config, reinterpret_cast<const void*>(kernel), emulated_name<Params>(),
+                         [kernel, changed] { kernel(changed); });
 }

@@ -1,4 +1,5 @@
-// What a kernel needs before its first launch on a device: its limit of shared memory, and how many of its blocks fit.
+// What a kernel needs before its first launch on a device: that it is loaded, its limit of shared memory, and how many
+// of its blocks fit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,6 +7,7 @@
 #include <cstddef>
 #include <mutex>
 
+#include "ferry/detail/cuda/kernels/load_kernel.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
@@ -33,14 +35,21 @@ inline bool may_have_shared(const void* kernel, std::size_t shared_bytes) {
   return has.sharedSizeBytes + shared_bytes <= static_cast<std::size_t>(most);
 }
 
-// Loads the kernel. Returns how many of its blocks a multiprocessor holds at once.
+// Raises the kernel's limit. Returns how many of its blocks a multiprocessor holds at once.
 template <class Kernel>
-int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
+int blocks_per_multiprocessor(Kernel kernel, int threads, std::size_t shared_bytes) {
   int blocks = 0;
   raise_shared_limit(reinterpret_cast<const void*>(kernel), shared_bytes);
   cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   return blocks;
+}
+
+// The same, and loads the kernel.
+template <class Kernel>
+int prepare_kernel(Kernel kernel, int threads, std::size_t shared_bytes) {
+  load_kernel(reinterpret_cast<const void*>(kernel));
+  return blocks_per_multiprocessor(kernel, threads, shared_bytes);
 }
 
 }  // namespace ferry::cuda
