@@ -29,14 +29,10 @@ void require_at_most(const CheckContext& c, const char* field, int group, std::i
 
 void check_header(const CheckContext& c, const HandleHeader& h) {
   if (h.magic != kHandleMagic) refuse(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
-  require_equal(c, "ranks", h.ranks, c.shape.ranks);
-  require_equal(c, "rank", h.rank, c.rank);
-  require_equal(c, "experts", h.experts, c.shape.experts);
-  require_equal(c, "top_k", h.top_k, c.shape.top_k);
-  require_equal(c, "max_tokens", h.max_tokens, c.shape.max_tokens);
-  require_equal(c, "skip_a2a", h.skips_a2a, c.options.skip_a2a ? 1 : 0);
-  require_equal(c, "fused_shared_expert", h.shared_groups, c.options.fused_shared_expert ? 1 : 0);
-  require_equal(c, "order of rows", h.order, 0);
+  const HandleHeader wanted = handle_header(c.rank, c.shape, c.options, {});
+  for_each_shape_field([&](HandleField, const char* name, std::int32_t HandleHeader::*member) {
+    require_equal(c, name, h.*member, wanted.*member);
+  });
   require_at_most(c, "number of tokens", h.num_tokens, c.shape.max_tokens);
   require_at_most(c, "number of rows", h.num_rows, INT32_MAX);
   require_at_most(c, "last shared token", h.shared_end, h.num_tokens);

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "conformance/rank_round.h"
@@ -41,8 +40,23 @@ class DeviceRound {
   // Brings the outputs to the host; then host.check_rows() and host.check_tokens() compare them.
   void fetch() {
     cuda::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    for (const auto& [to, from] : outputs_)
-      cuda::cuda_check(cudaMemcpy(to->data(), from, to->size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    for (const Output& output : outputs_)
+      cuda::cuda_check(cudaMemcpy(output.host->data(), output.device, output.host->size(), cudaMemcpyDeviceToHost),
+                       "cudaMemcpy");
+  }
+  // The same, and waits for `stream` only: kernels of other ranks on the device may still wait for this one.
+  void fetch(cudaStream_t stream) {
+    wait(stream);
+    for (const Output& output : outputs_)
+      copy(output.host->data(), output.device, output.host->size(), cudaMemcpyDeviceToHost, stream);
+    wait(stream);
+  }
+  // Puts the poison back into the outputs, so that the round can be run once more. Waits for `stream` only.
+  void reset(cudaStream_t stream) {
+    wait(stream);
+    for (const Output& output : outputs_)
+      copy(output.device, output.poison.data(), output.poison.size(), cudaMemcpyHostToDevice, stream);
+    wait(stream);
   }
 
   conformance::RankRound host;
@@ -60,12 +74,21 @@ class DeviceRound {
   }
   std::byte* output(std::vector<std::byte>& bytes) {
     std::byte* device = copy(bytes);
-    outputs_.emplace_back(&bytes, device);
+    outputs_.push_back({&bytes, device, bytes});
     return device;
   }
+  static void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    if (bytes != 0) cuda::cuda_check(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
+  }
+  static void wait(cudaStream_t stream) { cuda::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
+  struct Output {
+    std::vector<std::byte>* host;
+    std::byte* device;
+    std::vector<std::byte> poison;
+  };
   std::vector<std::unique_ptr<cuda::DeviceMemory>> memory_;
-  std::vector<std::pair<std::vector<std::byte>*, std::byte*>> outputs_;
+  std::vector<Output> outputs_;
 };
 
 }  // namespace ferry::test

@@ -1,5 +1,5 @@
 // Combine on the CPU, the sending side: the rows of the experts, or their partial sums, go home. GPUs restate it in
-// ferry/detail/cuda/steps/combine_send.cuh, with the rows of their DispatchHandle.
+// ferry/detail/cuda/steps/combine_send.cuh, with their ArrivedRows.
 #pragma once
 
 #include <cstddef>

@@ -81,8 +81,8 @@ void CudaSteps::plan_memory() {
   stats_.bytes = stats_.messages + ranks;
   links_.waited_ns = stats_.bytes + ranks;
   stats_.received = links_.waited_ns + ranks;
-  handle_ = {memory_->as<HandleRow>(at.handle_rows), memory_->as<std::uint8_t>(at.handle_slots),
-             row_starts_at(plan_, memory_->as<std::uint32_t>(at.row_starts))};
+  arrived_ = {memory_->as<HandleRow>(at.arrived_rows), memory_->as<std::uint8_t>(at.arrived_slots),
+              row_starts_at(plan_, memory_->as<std::uint32_t>(at.row_starts))};
   block_counts_ = memory_->as<DeviceWord<Epoch>>(at.block_counts);
   set_links(memory_->as<DeviceState>(at.state));
 }
@@ -95,7 +95,6 @@ void CudaSteps::set_links(DeviceState* state) {
   links_.table_parts = kernel_plan_.table_parts();
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
   links_.abort_words = plan_.map.aborted(0);
-  links_.my_abort_word = plan_.map.aborted(plan_.rank);
   links_.state = state;
   links_.record = record_.host();
 
@@ -133,11 +132,11 @@ void CudaSteps::tell_all(Epoch word) const {
   for (int peer = 0; peer < links_.size; ++peer) {
     if (is_masked(masked_at_start_, peer)) continue;
     if (links_.heap[peer] != nullptr)
-      cuda_check(cudaMemcpyAsync(links_.heap[peer] + links_.my_abort_word, &word, sizeof word, cudaMemcpyDefault,
+      cuda_check(cudaMemcpyAsync(links_.heap[peer] + links_.own_abort_word(), &word, sizeof word, cudaMemcpyDefault,
                                  stream.get()),
                  "cudaMemcpyAsync");
     else if (device_.put_word)
-      device_.put_word(peer, links_.own + links_.my_abort_word, word);
+      device_.put_word(peer, links_.own + links_.own_abort_word(), word);
   }
   stream.wait();
 }
@@ -174,13 +173,13 @@ void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
   const DispatchArgs routed = begin_dispatch(ticket, args);
   run_dispatch(ticket, masked, &routed, nullptr);
   open_mask_ = masked;
-  dispatch_is_half_ = true;
+  order_.begin_dispatch(capture_of(stream_), true);
 }
 
 void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
   run_dispatch(ticket, open_mask_, nullptr, &rows);
   keep_routing(ticket, rows);
-  dispatch_is_half_ = false;
+  order_.end_dispatch();
 }
 
 void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
@@ -188,95 +187,26 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
   const DispatchArgs routed = begin_dispatch(ticket, args);
   run_dispatch(ticket, masked, &routed, &rows);
   open_mask_ = masked;
+  order_.begin_dispatch(capture_of(stream_), false);
   keep_routing(ticket, rows);
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
   begin_combine(ticket);
-  combine_is_half_ = ticket.handle != nullptr;
   run_combine(ticket, {.sends = true, .receives = false}, args, nullptr);
+  order_.begin_combine(capture_of(stream_), ticket.handle != nullptr, true);
 }
 
 void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) {
   if (ticket.handle != nullptr) launch_handle_call(handle_call(Operation::combine, ticket));
-  combine_is_half_ = false;
   run_combine(ticket, {.sends = false, .receives = true}, sent, &sums);
+  order_.end_combine();
 }
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
   begin_combine(ticket);
   run_combine(ticket, {.sends = true, .receives = true}, args, &sums);
-}
-
-std::optional<HandleFacts> CudaSteps::read_handle(const CheckContext& context, const std::byte*, Operation) {
-  require_handles(context);
-  return std::nullopt;
-}
-
-void CudaSteps::require_handles(const CheckContext& context) {
-  if (plan_.map.has_remote_ranks()) ExchangeSteps::require_handles(context);
-}
-
-HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticket) const {
-  HandleCallParams params;
-  params.plan = plan_;
-  params.links = links_;
-  params.plan.masked = params.links.masked = masks_.newest();
-  params.handle = ticket.handle;
-  params.wanted = header_;
-  params.wanted.num_tokens = ticket.num_tokens;
-  params.operation = operation;
-  return params;
-}
-
-void CudaSteps::launch_handle_call(const HandleCallParams& params) {
-  streams_.follow(stream_);
-  launch_begin_handle(params, stream_);
-}
-
-// A dispatch with a handle routes the handle's ids again: that gives the same rows.
-DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
-  has_combined_ = combine_is_half_;
-  DispatchArgs routed = args;
-  if (ticket.handle == nullptr) return routed;
-  launch_handle_call(handle_call(Operation::dispatch, ticket));
-  routed.ids = {kept_routing_at(plan_, ticket.handle).ids, false};
-  return routed;
-}
-
-void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
-  if (out.handle == nullptr) return;
-  if (ticket.handle != nullptr) {
-    if (out.handle != ticket.handle)
-      cuda_check(cudaMemcpyAsync(out.handle, ticket.handle, HandleSizes(plan_).bytes(), cudaMemcpyDefault, stream_),
-                 "cudaMemcpyAsync");
-    return;
-  }
-  KeepParams params;
-  params.plan = plan_;
-  params.plan.masked = open_mask_;
-  params.state = links_.state;
-  params.heap = links_.own;
-  params.from = handle_;
-  params.header = header_;
-  params.header.num_tokens = ticket.num_tokens;
-  params.header.shared_begin = ticket.shared.begin;
-  params.header.shared_end = ticket.shared.end;
-  params.to = out.handle;
-  launch_keep_routing(params, stream_);
-}
-
-// I8: the dispatch before has seen every rank begin it, after the combines before. Where it is not that, or not ended,
-// or of another graph, the combine asks every rank.
-void CudaSteps::begin_combine(const Ticket& ticket) {
-  is_extra_ = ticket.handle != nullptr || has_combined_;
-  if (is_extra_) {
-    HandleCallParams params = handle_call(Operation::combine, ticket);
-    params.takes_number = true;
-    params.waits = has_combined_ || dispatch_is_half_ || checks_.is_capturing(stream_);
-    launch_handle_call(params);
-  }
-  has_combined_ = true;
+  order_.begin_combine(capture_of(stream_), ticket.handle != nullptr, false);
 }
 
 // The parameters that both kernels have. A captured graph keeps their values of the capture.
@@ -288,7 +218,7 @@ Params CudaSteps::params_of(const std::uint8_t* masked, Halves halves) const {
   params.plan.masked = params.links.masked = masked;
   params.sends = halves.sends;
   params.receives = halves.receives;
-  params.handle = handle_;
+  params.arrived = arrived_;
   params.stats = stats_;
   return params;
 }
@@ -331,7 +261,7 @@ void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
   params.by_parts = Divider(scale_parts(out.scales));
   params.src_info = out.src_info;
   params.payload_bytes = out.row_bytes;
-  params.starts = handle_.starts.of_source;
+  params.starts = arrived_.starts.of_source;
   const DeviceLimits most = kernel_plan_.scales_limits(max_blocks_);
   launch_scales(params, most.blocks(), most.exclusive, stream_);
 }
@@ -343,7 +273,7 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
   params.is_extra = is_extra_;
   if (ticket.handle != nullptr) {
     const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
-    params.handle = {kept.rows, kept.slots, kept.starts};
+    params.arrived = {kept.rows, kept.slots, kept.starts};
     params.own = kept.own;
   }
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error

@@ -1,10 +1,11 @@
-// CudaSteps: the steps of an exchange on a GPU. Each call enqueues one kernel, or two where the scales kernel follows a
-// dispatch.
+// CudaSteps: the steps of an exchange on a GPU. Each call enqueues the kernel that carries its tokens. The scales
+// kernel follows it after a large dispatch, and the small kernels of handles come before or behind it (kept_calls.cpp).
 #pragma once
 
 #include <memory>
 #include <optional>
 
+#include "cuda/exchange/combine_order.h"
 #include "cuda/exchange/device_checks.h"
 #include "cuda/exchange/kernel_plan.h"
 #include "cuda/exchange/record.h"
@@ -90,19 +91,17 @@ class CudaSteps final : public ExchangeSteps {
   Record record_;
   std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
   PeerLinks links_;
-  DispatchHandle handle_;
+  ArrivedRows arrived_;
   DeviceWord<Epoch>* block_counts_ = nullptr;
   StatsWords stats_;
   RoundMasks masks_;
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   HandleHeader header_;                      // of a handle, but for what its dispatch was
-  bool dispatch_is_half_ = false;            // between send and receive
-  bool combine_is_half_ = false;             // of one with a handle, between send_back and reduce
-  bool has_combined_ = false;                // a combine began since the newest dispatch began, or was half done then
-  bool is_extra_ = false;                    // the newest combine has a number of its own
-  cudaStream_t stream_ = nullptr;            // of the call under way
-  int max_blocks_ = 0;                       // of the call under way
-  std::optional<DeviceScope> scope_;         // from enter() to leave()
+  CombineOrder order_;
+  bool is_extra_ = false;             // begin_handle_kernel found the number of the newest combine
+  cudaStream_t stream_ = nullptr;     // of the call under way
+  int max_blocks_ = 0;                // of the call under way
+  std::optional<DeviceScope> scope_;  // from enter() to leave()
 };
 
 }  // namespace ferry::cuda

@@ -6,6 +6,7 @@
 
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/kernel_plan.h"
+#include "cuda/exchange/stream_order.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
@@ -34,13 +35,6 @@ void DeviceChecks::check_call(const CallOptions& call) const {
   require_own_stream(static_cast<cudaStream_t>(call.stream));
 }
 
-bool DeviceChecks::is_capturing(cudaStream_t stream) {
-  if (stream == nullptr || stream == cudaStreamLegacy) return false;
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
-  return capturing != cudaStreamCaptureStatusNone;
-}
-
 void DeviceChecks::require_own_stream(cudaStream_t stream) const {
   // Ranks that share the default stream would deadlock: a kernel of one rank would start only after a kernel of another
   // rank has ended, which waits for the first.
@@ -51,7 +45,7 @@ void DeviceChecks::require_own_stream(cudaStream_t stream) const {
            "made with cudaStreamNonBlocking, or cudaStreamPerThread for ranks that are threads",
            ranks_of_device_, device_);
   if (is_default) return;
-  if (is_capturing(stream)) {
+  if (capture_of(stream) != kNoCapture) {
     // CUDA does not tell the device of a stream that is being captured. Recording an event adds no node to the graph,
     // and fails unless the event is of the same device.
     const cudaError_t status = cudaEventRecord(stream_probe_.get(), stream);

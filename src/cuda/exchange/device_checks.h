@@ -14,7 +14,6 @@ class DeviceChecks {
   // `device` must be current. `has_hooks`: the caller's functions are compiled into the kernels.
   DeviceChecks(const RankDevice& device, int rank, bool has_hooks);
 
-  static bool is_capturing(cudaStream_t stream);
   void check_call(const CallOptions& call) const;
   void check_dispatch_input(const DispatchInput& in, const DispatchArgs& args) const;
   void check_rows(const CheckContext& context, const DispatchOutput& out) const;

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <iterator>
-
 #include "base/deadline.h"
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/abort_waits.h"
@@ -12,22 +10,15 @@ namespace ferry::cuda {
 namespace {
 
 const char* name_of(HandleField field) {
-  constexpr const char* kNames[] = {"nothing",
-                                    "its first word",
-                                    "ranks",
-                                    "rank",
-                                    "experts",
-                                    "top_k",
-                                    "max_tokens",
-                                    "skip_a2a",
-                                    "fused_shared_expert",
-                                    "the order of its rows",
-                                    "its number of tokens",
-                                    "its number of rows",
-                                    "alignment",
-                                    "whether its mask is that of the call"};
-  const auto index = static_cast<std::size_t>(field);
-  return index < std::size(kNames) ? kNames[index] : "a field";
+  const char* name = "a field";
+  if (field == HandleField::first_word) name = "its first word";
+  if (field == HandleField::num_tokens) name = "number of tokens";
+  if (field == HandleField::alignment) name = "alignment";
+  if (field == HandleField::mask) name = "whether its mask is that of the call";
+  for_each_shape_field([&](HandleField each, const char* of_each, std::int32_t HandleHeader::*) {
+    if (each == field) name = of_each;
+  });
+  return name;
 }
 
 }  // namespace

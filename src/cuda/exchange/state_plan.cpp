@@ -4,8 +4,8 @@
 #include "exchange/plan.h"
 #include "exchange/sizes.h"
 #include "ferry/cuda/cuda_world.h"
+#include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/cuda/state/device_state.h"
-#include "ferry/detail/cuda/state/dispatch_handle.h"
 
 namespace ferry::cuda {
 
@@ -22,8 +22,8 @@ StatePlan::StatePlan(const Plan& plan) {
   state = take(sizeof(DeviceState));
   masks = take(RoundMasks::bytes(plan.shape.ranks));
   counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
-  handle_rows = take(tokens * static_cast<std::size_t>(plan.shape.top_k) * sizeof(HandleRow));
-  handle_slots = take(tokens);
+  arrived_rows = take(tokens * static_cast<std::size_t>(plan.shape.top_k) * sizeof(HandleRow));
+  arrived_slots = take(tokens);
   row_starts = take(static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
   block_counts =
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan.shape.experts) * sizeof(DeviceWord<Epoch>));

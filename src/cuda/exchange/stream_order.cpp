@@ -3,19 +3,15 @@
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
-namespace {
 
-// The capture that the stream is in; 0: none. The default stream is never captured, and must not be asked about it
-// while another one is.
-unsigned long long capture_of(cudaStream_t stream) {
-  if (stream == cudaStreamLegacy) return 0;
+// The default stream is never captured, and must not be asked about it while another one is.
+CaptureId capture_of(cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy) return kNoCapture;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
+  CaptureId id = kNoCapture;
   cuda_check(cudaStreamGetCaptureInfo(stream, &status, &id), "cudaStreamGetCaptureInfo");
-  return status == cudaStreamCaptureStatusNone ? 0 : id;
+  return status == cudaStreamCaptureStatusNone ? kNoCapture : id;
 }
-
-}  // namespace
 
 void StreamOrder::follow(cudaStream_t stream) {
   if (stream == nullptr) stream = cudaStreamLegacy;

@@ -7,6 +7,12 @@
 
 namespace ferry::cuda {
 
+// A capture in CUDA's own numbers.
+using CaptureId = unsigned long long;
+inline constexpr CaptureId kNoCapture = 0;
+// The capture that the stream is in.
+CaptureId capture_of(cudaStream_t stream);
+
 class StreamOrder {
  public:
   // `device` must be current.

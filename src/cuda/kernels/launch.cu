@@ -54,24 +54,22 @@ int prepare_scales(const Plan& plan) {
              : 0;
 }
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream) {
-  launch(&scales_kernel, params, blocks, pdl, scales_shared_bytes(params.plan), stream);
+  launch(&scales_kernel, params, {blocks, pdl, scales_shared_bytes(params.plan)}, stream);
 }
 
 void prepare_handles() {
-  prepare_kernel(&begin_handle_kernel, 32, 0);
+  prepare_kernel(&begin_handle_kernel, kBeginHandleThreads, 0);
   prepare_kernel(&keep_routing_kernel, kThreads, 0);
 }
 void launch_begin_handle(const HandleCallParams& params, cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(1);
-  config.blockDim = dim3(32);
-  config.stream = stream;
-  cuda_check(cudaLaunchKernelEx(&config, &begin_handle_kernel, params), "cudaLaunchKernelEx");
+  launch(&begin_handle_kernel, params, {.threads = kBeginHandleThreads}, stream);
 }
 void launch_keep_routing(const KeepParams& params, cudaStream_t stream) {
-  constexpr int kMostBlocks = 64;
-  const int entries = params.plan.shape.ranks * params.plan.shape.max_tokens * params.plan.shape.top_k;
-  launch(&keep_routing_kernel, params, std::clamp(entries / (4 * kThreads), 1, kMostBlocks), false, 0, stream);
+  constexpr std::int64_t kMostBlocks = 64;
+  const Shape& shape = params.plan.shape;
+  const std::int64_t entries = std::int64_t{shape.ranks} * shape.max_tokens * shape.top_k;
+  const auto blocks = static_cast<int>(std::clamp<std::int64_t>(entries / (4 * kThreads), 1, kMostBlocks));
+  launch(&keep_routing_kernel, params, {.blocks = blocks}, stream);
 }
 
 // How many teams fit with their buffers into `budget` bytes.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "support/emulated_gpu/gpus.h"
+#include "support/emulated_gpu/graphs.h"
 
 namespace ferry::emulated {
 namespace {
@@ -84,8 +85,9 @@ bool is_loaded(int device, const void* kernel) {
   return state().loaded.contains({device, kernel});
 }
 
-cudaError_t enqueue_work(cudaStream_t stream, std::function<void()> work) {
-  enqueue(stream_of(stream), std::move(work));
+cudaError_t enqueue_work(cudaStream_t stream, const std::function<void()>& work) {
+  Stream& to = stream_of(stream);
+  if (!add_to_capture(to, [work](Stream& launched) { enqueue(launched, work); })) enqueue(to, work);
   return failure().empty() ? cudaSuccess : say(cudaErrorLaunchFailure);
 }
 
@@ -272,13 +274,6 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   *device = device_of(stream_of(stream));
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*) {
-  return cudaStreamIsCapturing(stream, status);
-}
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new int(0);
@@ -325,6 +320,7 @@ cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel
   for (unsigned i = 0; i < config.numAttrs; ++i)
     if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
       grid.overlaps = config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
-  enqueue(stream_of(config.stream), std::move(grid));
+  Stream& to = stream_of(config.stream);
+  if (!add_to_capture(to, [grid](Stream& launched) { enqueue(launched, grid); })) enqueue(to, std::move(grid));
   return cudaSuccess;
 }

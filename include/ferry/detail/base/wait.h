@@ -31,10 +31,17 @@ FERRY_HD Waited wait_until(const There& there, const Aborted& aborted, Pacer& pa
   return Waited::arrived;
 }
 
+// One look at a word, which waits for nothing (I13). What the signaller wrote before its release is visible if it is
+// there.
+template <Scope S>
+FERRY_HD bool has_reached(const Shared<Epoch, S>& word, Epoch target) {
+  return load_acquire(word) >= target;
+}
+
 // Waits until word >= target (I13). What the signaller wrote before its release is visible after `arrived`.
 template <Scope S, class Aborted, class Pacer>
 FERRY_HD Waited wait_at_least(const Shared<Epoch, S>& word, Epoch target, const Aborted& aborted, Pacer& pacer) {
-  return wait_until([&] { return load_acquire(word) >= target; }, aborted, pacer);
+  return wait_until([&] { return has_reached(word, target); }, aborted, pacer);
 }
 
 }  // namespace ferry

@@ -1,4 +1,5 @@
-// HandleHeader: the first bytes of a handle, which say whose routing it holds. protocol/handle.h has what follows.
+// HandleHeader: the first bytes of a handle, which say whose routing it holds, and the list of what a call compares.
+// protocol/handle.h has what follows.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,36 @@ struct HandleHeader {
   std::int32_t reserved[15] = {};
 };
 static_assert(sizeof(HandleHeader) == 128);
+
+// What may be wrong with a handle.
+enum class HandleField : std::uint32_t {
+  none,
+  first_word,
+  ranks,
+  rank,
+  experts,
+  top_k,
+  max_tokens,
+  skip_a2a,
+  fused_shared_expert,
+  order,
+  num_tokens,
+  alignment,
+  mask,
+};
+
+// Calls visit(field, its name, the member) for each member that must say what this rank's exchange would say.
+template <class Visit>
+FERRY_HD constexpr void for_each_shape_field(const Visit& visit) {
+  visit(HandleField::ranks, "ranks", &HandleHeader::ranks);
+  visit(HandleField::rank, "rank", &HandleHeader::rank);
+  visit(HandleField::experts, "experts", &HandleHeader::experts);
+  visit(HandleField::top_k, "top_k", &HandleHeader::top_k);
+  visit(HandleField::max_tokens, "max_tokens", &HandleHeader::max_tokens);
+  visit(HandleField::skip_a2a, "skip_a2a", &HandleHeader::skips_a2a);
+  visit(HandleField::fused_shared_expert, "fused_shared_expert", &HandleHeader::shared_groups);
+  visit(HandleField::order, "order of rows", &HandleHeader::order);
+}
 
 // One of the top-k rows of a token, at this rank.
 struct HandleRow {

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <functional>
 
+#include "support/emulated_gpu/graphs.h"
 #include "support/emulated_gpu/machine.h"
 #include "support/emulated_gpu/types.h"
 
 using cudaStream_t = ferry::emulated::Stream*;
 using cudaEvent_t = int*;
 using cudaMemPool_t = int*;
+using cudaGraph_t = ferry::emulated::Graph*;
+using cudaGraphExec_t = ferry::emulated::Graph*;
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -91,8 +94,8 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
 
 #define cudaStreamPerThread (emulated_stream_of_thread())
 #define cudaStreamLegacy (static_cast<cudaStream_t>(nullptr))
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDisableTiming = 2;
 cudaStream_t emulated_stream_of_thread();
@@ -107,6 +110,16 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+
+// ---- graphs (emulated_gpu/graphs.cpp)
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 // ---- kernels
 

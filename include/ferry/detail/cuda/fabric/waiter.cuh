@@ -105,6 +105,15 @@ class Waiter {
     return wait(links_, signal_at(plan.map.routed(links_.rank, part)), epoch, own_site());
   }
 
+  // I10: the last words of the thread that ends the exchange: `word` at every rank and in this rank's memory. The
+  // record has been written, and from now on the host reads it.
+  __device__ static void end_exchange(const PeerLinks& links, Epoch word) {
+    const Reach reach(links);
+    for (int peer = 0; peer < links.size; ++peer)
+      if (!links.is_masked(peer)) reach.signal(peer, links.own_abort_word(), word);
+    store_release(links.record->failed, 1u);
+  }
+
  private:
   static constexpr std::size_t kNoWord = ~std::size_t{0};
   static_assert(HeapMap::kMostTableParts <= 32, "waited_parts_ has a bit for each");
@@ -127,7 +136,7 @@ class Waiter {
   template <Scope S>
   __device__ static bool wait(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
                               const WaitSite& site) {
-    return load_acquire(watched) >= target || wait_longer(links, watched, target, site);
+    return has_reached(watched, target) || wait_longer(links, watched, target, site);
   }
   // I21. Not inlined: small rounds are bound by the instruction cache, so the text of the steps stays dense.
   template <Scope S>
@@ -180,7 +189,7 @@ __device__ bool Waiter<Reach>::await_entries(const G& g, const Plan& plan, Epoch
     waits =
         waits && (source >= SyncedTeam::kWidth || (__shfl_sync(kAllLanes, waited_parts_, source) >> part & 1u) == 0);
   bool there = lane > 1;
-  if (!there) there = load_acquire(signal_at(lane == 0 ? routed : arrived)) >= (lane == 0 ? routing : epoch);
+  if (!there) there = has_reached(signal_at(lane == 0 ? routed : arrived), lane == 0 ? routing : epoch);
   const bool message = __shfl_sync(kAllLanes, there, 1) && is_direct;
   arrived_ = message ? arrived : kNoWord;
   if (lane == 0 && (!there || waits))
@@ -239,11 +248,7 @@ __device__ void Waiter<Reach>::fail(const PeerLinks& links, Waited waited, const
   });
   record.block = static_cast<std::int32_t>(blockIdx.x);
   links.record->wait = record;
-  const Epoch value = abort_word(wanted, record.reported_by != links.rank, site.peer);
-  const Reach reach(links);
-  for (int peer = 0; peer < links.size; ++peer)
-    if (!links.is_masked(peer)) reach.signal(peer, links.my_abort_word, value);
-  store_release(links.record->failed, 1u);
+  end_exchange(links, abort_word(wanted, record.reported_by != links.rank, site.peer));
 }
 
 }  // namespace ferry::cuda

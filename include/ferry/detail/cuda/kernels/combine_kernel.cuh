@@ -27,7 +27,7 @@ __device__ inline FixedShare sending_teams(const CombineParams& p) {
 
 // `pipeline`: the block's memory for rows in flight; null where there is none.
 template <DeviceFabric F>
-__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const HandleStart& start,
+__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const ArrivedStart& start,
                               CombineMemory& memory, std::byte* pipeline) {
   const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
@@ -50,7 +50,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
 
 // I18: rows beyond those that the caller gave are not read (CombineArgs::row). The next call throws.
 __device__ inline void report_few_rows(const CombineParams& p) {
-  const std::uint32_t laid_out = p.handle.starts.group[p.plan.groups()];
+  const std::uint32_t laid_out = p.arrived.starts.group[p.plan.groups()];
   if (laid_out <= p.in.num_rows) return;
   p.links.record->rows_given = p.in.num_rows;
   p.links.record->rows_laid_out = laid_out;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
   const RoundStart seen = read_combine(all, state, p.is_extra);
-  const HandleStart start(p, sending_teams(p).index);
+  const ArrivedStart start(p, sending_teams(p).index);
   const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());

@@ -174,7 +174,7 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
   if (block.index >= block.count) return;
   write_row_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
   if (block.index != 0) return;
-  save_row_starts(b.all, b.p.plan, starts, b.p.handle);
+  save_row_starts(b.all, b.p.plan, starts, b.p.arrived);
   count_received(b.p, b.all, fabric, b.epoch);
 }
 
@@ -194,7 +194,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const Step<F, WarpwiseTeam, WarpLookup, TeamOps> step{p.plan, fabric, team, b.epoch, b.epoch};
   const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
                   (lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
-                   lay_out_rows(step, teams, starts, p.out, HandleLog{p.handle}, scratch));
+                   lay_out_rows(step, teams, starts, p.out, RowLog{p.arrived}, scratch));
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);

@@ -1,6 +1,6 @@
 // Two small kernels around calls with handles, so that the kernels that carry tokens stay as they are.
 //   begin_handle_kernel  one warp, before a call that is given a handle: checks what its header says. Before a combine
-//                        that does not follow its dispatch at once it also takes the number of the combine, and waits
+//                        that may not follow its dispatch at once it also takes the number of the combine, and waits
 //                        until every rank has summed the combines before (I8)
 //   keep_routing_kernel  after a dispatch that leaves a handle: copies the routing into it
 #pragma once
@@ -16,6 +16,8 @@
 
 namespace ferry::cuda {
 
+inline constexpr int kBeginHandleThreads = 32;
+
 // What is wrong with a handle.
 struct HandleFault {
   HandleField field = HandleField::none;
@@ -29,19 +31,16 @@ __device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
   const HandleHeader& w = p.wanted;
   if (h.magic != w.magic)
     return {HandleField::first_word, static_cast<std::int64_t>(h.magic), static_cast<std::int64_t>(w.magic)};
-  if (h.ranks != w.ranks) return {HandleField::ranks, h.ranks, w.ranks};
-  if (h.rank != w.rank) return {HandleField::rank, h.rank, w.rank};
-  if (h.experts != w.experts) return {HandleField::experts, h.experts, w.experts};
-  if (h.top_k != w.top_k) return {HandleField::top_k, h.top_k, w.top_k};
-  if (h.max_tokens != w.max_tokens) return {HandleField::max_tokens, h.max_tokens, w.max_tokens};
-  if (h.skips_a2a != w.skips_a2a) return {HandleField::skip_a2a, h.skips_a2a, w.skips_a2a};
-  if (h.shared_groups != w.shared_groups) return {HandleField::fused_shared_expert, h.shared_groups, w.shared_groups};
-  if (h.order != w.order) return {HandleField::order, h.order, w.order};
-  if (w.num_tokens >= 0 && h.num_tokens != w.num_tokens) return {HandleField::num_tokens, h.num_tokens, w.num_tokens};
-  if (h.num_rows > p.most_rows) return {HandleField::num_rows, h.num_rows, p.most_rows};
-  if (p.operation == Operation::dispatch && h.alignment != w.alignment)
-    return {HandleField::alignment, h.alignment, w.alignment};
-  return {};
+  HandleFault fault;
+  const auto compare = [&](HandleField field, std::int32_t value, std::int32_t wanted) {
+    if (fault.field == HandleField::none && value != wanted) fault = {field, value, wanted};
+  };
+  for_each_shape_field([&](HandleField field, const char*, std::int32_t HandleHeader::*member) {
+    compare(field, h.*member, w.*member);
+  });
+  if (w.num_tokens >= 0) compare(HandleField::num_tokens, h.num_tokens, w.num_tokens);
+  if (p.operation == Operation::dispatch) compare(HandleField::alignment, h.alignment, w.alignment);
+  return fault;
 }
 
 // The mask of the handle's dispatch must be that of this call. All lanes get the same answer.
@@ -65,24 +64,28 @@ __device__ inline void give_up_for_handle(const HandleCallParams& p, const Handl
   links.record->handle_field = fault.field;
   links.record->handle_value = fault.value;
   links.record->handle_limit = fault.wanted;
-  const DirectReach reach(links);
-  for (int peer = 0; peer < links.size; ++peer)
-    if (!links.is_masked(peer))
-      reach.signal(peer, links.my_abort_word, abort_word(0, false, links.rank) | kOtherRouting);
-  store_release(links.record->failed, 1u);
+  Waiter<DirectReach>::end_exchange(links, abort_word(0, false, links.rank) | kOtherRouting);
 }
 
-// I13: earlier kernels have ended, and later ones begin when this one has.
-__device__ inline Epoch take_combine_number(DeviceState& state) {
-  const Epoch extra = load_relaxed(state.extra) + 1;
-  const Epoch number = load_relaxed(state.dispatched) + extra;
-  store_relaxed(state.extra, extra);
+// I13: earlier kernels have ended, and later ones begin when this one has. Returns the number of a combine that has one
+// of its own; 0 where it has that of its dispatch, and waits for nothing.
+__device__ inline Epoch take_combine_number(DeviceState& state, CombineNumber wanted) {
+  const Epoch dispatched = load_relaxed(state.dispatched);
+  const Epoch extra = load_relaxed(state.extra);
+  if (wanted == CombineNumber::found && load_relaxed(state.extra_after) != dispatched) {
+    store_relaxed(state.extra_result, dispatched + extra);
+    return 0;
+  }
+  const Epoch number = dispatched + extra + 1;
+  store_relaxed(state.extra, extra + 1);
+  store_relaxed(state.extra_after, dispatched);
   store_relaxed(state.extra_result, number);
   store_relaxed(state.result_counter, 0u);
   return number;
 }
 
-static __global__ void __launch_bounds__(32) begin_handle_kernel(const __grid_constant__ HandleCallParams p) {
+static __global__ void __launch_bounds__(kBeginHandleThreads)
+    begin_handle_kernel(const __grid_constant__ HandleCallParams p) {
   const int lane = static_cast<int>(threadIdx.x);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
@@ -95,9 +98,10 @@ static __global__ void __launch_bounds__(32) begin_handle_kernel(const __grid_co
       return;
     }
   }
-  if (!p.takes_number) return;
-  Epoch number = lane == 0 ? take_combine_number(state) : 0;
+  if (p.number == CombineNumber::of_dispatch) return;
+  Epoch number = lane == 0 ? take_combine_number(state, p.number) : 0;
   number = __shfl_sync(kAllLanes, number, 0);
+  if (number == 0) return;
   // I6: this rank's earlier kernels have ended, so it has read all results before.
   const HeapMap& map = p.plan.map;
   for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
@@ -106,14 +110,14 @@ static __global__ void __launch_bounds__(32) begin_handle_kernel(const __grid_co
   if (!p.waits) return;
   const Waiter<DirectReach> waits(p.links);
   waits.wait_for_each(
-      SyncedTeam(32), p.plan.shape.ranks, [&](int peer) { return map.summed(peer); }, number,
+      SyncedTeam(kBeginHandleThreads), p.plan.shape.ranks, [&](int peer) { return map.summed(peer); }, number,
       [](int peer) {
         return WaitSite{Operation::combine, Phase::summed, peer, -1};
       },
       p.plan.masked);
 }
 
-// The rows and slots of the tokens that came. A thread takes every so-manieth entry.
+// The rows and slots of the tokens that came. Threads take entries in turn.
 __device__ inline void keep_arrivals(const KeepParams& p, const KeptRouting& to, const FixedShare& threads) {
   const int top_k = p.plan.shape.top_k;
   const int max_tokens = p.plan.shape.max_tokens;
@@ -147,8 +151,10 @@ static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __g
   }
   for (int i = threads.index; i < row_start_words(p.plan); i += threads.count)
     to.starts.of_source[i] = p.from.starts.of_source[i];
-  for (int peer = threads.index; peer < p.plan.shape.ranks; peer += threads.count)
+  for (int peer = threads.index; peer < p.plan.shape.ranks; peer += threads.count) {
     to.masked[peer] = p.plan.is_masked(peer) ? 1 : 0;
+    to.results_before[peer] = {0, 0};  // CPU ranks pack results, and GPUs do not (I9)
+  }
   if (threads.index != 0) return;
   *to.header = p.header;
   to.header->routing = routing;

@@ -11,21 +11,27 @@
 
 namespace ferry::cuda {
 
-// I21. `pdl`: the kernel may be launched while the one before it in the stream still runs; it waits for its end
-// before it touches memory (ptx::await_earlier_kernels). `blocks_per_cta`: blocks of a thread block.
+struct Grid {
+  int blocks = 1;
+  bool pdl = false;              // launched while the kernel before it in the stream still runs (I21)
+  std::size_t shared_bytes = 0;  // of each block
+  int blocks_per_cta = 1;        // of a thread block
+  int threads = kThreads;        // of a block
+};
+
+// With `pdl` the kernel waits for the end of the one before it before it touches memory (ptx::await_earlier_kernels).
 template <class Params>
-void launch(void (*kernel)(Params), const Params& params, int blocks, bool pdl, std::size_t shared_bytes,
-            cudaStream_t stream, int blocks_per_cta = 1) {
+void launch(void (*kernel)(Params), const Params& params, const Grid& grid, cudaStream_t stream) {
   cudaLaunchAttribute beside{};
   beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   beside.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks / blocks_per_cta));
-  config.blockDim = dim3(static_cast<unsigned>(kThreads), static_cast<unsigned>(blocks_per_cta));
-  config.dynamicSmemBytes = shared_bytes * static_cast<std::size_t>(blocks_per_cta);
+  config.gridDim = dim3(static_cast<unsigned>(grid.blocks / grid.blocks_per_cta));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.blocks_per_cta));
+  config.dynamicSmemBytes = grid.shared_bytes * static_cast<std::size_t>(grid.blocks_per_cta);
   config.stream = stream;
   config.attrs = &beside;
-  config.numAttrs = pdl ? 1 : 0;
+  config.numAttrs = grid.pdl ? 1 : 0;
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
 }
 
@@ -45,7 +51,7 @@ DispatchLauncher dispatch_launcher() {
           },
           [](const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
             const auto start = [&](auto* kernel) {
-              launch(kernel, params, policy.blocks, policy.pdl, params.block_bytes, stream, policy.blocks_per_cta);
+              launch(kernel, params, {policy.blocks, policy.pdl, params.block_bytes, policy.blocks_per_cta}, stream);
             };
             if constexpr (!F::kHasRemoteRanks)
               if (policy.blocks_per_cta == 2) return start(&dispatch_kernel<Maker, F, true>);
@@ -63,10 +69,10 @@ CombineLauncher combine_launcher() {
             return blocks;
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
+            const Grid grid{policy.blocks, policy.pdl, shared_bytes};
             if constexpr (!F::kHasRemoteRanks)
-              if (policy.roles.pipelined)
-                return launch(&combine_kernel<F, true>, params, policy.blocks, policy.pdl, shared_bytes, stream);
-            launch(&combine_kernel<F, false>, params, policy.blocks, policy.pdl, shared_bytes, stream);
+              if (policy.roles.pipelined) return launch(&combine_kernel<F, true>, params, grid, stream);
+            launch(&combine_kernel<F, false>, params, grid, stream);
           },
           !F::kHasRemoteRanks};
 }

@@ -8,28 +8,11 @@
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/state/round_tag.h"
 #include "ferry/detail/cuda/state/table_parts.h"
+#include "ferry/detail/layout/handle_header.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
 
 namespace ferry::cuda {
-
-// What a handle's header says.
-enum class HandleField : std::uint32_t {
-  none,
-  first_word,
-  ranks,
-  rank,
-  experts,
-  top_k,
-  max_tokens,
-  skip_a2a,
-  fused_shared_expert,
-  order,
-  num_tokens,
-  num_rows,
-  alignment,
-  mask,
-};
 
 // In host memory that the device can write. A writer sets `failed` or `has_...` after the fields that it announces.
 struct HostRecord {
@@ -54,7 +37,8 @@ struct HostRecord {
 struct DeviceState {
   DeviceWord<Epoch> dispatched;    // the newest round that was sent
   DeviceWord<Epoch> extra;         // combines that took a number of their own (handle_kernels.cuh)
-  DeviceWord<Epoch> extra_result;  // the number of the newest of them
+  DeviceWord<Epoch> extra_result;  // the number of the newest combine that begin_handle_kernel came before
+  DeviceWord<Epoch> extra_after;   // `dispatched` when the newest of `extra` took its number
   DeviceWord<std::uint32_t> failed;
   DeviceWord<std::uint64_t> started;  // block arrivals: blocks of all dispatch kernels that have read `dispatched`
   std::uint64_t started_before = 0;   // `started` when the newest round began
@@ -81,9 +65,8 @@ struct PeerLinks {
   std::byte* own = nullptr;              // heap[rank]
   const std::uint8_t* masked = nullptr;  // by rank; null: no rank is masked
   TableParts table_parts;
-  RoundTag tag;  // of counts and numbers of tokens
-  std::size_t abort_words = 0;
-  std::size_t my_abort_word = 0;
+  RoundTag tag;                 // of counts and numbers of tokens
+  std::size_t abort_words = 0;  // offset of those of all ranks
   std::uint64_t deadline_ns = 0;
   bool backs_off = false;  // threads sleep between two polls (cuda/policy/problem.h)
   DeviceState* state = nullptr;
@@ -92,6 +75,10 @@ struct PeerLinks {
   HookBytes hooks;
 
   FERRY_HD bool is_masked(int peer) const { return masked != nullptr && masked[peer] != 0; }
+  // The word in which this rank says at a peer that it gave up.
+  FERRY_HD std::size_t own_abort_word() const {
+    return abort_words + static_cast<std::size_t>(rank) * sizeof(SignalWord);
+  }
 };
 
 }  // namespace ferry::cuda

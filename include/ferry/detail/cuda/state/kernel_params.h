@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/cuda/state/block_roles.h"
 #include "ferry/detail/cuda/state/device_state.h"
-#include "ferry/detail/cuda/state/dispatch_handle.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/round.h"
 
@@ -35,7 +35,7 @@ struct DispatchParams {
   bool receives = true;  // dispatch_wait and dispatch
   DispatchArgs in;
   RowsOut out;
-  DispatchHandle handle;
+  ArrivedRows arrived;
   RoutingArgs routing;
   StatsWords stats;
   DispatchRoles roles;
@@ -62,23 +62,29 @@ struct CombineParams {
   int num_tokens = 0;  // of this rank
   CombineArgs in;
   CombineOut out;
-  DispatchHandle handle;
+  ArrivedRows arrived;
   const RoutingEntry* own = nullptr;  // this rank's table in a handle; null: that of the newest routing
-  bool is_extra = false;              // the combine has a number of its own
+  bool is_extra = false;              // DeviceState::extra_result has its number
   StatsWords stats;
   CombineRoles roles;
 };
 
-// A call with a handle, or a combine that does not follow its dispatch at once.
+// Which number a combine has (I13).
+enum class CombineNumber : std::uint8_t {
+  of_dispatch,  // that of the newest dispatch, which no combine had yet
+  own,          // one more than any before
+  found,        // the device knows which of the two: graphs were replayed that the host does not know of
+};
+
+// A call with a handle, or a combine that may not follow its dispatch at once.
 struct HandleCallParams {
   Plan plan;
   PeerLinks links;
   const std::byte* handle = nullptr;  // to check; null: there is none
   HandleHeader wanted;                // what it must say; num_tokens -1: any
-  std::int64_t most_rows = INT64_MAX;
   Operation operation = Operation::none;
-  bool takes_number = false;  // a combine begins
-  bool waits = false;         // it waits until every rank has summed the combines before (I8)
+  CombineNumber number = CombineNumber::of_dispatch;  // no other one is looked for
+  bool waits = false;  // a combine with a number of its own waits until every rank has summed those before (I8)
 };
 
 // A dispatch leaves a handle.
@@ -86,7 +92,7 @@ struct KeepParams {
   Plan plan;
   const DeviceState* state = nullptr;
   const std::byte* heap = nullptr;  // this rank's symmetric memory
-  DispatchHandle from;
+  ArrivedRows from;
   HandleHeader header;
   std::byte* to = nullptr;
 };

@@ -1,5 +1,5 @@
-// The send loop of a combine on a GPU: as cpu::send_results, with the rows of the DispatchHandle. Every warp loads the
-// handle of a token on its own, one token ahead, so a team synchronises only for its buffer.
+// The send loop of a combine on a GPU: as cpu::send_results, with ArrivedRows. Every warp loads the
+// rows of a token on its own, one token ahead, so a team synchronises only for its buffer.
 #pragma once
 
 #include <cstdint>
@@ -14,41 +14,41 @@
 namespace ferry::cuda {
 
 // The rows of one token at this rank, an entry in each lane.
-struct HandleToken {
+struct ArrivedToken {
   TokenAt at{0, 0};
   HandleRow row{kNoRow, 0.0f};
   int slot = 0;
 };
 
-__device__ inline HandleToken load_from_handle(const Plan& plan, const DispatchHandle& handle,
-                                               const TokenSequence& tokens, int place) {
-  HandleToken token;
+__device__ inline ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrived, const TokenSequence& tokens,
+                                            int place) {
+  ArrivedToken token;
   if (place >= plan.shape.ranks * plan.shape.max_tokens) return token;
   token.at = tokens.at(place);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::size_t index =
       static_cast<std::size_t>(token.at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
       static_cast<std::size_t>(token.at.token);
-  if (lane < plan.shape.top_k) token.row = handle.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
+  if (lane < plan.shape.top_k) token.row = arrived.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
   // I18: a handle of the caller's may hold anything.
-  token.slot = min(static_cast<int>(handle.slots[index]), static_cast<int>(plan.map.results_per_token()) - 1);
-  // Checked last, so that no load depends on another. The handle of a token that did not come is of an older round.
-  if (token.at.token >= static_cast<int>(handle.starts.tokens[token.at.source])) token.row.row = kNoRow;
+  token.slot = min(static_cast<int>(arrived.slots[index]), static_cast<int>(plan.map.results_per_token()) - 1);
+  // Checked last, so that no load depends on another. The rows of a token that did not come are of an older round.
+  if (token.at.token >= static_cast<int>(arrived.starts.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
 }
 
 // What a sender loads first. It is not double-buffered, so the epoch need not be known.
-struct HandleStart {
+struct ArrivedStart {
   int most_tokens;  // the most tokens of a source
-  HandleToken first;
-  __device__ HandleStart(const CombineParams& p, int place)
+  ArrivedToken first;
+  __device__ ArrivedStart(const CombineParams& p, int place)
       : most_tokens(static_cast<int>(
-            min(p.handle.starts.tokens[p.plan.shape.ranks], static_cast<std::uint32_t>(p.plan.shape.max_tokens)))),
-        first(load_from_handle(p.plan, p.handle, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
+            min(p.arrived.starts.tokens[p.plan.shape.ranks], static_cast<std::uint32_t>(p.plan.shape.max_tokens)))),
+        first(load_arrived(p.plan, p.arrived, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
 };
 
 // Prefetches the rows of a token.
-__device__ inline void prefetch_rows_of(const SyncedTeam& g, const CombineArgs& in, const HandleToken& token,
+__device__ inline void prefetch_rows_of(const SyncedTeam& g, const CombineArgs& in, const ArrivedToken& token,
                                         int hidden) {
   const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
   for (unsigned rest = local; rest != 0; rest &= rest - 1) {
@@ -69,14 +69,14 @@ class ResultSender {
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first place of `block`. Calls `between` after every
   // place of the sequence.
   template <class Between>
-  __device__ void send(FixedShare block, const HandleStart& start, int* slots, const Between& between) {
+  __device__ void send(FixedShare block, const ArrivedStart& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
     WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_counter, slots);
-    HandleToken next = start.first;
+    ArrivedToken next = start.first;
     int following = share.next(g_, share.index);
     for (int place = share.index; place < tokens.length;) {
-      const HandleToken token = next;
-      next = load_from_handle(p_.plan, p_.handle, tokens, following);
+      const ArrivedToken token = next;
+      next = load_arrived(p_.plan, p_.arrived, tokens, following);
       if (p_.roles.prefetches) prefetch_rows_of(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
@@ -90,7 +90,7 @@ class ResultSender {
   }
 
  private:
-  __device__ void send_partial(const HandleToken& token) {
+  __device__ void send_partial(const ArrivedToken& token) {
     const unsigned local = list_rows(token);
     if (local == 0) return;
     RowSink sink;
@@ -98,7 +98,7 @@ class ResultSender {
     TeamOps{}.sum_rows(g_, rows_, __popc(local), p_.plan.shape.hidden, sink);
     deliver(token.at, token.slot, sink.data);
   }
-  __device__ void send_each_row(const HandleToken& token) {
+  __device__ void send_each_row(const ArrivedToken& token) {
     for (unsigned rest = __ballot_sync(kAllLanes, token.row.row != kNoRow); rest != 0; rest &= rest - 1) {
       const int k = __ffs(static_cast<int>(rest)) - 1;
       std::byte* made_at = target(token.at, k);
@@ -107,7 +107,7 @@ class ResultSender {
     }
   }
   // Collects the rows, k ascending; every warp on its own. Returns the lanes that have a row.
-  __device__ unsigned list_rows(const HandleToken& token) {
+  __device__ unsigned list_rows(const ArrivedToken& token) {
     const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
     __syncwarp();
     if (token.row.row != kNoRow)
@@ -117,16 +117,19 @@ class ResultSender {
   }
   // Where a result is made: in its slot, or in a buffer from which a bulk copy takes it.
   __device__ std::byte* target(TokenAt at, int index) {
-    std::byte* slot =
-        p_.roles.in_place ? fabric_.peer_pointer(at.source, p_.plan.map.result(at.token, index)) : nullptr;
+    std::byte* const slot = slot_in_place(at.source, p_.plan.map.result(at.token, index));
     return slot != nullptr ? slot : fabric_.staging(g_);
+  }
+  // The slot at `offset` of the source, if results are made there; otherwise null.
+  __device__ std::byte* slot_in_place(int source, std::size_t offset) const {
+    return p_.roles.in_place ? fabric_.peer_pointer(source, offset) : nullptr;
   }
   // I7
   __device__ void deliver(TokenAt at, int index, const std::byte* made_at) {
     const HeapMap& map = p_.plan.map;
     const std::size_t slot = map.result(at.token, index);
     const std::size_t word = map.result_arrived(at.token, index);
-    if (p_.roles.in_place && made_at == fabric_.peer_pointer(at.source, slot))
+    if (made_at == slot_in_place(at.source, slot))
       fabric_.signal_after_puts(g_, at.source, word, epoch_);
     else
       fabric_.put_then_signal(g_, at.source, {slot, made_at, map.result_bytes(), word, epoch_});

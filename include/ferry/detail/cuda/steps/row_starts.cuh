@@ -163,9 +163,9 @@ class RowStartFinder {
 
 // Copies row starts to device memory, for combine and the scales kernel.
 __device__ inline void save_row_starts(const SyncedTeam& g, const Plan& plan, const RowStarts& starts,
-                                       const DispatchHandle& handle) {
+                                       const ArrivedRows& arrived) {
   const int words = row_start_words(plan);
-  for (int i = g.thread(); i < words; i += g.size()) handle.starts.of_source[i] = starts.of_source[i];
+  for (int i = g.thread(); i < words; i += g.size()) arrived.starts.of_source[i] = starts.of_source[i];
 }
 
 }  // namespace ferry::cuda

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/state/dispatch_handle.h"
+#include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/protocol/token_lookup.h"
@@ -105,19 +105,19 @@ struct WarpLookup {
 };
 static_assert(TokenLookup<WarpLookup, SyncedTeam, WarpwiseTeam>);
 
-// Saves what a dispatch leaves for its combine; the first warp of a team does. Not double-buffered (DispatchHandle).
-struct HandleLog {
-  const DispatchHandle& handle;
+// Saves what a dispatch leaves for its combine; the first warp of a team does. Not double-buffered (ArrivedRows).
+struct RowLog {
+  const ArrivedRows& arrived;
 
   __device__ void keep(const WarpwiseTeam& g, const Plan& plan, TokenAt at, const WarpLookup::Found& found) const {
     if (!g.is_first_warp()) return;
     const int k = g.lane();
     const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
                               static_cast<std::size_t>(at.token);
-    if (k < plan.shape.top_k) handle.rows[token * plan.shape.top_k + k] = found.row;
-    if (k == 0) handle.slots[token] = static_cast<std::uint8_t>(found.slot);
+    if (k < plan.shape.top_k) arrived.rows[token * plan.shape.top_k + k] = found.row;
+    if (k == 0) arrived.slots[token] = static_cast<std::uint8_t>(found.slot);
   }
 };
-static_assert(ArrivalLog<HandleLog, WarpLookup, WarpwiseTeam>);
+static_assert(ArrivalLog<RowLog, WarpLookup, WarpwiseTeam>);
 
 }  // namespace ferry::cuda

@@ -1,6 +1,6 @@
-// DispatchHandle: the rows of every token that arrived. Dispatch leaves them in device memory for its combine. It is
-// not double-buffered: combine of e reads it before dispatch e + 1 overwrites it, since both run in the order of their
-// stream.
+// ArrivedRows: the rows of every token that arrived. Dispatch leaves them in device memory for its combine. They are
+// not double-buffered: combine of e reads them before dispatch e + 1 overwrites them, since both run in the order of
+// their stream. A combine that is given a handle reads the rows there.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ferry::cuda {
 
-struct DispatchHandle {
+struct ArrivedRows {
   HandleRow* rows = nullptr;      // [ranks, tokens, top_k]
   std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, the result slot of this rank's partial sum (I9)
   RowStarts starts;               // in one array (row_starts_at)

@@ -1,0 +1,76 @@
+// CudaSteps: what calls with handles enqueue besides the kernels that carry tokens.
+#include <optional>
+
+#include "cuda/exchange/cuda_steps.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
+
+namespace ferry::cuda {
+
+std::optional<HandleFacts> CudaSteps::read_handle(const CheckContext& context, const std::byte*, Operation) {
+  require_handles(context);
+  return std::nullopt;
+}
+
+void CudaSteps::require_handles(const CheckContext& context) {
+  if (plan_.map.has_remote_ranks()) ExchangeSteps::require_handles(context);
+}
+
+HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticket) const {
+  HandleCallParams params;
+  params.plan = plan_;
+  params.links = links_;
+  params.plan.masked = params.links.masked = masks_.newest();
+  params.handle = ticket.handle;
+  params.wanted = header_;
+  params.wanted.num_tokens = ticket.num_tokens;
+  params.operation = operation;
+  return params;
+}
+
+void CudaSteps::launch_handle_call(const HandleCallParams& params) {
+  streams_.follow(stream_);
+  launch_begin_handle(params, stream_);
+}
+
+// A dispatch with a handle routes the handle's ids again: that gives the same rows.
+DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
+  DispatchArgs routed = args;
+  if (ticket.handle == nullptr) return routed;
+  launch_handle_call(handle_call(Operation::dispatch, ticket));
+  routed.ids = {kept_routing_at(plan_, ticket.handle).ids, false};
+  return routed;
+}
+
+void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
+  if (out.handle == nullptr) return;
+  if (ticket.handle != nullptr) {
+    if (out.handle != ticket.handle)
+      cuda_check(cudaMemcpyAsync(out.handle, ticket.handle, HandleSizes(plan_).bytes(), cudaMemcpyDefault, stream_),
+                 "cudaMemcpyAsync");
+    return;
+  }
+  KeepParams params;
+  params.plan = plan_;
+  params.plan.masked = open_mask_;
+  params.state = links_.state;
+  params.heap = links_.own;
+  params.from = arrived_;
+  params.header = header_;
+  params.header.num_tokens = ticket.num_tokens;
+  params.header.shared_begin = ticket.shared.begin;
+  params.header.shared_end = ticket.shared.end;
+  params.to = out.handle;
+  launch_keep_routing(params, stream_);
+}
+
+void CudaSteps::begin_combine(const Ticket& ticket) {
+  const CombineOrder::Start start = order_.next_combine(capture_of(stream_), ticket.handle != nullptr);
+  is_extra_ = start.number != CombineNumber::of_dispatch;
+  if (!is_extra_) return;
+  HandleCallParams params = handle_call(Operation::combine, ticket);
+  params.number = start.number;
+  params.waits = start.waits;
+  launch_handle_call(params);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,85 @@
+// Which number a combine gets and whether it waits, as far as the host knows: calls in a capture, in another one, and
+// beside captures. What the device makes of it: GpuHandles.CallsBesideCapturedGraphs.
+#include "cuda/exchange/combine_order.h"
+
+#include <gtest/gtest.h>
+
+namespace ferry::test {
+namespace {
+
+using cuda::CaptureId;
+using cuda::CombineNumber;
+using cuda::CombineOrder;
+using cuda::kNoCapture;
+
+constexpr CaptureId kOne = 7;
+constexpr CaptureId kOther = 8;
+
+void expect(const CombineOrder::Start& start, CombineNumber number, bool waits) {
+  EXPECT_EQ(start.number, number);
+  EXPECT_EQ(start.waits, waits);
+}
+
+TEST(CombineOrder, KnowsAllBeforeAnythingWasCaptured) {
+  CombineOrder order;
+  order.begin_dispatch(kNoCapture, false);
+  expect(order.next_combine(kNoCapture, false), CombineNumber::of_dispatch, false);
+  expect(order.next_combine(kNoCapture, true), CombineNumber::own, false);
+  order.begin_combine(kNoCapture, true, false);
+  expect(order.next_combine(kNoCapture, false), CombineNumber::own, true);
+  expect(order.next_combine(kNoCapture, true), CombineNumber::own, true);
+  order.begin_dispatch(kNoCapture, false);
+  expect(order.next_combine(kNoCapture, false), CombineNumber::of_dispatch, false);
+}
+
+TEST(CombineOrder, WaitsBesideHalves) {
+  CombineOrder order;
+  order.begin_dispatch(kNoCapture, true);
+  expect(order.next_combine(kNoCapture, true), CombineNumber::own, true);
+  order.end_dispatch();
+  expect(order.next_combine(kNoCapture, true), CombineNumber::own, false);
+  order.begin_combine(kNoCapture, true, true);
+  order.begin_dispatch(kNoCapture, false);
+  order.end_combine();
+  expect(order.next_combine(kNoCapture, false), CombineNumber::own, true);
+  order.begin_dispatch(kNoCapture, false);
+  expect(order.next_combine(kNoCapture, false), CombineNumber::of_dispatch, false);
+}
+
+TEST(CombineOrder, KnowsTheCaptureOfItsDispatch) {
+  CombineOrder order;
+  order.begin_dispatch(kOne, false);
+  expect(order.next_combine(kOne, false), CombineNumber::of_dispatch, false);
+  expect(order.next_combine(kOne, true), CombineNumber::own, false);
+  order.begin_combine(kOne, true, false);
+  expect(order.next_combine(kOne, false), CombineNumber::own, true);
+}
+
+TEST(CombineOrder, KnowsNothingOfOtherCaptures) {
+  CombineOrder order;
+  order.begin_dispatch(kNoCapture, false);
+  expect(order.next_combine(kOne, true), CombineNumber::own, true);
+  expect(order.next_combine(kOne, false), CombineNumber::found, true);
+  order.begin_dispatch(kOne, false);
+  expect(order.next_combine(kOther, true), CombineNumber::own, true);
+  expect(order.next_combine(kOther, false), CombineNumber::found, true);
+}
+
+// A rank that replays graphs without handles does as one that captures nothing.
+TEST(CombineOrder, StaysCarefulOnceACallWasCaptured) {
+  CombineOrder order;
+  order.begin_dispatch(kOne, false);
+  order.begin_combine(kOne, false, false);
+  order.begin_dispatch(kNoCapture, false);
+  expect(order.next_combine(kNoCapture, false), CombineNumber::of_dispatch, false);
+  expect(order.next_combine(kNoCapture, true), CombineNumber::own, true);
+  order.begin_combine(kOther, true, false);
+  for (int turn = 0; turn < 3; ++turn) {
+    order.begin_dispatch(kNoCapture, false);
+    expect(order.next_combine(kNoCapture, false), CombineNumber::found, true);
+    expect(order.next_combine(kNoCapture, true), CombineNumber::own, true);
+  }
+}
+
+}  // namespace
+}  // namespace ferry::test

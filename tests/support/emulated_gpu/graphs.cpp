@@ -1,0 +1,77 @@
+// Stream captures and graphs of the emulated runtime. A captured stream captures alone: no other stream joins it.
+#include "support/emulated_gpu/graphs.h"
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace ferry::emulated {
+namespace {
+
+struct Capture {
+  unsigned long long id;
+  Graph graph;
+};
+struct Captures {
+  std::mutex guard;
+  unsigned long long newest = 0;
+  std::map<const Stream*, Capture> of;
+};
+Captures& captures() {
+  static Captures captures;
+  return captures;
+}
+
+}  // namespace
+
+bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation) {
+  const std::lock_guard lock(captures().guard);
+  const auto found = captures().of.find(&stream);
+  if (found == captures().of.end()) return false;
+  found->second.graph.operations.push_back(std::move(operation));
+  return true;
+}
+
+}  // namespace ferry::emulated
+
+using namespace ferry::emulated;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard lock(captures().guard);
+  const bool begins = captures().of.try_emplace(stream, Capture{++captures().newest, {}}).second;
+  return begins ? cudaSuccess : cudaErrorInvalidValue;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(captures().guard);
+  auto ended = captures().of.extract(stream);
+  if (ended.empty()) return cudaErrorInvalidValue;
+  *graph = new Graph(std::move(ended.mapped().graph));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  const std::lock_guard lock(captures().guard);
+  const auto found = captures().of.find(stream);
+  *status = found == captures().of.end() ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
+  if (found != captures().of.end()) *id = found->second.id;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  unsigned long long id = 0;
+  return cudaStreamGetCaptureInfo(stream, status, &id);
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new Graph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const auto& operation : exec->operations) operation(*stream);
+  return failure().empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return cudaGraphDestroy(exec); }

@@ -1,0 +1,19 @@
+// Captures of emulated streams, and the graphs that they become.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "support/emulated_gpu/machine.h"
+
+namespace ferry::emulated {
+
+// Each operation enqueues itself on the stream of a launch.
+struct Graph {
+  std::vector<std::function<void(Stream&)>> operations;
+};
+
+// False: the stream is not captured.
+bool add_to_capture(const Stream& stream, std::function<void(Stream&)> operation);
+
+}  // namespace ferry::emulated
