@@ -13,7 +13,7 @@ namespace ferry::cuda {
 
 // Shared memory of a block. The buffers of its teams follow.
 struct CombineMemory {
-  TokenScratch scratch[kThreads / 32];                 // of each warp
+  CombineScratch scratch[kThreads / 32];               // of each warp
   std::uint64_t bytes_sent[kMostTeams][kMaxGpuRanks];  // of each team
   int queue_slots[kMostTeams][2];
   RoundStart round;
@@ -26,14 +26,14 @@ __device__ inline FixedShare sending_teams(const CombineParams& p) {
 }
 
 // `pipeline`: the block's memory for rows in flight; null where there is none.
-template <DeviceFabric F>
-__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const ArrivedStart& start,
+template <DeviceFabric F, bool kIsKept>
+__device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const ArrivedStart<kIsKept>& start,
                               CombineMemory& memory, std::byte* pipeline) {
   const int block = static_cast<int>(blockIdx.x);
   const int blocks = static_cast<int>(gridDim.x);
   const bool sends = p.sends && block < p.roles.senders;
   const bool receives = p.receives && block >= p.roles.first_receiver;
-  TokenScratch& scratch = memory.scratch[threadIdx.x / 32];
+  CombineScratch& scratch = memory.scratch[threadIdx.x / 32];
   const FixedShare among = {block - p.roles.first_receiver, blocks - p.roles.first_receiver};
   const WarpwiseTeam receivers(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
   const FixedShare teams = teams_of(receivers.size(), among);
@@ -41,7 +41,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   ResultReceiver<F> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
-    ResultSender<F> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
+    ResultSender<F, kIsKept> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
     sender.send(sending_teams(p), start, memory.queue_slots[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) fabric.complete_puts(team);  // I8: combine_async, whose round may be given up
   }
@@ -57,8 +57,10 @@ __device__ inline void report_few_rows(const CombineParams& p) {
   store_release(p.links.record->has_few_rows, 1u);
 }
 
-// kPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers.
-template <DeviceFabric F, bool kPipelined>
+// kPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers. kIsKept: the
+// combine may have a handle, and has a number that begin_handle_kernel found (CombineParams::is_extra). The text of all
+// others has nothing of it.
+template <DeviceFabric F, bool kPipelined, bool kIsKept>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const SyncedTeam all = SyncedTeam::of_block();
@@ -66,8 +68,8 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   clear_counts(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
-  const RoundStart seen = read_combine(all, state, p.is_extra);
-  const ArrivedStart start(p, sending_teams(p).index);
+  const RoundStart seen = read_combine<kIsKept>(all, state);
+  const ArrivedStart<kIsKept> start(p, sending_teams(p).index);
   const RoundStart round = broadcast_round(all, seen, shared.round);
   if (round.broken) return;
   F fabric(p.links, p.plan, p.plan.map.result_bytes());

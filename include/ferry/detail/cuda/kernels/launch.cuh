@@ -59,20 +59,36 @@ DispatchLauncher dispatch_launcher() {
           }};
 }
 
+// Both kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
+template <DeviceFabric F, bool kIsKept>
+int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
+  const int blocks = prepare_kernel(&combine_kernel<F, false, kIsKept>, threads, shared_bytes);
+  if constexpr (!F::kHasRemoteRanks)
+    if (pipeline_bytes != 0)
+      return std::min(blocks, prepare_kernel(&combine_kernel<F, true, kIsKept>, threads, pipeline_bytes));
+  return blocks;
+}
+template <DeviceFabric F, bool kIsKept>
+void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t stream) {
+  if constexpr (!F::kHasRemoteRanks)
+    if (params.roles.pipelined) return launch(&combine_kernel<F, true, kIsKept>, params, grid, stream);
+  launch(&combine_kernel<F, false, kIsKept>, params, grid, stream);
+}
+
+// Where some ranks are remote there are no handles.
 template <DeviceFabric F>
 CombineLauncher combine_launcher() {
   return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-            const int blocks = prepare_kernel(&combine_kernel<F, false>, threads, shared_bytes);
+            const int blocks = prepare_combine<F, false>(threads, shared_bytes, pipeline_bytes);
             if constexpr (!F::kHasRemoteRanks)
-              if (pipeline_bytes != 0)
-                return std::min(blocks, prepare_kernel(&combine_kernel<F, true>, threads, pipeline_bytes));
+              return std::min(blocks, prepare_combine<F, true>(threads, shared_bytes, pipeline_bytes));
             return blocks;
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             const Grid grid{policy.blocks, policy.pdl, shared_bytes};
             if constexpr (!F::kHasRemoteRanks)
-              if (policy.roles.pipelined) return launch(&combine_kernel<F, true>, params, grid, stream);
-            launch(&combine_kernel<F, false>, params, grid, stream);
+              if (params.is_extra) return launch_combine<F, true>(params, grid, stream);
+            launch_combine<F, false>(params, grid, stream);
           },
           !F::kHasRemoteRanks};
 }

@@ -24,11 +24,12 @@ __device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState
   return {epoch, epoch, load_relaxed(state.failed) != 0};
 }
 // I13: a combine that follows its dispatch at once takes its number from that; others have one of their own.
-__device__ inline RoundStart read_combine(const SyncedTeam& all, const DeviceState& state, bool is_extra) {
+template <bool kIsExtra>
+__device__ RoundStart read_combine(const SyncedTeam& all, const DeviceState& state) {
   if (all.thread() != 0) return {};
   const Epoch routing = load_relaxed(state.dispatched);
-  const Epoch extra = load_relaxed(is_extra ? state.extra_result : state.extra);
-  return {is_extra ? extra : routing + extra, routing, load_relaxed(state.failed) != 0};
+  const Epoch extra = load_relaxed(kIsExtra ? state.extra_result : state.extra);
+  return {kIsExtra ? extra : routing + extra, routing, load_relaxed(state.failed) != 0};
 }
 // Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.
 __device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {

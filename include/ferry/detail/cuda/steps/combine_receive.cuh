@@ -11,20 +11,21 @@
 
 namespace ferry::cuda {
 
+// Of a warp. The address of the table is not kept in registers, which are scarce in the loop over a token's columns.
+struct CombineScratch : TokenScratch {
+  const RoutingEntry* own;  // this rank's table
+};
+
 template <DeviceFabric F>
 class ResultReceiver {
  public:
   // `block`: this team's share of the tokens; `scratch`: this warp's.
   __device__ ResultReceiver(const CombineParams& p, F& fabric, const WarpwiseTeam& g, Epoch routing, Epoch epoch,
-                            FixedShare block, TokenScratch& scratch)
-      : p_(p),
-        fabric_(fabric),
-        g_(g),
-        epoch_(epoch),
-        own_(p.own != nullptr ? p.own : table_of(p.plan, fabric, routing, p.plan.rank)),
-        token_(block.index),
-        step_(block.count),
-        scratch_(scratch) {}
+                            FixedShare block, CombineScratch& scratch)
+      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), token_(block.index), step_(block.count), scratch_(scratch) {
+    if (g.lane() == 0) scratch.own = p.own != nullptr ? p.own : table_of(p.plan, fabric, routing, p.plan.rank);
+    __syncwarp();
+  }
 
   // Sums one token if all of its results have arrived. Waits for nothing.
   __device__ void receive_if_there() {
@@ -42,14 +43,16 @@ class ResultReceiver {
 
  private:
   __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const {
-    return {p_.plan, fabric_, g_, epoch_, epoch_};  // own_ has the table
+    return {p_.plan, fabric_, g_, epoch_, epoch_};  // scratch_.own is of the routing
   }
 
   // Looks up the results of the current token, once.
   __device__ void look_up() {
     if (token_ >= p_.num_tokens || looked_up_ == token_) return;
     looked_up_ = token_;
-    const RoutingEntry* entries = own_ + static_cast<std::ptrdiff_t>(token_) * p_.plan.shape.top_k;
+    const RoutingEntry* own = scratch_.own;
+    __builtin_assume(__isGlobal(own));
+    const RoutingEntry* entries = own + static_cast<std::ptrdiff_t>(token_) * p_.plan.shape.top_k;
     step().lookup.results(g_, p_.plan, entries, scratch_.results, scratch_.named);
   }
   // A warm-up waits for nothing, sums whatever is in the slots and stores no sum. It fills the instruction cache and
@@ -81,11 +84,10 @@ class ResultReceiver {
   F& fabric_;
   WarpwiseTeam g_;
   Epoch epoch_;
-  const RoutingEntry* own_;  // this rank's table
   int token_;
   int step_;
   int looked_up_ = -1;
-  TokenScratch& scratch_;
+  CombineScratch& scratch_;
 };
 
 }  // namespace ferry::cuda

@@ -20,8 +20,11 @@ struct ArrivedToken {
   int slot = 0;
 };
 
-__device__ inline ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrived, const TokenSequence& tokens,
-                                            int place) {
+// I18: a handle of the caller's, which kIsKept says there is, may hold anything. What is not read from one is not
+// bounded here, so that nothing waits for the load of a slot before its use.
+template <bool kIsKept>
+__device__ ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrived, const TokenSequence& tokens,
+                                     int place) {
   ArrivedToken token;
   if (place >= plan.shape.ranks * plan.shape.max_tokens) return token;
   token.at = tokens.at(place);
@@ -30,21 +33,23 @@ __device__ inline ArrivedToken load_arrived(const Plan& plan, const ArrivedRows&
       static_cast<std::size_t>(token.at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
       static_cast<std::size_t>(token.at.token);
   if (lane < plan.shape.top_k) token.row = arrived.rows[index * static_cast<std::size_t>(plan.shape.top_k) + lane];
-  // I18: a handle of the caller's may hold anything.
-  token.slot = min(static_cast<int>(arrived.slots[index]), static_cast<int>(plan.map.results_per_token()) - 1);
+  token.slot = arrived.slots[index];
+  if constexpr (kIsKept) token.slot = min(token.slot, static_cast<int>(plan.map.results_per_token()) - 1);
   // Checked last, so that no load depends on another. The rows of a token that did not come are of an older round.
   if (token.at.token >= static_cast<int>(arrived.starts.tokens[token.at.source])) token.row.row = kNoRow;
   return token;
 }
 
 // What a sender loads first. It is not double-buffered, so the epoch need not be known.
+template <bool kIsKept>
 struct ArrivedStart {
   int most_tokens;  // the most tokens of a source
   ArrivedToken first;
   __device__ ArrivedStart(const CombineParams& p, int place)
-      : most_tokens(static_cast<int>(
-            min(p.arrived.starts.tokens[p.plan.shape.ranks], static_cast<std::uint32_t>(p.plan.shape.max_tokens)))),
-        first(load_arrived(p.plan, p.arrived, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {}
+      : most_tokens(static_cast<int>(p.arrived.starts.tokens[p.plan.shape.ranks])),
+        first(load_arrived<kIsKept>(p.plan, p.arrived, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {
+    if constexpr (kIsKept) most_tokens = max(0, min(most_tokens, p.plan.shape.max_tokens));
+  }
 };
 
 // Prefetches the rows of a token.
@@ -58,7 +63,7 @@ __device__ inline void prefetch_rows_of(const SyncedTeam& g, const CombineArgs& 
 }
 
 // The sends of one team.
-template <DeviceFabric F>
+template <DeviceFabric F, bool kIsKept>
 class ResultSender {
  public:
   // `rows` is of this warp, `bytes_sent` of the team.
@@ -69,14 +74,14 @@ class ResultSender {
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first place of `block`. Calls `between` after every
   // place of the sequence.
   template <class Between>
-  __device__ void send(FixedShare block, const ArrivedStart& start, int* slots, const Between& between) {
+  __device__ void send(FixedShare block, const ArrivedStart<kIsKept>& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
     WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_counter, slots);
     ArrivedToken next = start.first;
     int following = share.next(g_, share.index);
     for (int place = share.index; place < tokens.length;) {
       const ArrivedToken token = next;
-      next = load_arrived(p_.plan, p_.arrived, tokens, following);
+      next = load_arrived<kIsKept>(p_.plan, p_.arrived, tokens, following);
       if (p_.roles.prefetches) prefetch_rows_of(g_, p_.in, next, p_.plan.shape.hidden);
       if (p_.plan.exact)
         send_each_row(token);
