@@ -1,6 +1,11 @@
 # The NVSHMEM world, in targets of its own, since NVSHMEM's device library wants relocatable device code: ferry_nvshmem
 # for C++ programs, ferry_nvshmem_kernels for those that compile kernels with hooks inside. Without NVSHMEM the rest builds.
 set(FERRY_NVSHMEM AUTO CACHE STRING "AUTO: can be built where NVSHMEM is found; ON: built by default; OFF: left out")
+# As FERRY_WHY_NO_GPUS.
+set(FERRY_WHY_NO_NVSHMEM "${FERRY_WHY_NO_GPUS}")
+if(TARGET ferry_cuda AND FERRY_NVSHMEM STREQUAL "OFF")
+  set(FERRY_WHY_NO_NVSHMEM "it was configured with FERRY_NVSHMEM=OFF")
+endif()
 if(NOT TARGET ferry_cuda OR FERRY_NVSHMEM STREQUAL "OFF")
   return()
 endif()
@@ -9,6 +14,7 @@ if(NOT FERRY_NVSHMEM_FOUND)
   if(FERRY_NVSHMEM STREQUAL "ON")
     message(FATAL_ERROR "FERRY_NVSHMEM=ON, but NVSHMEM was found neither in NVSHMEM_HOME nor as nvidia-nvshmem-cu13")
   endif()
+  set(FERRY_WHY_NO_NVSHMEM "CMake found no NVSHMEM: docs/multi-host-gpus.md says how to install it and what to build")
   message(STATUS "NVSHMEM: left out (not found)")
   return()
 endif()

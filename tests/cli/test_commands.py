@@ -1,13 +1,14 @@
 """`ferry info`, `verify`, and what all commands share."""
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
 import time
 import unittest
 
-from support import BINARY, FerryTestCase, ferry
+from support import BINARY, FORMATS, FerryTestCase, ferry
 
 
 class HelpTestCase(FerryTestCase):
@@ -72,19 +73,70 @@ class InfoTestCase(FerryTestCase):
                     self.assert_refused(ferry("info", "--model", "deepseek-v3", option, value), 2,
                                         f"{option} {value}: must be 1 ")
 
+    def test_what_this_build_lacks(self):
+        """CMake found nvcc, or found none: only then is it to be installed."""
+        cache = (pathlib.Path(BINARY).parent / "CMakeCache.txt").read_text()
+        for backend in self.info()["backends"]:
+            if backend["backend"] == "cuda" and backend["use"].startswith("this build has no GPU ranks"):
+                self.assertIn("./dev build cuda", backend["use"])
+                self.assertEqual("install the CUDA toolkit" in backend["use"], "FERRY_CUDA:STRING=OFF" not in cache and
+                                 not re.search(r"^FERRY_NVCC:FILEPATH=/", cache, re.MULTILINE), backend["use"])
+
+    def test_layouts_that_no_format_has(self):
+        takes = ("mxfp8", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4", "nvfp4")
+        for format_name in FORMATS:
+            done = ferry("info", "--model", "kimi-k2", "--tiled-scales", "--format", format_name)
+            if format_name in takes:
+                self.assert_done(done)
+            else:
+                self.assert_refused(done, 2, f"--tiled-scales: --format {format_name} has no scales", "mxfp8")
+        for alignment in range(129):
+            done = ferry("info", "--model", "kimi-k2", "--alignment", alignment)
+            if alignment in (0, 1, 4, 8, 16, 32, 64, 128):
+                self.assert_done(done)
+            else:
+                self.assert_refused(done, 2, f"--alignment {alignment}: must be 0 (that of the format), 1, 4, 8")
+
     def test_shapes_of_other_machines(self):
-        """Any number of ranks of any backend; the answer says whether this machine could run it."""
+        """Any number of ranks of any backend; the answer says whether this machine, or any, could run it."""
         for backend in ("cpu", "shmem", "cuda", "nvshmem"):
             for ranks in (1, 64, 256):
                 with self.subTest(backend=backend, ranks=ranks):
                     report = self.info("--model", "deepseek-v3", "--ranks", ranks, "--backend", backend)
                     self.assertEqual((report["shape"]["ranks"], report["planned_backend"]), (ranks, backend))
                     self.assertEqual(report["runs_here"], report["why_not_here"] == "")
+                    self.assertEqual(report["why_nowhere"] != "", backend != "shmem" and ranks > 72)
                     if backend == "cpu":
                         self.assertEqual(report["runs_here"], ranks <= 72)
                     names = [region["region"] for region in report["exchange_memory"]]
                     self.assertEqual("sent messages" in names, backend in ("shmem", "nvshmem"))
+                    for region in report["exchange_memory"][:-1]:
+                        self.assertNotEqual(region["what"], "", region["region"])
         self.assertEqual(self.info("--model", "deepseek-v3", "--ranks", 256)["planned_backend"], "shmem")
+
+    def test_limits_of_the_library(self):
+        for backend in ("cpu", "cuda", "nvshmem"):
+            for ranks in (72, 73):
+                text = ferry("info", "--model", "deepseek-v3", "--backend", backend, "--ranks", ranks).stdout
+                self.assertEqual(f"On no machine: backend {backend}: a world of " in text, ranks == 73, text)
+                if ranks == 73:
+                    self.assertNotIn("Not on this machine", text)
+
+    def test_memory_of_all_ranks_and_of_nvshmem(self):
+        shape = ["--model", "deepseek-v3", "--ranks", 48, "--tokens", 512]  # 256 experts: 16 ranks with 6, 32 with 5
+        report = self.info(*shape, "--backend", "cpu")
+        more, fewer = report["outputs"]
+        tensors = lambda each: each["output_bytes"] + each["result_bytes"]
+        self.assertEqual(report["all_ranks_bytes"],
+                         48 * report["exchange_memory_bytes"] + 16 * tensors(more) + 32 * tensors(fewer))
+        self.assertRegex(ferry("info", *shape, "--backend", "cpu").stdout, r"All 48 ranks of one process together .*available")
+        report = self.info(*shape, "--backend", "nvshmem")
+        self.assertEqual(report["gpu_state_bytes"], 48 * 512 * (8 * 8 + 1))
+        size = int(report["nvshmem_symmetric_size"].removesuffix("M")) << 20
+        self.assertTrue(0 <= size - report["exchange_memory_bytes"] - (256 << 20) < 1 << 20)
+        text = " ".join(ferry("info", *shape, "--backend", "nvshmem").stdout.split())
+        self.assertIn(f"NVSHMEM_SYMMETRIC_SIZE must be {report['nvshmem_symmetric_size']}", text)
+        self.assertIn("cuda_state_bytes", text)
 
     def test_all_that_a_rank_needs(self):
         """The largest buffer is the experts' output: bf16 rows for combine."""
@@ -97,14 +149,20 @@ class InfoTestCase(FerryTestCase):
         self.assertEqual(each["result_bytes"], rows * hidden * 2)
         words = 4 * (local + 1) + 4 * local  # row_offsets and expert_ids
         self.assertEqual(each["output_bytes"], each["payload_bytes"] + each["scale_bytes"] + each["src_info_bytes"] + words)
-        self.assertEqual(report["total_bytes"], report["exchange_memory_bytes"] + each["output_bytes"] + each["result_bytes"])
+        self.assertEqual(report["total_bytes"], report["exchange_memory_bytes"] + each["output_bytes"] +
+                         each["result_bytes"] + report["gpu_state_bytes"])
         self.assertEqual(report["rows_of_even_routing"], tokens * top_k)
 
     def test_text(self):
         done = ferry("info", "--model", "mixtral-8x7b", "--ranks", 8)
         self.assert_done(done)
-        for word in ("cores", "cpu", "total", "row capacity", "rows for combine", "In all ", "Less memory: ", "--tokens 64"):
+        for word in ("cores", "cpu", "total", "row capacity", "rows for combine", "In all ", "what it holds"):
             self.assertIn(word, done.stdout)
+        self.assertLess(done.stdout.index("In all "), done.stdout.index("This machine: "))
+        self.assertNotIn("Not here, and what to do", done.stdout)
+        self.assertNotIn("Less memory: ", done.stdout)
+        much = ferry("info", "--model", "deepseek-v3", "--ranks", 8, "--tokens", 4096).stdout
+        self.assertRegex(" ".join(much.split()), r"Less memory: .* --tokens 512 ")
         for line in done.stdout.splitlines():
             self.assertLessEqual(len(line), 120, line)
 

@@ -87,13 +87,14 @@ std::string use_of(const Backend& known) {
 }
 
 constexpr const char* kMissing = "not here, see below";
+constexpr const char* kMissingBesidePlan = "not here; `ferry info` without a shape says why";
 
-Table backend_table() {
+Table backend_table(const char* missing) {
   Table table({{"backend", "backend", true}, {"works", "here", true}, {"use", "what it would use", true}});
   for (const Backend& known : backends()) {
     const bool works = known.why_missing().empty();
     Cell use = text_cell(use_of(known));
-    if (!works) use.text = kMissing;
+    if (!works) use.text = missing;
     table.add_row({text_cell(known.name), {works, works ? "yes" : "no", works ? Tone::good : Tone::faint}, use});
   }
   return table;
@@ -129,14 +130,16 @@ void run(const InfoArguments& asked) {
   Json devices = Json::array({cpu_device()});
   const std::vector<GpuInfo> found = gpus().infos();
   for (const GpuInfo& gpu : found) devices.push_back(gpu_device(gpu));
-  const Table table = backend_table();
+  const bool plans = asks_for_plan(asked);
+  const Table table = backend_table(plans ? kMissingBesidePlan : kMissing);
   Json report = {{"version", kVersion}, {"devices", devices}, {"backends", table.json()}, {"formats", Json::array()}};
   for (const AnyFormat& known : all_formats()) report["formats"].push_back(known.name());
-  std::string text = fmt::format("ferry {}\n\n{}\n{}{}", kVersion, device_text(found), table.text(), missing_text());
-  if (asks_for_plan(asked)) {
+  const std::string machine = device_text(found) + "\n" + table.text();
+  std::string text = fmt::format("ferry {}\n\n{}{}", kVersion, machine, plans ? "" : missing_text());
+  if (plans) {  // what was asked, before what is here
     const Plan plan = plan_of(asked);
     report.update(plan.report);
-    text += "\n" + plan.text;
+    text = fmt::format("{}\nThis machine: {}", plan.text, machine);
   }
   asked.json ? print(report) : print(text);
 }

@@ -6,9 +6,7 @@
 namespace ferry::app {
 namespace {
 
-constexpr const char* kWhy =
-    "this build has no GPU ranks, since it was configured without CUDA or without a GPU: install the CUDA toolkit "
-    "(nvcc 13), configure again with FERRY_CUDA=ON and build";
+constexpr const char* kWhy = "this build has no GPU ranks: " FERRY_WHY_NO_GPUS;  // as CMake says it
 
 [[noreturn]] void refuse_gpus() { throw Error(ErrorKind::unsupported, kWhy); }
 

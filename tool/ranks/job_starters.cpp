@@ -12,8 +12,7 @@ std::string why_no_shmem() {
 }
 
 std::string why_no_nvshmem() {
-  return "this build has no NVSHMEM ranks, since it was configured without CUDA or without NVSHMEM: install the CUDA "
-         "toolkit (nvcc 13) and nvidia-nvshmem-cu13 of pip, or give NVSHMEM_HOME, configure again and build";
+  return "this build has no NVSHMEM ranks: " FERRY_WHY_NO_NVSHMEM;  // as CMake says it
 }
 
 int no_ranks() { return 0; }

@@ -18,7 +18,6 @@
 namespace ferry::app {
 namespace {
 
-constexpr std::uint64_t kOwnBytes = std::uint64_t{256} << 20;  // that NVSHMEM keeps of its heap for itself
 constexpr std::uint64_t kMostHeap = std::uint64_t{8} << 30;
 constexpr std::uint64_t kLeastHeap = std::uint64_t{16} << 20;
 
@@ -52,7 +51,7 @@ std::uint64_t agree_on_heap(net::Bootstrap& bootstrap, int device) {
   const int ranks_sharing =
       cuda::ranks_of_device(bootstrap.rank(), bootstrap.size(), device, gpus_are_shared(), gather);
   std::uint64_t mine = symmetric_size();
-  mine = mine != 0 ? std::max(mine, kOwnBytes + kLeastHeap) - kOwnBytes
+  mine = mine != 0 ? std::max(mine, kOwnBytesOfNvshmem + kLeastHeap) - kOwnBytesOfNvshmem
                    : std::min(free_memory(device) / 4, kMostHeap) / static_cast<unsigned>(ranks_sharing);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(bootstrap.size()));
   bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {},
