@@ -5,6 +5,7 @@ usage: draw_docs.py FOLDER
   FOLDER/exchange.svg      a dispatch and a combine of three ranks (README.md)
   FOLDER/house.svg         the rooms of the code, as check_dependencies.py allows them (docs/architecture.md)
   FOLDER/handles.svg       handles of three layers, forward and backward (docs/handles.md)
+  FOLDER/row-orders.svg    the rows of one rank in each order (docs/row-orders.md)
   FOLDER/gpu-grid.svg      which blocks of a kernel do what (docs/gpu/how-it-works.md)
   FOLDER/gpu-timeline.svg  a round of two GPUs in time (docs/gpu/how-it-works.md)
 """
@@ -14,56 +15,7 @@ import re
 import sys
 
 import check_dependencies
-
-STYLE = """text{font-family:"Helvetica Neue",Arial,"DejaVu Sans",sans-serif;fill:#1f2933;font-size:13px}
-.card{fill:#fcfcfa;stroke:#d9dcd6}.quiet{fill:#5f6b76;font-size:12px}.head{font-weight:bold;font-size:14px}
-.band{fill:#f1f2ee;stroke:none}.box{fill:#fcfcfa;stroke:#8a949c}.line{fill:none;stroke:#8a949c;stroke-width:1.2}
-.axis{stroke:#c9cfcc;stroke-dasharray:3 4}.wait{fill:none;stroke:#8a949c;stroke-dasharray:3 3}
-.a,.route{fill:#1f6fa8}.b,.send{fill:#c2571a}.c,.receive{fill:#3a8a4d}.both{fill:#8a6d1f}
-.sa{stroke:#1f6fa8}.sb{stroke:#c2571a}.sc{stroke:#3a8a4d}.wire{fill:none;stroke-width:3}.copy{fill:none;stroke-width:1.4}
-.on{fill:#ffffff}
-@media (prefers-color-scheme:dark){text{fill:#e4e8ea}.card{fill:#12181d;stroke:#303a42}.quiet{fill:#9aa6af}
-.band{fill:#1a2228}.box{fill:#12181d;stroke:#6b7780}.axis{stroke:#3a454d}.on{fill:#ffffff}}"""
-
-
-class Picture:
-    """Shapes, one after another, on a card of that size."""
-
-    def __init__(self, width, height, title):
-        self.size, self.title, self.shapes = (width, height), title, []
-
-    def rect(self, look, x, y, width, height, round_by=3):
-        self.shapes.append(f'<rect class="{look}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round_by}"/>')
-
-    def text(self, x, y, words, look="", anchor="start"):
-        words = words.replace("&", "&amp;").replace("<", "&lt;")
-        self.shapes.append(f'<text class="{look}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{words}</text>')
-
-    def line(self, look, x1, y1, x2, y2):
-        self.shapes.append(f'<path class="{look}" d="M{x1:g} {y1:g}L{x2:g} {y2:g}"/>')
-
-    def curve(self, look, x1, y1, x2, y2):
-        middle = (x1 + x2) / 2
-        self.shapes.append(f'<path class="{look}" d="M{x1:g} {y1:g}C{middle:g} {y1:g} {middle:g} {y2:g} {x2:g} {y2:g}"/>')
-
-    def arrow(self, x1, y1, x2, y2):
-        """Downwards or upwards, with a head."""
-        head = 6 if y2 > y1 else -6
-        self.line("line", x1, y1, x2, y2 - head)
-        self.shapes.append(f'<path class="line" style="fill:#8a949c" d="M{x2 - 4:g} {y2 - head:g}L{x2 + 4:g} {y2 - head:g}L{x2:g} {y2:g}Z"/>')
-
-    def label(self, look, x, y, width, height, words):
-        """A filled box with words in it."""
-        self.rect(look, x, y, width, height)
-        self.text(x + width / 2, y + height / 2 + 4.5, words, "on", "middle")
-
-    def svg(self):
-        width, height = self.size
-        head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">\n'
-                f"<title>{self.title}</title>\n<style>\n{STYLE}\n</style>\n"
-                f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>\n')
-        return head + "\n".join(self.shapes) + "\n</svg>\n"
-
+from picture import Picture
 
 # ---- a dispatch and a combine
 
@@ -345,8 +297,59 @@ def draw_handles():
     return picture
 
 
-PICTURES = {"exchange.svg": draw_exchange, "house.svg": draw_house, "handles.svg": draw_handles, "gpu-grid.svg": draw_grid,
-            "gpu-timeline.svg": draw_timeline}
+# ---- orders of rows
+
+
+def draw_row_orders():
+    """What rank 1 of exchange.svg finds: its experts are 2 and 3."""
+    top, rank, width, stride = 96, 1, 150, 4
+    experts = range(rank * EXPERTS_OF_RANK, (rank + 1) * EXPERTS_OF_RANK)
+    picture = Picture(1080, 366, "The rows of rank 1 in each order")
+    picture.text(24, 30, "The rows of rank 1 of the picture in the README, which owns experts 2 and 3, in each order", "head")
+
+    def column(x, name, what):
+        picture.text(x, 62, name, "head")
+        picture.text(x, 82, what, "quiet")
+
+    def row(x, index, token, words):
+        picture.text(x + 12, top + index * ROW + 17, str(index), "quiet", "end")
+        if token:
+            picture.label(token[0], x + 20, top + index * ROW + 1, width - 20, ROW - 3, words)
+        else:
+            picture.rect("wait", x + 20, top + index * ROW + 1, width - 20, ROW - 3)
+
+    column(24, "by_expert", "expert, source, token")
+    at = 0
+    for expert in experts:
+        for token in rows_of(expert):
+            row(24, at, token, f"{token} for expert {expert}")
+            at += 1
+    column(270, "padded", f"each expert at its stride, here {stride}")
+    for local, expert in enumerate(experts):
+        for i in range(stride):
+            token = rows_of(expert)[i] if i < len(rows_of(expert)) else None
+            row(270, local * stride + i, token, f"{token} for expert {expert}")
+    column(530, "by_source", "one row for each (token, rank)")
+    for i, token in enumerate(token for token in sorted(CHOICES) if rank in ranks_of(token)):
+        here = [str(expert - experts[0]) if expert in experts else "-1" for expert in CHOICES[token]]
+        row(530, i, token, f"{token}: ids {', '.join(here)}")
+    column(790, "in_place", "no row: the slots, and an index")
+    slots = sorted(CHOICES)
+    for i, token in enumerate(slots):
+        row(890, i, token if rank in ranks_of(token) else None, token)
+    gather = [token for expert in experts for token in rows_of(expert)]
+    for i, token in enumerate(gather):
+        y = top + i * ROW + ROW / 2
+        picture.text(790, y + 5, f"gather[{i}]", "quiet")
+        picture.curve(f"copy s{token[0]}", 850, y, 908, top + slots.index(token) * ROW + ROW / 2)
+    picture.text(24, 318, "Rows of by_expert, and the gather of in_place, stand for the same (token, expert) pairs. Dashed rows and slots hold "
+                 "nothing of this round.")
+    picture.text(24, 342, "A row of by_source says with row_topk_ids which of the rank's experts its token names, by their local number.", "quiet")
+    return picture
+
+
+PICTURES = {"exchange.svg": draw_exchange, "house.svg": draw_house, "handles.svg": draw_handles, "row-orders.svg": draw_row_orders,
+            "gpu-grid.svg": draw_grid, "gpu-timeline.svg": draw_timeline}
 
 
 def main():

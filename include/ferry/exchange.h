@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ferry/error.h"
+#include "ferry/row_order.h"
 #include "ferry/shape.h"
 #include "ferry/stats.h"
 #include "ferry/tensor.h"
@@ -44,8 +45,9 @@ struct ExchangeOptions {
   bool fused_shared_expert = false;  // own tokens become group 0 of the rows; combine adds the shared rows
   bool skip_a2a = false;             // tokens are replicated on all ranks: nothing is sent, combine gives a partial sum
   int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
-  int concurrent = 1;                // exchanges that run at the same time on these ranks
-  RankMask mask{};                   // ranks that take no part
+  RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
+  int concurrent = 1;                                     // exchanges that run at the same time on these ranks
+  RankMask mask{};                                        // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait in a call, unless the call gives its own
   // Of every wait while the exchange is made. 0 means the larger of `deadline` and 30 s: ranks allocate then, and GPUs
   // load kernels, each at its own speed.
@@ -87,10 +89,17 @@ struct DispatchInput {
   // Of encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype, column
   // order, at any strides, also transposed.
   ConstTensor token_scales{};
+  // How this rank's rows lie; ranks may differ. One of ExchangeOptions::row_orders; with a handle, that of its
+  // dispatch.
+  RowOrder row_order = RowOrder::by_expert;
+  // padded: rows from the first one of an expert to that of the next. 0: RowLayout::expert_rows, the most rows that an
+  // expert can have, which is also the least; with a handle, that of its dispatch.
+  std::int64_t expert_stride = 0;
 };
 
-// Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Order of rows:
-// local expert, source rank, token, k.
+// Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Which of these a
+// dispatch fills and needs depends on DispatchInput::row_order: dispatch_outputs lists them, and docs/row-orders.md has
+// a table.
 struct DispatchOutput {
   Tensor payload{};      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
   Tensor scales{};       // in the format's layout (RowLayout::scales_shape), on GPUs tiles 16-byte aligned; bf16: none
@@ -99,6 +108,22 @@ struct DispatchOutput {
   Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows
   Tensor scales_offsets{};  // u32 [groups]; tiled scales only
   Tensor handle{};          // u8 [handle_bytes]: the routing of this dispatch, for later calls; may be left out
+  // padded, by_source: i32 [groups]: tokens of each expert. padded: rows past them stay as they were. by_source may
+  // leave it out
+  Tensor counts{};
+  // by_source may leave out the first two, and src_info, which is there (token, source rank):
+  Tensor row_topk_ids{};      // i32 or i64 [row_capacity, K]: local experts of a row's token, else -1; past the rows -1
+  Tensor row_topk_weights{};  // f32 [row_capacity, K]: their weights, else 0
+  Tensor source_offsets{};    // u32 [R + 1], with skip_a2a [2]: the first row of each source rank
+  Tensor gather{};            // in_place: i32 [row_capacity]: a row's slot (ArrivalSlots); padding: -1
+};
+
+// Where messages arrive, for rows that are in_place: memory of the exchange, on the rank's device. The slot of a row,
+// DispatchOutput::gather, counts the slots of all copies. Which copy a dispatch uses changes, also in a captured graph;
+// the view does not. What a dispatch left in its copy is valid until this rank's next dispatch begins, in stream order.
+struct ArrivalSlots {
+  ConstTensor payload{};  // u8 [copies, R, T, payload_row_bytes], or bf16 [copies, R, T, hidden]; with skip_a2a R is 1
+  ConstTensor scales{};   // [copies, R, T, scales_per_row], in column order, whatever the layout of rows; bf16: none
 };
 
 // What combine sends back. combine_async has read it when it returns. Three things are read until combine_wait returns:
@@ -146,9 +171,16 @@ struct RowLayout {
   int scales_per_row = 0;
   int hidden = 0;
   std::int64_t handle_bytes = 0;  // of a handle
+  std::int64_t expert_rows = 0;   // most rows of one expert: R * T; with skip_a2a T
+  int sources = 0;                // ranks whose tokens come: R; with skip_a2a 1
+  int top_k = 0;
 
-  // Shape of the scale tensor for a row capacity; empty without scales.
-  std::vector<std::int64_t> scales_shape(std::int64_t row_capacity) const;
+  // The rows that `payload` must hold; padded: all that lie at this stride. in_place has no payload: those of src_info.
+  std::int64_t least_rows(RowOrder order, std::int64_t expert_stride = 0) const;
+  // Shape of the scale tensor for a row capacity; empty without scales. Where rows are padded, transposed scales lie
+  // expert by expert: [groups, scales_per_row, expert_stride].
+  std::vector<std::int64_t> scales_shape(std::int64_t row_capacity, RowOrder order = RowOrder::by_expert,
+                                         std::int64_t expert_stride = 0) const;
   // 128-row tiles of a tiled scale tensor.
   std::int64_t scale_tiles(std::int64_t row_capacity) const { return (row_capacity + 127) / 128 + groups; }
 };
@@ -167,8 +199,8 @@ struct TensorSpec {
   std::size_t bytes() const;
 };
 
-// All outputs that a dispatch of this layout fills, and needs, in the order of DispatchOutput; what is not in the list
-// (scales of bf16, scales_offsets where scales are not tiled, a handle) is left out. All of them:
+// All outputs that a dispatch of this layout and row order fills, and needs, in the order of DispatchOutput; what is
+// not in the list (scales of bf16, scales_offsets where scales are not tiled, a handle) is left out. All of them:
 //
 //   DispatchOutput out;
 //   for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), row_capacity))
@@ -177,8 +209,9 @@ struct TensorSpec {
 // The payload is bf16 if the format has no scales and two bytes for each column; dispatch also takes u8 there. Else the
 // payload is u8.
 //
-// Throws Error(invalid_argument) where row_capacity is below min_row_capacity: a dispatch would refuse it.
-std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity);
+// Throws Error(invalid_argument) where row_capacity is below RowLayout::least_rows: a dispatch would refuse it.
+std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity,
+                                         RowOrder order = RowOrder::by_expert, std::int64_t expert_stride = 0);
 
 struct MemoryUse {
   struct Region {
@@ -246,6 +279,9 @@ class Exchange {
   const Shape& shape() const;
   const ExchangeOptions& options() const;
   const RowLayout& layout() const;  // of this rank
+  // The same view for as long as the exchange lives. Throws Error(unsupported) where the caller cannot read the slots:
+  // on a staged world of GPUs.
+  ArrivalSlots arrival_slots() const;
   int rank() const;
   std::size_t memory_bytes() const;  // symmetric memory allocated on this rank
   bool takes_device_memory() const;  // calls take memory of the rank's GPU, enqueue kernels and return

@@ -7,6 +7,7 @@
 #include "ferry/error.h"
 #include "ferry/exchange.h"
 #include "ferry/host_rows.h"
+#include "ferry/row_order.h"
 #include "ferry/shape.h"
 #include "ferry/stats.h"
 #include "ferry/tensor.h"

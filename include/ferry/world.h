@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ferry/row_order.h"
 #include "ferry/shape.h"
 
 namespace ferry {
@@ -53,6 +54,8 @@ struct WorldCapabilities {
   bool compiled_hooks = false;  // hooks that are compiled into kernels (ferry/cuda)
   bool gpus = false;            // each rank has a GPU, and kernels carry its tokens
   bool handles = true;          // dispatches leave handles, and calls are given them
+  // The orders of rows that a dispatch can be asked for, if its exchange is made for them.
+  RowOrders row_orders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 };
 
 // One rank's end of a world. Used by one thread at a time. Collective calls come in the same order on all ranks that

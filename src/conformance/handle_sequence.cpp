@@ -101,6 +101,11 @@ class Player {
     finish(exchange, round, form);
   }
 
+  static void end_dispatch(Exchange& exchange, RankRound& round) {
+    exchange.dispatch_wait(round.out);
+    if (round.in.row_order == RowOrder::in_place) round.read_slots(exchange.arrival_slots());
+  }
+
   void overlap(Exchange& exchange, RankRound& round, const HandleMove& move) {
     RankRound returned(move.returned, exchange.rank());
     returned.combine_in.src_info = {};
@@ -113,9 +118,9 @@ class Player {
     if (move.dispatch_begins) exchange.dispatch_async(round.in);
     exchange.combine_async(back);
     if (!move.dispatch_begins) exchange.dispatch_async(round.in);
-    if (move.dispatch_ends) exchange.dispatch_wait(round.out);
+    if (move.dispatch_ends) end_dispatch(exchange, round);
     exchange.combine_wait(returned.combine_out);
-    if (!move.dispatch_ends) exchange.dispatch_wait(round.out);
+    if (!move.dispatch_ends) end_dispatch(exchange, round);
     round.check_rows();
     returned.check_tokens();
     if (!move.combines) return;

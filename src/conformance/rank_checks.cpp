@@ -47,26 +47,73 @@ void RankRound::check_bytes(const char* name, const std::vector<std::byte>& got,
 
 void RankRound::check_rows() const {
   const AnyFormat& format = scenario_.round.options.format;
-  const bool tiled = test::scale_layout_of(scenario_.round.options) == ScaleLayout::tiled;
+  const bool padded = given_.row_order == RowOrder::padded, by_source = given_.row_order == RowOrder::by_source;
   check_bytes("row_offsets", row_offsets, bytes_of(expected_.row_offsets), 4);
   check_bytes("expert_ids", expert_ids, bytes_of(expected_.expert_ids), 4);
-  std::vector<std::int32_t> info;
-  for (const test::RowOrigin& row : expected_.rows) {
-    info.push_back(row.token);
-    info.push_back(row.k);
-  }
-  check_bytes("src_info", src_info, bytes_of(info), 8);
+  check_bytes("counts", counts, padded || by_source ? bytes_of(expected_.counts) : std::vector<std::byte>{}, 4);
+  check_bytes("src_info", src_info, bytes_of(expected_.src_info), 8);
+  check_bytes("source_offsets", source_offsets, bytes_of(expected_.source_offsets), 4);
+  const std::vector<std::int32_t> narrow(expected_.row_topk_ids.begin(), expected_.row_topk_ids.end());
+  check_bytes("row_topk_ids", row_topk_ids,
+              scenario_.settings.id_dtype == DType::i64 ? bytes_of(expected_.row_topk_ids) : bytes_of(narrow),
+              size(scenario_.round.shape.top_k) * size_of(scenario_.settings.id_dtype));
+  check_bytes("row_topk_weights", row_topk_weights, bytes_of(expected_.row_topk_weights),
+              size(scenario_.round.shape.top_k) * 4);
+  if (given_.row_order == RowOrder::in_place)
+    check_slots();
+  else
+    check_bytes("gather", gather, {}, 4);
   check_bytes("payload", payload, expected_.payload, format.payload_bytes(scenario_.round.shape.hidden));
   const int per_row = scales_per_row(format, scenario_.round.shape.hidden);
   if (per_row != 0) check_bytes("scales", scales, expected_.scales, size(per_row * format.scale_bytes()));
   check_bytes("scales_offsets", scales_offsets, bytes_of(expected_.scales_offsets), 4);
-  if (tiled) expect_equal(rank_, "length of scales_offsets", expert_ids.size(), scales_offsets.size());
+}
+
+// Which copy of the slots a dispatch fills is not promised, but it is one.
+void RankRound::check_slots() const {
+  const std::int64_t slots_of_copy =
+      std::int64_t{scenario_.settings.options.skip_a2a ? 1 : scenario_.round.shape.ranks} *
+      scenario_.round.shape.max_tokens;
+  std::vector<std::int32_t> expected;
+  std::int64_t copy = -1;
+  for (std::size_t row = 0; row < expected_.slots.size(); ++row) {
+    std::int32_t slot = 0;
+    std::memcpy(&slot, gather.data() + row * sizeof slot, sizeof slot);
+    if (copy < 0 && expected_.slots[row] >= 0) copy = slot / slots_of_copy;
+    expected.push_back(static_cast<std::int32_t>(
+        expected_.slots[row] < 0 ? -1 : expected_.slots[row] + std::max<std::int64_t>(copy, 0) * slots_of_copy));
+  }
+  check_bytes("gather", gather, bytes_of(expected), 4);
+}
+
+// What a gathering matmul would read. A slot that does not exist leaves the poison.
+void RankRound::read_slots(const ArrivalSlots& slots) {
+  if (given_.row_order != RowOrder::in_place) return;
+  const std::size_t payload_bytes = scenario_.round.options.format.payload_bytes(scenario_.round.shape.hidden);
+  const std::size_t scale_bytes = size_of(slots.scales.dtype);
+  const std::int64_t sources = slots.payload.shape[1], per_source = slots.payload.shape[2];
+  for (std::size_t row = 0; row < expected_.rows.size(); ++row) {
+    std::int32_t slot = 0;
+    std::memcpy(&slot, gather.data() + row * sizeof slot, sizeof slot);
+    if (slot < 0 || slot >= slots.payload.shape[0] * sources * per_source) continue;
+    const std::int64_t place[] = {slot / (sources * per_source), slot / per_source % sources, slot % per_source};
+    const auto address = [&place](const ConstTensor& of) {
+      std::int64_t offset = 0;
+      for (std::size_t axis = 0; axis < std::size(place); ++axis) offset += place[axis] * of.strides[axis];
+      return static_cast<const std::byte*>(of.data) + size(offset) * size_of(of.dtype);
+    };
+    std::memcpy(payload.data() + row * payload_bytes, address(slots.payload), payload_bytes);
+    const std::size_t bytes = slots.scales ? size(slots.scales.shape[3]) * scale_bytes : 0;
+    if (bytes != 0) std::memcpy(scales.data() + row * bytes, address(slots.scales), bytes);
+  }
 }
 
 void RankRound::check_untouched() const {
   for (const auto& [name, bytes] :
        {std::pair{"payload", &payload}, std::pair{"scales", &scales}, std::pair{"row_offsets", &row_offsets},
-        std::pair{"expert_ids", &expert_ids}, std::pair{"src_info", &src_info},
+        std::pair{"expert_ids", &expert_ids}, std::pair{"src_info", &src_info}, std::pair{"counts", &counts},
+        std::pair{"row_topk_ids", &row_topk_ids}, std::pair{"row_topk_weights", &row_topk_weights},
+        std::pair{"source_offsets", &source_offsets}, std::pair{"gather", &gather},
         std::pair{"scales_offsets", &scales_offsets}, std::pair{"combine's tokens", &output}})
     check_bytes(name, *bytes, {}, 1);
 }
@@ -137,10 +184,14 @@ void expect_error(int rank, const std::string& place, ErrorKind kind, const std:
   throw Failure(rank, place, wanted, "no error");
 }
 
-void run_dispatch(Exchange& exchange, const RankRound& round, Form form) {
-  if (form == Form::one_call) return exchange.dispatch(round.in, round.out, round.call);
-  exchange.dispatch_async(round.in, round.call);
-  exchange.dispatch_wait(round.out, round.call);
+void run_dispatch(Exchange& exchange, RankRound& round, Form form) {
+  if (form == Form::one_call) {
+    exchange.dispatch(round.in, round.out, round.call);
+  } else {
+    exchange.dispatch_async(round.in, round.call);
+    exchange.dispatch_wait(round.out, round.call);
+  }
+  if (round.in.row_order == RowOrder::in_place) round.read_slots(exchange.arrival_slots());
 }
 
 void run_combine(Exchange& exchange, const RankRound& round, Form form) {
@@ -175,10 +226,18 @@ void on_ranks(const Target& target, int ranks, const std::string& what, const st
   }
 }
 
+void require_orders(const World& world, const ScenarioSettings& settings) {
+  const RowOrders possible = world.capabilities().row_orders;
+  for (const RowOrder order : settings.row_orders)
+    if (!possible.has(order))
+      throw Skipped(std::string("the exchanges of this world lay out no rows ") + to_string(order));
+}
+
 void run_scenario(const Target& target, const ScenarioSettings& settings, Form form) {
   const Scenario scenario = make_scenario(settings);
   on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
     if (test::is_masked_out(scenario.round, world.rank())) return;
+    require_orders(world, settings);
     Exchange exchange(world, settings.shape, settings.options);
     run_round(exchange, scenario, form);
   });

@@ -130,31 +130,61 @@ void RankRound::make_input() {
     combine_in.router_weight_context = &weight_table_;
   }
   if (s.input_scale != 1.0f) in.input_scale = &s.input_scale;
+  in.row_order = given_.row_order;
+  if (in.row_order == RowOrder::padded) in.expert_stride = given_.expert_stride;
 }
 
 void RankRound::make_output() {
   const ScenarioSettings& s = scenario_.settings;
+  const RowOrder order = given_.row_order;
   const std::int64_t capacity = scenario_.row_capacity[size(rank_)];
   const RowLayout layout = row_layout(s.shape, s.options, rank_);
   const auto payload_bytes = static_cast<std::int64_t>(s.options.format.payload_bytes(s.shape.hidden));
   payload = poisoned(capacity * payload_bytes);
   const bool is_bf16 = s.options.format.name() == std::string("bf16");
-  out.payload = is_bf16 ? Tensor(payload.data(), DType::bf16, {capacity, s.shape.hidden})
-                        : Tensor(payload.data(), DType::u8, {capacity, payload_bytes});
   scales = poisoned(static_cast<std::int64_t>(expected_.scales.size()));
-  if (s.options.format.scale_bytes() != 0)
-    out.scales = tensor_of(scales.data(), s.options.format.scale_bytes() == 4 ? DType::f32 : DType::u8,
-                           layout.scales_shape(capacity));
+  if (order != RowOrder::in_place) {
+    out.payload = is_bf16 ? Tensor(payload.data(), DType::bf16, {capacity, s.shape.hidden})
+                          : Tensor(payload.data(), DType::u8, {capacity, payload_bytes});
+    if (s.options.format.scale_bytes() != 0)
+      out.scales = tensor_of(scales.data(), s.options.format.scale_bytes() == 4 ? DType::f32 : DType::u8,
+                             layout.scales_shape(capacity, order, in.expert_stride));
+  }
   const std::int64_t groups = test::num_groups(scenario_.round, rank_);
   row_offsets = poisoned((groups + 1) * 4);
   expert_ids = poisoned(groups * 4);
   src_info = poisoned(capacity * 8);
   scales_offsets = poisoned(groups * 4);
-  out.row_offsets = Tensor(row_offsets.data(), DType::u32, {groups + 1});
-  out.expert_ids = Tensor(expert_ids.data(), DType::i32, {groups});
   out.src_info = Tensor(src_info.data(), DType::i32, {capacity, 2});
-  if (test::scale_layout_of(s.options) == ScaleLayout::tiled)
-    out.scales_offsets = Tensor(scales_offsets.data(), DType::u32, {groups});
+  if (order != RowOrder::by_source) {
+    out.row_offsets = Tensor(row_offsets.data(), DType::u32, {groups + 1});
+    out.expert_ids = Tensor(expert_ids.data(), DType::i32, {groups});
+    if (test::scale_layout_of(s.options) == ScaleLayout::tiled && order != RowOrder::in_place)
+      out.scales_offsets = Tensor(scales_offsets.data(), DType::u32, {groups});
+  }
+  make_outputs_of_order();
+}
+
+void RankRound::make_outputs_of_order() {
+  const ScenarioSettings& s = scenario_.settings;
+  const RowOrder order = given_.row_order;
+  const std::int64_t capacity = scenario_.row_capacity[size(rank_)];
+  const std::int64_t groups = test::num_groups(scenario_.round, rank_);
+  const std::int64_t entries = capacity * s.shape.top_k;
+  const std::int64_t sources = s.options.skip_a2a ? 1 : s.shape.ranks;
+  counts = poisoned(groups * 4);
+  row_topk_ids = poisoned(entries * static_cast<std::int64_t>(size_of(s.id_dtype)));
+  row_topk_weights = poisoned(entries * 4);
+  source_offsets = poisoned((sources + 1) * 4);
+  gather = poisoned(capacity * 4);
+  if (order == RowOrder::padded || order == RowOrder::by_source)
+    out.counts = Tensor(counts.data(), DType::i32, {groups});
+  if (order == RowOrder::by_source) {
+    out.row_topk_ids = Tensor(row_topk_ids.data(), s.id_dtype, {capacity, s.shape.top_k});
+    out.row_topk_weights = Tensor(row_topk_weights.data(), DType::f32, {capacity, s.shape.top_k});
+    out.source_offsets = Tensor(source_offsets.data(), DType::u32, {sources + 1});
+  }
+  if (order == RowOrder::in_place) out.gather = Tensor(gather.data(), DType::i32, {capacity});
 }
 
 void RankRound::make_combine_input() {

@@ -29,9 +29,12 @@ class RankRound {
   // Nothing was written at all.
   void check_untouched() const;
 
+  // in_place: reads the rows out of the slots, after a dispatch. run_dispatch does it.
+  void read_slots(const ArrivalSlots& slots);
+
   // Memory behind the views, for cases that spoil it.
   std::vector<std::byte> tokens, token_scales, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids,
-      src_info, scales_offsets, output;
+      src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output;
 
  private:
   // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.
@@ -49,10 +52,12 @@ class RankRound {
   bool gives_encoded() const;
   void make_encoded_tokens();
   void make_output();
+  void make_outputs_of_order();
   void make_combine_input();
   void make_combine_output();
   void check_bytes(const char* name, const std::vector<std::byte>& got, std::vector<std::byte> expected,
                    std::size_t row_bytes) const;
+  void check_slots() const;
   void check_epilogue(const std::vector<float>& expected) const;
   void check_bound(const std::vector<float>& got) const;
 
@@ -74,7 +79,7 @@ void expect_error(int rank, const std::string& place, ErrorKind kind, const std:
 
 enum class Form { split, one_call };  // _async and _wait, or both in one call
 
-void run_dispatch(Exchange& exchange, const RankRound& round, Form form);
+void run_dispatch(Exchange& exchange, RankRound& round, Form form);
 void run_combine(Exchange& exchange, const RankRound& round, Form form);
 
 // Dispatch, check, combine, check.
@@ -82,6 +87,9 @@ void run_round(Exchange& exchange, const Scenario& scenario, Form form);
 
 // Runs `body` on all ranks. An error becomes a Failure that says what ran; too many ranks for the target are Skipped.
 void on_ranks(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body);
+
+// Throws Skipped where exchanges of this world cannot do the orders of rows: all ranks of a world agree on that.
+void require_orders(const World& world, const ScenarioSettings& settings);
 
 // Makes an exchange on every rank and runs one round on it.
 void run_scenario(const Target& target, const ScenarioSettings& settings, Form form = Form::split);

@@ -80,10 +80,19 @@ void replicate_first(test::Round& round) {
   for (test::RankInput& in : round.ranks) in = round.ranks.front();
 }
 
+void set_row_orders(const ScenarioSettings& settings, test::Round& round) {
+  for (std::size_t rank = 0; rank < round.ranks.size(); ++rank) {
+    const auto& orders = settings.row_orders;
+    round.ranks[rank].row_order = orders.empty() ? RowOrder::by_expert : orders[rank % orders.size()];
+    round.ranks[rank].expert_stride = settings.expert_stride;
+  }
+}
+
 // What must come of the round.
 void fill_outcome(Scenario& scenario) {
   const ScenarioSettings& settings = scenario.settings;
   if (settings.options.skip_a2a) replicate_first(scenario.round);
+  set_row_orders(settings, scenario.round);
   for (int rank = 0; rank < settings.shape.ranks; ++rank) {
     scenario.row_capacity.push_back(test::worst_row_capacity(scenario.round, rank) + settings.spare_rows);
     scenario.rows.push_back(test::is_masked_out(scenario.round, rank)
@@ -130,11 +139,21 @@ Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std
   return scenario;
 }
 
+namespace {
+
+std::string orders_of(const ScenarioSettings& s) {
+  std::string text;
+  for (const RowOrder order : s.row_orders) text += std::string(text.empty() ? "" : ",") + to_string(order);
+  return text.empty() ? "by_expert" : text;
+}
+
+}  // namespace
+
 std::string describe(const ScenarioSettings& s) {
   return to_string(s.shape) + " format=" + s.options.format.name() + " reduction=" + to_string(s.options.reduction) +
          " alignment=" + std::to_string(s.options.expert_alignment) +
          " tiled=" + std::to_string(s.options.tiled_scales) +
-         " shared=" + std::to_string(s.options.fused_shared_expert) +
+         " shared=" + std::to_string(s.options.fused_shared_expert) + " orders=" + orders_of(s) +
          " skip_a2a=" + std::to_string(s.options.skip_a2a) + " workers=" + std::to_string(s.options.workers) +
          " tokens=" + to_string(s.token_dtype) + " rows=" + to_string(s.row_dtype) +
          " output=" + to_string(s.output_dtype) + " routing=" + s.routing + " seed=" + std::to_string(s.seed);

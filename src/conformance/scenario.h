@@ -38,6 +38,8 @@ struct ScenarioSettings {
   int max_blocks = 0;  // CallOptions
   bool epilogue = false;
   bool unreduced = false;
+  std::vector<RowOrder> row_orders;  // of the ranks, again and again; empty: all by_expert
+  std::int64_t expert_stride = 0;    // of padded rows
 };
 
 struct Scenario {

@@ -7,8 +7,9 @@
 #include "cpu/call_masks.h"
 #include "cpu/cpu_fabric.h"
 #include "cpu/exchange_stats.h"
+#include "cpu/found_rows.h"
 #include "cpu/host_ops.h"
-#include "cpu/kept_call.h"
+#include "cpu/lay_out.h"
 #include "cpu/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
 #include "cpu/steps/combine_send.h"
@@ -16,13 +17,11 @@
 #include "cpu/steps/keep_routing.h"
 #include "cpu/steps/packed_results.h"
 #include "cpu/steps/route.h"
-#include "cpu/steps/row_starts.h"
 #include "cpu/steps/serial_lookup.h"
 #include "cpu/worker_pool.h"
 #include "exchange/exchange_steps.h"
 #include "exchange/plan.h"
 #include "exchange/sizes.h"
-#include "ferry/detail/protocol/dispatch_receive.h"
 #include "ferry/detail/protocol/dispatch_send.h"
 
 namespace ferry::cpu {
@@ -39,8 +38,7 @@ class CpuSteps final : public ExchangeSteps {
         format_(options.format),
         header_(handle_header(rank, shape, options, {.alignment = plan_.alignment})),
         masks_(options, plan_.shape.ranks),
-        start_rows_(static_cast<std::size_t>(row_start_words(plan_))),
-        starts_(row_starts_at(plan_, start_rows_.data())),
+        found_(plan_),
         scratch_(static_cast<std::size_t>(options.workers)),
         pool_(options.workers),
         stats_(plan_.shape.ranks, plan_.local_experts(), row_bytes(row_layout(shape, options, rank), options.format)) {
@@ -49,8 +47,8 @@ class CpuSteps final : public ExchangeSteps {
       plan_.packed = &packed_slots_;
     }
     plan_.masked = masks_.of_dispatch().data();
-    const std::size_t staging = std::max(map.message_bytes(), map.result_bytes());
-    staging_bytes_ = (staging + sizeof(Bytes16) - 1) / sizeof(Bytes16) * sizeof(Bytes16);
+    const std::size_t most = std::max(map.message_bytes(), map.result_bytes());
+    staging_bytes_ = (most + sizeof(Bytes16) - 1) / sizeof(Bytes16) * sizeof(Bytes16);
     staging_.resize(staging_bytes_ / sizeof(Bytes16) * static_cast<std::size_t>(options.workers));
     fabric_ = make_fabric(plan_.rank, map.aborted(0), masks_.of_call().data());
   }
@@ -67,11 +65,12 @@ class CpuSteps final : public ExchangeSteps {
     if (!in.src_info) return;
     const auto* src_info = static_cast<const std::int32_t*>(in.src_info.data);
     if (ticket.handle != nullptr)
-      check_src_info(context, ticket, src_info, kept_step(*returned_, group_, ticket.result), returned_->starts());
+      check_src_info(context, ticket, src_info, kept_step(*returned_, group_, ticket.result),
+                     places_of(ticket, *returned_));
     else
-      check_src_info(context, ticket, src_info, combine_step(group_, ticket), starts_);
+      check_src_info(context, ticket, src_info, combine_step(group_, ticket), places_of(ticket));
   }
-  std::uint32_t num_rows() const override { return starts_.group[plan_.groups()]; }
+  std::uint32_t num_rows() const override { return found_.num_rows(); }
 
   std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
                                          Operation operation) override {
@@ -81,6 +80,7 @@ class CpuSteps final : public ExchangeSteps {
   }
 
   void require_handles(const CheckContext&) override {}
+  const std::byte* arrival_slots() const override { return fabric_->local(plan_.map.begin(HeapMap::kMessages)); }
 
   void send(const Ticket& ticket, const DispatchArgs& args) override {
     masks_.begin_dispatch();
@@ -99,24 +99,23 @@ class CpuSteps final : public ExchangeSteps {
   void receive(const Ticket& ticket, const RowsOut& out) override {
     compare_calls(plan_.map.dispatching(0), ticket.message, ticket.mark);
     if (ticket.handle != nullptr) return receive_replay(ticket, out);
-    const Epoch routing = ticket.routing;
-    require_no_one_missing(await_routing(plan_, *fabric_, group_, routing));  // I1, I2
-    const TokenRange shared = ticket.shared;
-    find_row_starts(plan_, *fabric_, routing, shared.end - shared.begin, starts_);
-    if (packed_) packed_->number_slots(plan_, *fabric_, routing);
-    const HostGroup group = group_for(starts_.group[plan_.groups()] * out.row_bytes);
-    lay_out(dispatch_step(group, ticket), ticket, starts_, out);
+    require_no_one_missing(await_routing(plan_, *fabric_, group_, ticket.routing));  // I1, I2
+    found_.find(plan_, *fabric_, ticket);
+    if (packed_) packed_->number_slots(plan_, *fabric_, ticket.routing);
+    const HostGroup group = group_for(rows_that_came(plan_, found_.starts()) * out.row_bytes);
+    lay_out(dispatch_step(group, ticket), ticket, places_of(ticket), out);
     if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(plan_, out.handle));
     // Last, so that a refused dispatch is one whose combine never comes.
-    if (format_.takes_input_scale()) require_same_input_scale(plan_, *fabric_, routing);
+    if (format_.takes_input_scale()) require_same_input_scale(plan_, *fabric_, ticket.routing);
   }
 
   void send_back(const Ticket& ticket, const CombineArgs& args) override {
     compare_calls(plan_.map.combining(0), ticket.result, ticket.mark);
     if (ticket.handle != nullptr) return send_back_kept(ticket, args);
     require_no_one_missing(await_summed(plan_, *fabric_, group_, ticket.result));
-    end_exchange_on_error(Operation::combine, ticket.result,
-                          [&] { send_all_back(combine_step(sending_group(starts_), ticket), starts_, args); });
+    end_exchange_on_error(Operation::combine, ticket.result, [&] {
+      send_all_back(combine_step(sending_group(found_.starts()), ticket), places_of(ticket), args);
+    });
     due_ = ticket;
   }
 
@@ -125,7 +124,7 @@ class CpuSteps final : public ExchangeSteps {
     if (ticket.handle != nullptr) {
       reduce_all(kept_step(*returned_, group_, ticket.result), ticket, returned_->starts(), sent, out);
     } else {
-      reduce_all(combine_step(group_, ticket), ticket, starts_, sent, out);
+      reduce_all(combine_step(group_, ticket), ticket, found_.starts(), sent, out);
       due_.reset();
     }
   }
@@ -145,14 +144,6 @@ class CpuSteps final : public ExchangeSteps {
   }
 
  private:
-  // What one call writes goes past the cache from this size on, about half of what a core has to itself: the lines it
-  // overwrites are rarely there any more (`ferry bench --tokens 8,32,64` shows it).
-  static constexpr std::size_t kBytesPastCache = std::size_t{512} << 10;
-  HostGroup group_for(std::size_t bytes) const {
-    HostGroup group;
-    group.nontemporal = bytes >= kBytesPastCache;
-    return group;
-  }
   // What the network reads next is best in the cache.
   HostGroup sending_group_for(std::size_t bytes) const {
     HostGroup group = group_for(bytes);
@@ -274,18 +265,22 @@ class CpuSteps final : public ExchangeSteps {
     });
   }
 
+  RowPlaces places_of(const Ticket& ticket) const { return found_.places(plan_, *fabric_, ticket); }
+  static RowPlaces places_of(const Ticket& ticket, const KeptCall& call) {
+    return {ticket.rows.order, call.starts(), call.source_rows()};
+  }
+
   // From messages to rows, whoever knows the routing.
   template <ReceiveStep S>
-  void lay_out(const S& receiving, const Ticket& ticket, const RowStarts& starts, const RowsOut& out) {
+  void lay_out(const S& receiving, const Ticket& ticket, const RowPlaces& places, const RowsOut& out) {
+    write_metadata(receiving, places, out);
     const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
-    write_row_metadata(receiving.plan, group_, HostOps{}, FixedShare{0, 1}, starts, out);
     on_workers([&](FixedShare share) {
-      const bool ok = lay_out_shared_rows(receiving, shared, share, starts, out, scratch_of(share)) &&
-                      lay_out_rows(receiving, share, starts, out, NoLog{}, scratch_of(share));
+      const bool ok = lay_out_share(receiving, shared, share, places, out, scratch_of(share));
       finish_stores(receiving.group);
       return ok;
     });
-    count_received(stats_, receiving.plan, starts);
+    count_received(stats_, receiving.plan, places.starts);
     stats_.add_dispatch();
   }
 
@@ -293,29 +288,35 @@ class CpuSteps final : public ExchangeSteps {
     const KeptCall& call = *replayed_;
     require_no_one_missing(await_dispatching(call.plan(), *fabric_, group_, ticket.message));  // I1
     require_no_one_missing(fabric_->waits().have_same_routing(Operation::dispatch));
-    const HostGroup group = group_for(call.starts().group[plan_.groups()] * out.row_bytes);
+    const HostGroup group = group_for(rows_that_came(plan_, call.starts()) * out.row_bytes);
     const auto receiving = kept_step(call, group, ticket.message);
-    lay_out(receiving, ticket, call.starts(), out);
-    pad_rows_of_masked(receiving, call, out, scratch_[0].found);
+    const RowPlaces places = places_of(ticket, call);
+    lay_out(receiving, ticket, places, out);
+    pad_rows_of_masked(receiving, call, places, out, scratch_[0].found);
     if (out.handle != nullptr) std::memmove(out.handle, ticket.handle, HandleSizes(plan_).bytes());
   }
 
   void keep_routing(const Ticket& ticket, const KeptRouting& to) {
-    keep_own_part(plan_, *fabric_, ticket, header_, starts_, to);
+    keep_own_part(plan_, *fabric_, ticket, header_, found_.starts(), to);
     on_workers([&](FixedShare share) {
-      keep_arrivals(plan_, *fabric_, ticket.routing, share, starts_, to);
+      keep_arrivals(plan_, *fabric_, ticket.routing, share, found_.starts(), to);
       return true;
     });
   }
 
   HostGroup sending_group(const RowStarts& starts) const {
-    return sending_group_for(starts.group[plan_.groups()] * plan_.map.result_bytes());
+    return sending_group_for(rows_that_came(plan_, starts) * plan_.map.result_bytes());
   }
   template <ReceiveStep S>
-  void send_all_back(const S& sending, const RowStarts& starts, const CombineArgs& args) {
+  void send_all_back(const S& sending, const RowPlaces& places, const CombineArgs& args) {
     on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
-      send_results(sending, share, starts, args, staging(share.index), scratch_of(share), ResultCounts{sent.data()});
+      const ResultCounts counted{sent.data()};
+      std::byte* room = staging(share.index);
+      if (places.order == RowOrder::by_source)
+        send_rows_by_source(sending, share, places.starts, places.by_source, args, room, counted);
+      else
+        send_results(sending, share, places.starts, args, room, scratch_of(share), counted);
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
@@ -328,7 +329,7 @@ class CpuSteps final : public ExchangeSteps {
     require_no_one_missing(await_summed(call.plan(), *fabric_, group_, ticket.result));
     end_exchange_on_error(Operation::combine, ticket.result, [&] {
       post_combining(call.plan(), *fabric_, group_, ticket.result, ticket.mark);
-      send_all_back(kept_step(call, sending_group(call.starts()), ticket.result), call.starts(), args);
+      send_all_back(kept_step(call, sending_group(call.starts()), ticket.result), places_of(ticket, call), args);
     });
   }
 
@@ -350,17 +351,15 @@ class CpuSteps final : public ExchangeSteps {
   PackedSlots packed_slots_{};
   const HandleHeader header_;  // of a handle, but for what its dispatch was
   CallMasks masks_;
-  std::vector<std::uint32_t> start_rows_;
-  RowStarts starts_;
+  FoundRows found_;
   std::vector<TokenScratch> scratch_;  // [workers]
   std::vector<Bytes16> staging_;
   std::size_t staging_bytes_ = 0;
   std::unique_ptr<F> fabric_;
   WorkerPool pool_;
   ExchangeStats stats_;
-  std::optional<KeptCall> replayed_;  // what the newest dispatch with a handle was given
-  std::optional<KeptCall> returned_;  // what the newest combine with a handle was given
-  std::optional<Ticket> due_;         // of the combine whose send_back was called, and reduce was not
+  std::optional<KeptCall> replayed_, returned_;  // what the newest dispatch and combine with a handle were given
+  std::optional<Ticket> due_;                    // of the combine whose send_back was called, and reduce was not
 };
 
 template <CpuFabric F>

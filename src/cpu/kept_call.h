@@ -7,10 +7,12 @@
 #include <optional>
 #include <vector>
 
+#include "cpu/kept_source_rows.h"
 #include "cpu/steps/handle_lookup.h"
 #include "cpu/steps/packed_results.h"
 #include "ferry/detail/protocol/handle.h"
 #include "ferry/detail/protocol/step.h"
+#include "ferry/row_order.h"
 
 namespace ferry::cpu {
 
@@ -26,6 +28,8 @@ class KeptCall {
         starts_(row_starts_at(plan, words_.data())) {
     plan_.masked = mask_of_call_.data();
     plan_.packed = nullptr;
+    if (kept_.header->order == static_cast<std::int32_t>(RowOrder::by_source))
+      source_rows_.emplace(plan_, lookup(), starts_);
   }
   KeptCall(const KeptCall&) = delete;
   KeptCall& operator=(const KeptCall&) = delete;
@@ -45,6 +49,8 @@ class KeptCall {
   const Plan& plan() const { return plan_; }
   const RowStarts& starts() const { return starts_; }
   HandleLookup lookup() const { return {&kept_}; }
+  // Of a dispatch whose rows are by_source.
+  SourceRows source_rows() const { return source_rows_ ? source_rows_->rows() : SourceRows{}; }
   bool is_newly_masked(int peer) const {
     return plan_.is_masked(peer) && mask_of_handle_[static_cast<std::size_t>(peer)] == 0;
   }
@@ -56,28 +62,9 @@ class KeptCall {
   std::vector<std::uint8_t> mask_of_call_;
   std::vector<std::uint32_t> words_;
   RowStarts starts_;
+  std::optional<KeptSourceRows> source_rows_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};
 };
-
-// Rows of sources that the mask took out since the handle's dispatch become padding: no message comes for them.
-template <ReceiveStep S>
-void pad_rows_of_masked(const S& step, const KeptCall& call, const RowsOut& out, LocalRows& found) {
-  const RowStarts& starts = call.starts();
-  for (int source = 0; source < step.plan.shape.ranks; ++source) {
-    if (!call.is_newly_masked(source)) continue;
-    for (int token = 0; token < static_cast<int>(starts.tokens[source]); ++token) {
-      step.lookup.list_rows(step.plan, starts, {source, token}, found);
-      for (int i = 0; i < found.count; ++i) {
-        const int group = found.local[i] + step.plan.shared_groups;
-        out.src_info[2 * static_cast<std::size_t>(found.row[i])] = -1;
-        out.src_info[2 * static_cast<std::size_t>(found.row[i]) + 1] = -1;
-        if (out.stores_scales)
-          step.ops.zero_scales(step.group, out.scales,
-                               ScaleRow{found.row[i], starts.group[group], starts.tiles[group]});
-      }
-    }
-  }
-}
 
 }  // namespace ferry::cpu

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cpu/lay_out.h"
 #include "exchange/call_order.h"
 #include "exchange/validate.h"
 #include "ferry/detail/protocol/step.h"
@@ -11,7 +12,8 @@ namespace ferry::cpu {
 
 template <ReceiveStep S>
 void check_src_info(const CheckContext& context, const Ticket& ticket, const std::int32_t* src_info, const S& step,
-                    const RowStarts& starts) {
+                    const RowPlaces& places) {
+  const RowStarts& starts = places.starts;
   const TokenRange shared = ticket.shared;
   for (int token = shared.begin; token < shared.end; ++token)
     check_src_info_row(context, src_info, starts.group[0] + static_cast<std::uint32_t>(token - shared.begin),
@@ -22,6 +24,11 @@ void check_src_info(const CheckContext& context, const Ticket& ticket, const std
     const int num_tokens = static_cast<int>(starts.tokens[source]);
     for (int token = 0; token < num_tokens; ++token) {
       const TokenAt at{source, token};
+      if (places.order == RowOrder::by_source) {
+        if (places.by_source.has(at))
+          check_source_info_row(context, src_info, places.by_source.row_of(at), source, token);
+        continue;
+      }
       step.lookup.local_rows(step.group, step.plan, starts, at, entries_of(step, at), found);
       for (int i = 0; i < found.count; ++i)
         check_src_info_row(context, src_info, found.row[i], source, num_tokens, token, found.k[i]);

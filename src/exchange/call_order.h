@@ -10,6 +10,7 @@
 #include "exchange/sizes.h"
 #include "ferry/detail/layout/abort_word.h"
 #include "ferry/detail/protocol/round.h"
+#include "ferry/row_order.h"
 
 namespace ferry {
 
@@ -105,6 +106,13 @@ inline constexpr std::array<CallRule, 6> kCallRules{{
      .otherwise = "it must follow a dispatch of the same round"},
 }};
 
+// How the rows of one dispatch lie at this rank. `expert_stride`: padded only.
+struct RowChoice {
+  RowOrder order = RowOrder::by_expert;
+  std::int64_t expert_stride = 0;
+  friend bool operator==(const RowChoice&, const RowChoice&) = default;
+};
+
 // Names one dispatch, for its second half and for its combine; or one combine, for both of its halves.
 struct Ticket {
   // I13: how many of each the exchange has begun.
@@ -114,6 +122,7 @@ struct Ticket {
   std::uint32_t mark = 0;             // that its call word carries (call_word.h)
   int num_tokens = 0;                 // of this rank
   TokenRange shared{0, 0};            // those of them that go to the fused shared expert here
+  RowChoice rows{};                   // of its dispatch
   const std::byte* handle = nullptr;  // that the call was given: its routing is not `routing`
 };
 

@@ -15,9 +15,10 @@ namespace {
 constexpr const char* kNames[] = {"shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
                                   "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
                                   "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
-                                  "format.block", "format.scale_bytes",  "format.payload_bytes"};
+                                  "format.block", "format.scale_bytes",  "format.payload_bytes", "row_orders"};
 constexpr std::size_t kFields = std::size(kNames);
 constexpr std::size_t kReduction = 5;
+constexpr std::size_t kRowOrdersField = kFields - 1;
 
 struct Contract {
   std::array<std::int64_t, kFields> value;
@@ -40,12 +41,14 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     o.concurrent,
                     o.format.block(),
                     o.format.scale_bytes(),
-                    static_cast<std::int64_t>(o.format.payload_bytes(shape.hidden))};
+                    static_cast<std::int64_t>(o.format.payload_bytes(shape.hidden)),
+                    o.row_orders.bits()};
   std::strncpy(contract.format.data(), o.format.name(), contract.format.size() - 1);
   return contract;
 }
 
 std::string text_of(std::size_t field, std::int64_t value) {
+  if (field == kRowOrdersField) return to_string(RowOrders::of_bits(static_cast<std::uint8_t>(value)));
   return field == kReduction ? to_string(value != 0 ? Reduction::exact : Reduction::by_rank) : std::to_string(value);
 }
 

@@ -63,6 +63,7 @@ void Exchange::add_to_mask(const RankMask& mask) { alive(front_).add_to_mask(mas
 const Shape& Exchange::shape() const { return alive(front_).shape(); }
 const ExchangeOptions& Exchange::options() const { return alive(front_).options(); }
 const RowLayout& Exchange::layout() const { return alive(front_).layout(); }
+ArrivalSlots Exchange::arrival_slots() const { return alive(front_).arrival_slots(); }
 int Exchange::rank() const { return alive(front_).rank(); }
 std::size_t Exchange::memory_bytes() const { return alive(front_).memory_bytes(); }
 bool Exchange::takes_device_memory() const { return alive(front_).takes_device_memory(); }

@@ -52,6 +52,9 @@ class ExchangeSteps {
   // Throws where this backend leaves no handles.
   virtual void require_handles(const CheckContext& context) { refuse_handles(context); }
 
+  // The first slot for messages, of all copies; null where the caller cannot read it.
+  virtual const std::byte* arrival_slots() const { return nullptr; }
+
   // The two halves of a dispatch, and those of its combine. `sent` is what send_back was given.
   virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;
   virtual void receive(const Ticket& ticket, const RowsOut& rows) = 0;

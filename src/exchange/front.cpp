@@ -8,6 +8,7 @@
 #include "base/debug_log.h"
 #include "exchange/contract.h"
 #include "exchange/handle_check.h"
+#include "exchange/row_order_rules.h"
 #include "exchange/sizes.h"
 #include "ferry/detail/layout/call_word.h"
 
@@ -18,17 +19,20 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       shape_(shape),
       options_(options),
       takes_host_memory_(!world.capabilities().device_memory),
+      world_orders_(world.capabilities().row_orders),
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
   require_valid(shape, options);
   if (shape.ranks != world.size())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape.ranks, world.size()));
+  if (options.row_orders.has(RowOrder::by_source)) require_order_of_world(RowOrder::by_source);
   require_same_contract(world, shape, options);
   layout_ = row_layout(shape, options, rank_);
   mask_.resize(static_cast<std::size_t>(shape.ranks));
   const HeapMap map = make_heap_map(shape, options, rank_, world.has_remote_ranks() && !options.skip_a2a);
   memory_bytes_ = map.total();
+  message_slot_bytes_ = map.message_slot_bytes();
   steps_ = world.make_steps(shape_, options_, map);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
@@ -88,9 +92,19 @@ void Exchange::Front::start(Call which, const CallOptions& call) {
   steps_->start(call, std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline));
 }
 
+// What the exchange of a world of another kind could do.
+void Exchange::Front::require_order_of_world(RowOrder order) const {
+  if (!world_orders_.has(order))
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: exchanges of this world lay out no rows in the order {} yet; they can do: {}",
+                            rank_, to_string(order), to_string(world_orders_)));
+}
+
 // Completes `ticket`, which has the numbers.
 DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket) {
   DispatchArgs args = check_dispatch_input(context_, in);
+  ticket.rows = check_row_order(context_, in);
+  require_order_of_world(ticket.rows.order);
   steps_->check_dispatch_input(context_, in, args);
   ticket.num_tokens = args.num_tokens;
   ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
@@ -115,11 +129,13 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
   ticket.num_tokens = facts->num_tokens;
   ticket.shared = facts->shared;
   ticket.mark = routing_mark(facts->routing, true);
+  if (operation == Operation::dispatch) check_replayed_order(context_, ticket.rows, *facts);
+  ticket.rows = facts->rows;
   return true;
 }
 
 RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
-  RowsOut rows = check_dispatch_output(context_, out);
+  RowsOut rows = check_dispatch_output(context_, out, ticket.rows);
   rows.handle = check_handle_tensor(context_, "handle", out.handle);
   if (out.handle) steps_->require_handles(context_);
   steps_->check_rows(context_, out);
@@ -249,6 +265,27 @@ void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, 
   order_.begin_combine(in.handle ? Call::kept_combine_async : Call::combine_async, ticket);
   steps_->reduce(ticket, args, sums);
   order_.advance(order_.half_combined());
+}
+
+// A message is the payload of a row and then its scales.
+ArrivalSlots Exchange::Front::arrival_slots() const {
+  const std::byte* slots = steps_->arrival_slots();
+  if (slots == nullptr)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: the slots of this exchange are no memory that its caller can read", rank_));
+  const auto view = [&](const std::byte* first, DType dtype, std::int64_t columns) {
+    ConstTensor tensor(first, dtype, {2, layout_.sources, shape_.max_tokens, columns});
+    std::int64_t stride = static_cast<std::int64_t>(message_slot_bytes_ / size_of(dtype));
+    for (int axis = 2; axis >= 0; stride *= tensor.shape[axis--]) tensor.strides[axis] = stride;
+    return tensor;
+  };
+  const bool is_bf16 = dispatch_outputs(layout_, layout_.min_row_capacity)[0].dtype == DType::bf16;
+  ArrivalSlots view_of;
+  view_of.payload =
+      view(slots, is_bf16 ? DType::bf16 : DType::u8, is_bf16 ? layout_.hidden : layout_.payload_row_bytes);
+  if (layout_.scales_per_row != 0)
+    view_of.scales = view(slots + layout_.payload_row_bytes, layout_.scale_dtype, layout_.scales_per_row);
+  return view_of;
 }
 
 void Exchange::Front::check() {

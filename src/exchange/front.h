@@ -32,6 +32,7 @@ class Exchange::Front {
   const Shape& shape() const { return shape_; }
   const ExchangeOptions& options() const { return options_; }
   const RowLayout& layout() const { return layout_; }
+  ArrivalSlots arrival_slots() const;
   int rank() const { return rank_; }
   std::size_t memory_bytes() const { return memory_bytes_; }
   bool takes_device_memory() const { return !takes_host_memory_; }
@@ -41,6 +42,7 @@ class Exchange::Front {
   class StepsScope;
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
+  void require_order_of_world(RowOrder order) const;
   void tell_left() noexcept;
   void log_made(const World& world, const HeapMap& map) const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
@@ -56,7 +58,9 @@ class Exchange::Front {
   const Shape shape_;
   const ExchangeOptions options_;
   const bool takes_host_memory_;
+  const RowOrders world_orders_;
   RowLayout layout_;
+  std::size_t message_slot_bytes_ = 0;
   const CheckContext context_{rank_, shape_, options_, layout_, takes_host_memory_};
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;

@@ -29,10 +29,15 @@ void require_at_most(const CheckContext& c, const char* field, int group, std::i
 
 void check_header(const CheckContext& c, const HandleHeader& h) {
   if (h.magic != kHandleMagic) refuse(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
-  const HandleHeader wanted = handle_header(c.rank, c.shape, c.options, {});
+  HandleHeader wanted = handle_header(c.rank, c.shape, c.options, {});
+  wanted.order = h.order;
   for_each_shape_field([&](HandleField, const char* name, std::int32_t HandleHeader::*member) {
     require_equal(c, name, h.*member, wanted.*member);
   });
+  require_at_most(c, "order of rows", h.order, kRowOrders - 1);
+  if (const auto order = static_cast<RowOrder>(h.order); !c.options.row_orders.has(order))
+    refuse(c, "its order of rows is {}; this exchange was made for {}", to_string(order),
+           to_string(c.options.row_orders));
   require_at_most(c, "number of tokens", h.num_tokens, c.shape.max_tokens);
   require_at_most(c, "number of rows", h.num_rows, INT32_MAX);
   require_at_most(c, "last shared token", h.shared_end, h.num_tokens);
@@ -41,9 +46,18 @@ void check_header(const CheckContext& c, const HandleHeader& h) {
     refuse(c, "alignment is {}; it must be a power of two up to 128", h.alignment);
 }
 
+// padded: each group begins one stride after the group before it.
+RowChoice rows_of(const CheckContext& c, const HandleHeader& h) {
+  const auto order = static_cast<RowOrder>(h.order);
+  if (order != RowOrder::padded) return {order, 0};
+  if (h.num_rows % static_cast<std::uint32_t>(c.layout.groups) != 0)
+    refuse(c, "number of rows is {}; {} padded experts have as many each", h.num_rows, c.layout.groups);
+  return {order, h.num_rows / static_cast<std::uint32_t>(c.layout.groups)};
+}
+
 // Row starts follow from the number of rows of each group, as find_row_starts makes them: rows, and tiles of scales,
 // are addressed by them (I18). In a group they grow from source to source.
-void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& kept) {
+void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& kept, const RowChoice& rows) {
   const RowStarts& starts = kept.starts;
   const int groups = plan.groups();
   const int experts = plan.local_experts();
@@ -54,8 +68,10 @@ void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& ke
     require_at_most(c, "number of rows", group, filled, std::int64_t{kept.header->num_rows} - first);
     require_equal(c, "row_offsets", group, starts.group[group], first);
     require_equal(c, "scales_offsets", group, starts.tiles[group], scales_offset_of(tiles, first));
-    first += align_row(filled, kept.header->alignment);
-    tiles += scale_blocks(filled);
+    const auto stride = static_cast<std::uint32_t>(rows.expert_stride);
+    if (rows.order == RowOrder::padded) require_at_most(c, "number of rows", group, filled, stride);
+    first += rows.order == RowOrder::padded ? stride : align_row(filled, kept.header->alignment);
+    tiles += scale_blocks(rows.order == RowOrder::padded ? stride : filled);
     const int local = group - plan.shared_groups;
     std::uint32_t before = 0;
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
@@ -82,7 +98,8 @@ void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& ke
   require_equal(c, "tokens of this rank", starts.tokens[plan.rank], kept.header->num_tokens);
 }
 
-void check_rows(const CheckContext& c, const Plan& plan, const KeptRouting& kept, TokenAt at, std::uint32_t& results) {
+// Returns how many rows the token has.
+std::uint32_t check_rows(const CheckContext& c, const Plan& plan, const KeptRouting& kept, TokenAt at) {
   const std::size_t index = kept.index_of(plan, at);
   const HandleRow* rows = kept.rows + index * static_cast<std::size_t>(plan.shape.top_k);
   std::uint32_t found = 0;
@@ -97,7 +114,7 @@ void check_rows(const CheckContext& c, const Plan& plan, const KeptRouting& kept
   if (found != 0 && kept.slots[index] >= slots)
     refuse(c, "the result slot of token {} of rank {} is {}; it must be 0 to {}", at.token, at.source,
            kept.slots[index], slots - 1);
-  results += plan.exact ? found : std::min(found, 1u);
+  return found;
 }
 
 }  // namespace
@@ -115,11 +132,20 @@ std::byte* check_handle_tensor(const CheckContext& c, const char* name, const Co
 }
 
 void check_replay_output(const CheckContext& c, const RowsOut& out, const HandleFacts& facts) {
+  const bool is_compact = facts.rows.order == RowOrder::by_expert || facts.rows.order == RowOrder::in_place;
+  if (!is_compact) return;  // rows have no alignment, and RowLayout::least_rows holds all of them
   if (facts.alignment % c.layout.alignment != 0)
     refuse(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
            c.layout.alignment);
   if (out.scales.row_capacity < facts.num_rows)
     refuse(c, "it has {} rows; payload holds {}", facts.num_rows, out.scales.row_capacity);
+}
+
+void check_replayed_order(const CheckContext& c, const RowChoice& asked, const HandleFacts& facts) {
+  if (asked.order != facts.rows.order)
+    refuse(c, "the rows of its dispatch are {}; row_order is {}", to_string(facts.rows.order), to_string(asked.order));
+  if (asked.expert_stride != 0 && asked.expert_stride != facts.rows.expert_stride)
+    refuse(c, "its experts begin {} rows apart; expert_stride is {}", facts.rows.expert_stride, asked.expert_stride);
 }
 
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts) {
@@ -132,6 +158,7 @@ HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& 
   h.rank = rank;
   h.skips_a2a = options.skip_a2a ? 1 : 0;
   h.shared_groups = options.fused_shared_expert ? 1 : 0;
+  h.order = static_cast<std::int32_t>(facts.rows.order);
   h.alignment = facts.alignment;
   h.num_tokens = facts.num_tokens;
   h.num_rows = facts.num_rows;
@@ -144,7 +171,8 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
   const KeptRouting kept = kept_routing_at(plan, handle);
   const HandleHeader& h = *kept.header;
   check_header(c, h);
-  check_starts(c, plan, kept);
+  const RowChoice rows = rows_of(c, h);
+  check_starts(c, plan, kept, rows);
   for (int token = 0; token < h.num_tokens; ++token)
     for (int k = 0; k < plan.shape.top_k; ++k) {
       const int expert = plan.code.expert(kept.own[token * plan.shape.top_k + k].code);
@@ -154,17 +182,26 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
     }
   const std::int64_t slots =
       std::int64_t{plan.shape.max_tokens} * static_cast<std::int64_t>(plan.map.results_per_token());
+  std::uint32_t messages = 0;
   for (int source = 0; source < plan.shape.ranks; ++source) {
     std::uint32_t results = 0;
-    for (int token = 0; token < static_cast<int>(kept.starts.tokens[source]); ++token)
-      check_rows(c, plan, kept, {source, token}, results);
+    for (int token = 0; token < static_cast<int>(kept.starts.tokens[source]); ++token) {
+      const std::uint32_t found = check_rows(c, plan, kept, {source, token});
+      results += plan.exact ? found : std::min(found, 1u);
+      messages += std::min(found, 1u);
+    }
     if (plan.packed == nullptr) continue;
     const ResultsBefore& before = kept.results_before[source];
     const std::int64_t end = std::int64_t{plan.exact ? before.exact : before.by_rank} + results;
     if (end > slots)
       refuse(c, "the results of rank {} end at slot {}; it has {} slots for results", source, end, slots);
   }
-  return {h.num_tokens, h.num_rows, h.routing, h.alignment, {h.shared_begin, h.shared_end}};
+  return {h.num_tokens,
+          rows.order == RowOrder::by_source ? messages : h.num_rows,
+          h.routing,
+          h.alignment,
+          {h.shared_begin, h.shared_end},
+          rows};
 }
 
 }  // namespace ferry

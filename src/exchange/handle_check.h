@@ -14,6 +14,7 @@ struct HandleFacts {
   Epoch routing = 0;           // number of its routing, the same on all ranks
   int alignment = 1;
   TokenRange shared{0, 0};
+  RowChoice rows{};
 };
 
 // The tensor `name` as memory of a handle; null where it is not given.
@@ -21,6 +22,9 @@ std::byte* check_handle_tensor(const CheckContext& context, const char* name, co
 
 // A dispatch with a handle: its rows must fit the outputs, and begin where this exchange aligns them.
 void check_replay_output(const CheckContext& context, const RowsOut& out, const HandleFacts& facts);
+
+// The rows of a dispatch with a handle lie as those of the handle's dispatch. `asked`: what the call says.
+void check_replayed_order(const CheckContext& context, const RowChoice& asked, const HandleFacts& facts);
 
 // The header that a dispatch of this exchange writes.
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts);

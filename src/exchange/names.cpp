@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "ferry/error.h"
+#include "ferry/row_order.h"
 #include "ferry/shape.h"
 #include "ferry/tensor.h"
 #include "ferry/token_format.h"
@@ -119,6 +120,29 @@ const char* to_string(ScaleLayout layout) {
       return "tiled";
   }
   return "unknown";
+}
+
+const char* to_string(RowOrder order) {
+  switch (order) {
+    case RowOrder::by_expert:
+      return "by_expert";
+    case RowOrder::by_source:
+      return "by_source";
+    case RowOrder::padded:
+      return "padded";
+    case RowOrder::in_place:
+      return "in_place";
+  }
+  return "unknown";
+}
+
+std::string to_string(RowOrders orders) {
+  std::string text;
+  for (int i = 0; i < kRowOrders; ++i) {
+    const auto order = static_cast<RowOrder>(i);
+    if (orders.has(order)) text += std::string(text.empty() ? "" : ", ") + to_string(order);
+  }
+  return text.empty() ? "none" : text;
 }
 
 std::string to_string(Device device) {

@@ -7,8 +7,8 @@
 #include <bit>
 #include <string>
 
+#include "exchange/row_order_rules.h"
 #include "ferry/detail/formats/format_check.h"
-
 #include "ferry/detail/protocol/handle.h"
 
 namespace ferry {
@@ -69,6 +69,7 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
                        o.set_up_deadline.count(), kMaxDeadline.count()));
   if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
     refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));
+  require_valid_orders(o);
   require_addressable(shape, o);
 }
 
@@ -97,6 +98,7 @@ HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int ra
   heap.message = message_bytes(options.format, shape.hidden);
   heap.exact = options.reduction == Reduction::exact;
   heap.has_remote_ranks = has_remote_ranks;
+  heap.has_token_lists = options.row_orders.has(RowOrder::by_source);
   return HeapMap(heap);
 }
 
@@ -127,12 +129,31 @@ RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int ran
                        : options.format.scale_bytes() == 4 ? DType::f32
                                                            : DType::u8;
   layout.hidden = shape.hidden;
+  layout.expert_rows = std::int64_t{seen.ranks} * seen.max_tokens;
+  layout.sources = seen.ranks;
+  layout.top_k = seen.top_k;
   layout.handle_bytes = static_cast<std::int64_t>(
       HandleSizes(seen.ranks, seen.max_tokens, seen.top_k, local, options.fused_shared_expert ? 1 : 0).bytes());
   return layout;
 }
 
-std::vector<std::int64_t> RowLayout::scales_shape(std::int64_t row_capacity) const {
+std::int64_t RowLayout::least_rows(RowOrder order, std::int64_t expert_stride) const {
+  switch (order) {
+    case RowOrder::by_expert:
+    case RowOrder::in_place:
+      return min_row_capacity;
+    case RowOrder::by_source:
+      return expert_rows;
+    case RowOrder::padded:
+      return groups * (expert_stride == 0 ? expert_rows : expert_stride);
+  }
+  return min_row_capacity;
+}
+
+std::vector<std::int64_t> RowLayout::scales_shape(std::int64_t row_capacity, RowOrder order,
+                                                  std::int64_t expert_stride) const {
+  if (order == RowOrder::padded && scale_layout == ScaleLayout::transposed)
+    return {groups, scales_per_row, expert_stride == 0 ? expert_rows : expert_stride};
   switch (scale_layout) {
     case ScaleLayout::none:
       return {};
@@ -152,26 +173,43 @@ std::size_t TensorSpec::bytes() const {
   return bytes;
 }
 
-std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity) {
-  if (row_capacity < layout.min_row_capacity)
-    refuse(fmt::format("dispatch_outputs: row_capacity is {}; the limit is {} or more (RowLayout::min_row_capacity)",
-                       row_capacity, layout.min_row_capacity));
-  const bool has_scales = layout.scale_layout != ScaleLayout::none;
-  const bool is_tiled = layout.scale_layout == ScaleLayout::tiled;
-  const bool is_bf16 = !has_scales && layout.payload_row_bytes == 2 * std::int64_t{layout.hidden};
+std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity, RowOrder order,
+                                         std::int64_t expert_stride) {
+  if (const std::int64_t least = layout.least_rows(order, expert_stride); row_capacity < least)
+    refuse(fmt::format("dispatch_outputs: row_capacity is {}; the limit is {} or more (RowLayout::{})", row_capacity,
+                       least, order == RowOrder::by_expert ? "min_row_capacity" : "least_rows"));
+  const bool by_source = order == RowOrder::by_source, in_place = order == RowOrder::in_place;
+  const bool has_scales = layout.scale_layout != ScaleLayout::none && !in_place;
+  const bool is_tiled = layout.scale_layout == ScaleLayout::tiled && !in_place;
+  const bool is_bf16 =
+      layout.scale_layout == ScaleLayout::none && layout.payload_row_bytes == 2 * std::int64_t{layout.hidden};
   std::vector<TensorSpec> specs;
-  specs.push_back({"payload",
-                   &DispatchOutput::payload,
-                   is_bf16 ? DType::bf16 : DType::u8,
-                   {row_capacity, is_bf16 ? layout.hidden : layout.payload_row_bytes},
-                   16});
+  if (!in_place)
+    specs.push_back({"payload",
+                     &DispatchOutput::payload,
+                     is_bf16 ? DType::bf16 : DType::u8,
+                     {row_capacity, is_bf16 ? layout.hidden : layout.payload_row_bytes},
+                     16});
   if (has_scales)
-    specs.push_back({"scales", &DispatchOutput::scales, layout.scale_dtype, layout.scales_shape(row_capacity),
+    specs.push_back({"scales", &DispatchOutput::scales, layout.scale_dtype,
+                     layout.scales_shape(row_capacity, order, expert_stride),
                      is_tiled ? 16 : size_of(layout.scale_dtype)});
-  specs.push_back({"row_offsets", &DispatchOutput::row_offsets, DType::u32, {layout.groups + 1}, 4});
-  specs.push_back({"expert_ids", &DispatchOutput::expert_ids, DType::i32, {layout.groups}, 4});
+  if (!by_source) {
+    specs.push_back({"row_offsets", &DispatchOutput::row_offsets, DType::u32, {layout.groups + 1}, 4});
+    specs.push_back({"expert_ids", &DispatchOutput::expert_ids, DType::i32, {layout.groups}, 4});
+  }
   specs.push_back({"src_info", &DispatchOutput::src_info, DType::i32, {row_capacity, 2}, 4});
-  if (is_tiled) specs.push_back({"scales_offsets", &DispatchOutput::scales_offsets, DType::u32, {layout.groups}, 4});
+  if (is_tiled && !by_source)
+    specs.push_back({"scales_offsets", &DispatchOutput::scales_offsets, DType::u32, {layout.groups}, 4});
+  if (by_source || order == RowOrder::padded)
+    specs.push_back({"counts", &DispatchOutput::counts, DType::i32, {layout.groups}, 4});
+  if (by_source) {
+    specs.push_back({"row_topk_ids", &DispatchOutput::row_topk_ids, DType::i32, {row_capacity, layout.top_k}, 4});
+    specs.push_back(
+        {"row_topk_weights", &DispatchOutput::row_topk_weights, DType::f32, {row_capacity, layout.top_k}, 4});
+    specs.push_back({"source_offsets", &DispatchOutput::source_offsets, DType::u32, {layout.sources + 1}, 4});
+  }
+  if (in_place) specs.push_back({"gather", &DispatchOutput::gather, DType::i32, {row_capacity}, 4});
   return specs;
 }
 

@@ -4,71 +4,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <vector>
+
+#include "exchange/tensor_checks.h"
 
 namespace ferry {
 namespace {
 
 template <class... Args>
 [[noreturn]] void refuse(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("rank {}: {}", context.rank, fmt::format(format, std::forward<Args>(args)...)));
-}
-
-std::string list_of(std::initializer_list<DType> dtypes) {
-  std::string text;
-  for (const DType dtype : dtypes) text += (text.empty() ? "" : ", ") + std::string(to_string(dtype));
-  return text;
-}
-
-void require_dtype(const CheckContext& c, const char* name, const ConstTensor& tensor,
-                   std::initializer_list<DType> allowed) {
-  for (const DType dtype : allowed)
-    if (tensor.dtype == dtype) return;
-  refuse(c, "{} has dtype {}; it must be one of: {}", name, to_string(tensor.dtype), list_of(allowed));
-}
-
-// Where the tensor's owner says that it is memory of a GPU. An exchange on GPUs compares the GPU itself.
-void require_host_memory(const CheckContext& c, const char* name, const ConstTensor& tensor) {
-  if (tensor && c.takes_host_memory && tensor.device.kind == Device::Kind::cuda)
-    refuse(c, "{} is memory of {}; this exchange takes host memory", name, to_string(tensor.device));
-}
-
-void require_given(const CheckContext& c, const char* name, const ConstTensor& tensor) {
-  if (!tensor) refuse(c, "{} is not given", name);
-  require_host_memory(c, name, tensor);
-}
-
-// Extents must be equal; -1 in `wanted` takes any.
-void require_shape(const CheckContext& c, const char* name, const ConstTensor& tensor,
-                   const std::vector<std::int64_t>& wanted) {
-  bool same = tensor.rank == static_cast<int>(wanted.size());
-  for (std::size_t axis = 0; same && axis < wanted.size(); ++axis)
-    same = wanted[axis] < 0 || tensor.shape[axis] == wanted[axis];
-  if (same) return;
-  std::vector<std::string> extents;
-  for (const std::int64_t extent : wanted) extents.push_back(extent < 0 ? "any" : std::to_string(extent));
-  refuse(c, "{} is {}; its shape must be [{}]", name, to_string(tensor), fmt::join(extents, ", "));
-}
-
-void require_contiguous(const CheckContext& c, const char* name, const ConstTensor& tensor) {
-  if (!tensor.is_contiguous())
-    refuse(c, "{} is not contiguous; {} must be row-major without gaps", name, to_string(tensor));
-}
-
-// Columns side by side, rows at any stride that does not make them overlap.
-void require_rows(const CheckContext& c, const char* name, const ConstTensor& tensor, int columns) {
-  require_shape(c, name, tensor, {-1, columns});
-  if (tensor.strides[1] != 1)
-    refuse(c, "{} has a column stride of {} elements; columns must be contiguous (stride 1)", name, tensor.strides[1]);
-  if (tensor.shape[0] > 1 && tensor.strides[0] < columns)
-    refuse(c, "{} has a row stride of {} elements; the limit is {} or more (a row's columns)", name, tensor.strides[0],
-           columns);
-}
-
-void require_aligned(const CheckContext& c, const char* name, const ConstTensor& tensor, std::size_t bytes) {
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
-  if (address % bytes != 0) refuse(c, "{} starts at {:#x}; its address must be a multiple of {}", name, address, bytes);
+  refuse_call(context, fmt::format(format, std::forward<Args>(args)...));
 }
 
 Weights check_weights(const CheckContext& c, const char* call, const ConstTensor& weights,
@@ -85,23 +29,6 @@ Weights check_weights(const CheckContext& c, const char* call, const ConstTensor
     require_aligned(c, "topk_weights", weights, 4);
   }
   return {static_cast<const float*>(weights.data), hook, context, c.shape.top_k};
-}
-
-void check_vector(const CheckContext& c, const char* name, const ConstTensor& tensor, DType dtype,
-                  std::int64_t length) {
-  require_given(c, name, tensor);
-  require_dtype(c, name, tensor, {dtype});
-  require_shape(c, name, tensor, {length});
-  require_contiguous(c, name, tensor);
-  require_aligned(c, name, tensor, size_of(dtype));
-}
-
-// A tensor that may be left out when it has no rows.
-ConstTensor or_empty(const ConstTensor& tensor) {
-  static constexpr std::int64_t kNowhere = 0;
-  ConstTensor copy = tensor;
-  if (!copy && copy.rank > 0 && copy.elements() == 0) copy.data = &kNowhere;
-  return copy;
 }
 
 // The scales of encoded tokens.
@@ -201,56 +128,6 @@ void check_topk_ids(const CheckContext& c, const DispatchArgs& args) {
   }
 }
 
-RowsOut check_dispatch_output(const CheckContext& c, const DispatchOutput& out) {
-  const RowLayout& layout = c.layout;
-  require_given(c, "payload", out.payload);
-  if (layout.payload_row_bytes == 2 * std::int64_t{layout.hidden} && out.payload.dtype == DType::bf16) {
-    require_rows(c, "payload", out.payload, layout.hidden);
-  } else {
-    require_dtype(c, "payload", out.payload, {DType::u8});
-    require_rows(c, "payload", out.payload, static_cast<int>(layout.payload_row_bytes));
-  }
-  require_contiguous(c, "payload", out.payload);
-  require_aligned(c, "payload", out.payload, 16);
-  const std::int64_t capacity = out.payload.shape[0];
-  if (capacity < layout.min_row_capacity)
-    refuse(c, "payload holds {} rows; the limit is row_capacity >= {} (RowLayout::min_row_capacity)", capacity,
-           layout.min_row_capacity);
-
-  RowsOut rows;
-  rows.payload = static_cast<std::byte*>(out.payload.data);
-  rows.row_bytes = static_cast<std::size_t>(layout.payload_row_bytes);
-  rows.scales = {nullptr, ScaleLayout::none, 0, 0, capacity};
-  if (layout.scale_layout != ScaleLayout::none) {
-    require_given(c, "scales", out.scales);
-    require_dtype(c, "scales", out.scales, {layout.scale_dtype});
-    require_shape(c, "scales", out.scales, layout.scales_shape(capacity));
-    require_contiguous(c, "scales", out.scales);
-    require_aligned(c, "scales", out.scales, size_of(layout.scale_dtype));
-    rows.scales = {static_cast<std::byte*>(out.scales.data), layout.scale_layout,
-                   static_cast<int>(size_of(layout.scale_dtype)), layout.scales_per_row, capacity};
-    rows.stores_scales = true;
-  } else if (out.scales) {
-    refuse(c, "scales is given ({}); the format {} has none", to_string(out.scales), c.options.format.name());
-  }
-  check_vector(c, "row_offsets", out.row_offsets, DType::u32, layout.groups + 1);
-  check_vector(c, "expert_ids", out.expert_ids, DType::i32, layout.groups);
-  require_given(c, "src_info", out.src_info);
-  require_dtype(c, "src_info", out.src_info, {DType::i32});
-  require_shape(c, "src_info", out.src_info, {capacity, 2});
-  require_contiguous(c, "src_info", out.src_info);
-  require_aligned(c, "src_info", out.src_info, 4);
-  if (layout.scale_layout == ScaleLayout::tiled)
-    check_vector(c, "scales_offsets", out.scales_offsets, DType::u32, layout.groups);
-  else if (out.scales_offsets)
-    refuse(c, "scales_offsets is given; only tiled scales have it, these are {}", to_string(layout.scale_layout));
-  rows.row_offsets = static_cast<std::uint32_t*>(out.row_offsets.data);
-  rows.expert_ids = static_cast<std::int32_t*>(out.expert_ids.data);
-  rows.src_info = static_cast<std::int32_t*>(out.src_info.data);
-  rows.scales_offsets = static_cast<std::uint32_t*>(out.scales_offsets.data);
-  return rows;
-}
-
 void check_added_mask(const CheckContext& c, const RankMask& mask) {
   if (mask.size() > static_cast<std::size_t>(c.shape.ranks))
     refuse(c, "add_to_mask: the mask has {} entries; it must have at most one for each of {} ranks", mask.size(),
@@ -339,6 +216,16 @@ void check_src_info_row(const CheckContext& c, const std::int32_t* src_info, std
          "src_info[{}] is ({}, {}); dispatch laid out ({}, {}) of source rank {} there: rows must stay in dispatch's "
          "order",
          row, given_token, given_k, token, k, source);
+}
+
+void check_source_info_row(const CheckContext& c, const std::int32_t* src_info, std::uint32_t row, int source,
+                           int token) {
+  const std::int32_t* given = src_info + 2 * static_cast<std::size_t>(row);
+  if (given[0] != token || given[1] != source)
+    refuse(c,
+           "src_info[{}] is ({}, {}); dispatch laid out token {} of source rank {} there: rows must stay in dispatch's "
+           "order",
+           row, given[0], given[1], token, source);
 }
 
 }  // namespace ferry

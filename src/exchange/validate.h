@@ -2,6 +2,7 @@
 // Every refusal is Error(invalid_argument) that names the call, the argument, the value, the limit and the rank.
 #pragma once
 
+#include "exchange/call_order.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/round.h"
 #include "ferry/exchange.h"
@@ -26,8 +27,8 @@ float check_input_scale(const CheckContext& context, const float* input_scale);
 // Every id is in [-1, experts) and no token names an expert twice. Host memory.
 void check_topk_ids(const CheckContext& context, const DispatchArgs& args);
 
-// Outputs are there, have their dtypes and shapes, and hold the worst case.
-RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out);
+// Outputs are those of the order, have their dtypes and shapes, and hold the worst case. (validate_rows.cpp)
+RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out, const RowChoice& choice = {});
 
 // Of Exchange::add_to_mask.
 void check_added_mask(const CheckContext& context, const RankMask& mask);
@@ -41,5 +42,8 @@ CombineOut check_combine_output(const CheckContext& context, const CombineOutput
 // One row of the caller's src_info against the routing of the round.
 void check_src_info_row(const CheckContext& context, const std::int32_t* src_info, std::uint32_t row, int source,
                         int source_tokens, int token, int k);
+// The same where rows are by_source.
+void check_source_info_row(const CheckContext& context, const std::int32_t* src_info, std::uint32_t row, int source,
+                           int token);
 
 }  // namespace ferry

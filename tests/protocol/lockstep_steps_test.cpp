@@ -64,7 +64,7 @@ struct Arrived {
     }
     words.resize(static_cast<std::size_t>(row_start_words(rank.plan)));
     starts = row_starts_at(rank.plan, words.data());
-    cpu::find_row_starts(rank.plan, rank.memory, kFirstEpoch, 0, starts);
+    cpu::find_row_starts(rank.plan, rank.memory, kFirstEpoch, {}, starts);
   }
   Rank rank;
   std::vector<std::uint32_t> words;

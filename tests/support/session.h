@@ -36,7 +36,8 @@ struct SessionSettings {
   Shape shape;
   ExchangeOptions options;
   int num_rounds = 5;
-  double abandons = 0.3;  // how often a round is abandoned, either way
+  double abandons = 0.3;             // how often a round is abandoned, either way
+  std::vector<RowOrder> row_orders;  // drawn for each rank and round; empty: by_expert
   std::vector<std::string> routings = {"ragged", "uniform", "some_none", "empty_ranks", "zipf", "no_tokens"};
 };
 

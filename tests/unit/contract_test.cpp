@@ -48,6 +48,8 @@ TEST(Contract, NamesWhatDiffers) {
   expect_refused_everywhere("expert_alignment", [](Made& m) { m.options.expert_alignment = 32; });
   expect_refused_everywhere("skip_a2a", [](Made& m) { m.options.skip_a2a = true; });
   expect_refused_everywhere("fused_shared_expert", [](Made& m) { m.options.fused_shared_expert = true; });
+  expect_refused_everywhere("row_orders is by_expert, padded, in_place on rank 0 and by_expert",
+                            [](Made& m) { m.options.row_orders = {RowOrder::by_expert}; });
   expect_refused_everywhere("concurrent", [](Made& m) { m.options.concurrent = 2; });
 }
 

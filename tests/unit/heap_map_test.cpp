@@ -13,7 +13,7 @@ namespace {
 
 // Messages of 80 bytes follow each other; those of 2976 begin at lines, where all ranks are direct.
 HeapShape heap_shape(const Shape& shape, bool exact, bool has_remote_ranks, std::size_t message = 16 * 5) {
-  return {shape, max_local_experts(shape), message, exact, has_remote_ranks};
+  return {shape, max_local_experts(shape), message, exact, has_remote_ranks, false};
 }
 
 struct Piece {
@@ -32,6 +32,10 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
       pieces.push_back({map.header(e, source), sizeof(RoutingHeader), HeapMap::kHeaders});
       pieces.push_back(
           {map.table(e, source), static_cast<std::size_t>(h.shape.max_tokens) * top_k * 8, HeapMap::kTables});
+      if (h.has_token_lists) {
+        pieces.push_back({map.token_list(e, source), map.token_list_bytes(), HeapMap::kTokenLists});
+        pieces.push_back({map.sent_token_list(e, source), map.token_list_bytes(), HeapMap::kSentTokenLists});
+      }
       for (int token = 0; token < h.shape.max_tokens; ++token) {
         pieces.push_back({map.message(e, source, token), h.message, HeapMap::kMessages});
         pieces.push_back({map.arrived(e, source, token), 8, HeapMap::kArrived});
@@ -66,7 +70,8 @@ TEST(HeapMap, PiecesLieInTheirRegionsAndNeverOverlap) {
   test::Random random(1);
   for (int i = 0; i < 60; ++i) {
     const Shape shape = test::random_shape(random, 6);
-    const HeapShape h = heap_shape(shape, random.chance(0.5), random.chance(0.5), random.chance(0.5) ? 80 : 2976);
+    HeapShape h = heap_shape(shape, random.chance(0.5), random.chance(0.5), random.chance(0.5) ? 80 : 2976);
+    h.has_token_lists = random.chance(0.5);
     const HeapMap map(h);
     std::vector<Piece> pieces = all_pieces(map, h);
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
@@ -103,8 +108,8 @@ TEST(HeapMap, TotalIsWhatTheDesignPromises) {
   for (const Shape& shape : {Shape{8, 256, 8, 128, 7168}, Shape{4, 64, 8, 512, 2880}, Shape{2, 8, 4, 64, 4096}}) {
     for (const bool exact : {false, true}) {
       for (const bool has_remote_ranks : {false, true}) {
-        const HeapShape h{shape, max_local_experts(shape), static_cast<std::size_t>(shape.hidden), exact,
-                          has_remote_ranks};
+        const HeapShape h{shape, max_local_experts(shape), static_cast<std::size_t>(shape.hidden),
+                          exact, has_remote_ranks,         false};
         const double r = shape.ranks, t = shape.max_tokens, k = shape.top_k, row = 2.0 * shape.hidden;
         const double message = static_cast<double>(h.message), results = exact ? k : std::min(r, k);
         double promised = 2 * r * t * (message + 8 * k) + results * t * row;
@@ -116,17 +121,29 @@ TEST(HeapMap, TotalIsWhatTheDesignPromises) {
   }
 }
 
+// Exchanges without rows by_source have the memory that they had without that order.
+TEST(HeapMap, TokenListsTakeMemoryOnlyWhereTheyAreSent) {
+  HeapShape h = heap_shape({4, 16, 3, 70, 64}, false, false);
+  const HeapMap without(h);
+  EXPECT_EQ(without.region_bytes(HeapMap::kTokenLists) + without.region_bytes(HeapMap::kSentTokenLists), 0u);
+  h.has_token_lists = true;
+  const HeapMap with(h);
+  EXPECT_EQ(with.token_list_bytes(), 8u * (1 + 3)) << "70 tokens: a word for how many, and one for each 32 tokens";
+  EXPECT_EQ(with.total() - without.total(), 2u * (2 * 4 * 32));
+  EXPECT_EQ(with.begin(HeapMap::kSentResults), without.begin(HeapMap::kSentResults));
+}
+
 // A message's slot begins at a line of memory where that takes little, and where no put takes several messages along.
 TEST(HeapMap, MessagesBeginAtLinesWhereThatTakesLittle) {
   const auto slot = [](std::size_t message, bool has_remote_ranks) {
-    return HeapMap({{4, 64, 8, 16, 7168}, 16, message, false, has_remote_ranks}).message_slot_bytes();
+    return HeapMap({{4, 64, 8, 16, 7168}, 16, message, false, has_remote_ranks, false}).message_slot_bytes();
   };
   EXPECT_EQ(slot(7392, false), 7424u);
   EXPECT_EQ(slot(7392, true), 7392u) << "neighbours leave in one put";
   EXPECT_EQ(slot(4032, false), 4096u);
   EXPECT_EQ(slot(14336, false), 14336u);
   EXPECT_EQ(slot(576, false), 576u) << "a ninth more memory";
-  const HeapMap map({{4, 64, 8, 16, 7168}, 16, 7392, false, false});
+  const HeapMap map({{4, 64, 8, 16, 7168}, 16, 7392, false, false, false});
   for (const Epoch e : {Epoch{6}, Epoch{7}})
     for (int token = 0; token < 16; ++token) EXPECT_EQ(map.message(e, 3, token) % HeapMap::kAlignment, 0u);
 }

@@ -178,7 +178,7 @@ TEST(FindRowStarts, GivesEveryRowOnce) {
     StartsMemory memory(plan);
     const RowStarts starts = memory.starts();
     constexpr int kSharedRows = 5;
-    cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, kSharedRows, starts);
+    cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, {kSharedRows}, starts);
     EXPECT_EQ(starts.filled[0], static_cast<std::uint32_t>(kSharedRows));
     std::vector<int> written = arrivals.times_found(starts);
     for (std::uint32_t row = 0; row < starts.filled[0]; ++row) ++written[row];
@@ -207,7 +207,7 @@ TEST(FindRowStarts, CountsARowFromTheStartOfItsGroup) {
     plan.alignment = 128;
     StartsMemory memory(plan);
     const RowStarts starts = memory.starts();
-    cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, 0, starts);
+    cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, {}, starts);
     const std::uint32_t second = first_is_empty ? 0 : 128;
     EXPECT_EQ(starts.group[1], second);
     EXPECT_EQ(memory.of_source, (std::vector<std::uint32_t>{0, 0, first_is_empty ? 0u : 1u, 3}));  // [source][expert]

@@ -1,9 +1,8 @@
 // The oracle's loops. Index formulas are written out here a second time on purpose: they are what the exchange is held
 // to.
-#include "conformance/oracle/oracle.h"
+#include "conformance/oracle/oracle_parts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace ferry::test {
@@ -37,14 +36,13 @@ TokenRange shared_tokens(const Round& round, int rank) {
 std::int64_t worst_row_capacity(const Round& round, int rank) {
   const Shape& shape = round.shape;
   const std::int64_t sources = round.options.skip_a2a ? 1 : shape.ranks;
+  const RowOrder order = round.ranks[size(rank)].row_order;
+  if (order == RowOrder::padded) return num_groups(round, rank) * expert_stride_of(round, rank);
+  if (order == RowOrder::by_source) return sources * shape.max_tokens;
   std::int64_t rows = sources * shape.max_tokens * std::min(shape.top_k, num_local_experts(shape, rank));
   if (round.options.fused_shared_expert) rows += shape.max_tokens;
   return rows + std::int64_t{num_groups(round, rank)} * (alignment_of(round.options) - 1);
 }
-
-namespace {
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 std::vector<std::vector<RowOrigin>> rows_by_group(const Round& round, int rank) {
   const Shape& shape = round.shape;
@@ -68,11 +66,6 @@ std::vector<std::vector<RowOrigin>> rows_by_group(const Round& round, int rank) 
   return groups;
 }
 
-struct EncodedToken {
-  std::vector<std::byte> payload;
-  std::vector<std::byte> scales;
-};
-
 EncodedToken encode(const Round& round, const RowOrigin& row) {
   const AnyFormat& format = round.options.format;
   const int hidden = round.shape.hidden;
@@ -86,19 +79,18 @@ EncodedToken encode(const Round& round, const RowOrigin& row) {
   return out;
 }
 
-// Index, in scales, of scale `column` of row `j` of a group whose first row is `first` and whose first tile is `tile`.
-std::size_t scale_index(ScaleLayout layout, std::int64_t row_capacity, int per_row, std::int64_t first,
-                        std::int64_t tile, std::int64_t j, int column) {
+std::size_t scale_index(ScaleLayout layout, const ScaleGroup& group, int per_row, std::int64_t j, int column) {
   switch (layout) {
     case ScaleLayout::none:
       return 0;
     case ScaleLayout::row_major:
-      return size((first + j) * per_row + column);
+      return size((group.first + j) * per_row + column);
     case ScaleLayout::transposed:
-      return size(column * row_capacity + first + j);
+      return size(group.begin + column * group.column_step + j);
     case ScaleLayout::tiled: {
       const std::int64_t columns = (per_row + 3) / 4;
-      return size(((((tile + j / 128) * columns + column / 4) * 32 + j % 32) * 4 + (j % 128) / 32) * 4 + column % 4);
+      return size(((((group.tile + j / 128) * columns + column / 4) * 32 + j % 32) * 4 + (j % 128) / 32) * 4 +
+                  column % 4);
     }
   }
   return 0;
@@ -112,49 +104,70 @@ std::size_t scale_tensor_bytes(const Round& round, int rank, std::int64_t row_ca
   return size(tiles * ((per_row + 3) / 4) * 32 * 4 * 4 * bytes);
 }
 
-}  // namespace
+void zero_tiles(const Round& round, const ScaleGroup& group, std::int64_t rows, ExpectedRows& out) {
+  const std::int64_t per_row = scales_per_row(round.options.format, round.shape.hidden);
+  const std::size_t tile_bytes = size((per_row + 3) / 4 * 32 * 4 * 4 * round.options.format.scale_bytes());
+  std::memset(out.scales.data() + size(group.tile) * tile_bytes, 0, size((rows + 127) / 128) * tile_bytes);
+}
 
-ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capacity, std::byte poison) {
+void put_row(const Round& round, const ScaleGroup& group, std::int64_t j, const RowOrigin& row, ExpectedRows& out) {
   const AnyFormat& format = round.options.format;
-  const ScaleLayout layout = scale_layout_of(round.options);
   const int per_row = scales_per_row(format, round.shape.hidden);
   const std::size_t scale_bytes = size(format.scale_bytes());
   const std::size_t payload_bytes = format.payload_bytes(round.shape.hidden);
-  const int alignment = alignment_of(round.options);
+  EncodedToken token;
+  token.scales.assign(size(per_row) * scale_bytes, std::byte{0});
+  if (!is_padding(row)) {
+    token = encode(round, row);
+    std::memcpy(out.payload.data() + size(group.first + j) * payload_bytes, token.payload.data(), payload_bytes);
+  }
+  for (int column = 0; column < per_row; ++column)
+    std::memcpy(
+        out.scales.data() + scale_index(scale_layout_of(round.options), group, per_row, j, column) * scale_bytes,
+        token.scales.data() + size(column) * scale_bytes, scale_bytes);
+}
 
+ExpectedRows rows_by_expert(const Round& round, int rank, std::int64_t row_capacity, std::byte poison) {
+  const int alignment = alignment_of(round.options);
   ExpectedRows out;
-  out.payload.assign(size(row_capacity) * payload_bytes, poison);
+  out.payload.assign(size(row_capacity) * round.options.format.payload_bytes(round.shape.hidden), poison);
   out.scales.assign(scale_tensor_bytes(round, rank, row_capacity), poison);
   out.row_offsets.push_back(0);
   std::int64_t tile = 0;  // tiles of the groups before
   for (std::vector<RowOrigin>& group : rows_by_group(round, rank)) {
     const auto first = static_cast<std::int64_t>(out.rows.size());
+    const ScaleGroup scales{first, tile, first, row_capacity};
     out.expert_ids.push_back(static_cast<std::int32_t>(out.expert_ids.size()));
-    const auto filled = group.size();
+    out.counts.push_back(static_cast<std::int32_t>(group.size()));
     while (group.size() % size(alignment) != 0) group.emplace_back();
     const auto padded = static_cast<std::int64_t>(group.size());
-    if (layout == ScaleLayout::tiled) {
+    if (scale_layout_of(round.options) == ScaleLayout::tiled) {
       out.scales_offsets.push_back(static_cast<std::uint32_t>(tile - first / 128));
-      const std::size_t tile_bytes = size((per_row + 3) / 4 * 32 * 4 * 4) * scale_bytes;
-      std::memset(out.scales.data() + size(tile) * tile_bytes, 0, size((padded + 127) / 128) * tile_bytes);
+      zero_tiles(round, scales, padded, out);
     }
     for (std::int64_t j = 0; j < padded; ++j) {
-      EncodedToken token;
-      token.scales.assign(size(per_row) * scale_bytes, std::byte{0});
-      if (size(j) < filled) {
-        token = encode(round, group[size(j)]);
-        std::memcpy(out.payload.data() + size(first + j) * payload_bytes, token.payload.data(), payload_bytes);
-      }
-      for (int column = 0; column < per_row; ++column)
-        std::memcpy(
-            out.scales.data() + scale_index(layout, row_capacity, per_row, first, tile, j, column) * scale_bytes,
-            token.scales.data() + size(column) * scale_bytes, scale_bytes);
+      put_row(round, scales, j, group[size(j)], out);
+      out.src_info.insert(out.src_info.end(), {group[size(j)].token, group[size(j)].k});
     }
     out.rows.insert(out.rows.end(), group.begin(), group.end());
     out.row_offsets.push_back(static_cast<std::uint32_t>(out.rows.size()));
     tile += (padded + 127) / 128;
   }
   return out;
+}
+
+ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capacity, std::byte poison) {
+  switch (round.ranks[size(rank)].row_order) {
+    case RowOrder::by_expert:
+      break;
+    case RowOrder::by_source:
+      return rows_by_source(round, rank, row_capacity, poison);
+    case RowOrder::padded:
+      return padded_rows(round, rank, row_capacity, poison);
+    case RowOrder::in_place:
+      return rows_in_place(round, rank, row_capacity, poison);
+  }
+  return rows_by_expert(round, rank, row_capacity, poison);
 }
 
 }  // namespace ferry::test

@@ -14,9 +14,11 @@ namespace ferry::test {
 struct RankInput {
   int num_tokens = 0;
   DType token_dtype = DType::bf16;
-  std::vector<std::byte> tokens;       // [num_tokens, hidden]
-  std::vector<std::int64_t> topk_ids;  // [num_tokens, top_k]
-  std::vector<float> weights;          // [num_tokens, top_k]
+  std::vector<std::byte> tokens;             // [num_tokens, hidden]
+  std::vector<std::int64_t> topk_ids;        // [num_tokens, top_k]
+  std::vector<float> weights;                // [num_tokens, top_k]
+  RowOrder row_order = RowOrder::by_expert;  // of the rows that come to it
+  std::int64_t expert_stride = 0;            // padded
 };
 
 // What all ranks give.
@@ -27,7 +29,8 @@ struct Round {
   std::vector<RankInput> ranks;
 };
 
-// Where a row comes from. In a padding row all three are -1; in a shared row k is top_k.
+// Where a row comes from. In a padding row all three are -1; in a shared row k is top_k; in a row of by_source it is
+// the first k that names the rank.
 struct RowOrigin {
   int source = -1;
   int token = -1;
@@ -40,9 +43,17 @@ struct ExpectedRows {
   std::vector<std::uint32_t> row_offsets;
   std::vector<std::int32_t> expert_ids;
   std::vector<std::uint32_t> scales_offsets;  // tiled scales only
-  std::vector<std::byte> payload;             // [row_capacity, bytes of a row]
-  std::vector<std::byte> scales;              // the whole tensor for row_capacity
+  std::vector<std::byte> payload;      // [row_capacity, bytes of a row]; in_place: what the slots hold, row by row
+  std::vector<std::byte> scales;       // the whole tensor for row_capacity
+  std::vector<std::int32_t> src_info;  // [rows, 2]; of padded rows past a count: kUntouched
+  std::vector<std::int32_t> counts;    // of each group
+  // by_source; past the rows the ids are -1, and the weights are not touched
+  std::vector<std::int64_t> row_topk_ids;     // [row_capacity, top_k]
+  std::vector<float> row_topk_weights;        // [rows, top_k]
+  std::vector<std::uint32_t> source_offsets;  // [sources + 1]
+  std::vector<std::int64_t> slots;            // in_place: [rows]: the slot in any copy, -1 in padding
 };
+inline constexpr std::int32_t kUntouched = static_cast<std::int32_t>(0xa5a5a5a5);  // four bytes of the suite's poison
 
 bool is_padding(const RowOrigin& row);
 bool is_masked_out(const Round& round, int rank);
@@ -58,9 +69,13 @@ struct TokenRange {
 TokenRange shared_tokens(const Round& round, int rank);
 
 // The worst case of a rank's rows, by the contract: R*T*min(K, L), + T with a shared expert, + groups*(alignment-1).
+// padded: every expert at its stride. by_source: R*T.
 std::int64_t worst_row_capacity(const Round& round, int rank);
 
+// In the order that the rank asked for.
 ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capacity, std::byte poison);
+// The stride of a rank's padded experts.
+std::int64_t expert_stride_of(const Round& round, int rank);
 
 // The experts' output by rank: [rows of the rank, hidden], as it is given to combine: bf16 values, or any float32.
 // `exact` rounds float32 rows to bf16 for the wire; `by_rank` rounds its partials, and shared rows do not travel.

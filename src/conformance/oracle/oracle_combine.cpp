@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "conformance/oracle/oracle.h"
+#include "conformance/oracle/oracle_parts.h"
 
 namespace ferry::test {
 
@@ -22,12 +22,12 @@ float from_bf16(std::uint16_t bits) {
 
 namespace {
 
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-// A row of the experts' output that belongs to a token; `rank` is -1 where there is none.
+// A row of the experts' output that belongs to a token; `rank` is -1 where there is none. `is_sum`: it is the caller's
+// own sum over the experts of the rank (by_source), which nobody multiplies.
 struct Term {
   int rank = -1;
   const float* row = nullptr;
+  bool is_sum = false;
 };
 
 // Terms of all tokens of `source`: [token][k], and the shared expert's at k = top_k.
@@ -40,7 +40,8 @@ std::vector<std::vector<Term>> terms_of(const Round& round, const std::vector<Ex
     for (std::size_t i = 0; i < rows[size(rank)].rows.size(); ++i) {
       const RowOrigin& row = rows[size(rank)].rows[i];
       if (row.source == source)
-        terms[size(row.token)][size(row.k)] = {rank, expert_output[size(rank)].data() + i * size(round.shape.hidden)};
+        terms[size(row.token)][size(row.k)] = {rank, expert_output[size(rank)].data() + i * size(round.shape.hidden),
+                                               round.ranks[size(rank)].row_order == RowOrder::by_source};
     }
   }
   return terms;
@@ -52,7 +53,8 @@ float value_of(const Round& round, const Term& term, int column) {
   return round.options.reduction == Reduction::exact ? from_bf16(to_bf16(value)) : value;
 }
 
-float weight_of(const Round& round, int source, int token, int k) {
+float weight_of(const Round& round, const Term& term, int source, int token, int k) {
+  if (term.is_sum) return 1.0f;
   const std::vector<float>& weights = round.ranks[size(source)].weights;
   return weights.empty() ? 1.0f : weights[size(token * round.shape.top_k + k)];
 }
@@ -61,7 +63,7 @@ float exact_sum(const Round& round, const std::vector<Term>& terms, int source, 
   float sum = 0;
   for (int k = 0; k < round.shape.top_k; ++k)
     if (terms[size(k)].rank >= 0)
-      sum = sum + (weight_of(round, source, token, k) * value_of(round, terms[size(k)], column));
+      sum = sum + (weight_of(round, terms[size(k)], source, token, k) * value_of(round, terms[size(k)], column));
   return sum;
 }
 
@@ -72,7 +74,8 @@ float by_rank_sum(const Round& round, const std::vector<Term>& terms, int source
     bool has_rows = false;
     for (int k = 0; k < round.shape.top_k; ++k)
       if (terms[size(k)].rank == rank) {
-        partial = partial + (weight_of(round, source, token, k) * value_of(round, terms[size(k)], column));
+        partial =
+            partial + (weight_of(round, terms[size(k)], source, token, k) * value_of(round, terms[size(k)], column));
         has_rows = true;
       }
     if (has_rows) sum = sum + from_bf16(to_bf16(partial));
@@ -121,7 +124,7 @@ Float64Tokens float64_tokens(const Round& round, const std::vector<ExpectedRows>
         const Term& at = terms[size(k)];
         const bool shared = k == round.shape.top_k;
         const double term = shared ? double{at.row[column]}
-                                   : double{weight_of(round, rank, token, k)} * double{value_of(round, at, column)};
+                                   : double{weight_of(round, at, rank, token, k)} * double{value_of(round, at, column)};
         sum += term;
         magnitude += std::fabs(term);
       }

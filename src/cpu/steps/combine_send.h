@@ -8,6 +8,7 @@
 #include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/combine_reduce.h"
+#include "ferry/detail/protocol/rows_by_source.h"
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry::cpu {
@@ -80,6 +81,26 @@ void send_each_row(const S& step, const CombineArgs& in, TokenAt at, const Local
     step.ops.convert_row(step.group, in.row(found.row[i], 1.0f), step.plan.shape.hidden, to, DType::bf16);
     deliver_result(step, at, slot.index, to, counted);
   }
+}
+
+// by_source: a row is the caller's sum over this rank's experts, and travels as it is. I18, I23: its number comes from
+// the token lists. A token of a rank that the mask takes out by now has no result.
+template <ReceiveStep S>
+void send_rows_by_source(const S& step, FixedShare share, const RowStarts& starts, const SourceRows& rows,
+                         const CombineArgs& in, std::byte* staging, const ResultCounts& counted) {
+  const Plan& plan = step.plan;
+  const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
+  for (int place = share.index; place < tokens.length; place += share.count) {
+    const TokenAt at = tokens.at(place);
+    if (at.token >= static_cast<int>(starts.tokens[at.source]) || plan.is_masked(at.source) || !rows.has(at)) continue;
+    const ResultSlot slot = plan.packed != nullptr ? packed_slot(plan, at, 0)
+                                                   : ResultSlot{step.lookup.slot(plan, at, entries_of(step, at))};
+    std::byte* to = result_target(step, at, slot, staging);
+    step.ops.convert_row(step.group, in.row(rows.row_of(at), 1.0f), plan.shape.hidden, to, DType::bf16);
+    deliver_result(step, at, slot.index, to, counted);
+    step.group.sync();
+  }
+  step.fabric.finish_puts(step.group);
 }
 
 // I8: result slots need one copy: nothing of a combine is sent to a rank that has not summed all combines before. Where

@@ -13,6 +13,7 @@ namespace ferry::cpu {
 // `header` says whose handle it is; the rest follows from the dispatch.
 inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::uint32_t num_rows) {
   header.routing = ticket.routing;
+  header.order = static_cast<std::int32_t>(ticket.rows.order);
   header.num_tokens = ticket.num_tokens;
   header.num_rows = num_rows;
   header.shared_begin = ticket.shared.begin;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/steps/token_lists.h"
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/fabric.h"
 #include "ferry/detail/protocol/round.h"
@@ -28,7 +29,8 @@ bool await_dispatching(const Plan& plan, F& fabric, const G& g, Epoch message) {
 }
 
 // I3: gives each (token, k) its position within its expert and writes this source's own table, which it keeps for
-// combine. The count is stable: no slot is reserved, so the order never varies. Returns how many entries were dropped.
+// combine; for rows by_source the token lists, too. The count is stable: no slot is reserved, so the order never
+// varies. Returns how many entries were dropped.
 template <Fabric F>
 std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in, Epoch routing) {
   auto* counts = reinterpret_cast<std::uint32_t*>(fabric.local(plan.map.sent_counts(routing)));
@@ -45,10 +47,11 @@ std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in,
       table[index].weight = expert < 0 ? 0.0f : in.weights.at(token, k);
     }
   }
+  if (plan.map.has_token_lists()) list_tokens(plan, fabric, in.num_tokens, routing);
   return dropped;
 }
 
-// I2: header, table and counts of this source are at a peer before its `routed` word says so.
+// I2: header, table, counts and token list of this source are at a peer before its `routed` word says so.
 template <ThreadGroup G, SerialFabric F>
 void publish_routing(const Plan& plan, F& fabric, const G& g, const DispatchArgs& in, Epoch routing,
                      std::uint64_t* bytes_sent) {
@@ -67,6 +70,12 @@ void publish_routing(const Plan& plan, F& fabric, const G& g, const DispatchArgs
     const std::size_t counts =
         plan.map.sent_counts(routing) + static_cast<std::size_t>(experts.first) * sizeof(std::uint32_t);
     fabric.put(g, peer, plan.map.counts(routing, plan.rank), fabric.local(counts), count_bytes);
+    if (plan.map.has_token_lists()) {
+      const std::size_t list_bytes = token_list_words(in.num_tokens) * sizeof(std::uint64_t);
+      fabric.put(g, peer, plan.map.token_list(routing, plan.rank),
+                 fabric.local(plan.map.sent_token_list(routing, peer)), list_bytes);
+      if (peer != plan.rank && g.thread() == 0) bytes_sent[peer] += list_bytes;
+    }
     if (peer != plan.rank) {
       fabric.put(g, peer, table, fabric.local(table), table_bytes);
       fabric.put(g, peer, header, fabric.local(header), sizeof(RoutingHeader));

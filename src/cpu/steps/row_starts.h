@@ -8,15 +8,22 @@
 
 namespace ferry::cpu {
 
+// What the caller chose of a dispatch's rows.
+struct RowsWanted {
+  int shared_rows = 0;              // of the fused shared expert
+  std::uint32_t expert_stride = 0;  // padded: rows from one group to the next; 0: groups follow each other, aligned
+};
+
 // I4: every row start follows from the R * L counts: group by group, and in a group source by source. Relies on I2.
 template <Fabric F>
-void find_row_starts(const Plan& plan, const F& fabric, Epoch routing, int shared_rows, const RowStarts& starts) {
+void find_row_starts(const Plan& plan, const F& fabric, Epoch routing, const RowsWanted& wanted,
+                     const RowStarts& starts) {
   const int experts = plan.local_experts();
   std::uint32_t first = 0;  // row of the group
   std::uint32_t tiles = 0;
   for (int group = 0; group < plan.groups(); ++group) {
     const int local = group - plan.shared_groups;
-    std::uint32_t rows = local < 0 ? static_cast<std::uint32_t>(shared_rows) : 0;
+    std::uint32_t rows = local < 0 ? static_cast<std::uint32_t>(wanted.shared_rows) : 0;
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
       starts.of_source[source * experts + local] = rows;
       if (plan.is_masked(source)) continue;
@@ -25,8 +32,9 @@ void find_row_starts(const Plan& plan, const F& fabric, Epoch routing, int share
     starts.group[group] = first;
     starts.filled[group] = rows;
     starts.tiles[group] = scales_offset_of(tiles, first);
-    tiles += static_cast<std::uint32_t>(scale_blocks(rows));
-    first += align_row(rows, plan.alignment);
+    const std::uint32_t stride = wanted.expert_stride;
+    tiles += static_cast<std::uint32_t>(scale_blocks(stride != 0 ? stride : rows));
+    first += stride != 0 ? stride : align_row(rows, plan.alignment);
   }
   starts.group[plan.groups()] = first;
   std::uint32_t most = 0;

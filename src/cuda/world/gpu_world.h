@@ -89,7 +89,8 @@ class GpuWorld : public Base, public GpuRank {
             .function_hooks = is_staged(),
             .compiled_hooks = !is_staged(),
             .gpus = true,
-            .handles = !this->has_remote_ranks()};
+            .handles = !this->has_remote_ranks(),
+            .row_orders = {RowOrder::by_expert}};
   }
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,

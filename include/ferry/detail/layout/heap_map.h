@@ -10,6 +10,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/layout/routing.h"
+#include "ferry/detail/layout/token_list.h"
 #include "ferry/portable.h"
 #include "ferry/shape.h"
 
@@ -22,26 +23,29 @@ struct HeapShape {
   std::size_t message = 0;        // bytes of a message
   bool exact = false;             // a result slot for each k, not for each rank
   bool has_remote_ranks = false;  // some ranks are reached by puts only, from send buffers
+  bool has_token_lists = false;   // sources say which of their tokens come: rows may be by_source
 };
 
 class HeapMap {
  public:
   enum Region {
-    kMessages,       // [parity of messages][source][token] message
-    kTables,         // [parity of routings][source][token][k] RoutingEntry
-    kCounts,         // [parity][source][local expert] u32; on GPUs with a tag (I19)
-    kSentCounts,     // [parity][expert] u32: what this rank puts into the others' counts
-    kHeaders,        // [parity][source] RoutingHeader
-    kArrived,        // [parity][source][token] word: the message is there
-    kRouted,         // [source][part] word: that part of the table is there; on CPUs header and counts, too
-    kDispatching,    // [peer] call word (call_word.h): peer has begun this replay, and ended all before it (I1)
-    kSummed,         // [peer] word: peer has read all results of the combines before this one (I8)
-    kCombining,      // [peer] call word: peer has begun this combine with a handle; only compared, not waited for
-    kAborted,        // [peer] abort word (abort_word.h)
-    kResults,        // [token][j or k] bf16 row; where they are packed (I9): rank by rank
-    kResultArrived,  // [token][j or k] word: the result is there; packed as kResults
-    kSentMessages,   // send buffers: [parity][token] message
-    kSentResults,    // send buffers: [source][token] bf16 row, or [source][token][k] when exact, or packed
+    kMessages,        // [parity of messages][source][token] message
+    kTables,          // [parity of routings][source][token][k] RoutingEntry
+    kCounts,          // [parity][source][local expert] u32; on GPUs with a tag (I19)
+    kSentCounts,      // [parity][expert] u32: what this rank puts into the others' counts
+    kHeaders,         // [parity][source] RoutingHeader
+    kArrived,         // [parity][source][token] word: the message is there
+    kRouted,          // [source][part] word: that part of the table is there; on CPUs header and counts, too
+    kDispatching,     // [peer] call word (call_word.h): peer has begun this replay, and ended all before it (I1)
+    kSummed,          // [peer] word: peer has read all results of the combines before this one (I8)
+    kCombining,       // [peer] call word: peer has begun this combine with a handle; only compared, not waited for
+    kAborted,         // [peer] abort word (abort_word.h)
+    kResults,         // [token][j or k] bf16 row; where they are packed (I9): rank by rank
+    kResultArrived,   // [token][j or k] word: the result is there; packed as kResults
+    kSentMessages,    // send buffers: [parity][token] message
+    kSentResults,     // send buffers: [source][token] bf16 row, or [source][token][k] when exact, or packed
+    kTokenLists,      // for rows by_source: [parity of routings][source] token list (token_list.h)
+    kSentTokenLists,  // the same: [parity][peer] list: what this rank puts into the others' lists
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 32;
@@ -72,6 +76,8 @@ class HeapMap {
         tokens * results_per_token() * sizeof(SignalWord),
         h.has_remote_ranks ? 2 * tokens * message_slot_ : 0,
         h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
+        h.has_token_lists ? 2 * ranks * token_list_bytes() : 0,
+        h.has_token_lists ? 2 * ranks * token_list_bytes() : 0,
     };
     for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
   }
@@ -81,9 +87,9 @@ class HeapMap {
   FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
   static constexpr const char* region_name(Region region) {
     constexpr const char* kNames[kRegions] = {
-        "messages",      "routing tables", "expert counts",     "sent counts",   "routing headers",
-        "arrived words", "routed words",   "dispatching words", "summed words",  "combining words",
-        "abort words",   "result slots",   "result words",      "sent messages", "sent results"};
+        "messages",     "routing tables",    "expert counts", "sent counts",     "routing headers", "arrived words",
+        "routed words", "dispatching words", "summed words",  "combining words", "abort words",     "result slots",
+        "result words", "sent messages",     "sent results",  "token lists",     "sent token lists"};
     return kNames[region];
   }
 
@@ -96,6 +102,17 @@ class HeapMap {
     return static_cast<std::size_t>(h_.exact || h_.shape.top_k < h_.shape.ranks ? h_.shape.top_k : h_.shape.ranks);
   }
 
+  FERRY_HD constexpr bool has_token_lists() const { return h_.has_token_lists; }
+  FERRY_HD constexpr std::size_t token_list_bytes() const {
+    return token_list_words(h_.shape.max_tokens) * sizeof(std::uint64_t);
+  }
+  FERRY_HD constexpr std::size_t token_list(Epoch e, int source) const {
+    return begin_[kTokenLists] + offset_of(line(e, source), token_list_bytes());
+  }
+  FERRY_HD constexpr std::size_t sent_token_list(Epoch e, int peer) const {
+    return begin_[kSentTokenLists] + offset_of(line(e, peer), token_list_bytes());
+  }
+
   FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
     return begin_[kMessages] + offset_of(slot(e, source, token), message_slot_);
   }
@@ -103,6 +120,8 @@ class HeapMap {
     return begin_[kTables] +
            offset_of(slot(e, source, 0), static_cast<std::size_t>(h_.shape.top_k) * sizeof(RoutingEntry));
   }
+  // Which of all slots for messages, of both copies, it is.
+  FERRY_HD constexpr std::uint32_t message_slot(Epoch e, int source, int token) const { return slot(e, source, token); }
   FERRY_HD constexpr std::size_t counts(Epoch e, int source) const {
     return begin_[kCounts] + offset_of(line(e, source), static_cast<std::size_t>(h_.max_local) * sizeof(std::uint32_t));
   }

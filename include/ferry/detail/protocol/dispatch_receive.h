@@ -92,11 +92,11 @@ FERRY_HD bool lay_out_shared_rows(const S& step, const SharedTokens& shared, Fix
   return true;
 }
 
-// Relies on I5: waits only for the token in hand, reads each message once, and writes it to each of its rows. `log`
+// Relies on I5: waits only for the token in hand, and calls lay_out(at, rows) for each token that has rows here. `log`
 // keeps what was found, for combine.
-template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
-FERRY_HD bool lay_out_rows(const S& step, FixedShare share, const RowStarts& starts, const RowsOut& out, const Log& log,
-                           TokenScratch& scratch) {
+template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log, class LayOut>
+FERRY_HD bool for_each_arrival(const S& step, FixedShare share, const RowStarts& starts, const Log& log,
+                               TokenScratch& scratch, const LayOut& lay_out) {
   LocalRows& to = scratch.found;
   const TokenSequence tokens(step.plan, starts, step.plan.rank);
   for (int place = share.index; place < tokens.length; place += share.count) {
@@ -109,11 +109,19 @@ FERRY_HD bool lay_out_rows(const S& step, FixedShare share, const RowStarts& sta
              step.lookup.local_rows(step.group, step.plan, starts, at, entries_of(step, at), to));
     if (to.count != 0) {
       if (!await_message(step, at)) return false;
-      write_rows(step, at, starts, out, to);
+      lay_out(at, to);
     }
     step.group.sync();
   }
   return true;
+}
+
+// Reads each message once, and writes it to each of its rows.
+template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
+FERRY_HD bool lay_out_rows(const S& step, FixedShare share, const RowStarts& starts, const RowsOut& out, const Log& log,
+                           TokenScratch& scratch) {
+  return for_each_arrival(step, share, starts, log, scratch,
+                          [&](TokenAt at, const LocalRows& to) { write_rows(step, at, starts, out, to); });
 }
 
 }  // namespace ferry

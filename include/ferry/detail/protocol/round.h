@@ -67,6 +67,13 @@ struct RowsOut {
   std::uint32_t* scales_offsets = nullptr;
   bool stores_scales = false;  // false: the format has none, or the scales kernel stores all of them (I20)
   std::byte* handle = nullptr;
+  // Of orders other than by_expert; null where the order has none, or the caller left it out.
+  std::int32_t* counts = nullptr;
+  void* row_topk_ids = nullptr;
+  bool has_i64_ids = false;
+  float* row_topk_weights = nullptr;
+  std::uint32_t* source_offsets = nullptr;
+  std::int32_t* gather = nullptr;
 };
 
 // Where the rows of every (source, local expert) begin. It follows from the counts alone, whatever has arrived.

@@ -1,0 +1,99 @@
+// Rows in the order `by_source`: one row for each token that names an expert of this rank, however many it names. All
+// rows are one group, from row 0 on.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/layout/token_list.h"
+#include "ferry/detail/protocol/dispatch_receive.h"
+
+namespace ferry {
+
+// I23: the row of a token, from the token lists of all sources: rows of the sources before + tokens of its own source
+// before it that come here. Every row number of by_source comes from here.
+struct SourceRows {
+  const std::uint32_t* offsets = nullptr;  // [ranks + 1]: source_offsets
+  const std::uint64_t* lists = nullptr;    // [ranks, words]
+  std::size_t words = 0;                   // of a list
+
+  FERRY_HD std::uint32_t row_of(TokenAt at) const {
+    return offsets[at.source] + tokens_before(word(at), at.token % kTokensOfListWord);
+  }
+  FERRY_HD bool has(TokenAt at) const { return comes(word(at), at.token % kTokensOfListWord); }
+
+ private:
+  FERRY_HD std::uint64_t word(TokenAt at) const {
+    return lists[static_cast<std::size_t>(at.source) * words + 1 +
+                 static_cast<std::size_t>(at.token / kTokensOfListWord)];
+  }
+};
+
+// A row's local expert of entry k, or -1.
+FERRY_HD inline void put_row_id(const RowsOut& out, std::size_t index, int id) {
+  if (out.has_i64_ids)
+    static_cast<std::int64_t*>(out.row_topk_ids)[index] = id;
+  else
+    static_cast<std::int32_t*>(out.row_topk_ids)[index] = id;
+}
+
+// source_offsets, counts, ids -1 past the last row, and of tiled scales the rest of the last tile. It comes before the
+// first row.
+template <ThreadGroup G, RowOps<G> O>
+FERRY_HD void write_source_metadata(const Plan& plan, const G& g, const O& ops, const RowStarts& starts,
+                                    const SourceRows& rows, const RowsOut& out) {
+  const int sources = plan.shape.ranks;
+  for (int source = g.thread(); source <= sources; source += g.size())
+    out.source_offsets[source] = rows.offsets[source];
+  for (int local = g.thread(); out.counts != nullptr && local < plan.local_experts(); local += g.size())
+    out.counts[local] = static_cast<std::int32_t>(starts.filled[local]);
+  const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
+  const std::size_t end = static_cast<std::size_t>(out.scales.row_capacity) * top_k;
+  for (std::size_t index = rows.offsets[sources] * top_k + static_cast<std::size_t>(g.thread());
+       out.row_topk_ids != nullptr && index < end; index += static_cast<std::size_t>(g.size()))
+    put_row_id(out, index, -1);
+  if (out.scales.layout == ScaleLayout::tiled && out.stores_scales)
+    ops.zero_scale_tail(g, out.scales, 0, rows.offsets[sources], 0);
+}
+
+// What a row of by_source says of its token: the local expert and the weight of each k, token and source.
+template <ThreadGroup G>
+FERRY_HD void describe_row(const Plan& plan, const G& g, TokenAt at, std::uint32_t row, const LocalRows& found,
+                           const RowsOut& out) {
+  const std::size_t first = static_cast<std::size_t>(row) * static_cast<std::size_t>(plan.shape.top_k);
+  for (int k = g.thread(); k < plan.shape.top_k; k += g.size()) {
+    int id = -1;
+    float weight = 0.0f;
+    for (int i = 0; i < found.count; ++i) {
+      if (found.k[i] != k) continue;
+      id = found.local[i];
+      weight = found.weight[i];
+    }
+    if (out.row_topk_ids != nullptr) put_row_id(out, first + static_cast<std::size_t>(k), id);
+    if (out.row_topk_weights != nullptr) out.row_topk_weights[first + static_cast<std::size_t>(k)] = weight;
+  }
+  for (int i = g.thread(); out.src_info != nullptr && i < 2; i += g.size())
+    out.src_info[2 * static_cast<std::size_t>(row) + static_cast<std::size_t>(i)] = i == 0 ? at.token : at.source;
+}
+
+// As lay_out_rows. `starts`: those of by_expert, whose group 0 begins where all rows of by_source do.
+template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
+FERRY_HD bool lay_out_by_source(const S& step, FixedShare share, const RowStarts& starts, const SourceRows& rows,
+                                const RowsOut& out, const Log& log, TokenScratch& scratch) {
+  const auto& g = step.group;
+  return for_each_arrival(step, share, starts, log, scratch, [&](TokenAt at, LocalRows& found) {
+    const std::uint32_t row = rows.row_of(at);
+    describe_row(step.plan, g, at, row, found, out);
+    g.sync();
+    if (step.lookup.sync_unit(g).thread() == 0) {
+      found.count = 1;
+      found.local[0] = 0;
+      found.row[0] = row;
+    }
+    g.sync();
+    const std::byte* message = step.fabric.local(step.plan.map.message(step.epoch, at.source, at.token));
+    step.ops.copy_to_rows(g, out.payload, out.row_bytes, found.row, found.count, message, out.row_bytes);
+    if (out.stores_scales) step.ops.store_scales(g, out.scales, message + out.row_bytes, starts, 0, found);
+  });
+}
+
+}  // namespace ferry
