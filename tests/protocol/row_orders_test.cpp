@@ -2,11 +2,16 @@
 // what the invariants of by_source and in_place rest on.
 #include <gtest/gtest.h>
 
-#include "conformance/handle_sequence.h"
+#include <algorithm>
+
+#include "support/kept_handle.h"
 #include "support/session.h"
 
 namespace ferry::test {
 namespace {
+
+using conformance::RankRound;
+using conformance::Scenario;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kFewer = 4;  // sanitizers are slow: fewer seeds find what they look for
@@ -57,6 +62,70 @@ INSTANTIATE_TEST_SUITE_P(Fabrics, Orders,
                          testing::Values(FakeKind::direct, FakeKind::reordering, FakeKind::reordering_nodes,
                                          FakeKind::stepped, FakeKind::stepped_late, FakeKind::stepped_lagging),
                          [](const auto& kind) { return std::string(name_of(kind.param)); });
+
+constexpr RowOrder kOrders[] = {RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+
+conformance::ScenarioSettings settings_of(RowOrder order, std::uint64_t seed) {
+  conformance::ScenarioSettings settings;
+  settings.shape = kShape;
+  settings.options = conformance::options_for("fp8_block128");
+  settings.options.row_orders = kAllOrders;
+  settings.row_orders = {order};
+  settings.seed = seed;
+  return settings;
+}
+
+RankMask without_2() { return {false, false, true}; }
+
+// I11: a masked source has no rows, whatever its words and lists say from rounds before.
+TEST(OrdersWithMasks, HaveNoRowsOfAMaskedRank) {
+  for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped_late}) {
+    for (const RowOrder order : kOrders) {
+      const Scenario all = make_scenario(settings_of(order, 61));
+      conformance::ScenarioSettings masked = settings_of(order, 62);
+      masked.options.mask = without_2();
+      const Scenario survivors = make_scenario(masked);
+      run_fake_ranks(kind, kShape.ranks, 63, [&](FakeWorld& world) {
+        Exchange exchange(world, kShape, all.settings.options);
+        for (int i = 0; i < 2; ++i) conformance::run_round(exchange, all, conformance::Form::split);
+        if (world.rank() == 2) return;
+        exchange.add_to_mask(without_2());
+        for (int i = 0; i < 4; ++i) conformance::run_round(exchange, survivors, conformance::Form::one_call);
+      });
+    }
+  }
+}
+
+// I11, I23: with a handle from before, the rows of rank 2 stay where they are as padding, and all others keep theirs.
+TEST(OrdersWithMasks, KeepTheRowsOfAHandle) {
+  for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped}) {
+    for (const RowOrder order : kOrders) {
+      const Scenario given = make_scenario(settings_of(order, 64));
+      run_fake_ranks(kind, kShape.ranks, 65, [&](FakeWorld& world) {
+        Exchange exchange(world, kShape, given.settings.options);
+        Kept kept(exchange, given);
+        if (world.rank() == 2) return;
+        exchange.add_to_mask(without_2());
+        exchange.combine(combine_input_with(kept.round, kept.handle), kept.round.combine_out);
+        RankRound again(given, world.rank());
+        exchange.dispatch(input_with(again, kept.handle), again.out);
+        const auto& rows = given.rows[static_cast<std::size_t>(world.rank())].rows;
+        for (std::size_t row = 0; row < rows.size(); ++row) {
+          if (is_padding(rows[row])) continue;
+          const bool is_gone = rows[row].source == 2;
+          EXPECT_EQ(again.out.src_info.as<std::int32_t>()[2 * row], is_gone ? -1 : rows[row].token) << row;
+          if (order == RowOrder::in_place) {
+            EXPECT_EQ(again.out.gather.as<std::int32_t>()[row] < 0, is_gone) << row;
+          }
+          if (order != RowOrder::by_source) continue;
+          const auto* ids = again.out.row_topk_ids.as<std::int32_t>() + row * static_cast<std::size_t>(kShape.top_k);
+          EXPECT_EQ(std::all_of(ids, ids + kShape.top_k, [](std::int32_t id) { return id < 0; }), is_gone) << row;
+        }
+        exchange.combine(combine_input_with(again, kept.handle), again.combine_out);
+      });
+    }
+  }
+}
 
 }  // namespace
 }  // namespace ferry::test
