@@ -42,6 +42,15 @@ class BenchTestCase(FerryTestCase):
                     expected["moved"] = sum(expected.values()) + expected["messages"] + expected["partials"]
                     self.assertEqual(record["bytes"], expected)
 
+    def test_bytes_of_the_orders_of_rows(self):
+        records = self.records("--ranks", 2, "--experts", 6, "--top-k", 6, "--hidden", 64, "--tokens", 5, "--rows",
+                               "by_expert,by_source,padded,in_place")
+        rows = {record["policy"]["rows"]: record["bytes"] for record in records}
+        row = 2 * 64
+        for order, copied, results in (("by_expert", 60, 60), ("by_source", 20, 20), ("padded", 60, 60),
+                                       ("in_place", 0, 60)):
+            self.assertEqual((rows[order]["rows"], rows[order]["results"]), (copied * row, results * row), order)
+
     def test_operations_share_the_bytes(self):
         moved = {record["operation"]: record["bytes"]["moved"] for record in self.records(
             "--operation", "dispatch,combine,pair", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 3,

@@ -29,6 +29,31 @@ for reduction in REDUCTIONS:
                 lambda self, reduction=reduction, ranks=ranks: self.check(reduction, ranks))
 
 
+class RowOrdersTestCase(FerryTestCase):
+    """In whatever order the rows of the experts lie, the output is the same bytes."""
+
+    def output(self, arrays, *options):
+        self.assert_done(self.layer(arrays, *options, ranks=3))
+        return np.load(self.folder / "y.npy").tobytes()
+
+    def test_outputs_are_the_same_bytes(self):
+        arrays = make_layer(tokens=53, hidden=160, experts=13, top_k=4, inter=40)
+        for format_name in FORMATS:
+            by_expert = self.output(arrays, "--format", format_name)
+            for rows in ("by_source", "padded"):
+                with self.subTest(format=format_name, rows=rows):
+                    self.assertEqual(self.output(arrays, "--format", format_name, "--rows", rows, "--check"), by_expert)
+
+    def test_what_does_not_go_together_is_refused(self):
+        for arrays, options, words in ((make_layer(shared_inter=24), (), "fused_shared_expert"),
+                                       (make_layer(), ("--combine", "exact"), "reduction exact"),
+                                       (make_layer(), ("--dump", self.folder / "dump"), "--dump")):
+            with self.subTest(options=options):
+                done = self.layer(arrays, "--rows", "by_source", *options, ranks=2)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(words, done.stderr)
+
+
 class AgainstNumpyTestCase(FerryTestCase):
     """The tool's oracle shares code with the tool, so bf16 is also compared with the layer in numpy."""
 

@@ -62,6 +62,8 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
 
 void add_measure_options(CLI::App& command, BenchOptions& options) {
   add_backend_option(command, options.backend, kBackendHelp);
+  add_list(command, "--rows", options.rows, "In which order a rank's rows lie (docs/row-orders.md)",
+           row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place}));
   in_range(
       command.add_option("--workers", options.workers, "CPU ranks: threads that work for each")->capture_default_str(),
       std::int64_t{1}, std::int64_t{256});

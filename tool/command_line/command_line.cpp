@@ -76,6 +76,9 @@ void add_layer_command(CLI::App& app) {
   add_share_gpus_flag(layer);
   add_format_option(layer, asked->format);
   add_combine_option(layer, asked->combine);
+  one_of(layer.add_option("--rows", asked->rows, "In which order a rank's rows lie (docs/row-orders.md)"),
+         row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}))
+      ->capture_default_str();
   add_input_scale_option(layer, asked->input_scale, "Scale of the tokens, for nvfp4");
   add_file(layer, "--tokens", asked->paths.tokens, "float32 [tokens, hidden]: a file, not a count as in bench and info")
       ->required();

@@ -39,6 +39,7 @@ struct LayerArguments {
   int nodes = 1;
   std::string format = "bf16";
   std::string combine = "by_rank";
+  std::string rows = "by_expert";
   float input_scale = 1.0f;
   LayerPaths paths;
   std::string output;

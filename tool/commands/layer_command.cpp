@@ -86,8 +86,8 @@ void LayerCommand::open(const Ranks& on, const LayerOptions& options, LayerFiles
 // Progress counts the rows of this process.
 LayerReport LayerCommand::compute(const Ranks& on, const Layer& layer, const LayerOptions& options, LayerFiles& files,
                                   float* values) const {
-  const std::int64_t rows = files.entries + (layer.shared_inter != 0 ? layer.tokens : 0);
-  Progress progress("layer: rows", std::max<std::int64_t>(rows * on.here() / ranks, 1));
+  const std::int64_t row_count = files.entries + (layer.shared_inter != 0 ? layer.tokens : 0);
+  Progress progress("layer: rows", std::max<std::int64_t>(row_count * on.here() / ranks, 1));
   const auto take = [&](int rank, const DumpedRank& dumped) { files.dump->write(rank, dumped); };
   const auto observe = [&](int rank, const RankRows& of_rank) {
     gather_rows(on, rank, dumped_rows(of_rank), options.deadline, take);
@@ -164,8 +164,11 @@ void LayerCommand::run() const {
   note_unused_input_scale(input_scale, format_named(format));
   require_distinct({{"--output", output}}, inputs());
   if (!dump.empty()) require_outside({"--dump", dump}, inputs());
-  const LayerOptions options{ranks,       format_named(format), reduction_named(combine),
-                             input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
+  if (!dump.empty() && rows != LayerArguments{}.rows)
+    throw Error(ErrorKind::invalid_argument, "--dump: writes rows by_expert; leave out --rows");
+  LayerOptions options{ranks,       format_named(format), reduction_named(combine),
+                       input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
+  options.rows = row_order_named(rows);
   finish_job_within(options.deadline, "--deadline");
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
@@ -187,6 +190,7 @@ Json LayerCommand::json_report(const Backend& chosen, const LayerReport& report,
       {"ranks", ranks},
       {"format", format},
       {"combine", combine},
+      {"row_order", rows},
       {"rounds", report.rounds},
       {"rows", report.rows},
       {"message_bytes", report.message_bytes},

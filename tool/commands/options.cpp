@@ -27,6 +27,19 @@ Reduction reduction_named(const std::string& name) {
               fmt::format("--combine {}: must be {}", name, fmt::join(reduction_names(), " or ")));
 }
 
+std::vector<std::string> row_order_names(RowOrders orders) {
+  std::vector<std::string> names;
+  for (int i = 0; i < kRowOrders; ++i)
+    if (orders.has(static_cast<RowOrder>(i))) names.emplace_back(to_string(static_cast<RowOrder>(i)));
+  return names;
+}
+
+RowOrder row_order_named(const std::string& name) {
+  for (int i = 0; i < kRowOrders; ++i)
+    if (name == to_string(static_cast<RowOrder>(i))) return static_cast<RowOrder>(i);
+  throw Error(ErrorKind::invalid_argument, fmt::format("--rows {}: is no order of rows", name));
+}
+
 std::vector<AnyFormat> formats_named(const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), "all") != names.end()) return {all_formats().begin(), all_formats().end()};
   std::vector<AnyFormat> formats;

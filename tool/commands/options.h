@@ -13,6 +13,9 @@ namespace ferry::app {
 std::vector<std::string> reduction_names();
 // Throws Error(invalid_argument).
 Reduction reduction_named(const std::string& name);
+// What --rows may be, and what it means.
+std::vector<std::string> row_order_names(RowOrders orders);
+RowOrder row_order_named(const std::string& name);
 // Of --format, in its order; all of them where "all" is among the names. Throws Error(invalid_argument).
 std::vector<AnyFormat> formats_named(const std::vector<std::string>& names);
 // Notes an --input-scale that the format does not take.

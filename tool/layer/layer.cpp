@@ -8,11 +8,13 @@
 #include <barrier>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 
 #include "ferry/detail/base/order.h"
 #include "tool/layer/rank_buffers.h"
+#include "tool/layer/source_experts.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/shape_names.h"
 
@@ -104,7 +106,7 @@ class RankRun {
         rank_(world.rank()),
         mine_(tokens_of_rank(team.layer.tokens, team.options.ranks, rank_)),
         exchange_(world, team.plan.shape, team.plan.exchange),
-        buffers_(exchange_.layout(), team.plan.shape),
+        buffers_(exchange_.layout(), team.plan.shape, team.options.rows),
         calls_(make_calls(team, world, exchange_.layout())),
         runner_(team.layer.hidden, team.layer.largest_inter()) {}
 
@@ -161,7 +163,7 @@ class RankRun {
     team_.timing.add(pass, Timing::kDispatch, start);
     calls_->take_rows();
     start = Clock::now();
-    for (int group = 0; group < exchange_.layout().groups && pass.number == 0; ++group) run_group(group);
+    if (pass.number == 0) team_.options.rows == RowOrder::by_source ? run_by_source() : run_by_expert();
     team_.timing.add(pass, Timing::kExperts, start);
     give_results(tokens);
     if (!all_well()) return false;
@@ -185,7 +187,23 @@ class RankRun {
     if (team_.options.reduction == Reduction::by_rank)
       in.topk_weights = lines(team_.layer.weights, DType::f32, tokens, team_.layer.top_k);
     in.input_scale = &team_.options.input_scale;
+    in.row_order = team_.options.rows;
     return in;
+  }
+
+  void run_by_expert() {
+    for (int group = 0; group < exchange_.layout().groups; ++group) run_group(group);
+  }
+  // No shared expert: the exchange refuses it.
+  void run_by_source() {
+    if (!source_experts_) source_experts_.emplace(buffers_, exchange_.layout(), team_.options);
+    for (int local = 0; local < exchange_.layout().groups; ++local) {
+      const ExpertWeights weights = team_.layer.expert(first_expert(team_.plan.shape, rank_) + local);
+      const std::int64_t count = source_experts_->run(local, weights, runner_);
+      rows_done_ += static_cast<std::uint64_t>(count);
+      if (team_.progress) team_.progress(count);
+    }
+    source_experts_->add_up();
   }
 
   void run_group(int group) {
@@ -222,6 +240,7 @@ class RankRun {
   RankBuffers buffers_;
   std::unique_ptr<RankCalls> calls_;
   ExpertRunner runner_;
+  std::optional<SourceExperts> source_experts_;
   std::uint64_t rows_done_ = 0;
 };
 
@@ -300,9 +319,10 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
                  .hidden = "columns of --tokens,"});
   plan.exchange.format = options.format;
   plan.exchange.reduction = options.reduction;
+  plan.exchange.row_orders = {options.rows};
   plan.exchange.fused_shared_expert = layer.shared_inter != 0;
   plan.exchange.deadline = plan.exchange.set_up_deadline = options.deadline;
-  row_layout(plan.shape, plan.exchange, 0);
+  memory_use(plan.shape, plan.exchange);  // throws where these do not fit together
   return plan;
 }
 
@@ -316,7 +336,9 @@ std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, 
       ranks * static_cast<std::uint64_t>(rows.groups) * static_cast<std::uint64_t>(rows.alignment - 1);
   const std::uint64_t most_rows =
       tokens * static_cast<std::uint64_t>(layer.top_k + (layer.shared_inter != 0 ? 1 : 0)) + padding;
-  const std::uint64_t row_bytes = message_bytes(plan.exchange.format, layer.hidden) + hidden * sizeof(Bf16) + 8;
+  const std::uint64_t results = plan.exchange.row_orders.has(RowOrder::by_source) ? 2 : 1;  // of experts, and of rows
+  const std::uint64_t row_bytes =
+      message_bytes(plan.exchange.format, layer.hidden) + results * hidden * sizeof(Bf16) + 8;
   return {{"buffers of the exchange", on_gpus ? 0 : ranks * memory_use(plan.shape, plan.exchange).total},
           {"rows of the experts", most_rows * row_bytes},
           {"tokens of a round", tokens * hidden * sizeof(Bf16)},

@@ -15,14 +15,15 @@ std::size_t area(std::int64_t rows, std::int64_t bytes) {
 
 }  // namespace
 
-RankBuffers::RankBuffers(const RowLayout& layout, const Shape& shape)
+RankBuffers::RankBuffers(const RowLayout& layout, const Shape& shape, RowOrder order)
     : layout_(layout),
+      order_(order),
       tokens_(area(shape.max_tokens, shape.hidden * 2)),
-      expert_rows_(area(layout.min_row_capacity, shape.hidden * 2)),
+      expert_rows_(area(layout.least_rows(order), shape.hidden * 2)),
       decoded_(decoded_bytes(shape.hidden)),
       one_payload_(static_cast<std::size_t>(layout.payload_row_bytes)),
       one_scales_(area(layout.scales_per_row, static_cast<std::int64_t>(size_of(layout.scale_dtype)))) {
-  for (const TensorSpec& spec : dispatch_outputs(layout, layout.min_row_capacity))
+  for (const TensorSpec& spec : dispatch_outputs(layout, row_capacity(), order))
     arrivals_.*spec.field = {outputs_.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
 }
 
@@ -42,28 +43,35 @@ RankRows RankBuffers::rows() const {
 
 TokenSpan RankBuffers::rows_of_group(int group) const {
   const std::int64_t begin = row_offsets()[group];
+  if (order_ == RowOrder::padded) return {begin, arrivals_.counts.as<std::int32_t>()[group]};
   std::int64_t end = row_offsets()[group + 1];
   while (end > begin && src_info()[2 * (end - 1)] < 0) --end;
   return {begin, end - begin};
 }
 
 void RankBuffers::decode(const AnyFormat& format, float input_scale, int group, const TokenSpan& rows) {
-  for (std::int64_t i = 0; i < rows.count; ++i) {
-    const std::int64_t row = rows.begin + i;
-    std::memcpy(one_payload_.data(), arrivals_.payload.as<std::byte>() + area(row, layout_.payload_row_bytes),
-                one_payload_.bytes());
-    copy_scales(group, row);
-    format.decode(SerialGroup{}, one_payload_.data(), one_scales_.data(), layout_.hidden, input_scale,
-                  decoded_.as<float>() + i * layout_.hidden);
-  }
+  for (std::int64_t i = 0; i < rows.count; ++i) decode_row(format, input_scale, group, rows.begin + i, i);
+}
+
+void RankBuffers::decode_row(const AnyFormat& format, float input_scale, int group, std::int64_t row, std::int64_t to) {
+  std::memcpy(one_payload_.data(), arrivals_.payload.as<std::byte>() + area(row, layout_.payload_row_bytes),
+              one_payload_.bytes());
+  copy_scales(group, row);
+  format.decode(SerialGroup{}, one_payload_.data(), one_scales_.data(), layout_.hidden, input_scale,
+                decoded_.as<float>() + to * layout_.hidden);
 }
 
 void RankBuffers::copy_scales(int group, std::int64_t row) {
   const int bytes = static_cast<int>(size_of(layout_.scale_dtype));
-  const ScaleTensor scales{arrivals_.scales.as<std::byte>(), layout_.scale_layout, bytes, layout_.scales_per_row,
-                           layout_.min_row_capacity};
+  ScaleTensor scales{arrivals_.scales.as<std::byte>(), layout_.scale_layout, bytes, layout_.scales_per_row,
+                     row_capacity()};
   const std::uint32_t tile = arrivals_.scales_offsets ? arrivals_.scales_offsets.as<std::uint32_t>()[group] : 0;
-  const ScaleRow at{row, row_offsets()[group], tile};
+  ScaleRow at{row, order_ == RowOrder::by_source ? 0 : row_offsets()[group], tile};
+  if (order_ == RowOrder::padded && layout_.scale_layout == ScaleLayout::transposed) {  // a tensor for each expert
+    scales.row_capacity = layout_.expert_rows;
+    scales.base += area(at.first_row, std::int64_t{layout_.scales_per_row} * bytes);
+    at.row -= at.first_row;
+  }
   for (int column = 0; column < layout_.scales_per_row; ++column)
     std::memcpy(one_scales_.data() + column * bytes, scales.base + scale_index(scales, at, column) * bytes,
                 static_cast<std::size_t>(bytes));

@@ -11,20 +11,25 @@ namespace ferry::app {
 
 class RankBuffers {
  public:
-  RankBuffers(const RowLayout& layout, const Shape& shape);
+  RankBuffers(const RowLayout& layout, const Shape& shape, RowOrder order);
 
   Bf16* tokens() const { return tokens_.as<Bf16>(); }            // [max_tokens, hidden]
   Bf16* expert_rows() const { return expert_rows_.as<Bf16>(); }  // [row_capacity, hidden]
   const float* decoded() const { return decoded_.as<float>(); }  // [ExpertRunner::kMostRows, hidden]
-  std::int64_t row_capacity() const { return layout_.min_row_capacity; }
+  std::int64_t row_capacity() const { return layout_.least_rows(order_); }
   const DispatchOutput& dispatch_output() const { return arrivals_; }
   RankRows rows() const;
-  std::int64_t num_rows() const { return row_offsets()[layout_.groups]; }  // after a dispatch, padding included
+  // After a dispatch, padding included.
+  std::int64_t num_rows() const {
+    return order_ == RowOrder::by_source ? source_offsets()[layout_.sources] : row_offsets()[layout_.groups];
+  }
 
   // Rows of a group after a dispatch, without the padding behind them.
   TokenSpan rows_of_group(int group) const;
   // decoded() = the values of these rows, at most ExpertRunner::kMostRows of them.
   void decode(const AnyFormat& format, float input_scale, int group, const TokenSpan& rows);
+  // Line `to` of decoded() = the values of a row.
+  void decode_row(const AnyFormat& format, float input_scale, int group, std::int64_t row, std::int64_t to);
 
   static std::uint64_t decoded_bytes(int hidden);
 
@@ -32,9 +37,11 @@ class RankBuffers {
   void copy_scales(int group, std::int64_t row);
 
   const std::uint32_t* row_offsets() const { return arrivals_.row_offsets.as<std::uint32_t>(); }
+  const std::uint32_t* source_offsets() const { return arrivals_.source_offsets.as<std::uint32_t>(); }
   const std::int32_t* src_info() const { return arrivals_.src_info.as<std::int32_t>(); }
 
   RowLayout layout_;
+  RowOrder order_;
   std::vector<Pages> outputs_;  // of a dispatch
   DispatchOutput arrivals_;
   Pages tokens_;

@@ -40,4 +40,12 @@ double BenchSamples::at(double fraction) const {
   return sorted[std::min(index, sorted.size() - 1)];
 }
 
+ExchangeOptions exchange_options(const BenchCase& bench) {
+  ExchangeOptions options;
+  options.format = bench.format;
+  options.reduction = bench.reduction;
+  if (bench.rows != RowOrder::by_expert) options.row_orders = {bench.rows};
+  return options;
+}
+
 }  // namespace ferry::app

@@ -34,6 +34,8 @@ struct BenchCase {
   Shape shape;        // max_tokens is the n of every rank
   AnyFormat format = format_named("bf16");
   Reduction reduction = Reduction::by_rank;
+  RowOrder rows = RowOrder::by_expert;
+  bool names_rows = false;  // the order of rows is a column
   RoutingKind routing = RoutingKind::uniform;
   double zipf_exponent = 1.0;
   int workers = 1;     // CPU ranks
@@ -58,6 +60,9 @@ struct BenchBytes {
     return dispatched() + combined();
   }
 };
+
+// What the exchange of a line is made with; the rest of its options is the backend's.
+ExchangeOptions exchange_options(const BenchCase& bench);
 
 // One time per iteration. Each measurement says what a time is.
 struct BenchSamples {

@@ -152,8 +152,9 @@ BenchBytes bytes_of(const BenchCase& bench, const Traffic& traffic) {
   BenchBytes bytes;
   bytes.tokens = bench.shape.max_tokens * bf16_row;
   bytes.messages = messages * static_cast<double>(message_bytes(bench.format, hidden));
-  bytes.rows = rows * encoded_row;
-  bytes.results = rows * bf16_row;
+  const double laid_out = bench.rows == RowOrder::by_source ? messages : rows;
+  bytes.rows = bench.rows == RowOrder::in_place ? 0 : laid_out * encoded_row;
+  bytes.results = laid_out * bf16_row;
   bytes.partials = (bench.reduction == Reduction::exact ? rows : messages) * bf16_row;
   bytes.output = bench.shape.max_tokens * bf16_row;
   return bytes;

@@ -55,9 +55,7 @@ bool measure_wire(Shared& shared, std::size_t rank) {
 void run_rank(Shared& shared, World& world) {
   const BenchCase& bench = shared.bench;
   const auto rank = static_cast<std::size_t>(world.rank());
-  ExchangeOptions options;
-  options.format = bench.format;
-  options.reduction = bench.reduction;
+  ExchangeOptions options = exchange_options(bench);
   options.workers = bench.workers;
   Exchange exchange(world, bench.shape, options);
   std::vector<RankSet>& sets = shared.sets[rank];
@@ -107,10 +105,8 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   const BenchBytes one = mean_bytes(bench, 1);
   const double set_bytes = one.tokens + one.rows + one.results + one.output;
   const int sets = input_sets_for(set_bytes);
-  ExchangeOptions options;
-  options.format = bench.format;
-  options.reduction = bench.reduction;
-  const auto exchange_bytes = static_cast<double>(memory_use(bench.shape, options).total) * bench.shape.ranks;
+  const auto exchange_bytes =
+      static_cast<double>(memory_use(bench.shape, exchange_options(bench)).total) * bench.shape.ranks;
   require_memory(bench, sets * set_bytes + exchange_bytes);
 
   Progress::doing("measuring the wire");

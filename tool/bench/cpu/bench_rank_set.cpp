@@ -12,24 +12,39 @@ void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int
   fill_bf16(set.tokens.data(), token_bytes,
             static_cast<std::uint64_t>(rank) * 1000 + static_cast<std::uint64_t>(index) + 1);
   set.output = BenchBuffer(token_bytes);
-  for (const TensorSpec& spec : dispatch_outputs(layout, layout.min_row_capacity))
+  const std::int64_t rows = layout.least_rows(bench.rows);
+  set.dispatch_in.row_order = bench.rows;
+  for (const TensorSpec& spec : dispatch_outputs(layout, rows, bench.rows))
     set.dispatch_out.*spec.field = {set.arrived.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
-  const auto result_bytes = static_cast<std::size_t>(layout.min_row_capacity) * static_cast<std::size_t>(hidden) * 2;
+  const auto result_bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(hidden) * 2;
   set.results = BenchBuffer(result_bytes);
   const ConstTensor weights(set.routing.weights.data(), DType::f32, {n, bench.shape.top_k});
   set.dispatch_in.tokens = ConstTensor(set.tokens.data(), DType::bf16, {n, hidden});
   set.dispatch_in.topk_ids = ConstTensor(set.routing.ids.data(), DType::i32, {n, bench.shape.top_k});
-  set.combine_in.rows = ConstTensor(set.results.data(), DType::bf16, {layout.min_row_capacity, hidden});
+  set.combine_in.rows = ConstTensor(set.results.data(), DType::bf16, {rows, hidden});
   set.combine_in.src_info = set.dispatch_out.src_info;
   (bench.reduction == Reduction::exact ? set.combine_in.topk_weights : set.dispatch_in.topk_weights) = weights;
   set.combine_out.tokens = Tensor(set.output.data(), DType::bf16, {n, hidden});
 }
 
+// Only rows that came, so that memory which no round uses is never touched.
+static void fill_results(RankSet& set, const RowLayout& layout, int hidden) {
+  const std::size_t row_bytes = static_cast<std::size_t>(hidden) * 2;
+  const DispatchOutput& out = set.dispatch_out;
+  const auto* offsets = (out.source_offsets ? out.source_offsets : out.row_offsets).as<std::uint32_t>();
+  if (set.dispatch_in.row_order != RowOrder::padded) {
+    const std::size_t rows = offsets[out.source_offsets ? layout.sources : layout.groups];
+    return fill_bf16(set.results.data(), rows * row_bytes, 7);
+  }
+  for (int group = 0; group < layout.groups; ++group)
+    fill_bf16(set.results.data() + offsets[group] * row_bytes,
+              static_cast<std::size_t>(out.counts.as<std::int32_t>()[group]) * row_bytes, 7);
+}
+
 void first_rounds(Exchange& exchange, std::vector<RankSet>& sets, int hidden) {
   for (RankSet& set : sets) {
     exchange.dispatch(set.dispatch_in, set.dispatch_out);
-    const std::uint32_t rows = set.dispatch_out.row_offsets.as<std::uint32_t>()[exchange.layout().groups];
-    fill_bf16(set.results.data(), std::size_t{rows} * static_cast<std::size_t>(hidden) * 2, 7);
+    fill_results(set, exchange.layout(), hidden);
     exchange.combine(set.combine_in, set.combine_out);
   }
 }

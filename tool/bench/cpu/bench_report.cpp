@@ -132,6 +132,7 @@ Json to_json(const BenchResult& result, const std::string& command) {
   Json policy = {{"input_sets", measured.input_sets}, {"input_set_bytes", std::llround(measured.set_bytes)}};
   if (!is_codec(bench.operation)) {
     policy["combine"] = to_string(bench.reduction);
+    policy["rows"] = to_string(bench.rows);
     policy["routing"] = to_string(bench.routing);
     if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
     policy["workers"] = bench.workers;

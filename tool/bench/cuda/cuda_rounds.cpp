@@ -28,7 +28,7 @@ class DeviceSet {
  public:
   DeviceSet(const BenchCase& bench, const RowLayout& layout, int rank, int index, cudaStream_t stream) {
     const Shape& s = bench.shape;
-    const std::int64_t n = s.max_tokens, rows = layout.min_row_capacity;
+    const std::int64_t n = s.max_tokens, rows = layout.least_rows(bench.rows);
     std::vector<std::pair<BasicTensor<void>*, std::size_t>> places;
     const auto plan = [&](Tensor& tensor, DType dtype, const std::vector<std::int64_t>& extents) {
       tensor = Tensor(nullptr, dtype, extents);
@@ -40,7 +40,8 @@ class DeviceSet {
     plan(ids, DType::i32, {n, s.top_k});
     plan(weights, DType::f32, {n, s.top_k});
     plan(results, DType::bf16, {rows, s.hidden});
-    for (const TensorSpec& spec : dispatch_outputs(layout, rows)) plan(out.*spec.field, spec.dtype, spec.shape);
+    for (const TensorSpec& spec : dispatch_outputs(layout, rows, bench.rows))
+      plan(out.*spec.field, spec.dtype, spec.shape);
     plan(sums.tokens, DType::bf16, {n, s.hidden});
     memory_ = std::make_unique<DeviceMemory>(bytes_);
     for (const auto& [tensor, place] : places) tensor->data = memory_->data() + place;
@@ -56,6 +57,7 @@ class DeviceSet {
     cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     in.tokens = tokens;
     in.topk_ids = ids;
+    in.row_order = bench.rows;
     combine_in.rows = results;
     (bench.reduction == Reduction::exact ? combine_in.topk_weights : in.topk_weights) = weights;
   }
@@ -74,13 +76,6 @@ class DeviceSet {
   std::unique_ptr<DeviceMemory> memory_;
 };
 
-ExchangeOptions options_of(const BenchCase& bench) {
-  ExchangeOptions options;
-  options.format = bench.format;
-  options.reduction = bench.reduction;
-  return options;
-}
-
 // Enough sets that a round finds neither its tokens nor its rows in the L2 cache; at few tokens kMostSets do not reach.
 int sets_for(const BenchCase& bench, const GpuInfo& gpu) {
   const GpuBytes one = gpu_bytes(bench, 1);
@@ -90,9 +85,9 @@ int sets_for(const BenchCase& bench, const GpuInfo& gpu) {
 }
 
 void require_gpu_memory(const BenchCase& bench, int sets, const GpuInfo& gpu) {
-  const RowLayout layout = row_layout(bench.shape, options_of(bench), 0);
-  const auto rows = static_cast<double>(layout.min_row_capacity);
-  const double needed = static_cast<double>(memory_use(bench.shape, options_of(bench)).total) +
+  const RowLayout layout = row_layout(bench.shape, exchange_options(bench), 0);
+  const auto rows = static_cast<double>(layout.least_rows(bench.rows));
+  const double needed = static_cast<double>(memory_use(bench.shape, exchange_options(bench)).total) +
                         sets * (rows * static_cast<double>(layout.payload_row_bytes + 2 * bench.shape.hidden + 16) +
                                 4.0 * bench.shape.max_tokens * bench.shape.hidden);
   if (needed > static_cast<double>(gpu.memory_available_bytes))
@@ -105,7 +100,7 @@ void require_gpu_memory(const BenchCase& bench, int sets, const GpuInfo& gpu) {
 
 void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int num_sets, GpuMeasurement& measured) {
   const cuda::DeviceScope scope(ranks.device_of(world));
-  Exchange exchange(world, bench.shape, options_of(bench));
+  Exchange exchange(world, bench.shape, exchange_options(bench));
   const Stream stream;
   std::vector<std::unique_ptr<DeviceSet>> sets;
   for (int index = 0; index < num_sets; ++index)

@@ -30,6 +30,7 @@ Json policy_json(const GpuResult& result) {
   Json policy = {{"input_sets", result.measured.input_sets},
                  {"input_set_bytes", std::llround(result.measured.set_bytes)},
                  {"combine", to_string(bench.reduction)},
+                 {"rows", to_string(bench.rows)},
                  {"routing", to_string(bench.routing)}};
   if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
   policy["max_blocks"] = bench.max_blocks;

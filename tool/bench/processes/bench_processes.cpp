@@ -78,9 +78,7 @@ class ProcessBench {
 
  private:
   ExchangeOptions options() const {
-    ExchangeOptions options;
-    options.format = bench_.format;
-    options.reduction = bench_.reduction;
+    ExchangeOptions options = exchange_options(bench_);
     options.workers = bench_.workers;
     return options;
   }

@@ -67,6 +67,7 @@ Json to_json(const ProcessResult& result, const std::string& command) {
   Json json = record_head("shmem", bench, command);
   json["policy"] = {{"input_sets", measured.input_sets},
                     {"combine", to_string(bench.reduction)},
+                    {"rows", to_string(bench.rows)},
                     {"routing", to_string(bench.routing)},
                     {"workers", bench.workers},
                     {"nodes", result.nodes},
