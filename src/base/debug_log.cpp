@@ -1,20 +1,29 @@
 #include "base/debug_log.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string_view>
 
 namespace ferry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// "2026-01-31T09:05:07.000042Z": lines of several processes and hosts can be put in one order.
+std::string time_of(std::chrono::system_clock::time_point when) {
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(when.time_since_epoch()).count();
+  constexpr std::int64_t kSecond = 1'000'000;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(static_cast<std::time_t>(since / kSecond)),
+                     since % kSecond);
+}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -50,15 +59,13 @@ class Log {
   DebugLevel level() const { return level_; }
 
   void write(DebugLevel level, int rank, const std::string& text) const {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     const std::string whose = rank == kOfProcess ? "process" : fmt::format("rank {}", rank);
-    const std::string line =
-        fmt::format("ferry {}:{} {:.3f} {} {}: {}\n", host_, getpid(), seconds, whose, name_of(level), text);
+    const std::string line = fmt::format("ferry {}:{} {} {} {}: {}\n", host_, getpid(),
+                                         time_of(std::chrono::system_clock::now()), whose, name_of(level), text);
     while (::write(file_, line.data(), line.size()) == -1 && errno == EINTR) continue;
   }
 
  private:
-  const Clock::time_point start_ = Clock::now();
   const std::string host_ = host_name();
   DebugLevel level_ = DebugLevel::off;
   int file_ = STDERR_FILENO;  // open until the process ends

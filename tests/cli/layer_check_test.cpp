@@ -198,7 +198,7 @@ TEST(LostTokens, AreNoneInAFormatWhoseScaleFits) {
       if (token % 4 == 3) value = std::exp(8 * share(random));
     }
   for (const AnyFormat& format : all_formats()) {
-    const LostTokens lost = find_lost_tokens(arrays.layer(), format, 1.0f);
+    const LostTokens lost = find_lost_tokens(arrays.layer(), format, 1.0f).lost();
     EXPECT_EQ(lost.count, 0) << format.name() << ": token " << lost.first;
   }
 }
@@ -206,17 +206,17 @@ TEST(LostTokens, AreNoneInAFormatWhoseScaleFits) {
 TEST(LostTokens, AreFoundWhereTheInputScaleDoesNotFit) {
   Arrays arrays(3);
   const AnyFormat nvfp4 = format_named("nvfp4");
-  const LostTokens lost = find_lost_tokens(arrays.layer(), nvfp4, 1e-30f);
+  const LostTokens lost = find_lost_tokens(arrays.layer(), nvfp4, 1e-30f).lost();
   EXPECT_EQ(lost.count, kTokens);
   EXPECT_EQ(lost.first, 0);
   EXPECT_EQ(lost.rms_left, 0);
   EXPECT_NEAR(lost.rms, 1.0, 0.2);
   const auto fitting = static_cast<float>(fitting_input_scale(lost.largest));
-  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).count, 0);
-  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, 1e6f).count, kTokens);
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).lost().count, 0);
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, 1e6f).lost().count, kTokens);
   for (int column = 0; column < kHidden; ++column) arrays.x[std::size_t{5} * kHidden + column] *= 1e-7f;
-  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).first, 5);
-  EXPECT_EQ(find_lost_tokens(arrays.layer(), format_named("mxfp4"), fitting).count, 0);
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).lost().first, 5);
+  EXPECT_EQ(find_lost_tokens(arrays.layer(), format_named("mxfp4"), fitting).lost().count, 0);
 }
 
 TEST(LayerPlan, SplitsTokensAndRounds) {

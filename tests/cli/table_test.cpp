@@ -78,6 +78,17 @@ TEST(Table, IsTheSameInPieces) {
   EXPECT_LE(longest(head + table.last_row()), kLineWidth);
 }
 
+// A number and its unit stay on one line, wherever the line ends.
+TEST(Wrapped, BreaksNoUnitFromItsNumber) {
+  for (const char* text : {"(40 % of the RMS)", "17.0 MB, 3.5 us), 12 s."})
+    for (std::size_t width = 1; width < 30; ++width)
+      for (const std::string& line : lines_of(in_lines(text, width)))
+        EXPECT_THAT(line, testing::AnyOf(testing::ContainsRegex("[0-9] (%|MB|us|s)"),
+                                         testing::Not(testing::ContainsRegex("^(%|MB|us|s)"))))
+            << width;
+  EXPECT_EQ(in_lines("all B of 3 s", 1), "all\nB\nof\n3 s");
+}
+
 TEST(Table, ExplainsItsColumns) {
   const Table table({{"n", "n", false, "tokens of each rank"}, {"b", "bytes"}, {"x", "x floor", false, "1 is best"}});
   EXPECT_EQ(table.footnote(), "n: tokens of each rank.\nx floor: 1 is best.\n");

@@ -57,6 +57,19 @@ class BenchTestCase(FerryTestCase):
             "--tokens", 9)}
         self.assertEqual(moved["dispatch"] + moved["combine"], moved["pair"])
 
+    def test_parts_add_up_to_what_is_moved(self):
+        for record in self.records("--operation", "dispatch,combine,pair", "--ranks", 2, "--hidden", 64, "--experts", 8,
+                                   "--top-k", 3, "--tokens", 9):
+            terms = [term.split() for term in record["moved_is"].split(" + ")]
+            moved = sum(record["bytes"][term[-1]] * (int(term[0]) if len(term) == 2 else 1) for term in terms)
+            self.assertEqual(moved, record["bytes"]["moved"], record["moved_is"])
+
+    def test_footnotes(self):
+        text = " ".join(ferry("bench", *FEW[:-1], "--tokens", 2, "--hidden", 64).stdout.split())
+        for word in ("measured anew for each line", "less is where bytes that move stay in a cache",
+                     "of fewer than 10 times it is the longest", "of fewer than 100 times it is the longest"):
+            self.assertIn(word, text)
+
     def test_record_is_complete(self):
         (record,) = self.records("--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4,
                                  "--routing", "zipf")

@@ -23,7 +23,8 @@ class CodecTestCase(FerryTestCase):
 class GoldenTestCase(CodecTestCase):
     def check(self, format_name, name, *options):
         rows = from_bf16_bits(np.load(GOLDEN / "rows_bf16_bits.npy"))
-        self.assert_done(self.encode(format_name, rows, *options))
+        done = self.encode(format_name, rows, *options)
+        self.assertEqual(done.returncode, 0, done.stderr)  # rows that are smaller or larger than the format holds get a note
         payload, scales = np.load(self.folder / "p.npy"), np.load(self.folder / "s.npy")
         np.testing.assert_array_equal(payload, np.load(GOLDEN / f"{name}_payload.npy"))
         expected = np.load(GOLDEN / f"{name}_scales.npy")
@@ -98,6 +99,26 @@ class RoundTripTestCase(CodecTestCase):
         self.assert_done(self.encode("mxfp4", np.zeros((0, 64), np.float32)))
         self.assert_done(self.decode("mxfp4"))
         self.assertEqual(np.load(self.folder / "out.npy").shape, (0, 64))
+
+
+class InputScaleTestCase(CodecTestCase):
+    def test_tokens_that_are_lost_are_told(self):
+        x = np.random.default_rng(10).standard_normal((20, 64), dtype=np.float32)
+        done = self.encode("nvfp4", x, "--input-scale", 1e-30)
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"^ferry: note: 20 of 20 rows lose more than half of their size as nvfp4, the first is "
+                                      r"row 0, .*; try --input-scale [\d.]+\)\n$")
+        fitting = done.stderr.rstrip(")\n").split()[-1]
+        self.assert_done(self.encode("nvfp4", x, "--input-scale", fitting))
+        x[3] *= np.float32(1e-20)
+        done = self.encode("nvfp4", x, "--input-scale", fitting)
+        self.assertIn("1 of 20 rows lose", done.stderr)
+        self.assertIn("take another format", done.stderr)
+        self.assert_done(self.encode("mxfp4", x))
+
+    def test_help_says_what_it_does(self):
+        for command in (["layer"], ["codec", "encode"], ["codec", "decode"]):
+            self.assertIn("multiplies the tokens before they are encoded", " ".join(ferry(*command, "--help").stdout.split()))
 
 
 class CodecRefusalTestCase(CodecTestCase):

@@ -1,10 +1,13 @@
 """The words of a command line: what is unknown, mistyped, repeated or without effect, help, and completion."""
+import fcntl
 import json
 import os
 import pty
 import re
 import shutil
+import struct
 import subprocess
+import termios
 import unittest
 
 import numpy as np
@@ -226,11 +229,13 @@ class CompletionTestCase(FerryTestCase):
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
 
-def on_a_terminal(*arguments, **environment):
-    """What the tool prints to a terminal."""
+def on_a_terminal(*arguments, columns=0, **environment):
+    """What the tool prints to a terminal of so many columns; 0: it does not say."""
     reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     process = subprocess.Popen([BINARY, *arguments], stdout=writer, stderr=subprocess.DEVNULL,
-                               env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment})
+                               env={**inherited, "TERM": "xterm", "NO_COLOR": "", **environment})
     os.close(writer)
     text = b""
     try:
@@ -241,6 +246,20 @@ def on_a_terminal(*arguments, **environment):
     os.close(reader)
     process.wait()
     return text.decode()
+
+
+class WidthTestCase(FerryTestCase):
+    def longest(self, *arguments, **environment):
+        text = re.sub("\033\\[[0-9;]*[mK]", "", on_a_terminal(*arguments, **environment))
+        return max(len(line) for line in text.splitlines())
+
+    def test_lines_fit_the_terminal(self):
+        for command in (["info"], ["layer", "--help"], ["verify", "--backend", "cpu", "--case", "reports/memory"]):
+            with self.subTest(command=command):
+                self.assertLessEqual(self.longest(*command, COLUMNS="80"), 80)
+                self.assertLessEqual(self.longest(*command, columns=80), 80)
+                for lines in (self.longest(*command), self.longest(*command, columns=500)):
+                    self.assertTrue(80 < lines <= 120, lines)
 
 
 class ColourTestCase(FerryTestCase):

@@ -1,11 +1,13 @@
 """The log of FERRY_DEBUG: what is written at each level, to where, and that nothing is without the variable."""
+import datetime
 import os
 import re
 import unittest
 
 from support import FerryTestCase, ferry, make_layer
 
-LINE = re.compile(r"^ferry (\S+):(\d+) \d+\.\d{3} (process|rank \d+) (warn|info|trace): (.+)$")
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+LINE = re.compile(rf"^ferry (\S+):(\d+) ({TIME}) (process|rank \d+) (warn|info|trace): (.+)$")
 
 
 class DebugLogTestCase(FerryTestCase):
@@ -20,7 +22,17 @@ class DebugLogTestCase(FerryTestCase):
         """[(whose, level, text)], where every line is one of the log."""
         found = [LINE.match(line) for line in text.splitlines()]
         self.assertNotIn(None, found, text)
-        return [match.groups()[2:] for match in found]
+        return [match.groups()[3:] for match in found]
+
+    def test_times_of_all_processes_are_of_one_clock(self):
+        before = datetime.datetime.now(datetime.timezone.utc)
+        texts = [self.run_with(FERRY_DEBUG="info").stderr for _ in range(2)]
+        after = datetime.datetime.now(datetime.timezone.utc)
+        times = [datetime.datetime.fromisoformat(LINE.match(line).group(3)) for text in texts for line in text.splitlines()]
+        first, last = times[:len(times) // 2], times[len(times) // 2:]
+        self.assertLess(before, min(first))
+        self.assertLess(max(first), min(last))
+        self.assertLess(max(last), after)
 
     def logged(self, level, *options):
         done = self.run_with(*options, FERRY_DEBUG=level)

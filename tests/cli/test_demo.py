@@ -86,10 +86,16 @@ class TableTestCase(DemoRuns, FerryTestCase):
         self.assertNotEqual(reports[1]["messages_between"], reports[2]["messages_between"])
         self.assertNotEqual(reports[1]["formats"][0]["rms_error"], reports[2]["formats"][0]["rms_error"])
 
+    def test_columns_are_explained(self):
+        text = self.demo("--no-svg", "--ranks", 1, "--format", "bf16").stdout
+        for title in ("bytes a token", "dispatched", "of bf16", "with combine", "RMS error", "max error", "dispatch", "oracle"):
+            self.assertRegex(text, rf"(?m)^{title}: ")
+        self.assertIn("on one rank there are none", text)
+
     def test_text(self):
         done = self.demo("--no-svg")
         self.assertIn("10336 choices of an expert are", done.stdout)
-        self.assertIn("dispatch, combine: the median of 5, after one to warm up", done.stdout)
+        self.assertIn("dispatch: its time, the median of 5, after one to warm up", done.stdout)
         self.assertNotIn("drawn", done.stdout)
 
 

@@ -106,6 +106,53 @@ class DumpTestCase(FerryTestCase):
         self.check("bf16", "exact", 3)
         self.check("mxfp8", "exact", 3)
 
+    def test_codec_decodes_a_dump(self):
+        """Each row as its token comes back through `ferry codec`; padding is 0."""
+        arrays = make_layer(tokens=75, hidden=160, experts=11, top_k=3, inter=8)
+        np.save(self.folder / "bf16.npy", bf16(arrays["tokens"]))
+        out, p, s = (self.folder / f"{name}.npy" for name in ("out", "p", "s"))
+        for format_name in FORMATS:
+            with self.subTest(format=format_name):
+                scale = ["--input-scale", 37.5] if format_name == "nvfp4" else []
+                self.assert_done(self.layer(arrays, "--format", format_name, "--dump", self.folder / "dump", *scale, ranks=3))
+                options = ["--format", format_name, *scale]
+                self.assert_done(ferry("codec", "encode", *options, "--in", self.folder / "bf16.npy", "--payload", p,
+                                       "--scales", s))
+                self.assert_done(ferry("codec", "decode", *options, "--payload", p, "--scales", s, "--out", out))
+                tokens, starts = np.load(out), np.concatenate([[0], np.cumsum(split(75, 3))])
+                alignment = 4 if format_name == "fp8_block128" else 1
+                for rank, (_, rows) in enumerate(route(arrays["topk-ids"], 11, 3, alignment, False)[0]):
+                    self.assert_done(ferry("codec", "decode", *options, "--dump", self.folder / "dump" / f"rank{rank}",
+                                           "--out", out))
+                    expected = [tokens[starts[row[0]] + row[1]] if row else np.zeros(160) for row in rows]
+                    np.testing.assert_array_equal(np.load(out), np.array(expected, np.float32))
+
+    def test_scales_of_a_dispatch_are_told(self):
+        arrays = make_layer(tokens=75, hidden=160, experts=11, top_k=3, inter=8)
+        for format_name, layout in (("fp8_block128", "transposed"), ("nvfp4", "tiled")):
+            self.assert_done(self.layer(arrays, "--format", format_name, "--dump", self.folder / "dump"))
+            rank = self.folder / "dump" / "rank0"
+            process = ferry("codec", "decode", "--format", format_name, "--payload", rank / "payload.npy", "--scales",
+                            rank / "scales.npy", "--out", self.folder / "out.npy")
+            self.assert_refused(process, 2, "--scales", "so lie the scales of a dispatch", layout, "--dump DIR")
+
+    def test_dumps_that_are_none(self):
+        decode = lambda *options: ferry("codec", "decode", "--out", self.folder / "out.npy", *options)
+        self.assert_refused(decode("--format", "mxfp8"), 2, "--payload is required, or --dump")
+        self.assert_refused(decode("--format", "mxfp8", "--dump", self.folder), 1, "--dump", "payload.npy", "No such file")
+        self.assert_refused(decode("--format", "mxfp8", "--dump", "d", "--payload", "p"), 2, "--dump", "--payload")
+        arrays = make_layer(tokens=75, hidden=160, experts=11, top_k=3, inter=8)
+        self.assert_done(self.layer(arrays, "--format", "nvfp4", "--dump", self.folder / "dump"))
+        rank = self.folder / "dump" / "rank0"
+        self.assert_refused(decode("--format", "mxfp4", "--dump", rank), 2, "scales.npy: shape is [")
+        self.assert_refused(ferry("codec", "decode", "--format", "nvfp4", "--dump", rank, "--out", rank / "payload.npy"), 2,
+                            "is also --dump: give another file")
+        offsets = np.load(rank / "scales_offsets.npy")
+        np.save(rank / "scales_offsets.npy", offsets + np.uint32(1000))
+        self.assert_refused(decode("--format", "nvfp4", "--dump", rank), 2, "tile")
+        np.save(rank / "row_offsets.npy", np.load(rank / "row_offsets.npy")[:-1])
+        self.assert_refused(decode("--format", "nvfp4", "--dump", rank), 2, "row_offsets.npy", "must be the number of rows")
+
     def test_larger_dump_is_not_mixed_in(self):
         arrays = make_layer()
         self.assert_done(self.layer(arrays, "--dump", self.folder / "dump", ranks=4))

@@ -169,7 +169,7 @@ class CheckTestCase(FerryTestCase):
         largest = np.abs(bf16(arrays["tokens"])).max()
         for scale in ("1e-30", "1e30"):
             with self.subTest(scale=scale):
-                fits = f"2688 / that is {2688 / largest:.3g}"
+                fits = f"2688 / that is {2688 / largest:.3g}; try --input-scale {2688 / largest:.3g}"
                 self.refused(arrays, "61 of 61 tokens lose more than half", "the first is token 0", "--input-scale",
                              fits, options=("--format", "nvfp4", "--input-scale", scale))
         done = self.layer(arrays, "--check", "--format", "nvfp4", "--input-scale", f"{2688 / largest:.3g}", ranks=3)
@@ -205,6 +205,28 @@ class CheckTestCase(FerryTestCase):
                 self.assertIn(f"({percent:.2g} % of the RMS of the output)", " ".join(text.split()))
         self.assertLess(20 * costs["bf16"], costs["mxfp4"])
         self.assertLess(costs["mxfp8"], costs["mxfp6_e3m2"])
+
+
+    def test_an_output_that_float32_does_not_hold(self):
+        """No format is to blame where the output is below the least float32, or 0."""
+        arrays = make_layer()
+        for factor, words in ((1e-21, "below 1.18e-38, the least normal float32"), (0, "the output is 0 everywhere")):
+            arrays["tokens"] *= np.float32(factor)
+            done = self.layer(arrays, "--check", "--format", "mxfp8", ranks=3)
+            self.assert_done(done)
+            text = " ".join(done.stdout.split())
+            self.assertIn(words, text)
+            self.assertNotIn("beside unencoded tokens", text)
+        self.assertNotIn("e+", text)
+        empty = make_layer(tokens=0)
+        self.assertIn("no tokens, so nothing to compare", self.layer(empty, "--check", "--format", "mxfp8").stdout)
+
+    def test_percents_have_no_exponent(self):
+        arrays = make_layer()
+        arrays["tokens"] *= np.float32(1e-17)  # bf16 and float32 lose digits of the output
+        done = self.layer(arrays, "--check", "--format", "mxfp4", ranks=3)
+        self.assert_done(done)
+        self.assertNotRegex(done.stdout, r"e\+\d+ %")
 
 
 class RoundsTestCase(FerryTestCase):
@@ -251,6 +273,16 @@ class FilesTestCase(FerryTestCase):
                 self.assertTrue(np.isfinite(np.delete(y, 5, axis=0)).all())
                 self.assertIn(f"{np.isnan(y).sum()} values of the output in 1 of 61 tokens; token 5, column",
                               done.stdout)
+
+    def test_one_of_each_has_no_plural(self):
+        arrays = make_layer(tokens=2, missing=0)
+        arrays["tokens"][0, 0] = np.nan
+        text = self.layer(arrays, "--format", "mxfp8", "--dump", self.folder / "dump", ranks=1).stdout
+        self.assertRegex(text, r"(?m)^exchange +1 rank \(")
+        self.assertIn(", 1 round\n", text)
+        self.assertIn("1 block of the tokens with a NaN", text)
+        self.assertIn("one round, without one to warm up", " ".join(text.split()))
+        self.assertRegex(text, rf"(?m)^dump +{self.folder}/dump/rank<r>/\*\.npy")
 
     def test_table(self):
         done = self.layer(make_layer(), "--check")

@@ -26,6 +26,10 @@ namespace {
 
 // ---- options that several commands share
 
+constexpr const char* kInputScaleHelp =
+    "nvfp4: multiplies the tokens before they are encoded, and is divided out again; 2688 / their largest magnitude "
+    "fits";
+
 void add_share_gpus_flag(CLI::App& command) {
   command.add_flag_callback("--share-gpus", share_gpus,
                             "Several ranks may have the same GPU: to try more ranks than there are GPUs");
@@ -79,7 +83,7 @@ void add_layer_command(CLI::App& app) {
   one_of(layer.add_option("--rows", asked->rows, "In which order a rank's rows lie (docs/row-orders.md)"),
          row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}))
       ->capture_default_str();
-  add_input_scale_option(layer, asked->input_scale, "Scale of the tokens, for nvfp4");
+  add_input_scale_option(layer, asked->input_scale, kInputScaleHelp);
   add_file(layer, "--tokens", asked->paths.tokens, "float32 [tokens, hidden]: a file, not a count as in bench and info")
       ->required();
   add_file(layer, "--topk-ids", asked->paths.ids, "int32 or int64 [tokens, K]; -1: no expert")->required();
@@ -109,7 +113,7 @@ void add_layer_command(CLI::App& app) {
 void add_codec_options(CLI::App& command, const std::shared_ptr<CodecArguments>& asked) {
   add_format_option(command, asked->format);
   command.get_option("--format")->required()->default_str("");
-  add_input_scale_option(command, asked->input_scale, "Scale of the tensor, for nvfp4");
+  add_input_scale_option(command, asked->input_scale, kInputScaleHelp);
   add_file(command, "--payload", asked->payload, "uint8 [rows, bytes of a row]")->required();
   add_file(command, "--scales", asked->scales, "float32 or uint8 [rows, blocks], in column order; not needed for bf16");
   add_json_flag(command, asked->json);
@@ -126,6 +130,12 @@ void add_codec_command(CLI::App& app) {
   CLI::App& decode = *command.add_subcommand("decode", "Payload and scales to float32 rows");
   add_file(decode, "--out,--output", asked->out, "float32 [rows, hidden]; appears when complete")->required();
   add_codec_options(decode, asked);
+  decode.get_option("--payload")->required(false);
+  as_path(decode.add_option(
+              "--dump", asked->dump,
+              "A rank's folder of `ferry layer --dump`, in place of --payload and --scales: rows of a dispatch"),
+          "DIR")
+      ->excludes("--payload", "--scales");
   decode.callback([asked] { run_decode_command(*asked); });
 }
 

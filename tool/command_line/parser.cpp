@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
@@ -66,7 +67,7 @@ CLI::Option* limited(CLI::Option* option, Number low, Number high) {
     const std::errc failure = read_number(text, value);
     if (failure == std::errc() && value >= low && value <= high) return {};
     const bool is_too_large = failure == std::errc::result_out_of_range || value > high;
-    const std::string range = high == kNumberLimit<Number> && !is_too_large
+    std::string range = high == kNumberLimit<Number> && !is_too_large
                                   ? fmt::format("{} or more", text_of(low))
                                   : fmt::format("{} to {}", text_of(low), text_of(high));
     if (failure != std::errc::invalid_argument) return range;
@@ -87,6 +88,15 @@ class HelpFormat final : public CLI::Formatter {
     return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options)).substr(1);
   }
 
+  // Sentences are broken; what can be typed, which is indented, is not.
+  std::string make_footer(const CLI::App* app) const override {
+    std::istringstream footer(CLI::Formatter::make_footer(app));
+    std::string text;
+    for (std::string line; std::getline(footer, line);)
+      text += line.empty() || line.starts_with(' ') ? line + "\n" : wrapped(line);
+    return text;
+  }
+
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_items_expected_max() == 0) return {};
     const bool many = option->get_expected_max() == CLI::detail::expected_max_vector_size;
@@ -98,7 +108,7 @@ class HelpFormat final : public CLI::Formatter {
     if (value.starts_with('[')) value = value.substr(1, value.size() - 2);
     if (option->get_required()) text += " (required)";
     if (!value.empty() && value != "\"\"" && option->get_items_expected_max() != 0) text += fmt::format(" [{}]", value);
-    return in_lines(text, kLineWidth - kNameColumn);
+    return in_lines(text, line_width() - kNameColumn);
   }
 };
 

@@ -25,7 +25,7 @@ CLI::Option* in_range(CLI::Option* option, double low, double high);
 // All that one_of lets the option be, which completion offers; empty where one_of was not called for it.
 std::vector<std::string> values_of(const CLI::Option& option);
 
-// Help of lines of at most kLineWidth characters.
+// Help of lines of at most line_width() characters.
 std::shared_ptr<CLI::Formatter> help_format();
 
 // ---- options that several commands share

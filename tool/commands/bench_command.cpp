@@ -147,7 +147,7 @@ class Records {
   // Where the lines went; empty where that was said by the lines themselves, or where there is no file.
   std::string summary() const {
     if (json_ || !file_.is_open()) return {};
-    return fmt::format("{} line{} of JSON appended to {}\n", added_, added_ == 1 ? "" : "s", name_);
+    return fmt::format("{} of JSON appended to {}\n", counted(added_, "line"), name_);
   }
   // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
   void add(const Json& record) {

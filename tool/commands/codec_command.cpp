@@ -2,13 +2,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "tool/commands/codec_rows.h"
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
 #include "tool/io/memory.h"
 #include "tool/io/named_path.h"
 #include "tool/io/npy.h"
+#include "tool/layer/value_faults.h"
 #include "tool/ranks/job.h"
 #include "tool/text/progress.h"
 #include "tool/text/table.h"
@@ -21,12 +26,13 @@ constexpr std::int64_t kRowsAtATime = 256;
 struct CodecCommand : CodecArguments {
   void encode() const;
   void decode() const;
+  void decode_dump(const AnyFormat& named) const;
+  void write_rows(std::int64_t rows, int hidden,
+                  const std::function<void(std::int64_t, std::span<float>)>& decode_row) const;
   void print_report(const char* what, std::int64_t rows, int hidden, std::int64_t non_finite) const;
 };
 
 std::size_t bytes_of(std::int64_t rows, std::size_t row_bytes) { return static_cast<std::size_t>(rows) * row_bytes; }
-
-DType scale_dtype(const AnyFormat& format) { return format.scale_bytes() == 4 ? DType::f32 : DType::u8; }
 
 std::size_t scale_row_bytes(const AnyFormat& format, int hidden) {
   return static_cast<std::size_t>(scales_per_row(format, hidden)) * static_cast<std::size_t>(format.scale_bytes());
@@ -43,17 +49,6 @@ int hidden_of(const NpyFile& file, std::int64_t hidden) {
     throw Error(ErrorKind::invalid_argument, fmt::format("{}: hidden is {}, must be a multiple of {}, {} at most",
                                                          file.name(), hidden, kHiddenMultiple, kMost));
   return static_cast<int>(hidden);
-}
-
-// How many columns a payload row of so many bytes holds.
-int hidden_of_payload(const NpyFile& file, const AnyFormat& format) {
-  const auto unit = static_cast<std::int64_t>(format.payload_bytes(kHiddenMultiple));
-  const std::int64_t row = file.extent(1);
-  if (row < unit || row % unit != 0)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("{}: a row has {} bytes, must be a multiple of {}: 32 columns of {}", file.name(), row,
-                            unit, format.name()));
-  return hidden_of(file, row / unit * kHiddenMultiple);
 }
 
 // Rows in groups: `rows` is called with each row's index and `group` after each group with its first row and size.
@@ -100,8 +95,12 @@ void CodecCommand::encode() const {
   const Pages one_payload(row_bytes), one_scales(scale_bytes);
   const Pages payloads(bytes_of(kRowsAtATime, row_bytes)), all_scales(bytes_of(kRowsAtATime, scale_bytes));
   std::int64_t non_finite = 0;
+  LossFinder loss(named, hidden, input_scale);
+  std::vector<float> values(static_cast<std::size_t>(hidden));
   const auto encode_row = [&](std::int64_t row, std::int64_t i) {
     const InputRow source{file.as<std::byte>() + bytes_of(row, in_bytes), file.dtype()};
+    for (int column = 0; column < hidden; ++column) values[static_cast<std::size_t>(column)] = value_at(source, column);
+    loss.add(row, values);
     non_finite += named.encode(SerialGroup{}, source, hidden, input_scale, one_payload.data(), one_scales.data());
     std::copy_n(one_payload.data(), row_bytes, payloads.data() + bytes_of(i, row_bytes));
     std::copy_n(one_scales.data(), scale_bytes, all_scales.data() + bytes_of(i, scale_bytes));
@@ -112,6 +111,7 @@ void CodecCommand::encode() const {
   });
   payload_file.commit();
   if (scales_file) scales_file->commit();
+  if (const std::string lost = loss.text("row", rows); !lost.empty()) note(lost);
   print_report("encoded", rows, hidden, non_finite);
 }
 
@@ -119,6 +119,8 @@ void CodecCommand::decode() const {
   const AnyFormat named = format_named(format);
   note_unused_input_scale(input_scale, named);
   note_if_repeated();
+  if (!dump.empty()) return decode_dump(named);
+  if (payload.empty()) throw Error(ErrorKind::invalid_argument, "--payload is required, or --dump in its place");
   require_scales_path(named, scales);
   require_distinct({{"--out", out}}, {{"--payload", payload}, {"--scales", scales}});
   const NpyFile file("--payload", payload);
@@ -129,25 +131,42 @@ void CodecCommand::decode() const {
   std::unique_ptr<NpyFile> scales_file;
   if (!scales.empty()) {
     scales_file = std::make_unique<NpyFile>("--scales", scales);
-    scales_file->require_dtype({scale_dtype(named)});
-    scales_file->require_shape({rows, scales_per_row(named, hidden)}, "[rows, scales of a row]");
+    require_scales(*scales_file, named, rows, hidden);
   }
-  NpyWriter out_file("--out", out);
-  out_file.begin(DType::f32, {rows, hidden});
-
   const std::size_t row_bytes = named.payload_bytes(hidden);
   const std::size_t scale_bytes = scale_row_bytes(named, hidden);
-  const std::size_t out_bytes = static_cast<std::size_t>(hidden) * sizeof(float);
-  const Pages one_payload(row_bytes), one_scales(scale_bytes), values(bytes_of(kRowsAtATime, out_bytes));
-  const auto decode_row = [&](std::int64_t row, std::int64_t i) {
+  const Pages one_payload(row_bytes), one_scales(scale_bytes);
+  write_rows(rows, hidden, [&](std::int64_t row, std::span<float> values) {
     std::copy_n(file.as<std::byte>() + bytes_of(row, row_bytes), row_bytes, one_payload.data());
     if (scale_bytes != 0)
       std::copy_n(scales_file->as<std::byte>() + bytes_of(row, scale_bytes), scale_bytes, one_scales.data());
-    named.decode(SerialGroup{}, one_payload.data(), one_scales.data(), hidden, input_scale,
-                 values.as<float>() + i * hidden);
-  };
-  for_rows("decode: rows", rows, decode_row,
-           [&](std::int64_t size) { out_file.write(values.data(), bytes_of(size, out_bytes)); });
+    named.decode(SerialGroup{}, one_payload.data(), one_scales.data(), hidden, input_scale, values.data());
+  });
+}
+
+void CodecCommand::decode_dump(const AnyFormat& named) const {
+  std::vector<NamedPath> files;
+  for (const char* name : {"payload", "scales", "row_offsets", "scales_offsets", "expert_ids", "src_info"})
+    files.push_back({"--dump", fmt::format("{}/{}.npy", dump, name)});
+  require_distinct({{"--out", out}}, files);
+  const DumpedRows dumped(named, dump);
+  write_rows(dumped.rows(), dumped.hidden(),
+             [&](std::int64_t row, std::span<float> values) { dumped.decode(row, values, input_scale); });
+}
+
+// To --out, by `decode_row`, which is given a row and where its values go.
+void CodecCommand::write_rows(std::int64_t rows, int hidden,
+                              const std::function<void(std::int64_t, std::span<float>)>& decode_row) const {
+  NpyWriter out_file("--out", out);
+  out_file.begin(DType::f32, {rows, hidden});
+  const auto columns = static_cast<std::size_t>(hidden);
+  const Pages values(bytes_of(kRowsAtATime, columns * sizeof(float)));
+  for_rows(
+      "decode: rows", rows,
+      [&](std::int64_t row, std::int64_t i) {
+        decode_row(row, {values.as<float>() + i * hidden, columns});
+      },
+      [&](std::int64_t size) { out_file.write(values.data(), bytes_of(size, columns * sizeof(float))); });
   out_file.commit();
   print_report("decoded", rows, hidden, 0);
 }
@@ -163,9 +182,10 @@ void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden,
                       {"payload_bytes", payload_bytes},
                       {"scale_bytes", scale_bytes},
                       {"non_finite_blocks", non_finite}});
-  print(fmt::format("{} {} rows of {} columns as {}: payload {}, scales {}{}\n", what, rows, hidden, format,
-                    human_bytes(payload_bytes), human_bytes(scale_bytes),
-                    non_finite == 0 ? "" : fmt::format("; {} blocks hold a NaN or an infinity", non_finite)));
+  print(
+      fmt::format("{} {} of {} columns as {}: payload {}, scales {}{}\n", what, counted(rows, "row"), hidden, format,
+                  human_bytes(payload_bytes), human_bytes(scale_bytes),
+                  non_finite == 0 ? "" : fmt::format("; {} with a NaN or an infinity", counted(non_finite, "block"))));
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ struct CodecArguments {
   float input_scale = 1.0f;
   std::string in, out;  // of encode, of decode
   std::string payload, scales;
+  std::string dump;  // of decode: a rank's folder of `layer --dump`, in place of payload and scales
   bool json = false;
 };
 void run_encode_command(const CodecArguments& asked);

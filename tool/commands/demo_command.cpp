@@ -85,16 +85,21 @@ std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer&
 }
 
 Table format_table(const std::vector<FormatResult>& results, int hidden) {
-  Table table({{"format", "format", true},
-               {"message_bytes", "bytes a token"},
-               {"dispatch_bytes", "dispatched"},
-               {"share_of_bf16", "of bf16"},
-               {"wire_bytes", "with combine"},
-               {"rms_error", "RMS error"},
-               {"max_error", "max error"},
-               {"dispatch_seconds", "dispatch"},
-               {"combine_seconds", "combine"},
-               {"ok", "oracle"}});
+  Table table(
+      {{"format", "format", true},
+       {"message_bytes", "bytes a token", false, "codes and scales of a message, which carries one token"},
+       {"dispatch_bytes", "dispatched", false, "all messages between ranks; on one rank there are none"},
+       {"share_of_bf16", "of bf16", false, "bytes a token over those of bf16"},
+       {"wire_bytes", "with combine", false, "all that ranks write at others: messages, routing and results"},
+       {"rms_error", "RMS error", false,
+        "against the dense layer in float64 on unencoded tokens, over the RMS of its output: what the format "
+        "costs"},
+       {"max_error", "max error", false, "the largest such error, over the same RMS"},
+       {"dispatch_seconds", "dispatch", false,
+        fmt::format("its time, the median of {}, after one to warm up; so is that of combine", kTimings)},
+       {"combine_seconds", "combine"},
+       {"ok", "oracle", false,
+        "ok where every element is within the rounding bound of the dense layer on the tokens as they were sent"}});
   const auto bf16_bytes = static_cast<double>(message_bytes(format_named("bf16"), hidden));
   for (const FormatResult& result : results) {
     const double share = static_cast<double>(result.report.message_bytes) / bf16_bytes;
@@ -172,13 +177,8 @@ std::string DemoCommand::text_report(const Backend& chosen, const DemoWords& wor
       is_gpu_backend(chosen) ? " (GPUs)" : "", traffic.choices, traffic.all(), traffic.between());
   if (words.is_cut())
     report += fmt::format("{} has {} words; the first {} are taken\n", source(), words.in_text, words.words.size());
-  report += fmt::format(
-      "\n{}\n"
-      "Errors are against the dense layer in float64 on unencoded tokens, over the RMS of its output: what the format "
-      "costs.\n"
-      "oracle: every element is within the rounding bound of the dense layer on the tokens as they were sent.\n"
-      "dispatch, combine: the median of {}, after one to warm up.\n",
-      format_table(results, layer.hidden).text(), kTimings);
+  const Table table = format_table(results, layer.hidden);
+  report += fmt::format("\n{}\n{}", table.text(), table.footnote());
   if (!no_svg && !prints_picture()) report += fmt::format("The routing is drawn in {}\n", svg);
   return report;
 }

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -125,18 +126,8 @@ void LayerCommand::require_values(const Layer& layer, const LayerOptions& option
   if (const NonFinite weights = find_non_finite_weights(layer); weights.values != 0)
     fail_check(fmt::format("--topk-weights {}: {} of the router weights are NaN or infinite, the first at [{}, {}]",
                            paths.weights, weights.values, weights.first_row, weights.first_column));
-  const LostTokens lost = find_lost_tokens(layer, options.format, input_scale);
-  if (lost.count == 0) return;
-  const std::string advice =
-      options.format.takes_input_scale()
-          ? fmt::format(
-                "--input-scale {:g} does not fit them: their largest magnitude is {:.3g}, and {:g} / that is {:.3g}",
-                input_scale, lost.largest, kLargestOfNvfp4, fitting_input_scale(lost.largest))
-          : fmt::format("their values are beyond what {} holds; the largest magnitude is {:.3g}", format, lost.largest);
-  fail_check(
-      fmt::format("{} of {} tokens lose more than half of their size as {}, the first is token {}, whose RMS of "
-                  "{:.3g} arrives as {:.3g} ({})",
-                  lost.count, layer.tokens, format, lost.first, lost.rms, lost.rms_left, advice));
+  const LossFinder lost = find_lost_tokens(layer, options.format, input_scale);
+  if (const std::string text = lost.text("token", layer.tokens); !text.empty()) fail_check(text);
 }
 
 Checks LayerCommand::run_checks(const Layer& layer, const LayerOptions& options, const NonFinite& non_finite,
@@ -219,8 +210,13 @@ Json json_of(const Checks& checks) {
 }
 
 std::string percent(double part, double whole) {
-  return whole > 0 ? fmt::format("{:.2g} %", 100 * part / whole) : std::string("0 %");
+  constexpr double kHundred = 100;
+  const double value = whole > 0 ? kHundred * part / whole : 0;
+  return value < kHundred ? fmt::format("{:.2g} %", value) : fmt::format("{:.0f} %", value);
 }
+
+// Where all of the output is so small, float32 and bf16 lose it, in whatever format the tokens travel.
+constexpr double kLeastOfFloat = std::numeric_limits<float>::min();
 
 void add_checks(Table& table, const Checks& checks, const std::string& format) {
   const CheckResult& sent = checks.as_sent;
@@ -230,6 +226,16 @@ void add_checks(Table& table, const Checks& checks, const std::string& format) {
                                        "{:.1f} % of its bound; RMS error {:.3g}, RMS of the output {:.3g}",
                                        sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error,
                                        sent.rms_value))});
+  if (given.rms_value < kLeastOfFloat) {
+    table.add_row(
+        {text_cell("format"),
+         text_cell(given.rms_value == 0
+                       ? std::string("the output is 0 everywhere, so nothing can be said of the format")
+                       : fmt::format("the RMS of the output, {:.3g}, is below {:.3g}, the least normal float32: "
+                                     "what is lost is lost there, and nothing can be said of {}",
+                                     given.rms_value, kLeastOfFloat, format))});
+    return;
+  }
   table.add_row({text_cell("format"),
                  text_cell(fmt::format("{} beside unencoded tokens: RMS error {:.3g} ({} of the RMS of the output), "
                                        "largest error {:.3g} ({} of that RMS, {:.3g})",
@@ -251,21 +257,27 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
   };
   row("layer", fmt::format("{} tokens x {}, top-{} of {} experts{}", layer.tokens, layer.hidden, layer.top_k,
                            layer.experts, layer.shared_inter != 0 ? " and a shared one" : ""));
-  row("exchange", fmt::format("{} ranks ({}), {}, {}, {} round{}", ranks, chosen.ranks_are, format, combine,
-                              report.rounds, report.rounds == 1 ? "" : "s"));
-  row("wire",
-      fmt::format("{} messages of {}: {}; with routing and results {}",
-                  count_cell(static_cast<std::int64_t>(report.messages)).text, human_bytes(report.message_bytes),
-                  human_bytes(report.dispatch_bytes), human_bytes(report.wire_bytes)));
-  row("time", fmt::format("dispatch {}, experts {}, combine {}", human_seconds(report.dispatch_seconds),
-                          human_seconds(report.expert_seconds), human_seconds(report.combine_seconds)));
+  row("exchange", fmt::format("{} ({}), {}, {}, {}", counted(ranks, "rank"), chosen.ranks_are, format, combine,
+                              counted(report.rounds, "round")));
+  row("wire", fmt::format("{} message{} of {}: {}; with routing and results {}",
+                          count_cell(static_cast<std::int64_t>(report.messages)).text, report.messages == 1 ? "" : "s",
+                          human_bytes(report.message_bytes), human_bytes(report.dispatch_bytes),
+                          human_bytes(report.wire_bytes)));
+  row("time", fmt::format("dispatch {}, experts {}, combine {}; {}, without one to warm up (ferry bench has those)",
+                          human_seconds(report.dispatch_seconds), human_seconds(report.expert_seconds),
+                          human_seconds(report.combine_seconds),
+                          report.rounds == 1 ? "one round" : fmt::format("all {} rounds", report.rounds)));
   if (report.non_finite_blocks != 0)
-    row("non-finite", fmt::format("{} blocks of the tokens hold a NaN or an infinity", report.non_finite_blocks));
+    row("non-finite", fmt::format("{} of the tokens with a NaN or an infinity",
+                                  counted(static_cast<std::int64_t>(report.non_finite_blocks), "block")));
   if (non_finite.values != 0)
-    row("non-finite", fmt::format("{} values of the output in {} of {} tokens; token {}, column {}: {}",
-                                  non_finite.values, non_finite.rows, layer.tokens, non_finite.first_row,
-                                  non_finite.first_column, origin_of_non_finite(layer, paths, non_finite.first_row)));
-  if (checks) add_checks(table, *checks, format);
+    row("non-finite",
+        fmt::format("{} of the output in {} of {} tokens; token {}, column {}: {}", counted(non_finite.values, "value"),
+                    non_finite.rows, layer.tokens, non_finite.first_row, non_finite.first_column,
+                    origin_of_non_finite(layer, paths, non_finite.first_row)));
+  if (checks && layer.tokens == 0) row("check", "no tokens, so nothing to compare");
+  if (checks && layer.tokens != 0) add_checks(table, *checks, format);
+  if (!dump.empty()) row("dump", fmt::format("{}/rank<r>/*.npy (docs/rows.md)", dump));
   row("output", output);
   print(table.text());
 }

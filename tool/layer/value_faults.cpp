@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -94,30 +95,61 @@ std::string origin_of_non_finite(const Layer& layer, const LayerPaths& paths, st
   return found.empty() ? "its inputs are finite, so a sum or a product went beyond the largest float32" : found;
 }
 
-LostTokens find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale) {
-  const auto hidden = static_cast<std::size_t>(layer.hidden);
-  const double columns = std::sqrt(static_cast<double>(layer.hidden));
-  std::vector<float> row(hidden), decoded(hidden), lost(hidden);
-  const Pages payload(format.payload_bytes(layer.hidden));
-  const Pages scales(static_cast<std::size_t>(scales_per_row(format, layer.hidden) + 1) *
-                         static_cast<std::size_t>(format.scale_bytes()) +
-                     16);
-  LostTokens found;
+LossFinder::LossFinder(const AnyFormat& format, int hidden, float input_scale)
+    : format_(format),
+      hidden_(hidden),
+      input_scale_(input_scale),
+      decoded_(static_cast<std::size_t>(hidden)),
+      difference_(static_cast<std::size_t>(hidden)),
+      payload_(format.payload_bytes(hidden)),
+      scales_(static_cast<std::size_t>(scales_per_row(format, hidden) + 1) *
+                  static_cast<std::size_t>(format.scale_bytes()) +
+              16) {}
+
+void LossFinder::add(std::int64_t index, std::span<const float> row) {
+  const double size = norm(row);
+  if (!std::isfinite(size)) return;
+  for (const float value : row) lost_.largest = std::max(lost_.largest, std::abs(double{value}));
+  format_.encode(SerialGroup{}, {row.data(), DType::f32}, hidden_, input_scale_, payload_.data(), scales_.data());
+  format_.decode(SerialGroup{}, payload_.data(), scales_.data(), hidden_, input_scale_, decoded_.data());
+  for (std::size_t i = 0; i < row.size(); ++i) difference_[i] = row[i] - decoded_[i];
+  if (norm(difference_) <= size / 2) return;  // not so where a decoded value is NaN
+  if (lost_.count++ != 0) return;
+  const double columns = std::sqrt(static_cast<double>(hidden_));
+  lost_.first = index;
+  lost_.rms = size / columns;
+  lost_.rms_left = norm(decoded_) / columns;
+}
+
+std::string LossFinder::advice() const {
+  if (!format_.takes_input_scale())
+    return fmt::format("they are smaller or larger than {} holds; the largest magnitude is {:.3g}", format_.name(),
+                       lost_.largest);
+  const double fitting = fitting_input_scale(lost_.largest);
+  const bool is_tried = std::abs(input_scale_ / fitting - 1) < 0.01;
+  return fmt::format(
+      "--input-scale {:g} does not fit them: their largest magnitude is {:.3g}, and {:g} / that is {:.3g}; {}",
+      input_scale_, lost_.largest, kLargestOfNvfp4, fitting,
+      is_tried ? "no scale fits small and large ones, so take another format"
+               : fmt::format("try --input-scale {:.3g}", fitting));
+}
+
+std::string LossFinder::text(const std::string& what, std::int64_t of) const {
+  if (lost_.count == 0) return {};
+  return fmt::format(
+      "{} of {} {}s lose more than half of their size as {}, the first is {} {}, whose RMS of {:.3g} arrives as "
+      "{:.3g} ({})",
+      lost_.count, of, what, format_.name(), what, lost_.first, lost_.rms, lost_.rms_left, advice());
+}
+
+LossFinder find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale) {
+  LossFinder finder(format, layer.hidden, input_scale);
+  std::vector<float> row(static_cast<std::size_t>(layer.hidden));
   for (std::int64_t token = 0; token < layer.tokens; ++token) {
-    round_to_bf16(layer.x + token * layer.hidden, row.data(), hidden);
-    const double size = norm(row);
-    if (!std::isfinite(size)) continue;
-    for (const float value : row) found.largest = std::max(found.largest, std::abs(double{value}));
-    format.encode(SerialGroup{}, {row.data(), DType::f32}, layer.hidden, input_scale, payload.data(), scales.data());
-    format.decode(SerialGroup{}, payload.data(), scales.data(), layer.hidden, input_scale, decoded.data());
-    for (std::size_t i = 0; i < hidden; ++i) lost[i] = row[i] - decoded[i];
-    if (norm(lost) <= size / 2) continue;  // not so where a decoded value is NaN
-    if (found.count++ != 0) continue;
-    found.first = token;
-    found.rms = size / columns;
-    found.rms_left = norm(decoded) / columns;
+    round_to_bf16(layer.x + token * layer.hidden, row.data(), row.size());
+    finder.add(token, row);
   }
-  return found;
+  return finder;
 }
 
 }  // namespace ferry::app

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "tool/io/memory.h"
 #include "tool/layer/layer.h"
 #include "tool/layer/layer_inputs.h"
 
@@ -26,16 +29,37 @@ NonFinite find_non_finite_weights(const Layer& layer);
 // made it. `paths` names the files of `layer`.
 std::string origin_of_non_finite(const Layer& layer, const LayerPaths& paths, std::int64_t token);
 
-// Finite tokens of which less than half is left in the format: where |x - decoded| is more than |x| / 2, in the
-// Euclidean norm. Where the scale fits, no format loses more than 0.4 of |x|.
+// Finite rows of which less than half is left in the format: where |x - decoded| is more than |x| / 2, in the Euclidean
+// norm. Where the scale fits, no format loses more than 0.4 of |x|.
 struct LostTokens {
   std::int64_t count = 0;
   std::int64_t first = -1;
   double rms = 0;       // of the first
   double rms_left = 0;  // as it arrives
-  double largest = 0;   // magnitude of all finite tokens
+  double largest = 0;   // magnitude of all finite rows
 };
-LostTokens find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale);
+
+class LossFinder {
+ public:
+  LossFinder(const AnyFormat& format, int hidden, float input_scale);
+  void add(std::int64_t index, std::span<const float> row);
+  const LostTokens& lost() const { return lost_; }
+  // "3 of 61 tokens lose more than half of their size as nvfp4, ... (...; try --input-scale 683)"; empty where none
+  // does. `what`: "token".
+  std::string text(const std::string& what, std::int64_t of) const;
+
+ private:
+  std::string advice() const;
+
+  AnyFormat format_;
+  int hidden_;
+  float input_scale_;
+  std::vector<float> decoded_, difference_;
+  Pages payload_, scales_;
+  LostTokens lost_;
+};
+// Of the tokens of a layer, as bf16.
+LossFinder find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale);
 
 // The largest magnitude that nvfp4 holds under an input scale of 1: the largest scale of a block, times the largest
 // element.

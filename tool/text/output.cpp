@@ -1,7 +1,10 @@
 #include "tool/text/output.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
@@ -25,6 +28,16 @@ void be_quiet() { quiet() = true; }
 bool is_for_people() {
   static const bool terminal = isatty(STDOUT_FILENO) == 1;
   return terminal;
+}
+
+std::size_t line_width() {
+  constexpr std::size_t kLeast = 60;
+  if (!is_for_people()) return kLineWidth;
+  std::size_t width = 0;
+  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr)
+    std::from_chars(columns, columns + std::string_view(columns).size(), width);
+  if (winsize size{}; width == 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) width = size.ws_col;
+  return width == 0 ? kLineWidth : std::clamp(width, kLeast, kLineWidth);
 }
 
 // NO_COLOR: https://no-color.org asks for a value that is not empty.

@@ -1,6 +1,8 @@
 // What this process prints, and how: of a job of processes, the first alone prints.
 #pragma once
 
+#include <cstddef>
+
 namespace ferry::app {
 
 bool prints();  // true until keep_silent()
@@ -9,7 +11,10 @@ void keep_silent();
 bool is_quiet();  // false until be_quiet(): then nothing says how far a command is
 void be_quiet();
 
-bool is_for_people();  // standard output is a terminal
+bool is_for_people();                           // standard output is a terminal
+inline constexpr std::size_t kLineWidth = 120;  // most characters of a line that is printed for people
+// The same on the terminal of standard output, where it is narrower: what it says, or COLUMNS. No less than 60.
+std::size_t line_width();
 // Whether standard output takes colours: it is a terminal, and neither NO_COLOR nor TERM=dumb is set.
 bool shows_colours();
 

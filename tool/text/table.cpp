@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -42,11 +43,31 @@ void end_line(std::string& text) {
   text += '\n';
 }
 
+// "%", "MB", "us),": belongs to the number before it.
+bool is_unit(const std::string& word) {
+  static constexpr std::array kUnits = {"%", "B", "kB", "MB", "GB", "TB", "PB", "EB", "us", "ms", "s"};
+  const std::string bare = word.substr(0, word.find_last_not_of(".,;:)") + 1);
+  return std::find(kUnits.begin(), kUnits.end(), bare) != kUnits.end();
+}
+
+// Words, and numbers with their units.
+std::vector<std::string> unbroken(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const bool follows_number = !parts.empty() && std::isdigit(static_cast<unsigned char>(parts.back().back())) != 0;
+    if (follows_number && is_unit(word))
+      parts.back() += " " + word;
+    else
+      parts.push_back(word);
+  }
+  return parts;
+}
+
 // Broken between words; a word that is longer has a line of its own.
 std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
   std::vector<std::string> lines = {""};
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
+  for (const std::string& word : unbroken(text)) {
     if (!lines.back().empty() && width_of(lines.back()) + 1 + width_of(word) > width) lines.emplace_back();
     lines.back() += (lines.back().empty() ? "" : " ") + word;
   }
@@ -73,7 +94,7 @@ Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : 
 
 std::string wrapped(const std::string& text, const std::string& label) {
   std::string result;
-  for (const std::string& line : lines_of(text, kLineWidth - width_of(label)))
+  for (const std::string& line : lines_of(text, line_width() - width_of(label)))
     result += (result.empty() ? label : std::string(width_of(label), ' ')) + line + "\n";
   return result;
 }
@@ -127,12 +148,12 @@ Table::Layout Table::layout_of_all() const {
   Layout layout;
   for (const auto& [title_width, between] : kTries) {
     layout = layout_of(title_width, between);
-    if (layout.total <= kLineWidth) break;
+    if (layout.total <= line_width()) break;
     std::size_t& last = layout.widths.back();
     const std::size_t others = layout.total - last;
-    if (!columns_.back().left || last <= kNarrowestText || others + kNarrowestText > kLineWidth) continue;
-    last = kLineWidth - others;  // its text is broken
-    layout.total = kLineWidth;
+    if (!columns_.back().left || last <= kNarrowestText || others + kNarrowestText > line_width()) continue;
+    last = line_width() - others;  // its text is broken
+    layout.total = line_width();
     break;
   }
   return layout;
@@ -146,8 +167,8 @@ Table::Layout Table::layout_of_least() const {
     layout.total += layout.widths.back() + layout.between;
   }
   layout.total -= layout.between;
-  if (layout.total < kLineWidth) layout.widths.back() += kLineWidth - layout.total;
-  layout.total = std::max(layout.total, kLineWidth);
+  if (layout.total < line_width()) layout.widths.back() += line_width() - layout.total;
+  layout.total = std::max(layout.total, line_width());
   return layout;
 }
 

@@ -8,13 +8,12 @@
 
 #include "tool/text/human.h"
 #include "tool/text/json.h"
+#include "tool/text/output.h"
 
 namespace ferry::app {
 
-inline constexpr std::size_t kLineWidth = 120;  // most characters of a line that is printed for people
-
-// Lines of at most kLineWidth characters, broken between words, each ended. `label` stands before the first one, and
-// as many spaces before the others.
+// Lines of at most line_width() characters, broken between words, but not before a unit, each ended. `label` stands
+// before the first one, and as many spaces before the others.
 std::string wrapped(const std::string& text, const std::string& label = "");
 // Lines of at most `width` characters, with line ends between them.
 std::string in_lines(const std::string& text, std::size_t width);
@@ -57,7 +56,7 @@ class Table {
   explicit Table(const std::vector<Fields>& rows);  // of one row or more, which all have the same columns
 
   void add_row(std::vector<Cell> cells);
-  // A line of titles, a rule, and a line per row. Where this is wider than kLineWidth, titles are broken into several
+  // A line of titles, a rule, and a line per row. Where this is wider than line_width(), titles are broken into several
   // lines, and then what stands in the last column, if that is aligned left.
   std::string text() const;
   // The same in pieces, for rows that are printed as they come: all but the last column are as wide as Column::least

@@ -40,7 +40,8 @@ void add_times(Fields& fields, const BenchSamples& samples, std::initializer_lis
     std::string meaning;
     if (time.fraction == kMin.fraction) meaning = fmt::format("the shortest time; a time is {}", time_is);
     if (time.fraction > kMedian.fraction)
-      meaning = fmt::format("{:.0f} % of the times are shorter", 100 * time.fraction);
+      meaning = fmt::format("{:.0f} % of the times are shorter; of fewer than {:.0f} times it is the longest",
+                            100 * time.fraction, 1 / (1 - time.fraction));
     fields.push_back(micros_field(time.name, std::string(time.name) + " us", samples.at(time.fraction), meaning));
   }
 }

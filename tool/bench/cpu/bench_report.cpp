@@ -24,6 +24,13 @@ Json hardware_json() {
           {"system", machine.system}};
 }
 
+// Messages and partials are written at one rank and read at another, so they count twice.
+const char* moved_is(BenchOperation operation) {
+  if (operation == BenchOperation::dispatch) return "tokens + 2 messages + rows";
+  if (operation == BenchOperation::combine) return "results + 2 partials + output";
+  return "tokens + 2 messages + rows + results + 2 partials + output";
+}
+
 Json bytes_json(const BenchCase& bench, const BenchBytes& bytes) {
   const auto whole = [](double value) { return static_cast<std::int64_t>(std::llround(value)); };
   if (is_codec(bench.operation)) return {{"bf16", whole(bytes.tokens)}, {"encoded", whole(bytes.rows)}};
@@ -46,13 +53,16 @@ Fields fields_of(const BenchResult& result, bool with_baseline) {
   add_times(fields, samples, {kMin, kMedian, kP90, kP99}, "from the first rank's begin to the last rank's end");
   const auto moved = static_cast<std::uint64_t>(result.measured.bytes.moved(result.bench.operation));
   fields.push_back({{"moved", "moved", false, "bytes that all ranks together read and write"}, bytes_cell(moved)});
-  fields.push_back(
-      {{"wire", "wire GB/s", false, "how fast all ranks copy to each other on this machine, reads and writes counted"},
-       number_cell(result.measured.wire.bytes_per_second * 1e-9, 1)});
+  fields.push_back({{"wire", "wire GB/s", false,
+                     "how fast all ranks copy to each other, from memory to memory, reads and writes counted; measured "
+                     "anew for each "
+                     "line, between its rounds"},
+                    number_cell(result.measured.wire.bytes_per_second * 1e-9, 1)});
   fields.push_back(micros_field("floor", "floor us", result.floor_seconds(),
                                 "the time that the moved bytes need at the speed of the wire"));
-  fields.push_back(
-      ratio_field("ratio", "x floor", median / result.floor_seconds(), "median us over floor us; 1 is best"));
+  fields.push_back(ratio_field(
+      "ratio", "x floor", median / result.floor_seconds(),
+      "median us over floor us; 1 is as fast as the wire, and less is where bytes that move stay in a cache"));
   if (!with_baseline) return fields;
   const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
   for (const Field& field :
@@ -144,6 +154,7 @@ Json to_json(const BenchResult& result, const std::string& command) {
     json["bf16_gb_per_s"] = rounded(codec_speed(result) * 1e-9, 1000);
     return json;
   }
+  json["moved_is"] = moved_is(bench.operation);
   json["memory_bytes_per_rank"] = measured.memory_bytes;
   if (bench.operation != BenchOperation::dispatch)
     json["sent"] = {{"counts", "by all ranks to others, in a round"},
