@@ -253,6 +253,11 @@ class Readme(unittest.TestCase):
         self.assertEqual(self.findings(self.BLOCKS + "\n" * (check_readme.MOST_LINES - 7)), [])
         self.assertEqual(len(self.findings(self.BLOCKS + "\n" * (check_readme.MOST_LINES - 6))), 1)
 
+    def test_pages(self):
+        found = check_readme.foreign_blocks("docs/rows.md", "```cpp\nint other();\n```\n```cpp\nint none();\n```\n", self.PROGRAMS)
+        self.assertEqual(len(found), 1)
+        self.assertIn("docs/rows.md: the C++ block that begins with 'int none();'", found[0])
+
 
 class SumTests(unittest.TestCase):
     GOOD = '<testsuite tests="3"><testcase name="unit/a" status="run"/><testcase name="unit/b" status="disabled"/>' \

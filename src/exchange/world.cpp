@@ -1,8 +1,12 @@
 #include "ferry/world.h"
 
+#include <algorithm>
 #include <exception>
+#include <string>
+#include <string_view>
 
 #include "base/abort_notice.h"
+#include "base/debug_log.h"
 #include "base/run_on_threads.h"
 #include "exchange/open_exchanges.h"
 
@@ -44,6 +48,16 @@ std::size_t first_cause(const ThreadErrors& errors) {
   return cause;
 }
 
+// Backends number the calls of a world. Who called barrier() does not know the numbers: "set-up call 4" becomes "a
+// barrier (set-up call 4)".
+std::string of_barrier(const std::string& what) {
+  constexpr std::string_view kCall = "set-up call ";
+  const std::size_t at = what.find(kCall);
+  if (at == std::string::npos) return what;
+  const std::size_t end = std::min(what.find_first_not_of("0123456789", at + kCall.size()), what.size());
+  return what.substr(0, at) + "a barrier (" + what.substr(at, end - at) + ")" + what.substr(end);
+}
+
 }  // namespace
 
 World::World() : open_exchanges_(std::make_shared<OpenExchanges>()) {}
@@ -68,7 +82,13 @@ void World::abort(const std::string& reason, int missing_rank) noexcept {
 void World::barrier(const RankMask& mask, std::chrono::milliseconds deadline) {
   const std::byte token{1};
   std::vector<std::byte> all(static_cast<std::size_t>(size()));
-  all_gather(std::span(&token, 1), all, mask, deadline);
+  try {
+    all_gather(std::span(&token, 1), all, mask, deadline);
+  } catch (const Aborted&) {
+    throw;
+  } catch (const PeerMissing& missing) {
+    throw PeerMissing(missing.record(), of_barrier(missing.what()));
+  }
 }
 
 void run_worlds(std::span<const std::unique_ptr<World>> worlds, const std::function<void(World&)>& body) {
@@ -77,6 +97,7 @@ void run_worlds(std::span<const std::unique_ptr<World>> worlds, const std::funct
       body(*worlds[rank]);
     } catch (...) {
       const std::exception_ptr error = std::current_exception();
+      debug_log(DebugLevel::warn, static_cast<int>(rank), [&] { return "its body threw: " + text_of(error); });
       worlds[rank]->abort(text_of(error), missing_rank_of(error));
       throw;
     }

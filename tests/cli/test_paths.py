@@ -92,7 +92,7 @@ class InterruptedDumpTestCase(FerryTestCase):
                 str(self.folder / "y.npy"), "--dump", str(self.folder / "dump")]
 
     def interrupt(self, with_signal):
-        self.options = self.save(make_layer(tokens=3000, hidden=1024, experts=8, inter=512))
+        self.options = self.save(make_layer(tokens=8000, hidden=1024, experts=8, inter=1024))
         process = subprocess.Popen([*self.dump(4), "--check"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and not (self.folder / "dump" / "rank3").exists():
             time.sleep(0.005)

@@ -23,5 +23,19 @@ TEST(InterruptedVerify, CountsTheCasesOfBackendsThatHaveNotBegun) {
               testing::HasSubstr("Interrupted in worlds/two: 1 of 6 cases were done."));
 }
 
+TEST(FailedVerify, CountsItsCases) {
+  VerifyArguments asked;
+  asked.json = true;
+  const std::vector<std::string> names = {"worlds/one", "worlds/two"};
+  VerifyReport report(asked, names);
+  report.expect(1);
+  report.begin(backend_named("cpu"));
+  EXPECT_EQ(report.failure(), "");
+  for (const char* failure : {"1 conformance case failed on cpu", "2 conformance cases failed on cpu"}) {
+    report.add(names[0], {CaseOutcome::Result::failed, "", 0});
+    EXPECT_EQ(report.failure(), failure);
+  }
+}
+
 }  // namespace
 }  // namespace ferry::app

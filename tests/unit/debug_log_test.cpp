@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <stdexcept>
+
+#include "ferry/world.h"
+
 namespace ferry {
 namespace {
 
@@ -35,6 +40,23 @@ TEST(DebugLevels, MakeNoTextThatIsNotWritten) {
     ADD_FAILURE() << "the text was made";
     return {};
   });
+}
+
+// run_ranks gives the error back as it is, and that has no rank.
+TEST(DebugLogDeathTest, NamesTheRankWhoseBodyThrew) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the variables are read once in a process
+  const auto throw_on_one = [] {
+    setenv("FERRY_DEBUG", "warn", 1);
+    try {
+      run_ranks(3, [](World& world) {
+        if (world.rank() == 2) throw std::runtime_error("the file is empty");
+      });
+    } catch (const std::runtime_error&) {
+      std::_Exit(0);
+    }
+    std::_Exit(1);
+  };
+  EXPECT_EXIT(throw_on_one(), testing::ExitedWithCode(0), "rank 2 warn: its body threw: the file is empty\n");
 }
 
 TEST(DebugFile, HasHostAndProcessInItsName) {

@@ -68,8 +68,8 @@ CLI::Option* limited(CLI::Option* option, Number low, Number high) {
     if (failure == std::errc() && value >= low && value <= high) return {};
     const bool is_too_large = failure == std::errc::result_out_of_range || value > high;
     std::string range = high == kNumberLimit<Number> && !is_too_large
-                                  ? fmt::format("{} or more", text_of(low))
-                                  : fmt::format("{} to {}", text_of(low), text_of(high));
+                            ? fmt::format("{} or more", text_of(low))
+                            : fmt::format("{} to {}", text_of(low), text_of(high));
     if (failure != std::errc::invalid_argument) return range;
     return (std::is_integral_v<Number> ? "a whole number, " : "a number, ") + range;
   });

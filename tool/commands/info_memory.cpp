@@ -29,6 +29,8 @@ constexpr std::array kRegionMeanings = {
     std::pair{"result slots", "partial sums, or rows, that come home"},
     std::pair{"result words", "signals: a result is there"},
     std::pair{"sent messages", "messages on their way to ranks that are reached by puts"},
+    std::pair{"token lists", "which tokens each rank sends here, for rows by_source"},
+    std::pair{"sent token lists", "the same of this rank, on their way"},
     std::pair{"sent results", "results on their way to ranks that are reached by puts"},
 };
 

@@ -125,7 +125,9 @@ std::string VerifyReport::failure() const {
   std::vector<std::string> names;
   for (const Counts& each : counts_)
     if (each.failed != 0) names.emplace_back(each.backend->name);
-  return names.empty() ? "" : fmt::format("{} conformance cases failed on {}", sum().failed, fmt::join(names, ", "));
+  return names.empty()
+             ? ""
+             : fmt::format("{} failed on {}", counted(sum().failed, "conformance case"), fmt::join(names, ", "));
 }
 
 }  // namespace ferry::app
