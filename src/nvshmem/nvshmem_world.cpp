@@ -38,7 +38,8 @@ NvshmemWorld::NvshmemWorld(std::shared_ptr<NvshmemJob> job, std::unique_ptr<net:
 }
 
 NvshmemWorld::~NvshmemWorld() {
-  if (!ends_job_ || job_.use_count() != 1) return;  // an exchange still uses it: NVSHMEM runs until the process ends
+  // Where an exchange still uses the job, NVSHMEM runs until the process ends.
+  if (!ends_job_ || job_.use_count() != 1) return;
   try {
     job_->end(bootstrap(), kPatienceAtTheEnd);
   } catch (const Error&) {
@@ -91,7 +92,8 @@ DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& o
     if (!is_masked(options.mask, peer) && is_direct(peer))
       heaps[static_cast<std::size_t>(peer)] = {mine, job_->heap_of(peer) + offset};
   heaps[static_cast<std::size_t>(rank())] = mine;
-  barrier(options.mask, set_up_deadline(options));  // I13: all ranks have zeroed their memory
+  // I13: no rank goes on before every rank has zeroed its memory.
+  barrier(options.mask, set_up_deadline(options));
   return heaps;
 }
 
@@ -101,13 +103,14 @@ namespace ferry {
 
 std::unique_ptr<ProcessWorld> make_nvshmem_world(const NvshmemOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
-  const net::Job job_at = net::job_of(place, kMaxGpuRanks);  // first: a rank that fails keeps no other in all_gather
+  // Comes before the ranks meet: a rank that throws here leaves no other one in an all_gather.
+  const net::Job job_at = net::job_of(place, kMaxGpuRanks);
   const int device = cuda::choose_device(options.device, place);
   cuda::require_bulk_copies(device);
   auto bootstrap = std::make_unique<net::Bootstrap>(job_at, options.deadline);
-  cuda::ranks_of_device(bootstrap->rank(), bootstrap->size(), device, options.share_gpus, [&](auto mine, auto all) {
-    bootstrap->all_gather(mine, all, {}, options.deadline);
-  });  // NVSHMEM can start only once
+  // Refuses devices before NVSHMEM starts: it can start only once.
+  cuda::ranks_of_device(bootstrap->rank(), bootstrap->size(), device, options.share_gpus,
+                        [&](auto mine, auto all) { bootstrap->all_gather(mine, all, {}, options.deadline); });
   auto job = cuda::NvshmemJob::start(*bootstrap, device, options.heap_bytes, options.deadline);
   return std::make_unique<cuda::NvshmemWorld>(std::move(job), std::move(bootstrap), options, device, true);
 }

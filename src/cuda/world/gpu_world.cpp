@@ -141,12 +141,12 @@ Launchers GpuRank::kernels_for(const ExchangeOptions& options) const {
 std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const ExchangeOptions& options,
                                                        const HeapMap& map) {
   const DeviceScope scope(device_.index);
-  if (device_.deferred_free != nullptr)
-    device_.deferred_free->free();  // all ranks are here: none waits for another one's launch
+  // All ranks are here, so no kernel waits for another rank's launch.
+  if (device_.deferred_free != nullptr) device_.deferred_free->free();
   require_countable_tokens(shape, world_.rank());
   require_countable_entries(shape, world_.rank());
-  together([&] { require_supported(options); }, options.mask,
-           set_up_deadline(options));  // whose kernels may be of two kinds
+  // Only some ranks may have given kernels of their own, or some that do not reach this world's ranks.
+  together([&] { require_supported(options); }, options.mask, set_up_deadline(options));
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
   std::unique_ptr<ExchangeSteps> made;
@@ -162,8 +162,8 @@ std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const
     else
       made = std::move(steps);
   };
-  together(make, options.mask,
-           set_up_deadline(options));  // all kernels are loaded before one may run and wait for a peer
+  // No rank goes on before every rank has loaded its kernels: a kernel that runs may wait for a peer.
+  together(make, options.mask, set_up_deadline(options));
   return made;
 }
 

@@ -114,8 +114,8 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
     const std::vector<net::Descriptor> descriptors =
         channel_.all_to_all(descriptor, bootstrap().call(), options.mask, set_up_deadline(options),
                             [&](int peer) { bootstrap().require_there(peer); });
-    together([&] { open_heaps(descriptors, bytes, heaps); }, options.mask,
-             set_up_deadline(options));  // I16: all hold all
+    // I16: no rank goes on before every rank holds all heaps.
+    together([&] { open_heaps(descriptors, bytes, heaps); }, options.mask, set_up_deadline(options));
     return heaps;
   }
 
@@ -142,8 +142,8 @@ namespace ferry {
 
 std::unique_ptr<ProcessWorld> make_cuda_process_world(const CudaProcessOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
-  const net::Job job =
-      net::job_of(place, kMaxGpuRanks);  // first: a rank that fails before keeps no other in all_gather
+  // Comes before the ranks meet: a rank that throws here leaves no other one in an all_gather.
+  const net::Job job = net::job_of(place, kMaxGpuRanks);
   return std::make_unique<cuda::CudaProcessWorld>(options, place, job);
 }
 
