@@ -175,7 +175,9 @@ TEST_F(GpuHandles, AreGoodAfterManyOtherRounds) {
       rank.combine(of_b, second, true);
       rank.combine(of_a, first, true);
       for (int i = 0; i < 20; ++i) rank.keep(of_b, second);
+      world.barrier();  // CUDA may load a kernel of its own to fill memory, and waits for the device
       first.move(rank.stream.get());
+      world.barrier();
       rank.combine(of_others, first);
       rank.replay(of_others, first);
       rank.combine(of_others, first, true);
@@ -251,7 +253,7 @@ TEST_F(GpuHandles, CallsBesideCapturedGraphs) {
     const Scenario b = scenario_of(4, reduction);
     run([&](World& world) {
       Rank rank(world, a);
-      const cudaStream_t stream = rank.stream.get();
+      cudaStream_t stream = rank.stream.get();
       const Handle first(rank.exchange), second(rank.exchange);
       HandleRound of_a(a, world.rank()), of_b(b, world.rank()), again(b, world.rank());
       const CapturedGraph kept(stream,

@@ -40,11 +40,12 @@ FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, Fix
       out.src_info[2 * static_cast<std::size_t>(row)] = -1;
       out.src_info[2 * static_cast<std::size_t>(row) + 1] = -1;
     }
-    if (out.scales.layout == ScaleLayout::tiled && out.stores_scales) {
+    if (!out.stores_scales) continue;
+    if (out.scales.layout == ScaleLayout::tiled) {
       ops.zero_scale_tail(g, out.scales, first, filled_end, starts.tiles[group]);
       continue;
     }
-    for (std::uint32_t row = filled_end; out.stores_scales && row < starts.group[group + 1]; ++row)
+    for (std::uint32_t row = filled_end; row < starts.group[group + 1]; ++row)
       ops.zero_scales(g, out.scales, ScaleRow{row, first, starts.tiles[group]});
   }
 }
@@ -55,9 +56,10 @@ template <ReceiveStep S>
 FERRY_HD void write_rows(const S& step, TokenAt at, const RowStarts& starts, const RowsOut& out, const LocalRows& to) {
   const auto& g = step.group;
   const std::byte* message = step.fabric.local(step.plan.map.message(step.epoch, at.source, at.token));
-  step.ops.copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, out.row_bytes);
+  const std::size_t payload_bytes = static_cast<std::uint32_t>(out.row_bytes);  // 32 bits: a shorter loop on GPUs
+  step.ops.copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, payload_bytes);
   if (out.stores_scales)
-    step.ops.store_scales(g, out.scales, message + out.row_bytes, starts, step.plan.shared_groups, to);
+    step.ops.store_scales(g, out.scales, message + payload_bytes, starts, step.plan.shared_groups, to);
   for (int i = g.thread(); i < to.count; i += g.size()) {
     out.src_info[2 * static_cast<std::size_t>(to.row[i])] = at.token;
     out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
