@@ -126,6 +126,13 @@ struct ArrivalSlots {
   ConstTensor scales{};   // [copies, R, T, scales_per_row], in column order, whatever the layout of rows; bf16: none
 };
 
+// What came to a rank in a dispatch, known before its rows are written. int64 values, so that sums cannot overflow.
+struct RowCounts {
+  std::int64_t rows = 0;                // the least row capacity: row_offsets[groups]; by_source: source_offsets[R]
+  std::vector<std::int64_t> by_expert;  // [groups]: tokens of each expert, without padding
+  std::vector<std::int64_t> by_source;  // [RowLayout::sources]: rows of each source rank, without padding
+};
+
 // What combine sends back. combine_async has read it when it returns. Three things are read until combine_wait returns:
 // `rows`, if there is a fused shared expert; the weights of `exact`; and a handle.
 struct CombineInput {
@@ -164,7 +171,7 @@ struct CallOptions {
 struct RowLayout {
   int groups = 0;                     // local experts, one more with a fused shared expert
   int alignment = 1;                  // of an expert's first row
-  std::int64_t min_row_capacity = 0;  // the worst case: dispatch refuses less
+  std::int64_t min_row_capacity = 0;  // the worst case, which no dispatch refuses. CPU ranks also take what really came
   std::int64_t payload_row_bytes = 0;
   DType scale_dtype = DType::none;  // f32, u8 or none
   ScaleLayout scale_layout = ScaleLayout::none;
@@ -175,7 +182,8 @@ struct RowLayout {
   int sources = 0;                // ranks whose tokens come: R; with skip_a2a 1
   int top_k = 0;
 
-  // The rows that `payload` must hold; padded: all that lie at this stride. in_place has no payload: those of src_info.
+  // The rows of the worst case, which `payload` must hold unless the counts say less (Exchange::wait_for_counts);
+  // padded: all that lie at this stride, in any case. in_place has no payload: those of src_info.
   std::int64_t least_rows(RowOrder order, std::int64_t expert_stride = 0) const;
   // Shape of the scale tensor for a row capacity; empty without scales. Where rows are padded, transposed scales lie
   // expert by expert: [groups, scales_per_row, expert_stride].
@@ -209,7 +217,8 @@ struct TensorSpec {
 // The payload is bf16 if the format has no scales and two bytes for each column; dispatch also takes u8 there. Else the
 // payload is u8.
 //
-// Throws Error(invalid_argument) where row_capacity is below RowLayout::least_rows: a dispatch would refuse it.
+// row_capacity: RowLayout::least_rows, or RowCounts::rows of this dispatch. Throws Error(invalid_argument) where it is
+// negative, or where rows are padded and do not fit at their stride.
 std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity,
                                          RowOrder order = RowOrder::by_expert, std::int64_t expert_stride = 0);
 
@@ -250,13 +259,21 @@ class Exchange {
 
   // Errors of each call:
   //   Error(invalid_argument)  an argument is bad. Nothing has moved, and the round is as it was before the call. On
-  //                            GPUs the next call throws what only a kernel can find out (see above). Two things are
-  //                            found only when messages have moved, since ranks are compared: input scales that differ
-  //                            (DispatchInput::input_scale), and handles of different dispatches. The latter, and a
-  //                            handle that a kernel refuses, end the exchange on all ranks
+  //                            GPUs the next call throws what only a kernel can find out (see above). Found only when
+  //                            messages have moved:
+  //     refused by all ranks   input scales that differ (DispatchInput::input_scale); on CPU ranks more tokens than
+  //                            max_tokens on one rank, unless it gives a handle or skip_a2a is on. The dispatch has no
+  //                            combine, and the exchange goes on with another dispatch
+  //     refused by one rank    CPU ranks: outputs with fewer rows than came. No row was written. dispatch_wait may be
+  //                            called with larger ones, also after a refused dispatch()
+  //     the exchange is over   handles of different dispatches; a handle that a kernel refuses
   //   Error(out_of_order)      the round does not allow the call
   //   PeerMissing              a rank does not come. Every later call throws it again
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
+  // Between the two, any number of times: waits until every rank has said what it sends here, so that the outputs can
+  // be made to measure. With a handle the counts are those of its dispatch. It waits for no token, and another rank
+  // need not call it. Throws Error(unsupported) on GPUs (WorldCapabilities::row_counts).
+  RowCounts wait_for_counts(const CallOptions& call = {});
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {});
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call = {});
   void combine_async(const CombineInput& in, const CallOptions& call = {});

@@ -35,6 +35,7 @@ class HostRows {
  public:
   // For the most rows that a dispatch of the exchange can have.
   explicit HostRows(const Exchange& exchange);
+  // For `row_capacity` rows: RowLayout::min_row_capacity, or RowCounts::rows of one dispatch.
   HostRows(const AnyFormat& format, const RowLayout& layout, std::int64_t row_capacity);
   HostRows(HostRows&&) noexcept = default;
   HostRows& operator=(HostRows&&) noexcept = default;

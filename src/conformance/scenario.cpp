@@ -94,10 +94,13 @@ void fill_outcome(Scenario& scenario) {
   if (settings.options.skip_a2a) replicate_first(scenario.round);
   set_row_orders(settings, scenario.round);
   for (int rank = 0; rank < settings.shape.ranks; ++rank) {
-    scenario.row_capacity.push_back(test::worst_row_capacity(scenario.round, rank) + settings.spare_rows);
-    scenario.rows.push_back(test::is_masked_out(scenario.round, rank)
-                                ? test::ExpectedRows{}
-                                : test::expected_rows(scenario.round, rank, scenario.row_capacity.back(), kPoison));
+    std::int64_t capacity = test::worst_row_capacity(scenario.round, rank) + settings.spare_rows;
+    const bool takes_part = !test::is_masked_out(scenario.round, rank);
+    const auto expected = [&] { return test::expected_rows(scenario.round, rank, capacity, kPoison); };
+    if (takes_part && settings.exact_rows && scenario.round.ranks[size(rank)].row_order != RowOrder::padded)
+      capacity = static_cast<std::int64_t>(expected().rows.size());
+    scenario.row_capacity.push_back(capacity);
+    scenario.rows.push_back(takes_part ? expected() : test::ExpectedRows{});
     scenario.expert_output.push_back(make_expert_output(scenario, rank));
   }
 }

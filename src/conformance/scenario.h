@@ -31,11 +31,12 @@ struct ScenarioSettings {
   DType output_dtype = DType::bf16;  // of combine's output
   WeightForm weights = WeightForm::array;
   float input_scale = 1.0f;
-  int token_gap = 0;   // elements between two token rows
-  int row_gap = 0;     // the same in the experts' output
-  int output_gap = 0;  // the same in combine's output
-  int spare_rows = 5;  // row capacity beyond the worst case
-  int max_blocks = 0;  // CallOptions
+  int token_gap = 0;        // elements between two token rows
+  int row_gap = 0;          // the same in the experts' output
+  int output_gap = 0;       // the same in combine's output
+  int spare_rows = 5;       // row capacity beyond the worst case
+  bool exact_rows = false;  // row capacity: what comes, in place of the worst case and spare_rows; not padded
+  int max_blocks = 0;       // CallOptions
   bool epilogue = false;
   bool unreduced = false;
   std::vector<RowOrder> row_orders;  // of the ranks, again and again; empty: all by_expert

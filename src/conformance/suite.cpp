@@ -31,6 +31,7 @@ const std::vector<Case>& all_cases() {
     add_call_cases(list);
     add_handle_cases(list);
     add_order_cases(list);
+    add_size_cases(list);
     add_option_cases(list);
     add_refusal_cases(list);
     add_agreement_cases(list);

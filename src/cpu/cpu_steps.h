@@ -10,9 +10,11 @@
 #include "cpu/found_rows.h"
 #include "cpu/host_ops.h"
 #include "cpu/lay_out.h"
+#include "cpu/row_counts.h"
 #include "cpu/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
 #include "cpu/steps/combine_send.h"
+#include "cpu/steps/excess_tokens.h"
 #include "cpu/steps/input_scale.h"
 #include "cpu/steps/keep_routing.h"
 #include "cpu/steps/packed_results.h"
@@ -85,22 +87,40 @@ class CpuSteps final : public ExchangeSteps {
   void send(const Ticket& ticket, const DispatchArgs& args) override {
     masks_.begin_dispatch();
     drain_combine();
-    if (ticket.handle == nullptr) stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.routing));
+    const bool routes = ticket.handle == nullptr && args.num_tokens <= plan_.shape.max_tokens;
+    if (routes) stats_.add_dropped(route_entries(plan_, *fabric_, args, ticket.routing));
     give_up_combine();
     compare_calls(plan_.map.dispatching(0), ticket.message, ticket.mark);
     end_exchange_on_error(Operation::dispatch, ticket.message, [&] {
       if (ticket.handle != nullptr)
         replay_all(ticket, args);
+      else if (!routes)
+        publish_excess(plan_, *fabric_, group_, args, ticket.routing);
       else
         send_all(ticket, args);
     });
   }
 
-  void receive(const Ticket& ticket, const RowsOut& out) override {
+  std::int64_t await_counts(const Ticket& ticket) override {
     compare_calls(plan_.map.dispatching(0), ticket.message, ticket.mark);
-    if (ticket.handle != nullptr) return receive_replay(ticket, out);
+    if (ticket.handle != nullptr) return least_capacity(replayed_->plan(), places_of(ticket, *replayed_));
     require_no_one_missing(await_routing(plan_, *fabric_, group_, ticket.routing));  // I1, I2
+    if (const int source = source_of_excess(plan_, *fabric_, ticket.routing); source >= 0) {
+      const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
+      on_workers([&](FixedShare share) { return drain_messages(dispatch_step(group_, ticket), shared, share); });
+      refuse_excess(plan_, *fabric_, ticket.routing, source);
+    }
     found_.find(plan_, *fabric_, ticket);
+    return num_rows();
+  }
+
+  RowCounts row_counts(const Ticket& ticket) const override {
+    return ticket.handle != nullptr ? counts_of(replayed_->plan(), places_of(ticket, *replayed_))
+                                    : counts_of(plan_, places_of(ticket));
+  }
+
+  void receive(const Ticket& ticket, const RowsOut& out) override {
+    if (ticket.handle != nullptr) return receive_replay(ticket, out);
     if (packed_) packed_->number_slots(plan_, *fabric_, ticket.routing);
     const HostGroup group = group_for(rows_that_came(plan_, found_.starts()) * out.row_bytes);
     lay_out(dispatch_step(group, ticket), ticket, places_of(ticket), out);

@@ -17,6 +17,7 @@ namespace ferry {
 // The calls, and those of a combine that is given a handle.
 enum class Call : std::uint8_t {
   dispatch_async,
+  wait_for_counts,
   dispatch_wait,
   dispatch,
   combine_async,
@@ -26,7 +27,7 @@ enum class Call : std::uint8_t {
   kept_combine_wait,
   kept_combine,
 };
-inline constexpr int kCalls = 9;
+inline constexpr int kCalls = 10;
 
 // How far an operation is: `half` between its _async and its _wait call.
 enum class Progress : std::uint8_t { none, half, whole };
@@ -61,7 +62,7 @@ inline constexpr const char* kHalfCombined = "the last combine_async has had no 
 
 // One row per Call, up to the kept ones. A new dispatch abandons the combine of the one before, but no kept one. A kept
 // combine leaves the others as they are.
-inline constexpr std::array<CallRule, 6> kCallRules{{
+inline constexpr std::array<CallRule, 7> kCallRules{{
     {.name = "dispatch_async",
      .dispatch = {Progress::none, Progress::whole},
      .combine = kAny,
@@ -69,6 +70,13 @@ inline constexpr std::array<CallRule, 6> kCallRules{{
      .dispatch_after = Progress::half,
      .combine_after = Progress::none,
      .otherwise = "the last dispatch_async has had no dispatch_wait; call that first"},
+    {.name = "wait_for_counts",
+     .dispatch = {Progress::half},
+     .combine = {Progress::none},
+     .kept = kAny,
+     .dispatch_after = Progress::half,
+     .combine_after = Progress::none,
+     .otherwise = "it must come between a dispatch_async and its dispatch_wait"},
     {.name = "dispatch_wait",
      .dispatch = {Progress::half},
      .combine = {Progress::none},

@@ -40,6 +40,11 @@ Exchange& Exchange::operator=(Exchange&&) noexcept = default;
 void Exchange::dispatch_async(const DispatchInput& in, const CallOptions& call) {
   logged("dispatch_async", rank(), [&] { front_->dispatch_async(in, call); });
 }
+RowCounts Exchange::wait_for_counts(const CallOptions& call) {
+  RowCounts counts;
+  logged("wait_for_counts", rank(), [&] { counts = front_->wait_for_counts(call); });
+  return counts;
+}
 void Exchange::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
   logged("dispatch_wait", rank(), [&] { front_->dispatch_wait(out, call); });
 }

@@ -17,7 +17,8 @@
 
 namespace ferry {
 
-// What the ranks gave to one dispatch does not fit together. `receive` throws it at its end, on all ranks or on none.
+// What the ranks gave to one dispatch does not fit together. `await_counts` or `receive` throws it when nothing of the
+// dispatch is on its way to this rank any more, on all ranks or on none.
 // The front gives the dispatch up, so the next call is another dispatch.
 class DispatchRefused : public Error {
  public:
@@ -58,6 +59,10 @@ class ExchangeSteps {
   // The two halves of a dispatch, and those of its combine. `sent` is what send_back was given.
   virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;
   virtual void receive(const Ticket& ticket, const RowsOut& rows) = 0;
+  // Of worlds with row_counts: waits until it is known what came, and returns the least row capacity. It is the first
+  // step of receiving, and may be repeated. `row_counts` follows it.
+  virtual std::int64_t await_counts(const Ticket&) { return 0; }
+  virtual RowCounts row_counts(const Ticket&) const { return {}; }
   virtual void send_back(const Ticket& ticket, const CombineArgs& args) = 0;
   virtual void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) = 0;
 
@@ -104,7 +109,7 @@ class ExchangeSteps {
 
 // What steps check whose callers' tensors are in host memory: ids and the input scale. Sets args.input_scale.
 inline void check_host_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) {
-  if (!in.handle) check_topk_ids(context, args);
+  if (!in.handle && args.num_tokens <= context.shape.max_tokens) check_topk_ids(context, args);
   args.input_scale = check_input_scale(context, in.input_scale);
 }
 

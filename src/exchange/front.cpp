@@ -19,6 +19,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       shape_(shape),
       options_(options),
       takes_host_memory_(!world.capabilities().device_memory),
+      learns_counts_(world.capabilities().row_counts),
       world_orders_(world.capabilities().row_orders),
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
@@ -107,7 +108,7 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   require_order_of_world(ticket.rows.order);
   steps_->check_dispatch_input(context_, in, args);
   ticket.num_tokens = args.num_tokens;
-  ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
+  if (args.num_tokens <= shape_.max_tokens) ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
   if (in.handle) {
     read_handle(in.handle, Operation::dispatch, ticket);
     if (args.num_tokens != ticket.num_tokens)
@@ -185,14 +186,37 @@ CombineOut Exchange::Front::checked_sums(const CombineOutput& out, Ticket& ticke
   return sums;
 }
 
-void Exchange::Front::receive(const RowsOut& rows) {
+// All ranks refuse the dispatch alike.
+template <class Body>
+void Exchange::Front::may_be_refused(const Body& body) {
   try {
-    steps_->receive(order_.dispatch_ticket(), rows);
+    body();
   } catch (const DispatchRefused&) {
     order_.give_up_dispatch();
     throw;
   }
+}
+
+void Exchange::Front::receive(const RowsOut& rows) {
+  const Ticket& ticket = order_.dispatch_ticket();
+  may_be_refused([&] {
+    if (learns_counts_) check_row_capacity(context_, rows, ticket.rows.order, steps_->await_counts(ticket));
+    steps_->receive(ticket, rows);
+  });
   order_.advance(Call::dispatch_wait);
+}
+
+RowCounts Exchange::Front::wait_for_counts(const CallOptions& call) {
+  const StepsScope scope(*steps_);
+  if (!learns_counts_)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: wait_for_counts: exchanges of this world do not tell the host what came; give "
+                            "dispatch_wait outputs for {} rows, the worst case (RowLayout::min_row_capacity)",
+                            rank_, layout_.min_row_capacity));
+  start(Call::wait_for_counts, call);
+  const Ticket& ticket = order_.dispatch_ticket();
+  may_be_refused([&] { steps_->await_counts(ticket); });
+  return steps_->row_counts(ticket);
 }
 
 void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions& call) {

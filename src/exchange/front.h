@@ -21,6 +21,7 @@ class Exchange::Front {
   Front& operator=(const Front&) = delete;
 
   void dispatch_async(const DispatchInput& in, const CallOptions& call);
+  RowCounts wait_for_counts(const CallOptions& call);
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call);
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call);
   void combine_async(const CombineInput& in, const CallOptions& call);
@@ -47,6 +48,8 @@ class Exchange::Front {
   void log_made(const World& world, const HeapMap& map) const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
   RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
+  template <class Body>
+  void may_be_refused(const Body& body);
   void receive(const RowsOut& rows);
   CombineArgs checked_combine_input(const CombineInput& in, Ticket& ticket);
   Ticket next_combine(const CombineInput& in) const;
@@ -58,10 +61,11 @@ class Exchange::Front {
   const Shape shape_;
   const ExchangeOptions options_;
   const bool takes_host_memory_;
+  const bool learns_counts_;
   const RowOrders world_orders_;
   RowLayout layout_;
   std::size_t message_slot_bytes_ = 0;
-  const CheckContext context_{rank_, shape_, options_, layout_, takes_host_memory_};
+  const CheckContext context_{rank_, shape_, options_, layout_, takes_host_memory_, learns_counts_};
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
   std::optional<OpenExchange> open_;

@@ -132,9 +132,8 @@ std::byte* check_handle_tensor(const CheckContext& c, const char* name, const Co
 }
 
 void check_replay_output(const CheckContext& c, const RowsOut& out, const HandleFacts& facts) {
-  const bool is_compact = facts.rows.order == RowOrder::by_expert || facts.rows.order == RowOrder::in_place;
-  if (!is_compact) return;  // rows have no alignment, and RowLayout::least_rows holds all of them
-  if (facts.alignment % c.layout.alignment != 0)
+  if (facts.rows.order == RowOrder::padded) return;  // rows have no alignment, and their stride holds all of them
+  if (facts.rows.order != RowOrder::by_source && facts.alignment % c.layout.alignment != 0)
     refuse(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
            c.layout.alignment);
   if (out.scales.row_capacity < facts.num_rows)

@@ -175,9 +175,10 @@ std::size_t TensorSpec::bytes() const {
 
 std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity, RowOrder order,
                                          std::int64_t expert_stride) {
-  if (const std::int64_t least = layout.least_rows(order, expert_stride); row_capacity < least)
-    refuse(fmt::format("dispatch_outputs: row_capacity is {}; the limit is {} or more (RowLayout::{})", row_capacity,
-                       least, order == RowOrder::by_expert ? "min_row_capacity" : "least_rows"));
+  const std::int64_t least = order == RowOrder::padded ? layout.least_rows(order, expert_stride) : 0;
+  if (row_capacity < least)
+    refuse(fmt::format("dispatch_outputs: row_capacity is {}; the limit is {} or more{}", row_capacity, least,
+                       order == RowOrder::padded ? " (RowLayout::least_rows)" : ""));
   const bool by_source = order == RowOrder::by_source, in_place = order == RowOrder::in_place;
   const bool has_scales = layout.scale_layout != ScaleLayout::none && !in_place;
   const bool is_tiled = layout.scale_layout == ScaleLayout::tiled && !in_place;

@@ -79,7 +79,7 @@ void require_array(const CheckContext& c, const char* name, const ConstTensor& t
 }
 
 ConstTensor or_empty(const ConstTensor& tensor) {
-  static constexpr std::int64_t kNowhere = 0;
+  alignas(16) static constexpr std::int64_t kNowhere = 0;
   ConstTensor copy = tensor;
   if (!copy && copy.rank > 0 && copy.elements() == 0) copy.data = &kNowhere;
   return copy;

@@ -86,6 +86,11 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
   const std::int64_t columns = is_encoded ? c.layout.payload_row_bytes : c.shape.hidden;
   require_rows(c, "tokens", tokens, static_cast<int>(columns));
   const std::int64_t n = tokens.shape[0];
+  if (n > c.shape.max_tokens && c.learns_counts && !in.handle && !c.options.skip_a2a) {
+    DispatchArgs excess;
+    excess.num_tokens = static_cast<int>(std::min<std::int64_t>(n, INT32_MAX));
+    return excess;
+  }
   if (n > c.shape.max_tokens)
     refuse(c, "tokens has {} rows; the limit is max_tokens = {}. Dispatch in several rounds or make a larger exchange",
            n, c.shape.max_tokens);

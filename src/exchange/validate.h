@@ -16,9 +16,11 @@ struct CheckContext {
   const ExchangeOptions& options;
   const RowLayout& layout;
   bool takes_host_memory = true;  // else memory of the rank's GPU
+  bool learns_counts = false;     // what came is known before a row is written (WorldCapabilities::row_counts)
 };
 
-// Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device.
+// Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device. Where all ranks will be told of
+// too many tokens, only the number of tokens is looked at, and nothing but it is in what comes back.
 DispatchArgs check_dispatch_input(const CheckContext& context, const DispatchInput& in);
 
 // The value that `input_scale` points to, 1 where it is null. Host memory.
@@ -27,8 +29,12 @@ float check_input_scale(const CheckContext& context, const float* input_scale);
 // Every id is in [-1, experts) and no token names an expert twice. Host memory.
 void check_topk_ids(const CheckContext& context, const DispatchArgs& args);
 
-// Outputs are those of the order, have their dtypes and shapes, and hold the worst case. (validate_rows.cpp)
+// Outputs are those of the order, have their dtypes and shapes, and hold the worst case, unless the counts will say
+// what they must hold. (validate_rows.cpp)
 RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out, const RowChoice& choice = {});
+
+// When it is known that `rows` rows came.
+void check_row_capacity(const CheckContext& context, const RowsOut& out, RowOrder order, std::int64_t rows);
 
 // Of Exchange::add_to_mask.
 void check_added_mask(const CheckContext& context, const RankMask& mask);

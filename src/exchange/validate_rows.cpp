@@ -37,20 +37,25 @@ void refuse_outputs_of_other_orders(const CheckContext& c, const DispatchOutput&
              output.name, to_string(order), to_string(output.orders));
 }
 
+// Whether outputs are refused that do not hold the worst case. Padded rows lie at their stride, whatever comes.
+bool needs_worst_case(const CheckContext& c, RowOrder order) { return !c.learns_counts || order == RowOrder::padded; }
+
 // Payload and scales.
 RowsOut check_row_bytes(const CheckContext& c, const DispatchOutput& out, const RowChoice& choice) {
   const RowLayout& layout = c.layout;
-  require_given(c, "payload", out.payload);
-  if (layout.payload_row_bytes == 2 * std::int64_t{layout.hidden} && out.payload.dtype == DType::bf16) {
-    require_rows(c, "payload", out.payload, layout.hidden);
+  const ConstTensor payload = or_empty(out.payload);
+  require_given(c, "payload", payload);
+  if (layout.payload_row_bytes == 2 * std::int64_t{layout.hidden} && payload.dtype == DType::bf16) {
+    require_rows(c, "payload", payload, layout.hidden);
   } else {
-    require_dtype(c, "payload", out.payload, {DType::u8});
-    require_rows(c, "payload", out.payload, static_cast<int>(layout.payload_row_bytes));
+    require_dtype(c, "payload", payload, {DType::u8});
+    require_rows(c, "payload", payload, static_cast<int>(layout.payload_row_bytes));
   }
-  require_contiguous(c, "payload", out.payload);
-  require_aligned(c, "payload", out.payload, 16);
-  const std::int64_t capacity = out.payload.shape[0];
-  if (const std::int64_t least = layout.least_rows(choice.order, choice.expert_stride); capacity < least)
+  require_contiguous(c, "payload", payload);
+  require_aligned(c, "payload", payload, 16);
+  const std::int64_t capacity = payload.shape[0];
+  const std::int64_t least = layout.least_rows(choice.order, choice.expert_stride);
+  if (needs_worst_case(c, choice.order) && capacity < least)
     refuse(c, "payload holds {} rows; the limit is row_capacity >= {} (RowLayout::{})", capacity, least,
            choice.order == RowOrder::by_expert ? "min_row_capacity" : "least_rows");
 
@@ -59,7 +64,7 @@ RowsOut check_row_bytes(const CheckContext& c, const DispatchOutput& out, const 
   rows.row_bytes = static_cast<std::size_t>(layout.payload_row_bytes);
   rows.scales = {nullptr, ScaleLayout::none, 0, 0, capacity};
   if (layout.scale_layout != ScaleLayout::none) {
-    require_array(c, "scales", out.scales, {layout.scale_dtype},
+    require_array(c, "scales", or_empty(out.scales), {layout.scale_dtype},
                   layout.scales_shape(capacity, choice.order, choice.expert_stride));
     rows.scales = {static_cast<std::byte*>(out.scales.data), layout.scale_layout,
                    static_cast<int>(size_of(layout.scale_dtype)), layout.scales_per_row, capacity};
@@ -74,7 +79,7 @@ RowsOut check_row_bytes(const CheckContext& c, const DispatchOutput& out, const 
 void check_groups(const CheckContext& c, const DispatchOutput& out, RowsOut& rows) {
   require_array(c, "row_offsets", out.row_offsets, {DType::u32}, {c.layout.groups + 1});
   require_array(c, "expert_ids", out.expert_ids, {DType::i32}, {c.layout.groups});
-  require_array(c, "src_info", out.src_info, {DType::i32}, {rows.scales.row_capacity, 2});
+  require_array(c, "src_info", or_empty(out.src_info), {DType::i32}, {rows.scales.row_capacity, 2});
   rows.row_offsets = static_cast<std::uint32_t*>(out.row_offsets.data);
   rows.expert_ids = static_cast<std::int32_t*>(out.expert_ids.data);
   rows.src_info = static_cast<std::int32_t*>(out.src_info.data);
@@ -113,8 +118,8 @@ void check_source_outputs(const CheckContext& c, const DispatchOutput& out, Rows
 RowsOut check_gather(const CheckContext& c, const DispatchOutput& out) {
   RowsOut rows;
   rows.scales.row_capacity = out.gather.rank == 0 ? 0 : out.gather.shape[0];
-  require_array(c, "gather", out.gather, {DType::i32}, {-1});
-  if (rows.scales.row_capacity < c.layout.min_row_capacity)
+  require_array(c, "gather", or_empty(out.gather), {DType::i32}, {-1});
+  if (needs_worst_case(c, RowOrder::in_place) && rows.scales.row_capacity < c.layout.min_row_capacity)
     refuse(c, "gather holds {} rows; the limit is {} or more (RowLayout::least_rows)", rows.scales.row_capacity,
            c.layout.min_row_capacity);
   if (2 * c.layout.expert_rows > INT32_MAX)
@@ -141,6 +146,14 @@ RowsOut check_dispatch_output(const CheckContext& c, const DispatchOutput& out, 
     if (rows.scales.layout == ScaleLayout::transposed) rows.scales.row_capacity = choice.expert_stride;
   }
   return rows;
+}
+
+void check_row_capacity(const CheckContext& c, const RowsOut& out, RowOrder order, std::int64_t rows) {
+  if (order == RowOrder::padded || out.scales.row_capacity >= rows) return;
+  refuse(c,
+         "{} holds {} rows; {} came, so row_capacity must be {} or more (RowCounts::rows of wait_for_counts). Nothing "
+         "was written: call dispatch_wait with larger outputs",
+         order == RowOrder::in_place ? "gather" : "payload", out.scales.row_capacity, rows, rows);
 }
 
 }  // namespace ferry

@@ -18,8 +18,8 @@ namespace ferry {
 namespace {
 
 // Those without a handle.
-constexpr Call kAllCalls[] = {Call::dispatch_async, Call::dispatch_wait, Call::dispatch,
-                              Call::combine_async,  Call::combine_wait,  Call::combine};
+constexpr Call kAllCalls[] = {Call::dispatch_async, Call::wait_for_counts, Call::dispatch_wait, Call::dispatch,
+                              Call::combine_async,  Call::combine_wait,    Call::combine};
 
 // The rules of a round, written down once more: which of its stages takes which call.
 enum class Stage { closed, sent, open, returning };
@@ -43,6 +43,9 @@ Outcome outcome_of(Stage stage, Call call) {
       return anywhere_but_sent("dispatch_async", Stage::sent);
     case Call::dispatch:
       return anywhere_but_sent("dispatch", Stage::open);
+    case Call::wait_for_counts:
+      if (stage == Stage::sent) return {"", Stage::sent};
+      return {"rank 0: wait_for_counts: it must come between a dispatch_async and its dispatch_wait", stage};
     case Call::dispatch_wait:
       return in(Stage::sent, "dispatch_wait", "a dispatch_async", Stage::open);
     case Call::combine_async:
@@ -233,6 +236,9 @@ void call(Exchange& exchange, const conformance::RankRound& round, Call which) {
   switch (which) {
     case Call::dispatch_async:
       return exchange.dispatch_async(round.in);
+    case Call::wait_for_counts:
+      exchange.wait_for_counts();
+      return;
     case Call::dispatch_wait:
       return exchange.dispatch_wait(round.out);
     case Call::dispatch:

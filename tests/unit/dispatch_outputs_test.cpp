@@ -84,12 +84,26 @@ TEST(DispatchOutputs, AreTakenByADispatch) {
 
 TEST(DispatchOutputs, RefuseWhatADispatchWould) {
   const RowLayout layout = row_layout(kShape, {}, 0);
-  try {
-    dispatch_outputs(layout, layout.min_row_capacity - 1);
-    ADD_FAILURE() << "too few rows";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
-    EXPECT_NE(std::string(error.what()).find("row_capacity"), std::string::npos) << error.what();
+  const auto refused = [&](std::int64_t row_capacity, RowOrder order) {
+    try {
+      dispatch_outputs(layout, row_capacity, order);
+      ADD_FAILURE() << row_capacity << " rows";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find("row_capacity"), std::string::npos) << error.what();
+    }
+  };
+  refused(-1, RowOrder::by_expert);
+  refused(layout.least_rows(RowOrder::padded) - 1, RowOrder::padded);
+}
+
+// What came may be nothing.
+TEST(DispatchOutputs, AreAsSmallAsWhatCame) {
+  const RowLayout layout = row_layout(kShape, {}, 0);
+  for (const std::int64_t rows : {0, 1, 7}) {
+    const std::vector<TensorSpec> specs = dispatch_outputs(layout, rows);
+    EXPECT_EQ(specs.front().shape[0], rows);
+    EXPECT_EQ(specs.front().bytes() == 0, rows == 0);
   }
 }
 

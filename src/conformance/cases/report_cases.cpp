@@ -88,7 +88,8 @@ void memory_of_exchanges(const Target& target) {
   }
 }
 
-// The smallest row capacity is the documented one, is enough for the worst case, and one row less is refused.
+// The smallest row capacity is the documented one and is enough for the worst case. One row less is refused where the
+// host does not learn what came; the cases sizes/ have the others.
 void exact_row_capacity(const Target& target) {
   for (const char* format : {"bf16", "fp8_block128", "nvfp4"}) {
     ScenarioSettings settings;
@@ -105,6 +106,7 @@ void exact_row_capacity(const Target& target) {
       expect_equal(rank, "min_row_capacity", static_cast<std::uint64_t>(capacity),
                    static_cast<std::uint64_t>(exchange.layout().min_row_capacity));
       run_round(exchange, scenario, Form::split);
+      if (world.capabilities().row_counts) return;
       RankRound small(scenario, rank);
       small.out.payload.shape[0] = capacity - 1;
       small.out.src_info.shape[0] = capacity - 1;

@@ -90,6 +90,7 @@ class GpuWorld : public Base, public GpuRank {
             .compiled_hooks = !is_staged(),
             .gpus = true,
             .handles = !this->has_remote_ranks(),
+            .row_counts = false,
             .row_orders = {RowOrder::by_expert}};
   }
   const char* backend() const override { return "cuda"; }
