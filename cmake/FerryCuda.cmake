@@ -52,7 +52,7 @@ endif()
 set(in_tool "the tool has GPU ranks")
 if(NOT FERRY_CUDA_IN_TOOL)
   set(FERRY_WHY_NO_GPUS
-      "CMake found nvcc but no GPU in this machine: ./dev build cuda makes build/cuda/ferry, which has them")
+      "CMake found nvcc but no GPU on the machine that it was built on: ./dev build cuda makes build/cuda/ferry, which has them")
   set(in_tool "no GPU was found, so the tool has no GPU ranks unless FERRY_CUDA=ON")
 endif()
 message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, targets ferry_cuda and ferry_cuda_compile; ${in_tool}")

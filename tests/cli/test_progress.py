@@ -1,8 +1,14 @@
 """What commands that take long say on standard error, in a pipe, while a step is not done."""
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import termios
 import unittest
 
-from support import SANITIZED, FerryTestCase, ferry, make_layer
+from support import BINARY, SANITIZED, FerryTestCase, ferry, make_layer
 
 SMALL = ["--backend", "cpu", "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 2]
 
@@ -17,6 +23,25 @@ class ProgressTestCase(FerryTestCase):
         first, *_ = self.said("bench", *SMALL, "--seconds", 4)
         self.assertRegex(first, r"^bench: lines 0 of 1 \(0 %\), \d+ s; measuring the [^;]*, \d+ s$")
         self.assertEqual(self.said("bench", *SMALL, "--seconds", 4, "--quiet"), [])
+
+    def test_a_line_that_is_rewritten_is_no_wider_than_the_terminal(self):
+        reader, writer = pty.openpty()
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+        process = subprocess.Popen([BINARY, "bench", *map(str, SMALL), "--seconds", "4"], stdout=subprocess.DEVNULL,
+                                   stderr=writer, env=environment)
+        os.close(writer)
+        text = b""
+        try:
+            while part := os.read(reader, 65536):
+                text += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(reader)
+        self.assertEqual(process.wait(), 0)
+        lines = [line for line in re.split("\r\033\\[K", text.decode()) if line]
+        self.assertTrue(lines[0].startswith("bench: lines 0 of 1"), lines)
+        self.assertLess(max(map(len, lines)), 50)
 
     def test_nothing_of_short_work(self):
         self.assertEqual(self.said("codec", "encode", "--format", "bf16", "--in", self.save(make_layer())[1], "--payload",

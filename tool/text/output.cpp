@@ -30,14 +30,17 @@ bool is_for_people() {
   return terminal;
 }
 
+std::size_t columns_of(int terminal) {
+  std::size_t columns = 0;
+  if (const char* text = std::getenv("COLUMNS"); text != nullptr)
+    std::from_chars(text, text + std::string_view(text).size(), columns);
+  if (winsize size{}; columns == 0 && ioctl(terminal, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  return columns == 0 ? kLineWidth : columns;
+}
+
 std::size_t line_width() {
   constexpr std::size_t kLeast = 60;
-  if (!is_for_people()) return kLineWidth;
-  std::size_t width = 0;
-  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr)
-    std::from_chars(columns, columns + std::string_view(columns).size(), width);
-  if (winsize size{}; width == 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) width = size.ws_col;
-  return width == 0 ? kLineWidth : std::clamp(width, kLeast, kLineWidth);
+  return is_for_people() ? std::clamp(columns_of(STDOUT_FILENO), kLeast, kLineWidth) : kLineWidth;
 }
 
 // NO_COLOR: https://no-color.org asks for a value that is not empty.

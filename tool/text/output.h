@@ -13,7 +13,9 @@ void be_quiet();
 
 bool is_for_people();                           // standard output is a terminal
 inline constexpr std::size_t kLineWidth = 120;  // most characters of a line that is printed for people
-// The same on the terminal of standard output, where it is narrower: what it says, or COLUMNS. No less than 60.
+// Of a terminal, given by its file: what COLUMNS says, or the terminal itself; kLineWidth where neither does.
+std::size_t columns_of(int terminal);
+// kLineWidth, or less where standard output is a narrower terminal; no less than 60.
 std::size_t line_width();
 // Whether standard output takes colours: it is a terminal, and neither NO_COLOR nor TERM=dumb is set.
 bool shows_colours();

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "tool/text/output.h"
@@ -89,7 +90,8 @@ std::string Progress::line(Clock::time_point now) const {
 }
 
 void Progress::show(Clock::time_point now) {
-  const std::string text = line(now);
+  std::string text = line(now);
+  if (terminal_) text.resize(std::min(text.size(), columns_of(STDERR_FILENO) - 1));  // one line, or it is not rewritten
   if (terminal_)
     std::fprintf(stderr, "\r\033[K%s", text.c_str());
   else
