@@ -254,9 +254,10 @@ class Readme(unittest.TestCase):
         self.assertEqual(len(self.findings(self.BLOCKS + "\n" * (check_readme.MOST_LINES - 6))), 1)
 
     def test_pages(self):
-        found = check_readme.foreign_blocks("docs/rows.md", "```cpp\nint other();\n```\n```cpp\nint none();\n```\n", self.PROGRAMS)
-        self.assertEqual(len(found), 1)
-        self.assertIn("docs/rows.md: the C++ block that begins with 'int none();'", found[0])
+        page = "```cpp\nint none();\n```\n```cpp\nint other();\n```\n"
+        self.assertTrue(check_readme.shows(page, "examples/other.cpp", self.PROGRAMS))
+        self.assertFalse(check_readme.shows(page, check_readme.SHOWN[0], self.PROGRAMS))
+        self.assertFalse(check_readme.shows(page.replace("other", "others"), "examples/other.cpp", self.PROGRAMS))
 
 
 class SumTests(unittest.TestCase):
