@@ -126,7 +126,11 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
   ticket.handle = check_handle_tensor(context_, "handle", handle);
   const auto facts = steps_->read_handle(context_, ticket.handle, operation);
   (operation == Operation::dispatch ? replayed_ : returned_) = facts;
-  if (!facts) return false;
+  if (!facts) {
+    if (ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride == 0)
+      ticket.rows.expert_stride = layout_.expert_rows;
+    return false;
+  }
   ticket.num_tokens = facts->num_tokens;
   ticket.shared = facts->shared;
   ticket.mark = routing_mark(facts->routing, true);

@@ -133,8 +133,11 @@ RowsOut check_gather(const CheckContext& c, const DispatchOutput& out) {
 
 RowsOut check_dispatch_output(const CheckContext& c, const DispatchOutput& out, const RowChoice& choice) {
   refuse_outputs_of_other_orders(c, out, choice.order);
-  if (choice.order == RowOrder::in_place) return check_gather(c, out);
-  RowsOut rows = check_row_bytes(c, out, choice);
+  RowsOut rows = choice.order == RowOrder::in_place ? check_gather(c, out) : check_row_bytes(c, out, choice);
+  rows.order = choice.order;
+  rows.expert_stride = static_cast<std::uint32_t>(choice.expert_stride);
+  rows.row_capacity = rows.scales.row_capacity;
+  if (choice.order == RowOrder::in_place) return rows;
   if (choice.order == RowOrder::by_source) {
     check_source_outputs(c, out, rows);
     return rows;

@@ -25,10 +25,11 @@ void enqueue_combine(Exchange& exchange, const DeviceRound& round, Form form, co
   exchange.combine_wait(round.combine_out, call);
 }
 
-void enqueue_round(Exchange& exchange, const SessionRound& round, const DeviceRound& memory, cudaStream_t stream) {
+void enqueue_round(Exchange& exchange, const SessionRound& round, DeviceRound& memory, cudaStream_t stream) {
   CallOptions call;
   call.stream = stream;
   enqueue_dispatch(exchange, memory, round.form, call);
+  if (memory.in.row_order == RowOrder::in_place) memory.save_slots(exchange.arrival_slots(), stream);
   if (round.fate == Fate::combined) enqueue_combine(exchange, memory, round.form, call);
   if (round.fate == Fate::abandoned_returning) exchange.combine_async(memory.combine_in, call);
 }

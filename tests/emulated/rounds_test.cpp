@@ -64,6 +64,17 @@ TEST_P(EmulatedRounds, AgreeWithPairedBlocks) {
   }
 }
 
+// Orders of rows whose receiving half is a kernel of its own: each rank chooses for each round. Slots are memory that
+// the test can read.
+TEST_P(EmulatedRounds, AgreeInEveryOrderOfRows) {
+  for (std::uint64_t seed = 61; seed <= 63 && !HasFailure(); ++seed) {
+    SessionSettings settings = draw(seed);
+    settings.options.fused_shared_expert = false;
+    settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
+    run(seed, make_session(settings, seed), {.multiprocessors = seed == 63 ? 5 : 2}, EmulatedReach::direct);
+  }
+}
+
 // I19: as few bits of the round in a count as the largest shapes leave, over so many rounds that they come again.
 TEST_P(EmulatedRounds, AgreeWithTagsOfTwoBits) {
   change_params<cuda::DispatchParams>(

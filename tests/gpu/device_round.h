@@ -26,15 +26,30 @@ class DeviceRound {
     if (in.topk_weights) in.topk_weights.data = copy(host.weights);
     combine_in.rows.data = copy(host.rows);
     if (combine_in.topk_weights) combine_in.topk_weights.data = copy(host.weights);
-    out.payload.data = output(host.payload);
+    if (out.payload) out.payload.data = output(host.payload);
     if (out.scales) out.scales.data = output(host.scales);
     out.row_offsets.data = output(host.row_offsets);
     out.expert_ids.data = output(host.expert_ids);
     out.src_info.data = output(host.src_info);
+    if (out.counts) out.counts.data = output(host.counts);
+    if (out.gather) out.gather.data = output(host.gather);
     if (out.scales_offsets) out.scales_offsets.data = output(host.scales_offsets);
     combine_in.src_info = {};
     combine_out.tokens.data = output(host.output);
     cuda::cuda_check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");  // other streams do not wait
+  }
+
+  // in_place: keeps what the slots hold, in stream order, since the next dispatch overwrites it.
+  void save_slots(const ArrivalSlots& slots, cudaStream_t stream) {
+    const auto bytes =
+        static_cast<std::size_t>(slots.payload.shape[0] * slots.payload.strides[0]) * size_of(slots.payload.dtype);
+    slots_.resize(bytes / sizeof slots_[0] + 1);
+    saved_ = slots;
+    saved_.payload.data = slots_.data();
+    if (slots.scales)
+      saved_.scales.data = reinterpret_cast<const std::byte*>(slots_.data()) +
+                           (slots.scales.as<std::byte>() - slots.payload.as<std::byte>());
+    copy(slots_.data(), slots.payload.data, bytes, cudaMemcpyDeviceToHost, stream);
   }
 
   // Brings the outputs to the host; then host.check_rows() and host.check_tokens() compare them.
@@ -43,6 +58,7 @@ class DeviceRound {
     for (const Output& output : outputs_)
       cuda::cuda_check(cudaMemcpy(output.host->data(), output.device, output.host->size(), cudaMemcpyDeviceToHost),
                        "cudaMemcpy");
+    if (saved_.payload) host.read_slots(saved_);
   }
   // The same, and waits for `stream` only: kernels of other ranks on the device may still wait for this one.
   void fetch(cudaStream_t stream) {
@@ -89,6 +105,8 @@ class DeviceRound {
   };
   std::vector<std::unique_ptr<cuda::DeviceMemory>> memory_;
   std::vector<Output> outputs_;
+  std::vector<std::max_align_t> slots_;
+  ArrivalSlots saved_;
 };
 
 }  // namespace ferry::test

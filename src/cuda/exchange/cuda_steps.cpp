@@ -185,7 +185,12 @@ void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
 void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
   const std::uint8_t* masked = masks_.newest();
   const DispatchArgs routed = begin_dispatch(ticket, args);
-  run_dispatch(ticket, masked, &routed, &rows);
+  if (ticket.rows.order == RowOrder::by_expert) {
+    run_dispatch(ticket, masked, &routed, &rows);
+  } else {
+    run_dispatch(ticket, masked, &routed, nullptr);
+    run_dispatch(ticket, masked, nullptr, &rows);
+  }
   open_mask_ = masked;
   order_.begin_dispatch(capture_of(stream_), false);
   keep_routing(ticket, rows);
@@ -246,6 +251,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.roles = launch.policy.roles;
   params.block_bytes = launch.block_bytes;
   log_launch(rank_, "dispatch", ticket.num_tokens, launch.policy);
+  if (out != nullptr && out->order != RowOrder::by_expert) return launch_receive(params, launch.policy, stream_);
   if (launch.scales_follow) params.out.stores_scales = false;
   (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);
   if (launch.scales_follow && out != nullptr) launch_scales_kernel(*out);

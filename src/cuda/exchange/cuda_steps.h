@@ -42,6 +42,7 @@ class CudaSteps final : public ExchangeSteps {
   std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
                                          Operation operation) override;
   void require_handles(const CheckContext& context) override;
+  const std::byte* arrival_slots() const override { return links_.own + plan_.map.begin(HeapMap::kMessages); }
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;

@@ -129,6 +129,8 @@ void DeviceChecks::check_rows(const CheckContext& context, const DispatchOutput&
   require_on_device("expert_ids", out.expert_ids);
   require_on_device("src_info", out.src_info);
   require_on_device("scales_offsets", out.scales_offsets);
+  require_on_device("counts", out.counts);
+  require_on_device("gather", out.gather);
   require_on_device("handle", out.handle);
   const auto scales = reinterpret_cast<std::uintptr_t>(out.scales.data);
   if (context.layout.scale_layout == ScaleLayout::tiled && scales % 16 != 0)

@@ -61,6 +61,7 @@ std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout)
                                 layout.groups * 4,
                                 rows * 8,
                                 layout.groups * 4,
+                                layout.groups * 4,
                                 rows * shape.hidden * 4,
                                 n * shape.hidden * 4};
   std::size_t total = 0;

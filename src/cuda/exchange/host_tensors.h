@@ -29,6 +29,7 @@ class HostTensors {
     kExpertIds,
     kSrcInfo,
     kScalesOffsets,
+    kCounts,
     kRows,  // of the experts' output
     kSums,
     kKinds

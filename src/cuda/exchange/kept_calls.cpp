@@ -23,6 +23,7 @@ HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticke
   params.handle = ticket.handle;
   params.wanted = header_;
   params.wanted.num_tokens = ticket.num_tokens;
+  params.wanted.order = static_cast<std::int32_t>(ticket.rows.order);
   params.operation = operation;
   return params;
 }
@@ -57,6 +58,7 @@ void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   params.from = arrived_;
   params.header = header_;
   params.header.num_tokens = ticket.num_tokens;
+  params.header.order = static_cast<std::int32_t>(ticket.rows.order);
   params.header.shared_begin = ticket.shared.begin;
   params.header.shared_end = ticket.shared.end;
   params.to = out.handle;

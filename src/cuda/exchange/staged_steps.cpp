@@ -104,13 +104,13 @@ DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
 }
 
 Tensor StagedSteps::scales_of(const RowsOut& rows) const {
-  const std::vector<std::int64_t> shape = layout_.scales_shape(rows.scales.row_capacity);
+  const std::vector<std::int64_t> shape = layout_.scales_shape(rows.row_capacity, rows.order, rows.expert_stride);
   return {rows.scales.base, layout_.scale_dtype, std::span(shape)};
 }
 
 // Outputs are copied to the device as well, since a step leaves what it does not write.
 RowsOut StagedSteps::on_device(const RowsOut& rows) {
-  const std::int64_t capacity = rows.scales.row_capacity;
+  const std::int64_t capacity = rows.row_capacity;
   const auto stage = [&](HostTensors::Kind kind, auto* host, DType dtype, std::initializer_list<std::int64_t> shape) {
     if (host == nullptr) return host;
     return static_cast<decltype(host)>(tensors_.copy_in(kind, ConstTensor(host, dtype, shape)).data);
@@ -124,12 +124,13 @@ RowsOut StagedSteps::on_device(const RowsOut& rows) {
   staged.src_info = stage(HostTensors::kSrcInfo, rows.src_info, DType::i32, {capacity, 2});
   staged.handle = stage(HostTensors::kLeftHandle, rows.handle, DType::u8, {layout_.handle_bytes});
   staged.scales_offsets = stage(HostTensors::kScalesOffsets, rows.scales_offsets, DType::u32, {layout_.groups});
+  staged.counts = stage(HostTensors::kCounts, rows.counts, DType::i32, {layout_.groups});
   tensors_.wait();
   return staged;
 }
 
 void StagedSteps::bring(const RowsOut& rows) {
-  const std::int64_t capacity = rows.scales.row_capacity;
+  const std::int64_t capacity = rows.row_capacity;
   tensors_.copy_out(HostTensors::kPayload, Tensor(rows.payload, DType::u8, {capacity, layout_.payload_row_bytes}));
   tensors_.copy_out(HostTensors::kScales, scales_of(rows));
   tensors_.copy_out(HostTensors::kRowOffsets, Tensor(rows.row_offsets, DType::u32, {layout_.groups + 1}));
@@ -137,6 +138,7 @@ void StagedSteps::bring(const RowsOut& rows) {
   tensors_.copy_out(HostTensors::kSrcInfo, Tensor(rows.src_info, DType::i32, {capacity, 2}));
   tensors_.copy_out(HostTensors::kLeftHandle, Tensor(rows.handle, DType::u8, {layout_.handle_bytes}));
   tensors_.copy_out(HostTensors::kScalesOffsets, Tensor(rows.scales_offsets, DType::u32, {layout_.groups}));
+  tensors_.copy_out(HostTensors::kCounts, Tensor(rows.counts, DType::i32, {layout_.groups}));
   tensors_.wait();
   num_rows_ = rows.row_offsets[layout_.groups];
   src_info_.assign(rows.src_info, rows.src_info + 2 * static_cast<std::size_t>(num_rows_));

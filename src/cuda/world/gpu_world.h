@@ -91,7 +91,12 @@ class GpuWorld : public Base, public GpuRank {
             .gpus = true,
             .handles = !this->has_remote_ranks(),
             .row_counts = false,
-            .row_orders = {RowOrder::by_expert}};
+            .row_orders = row_orders()};
+  }
+  // Where ranks are staged, their callers cannot read the slots.
+  RowOrders row_orders() const {
+    if (this->has_remote_ranks()) return {RowOrder::by_expert};
+    return is_staged() ? RowOrders{RowOrder::by_expert, RowOrder::padded} : kUsualRowOrders;
   }
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,

@@ -12,6 +12,7 @@
 #include "ferry/detail/layout/routing.h"
 #include "ferry/detail/layout/scale_layout.h"
 #include "ferry/detail/protocol/fabric.h"
+#include "ferry/row_order.h"
 #include "ferry/shape.h"
 #include "ferry/token_format.h"
 
@@ -67,6 +68,9 @@ struct RowsOut {
   std::uint32_t* scales_offsets = nullptr;
   bool stores_scales = false;  // false: the format has none, or the scales kernel stores all of them (I20)
   std::byte* handle = nullptr;
+  RowOrder order = RowOrder::by_expert;
+  std::uint32_t expert_stride = 0;  // padded
+  std::int64_t row_capacity = 0;
   // Of orders other than by_expert; null where the order has none, or the caller left it out.
   std::int32_t* counts = nullptr;
   void* row_topk_ids = nullptr;

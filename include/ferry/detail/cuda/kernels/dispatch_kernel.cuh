@@ -1,6 +1,8 @@
 // The dispatch kernel: which block of the grid routes, sends and receives.
 #pragma once
 
+#include <type_traits>
+
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
@@ -12,6 +14,8 @@
 #include "ferry/detail/cuda/team/work_queue.cuh"
 #include "ferry/detail/protocol/dispatch_receive.h"
 #include "ferry/detail/protocol/dispatch_send.h"
+#include "ferry/detail/protocol/padded_rows.h"
+#include "ferry/detail/protocol/rows_in_place.h"
 
 namespace ferry::cuda {
 
@@ -169,16 +173,34 @@ __device__ inline FixedShare without_tokens(const DispatchParams& p, const RowSt
 }
 
 // Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.
-template <DeviceFabric F>
+template <RowOrder kOrder, DeviceFabric F>
 __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, FixedShare block) {
   if (block.index >= block.count) return;
-  write_row_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
+  if constexpr (kOrder == RowOrder::padded)
+    write_padded_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
+  else
+    write_row_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
+  if constexpr (kOrder == RowOrder::in_place) mark_padding_of_gather(b.p.plan, b.all, block, starts, b.p.out);
   if (block.index != 0) return;
   save_row_starts(b.all, b.p.plan, starts, b.p.arrived);
   count_received(b.p, b.all, fabric, b.epoch);
 }
 
-template <DeviceFabric F>
+// A team's rows.
+template <RowOrder kOrder, ReceiveStep S>
+__device__ bool lay_out_team(const S& step, FixedShare teams, const RowStarts& starts, const DispatchParams& p,
+                             TokenScratch& scratch) {
+  if constexpr (kOrder == RowOrder::in_place)
+    return lay_out_in_place(step, teams, starts, p.out, RowLog{p.arrived}, scratch);
+  else
+    return lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
+           lay_out_rows(step, teams, starts, p.out, RowLog{p.arrived}, scratch);
+}
+
+template <RowOrder kOrder>
+using OpsOf = std::conditional_t<kOrder == RowOrder::padded, PaddedOps<TeamOps>, TeamOps>;
+
+template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   const RowStarts starts = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
@@ -186,15 +208,14 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
   const FixedShare teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   prefetch_first_arrival(p.plan, fabric, b.epoch, teams);
-  RowStartFinder<F> finder(b.all, p.plan, fabric, b.epoch, p.in.shared_end - p.in.shared_begin, starts,
-                           b.shared.totals);
+  const GroupsWanted wanted{p.in.shared_end - p.in.shared_begin, p.out.expert_stride};
+  RowStartFinder<F, kOrder == RowOrder::padded> finder(b.all, p.plan, fabric, b.epoch, wanted, starts, b.shared.totals);
   if (!finder.find()) return false;
-  write_metadata(b, fabric, starts, without_tokens(p, starts, team.size(), block));
+  write_metadata<kOrder>(b, fabric, starts, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
-  const Step<F, WarpwiseTeam, WarpLookup, TeamOps> step{p.plan, fabric, team, b.epoch, b.epoch};
+  const Step<F, WarpwiseTeam, WarpLookup, OpsOf<kOrder>> step{p.plan, fabric, team, b.epoch, b.epoch};
   const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
-                  (lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
-                   lay_out_rows(step, teams, starts, p.out, RowLog{p.arrived}, scratch));
+                  lay_out_team<kOrder>(step, teams, starts, p, scratch);
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);

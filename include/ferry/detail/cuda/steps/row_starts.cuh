@@ -33,17 +33,24 @@ struct WarpTotals {
   std::uint32_t tiles[kWarps];
 };
 
-template <DeviceFabric F>
+struct GroupsWanted {
+  int shared_rows;       // of the fused shared expert's group
+  std::uint32_t stride;  // of padded groups
+};
+
+// `kPadded`: every group begins one stride after the group before it.
+template <DeviceFabric F, bool kPadded = false>
 class RowStartFinder {
  public:
-  // `all`: the threads of the block. `shared_rows`: of the fused shared expert's group.
-  __device__ RowStartFinder(const SyncedTeam& all, const Plan& plan, F& fabric, Epoch epoch, int shared_rows,
+  // `all`: the threads of the block.
+  __device__ RowStartFinder(const SyncedTeam& all, const Plan& plan, F& fabric, Epoch epoch, const GroupsWanted& wanted,
                             const RowStarts& starts, WarpTotals& totals)
-      : all_(all),
+      : stride_(wanted.stride),
+        all_(all),
         plan_(plan),
         fabric_(fabric),
         epoch_(epoch),
-        shared_rows_(shared_rows),
+        shared_rows_(wanted.shared_rows),
         starts_(starts),
         totals_(totals) {}
 
@@ -58,8 +65,8 @@ class RowStartFinder {
     for (int first = 0; first <= plan_.groups(); first += kThreads) {
       const int group = first + static_cast<int>(threadIdx.x);
       const std::uint32_t filled = take_counts(group - plan_.shared_groups);
-      const std::uint32_t rows = align_row(filled, plan_.alignment);
-      const auto tiles = static_cast<std::uint32_t>(scale_blocks(filled));
+      const std::uint32_t rows = kPadded ? stride_ : align_row(filled, plan_.alignment);
+      const auto tiles = static_cast<std::uint32_t>(scale_blocks(kPadded ? stride_ : filled));
       const std::uint32_t rows_before = sum_before(rows);
       const std::uint32_t tiles_before = sum_before(tiles);
       if (threadIdx.x % 32 == 31) {
@@ -151,6 +158,7 @@ class RowStartFinder {
     return local < 0 ? static_cast<std::uint32_t>(shared_rows_) : rows;
   }
 
+  std::uint32_t stride_;
   const SyncedTeam& all_;
   const Plan& plan_;
   F& fabric_;
