@@ -2,9 +2,11 @@
 # for C++ programs, ferry_nvshmem_kernels for those that compile kernels with hooks inside. Without NVSHMEM the rest builds.
 set(FERRY_NVSHMEM AUTO CACHE STRING "AUTO: can be built where NVSHMEM is found; ON: built by default; OFF: left out")
 # As FERRY_WHY_NO_GPUS.
-set(FERRY_WHY_NO_NVSHMEM "${FERRY_WHY_NO_GPUS}")
-if(TARGET ferry_cuda AND FERRY_NVSHMEM STREQUAL "OFF")
+set(FERRY_WHY_NO_NVSHMEM "")
+if(FERRY_NVSHMEM STREQUAL "OFF")
   set(FERRY_WHY_NO_NVSHMEM "it was configured with FERRY_NVSHMEM=OFF")
+elseif(FERRY_WHY_NO_GPUS)
+  set(FERRY_WHY_NO_NVSHMEM "it has no GPU ranks at all: docs/multi-host-gpus.md says what to install and what to build")
 endif()
 if(NOT TARGET ferry_cuda OR FERRY_NVSHMEM STREQUAL "OFF")
   return()

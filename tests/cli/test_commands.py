@@ -77,6 +77,8 @@ class InfoTestCase(FerryTestCase):
         """CMake found nvcc, or found none: only then is it to be installed."""
         cache = (pathlib.Path(BINARY).parent / "CMakeCache.txt").read_text()
         for backend in self.info()["backends"]:
+            if backend["use"].startswith("this build has no NVSHMEM ranks"):
+                self.assertRegex(backend["use"], "FERRY_NVSHMEM=OFF|docs/multi-host-gpus.md")
             if backend["backend"] == "cuda" and backend["use"].startswith("this build has no GPU ranks"):
                 self.assertIn("./dev build cuda", backend["use"])
                 self.assertEqual("install the CUDA toolkit" in backend["use"], "FERRY_CUDA:STRING=OFF" not in cache and

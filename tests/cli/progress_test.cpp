@@ -1,0 +1,38 @@
+// Progress says how far a long step is, though it is not done.
+#include "tool/text/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace ferry::app {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Progress, SaysWhatAStepIsAtAfterTwoSeconds) {
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("work: steps", 4);
+    progress.advance();
+    Progress::doing("the second step");
+    std::this_thread::sleep_for(3s);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::ContainsRegex(
+                  "work: steps 1 of 4 \\(25 %\\), [0-9]+ s, about [0-9]+ s left; the second step, [0-9]+ s\n"));
+}
+
+TEST(Progress, SaysNothingOfShortWorkAndBehindItsEnd) {
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("work: steps", 1);
+    progress.advance();
+  }
+  Progress::doing("what no progress is there for");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace ferry::app
