@@ -2,6 +2,8 @@
 // max_tokens, over every fabric of the tests.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/session.h"
 
 namespace ferry::test {
@@ -118,6 +120,50 @@ TEST(CountsOfAStoppedRank, AreMissed) {
     });
   }
 }
+
+// Rank 1 has too many tokens, and rank 0 stops somewhere in the same dispatch: rank 2 refuses the dispatch if all that
+// rank 0 had for it is there, else it misses rank 0.
+class RefusedCounts : public testing::TestWithParam<FakeKind> {};
+
+TEST_P(RefusedCounts, WaitForTheMessagesThatAreOnTheirWay) {
+  conformance::ScenarioSettings settings;
+  settings.shape = {3, 3, 3, 4, 32};  // every token names every rank
+  settings.options = conformance::options_for("bf16");
+  settings.routing = "uniform";
+  const conformance::Scenario scenario = conformance::make_scenario(settings);
+  const std::vector<std::byte> tokens(static_cast<std::size_t>(9 * settings.shape.hidden) * 2);
+  int refusals = 0, misses = 0;
+  for (int stop_at = 0; refusals == 0 && stop_at < 100; ++stop_at) {
+    std::ptrdiff_t sent = 0;
+    bool refused = false;
+    run_fake_ranks(GetParam(), settings.shape.ranks, 6, [&](FakeWorld& world) {
+      world.may_stop();
+      Exchange exchange(world, settings.shape, settings.options);
+      RankRound round(scenario, world.rank());
+      if (world.rank() == 1) round.in.tokens = ConstTensor(tokens.data(), DType::bf16, {9, settings.shape.hidden});
+      if (world.rank() == 0) world.stop_plan().stop_after(stop_at);
+      try {
+        exchange.dispatch(round.in, round.out);
+      } catch (const PeerMissing&) {
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+        if (world.rank() == 2) refused = true;
+      } catch (const RankStopped&) {
+      }
+      if (world.rank() != 0) return;
+      const auto signals = world.stop_plan().signals();
+      sent = std::count_if(signals.begin(), signals.end(), [](const StopPlan::Signal& each) { return each.peer == 2; });
+    });
+    const bool has_all = sent == std::ptrdiff_t{1} + scenario.round.ranks[0].num_tokens;  // routing, and each message
+    EXPECT_EQ(refused, has_all) << "stopped at call " << stop_at << ", " << sent << " signals sent";
+    (refused ? refusals : misses) += 1;
+  }
+  EXPECT_EQ(refusals, 1);
+  EXPECT_GT(misses, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, RefusedCounts, testing::Values(FakeKind::direct, FakeKind::reordering),
+                         [](const auto& kind) { return std::string(name_of(kind.param)); });
 
 }  // namespace
 }  // namespace ferry::test

@@ -36,8 +36,8 @@ int source_of_excess(const Plan& plan, const F& fabric, Epoch routing) {
   return -1;
 }
 
-// Waits for all messages of a dispatch that is refused, so that I1 and I15 hold for those that follow: a message is at
-// its receiver before its sender writes the buffer again. False: a rank did not come. Relies on I2 and I5.
+// Waits for all messages of a dispatch that is refused. So nothing is on its way to this rank when the call returns, as
+// after any other dispatch, and the exchange may be destroyed. False: a rank did not come. Relies on I2 and I5.
 template <ReceiveStep S>
 bool drain_messages(const S& step, const SharedTokens& shared, FixedShare share) {
   const Plan& plan = step.plan;
