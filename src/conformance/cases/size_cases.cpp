@@ -114,6 +114,42 @@ void options(const Target& target, RowOrder order) {
   run_counted(target, settings);
 }
 
+// What a caller allocates for `rows` rows, poisoned.
+class Outputs {
+ public:
+  Outputs(const Exchange& exchange, std::int64_t rows, RowOrder order) {
+    for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), rows, order))
+      out.*spec.field = {memory_.emplace_back(spec.bytes(), kPoison).data(), spec.dtype, spec.shape};
+  }
+  void check_untouched(int rank) const {
+    for (const std::vector<std::byte>& bytes : memory_)
+      for (const std::byte each : bytes)
+        expect_equal(rank, "an output with a row too few (1: untouched)", 1, each == kPoison ? 1 : 0);
+  }
+
+  DispatchOutput out;
+
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+};
+
+// A handle says what comes before anything moves, so the whole call may be repeated.
+void replay_too_small(Exchange& exchange, const Scenario& scenario, RowOrder order, HandleMemory& handle) {
+  const int rank = exchange.rank();
+  const auto came = static_cast<std::int64_t>(scenario.rows[static_cast<std::size_t>(rank)].rows.size());
+  RankRound round(scenario, rank);
+  round.in = input_with(round, handle);
+  if (order != RowOrder::padded && came > 0) {
+    const Outputs small(exchange, came - 1, order);
+    expect_error(rank, "a replay into a row too few", ErrorKind::invalid_argument,
+                 {std::to_string(came) + " rows", "payload holds " + std::to_string(came - 1)},
+                 [&] { exchange.dispatch(round.in, small.out); });
+    small.check_untouched(rank);
+  }
+  run_dispatch(exchange, round, Form::one_call);
+  round.check_rows();
+}
+
 // A dispatch with a handle knows its counts from the handle, and combines with handles come between its halves.
 void handles(const Target& target, RowOrder order) {
   const ScenarioSettings settings = settings_for("fp8_block128", order);
@@ -142,6 +178,7 @@ void handles(const Target& target, RowOrder order) {
       if (order == RowOrder::in_place) replay.read_slots(exchange.arrival_slots());
       replay.check_rows();
     }
+    replay_too_small(exchange, other, order, handle);
   });
 }
 
@@ -154,26 +191,18 @@ void too_small(const Target& target, RowOrder order) {
     Exchange exchange(world, settings.shape, settings.options);
     const auto came = static_cast<std::int64_t>(exact.rows[static_cast<std::size_t>(rank)].rows.size());
     for (const Form form : {Form::split, Form::one_call}) {
-      RankRound small(exact, rank);
-      small.out = {};
-      std::vector<std::vector<std::byte>> memory;
-      for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), came - 1, order)) {
-        memory.emplace_back(spec.bytes(), kPoison);
-        small.out.*spec.field = {memory.back().data(), spec.dtype, spec.shape};
-      }
-      if (form == Form::split) exchange.dispatch_async(small.in);
+      RankRound round(exact, rank);
+      const Outputs small(exchange, came - 1, order);
+      if (form == Form::split) exchange.dispatch_async(round.in);
       for (int again = 0; again < 2; ++again)
         expect_error(rank, "outputs with a row too few", ErrorKind::invalid_argument,
                      {"holds " + std::to_string(came - 1) + " rows", std::to_string(came) + " came", "row_capacity",
                       "dispatch_wait"},
                      [&] {
                        if (form == Form::split || again == 1) return exchange.dispatch_wait(small.out);
-                       exchange.dispatch(small.in, small.out);
+                       exchange.dispatch(round.in, small.out);
                      });
-      for (const std::vector<std::byte>& bytes : memory)
-        for (const std::byte each : bytes)
-          expect_equal(rank, "an output with a row too few (1: untouched)", 1, each == kPoison ? 1 : 0);
-      RankRound round(exact, rank);
+      small.check_untouched(rank);
       exchange.dispatch_wait(round.out);
       if (order == RowOrder::in_place) round.read_slots(exchange.arrival_slots());
       round.check_rows();
