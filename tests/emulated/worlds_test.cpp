@@ -68,7 +68,8 @@ bool is_small(const conformance::Case& each) {
                              "faults/lost_before_dispatch",
                              "faults/aborted_for_a_masked_rank",
                              "faults/growing_mask",
-                             "reports/statistics"})
+                             "reports/statistics",
+                             "sizes/worst_case"})
     if (each.name.starts_with(chosen)) return true;
   return false;
 }
