@@ -256,30 +256,39 @@ void wrong_order(const Target& target) {
   });
 }
 
-// Outputs for the worst case are always taken. Where the host does not learn what came, smaller ones are refused, and
-// so is the question.
+// Outputs for the worst case are always taken. Where the host does not learn what came, smaller ones are refused before
+// anything moves, and so is the question.
+void worst_case_of(Exchange& exchange, const Scenario& scenario, RowOrder order) {
+  const int rank = exchange.rank();
+  const bool in_place = order == RowOrder::in_place;
+  const Outputs small(exchange, exchange.layout().least_rows(order) - 1, order);
+  RankRound round(scenario, rank);
+  expect_error(rank, "a row less than the worst case", ErrorKind::invalid_argument,
+               {in_place ? "gather" : "payload", std::to_string(exchange.layout().min_row_capacity)},
+               [&] { exchange.dispatch(round.in, small.out); });
+  small.check_untouched(rank);
+  exchange.dispatch_async(round.in);
+  expect_error(rank, "wait_for_counts", ErrorKind::unsupported, {"wait_for_counts", "min_row_capacity"},
+               [&] { exchange.wait_for_counts(); });
+  exchange.dispatch_wait(round.out);
+  if (in_place) round.read_slots(exchange.arrival_slots());
+  round.check_rows();
+  run_combine(exchange, round, Form::split);
+  round.check_tokens();
+}
+
 void worst_case(const Target& target) {
-  ScenarioSettings settings = settings_for("bf16", RowOrder::by_expert);
-  settings.exact_rows = false;
-  const Scenario scenario = make_scenario(settings);
-  on_ranks(target, settings.shape.ranks, "outputs for the worst case", [&](World& world) {
-    const int rank = world.rank();
-    Exchange exchange(world, settings.shape, settings.options);
-    if (world.capabilities().row_counts) return run_round(exchange, scenario, Form::split);
-    RankRound round(scenario, rank);
-    round.out.payload.shape[0] = 3;
-    expect_error(rank, "a payload of three rows", ErrorKind::invalid_argument, {"payload", "3", "min_row_capacity"},
-                 [&] { exchange.dispatch(round.in, round.out); });
-    round.check_untouched();
-    RankRound good(scenario, rank);
-    exchange.dispatch_async(good.in);
-    expect_error(rank, "wait_for_counts", ErrorKind::unsupported, {"wait_for_counts", "min_row_capacity"},
-                 [&] { exchange.wait_for_counts(); });
-    exchange.dispatch_wait(good.out);
-    good.check_rows();
-    run_combine(exchange, good, Form::split);
-    good.check_tokens();
-  });
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::in_place}) {
+    ScenarioSettings settings = settings_for("bf16", order);
+    settings.exact_rows = false;
+    const Scenario scenario = make_scenario(settings);
+    on_ranks(target, settings.shape.ranks, "outputs for the worst case", [&](World& world) {
+      if (!world.capabilities().row_orders.has(order)) return;
+      Exchange exchange(world, settings.shape, settings.options);
+      if (world.capabilities().row_counts) return run_round(exchange, scenario, Form::split);
+      worst_case_of(exchange, scenario, order);
+    });
+  }
 }
 
 // More tokens than max_tokens on one rank, or on two: all ranks refuse that dispatch, whichever call finds it out, and
