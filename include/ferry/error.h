@@ -9,8 +9,8 @@
 namespace ferry {
 
 enum class ErrorKind {
-  // Refused before anything moved: the exchange is as it was, and the call may be repeated. What only a kernel, or a
-  // comparison of ranks, finds out comes later (ferry/exchange.h).
+  // Refused before anything moved: the exchange is as it was, and the call may be repeated. What only a kernel, a
+  // comparison of ranks or the counts of a dispatch say comes later (ferry/exchange.h).
   invalid_argument,
   out_of_order,  // a call that the round does not allow now, such as a second dispatch_async without a wait
   peer_missing,  // a wait passed its deadline, here or on another rank; the exchange refuses every later call
