@@ -35,6 +35,12 @@ enum class Reduction : std::uint8_t {
 };
 const char* to_string(Reduction reduction);
 
+// In which order by_rank adds the partial sums of a token. `exact` always adds by k.
+enum class SumOrder : std::uint8_t {
+  by_rank,    // ranks ascending
+  by_last_k,  // ranks by the largest k with which the token names each: the order of DeepEP's sums
+};
+
 // The constructor compares the fields of all ranks, up to `concurrent`. The fields after it may differ from rank to
 // rank.
 struct ExchangeOptions {
@@ -45,6 +51,9 @@ struct ExchangeOptions {
   bool fused_shared_expert = false;  // own tokens become group 0 of the rows; combine adds the shared rows
   bool skip_a2a = false;             // tokens are replicated on all ranks: nothing is sent, combine gives a partial sum
   int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
+  // How results travel: partial sums, or rows where the reduction is exact. One of result_formats(); the sender
+  // encodes, the home of a token decodes and sums in float32, its own results too. GPU ranks so far: bf16.
+  AnyFormat result_format = format_named("bf16");
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
   RankMask mask{};                                        // ranks that take no part
@@ -133,8 +142,8 @@ struct RowCounts {
   std::vector<std::int64_t> by_source;  // [RowLayout::sources]: rows of each source rank, without padding
 };
 
-// What combine sends back. combine_async has read it when it returns. Three things are read until combine_wait returns:
-// `rows`, if there is a fused shared expert; the weights of `exact`; and a handle.
+// What combine sends back. combine_async has read it when it returns. Four things are read until combine_wait returns:
+// `rows`, if there is a fused shared expert; the weights of `exact`; bias; and a handle.
 struct CombineInput {
   ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
   ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
@@ -146,6 +155,14 @@ struct CombineInput {
   // dispatch. Without a handle the rows of the newest dispatch go back, once; if that dispatch was given a handle,
   // combine needs it, too.
   ConstTensor handle{};
+  // bf16 or f32 [n, hidden], columns contiguous, rows at any stride: added first, in this order, in float32, before the
+  // one rounding. Not with unreduced output.
+  ConstTensor bias[kMaxBias]{};
+  // Of the partial sums of by_rank. The ranks of an exchange may differ, as each sums its own tokens.
+  SumOrder sum_order = SumOrder::by_rank;
+  // by_rank: false leaves the weights out that dispatch was given: rows are added as they are. Each rank says so for
+  // the rows that it sends, so all ranks say the same.
+  bool apply_weights = true;
 };
 
 struct CombineOutput {

@@ -161,4 +161,9 @@ std::span<const AnyFormat> all_formats();
 // Throws Error(invalid_argument) that lists the names where there is no such format.
 AnyFormat format_named(std::string_view name);
 
+// The formats in which results may travel home (ExchangeOptions::result_format): all_formats(), and f16 and f32. The
+// second throws as format_named does.
+std::span<const AnyFormat> result_formats();
+AnyFormat result_format_named(std::string_view name);
+
 }  // namespace ferry

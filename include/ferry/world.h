@@ -55,6 +55,7 @@ struct WorldCapabilities {
   bool gpus = false;            // each rank has a GPU, and kernels carry its tokens
   bool handles = true;          // dispatches leave handles, and calls are given them
   bool row_counts = true;       // Exchange::wait_for_counts, and outputs that hold no more rows than came
+  bool result_formats = true;   // ExchangeOptions::result_format may be another one than bf16
   // The orders of rows that a dispatch can be asked for, if its exchange is made for them.
   RowOrders row_orders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 };

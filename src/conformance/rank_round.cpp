@@ -205,6 +205,24 @@ void RankRound::make_combine_input() {
   }
   combine_in.rows = strided<const void>(rows.data(), s.row_dtype, given_rows, s.shape.hidden, s.row_gap);
   combine_in.src_info = out.src_info;
+  combine_in.sum_order = s.sum_order;
+  combine_in.apply_weights = s.applies_weights;
+  for (std::size_t i = 0; i < given_.bias.size(); ++i) make_bias(i);
+}
+
+void RankRound::make_bias(std::size_t index) {
+  const ScenarioSettings& s = scenario_.settings;
+  const std::int64_t n = given_.num_tokens;
+  bias[index].assign(size(strided_bytes(s.bias_dtype, n, s.shape.hidden, s.output_gap)), kPoison);
+  for (std::size_t i = 0; i < given_.bias[index].size(); ++i) {
+    const std::size_t at = i / size(s.shape.hidden) * size(s.shape.hidden + s.output_gap) + i % size(s.shape.hidden);
+    const float value = given_.bias[index][i];
+    if (s.bias_dtype == DType::f32)
+      put(bias[index], at, value);
+    else
+      put(bias[index], at, test::to_bf16(value));
+  }
+  combine_in.bias[index] = strided<const void>(bias[index].data(), s.bias_dtype, n, s.shape.hidden, s.output_gap);
 }
 
 void RankRound::make_combine_output() {

@@ -34,7 +34,7 @@ class RankRound {
 
   // Memory behind the views, for cases that spoil it.
   std::vector<std::byte> tokens, token_scales, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids,
-      src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output;
+      src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias];
 
  private:
   // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.
@@ -54,6 +54,7 @@ class RankRound {
   void make_output();
   void make_outputs_of_order();
   void make_combine_input();
+  void make_bias(std::size_t index);
   void make_combine_output();
   void check_bytes(const char* name, const std::vector<std::byte>& got, std::vector<std::byte> expected,
                    std::size_t row_bytes) const;

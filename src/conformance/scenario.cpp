@@ -49,6 +49,15 @@ void fill_tokens(const ScenarioSettings& settings, Random& random, test::RankInp
     append(in.tokens, in.token_dtype, random_value(random));
 }
 
+void fill_bias(const ScenarioSettings& settings, Random& random, test::RankInput& in) {
+  in.bias.assign(size(settings.num_bias), {});
+  for (std::vector<float>& bias : in.bias)
+    for (int i = 0; i < in.num_tokens * settings.shape.hidden; ++i) {
+      const float value = random_value(random);
+      bias.push_back(settings.bias_dtype == DType::f32 ? value : test::from_bf16(test::to_bf16(value)));
+    }
+}
+
 test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting routing, Random& random) {
   test::RankInput in;
   in.num_tokens = routing.num_tokens;
@@ -56,6 +65,7 @@ test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting r
   fill_tokens(settings, random, in);
   if (settings.weights != WeightForm::none)
     for (std::size_t i = 0; i < in.topk_ids.size(); ++i) in.weights.push_back(random_value(random));
+  fill_bias(settings, random, in);
   return in;
 }
 
@@ -86,6 +96,13 @@ void set_row_orders(const ScenarioSettings& settings, test::Round& round) {
     round.ranks[rank].row_order = orders.empty() ? RowOrder::by_expert : orders[rank % orders.size()];
     round.ranks[rank].expert_stride = settings.expert_stride;
   }
+}
+
+// What calls say, beside their tensors.
+void set_call(const ScenarioSettings& settings, test::Round& round) {
+  round.input_scale = settings.input_scale;
+  round.sum_order = settings.sum_order;
+  round.applies_weights = settings.applies_weights;
 }
 
 // What must come of the round.
@@ -120,7 +137,7 @@ Scenario make_scenario(const ScenarioSettings& settings) {
   scenario.settings = settings;
   scenario.round.shape = settings.shape;
   scenario.round.options = settings.options;
-  scenario.round.input_scale = settings.input_scale;
+  set_call(settings, scenario.round);
   Random random(settings.seed);
   for (test::RankRouting& routing : test::make_routing(settings.routing, settings.shape, random))
     scenario.round.ranks.push_back(make_input(settings, std::move(routing), random));
@@ -135,9 +152,12 @@ Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std
   scenario.round = given.round;
   scenario.round.shape = settings.shape;
   scenario.round.options = settings.options;
-  scenario.round.input_scale = settings.input_scale;
+  set_call(settings, scenario.round);
   Random random(seed);
-  for (test::RankInput& in : scenario.round.ranks) fill_tokens(settings, random, in);
+  for (test::RankInput& in : scenario.round.ranks) {
+    fill_tokens(settings, random, in);
+    fill_bias(settings, random, in);
+  }
   fill_outcome(scenario);
   return scenario;
 }
@@ -154,12 +174,14 @@ std::string orders_of(const ScenarioSettings& s) {
 
 std::string describe(const ScenarioSettings& s) {
   return to_string(s.shape) + " format=" + s.options.format.name() + " reduction=" + to_string(s.options.reduction) +
-         " alignment=" + std::to_string(s.options.expert_alignment) +
+         " results=" + s.options.result_format.name() + " alignment=" + std::to_string(s.options.expert_alignment) +
          " tiled=" + std::to_string(s.options.tiled_scales) +
          " shared=" + std::to_string(s.options.fused_shared_expert) + " orders=" + orders_of(s) +
          " skip_a2a=" + std::to_string(s.options.skip_a2a) + " workers=" + std::to_string(s.options.workers) +
          " tokens=" + to_string(s.token_dtype) + " rows=" + to_string(s.row_dtype) +
-         " output=" + to_string(s.output_dtype) + " routing=" + s.routing + " seed=" + std::to_string(s.seed);
+         " output=" + to_string(s.output_dtype) + " bias=" + std::to_string(s.num_bias) +
+         (s.sum_order == SumOrder::by_last_k ? " by_last_k" : "") + (s.applies_weights ? "" : " unweighted") +
+         " routing=" + s.routing + " seed=" + std::to_string(s.seed);
 }
 
 }  // namespace ferry::conformance

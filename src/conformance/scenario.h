@@ -41,6 +41,10 @@ struct ScenarioSettings {
   bool unreduced = false;
   std::vector<RowOrder> row_orders;  // of the ranks, again and again; empty: all by_expert
   std::int64_t expert_stride = 0;    // of padded rows
+  int num_bias = 0;
+  DType bias_dtype = DType::bf16;
+  SumOrder sum_order = SumOrder::by_rank;
+  bool applies_weights = true;
 };
 
 struct Scenario {

@@ -6,6 +6,7 @@
 
 #include "cpu/call_masks.h"
 #include "cpu/cpu_fabric.h"
+#include "cpu/encoded_results.h"
 #include "cpu/exchange_stats.h"
 #include "cpu/found_rows.h"
 #include "cpu/host_ops.h"
@@ -38,6 +39,7 @@ class CpuSteps final : public ExchangeSteps {
            const MakeFabric& make_fabric)
       : plan_(make_plan(shape, options, map, rank)),
         format_(options.format),
+        results_(options.result_format, shape.hidden, map.results_per_token(), options.workers),
         header_(handle_header(rank, shape, options, {.alignment = plan_.alignment})),
         masks_(options, plan_.shape.ranks),
         found_(plan_),
@@ -333,13 +335,22 @@ class CpuSteps final : public ExchangeSteps {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
       const ResultCounts counted{sent.data()};
       std::byte* room = staging(share.index);
-      if (places.order == RowOrder::by_source)
-        send_rows_by_source(sending, share, places.starts, places.by_source, args, room, counted);
-      else
-        send_results(sending, share, places.starts, args, room, scratch_of(share), counted);
+      with_result_ops(sending, share, [&](const auto& step) {
+        if (places.order == RowOrder::by_source)
+          send_rows_by_source(step, share, places.starts, places.by_source, args, room, counted);
+        else
+          send_results(step, share, places.starts, args, room, scratch_of(share), counted);
+        return true;
+      });
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
+  }
+
+  // body(step), whose ops know the format of results.
+  template <ReceiveStep S, class Body>
+  bool with_result_ops(const S& step, FixedShare share, const Body& body) {
+    return results_.is_encoded() ? body(with_ops(step, results_.ops_of(share.index))) : body(step);
   }
 
   void send_back_kept(const Ticket& ticket, const CombineArgs& args) {
@@ -357,7 +368,9 @@ class CpuSteps final : public ExchangeSteps {
   void reduce_all(const S& receiving, const Ticket& ticket, const RowStarts& starts, const CombineArgs& sent,
                   const CombineOut& out) {
     on_workers([&](FixedShare share) {
-      return receive_results(receiving, ticket.num_tokens, share, starts, sent, out, scratch_of(share));
+      return with_result_ops(receiving, share, [&](const auto& step) {
+        return receive_results(step, ticket.num_tokens, share, starts, sent, out, scratch_of(share));
+      });
     });
     require_no_one_missing(fabric_->waits().have_same_routing(Operation::combine));
     stats_.add_combine();
@@ -366,6 +379,7 @@ class CpuSteps final : public ExchangeSteps {
 
   Plan plan_;
   AnyFormat format_;
+  ResultFormat results_;
   HostGroup group_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};

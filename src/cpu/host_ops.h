@@ -21,12 +21,22 @@ struct HostOps {
                        std::uint32_t scales_offset) const;
   void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const;
   void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const;
+  // Results are bf16 rows.
+  void write_sum(const HostGroup& g, const SumRow* rows, int count, int hidden, std::byte* to) const {
+    sum_rows(g, rows, count, hidden, RowSink{to});
+  }
+  void write_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to) const {
+    convert_row(g, row, hidden, to, DType::bf16);
+  }
+  SumRow result_row(const HostGroup&, const std::byte* result, int, int, float weight) const {
+    return {result, weight, false};
+  }
   int count_once(const HostGroup&, int found) const { return found; }
 
   // A row's scales, in runs that lie together; scale 0 where `scales` is null.
   static void store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
                                const ScaleRow& at);
 };
-static_assert(RowOps<HostOps, HostGroup> && SendOps<HostOps, HostGroup>);
+static_assert(RowOps<HostOps, HostGroup> && ResultOps<HostOps, HostGroup> && SendOps<HostOps, HostGroup>);
 
 }  // namespace ferry::cpu

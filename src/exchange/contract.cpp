@@ -5,24 +5,28 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exchange/sizes.h"
+#include "ferry/detail/layout/result_layout.h"
 
 namespace ferry {
 namespace {
 
-constexpr const char* kNames[] = {"shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
-                                  "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
-                                  "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
-                                  "format.block", "format.scale_bytes",  "format.payload_bytes", "row_orders"};
+constexpr const char* kNames[] = {
+    "shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
+    "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
+    "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
+    "format.block", "format.scale_bytes",  "format.payload_bytes", "the bytes of a result",
+    "row_orders"};
 constexpr std::size_t kFields = std::size(kNames);
 constexpr std::size_t kReduction = 5;
 constexpr std::size_t kRowOrdersField = kFields - 1;
 
 struct Contract {
   std::array<std::int64_t, kFields> value;
-  std::array<char, 64> format;
+  std::array<char, 64> format, result_format;
 };
 
 Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
@@ -42,8 +46,10 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     o.format.block(),
                     o.format.scale_bytes(),
                     static_cast<std::int64_t>(o.format.payload_bytes(shape.hidden)),
+                    static_cast<std::int64_t>(result_layout(o.result_format, shape.hidden).bytes),
                     o.row_orders.bits()};
   std::strncpy(contract.format.data(), o.format.name(), contract.format.size() - 1);
+  std::strncpy(contract.result_format.data(), o.result_format.name(), contract.result_format.size() - 1);
   return contract;
 }
 
@@ -65,10 +71,12 @@ void require_same_contract(World& world, const Shape& shape, const ExchangeOptio
   for (int rank = first + 1; rank < world.size(); ++rank) {
     if (is_masked(options.mask, rank)) continue;
     const Contract& other = all[static_cast<std::size_t>(rank)];
-    if (std::strcmp(other.format.data(), reference.format.data()) != 0)
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("rank {}: the ranks of an exchange differ: format is {} on rank {} and {} on rank {}",
-                              world.rank(), reference.format.data(), first, other.format.data(), rank));
+    for (const auto& [name, field] :
+         {std::pair{"format", &Contract::format}, std::pair{"result_format", &Contract::result_format}})
+      if (std::strcmp((other.*field).data(), (reference.*field).data()) != 0)
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: the ranks of an exchange differ: {} is {} on rank {} and {} on rank {}",
+                                world.rank(), name, (reference.*field).data(), first, (other.*field).data(), rank));
     for (std::size_t field = 0; field < kFields; ++field)
       if (other.value[field] != reference.value[field])
         throw Error(ErrorKind::invalid_argument,

@@ -155,8 +155,21 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;
-  weighted_ = ticket.num_tokens < 0 && in.topk_weights ? in.topk_weights.shape[0] : -1;
+  if (ticket.num_tokens < 0) learn_rows(in);
   return args;
+}
+
+// The tensors by token of a combine whose number of tokens is not known yet have one number of rows.
+void Exchange::Front::learn_rows(const CombineInput& in) {
+  rows_by_token_ = -1;
+  for (const ConstTensor* tensor : {&in.topk_weights, &in.bias[0], &in.bias[1]}) {
+    if (!*tensor) continue;
+    if (rows_by_token_ >= 0 && rows_by_token_ != tensor->shape[0])
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("rank {}: topk_weights and bias have {} and {} rows; each has a row for each token",
+                              rank_, rows_by_token_, tensor->shape[0]));
+    rows_by_token_ = tensor->shape[0];
+  }
 }
 
 // Where only the device knows how many tokens the handle's dispatch had, the sums say it; a kernel compares.
@@ -172,11 +185,11 @@ void Exchange::Front::learn_tokens(const CombineOutput& out, Ticket& ticket, Com
                 fmt::format("rank {}: tokens has {} rows; it must have those of the handle's dispatch, at most "
                             "max_tokens, {}",
                             rank_, tokens, shape_.max_tokens));
-  if (weighted_ >= 0 && weighted_ != tokens)
+  if (rows_by_token_ >= 0 && rows_by_token_ != tokens)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("rank {}: topk_weights has {} rows and tokens has {}; both must have those of the handle's "
-                            "dispatch",
-                            rank_, weighted_, tokens));
+                fmt::format("rank {}: topk_weights or bias has {} rows and tokens has {}; all must have those of the "
+                            "handle's dispatch",
+                            rank_, rows_by_token_, tokens));
   ticket.num_tokens = static_cast<int>(out.tokens.shape[0]);
   ticket.shared = shared_tokens(options_, rank_, ticket.num_tokens);
   args.shared_begin = ticket.shared.begin;

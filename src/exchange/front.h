@@ -55,6 +55,7 @@ class Exchange::Front {
   Ticket next_combine(const CombineInput& in) const;
   bool read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket);
   CombineOut checked_sums(const CombineOutput& out, Ticket& ticket, CombineArgs& args);
+  void learn_rows(const CombineInput& in);
   void learn_tokens(const CombineOutput& out, Ticket& ticket, CombineArgs& args) const;
 
   const int rank_;
@@ -74,7 +75,7 @@ class Exchange::Front {
   std::optional<HandleFacts> replayed_;  // of the newest handle that a dispatch was given
   std::optional<HandleFacts> returned_;  // of the newest handle that a combine was given
   CombineArgs sent_back_;                // by the newest combine
-  std::int64_t weighted_ = -1;           // tokens of its weights, where its own number is not known yet
+  std::int64_t rows_by_token_ = -1;      // of its weights and bias, where its own number is not known yet
   RankMask mask_;                        // of the next dispatch
 };
 

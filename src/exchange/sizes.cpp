@@ -9,6 +9,7 @@
 
 #include "exchange/row_order_rules.h"
 #include "ferry/detail/formats/format_check.h"
+#include "ferry/detail/layout/result_layout.h"
 #include "ferry/detail/protocol/handle.h"
 
 namespace ferry {
@@ -29,9 +30,9 @@ void require_addressable(const Shape& shape, const ExchangeOptions& o) {
   if (layout.min_row_capacity > INT32_MAX)
     refuse(fmt::format("impossible shape: a rank could get {} rows; the limit is 2147483647 (got {})",
                        layout.min_row_capacity, to_string(shape)));
-  const std::uint64_t largest =
-      std::max({HeapMap::whole_lines(message_bytes(o.format, shape.hidden)), std::size_t{2} * shape.hidden,
-                std::size_t{4} * max_local_experts(protocol_shape(shape, o, 0))});
+  const std::uint64_t largest = std::max({HeapMap::whole_lines(message_bytes(o.format, shape.hidden)),
+                                          result_layout(o.result_format, shape.hidden).bytes,
+                                          std::size_t{4} * max_local_experts(protocol_shape(shape, o, 0))});
   if (largest > UINT32_MAX)
     refuse(
         fmt::format("impossible shape: a message, a result or a rank's counts would have {} bytes; the limit is "
@@ -44,6 +45,7 @@ void require_addressable(const Shape& shape, const ExchangeOptions& o) {
 void require_valid(const Shape& shape, const ExchangeOptions& o) {
   require_valid(shape);
   if (const std::string why = why_invalid(o.format); !why.empty()) refuse(why);
+  if (const std::string why = why_invalid(o.result_format); !why.empty()) refuse("result_format: " + why);
   if (o.tiled_scales && (o.format.scale_bytes() != 1 || o.format.block() != 32) &&
       o.format.scale_layout() != ScaleLayout::tiled)
     refuse(fmt::format("tiled_scales needs one-byte scales of 32 columns (mxfp8); the format is {}", o.format.name()));
@@ -99,6 +101,7 @@ HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int ra
   heap.exact = options.reduction == Reduction::exact;
   heap.has_remote_ranks = has_remote_ranks;
   heap.has_token_lists = options.row_orders.has(RowOrder::by_source);
+  heap.result = result_layout(options.result_format, shape.hidden).bytes;
   return HeapMap(heap);
 }
 

@@ -141,6 +141,30 @@ void check_added_mask(const CheckContext& c, const RankMask& mask) {
     refuse(c, "add_to_mask: the mask takes out this rank itself; a rank that leaves destroys its exchange");
 }
 
+namespace {
+
+// GPUs add all columns of the bias in one width: both have one dtype.
+void check_bias(const CheckContext& c, const CombineInput& in, int num_tokens, CombineArgs& args) {
+  for (const ConstTensor& given : in.bias) {
+    if (!given) continue;
+    const std::string name = fmt::format("bias[{}]", &given - in.bias);
+    const ConstTensor bias = or_empty(given);
+    require_host_memory(c, name.c_str(), bias);
+    require_dtype(c, name.c_str(), bias, {DType::bf16, DType::f32});
+    require_rows(c, name.c_str(), bias, c.shape.hidden);
+    require_aligned(c, name.c_str(), bias, size_of(bias.dtype));
+    if (num_tokens >= 0 && bias.shape[0] != num_tokens)
+      refuse(c, "{} is {}; this round dispatched {} tokens", name, to_string(bias), num_tokens);
+    const bool is_f32 = bias.dtype == DType::f32;
+    if (args.num_bias != 0 && args.bias[0].is_f32 != is_f32)
+      refuse(c, "bias[0] is {}, bias[1] is {}; both must have one dtype", to_string(in.bias[0]), to_string(in.bias[1]));
+    args.bias[args.num_bias++] = {static_cast<const std::byte*>(bias.data),
+                                  bias.strides[0] * static_cast<std::int64_t>(size_of(bias.dtype)), is_f32};
+  }
+}
+
+}  // namespace
+
 CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, int num_tokens, std::uint32_t num_rows) {
   const ConstTensor rows = or_empty(in.rows);
   require_given(c, "rows", rows);
@@ -163,6 +187,14 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   args.row_stride = rows.strides[0] * static_cast<std::int64_t>(size_of(rows.dtype));
   args.num_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(rows.shape[0], UINT32_MAX));
   args.is_f32 = rows.dtype == DType::f32;
+  check_bias(c, in, num_tokens, args);
+  const bool by_rank = c.options.reduction == Reduction::by_rank;
+  if (in.sum_order != SumOrder::by_rank && !by_rank)
+    refuse(c, "sum_order is by_last_k; reduction exact has one order, k ascending. Leave it out");
+  if (!in.apply_weights && !by_rank)
+    refuse(c, "apply_weights is false; reduction exact takes weights here: leave topk_weights out, and apply_weights");
+  args.by_last_k = in.sum_order == SumOrder::by_last_k;
+  args.applies_weights = in.apply_weights;
   args.weights = check_weights(c, "combine", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
                                c.options.reduction == Reduction::exact, num_tokens);
   return args;
@@ -192,6 +224,7 @@ CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out,
           c,
           "tokens is {}: unreduced rows are not weighted, and {} was given. Leave it out, or give tokens of two axes",
           to_string(tokens), sent.weights.data != nullptr ? "topk_weights" : "router_weight");
+    if (sent.num_bias != 0) refuse(c, "tokens is {}: unreduced output takes no bias", to_string(tokens));
     require_shape(c, "tokens", tokens, {num_tokens, c.shape.top_k, c.shape.hidden});
     require_contiguous(c, "tokens", tokens);
   } else {

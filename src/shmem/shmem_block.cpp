@@ -39,7 +39,7 @@ void ShmemBlock::connect(const std::vector<std::uint64_t>& offsets) {
     std::byte* heap = process_->mapped(peer);
     Peer& each = peers_[static_cast<std::size_t>(peer)];
     each.remote = process_->arena().memory() + offset;
-    if (nodes_.is_direct(rank_, peer, heap != nullptr)) each.direct = heap + offset;
+    if (heap != nullptr && nodes_.is_direct(rank_, peer, true)) each.direct = heap + offset;
   }
 }
 

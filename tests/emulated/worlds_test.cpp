@@ -53,6 +53,8 @@ bool is_small(const conformance::Case& each) {
                              "options/encoded_tokens",
                              "options/alignment_128",
                              "options/unreduced",
+                             "options/bias",
+                             "options/sums",
                              "options/skip_a2a",
                              "refusals/dispatch_input",
                              "orders/padded_ragged",

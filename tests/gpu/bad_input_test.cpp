@@ -192,7 +192,7 @@ TEST_F(GpuBadInput, TakesScalesAtAnyAddress) {
   std::vector<std::byte> moved = scales;
   if (!moved.empty()) moved.back() = conformance::kPoison;  // the one byte that lies behind all that was poisoned
   round.fetch();
-  scales = moved;
+  scales.swap(moved);
   round.host.check_rows();
 }
 

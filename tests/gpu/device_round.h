@@ -26,6 +26,8 @@ class DeviceRound {
     if (in.topk_weights) in.topk_weights.data = copy(host.weights);
     combine_in.rows.data = copy(host.rows);
     if (combine_in.topk_weights) combine_in.topk_weights.data = copy(host.weights);
+    for (int i = 0; i < kMaxBias; ++i)
+      if (combine_in.bias[i]) combine_in.bias[i].data = copy(host.bias[i]);
     if (out.payload) out.payload.data = output(host.payload);
     if (out.scales) out.scales.data = output(host.scales);
     out.row_offsets.data = output(host.row_offsets);

@@ -109,6 +109,39 @@ TEST(Validate, RefusesBadTokensAndIds) {
   bad_dispatch("topk_ids[0, 1]", "distinct", [](Call& c) { c.ids[0] = c.ids[1] = 0; });
 }
 
+TEST(Validate, RefusesBadBias) {
+  const auto bias = [](Call& c, int index, DType dtype) {
+    c.combine_in.bias[index] = ConstTensor(c.sums.data(), dtype, {3, 32});
+  };
+  bad_combine("bias[0]", "f16", [&](Call& c) { bias(c, 0, DType::f16); });
+  bad_combine("bias[1]", "multiple of 4", [&](Call& c) {
+    bias(c, 1, DType::f32);
+    c.combine_in.bias[1].data = reinterpret_cast<std::byte*>(c.sums.data()) + 2;
+  });
+  bad_combine("bias[0]", "column stride of 2", [&](Call& c) {
+    bias(c, 0, DType::f32);
+    c.combine_in.bias[0].strides[1] = 2;
+  });
+  bad_combine("bias[1]", "one dtype", [&](Call& c) {
+    bias(c, 0, DType::bf16);
+    bias(c, 1, DType::f32);
+  });
+  bad_combine(
+      "unreduced", "bias",
+      [&](Call& c) {
+        bias(c, 0, DType::f32);
+        c.combine_out.tokens = Tensor(c.sums.data(), DType::f32, {3, 2, 32});
+      },
+      Reduction::exact);
+}
+
+TEST(Validate, RefusesWhatExactDoesNotHave) {
+  bad_combine(
+      "sum_order", "by_last_k", [](Call& c) { c.combine_in.sum_order = SumOrder::by_last_k; }, Reduction::exact);
+  bad_combine(
+      "apply_weights", "exact", [](Call& c) { c.combine_in.apply_weights = false; }, Reduction::exact);
+}
+
 TEST(Validate, RefusesBadWeightsAndScales) {
   bad_dispatch("topk_weights", "[3, 2]", [](Call& c) {
     c.in.topk_weights = ConstTensor(c.weights.data(), DType::f32, {2, 2});

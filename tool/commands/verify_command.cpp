@@ -43,6 +43,7 @@ conformance::Target job_target(const Backend& known, int nodes) {
   Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job(true));
   conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
+  target.encodes_results = job.world().capabilities().result_formats;
   target.hooks_may_throw = known.kind == WorldKind::shmem;  // a GPU's hooks are device functions
   return target;
 }

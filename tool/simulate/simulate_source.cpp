@@ -158,7 +158,7 @@ void SourceRound::count(SourceTraffic& traffic) {
   send_tokens(step_of(plan_, source, g), NoMessage{}, args(), FixedShare{0, 1}, message_.data(), scratch, counted);
 
   for (int token = 0; token < num_tokens_; ++token) {
-    cpu::SerialLookup{}.results(g, plan_, entries_of(token), scratch.results, scratch.named);
+    cpu::SerialLookup{}.results(g, plan_, entries_of(token), false, scratch.results, scratch.named);
     for (int i = 0; i < scratch.results.count; ++i) {
       const int expert_rank = scratch.results.rank[i];
       CountingFabric sender(plan_, expert_rank, {&traffic.returned[static_cast<std::size_t>(expert_rank)], false},

@@ -43,6 +43,46 @@ void epilogue(const Target& target) {
     });
 }
 
+void bias(const Target& target) {
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const int count : {1, 2})
+      both(target, "fp8_block128", [=](ScenarioSettings& s) {
+        s.num_bias = count;
+        s.bias_dtype = dtype;
+        s.row_dtype = count == 1 ? DType::bf16 : DType::f32;
+        s.output_dtype = dtype;
+        s.output_gap = count == 1 ? 0 : 8;
+        s.options.fused_shared_expert = count == 2;
+        s.epilogue = count == 2 && dtype == DType::f32;
+      });
+}
+
+void result_formats(const Target& target) {
+  if (!target.encodes_results) throw Skipped("the results of this backend are bf16");
+  for (const AnyFormat& format : ferry::result_formats())
+    both(target, "mxfp8", [&](ScenarioSettings& s) {
+      s.options.result_format = format;
+      s.options.workers = 2;
+      s.row_dtype = format.block() == 0 ? DType::bf16 : DType::f32;
+      s.output_dtype = DType::f32;
+      s.options.fused_shared_expert = s.options.reduction == Reduction::by_rank;
+      s.unreduced = format.block() == 16 && s.options.reduction == Reduction::exact;
+      if (s.unreduced) s.weights = WeightForm::none;
+    });
+}
+
+// Weights that only travel, and the other order of a sum.
+void sums(const Target& target) {
+  for (const int biases : {0, 2}) {
+    ScenarioSettings settings = settings_for("bf16", Reduction::by_rank);
+    settings.sum_order = SumOrder::by_last_k;
+    settings.num_bias = biases;
+    settings.output_dtype = DType::f32;
+    settings.applies_weights = biases == 0;
+    run_scenario(target, settings);
+  }
+}
+
 void unreduced(const Target& target) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const char* routing : {"ragged", "some_none", "none"}) {
@@ -186,6 +226,9 @@ void non_finite(const Target& target) {
 void add_option_cases(Cases& cases) {
   cases.push_back({"options/weights", "no weights, an array, a hook", true, weights});
   cases.push_back({"options/epilogue", "the epilogue gets every column of every token once", true, epilogue});
+  cases.push_back({"options/bias", "tensors that combine adds first", true, bias});
+  cases.push_back({"options/result_formats", "results that travel in each format", true, result_formats});
+  cases.push_back({"options/sums", "sums by the last k, and weights that combine leaves out", true, sums});
   cases.push_back({"options/unreduced", "exact rows without a sum, zeros where there is none", true, unreduced});
   cases.push_back({"options/input_scale", "nvfp4's input scale", true, input_scale});
   cases.push_back({"options/dtypes", "bf16, f16 and f32 tokens, int64 ids, f32 rows and output", false, dtypes});

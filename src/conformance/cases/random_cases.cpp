@@ -15,11 +15,15 @@ T pick(Random& random, const T (&choices)[kCount]) {
   return choices[random.below(static_cast<int>(kCount))];
 }
 
-void draw_options(Random& random, ScenarioSettings& s) {
+void draw_options(Random& random, const Target& target, ScenarioSettings& s) {
   const auto formats = all_formats();
   s.options = options_for(formats[static_cast<std::size_t>(random.below(static_cast<int>(formats.size())))].name(),
                           random.chance(0.5) ? Reduction::exact : Reduction::by_rank);
   const std::string format = s.options.format.name();
+  if (target.encodes_results && random.chance(0.4)) {
+    const auto results = result_formats();
+    s.options.result_format = results[static_cast<std::size_t>(random.below(static_cast<int>(results.size())))];
+  }
   s.options.tiled_scales = format == "mxfp8" && random.chance(0.5);
   s.options.expert_alignment = pick(random, {0, 0, 0, 1, 4, 8, 16, 32, 64, 128});
   s.options.fused_shared_expert = random.chance(0.3);
@@ -37,7 +41,7 @@ void draw_options(Random& random, ScenarioSettings& s) {
 ScenarioSettings draw_settings(Random& random, const Target& target) {
   ScenarioSettings s;
   s.shape = test::random_shape(random, std::min(target.max_ranks, 8));
-  draw_options(random, s);
+  draw_options(random, target, s);
   if (!target.can_lose_ranks) s.options.mask.clear();
   const auto routings = test::routing_cases();
   s.routing = routings[static_cast<std::size_t>(random.below(static_cast<int>(routings.size())))].name;
@@ -54,6 +58,12 @@ ScenarioSettings draw_settings(Random& random, const Target& target) {
   s.epilogue = random.chance(0.15);
   s.unreduced = !s.epilogue && s.options.reduction == Reduction::exact && !s.options.fused_shared_expert &&
                 s.weights == WeightForm::none;
+  if (!s.unreduced) s.num_bias = pick(random, {0, 0, 0, 1, 2});
+  s.bias_dtype = pick(random, {DType::bf16, DType::f32});
+  if (s.options.reduction == Reduction::by_rank) {
+    s.sum_order = pick(random, {SumOrder::by_rank, SumOrder::by_last_k});
+    s.applies_weights = random.chance(0.8);
+  }
   return s;
 }
 

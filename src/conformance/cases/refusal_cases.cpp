@@ -133,6 +133,18 @@ std::vector<Spoiled> spoiled_results() {
       {"src_info too short",
        {"src_info", "1", "row_offsets"},
        [](RankRound& r) { r.combine_in.src_info.shape[0] = 1; }},
+      {"bias of fewer tokens",
+       {"bias[1]", "9", "10"},
+       [](RankRound& r) {
+         r.combine_in.bias[1] = r.combine_out.tokens;
+         r.combine_in.bias[1].shape[0] = 9;
+       }},
+      {"bias of another hidden",
+       {"bias[0]", "32", "64"},
+       [](RankRound& r) {
+         r.combine_in.bias[0] = r.combine_out.tokens;
+         r.combine_in.bias[0].shape[1] = 32;
+       }},
       {"f16 output", {"tokens", "f16", "bf16"}, [](RankRound& r) { r.combine_out.tokens.dtype = DType::f16; }},
       {"output of fewer tokens", {"tokens", "9", "10"}, [](RankRound& r) { r.combine_out.tokens.shape[0] = 9; }},
       {"no output", {"tokens", "not given", "epilogue"}, [](RankRound& r) { r.combine_out.tokens = {}; }},

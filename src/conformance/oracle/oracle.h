@@ -19,6 +19,7 @@ struct RankInput {
   std::vector<float> weights;                // [num_tokens, top_k]
   RowOrder row_order = RowOrder::by_expert;  // of the rows that come to it
   std::int64_t expert_stride = 0;            // padded
+  std::vector<std::vector<float>> bias;      // one or two of [num_tokens, hidden], as they are given to combine
 };
 
 // What all ranks give.
@@ -26,6 +27,8 @@ struct Round {
   Shape shape;
   ExchangeOptions options;
   float input_scale = 1.0f;
+  SumOrder sum_order = SumOrder::by_rank;
+  bool applies_weights = true;
   std::vector<RankInput> ranks;
 };
 
@@ -78,7 +81,7 @@ ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capaci
 std::int64_t expert_stride_of(const Round& round, int rank);
 
 // The experts' output by rank: [rows of the rank, hidden], as it is given to combine: bf16 values, or any float32.
-// `exact` rounds float32 rows to bf16 for the wire; `by_rank` rounds its partials, and shared rows do not travel.
+// `exact` encodes rows in the format of results for the wire, `by_rank` its partials; shared rows do not travel.
 using ExpertOutput = std::vector<std::vector<float>>;
 
 // Rounds to bf16, ties to even. `value` is finite or infinite.

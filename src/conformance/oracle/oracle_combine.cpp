@@ -1,6 +1,12 @@
 // The oracle's half for combine: sums in the promised order, and in float64 with the bound on their error.
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include "conformance/oracle/oracle_parts.h"
 
@@ -47,40 +53,135 @@ std::vector<std::vector<Term>> terms_of(const Round& round, const std::vector<Ex
   return terms;
 }
 
-// A routed row's value as the reduction uses it.
-float value_of(const Round& round, const Term& term, int column) {
-  const float value = term.row[column];
-  return round.options.reduction == Reduction::exact ? from_bf16(to_bf16(value)) : value;
+// What a row is after its travel: encoded by the sender, decoded at home. nvfp4 has a scale for each row, which brings
+// its largest magnitude to 2688.
+std::vector<float> carried(const Round& round, const std::vector<float>& row) {
+  const AnyFormat& format = round.options.result_format;
+  std::vector<float> out(row.size());
+  if (format.name() == std::string_view("bf16")) {
+    for (std::size_t i = 0; i < row.size(); ++i) out[i] = from_bf16(to_bf16(row[i]));
+    return out;
+  }
+  const int hidden = static_cast<int>(row.size());
+  float inverse = 1.0f;
+  if (format.name() == std::string_view("nvfp4")) {
+    float largest = 0;
+    for (const float value : row) largest = std::isfinite(value) ? std::max(largest, std::fabs(value)) : INFINITY;
+    const float scale = 2688.0f / largest;
+    if (std::isfinite(scale) && scale > 0) inverse = 1.0f / scale;
+  }
+  std::vector<std::max_align_t> payload(format.payload_bytes(hidden) / sizeof(std::max_align_t) + 1);
+  std::vector<std::uint32_t> scales(size(scales_per_row(format, hidden)) + 1);
+  auto* const codes = reinterpret_cast<std::byte*>(payload.data());
+  auto* const of_blocks = reinterpret_cast<std::byte*>(scales.data());
+  format.encode(SerialGroup{}, {row.data(), DType::f32}, hidden, 1.0f / inverse, codes, of_blocks);
+  format.decode(SerialGroup{}, codes, of_blocks, hidden, 1.0f / inverse, out.data());
+  return out;
 }
+
+std::vector<float> row_of(const Round& round, const Term& term) { return {term.row, term.row + round.shape.hidden}; }
 
 float weight_of(const Round& round, const Term& term, int source, int token, int k) {
   if (term.is_sum) return 1.0f;
   const std::vector<float>& weights = round.ranks[size(source)].weights;
-  return weights.empty() ? 1.0f : weights[size(token * round.shape.top_k + k)];
+  return weights.empty() || !round.applies_weights ? 1.0f : weights[size(token * round.shape.top_k + k)];
 }
 
-float exact_sum(const Round& round, const std::vector<Term>& terms, int source, int token, int column) {
-  float sum = 0;
-  for (int k = 0; k < round.shape.top_k; ++k)
-    if (terms[size(k)].rank >= 0)
-      sum = sum + (weight_of(round, terms[size(k)], source, token, k) * value_of(round, terms[size(k)], column));
-  return sum;
+void add(std::vector<float>& sum, float weight, const std::vector<float>& row) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + (weight * row[i]);
 }
 
-float by_rank_sum(const Round& round, const std::vector<Term>& terms, int source, int token, int column) {
-  float sum = 0;
-  for (int rank = 0; rank < round.shape.ranks; ++rank) {
-    float partial = 0;
-    bool has_rows = false;
-    for (int k = 0; k < round.shape.top_k; ++k)
-      if (terms[size(k)].rank == rank) {
-        partial =
-            partial + (weight_of(round, terms[size(k)], source, token, k) * value_of(round, terms[size(k)], column));
-        has_rows = true;
-      }
-    if (has_rows) sum = sum + from_bf16(to_bf16(partial));
+std::vector<float> bias_sum(const Round& round, int source, int token) {
+  std::vector<float> sum(size(round.shape.hidden));
+  for (const std::vector<float>& bias : round.ranks[size(source)].bias) {
+    const auto row = bias.begin() + static_cast<std::ptrdiff_t>(token) * round.shape.hidden;
+    add(sum, 1.0f, {row, row + round.shape.hidden});
   }
   return sum;
+}
+
+// The ranks that have rows of a token, in the order of its sum.
+std::vector<int> summed_ranks(const Round& round, const std::vector<Term>& terms, int source, int token) {
+  const auto has_rows = [&](int rank) {
+    return std::any_of(terms.begin(), terms.end() - 1, [&](const Term& term) { return term.rank == rank; });
+  };
+  const auto last_k = [&](int rank) {
+    const std::int64_t first = first_expert(round.shape, rank);
+    for (int k = round.shape.top_k - 1; k >= 0; --k) {
+      const std::int64_t id = round.ranks[size(source)].topk_ids[size(token * round.shape.top_k + k)];
+      if (id >= first && id < first + num_local_experts(round.shape, rank)) return k;
+    }
+    return -1;
+  };
+  std::vector<int> ranks;
+  for (int rank = 0; rank < round.shape.ranks; ++rank)
+    if (has_rows(rank)) ranks.push_back(rank);
+  if (round.sum_order == SumOrder::by_last_k)
+    std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return last_k(a) < last_k(b); });
+  return ranks;
+}
+
+// The sum of a rank's rows of a token, before it travels.
+std::vector<float> partial_sum(const Round& round, const std::vector<Term>& terms, int source, int token, int rank) {
+  std::vector<float> partial(size(round.shape.hidden));
+  for (int k = 0; k < round.shape.top_k; ++k)
+    if (terms[size(k)].rank == rank)
+      add(partial, weight_of(round, terms[size(k)], source, token, k), row_of(round, terms[size(k)]));
+  return partial;
+}
+
+std::vector<float> sum_of(const Round& round, const std::vector<Term>& terms, int source, int token) {
+  std::vector<float> sum = bias_sum(round, source, token);
+  if (round.options.reduction == Reduction::exact) {
+    for (int k = 0; k < round.shape.top_k; ++k)
+      if (terms[size(k)].rank >= 0)
+        add(sum, weight_of(round, terms[size(k)], source, token, k), carried(round, row_of(round, terms[size(k)])));
+  } else {
+    for (const int rank : summed_ranks(round, terms, source, token))
+      add(sum, 1.0f, carried(round, partial_sum(round, terms, source, token, rank)));
+  }
+  if (terms.back().rank >= 0) add(sum, 1.0f, row_of(round, terms.back()));
+  return sum;
+}
+
+// How far a format takes a value from where it was, at most. docs/numerics-of-combine.md derives the numbers.
+struct FormatError {
+  const char* name;
+  double of_value;  // times its magnitude
+  double of_block;  // times the largest magnitude of its block
+  double of_row;    // times the largest magnitude of the row
+  double absolute;
+};
+constexpr FormatError kFormatErrors[] = {
+    {"bf16", 0x1p-8, 0, 0, 0x1p-134},
+    {"f16", 0x1p-11, 0, 0, 0x1p-25},
+    {"f32", 0, 0, 0, 0},
+    {"fp8_block128", 0, 0x1p-4, 0, 0x1p-32},
+    {"fp8_block128_ue8m0", 0, 0x1p-4, 0, 0x1p-32},
+    {"mxfp8", 0, 0x1p-4, 0, 0x1p-126},
+    {"mxfp6_e2m3", 0, 0x1p-4, 0, 0x1p-126},
+    {"mxfp6_e3m2", 0, 0x1p-3, 0, 0x1p-126},
+    {"mxfp4", 0, 0.34, 0, 0x1p-126},
+    {"nvfp4", 0, 0.34, 0x1p-17, 0x1p-126},
+};
+
+// Adds what the travel of a row may change in each column.
+void add_travel_error(const Round& round, const std::vector<float>& row, std::vector<double>& bound) {
+  const AnyFormat& format = round.options.result_format;
+  const auto known = std::find_if(std::begin(kFormatErrors), std::end(kFormatErrors), [&](const FormatError& each) {
+    return format.name() == std::string_view(each.name);
+  });
+  if (known == std::end(kFormatErrors)) throw std::logic_error(std::string("no error is known of ") + format.name());
+  const std::size_t block = format.block() == 0 ? row.size() : size(format.block());
+  const auto larger = [](float a, float b) { return std::max(a, std::fabs(b)); };
+  const double of_row = std::accumulate(row.begin(), row.end(), 0.0f, larger);
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const auto first = row.begin() + static_cast<std::ptrdiff_t>(i / block * block);
+    const auto length = std::min<std::ptrdiff_t>(row.end() - first, static_cast<std::ptrdiff_t>(block));
+    const double of_block = known->of_block == 0 ? 0.0 : std::accumulate(first, first + length, 0.0f, larger);
+    bound[i] += known->of_value * std::fabs(double{row[i]}) + known->of_block * of_block + known->of_row * of_row +
+                known->absolute;
+  }
 }
 
 }  // namespace
@@ -90,13 +191,8 @@ std::vector<float> expected_tokens(const Round& round, const std::vector<Expecte
   std::vector<float> out;
   int token = 0;
   for (const std::vector<Term>& terms : terms_of(round, rows, expert_output, rank)) {
-    for (int column = 0; column < round.shape.hidden; ++column) {
-      float sum = round.options.reduction == Reduction::exact ? exact_sum(round, terms, rank, token, column)
-                                                              : by_rank_sum(round, terms, rank, token, column);
-      if (terms.back().rank >= 0) sum = sum + terms.back().row[column];
-      out.push_back(sum);
-    }
-    ++token;
+    const std::vector<float> sum = sum_of(round, terms, rank, token++);
+    out.insert(out.end(), sum.begin(), sum.end());
   }
   return out;
 }
@@ -105,34 +201,40 @@ std::vector<float> expected_unreduced(const Round& round, const std::vector<Expe
                                       const ExpertOutput& expert_output, int rank) {
   std::vector<float> out;
   for (const std::vector<Term>& terms : terms_of(round, rows, expert_output, rank))
-    for (int k = 0; k < round.shape.top_k; ++k)
-      for (int column = 0; column < round.shape.hidden; ++column)
-        out.push_back(terms[size(k)].rank < 0 ? 0.0f : value_of(round, terms[size(k)], column));
+    for (int k = 0; k < round.shape.top_k; ++k) {
+      std::vector<float> row(size(round.shape.hidden));
+      if (terms[size(k)].rank >= 0) row = carried(round, row_of(round, terms[size(k)]));
+      out.insert(out.end(), row.begin(), row.end());
+    }
   return out;
 }
 
 Float64Tokens float64_tokens(const Round& round, const std::vector<ExpectedRows>& rows,
                              const ExpertOutput& expert_output, int rank) {
   Float64Tokens out;
+  const std::size_t hidden = size(round.shape.hidden);
   int token = 0;
   for (const std::vector<Term>& terms : terms_of(round, rows, expert_output, rank)) {
-    for (int column = 0; column < round.shape.hidden; ++column) {
-      double sum = 0;
-      double magnitude = 0;  // A: the sum of |weight * row|, the shared row with weight 1
-      for (int k = 0; k <= round.shape.top_k; ++k) {
-        if (terms[size(k)].rank < 0) continue;
-        const Term& at = terms[size(k)];
-        const bool shared = k == round.shape.top_k;
-        const double term = shared ? double{at.row[column]}
-                                   : double{weight_of(round, at, rank, token, k)} * double{value_of(round, at, column)};
-        sum += term;
-        magnitude += std::fabs(term);
+    std::vector<double> sum(hidden), magnitude(hidden), bound(hidden);  // magnitude: A of docs/numerics-of-combine.md
+    const auto add_term = [&](double weight, const float* row) {
+      for (std::size_t i = 0; i < hidden; ++i) {
+        sum[i] += weight * double{row[i]};
+        magnitude[i] += std::fabs(weight * double{row[i]});
       }
-      out.values.push_back(sum);
-      // With at most 32 rows and 32 ranks: (1 + g32)(1 + 2^-8)(1 + g32) - 1 < 2^-8 + 2^-17, where
-      // g32 = 32 * 2^-24 / (1 - 32 * 2^-24) covers the float32 sums and 2^-8 a partial's rounding to bf16; 2^-128
-      // covers partials and products too small for a normal number. docs/numerics-of-combine.md has the steps.
-      out.by_rank_bound.push_back((0x1p-8 + 0x1p-17) * magnitude + 0x1p-128);
+    };
+    for (const std::vector<float>& bias : round.ranks[size(rank)].bias)
+      add_term(1.0, bias.data() + size(token) * hidden);
+    for (int k = 0; k <= round.shape.top_k; ++k)
+      if (terms[size(k)].rank >= 0)
+        add_term(k == round.shape.top_k ? 1.0 : double{weight_of(round, terms[size(k)], rank, token, k)},
+                 terms[size(k)].row);
+    for (const int from : summed_ranks(round, terms, rank, token))
+      add_travel_error(round, partial_sum(round, terms, rank, token, from), bound);
+    for (std::size_t i = 0; i < hidden; ++i) {
+      out.values.push_back(sum[i]);
+      // 2^-17 covers the float32 sums: of at most 32 rows, and of at most 32 partial sums with two bias and a shared
+      // row. 2^-128 covers partials and products too small for a normal number.
+      out.by_rank_bound.push_back(bound[i] + 0x1p-17 * magnitude[i] + 0x1p-128);
     }
     ++token;
   }

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
+#include "ferry/detail/formats/float_formats.h"
 #include "ferry/error.h"
 
 namespace ferry {
@@ -64,6 +67,32 @@ AnyFormat format_named(std::string_view name) {
   if (found != nullptr) return *found;
   throw Error(ErrorKind::invalid_argument,
               fmt::format("format: '{}' is not a format; known are {}", name, fmt::join(kFormatNames, ", ")));
+}
+
+namespace {
+
+const std::vector<AnyFormat>& formats_of_results() {
+  static const std::vector<AnyFormat> all = [] {
+    std::vector<AnyFormat> formats(all_formats().begin(), all_formats().end());
+    formats.push_back(any_format<F16>());
+    formats.push_back(any_format<F32>());
+    return formats;
+  }();
+  return all;
+}
+
+}  // namespace
+
+std::span<const AnyFormat> result_formats() { return formats_of_results(); }
+
+AnyFormat result_format_named(std::string_view name) {
+  std::vector<const char*> names;
+  for (const AnyFormat& format : formats_of_results()) {
+    if (name == format.name()) return format;
+    names.push_back(format.name());
+  }
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("result format: '{}' is not a format; known are {}", name, fmt::join(names, ", ")));
 }
 
 }  // namespace ferry

@@ -12,14 +12,14 @@ namespace ferry::cpu {
 
 // I9: the results of an own token, also where they are packed.
 template <ReceiveStep S>
-void find_own_results(const S& step, int token, TokenScratch& scratch) {
+void find_own_results(const S& step, int token, bool by_last_k, TokenScratch& scratch) {
   const Plan& plan = step.plan;
   TokenResults& results = scratch.results;
-  step.lookup.results(step.group, plan, entries_of(step, {plan.rank, token}), results, scratch.named);
+  step.lookup.results(step.group, plan, entries_of(step, {plan.rank, token}), by_last_k, results, scratch.named);
   if (plan.packed == nullptr) return;
   const std::uint32_t* of_result = plan.packed->of_result + token * plan.map.results_per_token();
   for (int i = step.group.thread(); i < results.count; i += step.group.size())
-    results.index[i] = plan.map.index_of_slot(plan.packed->begin[results.rank[i]] + of_result[i], token);
+    results.index[i] = plan.map.index_of_slot(plan.packed->begin[results.rank[i]] + of_result[results.index[i]], token);
   step.group.sync();
 }
 
@@ -36,11 +36,11 @@ inline void leave_out_masked(const Plan& plan, TokenResults& results) {
 }
 
 // Reduces every token of this rank. False: a rank did not come.
-template <ReceiveStep S>
+template <ResultStep S>
 bool receive_results(const S& step, int num_tokens, FixedShare share, const RowStarts& starts, const CombineArgs& in,
                      const CombineOut& out, TokenScratch& scratch) {
   for (int token = share.index; token < num_tokens; token += share.count) {
-    find_own_results(step, token, scratch);
+    find_own_results(step, token, in.by_last_k, scratch);
     if constexpr (S::Lookup::kHasHandle) {  // I11: the handle's mask may be older than this combine's
       if (step.group.thread() == 0) leave_out_masked(step.plan, scratch.results);
       step.group.sync();
@@ -60,7 +60,7 @@ bool drain_results(const S& step, FixedShare share, TokenScratch& scratch) {
   TokenResults& results = scratch.results;
   const int num_tokens = tokens_of(plan, step.fabric, step.routing, plan.rank);
   for (int token = share.index; token < num_tokens; token += share.count) {
-    find_own_results(step, token, scratch);
+    find_own_results(step, token, false, scratch);
     if (step.group.thread() == 0) leave_out_masked(plan, results);
     step.group.sync();
     if (!await_results(step, token, results)) return false;

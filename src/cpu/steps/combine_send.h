@@ -56,36 +56,36 @@ void deliver_result(const S& step, TokenAt at, int index, const std::byte* made_
 }
 
 // by_rank: the sum of this rank's rows of a token.
-template <ReceiveStep S>
+template <ResultStep S>
 void send_partial(const S& step, const CombineArgs& in, TokenAt at, const RoutingEntry* entries, std::byte* staging,
                   TokenScratch& scratch, const ResultCounts& counted) {
   const auto& g = step.group;
   const LocalRows& found = scratch.found;
-  for (int i = g.thread(); i < found.count; i += g.size()) scratch.rows[i] = in.row(found.row[i], found.weight[i]);
+  for (int i = g.thread(); i < found.count; i += g.size())
+    scratch.rows[i] = in.row(found.row[i], in.weight_of(found.weight[i]));
   g.sync();
   const ResultSlot slot = step.plan.packed != nullptr ? packed_slot(step.plan, at, 0)
                                                       : ResultSlot{step.lookup.slot(step.plan, at, entries)};
-  RowSink sink;
-  sink.data = result_target(step, at, slot, staging);
-  step.ops.sum_rows(g, scratch.rows, found.count, step.plan.shape.hidden, sink);
-  deliver_result(step, at, slot.index, sink.data, counted);
+  std::byte* to = result_target(step, at, slot, staging);
+  step.ops.write_sum(g, scratch.rows, found.count, step.plan.shape.hidden, to);
+  deliver_result(step, at, slot.index, to, counted);
 }
 
 // exact: each row by itself.
-template <ReceiveStep S>
+template <ResultStep S>
 void send_each_row(const S& step, const CombineArgs& in, TokenAt at, const LocalRows& found, std::byte* staging,
                    const ResultCounts& counted) {
   for (int i = 0; i < found.count; ++i) {
     const ResultSlot slot = step.plan.packed != nullptr ? packed_slot(step.plan, at, i) : ResultSlot{found.k[i]};
     std::byte* to = result_target(step, at, slot, staging);
-    step.ops.convert_row(step.group, in.row(found.row[i], 1.0f), step.plan.shape.hidden, to, DType::bf16);
+    step.ops.write_row(step.group, in.row(found.row[i], 1.0f), step.plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
   }
 }
 
 // by_source: a row is the caller's sum over this rank's experts, and travels as it is. I18, I23: its number comes from
 // the token lists. A token of a rank that the mask takes out by now has no result.
-template <ReceiveStep S>
+template <ResultStep S>
 void send_rows_by_source(const S& step, FixedShare share, const RowStarts& starts, const SourceRows& rows,
                          const CombineArgs& in, std::byte* staging, const ResultCounts& counted) {
   const Plan& plan = step.plan;
@@ -96,7 +96,7 @@ void send_rows_by_source(const S& step, FixedShare share, const RowStarts& start
     const ResultSlot slot = plan.packed != nullptr ? packed_slot(plan, at, 0)
                                                    : ResultSlot{step.lookup.slot(plan, at, entries_of(step, at))};
     std::byte* to = result_target(step, at, slot, staging);
-    step.ops.convert_row(step.group, in.row(rows.row_of(at), 1.0f), plan.shape.hidden, to, DType::bf16);
+    step.ops.write_row(step.group, in.row(rows.row_of(at), 1.0f), plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
     step.group.sync();
   }
@@ -121,7 +121,7 @@ void post_combining(const Plan& plan, F& fabric, const G& g, Epoch result, std::
 
 // Relies on I8: await_summed. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so no
 // number of the caller's becomes an address.
-template <ReceiveStep S>
+template <ResultStep S>
 void send_results(const S& step, FixedShare share, const RowStarts& starts, const CombineArgs& in, std::byte* staging,
                   TokenScratch& scratch, const ResultCounts& counted) {
   const Plan& plan = step.plan;

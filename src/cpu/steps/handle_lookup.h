@@ -74,11 +74,11 @@ struct HandleLookup {
 
   // I9. Slots are numbered by the mask of the handle's dispatch, whoever is masked by now.
   template <ThreadGroup G>
-  void results(const G& g, const Plan& plan, const RoutingEntry* entries, TokenResults& results,
+  void results(const G& g, const Plan& plan, const RoutingEntry* entries, bool by_last_k, TokenResults& results,
                NamedRanks& named) const {
     RoutingEntry own[kMaxTopK];
     copy_entries(plan, entries, own);
-    SerialLookup{}.results(g, plan, own, results, named);
+    SerialLookup{}.results(g, plan, own, by_last_k, results, named);
   }
   int slot(const Plan& plan, TokenAt at, const RoutingEntry*) const {
     return std::min<int>(kept->slots[kept->index_of(plan, at)], static_cast<int>(plan.map.results_per_token()) - 1);

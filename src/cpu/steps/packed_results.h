@@ -61,9 +61,10 @@ class PackedResults {
   void number_own_results(const Plan& plan, int tokens, const Lookup& lookup, const EntriesOf& entries_of_token) {
     std::fill(begin_.begin(), begin_.end(), 0);  // first how many each rank sends
     for (int token = 0; token < tokens; ++token) {
-      lookup.results(SerialGroup{}, plan, entries_of_token(token), results_, named_);
+      lookup.results(SerialGroup{}, plan, entries_of_token(token), false, results_, named_);
       std::uint32_t* of_result = of_result_.data() + static_cast<std::size_t>(token) * plan.map.results_per_token();
-      for (int i = 0; i < results_.count; ++i) of_result[i] = begin_[static_cast<std::size_t>(results_.rank[i])]++;
+      for (int i = 0; i < results_.count; ++i)
+        of_result[results_.index[i]] = begin_[static_cast<std::size_t>(results_.rank[i])]++;
     }
     std::uint32_t slot = 0;
     for (std::uint32_t& begin : begin_) slot += std::exchange(begin, slot);

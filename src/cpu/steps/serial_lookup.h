@@ -32,6 +32,24 @@ inline int partial_index(const Plan& plan, const RoutingEntry* entries) {
   return index;
 }
 
+// The results of `named` in the order of the last k that names each rank. By one thread.
+inline void order_by_last_k(const Plan& plan, const RoutingEntry* entries, const NamedRanks& named,
+                            TokenResults& results) {
+  int at = named.count;  // filled from its end
+  for (int k = plan.shape.top_k - 1; k >= 0 && at > 0; --k) {
+    const int expert = plan.code.expert(entries[k].code);
+    if (expert < 0) continue;
+    const int owner = plan.owner_of(expert);
+    bool seen = false;
+    for (int i = at; i < named.count; ++i) seen = seen || results.rank[i] == owner;
+    if (seen) continue;
+    --at;
+    results.rank[at] = owner;
+    for (int j = 0; j < named.count; ++j)
+      if (named.rank[j] == owner) results.index[at] = j;
+  }
+}
+
 struct SerialLookup {
   struct Found {};  // combine asks the tables again
   static constexpr bool kHasHandle = false;
@@ -85,9 +103,9 @@ struct SerialLookup {
     return {};
   }
 
-  // I9: k ascending, or ranks ascending. `named` is room for the ranks.
+  // I9. `named` is room for the ranks. The order of the sum changes no slot.
   template <ThreadGroup G>
-  void results(const G& g, const Plan& plan, const RoutingEntry* entries, TokenResults& results,
+  void results(const G& g, const Plan& plan, const RoutingEntry* entries, bool by_last_k, TokenResults& results,
                NamedRanks& named) const {
     if (g.thread() == 0) {
       int count = 0;
@@ -96,6 +114,7 @@ struct SerialLookup {
         results.index[count] = j;
         results.rank[count] = named.rank[j];
       }
+      if (!plan.exact && by_last_k) order_by_last_k(plan, entries, named, results);
       for (int k = 0; plan.exact && k < plan.shape.top_k; ++k) {
         const int expert = plan.code.expert(entries[k].code);
         if (expert < 0) continue;

@@ -50,6 +50,10 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask) {
+  if (options.result_format.name() != std::string_view("bf16"))
+    refuse(ErrorKind::unsupported, rank,
+           "result_format is {}; on GPUs results travel as bf16 so far. Leave result_format out",
+           options.result_format.name());
   header_ = handle_header(rank, shape, options, {.alignment = plan_.alignment});
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);

@@ -144,6 +144,13 @@ void DeviceChecks::check_combine_input(const CombineInput& in, const CombineArgs
   require_on_device("topk_weights", in.topk_weights);
   require_on_device("handle", in.handle);
   if (in.rows.elements() != 0) require_aligned_rows("rows", args.rows, args.row_stride);
+  int index = 0;
+  for (const ConstTensor& bias : in.bias) {
+    if (!bias) continue;
+    require_on_device("bias", bias);
+    require_aligned_rows("bias", args.bias[index].data, args.bias[index].token_bytes);
+    ++index;
+  }
 }
 
 void DeviceChecks::check_sums(const CombineOutput& out, const CombineOut& sums, int num_tokens) const {

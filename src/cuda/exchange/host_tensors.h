@@ -31,6 +31,8 @@ class HostTensors {
     kScalesOffsets,
     kCounts,
     kRows,  // of the experts' output
+    kBias,
+    kSecondBias,
     kSums,
     kKinds
   };

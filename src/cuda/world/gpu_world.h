@@ -91,6 +91,7 @@ class GpuWorld : public Base, public GpuRank {
             .gpus = true,
             .handles = !this->has_remote_ranks(),
             .row_counts = false,
+            .result_formats = false,
             .row_orders = row_orders()};
   }
   // Where ranks are staged, their callers cannot read the slots.

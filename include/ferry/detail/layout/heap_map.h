@@ -24,6 +24,7 @@ struct HeapShape {
   bool exact = false;             // a result slot for each k, not for each rank
   bool has_remote_ranks = false;  // some ranks are reached by puts only, from send buffers
   bool has_token_lists = false;   // sources say which of their tokens come: rows may be by_source
+  std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: those of a bf16 row
 };
 
 class HeapMap {
@@ -40,10 +41,10 @@ class HeapMap {
     kSummed,          // [peer] word: peer has read all results of the combines before this one (I8)
     kCombining,       // [peer] call word: peer has begun this combine with a handle; only compared, not waited for
     kAborted,         // [peer] abort word (abort_word.h)
-    kResults,         // [token][j or k] bf16 row; where they are packed (I9): rank by rank
+    kResults,         // [token][j or k] result; where they are packed (I9): rank by rank
     kResultArrived,   // [token][j or k] word: the result is there; packed as kResults
     kSentMessages,    // send buffers: [parity][token] message
-    kSentResults,     // send buffers: [source][token] bf16 row, or [source][token][k] when exact, or packed
+    kSentResults,     // send buffers: [source][token] result, or [source][token][k] when exact, or packed
     kTokenLists,      // for rows by_source: [parity of routings][source] token list (token_list.h)
     kSentTokenLists,  // the same: [parity][peer] list: what this rank puts into the others' lists
     kRegions
@@ -57,6 +58,7 @@ class HeapMap {
 
   HeapMap() = default;
   explicit constexpr HeapMap(const HeapShape& h) : h_(h), message_slot_(message_slot_bytes(h)) {
+    if (h_.result == 0) h_.result = static_cast<std::size_t>(h.shape.hidden) * 2;
     const auto ranks = static_cast<std::size_t>(h.shape.ranks);
     const auto tokens = static_cast<std::size_t>(h.shape.max_tokens);
     const auto top_k = static_cast<std::size_t>(h.shape.top_k);
@@ -97,7 +99,7 @@ class HeapMap {
   FERRY_HD constexpr bool has_remote_ranks() const { return h_.has_remote_ranks; }
   FERRY_HD constexpr std::size_t message_bytes() const { return h_.message; }
   FERRY_HD constexpr std::size_t message_slot_bytes() const { return message_slot_; }
-  FERRY_HD constexpr std::size_t result_bytes() const { return static_cast<std::size_t>(h_.shape.hidden) * 2; }
+  FERRY_HD constexpr std::size_t result_bytes() const { return h_.result; }
   FERRY_HD constexpr std::size_t results_per_token() const {
     return static_cast<std::size_t>(h_.exact || h_.shape.top_k < h_.shape.ranks ? h_.shape.top_k : h_.shape.ranks);
   }

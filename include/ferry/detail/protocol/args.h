@@ -7,6 +7,7 @@
 
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/portable.h"
+#include "ferry/shape.h"
 #include "ferry/tensor.h"
 
 namespace ferry {
@@ -71,6 +72,13 @@ struct DispatchArgs {
   FERRY_HD float scale() const { return input_scale_at == nullptr ? input_scale : *input_scale_at; }
 };
 
+// A tensor that combine adds to its sums.
+struct Bias {
+  const std::byte* data = nullptr;  // null: none
+  std::int64_t token_bytes = 0;     // from one token to the next
+  bool is_f32 = false;              // else bf16
+};
+
 struct CombineArgs {
   const std::byte* rows = nullptr;
   std::int64_t row_stride = 0;  // bytes from one row to the next
@@ -79,7 +87,15 @@ struct CombineArgs {
   Weights weights;      // exact only
   int shared_begin = 0;
   int shared_end = 0;
+  Bias bias[kMaxBias];
+  int num_bias = 0;
+  bool by_last_k = false;       // SumOrder::by_last_k
+  bool applies_weights = true;  // by_rank: of the dispatch
 
+  FERRY_HD SumRow bias_row(int index, int token) const {
+    return {bias[index].data + token * bias[index].token_bytes, 1.0f, bias[index].is_f32};
+  }
+  FERRY_HD float weight_of(float of_dispatch) const { return applies_weights ? of_dispatch : 1.0f; }
   // If the caller gave too few rows, the last row stands for the missing ones. A GPU reports it after the call.
   FERRY_HD SumRow row(std::uint32_t index, float weight) const {
     const std::uint32_t there = index < num_rows ? index : num_rows - 1;

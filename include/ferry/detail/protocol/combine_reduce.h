@@ -30,18 +30,20 @@ FERRY_HD bool await_results(const S& step, int token, const TokenResults& result
   return step.fabric.wait_for_each(step.group, results.count, word, step.epoch, site, nullptr);
 }
 
-// The fixed order: k ascending (exact) or ranks ascending (by_rank), the shared row last.
-template <ReceiveStep S>
+// The fixed order: bias first, then the results in the order of the lookup, the shared row last.
+template <ResultStep S>
 FERRY_HD void sum_token(const S& step, const RowStarts& starts, const CombineArgs& in, const CombineOut& out, int token,
                         TokenScratch& scratch) {
   const Plan& plan = step.plan;
   const TokenResults& results = scratch.results;
   const auto& writers = step.lookup.sync_unit(step.group);
+  for (int i = writers.thread(); i < in.num_bias; i += writers.size()) scratch.rows[i] = in.bias_row(i, token);
   for (int i = writers.thread(); i < results.count; i += writers.size()) {
     const float weight = plan.exact ? step.fabric.hooks().router_weight(in.weights, token, results.k[i]) : 1.0f;
-    scratch.rows[i] = {step.fabric.local(plan.map.result(token, results.index[i])), weight, false};
+    const std::byte* result = step.fabric.local(plan.map.result(token, results.index[i]));
+    scratch.rows[in.num_bias + i] = step.ops.result_row(step.group, result, plan.shape.hidden, i, weight);
   }
-  int count = results.count;
+  int count = in.num_bias + results.count;
   if (token >= in.shared_begin && token < in.shared_end) {
     if (writers.thread() == 0)
       scratch.rows[count] = in.row(starts.group[0] + static_cast<std::uint32_t>(token - in.shared_begin), 1.0f);
@@ -51,7 +53,7 @@ FERRY_HD void sum_token(const S& step, const RowStarts& starts, const CombineArg
   step.ops.sum_rows(step.group, scratch.rows, count, plan.shape.hidden, sink_of(step.fabric, out, token));
 }
 
-template <ReceiveStep S>
+template <ResultStep S>
 FERRY_HD void copy_unreduced(const S& step, const CombineOut& out, int token, const TokenResults& results) {
   const Plan& plan = step.plan;
   const std::size_t row_bytes = static_cast<std::size_t>(plan.shape.hidden) * size_of(out.dtype);
@@ -60,7 +62,8 @@ FERRY_HD void copy_unreduced(const S& step, const CombineOut& out, int token, co
   for (int k = 0; k < plan.shape.top_k; ++k, to += row_bytes) {
     if (next < results.count && results.k[next] == k) {
       const std::byte* result = step.fabric.local(plan.map.result(token, results.index[next]));
-      step.ops.convert_row(step.group, {result, 1.0f, false}, plan.shape.hidden, to, out.dtype);
+      const SumRow row = step.ops.result_row(step.group, result, plan.shape.hidden, 0, 1.0f);
+      step.ops.convert_row(step.group, row, plan.shape.hidden, to, out.dtype);
       ++next;
     } else {
       ferry::fill_zero(step.group, to, row_bytes);
@@ -69,7 +72,7 @@ FERRY_HD void copy_unreduced(const S& step, const CombineOut& out, int token, co
 }
 
 // Writes the sum, or the unreduced rows, of a token whose results have arrived.
-template <ReceiveStep S>
+template <ResultStep S>
 FERRY_HD void reduce_token(const S& step, const RowStarts& starts, const CombineArgs& in, const CombineOut& out,
                            int token, TokenScratch& scratch) {
   if (out.unreduced)

@@ -8,6 +8,9 @@
 //   zero_scale_tail  tiles only: scale 0 for the rows past `end_row` of a group's last 128-row block
 //   sum_rows         the weighted sum of rows, in the order of the rows (row_sum.h)
 //   convert_row      a row as it is, to bf16 or float32
+//   write_sum        the weighted sum of rows as a result, which travels home
+//   write_row        a row as a result
+//   result_row       a result that has come, as a row of a sum. `index`: which of the results of a token, from 0
 //   count_once       1 in one thread where any thread of the group found something, else 0
 //
 // All threads of the group call each of them.
@@ -36,6 +39,15 @@ concept RowOps = ThreadGroup<G> &&
   { ops.zero_scale_tail(g, tensor, std::int64_t{}, std::int64_t{}, std::uint32_t{}) } -> std::same_as<void>;
   { ops.sum_rows(g, sum_of, int{}, int{}, sink) } -> std::same_as<void>;
   { ops.convert_row(g, *sum_of, int{}, to, DType::bf16) } -> std::same_as<void>;
+};
+
+// The operations of combine on results. They know how results travel (ExchangeOptions::result_format).
+template <class O, class G>
+concept ResultOps = ThreadGroup<G> &&
+    requires(const O& ops, const G& g, const SumRow* rows, std::byte* to, const std::byte* from) {
+  { ops.write_sum(g, rows, int{}, int{}, to) } -> std::same_as<void>;
+  { ops.write_row(g, *rows, int{}, to) } -> std::same_as<void>;
+  { ops.result_row(g, from, int{}, int{}, float{}) } -> std::same_as<SumRow>;
 };
 
 // The operations that sending steps need besides.
@@ -76,12 +88,26 @@ struct PortableOps {
   FERRY_HD void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
     ferry::convert_row(g, row, hidden, to, dtype);
   }
+  // Results are bf16 rows.
+  template <ThreadGroup G>
+  FERRY_HD void write_sum(const G& g, const SumRow* rows, int count, int hidden, std::byte* to) const {
+    sum_rows(g, rows, count, hidden, RowSink{to});
+  }
+  template <ThreadGroup G>
+  FERRY_HD void write_row(const G& g, const SumRow& row, int hidden, std::byte* to) const {
+    convert_row(g, row, hidden, to, DType::bf16);
+  }
+  template <ThreadGroup G>
+  FERRY_HD SumRow result_row(const G&, const std::byte* result, int, int, float weight) const {
+    return {result, weight, false};
+  }
   template <ThreadGroup G>
   FERRY_HD int count_once(const G& g, int found) const {
     const std::uint32_t any = g.template max_over<G::kWidth>(found != 0 ? 1u : 0u);
     return any != 0 && g.thread() == 0 ? 1 : 0;
   }
 };
-static_assert(RowOps<PortableOps, SerialGroup> && SendOps<PortableOps, SerialGroup>);
+static_assert(RowOps<PortableOps, SerialGroup> && ResultOps<PortableOps, SerialGroup> &&
+              SendOps<PortableOps, SerialGroup>);
 
 }  // namespace ferry

@@ -39,6 +39,16 @@ template <class S>
 concept ReceiveStep =
     ArrivalLookup<typename S::Lookup, typename S::Group> && RowOps<typename S::Ops, typename S::Group>;
 
+// A receiving step that also makes or reads results.
+template <class S>
+concept ResultStep = ReceiveStep<S> && ResultOps<typename S::Ops, typename S::Group>;
+
+// The same step with other ops.
+template <class S, class O>
+FERRY_HD auto with_ops(const S& step, const O& ops) {
+  return Step{step.plan, step.fabric, step.group, step.routing, step.epoch, step.lookup, ops};
+}
+
 // The entries of one token, in its source's table; or, where the look-up has a handle, of an own token in that.
 template <class S>
 FERRY_HD const RoutingEntry* entries_of(const S& step, TokenAt at) {

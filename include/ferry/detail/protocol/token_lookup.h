@@ -5,7 +5,8 @@
 //
 //   destinations  the ranks that a token of the caller's goes to, from the caller's ids
 //   local_rows    the rows of a token that came, from its source's table and the row starts (I4)
-//   results       the slots of a token's results, from the source's own table, in the order of the sum (I9)
+//   results       the slots of a token's results, from the source's own table, in the order of the sum (I9):
+//                 k ascending (exact), ranks ascending, or ranks by their last k where `by_last_k` says so
 //
 // All threads of the group call a lookup. It writes the answer to the caller's scratch and to nothing else. It returns
 // when the threads that share the scratch can read the answer.
@@ -51,7 +52,7 @@ struct TokenScratch {
   NamedRanks named;
   LocalRows found;
   TokenResults results;
-  SumRow rows[kMaxTopK + 1];
+  SumRow rows[kMaxBias + kMaxTopK + 1];  // of a sum: bias, results, and the row of a fused shared expert
 };
 
 template <class G>
@@ -72,7 +73,7 @@ concept ArrivalLookup = ThreadGroup<G> &&
     requires(const L& lookup, const G& g, const Plan& plan, const RowStarts& starts, TokenAt at,
              const RoutingEntry* entries, LocalRows& found, TokenResults& results, NamedRanks& named) {
   { lookup.local_rows(g, plan, starts, at, entries, found) } -> std::same_as<typename L::Found>;
-  { lookup.results(g, plan, entries, results, named) } -> std::same_as<void>;
+  { lookup.results(g, plan, entries, bool{}, results, named) } -> std::same_as<void>;
   { lookup.sync_unit(g) } -> ThreadGroupOrReference;
   { L::kHasHandle } -> std::convertible_to<bool>;
 };

@@ -53,7 +53,7 @@ class ResultReceiver {
     const RoutingEntry* own = scratch_.own;
     __builtin_assume(__isGlobal(own));
     const RoutingEntry* entries = own + static_cast<std::ptrdiff_t>(token_) * p_.plan.shape.top_k;
-    step().lookup.results(g_, p_.plan, entries, scratch_.results, scratch_.named);
+    step().lookup.results(g_, p_.plan, entries, p_.in.by_last_k, scratch_.results, scratch_.named);
   }
   // A warm-up waits for nothing, sums whatever is in the slots and stores no sum. It fills the instruction cache and
   // the TLB while results are in flight.

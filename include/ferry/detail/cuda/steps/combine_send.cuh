@@ -98,16 +98,16 @@ class ResultSender {
   __device__ void send_partial(const ArrivedToken& token) {
     const unsigned local = list_rows(token);
     if (local == 0) return;
-    RowSink sink;
-    sink.data = target(token.at, token.slot);
-    TeamOps{}.sum_rows(g_, rows_, __popc(local), p_.plan.shape.hidden, sink);
-    deliver(token.at, token.slot, sink.data);
+    std::byte* made_at = target(token.at, token.slot);
+    TeamOps{}.write_sum(g_, rows_, __popc(local), p_.plan.shape.hidden, made_at);
+    deliver(token.at, token.slot, made_at);
   }
   __device__ void send_each_row(const ArrivedToken& token) {
     for (unsigned rest = __ballot_sync(kAllLanes, token.row.row != kNoRow); rest != 0; rest &= rest - 1) {
       const int k = __ffs(static_cast<int>(rest)) - 1;
       std::byte* made_at = target(token.at, k);
-      copy_row(g_, p_.in.row(__shfl_sync(kAllLanes, token.row.row, k), 1.0f), p_.plan.shape.hidden, made_at);
+      const SumRow row = p_.in.row(__shfl_sync(kAllLanes, token.row.row, k), 1.0f);
+      TeamOps{}.write_row(g_, row, p_.plan.shape.hidden, made_at);
       deliver(token.at, k, made_at);
     }
   }
@@ -116,7 +116,7 @@ class ResultSender {
     const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
     __syncwarp();
     if (token.row.row != kNoRow)
-      rows_[__popc(local & lanes_below(lane_of(g_)))] = p_.in.row(token.row.row, token.row.weight);
+      rows_[__popc(local & lanes_below(lane_of(g_)))] = p_.in.row(token.row.row, p_.in.weight_of(token.row.weight));
     __syncwarp();
     return local;
   }

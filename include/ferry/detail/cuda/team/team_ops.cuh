@@ -265,11 +265,11 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
   }
 }
 
-// As ferry::sum_rows: the same operations in the same order. If any row is float32, the last one is: all rows have one
-// dtype except that of a shared expert, which comes last.
+// As ferry::sum_rows: the same operations in the same order. If any row is float32, the first or the last one is: all
+// rows have one dtype except bias, which comes first, and that of a shared expert, which comes last.
 template <ThreadGroup G>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  if (count > 0 && rows[count - 1].is_f32)
+  if (count > 0 && (rows[0].is_f32 || rows[count - 1].is_f32))
     sum_columns<true, 1>(g, rows, count, hidden, sink);
   else if (count > 0 && g.pipeline() != nullptr)
     sum_rows_pipelined(g, rows, count, hidden, sink);
@@ -305,16 +305,25 @@ struct TeamOps {
   __device__ void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
     ferry::convert_row(g, row, hidden, to, dtype);
   }
+  // Results are bf16 rows.
+  template <ThreadGroup G>
+  __device__ void write_sum(const G& g, const SumRow* rows, int count, int hidden, std::byte* to) const {
+    sum_rows(g, rows, count, hidden, RowSink{to});
+  }
+  template <ThreadGroup G>
+  __device__ void write_row(const G& g, const SumRow& row, int hidden, std::byte* to) const {
+    if (row.is_f32) return ferry::convert_row(g, row, hidden, to, DType::bf16);
+    copy_bytes(g, to, row.data, static_cast<std::size_t>(hidden) * 2);
+  }
+  template <ThreadGroup G>
+  __device__ SumRow result_row(const G&, const std::byte* result, int, int, float weight) const {
+    return {result, weight, false};
+  }
   __device__ int count_once(const SyncedTeam& g, int found) const {
     return g.any(found != 0) && g.thread() == 0 ? 1 : 0;
   }
 };
 static_assert(RowOps<TeamOps, SyncedTeam> && RowOps<TeamOps, WarpwiseTeam> && SendOps<TeamOps, SyncedTeam>);
-
-// Copies a row; float32 is rounded to bf16.
-__device__ inline void copy_row(const SyncedTeam& g, const SumRow& row, int hidden, std::byte* to) {
-  if (row.is_f32) return convert_row(g, row, hidden, to, DType::bf16);
-  copy_bytes(g, to, row.data, static_cast<std::size_t>(hidden) * 2);
-}
+static_assert(ResultOps<TeamOps, SyncedTeam> && ResultOps<TeamOps, WarpwiseTeam>);
 
 }  // namespace ferry::cuda

@@ -22,6 +22,12 @@ __device__ inline unsigned first_namers(int lane, int owner) {
   return __ballot_sync(kAllLanes, owner >= 0 && (same & lanes_below(lane)) == 0);
 }
 
+// ... and those that name a rank last.
+__device__ inline unsigned last_namers(int lane, int owner) {
+  const unsigned same = __match_any_sync(kAllLanes, owner);
+  return __ballot_sync(kAllLanes, owner >= 0 && (same >> lane) == 1u);
+}
+
 struct WarpLookup {
   static constexpr bool kHasHandle = false;
   // A lane's answer about its entry. It stays in registers.
@@ -82,20 +88,23 @@ struct WarpLookup {
   }
 
   // I9
-  __device__ void results(const WarpwiseTeam& g, const Plan& plan, const RoutingEntry* entries, TokenResults& results,
-                          NamedRanks&) const {
+  __device__ void results(const WarpwiseTeam& g, const Plan& plan, const RoutingEntry* entries, bool by_last_k,
+                          TokenResults& results, NamedRanks&) const {
     const int lane = g.lane();
     const int expert = lane < plan.shape.top_k ? plan.code.expert(entries[lane].code) : -1;
     const int owner = expert < 0 || expert >= plan.shape.experts ? -1 : plan.owner_of(expert);  // I18: of a handle, too
-    const unsigned namers = plan.exact ? __ballot_sync(kAllLanes, owner >= 0) : first_namers(lane, owner);
-    int at = __popc(namers & lanes_below(lane));
-    if (!plan.exact) {  // ascending by rank
-      at = 0;
+    const unsigned namers = plan.exact  ? __ballot_sync(kAllLanes, owner >= 0)
+                            : by_last_k ? last_namers(lane, owner)
+                                        : first_namers(lane, owner);
+    int slot = lane;
+    if (!plan.exact) {  // how many smaller ranks the token names
+      slot = 0;
       for (unsigned rest = namers; rest != 0; rest &= rest - 1)
-        at += __shfl_sync(kAllLanes, owner, __ffs(static_cast<int>(rest)) - 1) < owner ? 1 : 0;
+        slot += __shfl_sync(kAllLanes, owner, __ffs(static_cast<int>(rest)) - 1) < owner ? 1 : 0;
     }
+    const int at = plan.exact || by_last_k ? __popc(namers & lanes_below(lane)) : slot;
     if ((namers >> lane & 1u) != 0) {
-      results.index[at] = plan.exact ? lane : at;
+      results.index[at] = slot;
       results.k[at] = lane;
       results.rank[at] = owner;
     }

@@ -1,0 +1,71 @@
+// F16 and F32: formats without scales, in which results may travel. Rounding is to nearest, ties to even; what float16
+// cannot hold becomes an infinity, which counts as non-finite only if the value was.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ferry/detail/formats/rounded.h"
+#include "ferry/token_format.h"
+
+namespace ferry {
+
+namespace codec {
+
+// float32 bits to float16 bits. A NaN stays one.
+FERRY_HD constexpr std::uint16_t f16_of(std::uint32_t bits) {
+  const std::uint32_t sign = bits >> 16 & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  constexpr std::uint32_t kSmallestNormal = 0x38800000u;  // 2^-14
+  constexpr std::uint32_t kTooLarge = 0x477ff000u;        // 65520, which rounds to infinity
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (magnitude >= kTooLarge) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (magnitude < kSmallestNormal)  // next to 0.5 a float32 has the steps of a float16 next to zero
+    return static_cast<std::uint16_t>(sign | (bits_of(add_rounded(float_of(magnitude), 0.5f)) - bits_of(0.5f)));
+  const std::uint32_t nearest = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+  return static_cast<std::uint16_t>(sign | ((nearest - 0x38000000u) >> 13));
+}
+
+// A format whose code of a column is a float of type Bits.
+template <class Bits>
+struct FloatFormat {
+  static constexpr bool kIsF32 = sizeof(Bits) == 4;
+  FERRY_HD static constexpr const char* name() { return kIsF32 ? "f32" : "f16"; }
+  FERRY_HD static constexpr int block() { return 0; }
+  FERRY_HD static constexpr int scale_bytes() { return 0; }
+  FERRY_HD static constexpr ScaleLayout scale_layout() { return ScaleLayout::none; }
+  FERRY_HD static constexpr int alignment() { return 1; }
+  FERRY_HD static constexpr std::size_t payload_bytes(int hidden) {
+    return sizeof(Bits) * static_cast<std::size_t>(hidden);
+  }
+
+  template <ThreadGroup G>
+  FERRY_HD int encode(const G& group, InputRow row, int hidden, float, std::byte* payload, std::byte*) const {
+    bool found = false;
+    auto* const codes = reinterpret_cast<Bits*>(payload);
+    for (int column = group.thread(); column < hidden; column += group.size()) {
+      const std::uint32_t bits = bits_of(value_at(row, column));
+      found = found || (bits & 0x7fffffffu) >= 0x7f800000u;
+      if constexpr (kIsF32)
+        codes[column] = bits;
+      else
+        codes[column] = f16_of(bits);
+    }
+    const bool counts = group.thread() % G::kWidth == 0;
+    return group.template max_over<G::kWidth>(found ? 1u : 0u) != 0 && counts ? 1 : 0;
+  }
+  template <ThreadGroup G>
+  FERRY_HD void decode(const G& group, const std::byte* payload, const std::byte*, int hidden, float,
+                       float* out) const {
+    const InputRow row{payload, kIsF32 ? DType::f32 : DType::f16};
+    for (int column = group.thread(); column < hidden; column += group.size()) out[column] = value_at(row, column);
+  }
+};
+
+}  // namespace codec
+
+using F16 = codec::FloatFormat<std::uint16_t>;
+using F32 = codec::FloatFormat<std::uint32_t>;
+static_assert(TokenFormat<F16> && TokenFormat<F32>);
+
+}  // namespace ferry

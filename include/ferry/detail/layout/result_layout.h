@@ -1,0 +1,31 @@
+// The bytes of a result: the payload of its format, its scales, and where the format has a scale for the whole tensor
+// (nvfp4) a float32 scale of this row's own, at a multiple of 4. A result is a multiple of 16 bytes.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "ferry/token_format.h"
+
+namespace ferry {
+
+struct ResultLayout {
+  std::size_t scales = 0;     // where they begin
+  std::size_t row_scale = 0;  // where it is; 0: there is none
+  std::size_t bytes = 0;      // of a result
+};
+
+inline ResultLayout result_layout(const AnyFormat& format, int hidden) {
+  ResultLayout layout;
+  layout.scales = format.payload_bytes(hidden);
+  std::size_t end = layout.scales + static_cast<std::size_t>(scales_per_row(format, hidden)) *
+                                        static_cast<std::size_t>(format.scale_bytes());
+  if (format.name() == std::string_view("nvfp4")) {
+    layout.row_scale = (end + 3) / 4 * 4;
+    end = layout.row_scale + sizeof(float);
+  }
+  layout.bytes = (end + 15) / 16 * 16;
+  return layout;
+}
+
+}  // namespace ferry
