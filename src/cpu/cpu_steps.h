@@ -335,7 +335,7 @@ class CpuSteps final : public ExchangeSteps {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(plan_.shape.ranks));
       const ResultCounts counted{sent.data()};
       std::byte* room = staging(share.index);
-      with_result_ops(sending, share, [&](const auto& step) {
+      results_.with_ops_of(sending, share.index, [&](const auto& step) {
         if (places.order == RowOrder::by_source)
           send_rows_by_source(step, share, places.starts, places.by_source, args, room, counted);
         else
@@ -345,12 +345,6 @@ class CpuSteps final : public ExchangeSteps {
       for (int peer = 0; peer < plan_.shape.ranks; ++peer) stats_.add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
       return true;
     });
-  }
-
-  // body(step), whose ops know the format of results.
-  template <ReceiveStep S, class Body>
-  bool with_result_ops(const S& step, FixedShare share, const Body& body) {
-    return results_.is_encoded() ? body(with_ops(step, results_.ops_of(share.index))) : body(step);
   }
 
   void send_back_kept(const Ticket& ticket, const CombineArgs& args) {
@@ -368,7 +362,7 @@ class CpuSteps final : public ExchangeSteps {
   void reduce_all(const S& receiving, const Ticket& ticket, const RowStarts& starts, const CombineArgs& sent,
                   const CombineOut& out) {
     on_workers([&](FixedShare share) {
-      return with_result_ops(receiving, share, [&](const auto& step) {
+      return results_.with_ops_of(receiving, share.index, [&](const auto& step) {
         return receive_results(step, ticket.num_tokens, share, starts, sent, out, scratch_of(share));
       });
     });

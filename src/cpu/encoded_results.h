@@ -9,6 +9,7 @@
 
 #include "cpu/host_ops.h"
 #include "ferry/detail/layout/result_layout.h"
+#include "ferry/detail/protocol/step.h"
 #include "ferry/token_format.h"
 
 namespace ferry::cpu {
@@ -75,12 +76,17 @@ class ResultFormat {
         room_((1 + results_per_token) * static_cast<std::size_t>(hidden)) {
     if (is_encoded()) rooms_.resize(room_ * static_cast<std::size_t>(workers));
   }
-  bool is_encoded() const { return format_.name() != std::string_view("bf16"); }
-  EncodedResults ops_of(int worker) {
-    return {format_, layout_, rooms_.data() + room_ * static_cast<std::size_t>(worker)};
+  // body(step), whose ops know the format of results.
+  template <ReceiveStep S, class Body>
+  bool with_ops_of(const S& step, int worker, const Body& body) {
+    if (!is_encoded()) return body(step);
+    float* rooms = rooms_.data() + room_ * static_cast<std::size_t>(worker);
+    return body(with_ops(step, EncodedResults(format_, layout_, rooms)));
   }
 
  private:
+  bool is_encoded() const { return format_.name() != std::string_view("bf16"); }
+
   AnyFormat format_;
   ResultLayout layout_;
   std::size_t room_;          // floats of a worker

@@ -51,6 +51,14 @@ class BenchTestCase(FerryTestCase):
                                        ("in_place", 0, 60)):
             self.assertEqual((rows[order]["rows"], rows[order]["results"]), (copied * row, results * row), order)
 
+    def test_bytes_of_the_formats_of_results(self):
+        records = self.records("--ranks", 2, "--experts", 6, "--top-k", 6, "--hidden", 256, "--tokens", 5,
+                               "--result-format", "bf16,f32,fp8_block128,nvfp4")
+        partials = {record["policy"]["results"]: record["bytes"]["partials"] for record in records}
+        results = 2 * 2 * 5  # from both ranks, for each token of both
+        self.assertEqual(partials, {"bf16": results * 512, "f32": results * 1024, "fp8_block128": results * (256 + 16),
+                                    "nvfp4": results * (128 + 16 + 16)})
+
     def test_operations_share_the_bytes(self):
         moved = {record["operation"]: record["bytes"]["moved"] for record in self.records(
             "--operation", "dispatch,combine,pair", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 3,

@@ -54,6 +54,24 @@ class RowOrdersTestCase(FerryTestCase):
                 self.assertIn(words, done.stderr)
 
 
+class ResultFormatsTestCase(FerryTestCase):
+    def output(self, arrays, name):
+        self.assert_done(self.layer(arrays, "--result-format", name, ranks=3))
+        return np.load(self.folder / "y.npy").astype(np.float64)
+
+    def test_fewer_bits_are_further_away(self):
+        arrays = make_layer(tokens=53, hidden=256, experts=13, top_k=4, inter=40)
+        exact = self.output(arrays, "f32")
+        errors = [np.abs(self.output(arrays, name) - exact).mean() for name in ("f16", "bf16", "fp8_block128", "nvfp4")]
+        self.assertEqual(errors, sorted(errors))
+        self.assertGreater(errors[0], 0)
+
+    def test_check_knows_bf16_only(self):
+        done = self.layer(make_layer(), "--result-format", "mxfp8", "--check", ranks=2)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--result-format", done.stderr)
+
+
 class AgainstNumpyTestCase(FerryTestCase):
     """The tool's oracle shares code with the tool, so bf16 is also compared with the layer in numpy."""
 

@@ -70,7 +70,7 @@ class GpuMeasurer final : public Measurer {
  private:
   static bool differ_in_operation_only(const BenchCase& a, const BenchCase& b) {
     return a.shape == b.shape && a.format == b.format && a.reduction == b.reduction && a.rows == b.rows &&
-           a.routing == b.routing;
+           a.results == b.results && a.routing == b.routing;
   }
   std::string footnote_;
   int nodes_;

@@ -35,6 +35,10 @@ void add_share_gpus_flag(CLI::App& command) {
                             "Several ranks may have the same GPU: to try more ranks than there are GPUs");
 }
 
+void add_result_format_option(CLI::App& command, std::string& results) {
+  one_of(command.add_option("--result-format", results, kResultFormatHelp), result_format_names())
+      ->capture_default_str();
+}
 void add_format_option(CLI::App& command, std::string& format) {
   const std::vector<std::string> names = format_names();
   one_of(command.add_option("--format", format, fmt::format("Token format: {}", fmt::join(names, ", "))), names,
@@ -80,6 +84,7 @@ void add_layer_command(CLI::App& app) {
   add_share_gpus_flag(layer);
   add_format_option(layer, asked->format);
   add_combine_option(layer, asked->combine);
+  add_result_format_option(layer, asked->results);
   one_of(layer.add_option("--rows", asked->rows, "In which order a rank's rows lie (docs/row-orders.md)"),
          row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}))
       ->capture_default_str();
@@ -179,6 +184,7 @@ void add_info_command(CLI::App& app) {
                ->capture_default_str(),
            std::int64_t{0}, std::int64_t{128});
   add_format_option(info, asked->format);
+  add_result_format_option(info, asked->results);
   add_combine_option(info, asked->combine);
   info.add_flag("--shared-expert", asked->shared, "With a fused shared expert");
   info.add_flag("--tiled-scales", asked->tiled, "mxfp8 scales in tiles");

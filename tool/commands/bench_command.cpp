@@ -73,23 +73,26 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   bench.max_blocks = options.max_blocks;
   bench.effort = options.effort;
   bench.names_rows = options.rows != BenchOptions{}.rows;
+  bench.names_results = options.results != BenchOptions{}.results;
   const auto swept = [codecs](const std::vector<std::string>& names) { return codecs ? std::vector{names[0]} : names; };
   for (const AnyFormat& format : formats_named(options.formats))
     for (const std::string& reduction : swept(options.reductions))
-      for (const std::string& rows : swept(options.rows))
-        for (const std::string& routing : swept(options.routings))
-          for (const int tokens : options.tokens)
-            for (const std::string& operation : options.operations) {
-              bench.operation = kOperations.at(operation);
-              if (is_codec(bench.operation) != codecs) continue;
-              bench.format = format;
-              bench.reduction = reduction_named(reduction);
-              bench.rows = row_order_named(rows);
-              bench.routing = kRoutings.at(routing);
-              bench.shape.max_tokens = tokens;
-              require_shape(bench.shape);
-              cases.push_back(bench);
-            }
+      for (const std::string& results : swept(options.results))
+        for (const std::string& rows : swept(options.rows))
+          for (const std::string& routing : swept(options.routings))
+            for (const int tokens : options.tokens)
+              for (const std::string& operation : options.operations) {
+                bench.operation = kOperations.at(operation);
+                if (is_codec(bench.operation) != codecs) continue;
+                bench.format = format;
+                bench.reduction = reduction_named(reduction);
+                bench.results = result_format_named(results);
+                bench.rows = row_order_named(rows);
+                bench.routing = kRoutings.at(routing);
+                bench.shape.max_tokens = tokens;
+                require_shape(bench.shape);
+                cases.push_back(bench);
+              }
   return cases;
 }
 
@@ -178,8 +181,8 @@ void note_what_has_no_effect(const BenchOptions& options) {
   if (std::all_of(options.operations.begin(), options.operations.end(), is_of_codec)) {
     if (options.baseline) note("--baseline has no effect: it is of exchanges, and --operation names codecs only");
     if (options.reductions != defaults.reductions || options.routings != defaults.routings ||
-        options.rows != defaults.rows)
-      note("--combine, --rows and --routing have no effect: --operation names codecs only");
+        options.rows != defaults.rows || options.results != defaults.results)
+      note("--combine, --result-format, --rows and --routing have no effect: --operation names codecs only");
   }
   if (options.zipf_exponent != defaults.zipf_exponent &&
       std::find(options.routings.begin(), options.routings.end(), "zipf") == options.routings.end())

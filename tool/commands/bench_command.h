@@ -30,6 +30,7 @@ struct BenchOptions {
   std::vector<std::string> formats = {"bf16"};
   std::vector<std::string> reductions = {"by_rank"};
   std::vector<std::string> rows = {"by_expert"};
+  std::vector<std::string> results = {"bf16"};
   std::vector<std::string> routings = {"uniform"};
   std::vector<std::string> models;
   std::vector<int> tokens = {1, 32, 128, 512};

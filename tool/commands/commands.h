@@ -40,6 +40,7 @@ struct LayerArguments {
   std::string format = "bf16";
   std::string combine = "by_rank";
   std::string rows = "by_expert";
+  std::string results = "bf16";
   float input_scale = 1.0f;
   LayerPaths paths;
   std::string output;
@@ -80,6 +81,7 @@ struct InfoArguments {
   std::optional<int> ranks, experts, top_k, tokens, hidden;
   int alignment = 0;
   std::string format = "bf16";
+  std::string results = "bf16";
   std::string combine = "by_rank";
   bool shared = false;
   bool tiled = false;

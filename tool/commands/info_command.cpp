@@ -116,6 +116,7 @@ std::vector<std::string> given_of_plan(const InfoArguments& asked) {
   for (const auto& [option, is_given] :
        {std::pair{"--alignment", asked.alignment != defaults.alignment},
         std::pair{"--format", asked.format != defaults.format},
+        std::pair{"--result-format", asked.results != defaults.results},
         std::pair{"--combine", asked.combine != defaults.combine}, std::pair{"--shared-expert", asked.shared},
         std::pair{"--tiled-scales", asked.tiled}})
     if (is_given) given.emplace_back(option);

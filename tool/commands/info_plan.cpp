@@ -53,6 +53,7 @@ ExchangeOptions options_of(const InfoArguments& asked) {
   require_layout(asked);
   ExchangeOptions options;
   options.format = format_named(asked.format);
+  options.result_format = result_format_named(asked.results);
   options.reduction = reduction_named(asked.combine);
   options.fused_shared_expert = asked.shared;
   options.tiled_scales = asked.tiled;
@@ -149,6 +150,7 @@ Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& ba
                    {"tokens", shape.max_tokens},
                    {"hidden", shape.hidden},
                    {"format", asked.format},
+                   {"result_format", asked.results},
                    {"combine", asked.combine},
                    {"message_bytes", message_bytes(format_named(asked.format), shape.hidden)}}},
                  {"planned_backend", backend.name},

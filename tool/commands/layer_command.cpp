@@ -155,11 +155,15 @@ void LayerCommand::run() const {
   note_unused_input_scale(input_scale, format_named(format));
   require_distinct({{"--output", output}}, inputs());
   if (!dump.empty()) require_outside({"--dump", dump}, inputs());
+  if (check && results != LayerArguments{}.results)
+    throw Error(ErrorKind::invalid_argument,
+                "--check: its bound is that of results in bf16; leave out --result-format, or compare two --output");
   if (!dump.empty() && rows != LayerArguments{}.rows)
     throw Error(ErrorKind::invalid_argument, "--dump: writes rows by_expert; leave out --rows");
   LayerOptions options{ranks,       format_named(format), reduction_named(combine),
                        input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
   options.rows = row_order_named(rows);
+  options.results = result_format_named(results);
   finish_job_within(options.deadline, "--deadline");
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
@@ -181,6 +185,7 @@ Json LayerCommand::json_report(const Backend& chosen, const LayerReport& report,
       {"ranks", ranks},
       {"format", format},
       {"combine", combine},
+      {"result_format", results},
       {"row_order", rows},
       {"rounds", report.rounds},
       {"rows", report.rows},

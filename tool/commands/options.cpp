@@ -27,6 +27,12 @@ Reduction reduction_named(const std::string& name) {
               fmt::format("--combine {}: must be {}", name, fmt::join(reduction_names(), " or ")));
 }
 
+std::vector<std::string> result_format_names() {
+  std::vector<std::string> names;
+  for (const AnyFormat& format : result_formats()) names.emplace_back(format.name());
+  return names;
+}
+
 std::vector<std::string> row_order_names(RowOrders orders) {
   std::vector<std::string> names;
   for (int i = 0; i < kRowOrders; ++i)

@@ -13,6 +13,9 @@ namespace ferry::app {
 std::vector<std::string> reduction_names();
 // Throws Error(invalid_argument).
 Reduction reduction_named(const std::string& name);
+// What --result-format may be.
+std::vector<std::string> result_format_names();
+inline constexpr const char* kResultFormatHelp = "Format in which results travel home (docs/results.md); GPUs: bf16";
 // What --rows may be, and what it means.
 std::vector<std::string> row_order_names(RowOrders orders);
 RowOrder row_order_named(const std::string& name);

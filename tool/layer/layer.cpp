@@ -319,6 +319,7 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
                  .hidden = "columns of --tokens,"});
   plan.exchange.format = options.format;
   plan.exchange.reduction = options.reduction;
+  plan.exchange.result_format = options.results;
   plan.exchange.row_orders = {options.rows};
   plan.exchange.fused_shared_expert = layer.shared_inter != 0;
   plan.exchange.deadline = plan.exchange.set_up_deadline = options.deadline;

@@ -50,7 +50,8 @@ struct LayerOptions {
   // How often each round's dispatch and combine are repeated after the round itself. Where they are, the round only
   // warms up, and the times are medians of the repeats.
   int repeats = 0;
-  RowOrder rows = RowOrder::by_expert;  // or by_source, or padded
+  RowOrder rows = RowOrder::by_expert;       // or by_source, or padded
+  AnyFormat results = format_named("bf16");  // in which results travel
 };
 
 // Tokens [begin, begin + count) of the layer belong to a rank; the first tokens % ranks ranks have one more.

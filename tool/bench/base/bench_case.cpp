@@ -44,6 +44,7 @@ ExchangeOptions exchange_options(const BenchCase& bench) {
   ExchangeOptions options;
   options.format = bench.format;
   options.reduction = bench.reduction;
+  options.result_format = bench.results;
   if (bench.rows != RowOrder::by_expert) options.row_orders = {bench.rows};
   return options;
 }

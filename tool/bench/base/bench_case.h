@@ -35,7 +35,9 @@ struct BenchCase {
   AnyFormat format = format_named("bf16");
   Reduction reduction = Reduction::by_rank;
   RowOrder rows = RowOrder::by_expert;
-  bool names_rows = false;  // the order of rows is a column
+  bool names_rows = false;                   // the order of rows is a column
+  AnyFormat results = format_named("bf16");  // in which results travel
+  bool names_results = false;                // it is a column
   RoutingKind routing = RoutingKind::uniform;
   double zipf_exponent = 1.0;
   int workers = 1;     // CPU ranks

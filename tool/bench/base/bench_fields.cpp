@@ -21,6 +21,7 @@ Field tokens_field(const BenchCase& bench, const std::string& meaning) {
 Fields exchange_fields(const BenchCase& bench) {
   Fields fields = begin_fields(bench);
   fields.push_back({{"combine", "combine", true}, text_cell(to_string(bench.reduction))});
+  if (bench.names_results) fields.push_back({{"results", "results", true}, text_cell(bench.results.name())});
   if (bench.names_rows) fields.push_back({{"rows", "rows", true}, text_cell(to_string(bench.rows))});
   fields.push_back({{"routing", "routing", true}, text_cell(to_string(bench.routing))});
   fields.push_back(tokens_field(bench, "tokens of each rank"));

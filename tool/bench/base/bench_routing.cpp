@@ -8,6 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "ferry/detail/layout/result_layout.h"
+
 namespace ferry::app {
 namespace {
 
@@ -155,7 +157,8 @@ BenchBytes bytes_of(const BenchCase& bench, const Traffic& traffic) {
   const double laid_out = bench.rows == RowOrder::by_source ? messages : rows;
   bytes.rows = bench.rows == RowOrder::in_place ? 0 : laid_out * encoded_row;
   bytes.results = laid_out * bf16_row;
-  bytes.partials = (bench.reduction == Reduction::exact ? rows : messages) * bf16_row;
+  bytes.partials = (bench.reduction == Reduction::exact ? rows : messages) *
+                   static_cast<double>(result_layout(bench.results, hidden).bytes);
   bytes.output = bench.shape.max_tokens * bf16_row;
   return bytes;
 }

@@ -143,6 +143,7 @@ Json to_json(const BenchResult& result, const std::string& command) {
   if (!is_codec(bench.operation)) {
     policy["combine"] = to_string(bench.reduction);
     policy["rows"] = to_string(bench.rows);
+    policy["results"] = bench.results.name();
     policy["routing"] = to_string(bench.routing);
     if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
     policy["workers"] = bench.workers;

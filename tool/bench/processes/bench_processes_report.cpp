@@ -68,6 +68,7 @@ Json to_json(const ProcessResult& result, const std::string& command) {
   json["policy"] = {{"input_sets", measured.input_sets},
                     {"combine", to_string(bench.reduction)},
                     {"rows", to_string(bench.rows)},
+                    {"results", bench.results.name()},
                     {"routing", to_string(bench.routing)},
                     {"workers", bench.workers},
                     {"nodes", result.nodes},
