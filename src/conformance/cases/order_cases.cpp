@@ -110,6 +110,20 @@ void mixed(const Target& target, const std::vector<RowOrder>& orders) {
   });
 }
 
+// What a rank sends home is a partial sum of its own making or of the caller's, in any format of results.
+void results(const Target& target) {
+  for (const AnyFormat& format : result_formats())
+    for (const DType rows : {DType::bf16, DType::f32}) {
+      ScenarioSettings settings =
+          settings_for("mxfp8", Reduction::by_rank, {RowOrder::by_source, RowOrder::padded, RowOrder::in_place});
+      settings.options.result_format = format;
+      settings.num_bias = 1;
+      if (rows == DType::f32) settings.sum_order = SumOrder::by_last_k;
+      settings.row_dtype = rows;
+      run_scenario(target, settings, rows == DType::f32 ? Form::split : Form::one_call);
+    }
+}
+
 void strides(const Target& target) {
   for (const std::int64_t stride : {0, 42, 50, 128, 130})
     for (const AnyFormat& format : all_formats()) {
@@ -283,6 +297,7 @@ void add_order_cases(Cases& cases) {
       {"orders/mixed", "ranks that choose different orders, and others in every round", true, [](const Target& target) {
          mixed(target, {RowOrder::by_source, RowOrder::padded, RowOrder::by_expert, RowOrder::in_place});
        }});
+  cases.push_back({"orders/results", "results in every format, from ranks of different orders", true, results});
   cases.push_back({"orders/strides", "padded experts at other strides, with a fused shared expert", true, strides});
   cases.push_back({"orders/refused_padded", "strides, counts and outputs of other orders", true,
                    [](const Target& target) { refused_calls(target, spoiled_padded()); }});
