@@ -21,8 +21,24 @@ ScaleLayout layout_of(const ExchangeOptions& options) {
   return options.tiled_scales ? ScaleLayout::tiled : options.format.scale_layout();
 }
 
+// The largest piece of memory whose bytes are counted by 32 bits. Row starts are three words for each group, and one
+// for each local expert of each source (row_start_words).
+std::uint64_t largest_piece(const Shape& shape, const ExchangeOptions& o) {
+  const Shape seen = protocol_shape(shape, o, 0);
+  const auto groups = static_cast<std::uint64_t>(max_local_experts(seen)) + 1;
+  const std::uint64_t row_starts = 4 * ((static_cast<std::uint64_t>(seen.ranks) + 3) * groups + 2);
+  return std::max<std::uint64_t>({HeapMap::whole_lines(message_bytes(o.format, shape.hidden)),
+                                  result_layout(o.result_format, shape.hidden).bytes, row_starts});
+}
+
 // What HeapMap counts by 32 bits: rows, and so slots, and the bytes of a piece.
 void require_addressable(const Shape& shape, const ExchangeOptions& o) {
+  const std::uint64_t largest = largest_piece(shape, o);
+  if (largest > UINT32_MAX)
+    refuse(
+        fmt::format("impossible shape: a message, a result or a rank's counts would have {} bytes; the limit is "
+                    "4294967295 (got {})",
+                    largest, to_string(shape)));
   const RowLayout layout = row_layout(shape, o, 0);
   if (!std::has_single_bit(static_cast<unsigned>(layout.alignment)))
     refuse(fmt::format("format {} aligns an expert's rows to {}; it must be a power of two", o.format.name(),
@@ -30,14 +46,6 @@ void require_addressable(const Shape& shape, const ExchangeOptions& o) {
   if (layout.min_row_capacity > INT32_MAX)
     refuse(fmt::format("impossible shape: a rank could get {} rows; the limit is 2147483647 (got {})",
                        layout.min_row_capacity, to_string(shape)));
-  const std::uint64_t largest = std::max({HeapMap::whole_lines(message_bytes(o.format, shape.hidden)),
-                                          result_layout(o.result_format, shape.hidden).bytes,
-                                          std::size_t{4} * max_local_experts(protocol_shape(shape, o, 0))});
-  if (largest > UINT32_MAX)
-    refuse(
-        fmt::format("impossible shape: a message, a result or a rank's counts would have {} bytes; the limit is "
-                    "4294967295 (got {})",
-                    largest, to_string(shape)));
 }
 
 }  // namespace

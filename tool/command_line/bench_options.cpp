@@ -62,7 +62,7 @@ void add_sweep_options(CLI::App& command, BenchOptions& options) {
 
 void add_measure_options(CLI::App& command, BenchOptions& options) {
   add_backend_option(command, options.backend, kBackendHelp);
-  add_list(command, "--result-format", options.results, kResultFormatHelp, result_format_names());
+  add_list(command, "--result-format", options.results, result_format_help(), result_format_names(), "FORMAT");
   add_list(command, "--rows", options.rows, "In which order a rank's rows lie (docs/row-orders.md)",
            row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place}));
   in_range(

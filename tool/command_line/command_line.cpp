@@ -36,7 +36,7 @@ void add_share_gpus_flag(CLI::App& command) {
 }
 
 void add_result_format_option(CLI::App& command, std::string& results) {
-  one_of(command.add_option("--result-format", results, kResultFormatHelp), result_format_names())
+  one_of(command.add_option("--result-format", results, result_format_help()), result_format_names(), "FORMAT")
       ->capture_default_str();
 }
 void add_format_option(CLI::App& command, std::string& format) {

@@ -33,6 +33,10 @@ std::vector<std::string> result_format_names() {
   return names;
 }
 
+std::string result_format_help() {
+  return fmt::format("Format in which results travel home: {}; GPUs: bf16", fmt::join(result_format_names(), ", "));
+}
+
 std::vector<std::string> row_order_names(RowOrders orders) {
   std::vector<std::string> names;
   for (int i = 0; i < kRowOrders; ++i)

@@ -15,7 +15,7 @@ std::vector<std::string> reduction_names();
 Reduction reduction_named(const std::string& name);
 // What --result-format may be.
 std::vector<std::string> result_format_names();
-inline constexpr const char* kResultFormatHelp = "Format in which results travel home (docs/results.md); GPUs: bf16";
+std::string result_format_help();
 // What --rows may be, and what it means.
 std::vector<std::string> row_order_names(RowOrders orders);
 RowOrder row_order_named(const std::string& name);
