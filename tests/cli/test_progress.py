@@ -20,10 +20,9 @@ class ProgressTestCase(FerryTestCase):
         return done.stderr.splitlines()
 
     def long_bench(self, say):
-        """What `say` finds on standard error of a bench that takes longer than two seconds: on a machine that pauses,
-        bench may take fewer iterations than it has time for."""
-        for seconds in (4, 8, 16, 32, 64):
-            if lines := say(["bench", *map(str, SMALL), "--seconds", str(seconds)]):
+        """What `say` finds on standard error of a bench that takes longer than two seconds, on a machine of any speed."""
+        for power in range(6):
+            if lines := say(["bench", *map(str, SMALL), "--iterations", str(50_000 * 4**power)]):
                 return lines
         self.fail("no bench took two seconds")
 
@@ -59,12 +58,15 @@ class ProgressTestCase(FerryTestCase):
 
     @unittest.skipIf(SANITIZED, "takes minutes")
     def test_checks_count_the_tokens_of_the_layer(self):
-        arrays = make_layer(tokens=5000, hidden=512, experts=8, inter=1024)
-        lines = [line for line in self.layer(arrays, "--check", "--format", "mxfp8").stderr.splitlines()
-                 if line.startswith("check")]
-        for line in lines:
-            self.assertRegex(line, r"^check of the (rounding|format): tokens \d+ of 5000 \(")
-        self.assertTrue(lines)
+        for tokens in (5000, 20000, 80000):  # until a check takes two seconds
+            arrays = make_layer(tokens=tokens, hidden=512, experts=8, inter=1024)
+            lines = [line for line in self.layer(arrays, "--check", "--format", "mxfp8").stderr.splitlines()
+                     if line.startswith("check")]
+            for line in lines:
+                self.assertRegex(line, rf"^check of the (rounding|format): tokens \d+ of {tokens} \(")
+            if lines:
+                return
+        self.fail("no check took two seconds")
 
     @unittest.skipIf(SANITIZED, "takes minutes")
     def test_demo_within_a_format(self):
