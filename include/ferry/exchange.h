@@ -51,8 +51,9 @@ struct ExchangeOptions {
   bool fused_shared_expert = false;  // own tokens become group 0 of the rows; combine adds the shared rows
   bool skip_a2a = false;             // tokens are replicated on all ranks: nothing is sent, combine gives a partial sum
   int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
-  // How results travel: partial sums, or rows where the reduction is exact. One of result_formats(); the sender
-  // encodes, the home of a token decodes and sums in float32, its own results too. GPU ranks so far: bf16.
+  // How results travel: partial sums, or rows where the reduction is exact. result_formats() lists the library's; a
+  // format of the caller's own is taken, too. The sender encodes. The home of a token decodes and sums in float32. A
+  // rank's own results are encoded as all others. GPU ranks take bf16 only, so far.
   AnyFormat result_format = format_named("bf16");
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
