@@ -85,7 +85,7 @@ class ResultFormat {
   }
 
  private:
-  bool is_encoded() const { return format_.name() != std::string_view("bf16"); }
+  bool is_encoded() const { return !is_bf16_row(format_); }
 
   AnyFormat format_;
   ResultLayout layout_;

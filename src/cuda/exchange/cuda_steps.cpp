@@ -12,6 +12,7 @@
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
 #include "ferry/detail/layout/abort_word.h"
+#include "ferry/detail/layout/result_layout.h"
 
 namespace ferry::cuda {
 namespace {
@@ -50,7 +51,7 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask) {
-  if (options.result_format.name() != std::string_view("bf16"))
+  if (!is_bf16_row(options.result_format))
     refuse(ErrorKind::unsupported, rank,
            "result_format is {}; on GPUs results travel as bf16 so far. Leave result_format out",
            options.result_format.name());

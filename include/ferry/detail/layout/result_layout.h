@@ -9,6 +9,9 @@
 
 namespace ferry {
 
+// Results that travel as bf16 rows are summed where they lie; those of other formats are decoded first.
+inline bool is_bf16_row(const AnyFormat& format) { return format.name() == std::string_view("bf16"); }
+
 struct ResultLayout {
   std::size_t scales = 0;     // where they begin
   std::size_t row_scale = 0;  // where it is; 0: there is none
