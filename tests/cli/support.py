@@ -1,12 +1,16 @@
 """What the tests of the command line share: running `ferry`, inputs of a layer, and the layer in numpy."""
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import random
 import re
 import socket
+import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 
 import numpy as np
@@ -21,6 +25,27 @@ PROGRESS = re.compile(r"[a-z ]+: [a-z]+ \d+ of \d+ \(\d+ %\), \d+ s")
 def ferry(*arguments, **options):
     """Runs the tool and returns the finished process, output as text."""
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+
+
+def on_a_terminal(*arguments, columns=0, stream="stdout", **environment):
+    """What the tool prints on this stream, a terminal of so many columns; 0: the terminal does not say."""
+    reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: writer}
+    process = subprocess.Popen([BINARY, *map(str, arguments)], **streams,
+                               env={**inherited, "TERM": "xterm", "NO_COLOR": "", **environment})
+    os.close(writer)
+    text = b""
+    try:
+        while part := os.read(reader, 65536):
+            text += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(reader)
+    if process.wait() != 0:
+        raise AssertionError(f"{arguments} ended with {process.returncode}: {text.decode()}")
+    return text.decode()
 
 
 FORMATS = json.loads(ferry("info", "--json").stdout)["formats"]

@@ -1,18 +1,14 @@
 """The words of a command line: what is unknown, mistyped, repeated or without effect, help, and completion."""
-import fcntl
 import json
 import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
-import termios
 import unittest
 
 import numpy as np
 
-from support import BINARY, FORMATS, FerryTestCase, ferry, make_layer
+from support import BINARY, FORMATS, FerryTestCase, ferry, make_layer, on_a_terminal
 
 COMMANDS = ["demo", "layer", "codec", "bench", "verify", "info"]
 
@@ -227,25 +223,6 @@ class CompletionTestCase(FerryTestCase):
         if shutil.which("zsh"):
             checked = subprocess.run(["zsh", "-n"], input=done.stdout, capture_output=True, text=True, timeout=60)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))
-
-
-def on_a_terminal(*arguments, columns=0, **environment):
-    """What the tool prints to a terminal of so many columns; 0: it does not say."""
-    reader, writer = pty.openpty()
-    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    process = subprocess.Popen([BINARY, *arguments], stdout=writer, stderr=subprocess.DEVNULL,
-                               env={**inherited, "TERM": "xterm", "NO_COLOR": "", **environment})
-    os.close(writer)
-    text = b""
-    try:
-        while part := os.read(reader, 65536):
-            text += part
-    except OSError:  # the other end is closed
-        pass
-    os.close(reader)
-    process.wait()
-    return text.decode()
 
 
 class WidthTestCase(FerryTestCase):

@@ -1,14 +1,8 @@
 """What commands that take long say on standard error, in a pipe, while a step is not done."""
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
-import termios
 import unittest
 
-from support import BINARY, SANITIZED, FerryTestCase, ferry, make_layer
+from support import SANITIZED, FerryTestCase, ferry, make_layer, on_a_terminal
 
 SMALL = ["--backend", "cpu", "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 2]
 
@@ -32,20 +26,8 @@ class ProgressTestCase(FerryTestCase):
         self.assertEqual(self.said("bench", *SMALL, "--seconds", 4, "--quiet"), [])
 
     def on_narrow_terminal(self, arguments):
-        reader, writer = pty.openpty()
-        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
-        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-        process = subprocess.Popen([BINARY, *arguments], stdout=subprocess.DEVNULL, stderr=writer, env=environment)
-        os.close(writer)
-        text = b""
-        try:
-            while part := os.read(reader, 65536):
-                text += part
-        except OSError:  # the other end is closed
-            pass
-        os.close(reader)
-        self.assertEqual(process.wait(), 0)
-        return [line for line in re.split("\r\033\\[K", text.decode()) if line]
+        text = on_a_terminal(*arguments, columns=50, stream="stderr")
+        return [line for line in re.split("\r\033\\[K", text) if line]
 
     def test_a_line_that_is_rewritten_is_no_wider_than_the_terminal(self):
         lines = self.long_bench(self.on_narrow_terminal)
