@@ -82,8 +82,10 @@ struct DispatchInput {
   // encoded in the exchange's format, and are sent as they are. Columns contiguous, rows at any stride. On GPUs encoded
   // rows may start anywhere, and are copied fastest from multiples of 16 bytes. Ranks may differ.
   ConstTensor tokens{};
-  ConstTensor topk_ids{};      // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
-  ConstTensor topk_weights{};  // f32 [n, K], contiguous; by_rank only; not given: 1
+  ConstTensor topk_ids{};  // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
+  // f32, bf16 or f16 [n, K], contiguous; by_rank only; not given: 1. Widened to float32 at once. Kernels take f32 only:
+  // see below, at Exchange.
+  ConstTensor topk_weights{};
   // One value, finite and > 0; null: 1. A format that uses it (nvfp4) needs the same value on all ranks; with encoded
   // tokens it is the value that they were encoded with. CPU ranks compare the values, except in a dispatch that is
   // given a handle. Where two differ, dispatch_wait throws Error(invalid_argument) on all ranks. Then messages have
@@ -148,7 +150,7 @@ struct RowCounts {
 struct CombineInput {
   ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
   ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
-  ConstTensor topk_weights{};  // exact only: f32 [n, K]; not given: 1
+  ConstTensor topk_weights{};  // exact only: as at dispatch, [n, K]; not given: 1
   // exact only: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
@@ -263,6 +265,7 @@ MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool ha
 //   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
 //               ids that are out of range or twice in a token (each counts as -1); an input_scale that is not finite
 //               or not above 0; a combine with fewer rows than row_offsets[groups]
+//   weights     are f32: a kernel widens none
 //   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
 //               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
 //   host memory only a staged world takes it (ferry/cuda/cuda_world.h)

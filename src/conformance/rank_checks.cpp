@@ -233,11 +233,18 @@ void require_orders(const World& world, const ScenarioSettings& settings) {
       throw Skipped(std::string("the exchanges of this world lay out no rows ") + to_string(order));
 }
 
+void require_settings(const World& world, const ScenarioSettings& settings) {
+  const WorldCapabilities can = world.capabilities();
+  if (settings.weight_dtype != DType::f32 && !can.narrow_weights)
+    throw Skipped("the exchanges of this world take f32 weights");
+}
+
 void run_scenario(const Target& target, const ScenarioSettings& settings, Form form) {
   const Scenario scenario = make_scenario(settings);
   on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
     if (test::is_masked_out(scenario.round, world.rank())) return;
     require_orders(world, settings);
+    require_settings(world, settings);
     Exchange exchange(world, settings.shape, settings.options);
     run_round(exchange, scenario, form);
   });

@@ -16,6 +16,12 @@ void put(std::vector<std::byte>& bytes, std::size_t index, T value) {
   std::memcpy(bytes.data() + index * sizeof(T), &value, sizeof(T));
 }
 
+// `value` is one that the dtype can hold.
+void put_value(std::vector<std::byte>& bytes, std::size_t index, DType dtype, float value) {
+  if (dtype == DType::f32) return put(bytes, index, value);
+  put(bytes, index, dtype == DType::f16 ? test::to_f16(value) : test::to_bf16(value));
+}
+
 std::vector<std::byte> poisoned(std::int64_t bytes) {
   return std::vector<std::byte>(size(bytes) + kGuardBytes, kPoison);
 }
@@ -113,9 +119,9 @@ void RankRound::make_input() {
   }
   in.topk_ids = ConstTensor(topk_ids.data(), s.id_dtype, {given_.num_tokens, s.shape.top_k});
 
-  weights.resize(given_.weights.size() * sizeof(float));
-  for (std::size_t i = 0; i < given_.weights.size(); ++i) put(weights, i, given_.weights[i]);
-  const ConstTensor weight_tensor(weights.data(), DType::f32, {given_.num_tokens, s.shape.top_k});
+  weights.resize(given_.weights.size() * size_of(s.weight_dtype));
+  for (std::size_t i = 0; i < given_.weights.size(); ++i) put_value(weights, i, s.weight_dtype, given_.weights[i]);
+  const ConstTensor weight_tensor(weights.data(), s.weight_dtype, {given_.num_tokens, s.shape.top_k});
   const auto hook = [](void* context, int token, int k) {
     const auto* table = static_cast<const WeightTable*>(context);
     return (*table->values)[size(token * table->top_k + k)];
@@ -196,11 +202,7 @@ void RankRound::make_combine_input() {
   for (std::int64_t row = 0; row < num_rows; ++row) {
     for (std::int64_t column = 0; column < s.shape.hidden; ++column) {
       const std::size_t index = size(row * (s.shape.hidden + s.row_gap) + column);
-      const float value = values[size(row * s.shape.hidden + column)];
-      if (s.row_dtype == DType::f32)
-        put(rows, index, value);
-      else
-        put(rows, index, test::to_bf16(value));
+      put_value(rows, index, s.row_dtype, values[size(row * s.shape.hidden + column)]);
     }
   }
   combine_in.rows = strided<const void>(rows.data(), s.row_dtype, given_rows, s.shape.hidden, s.row_gap);
@@ -216,11 +218,7 @@ void RankRound::make_bias(std::size_t index) {
   bias[index].assign(size(strided_bytes(s.bias_dtype, n, s.shape.hidden, s.output_gap)), kPoison);
   for (std::size_t i = 0; i < given_.bias[index].size(); ++i) {
     const std::size_t at = i / size(s.shape.hidden) * size(s.shape.hidden + s.output_gap) + i % size(s.shape.hidden);
-    const float value = given_.bias[index][i];
-    if (s.bias_dtype == DType::f32)
-      put(bias[index], at, value);
-    else
-      put(bias[index], at, test::to_bf16(value));
+    put_value(bias[index], at, s.bias_dtype, given_.bias[index][i]);
   }
   combine_in.bias[index] = strided<const void>(bias[index].data(), s.bias_dtype, n, s.shape.hidden, s.output_gap);
 }

@@ -92,6 +92,9 @@ void on_ranks(const Target& target, int ranks, const std::string& what, const st
 // Throws Skipped where exchanges of this world cannot do the orders of rows: all ranks of a world agree on that.
 void require_orders(const World& world, const ScenarioSettings& settings);
 
+// The same for what else a scenario asks of a world.
+void require_settings(const World& world, const ScenarioSettings& settings);
+
 // Makes an exchange on every rank and runs one round on it.
 void run_scenario(const Target& target, const ScenarioSettings& settings, Form form = Form::split);
 

@@ -22,24 +22,21 @@ float random_value(Random& random) {
   return sign * std::ldexp(1.0f + static_cast<float>(bits >> 40) * 0x1p-24f, exponent);
 }
 
-// Float16 bits of a value in float16's normal range, cut off to 10 mantissa bits.
-std::uint16_t to_f16(float value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  const std::uint32_t sign = bits >> 16 & 0x8000u;
-  if ((bits & 0x7fffffffu) == 0) return static_cast<std::uint16_t>(sign);
-  return static_cast<std::uint16_t>(sign | (((bits >> 23 & 0xffu) - 112u) << 10) | (bits >> 13 & 0x3ffu));
-}
-
 void append(std::vector<std::byte>& bytes, DType dtype, float value) {
   std::byte raw[4];
   if (dtype == DType::f32) {
     std::memcpy(raw, &value, 4);
   } else {
-    const std::uint16_t bits = dtype == DType::f16 ? to_f16(value) : test::to_bf16(value);
+    const std::uint16_t bits = dtype == DType::f16 ? test::to_f16(value) : test::to_bf16(value);
     std::memcpy(raw, &bits, 2);
   }
   bytes.insert(bytes.end(), raw, raw + size_of(dtype));
+}
+
+// The value as a tensor of this dtype holds it.
+float held_in(DType dtype, float value) {
+  if (dtype == DType::f32) return value;
+  return dtype == DType::f16 ? test::from_f16(test::to_f16(value)) : test::from_bf16(test::to_bf16(value));
 }
 
 void fill_tokens(const ScenarioSettings& settings, Random& random, test::RankInput& in) {
@@ -52,10 +49,8 @@ void fill_tokens(const ScenarioSettings& settings, Random& random, test::RankInp
 void fill_bias(const ScenarioSettings& settings, Random& random, test::RankInput& in) {
   in.bias.assign(size(settings.num_bias), {});
   for (std::vector<float>& bias : in.bias)
-    for (int i = 0; i < in.num_tokens * settings.shape.hidden; ++i) {
-      const float value = random_value(random);
-      bias.push_back(settings.bias_dtype == DType::f32 ? value : test::from_bf16(test::to_bf16(value)));
-    }
+    for (int i = 0; i < in.num_tokens * settings.shape.hidden; ++i)
+      bias.push_back(held_in(settings.bias_dtype, random_value(random)));
 }
 
 test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting routing, Random& random) {
@@ -64,7 +59,8 @@ test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting r
   in.topk_ids = std::move(routing.topk_ids);
   fill_tokens(settings, random, in);
   if (settings.weights != WeightForm::none)
-    for (std::size_t i = 0; i < in.topk_ids.size(); ++i) in.weights.push_back(random_value(random));
+    for (std::size_t i = 0; i < in.topk_ids.size(); ++i)
+      in.weights.push_back(held_in(settings.weight_dtype, random_value(random)));
   fill_bias(settings, random, in);
   return in;
 }
@@ -79,7 +75,7 @@ std::vector<float> make_expert_output(const Scenario& scenario, int rank) {
       if (test::is_padding(row))
         out.push_back(std::numeric_limits<float>::quiet_NaN());
       else
-        out.push_back(scenario.settings.row_dtype == DType::f32 ? value : test::from_bf16(test::to_bf16(value)));
+        out.push_back(held_in(scenario.settings.row_dtype, value));
     }
   }
   return out;
@@ -180,8 +176,8 @@ std::string describe(const ScenarioSettings& s) {
          " skip_a2a=" + std::to_string(s.options.skip_a2a) + " workers=" + std::to_string(s.options.workers) +
          " tokens=" + to_string(s.token_dtype) + " rows=" + to_string(s.row_dtype) +
          " output=" + to_string(s.output_dtype) + " bias=" + std::to_string(s.num_bias) +
-         (s.sum_order == SumOrder::by_last_k ? " by_last_k" : "") + (s.applies_weights ? "" : " unweighted") +
-         " routing=" + s.routing + " seed=" + std::to_string(s.seed);
+         " weights=" + to_string(s.weight_dtype) + (s.sum_order == SumOrder::by_last_k ? " by_last_k" : "") +
+         (s.applies_weights ? "" : " unweighted") + " routing=" + s.routing + " seed=" + std::to_string(s.seed);
 }
 
 }  // namespace ferry::conformance

@@ -30,6 +30,7 @@ struct ScenarioSettings {
   DType row_dtype = DType::bf16;     // of the experts' output
   DType output_dtype = DType::bf16;  // of combine's output
   WeightForm weights = WeightForm::array;
+  DType weight_dtype = DType::f32;  // of an array
   float input_scale = 1.0f;
   int token_gap = 0;        // elements between two token rows
   int row_gap = 0;          // the same in the experts' output

@@ -104,6 +104,7 @@ void Exchange::Front::require_order_of_world(RowOrder order) const {
 // Completes `ticket`, which has the numbers.
 DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket) {
   DispatchArgs args = check_dispatch_input(context_, in);
+  args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
   ticket.rows = check_row_order(context_, in);
   require_order_of_world(ticket.rows.order);
   steps_->check_dispatch_input(context_, in, args);
@@ -152,6 +153,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   if (in.handle && !read_handle(in.handle, Operation::combine, ticket)) ticket.num_tokens = -1;
   CombineArgs args = check_combine_input(context_, in, ticket.num_tokens,
                                          in.handle ? returned_.value_or(HandleFacts{}).num_rows : steps_->num_rows());
+  args.weights = combine_weights_.widened(in.topk_weights, args.weights);
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;

@@ -9,6 +9,7 @@
 #include "exchange/exchange_steps.h"
 #include "exchange/open_exchanges.h"
 #include "exchange/validate.h"
+#include "exchange/wide_weights.h"
 #include "ferry/exchange.h"
 
 namespace ferry {
@@ -74,6 +75,8 @@ class Exchange::Front {
   CallOrder order_;
   std::optional<HandleFacts> replayed_;  // of the newest handle that a dispatch was given
   std::optional<HandleFacts> returned_;  // of the newest handle that a combine was given
+  WideWeights dispatch_weights_;         // of the newest dispatch
+  WideWeights combine_weights_;          // of the newest combine
   CombineArgs sent_back_;                // by the newest combine
   std::int64_t rows_by_token_ = -1;      // of its weights and bias, where its own number is not known yet
   RankMask mask_;                        // of the next dispatch

@@ -23,10 +23,13 @@ Weights check_weights(const CheckContext& c, const char* call, const ConstTensor
   if (weights && hook != nullptr) refuse(c, "{}: topk_weights and router_weight are both given; give one", call);
   if (weights) {
     require_host_memory(c, "topk_weights", weights);
-    require_dtype(c, "topk_weights", weights, {DType::f32});
+    if (c.takes_host_memory)
+      require_dtype(c, "topk_weights", weights, {DType::f32, DType::bf16, DType::f16});
+    else
+      require_dtype(c, "topk_weights", weights, {DType::f32});
     require_shape(c, "topk_weights", weights, {num_tokens, c.shape.top_k});
     require_contiguous(c, "topk_weights", weights);
-    require_aligned(c, "topk_weights", weights, 4);
+    require_aligned(c, "topk_weights", weights, size_of(weights.dtype));
   }
   return {static_cast<const float*>(weights.data), hook, context, c.shape.top_k};
 }

@@ -34,6 +34,18 @@ void weights(const Target& target) {
     both(target, "bf16", [form](ScenarioSettings& s) { s.weights = form; });
 }
 
+void narrow_weights(const Target& target) {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Shape& shape : {kShape, Shape{2, 7, 1, 9, 32}, Shape{4, 30, 22, 5, 2880}})
+      for (const char* routing : {"ragged", "no_tokens", "one_rank"})
+        both(target, "bf16", [&](ScenarioSettings& s) {
+          s.shape = shape;
+          s.routing = routing;
+          s.weight_dtype = dtype;
+          s.options.workers = 2;
+        });
+}
+
 void epilogue(const Target& target) {
   for (const int workers : {1, 3})
     both(target, "mxfp8", [workers](ScenarioSettings& s) {
@@ -225,6 +237,7 @@ void non_finite(const Target& target) {
 
 void add_option_cases(Cases& cases) {
   cases.push_back({"options/weights", "no weights, an array, a hook", true, weights});
+  cases.push_back({"options/narrow_weights", "weights that are bf16 or f16 tensors", true, narrow_weights});
   cases.push_back({"options/epilogue", "the epilogue gets every column of every token once", true, epilogue});
   cases.push_back({"options/bias", "tensors that combine adds first", true, bias});
   cases.push_back({"options/result_formats", "results that travel in each format", true, result_formats});

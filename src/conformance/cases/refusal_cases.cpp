@@ -75,7 +75,7 @@ std::vector<Spoiled> spoiled_inputs() {
       {"ids of another K", {"topk_ids", "[10, 2]", "3"}, [](RankRound& r) { r.in.topk_ids.shape[1] = 2; }},
       {"ids of fewer tokens", {"topk_ids", "[9, 3]", "10"}, [](RankRound& r) { r.in.topk_ids.shape[0] = 9; }},
       {"ids with gaps", {"topk_ids", "contiguous"}, [](RankRound& r) { r.in.topk_ids.strides[0] = 4; }},
-      {"bf16 weights", {"topk_weights", "bf16", "f32"}, [](RankRound& r) { r.in.topk_weights.dtype = DType::bf16; }},
+      {"f64 weights", {"topk_weights", "f64", "f32"}, [](RankRound& r) { r.in.topk_weights.dtype = DType::f64; }},
       {"weights of another shape",
        {"topk_weights", "[10, 2]", "3"},
        [](RankRound& r) { r.in.topk_weights.shape[1] = 2; }},

@@ -87,6 +87,9 @@ using ExpertOutput = std::vector<std::vector<float>>;
 // Rounds to bf16, ties to even. `value` is finite or infinite.
 std::uint16_t to_bf16(float value);
 float from_bf16(std::uint16_t bits);
+// The same of float16; what is too large becomes infinite.
+std::uint16_t to_f16(float value);
+float from_f16(std::uint16_t bits);
 
 // Tokens [num_tokens, hidden] of `rank`, float32 before the last rounding, in the order of additions that each
 // reduction promises; so both are compared bit for bit.

@@ -12,20 +12,6 @@
 
 namespace ferry::test {
 
-std::uint16_t to_bf16(float value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  const std::uint32_t half = 0x7fffu + ((bits >> 16) & 1u);  // ties to even
-  return static_cast<std::uint16_t>((bits + half) >> 16);
-}
-
-float from_bf16(std::uint16_t bits) {
-  const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
-  float value = 0;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
-}
-
 namespace {
 
 // A row of the experts' output that belongs to a token; `rank` is -1 where there is none. `is_sum`: it is the caller's

@@ -92,6 +92,7 @@ class GpuWorld : public Base, public GpuRank {
             .handles = !this->has_remote_ranks(),
             .row_counts = false,
             .result_formats = false,
+            .narrow_weights = is_staged(),
             .row_orders = row_orders()};
   }
   // Where ranks are staged, their callers cannot read the slots.
