@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "ferry/dispatch_output.h"
 #include "ferry/error.h"
 #include "ferry/row_order.h"
 #include "ferry/shape.h"
@@ -109,42 +110,6 @@ struct DispatchInput {
   std::int64_t expert_stride = 0;
 };
 
-// Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Which of these a
-// dispatch fills and needs depends on DispatchInput::row_order: dispatch_outputs lists them, and docs/row-orders.md has
-// a table.
-struct DispatchOutput {
-  Tensor payload{};      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
-  Tensor scales{};       // in the format's layout (RowLayout::scales_shape), on GPUs tiles 16-byte aligned; bf16: none
-  Tensor row_offsets{};  // u32 [groups + 1]: padded starts and the padded end
-  Tensor expert_ids{};   // i32 [groups]: 0 .. groups-1
-  Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows
-  Tensor scales_offsets{};  // u32 [groups]; tiled scales only
-  Tensor handle{};          // u8 [handle_bytes]: the routing of this dispatch, for later calls; may be left out
-  // padded, by_source: i32 [groups]: tokens of each expert. padded: rows past them stay as they were. by_source may
-  // leave it out
-  Tensor counts{};
-  // by_source may leave out the first two, and src_info, which is there (token, source rank):
-  Tensor row_topk_ids{};      // i32 or i64 [row_capacity, K]: local experts of a row's token, else -1; past the rows -1
-  Tensor row_topk_weights{};  // f32 [row_capacity, K]: their weights, else 0
-  Tensor source_offsets{};    // u32 [R + 1], with skip_a2a [2]: the first row of each source rank
-  Tensor gather{};            // in_place: i32 [row_capacity]: a row's slot (ArrivalSlots); padding: -1
-};
-
-// Where messages arrive, for rows that are in_place: memory of the exchange, on the rank's device. The slot of a row,
-// DispatchOutput::gather, counts the slots of all copies. Which copy a dispatch uses changes, also in a captured graph;
-// the view does not. What a dispatch left in its copy is valid until this rank's next dispatch begins, in stream order.
-struct ArrivalSlots {
-  ConstTensor payload{};  // u8 [copies, R, T, payload_row_bytes], or bf16 [copies, R, T, hidden]; with skip_a2a R is 1
-  ConstTensor scales{};   // [copies, R, T, scales_per_row], in column order, whatever the layout of rows; bf16: none
-};
-
-// What came to a rank in a dispatch, known before its rows are written. int64 values, so that sums cannot overflow.
-struct RowCounts {
-  std::int64_t rows = 0;                // the least row capacity: row_offsets[groups]; by_source: source_offsets[R]
-  std::vector<std::int64_t> by_expert;  // [groups]: tokens of each expert, without padding
-  std::vector<std::int64_t> by_source;  // [RowLayout::sources]: rows of each source rank, without padding
-};
-
 // What combine sends back. combine_async has read it when it returns. Four things are read until combine_wait returns:
 // `rows`, if there is a fused shared expert; the weights of `exact`; bias; and a handle.
 struct CombineInput {
@@ -187,60 +152,8 @@ struct CallOptions {
   const cuda::HookBytes* gpu_hooks = nullptr;  // a CompiledExchange sets it; leave it
 };
 
-// Sizes of a rank's outputs, known before the exchange is made.
-struct RowLayout {
-  int groups = 0;                     // local experts, one more with a fused shared expert
-  int alignment = 1;                  // of an expert's first row
-  std::int64_t min_row_capacity = 0;  // the worst case, which no dispatch refuses. CPU ranks also take what really came
-  std::int64_t payload_row_bytes = 0;
-  DType scale_dtype = DType::none;  // f32, u8 or none
-  ScaleLayout scale_layout = ScaleLayout::none;
-  int scales_per_row = 0;
-  int hidden = 0;
-  std::int64_t handle_bytes = 0;  // of a handle
-  std::int64_t expert_rows = 0;   // most rows of one expert: R * T; with skip_a2a T
-  int sources = 0;                // ranks whose tokens come: R; with skip_a2a 1
-  int top_k = 0;
-
-  // The rows of the worst case, which `payload` must hold unless the counts say less (Exchange::wait_for_counts);
-  // padded: all that lie at this stride, in any case. in_place has no payload: those of src_info.
-  std::int64_t least_rows(RowOrder order, std::int64_t expert_stride = 0) const;
-  // Shape of the scale tensor for a row capacity; empty without scales. Where rows are padded, transposed scales lie
-  // expert by expert: [groups, scales_per_row, expert_stride].
-  std::vector<std::int64_t> scales_shape(std::int64_t row_capacity, RowOrder order = RowOrder::by_expert,
-                                         std::int64_t expert_stride = 0) const;
-  // 128-row tiles of a tiled scale tensor.
-  std::int64_t scale_tiles(std::int64_t row_capacity) const { return (row_capacity + 127) / 128 + groups; }
-};
-
 // Throws Error(invalid_argument) where shape and options do not fit.
 RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank);
-
-// One output of a dispatch, as its caller allocates it: contiguous, row-major.
-struct TensorSpec {
-  using Field = Tensor DispatchOutput::*;
-  const char* name;                 // of the field of DispatchOutput
-  Field field;                      // where the tensor goes
-  DType dtype;                      // of an element
-  std::vector<std::int64_t> shape;  // elements
-  std::size_t alignment;            // bytes: the first element's address is a multiple, on CPUs and on GPUs
-  std::size_t bytes() const;
-};
-
-// All outputs that a dispatch of this layout and row order fills, and needs, in the order of DispatchOutput; what is
-// not in the list (scales of bf16, scales_offsets where scales are not tiled, a handle) is left out. All of them:
-//
-//   DispatchOutput out;
-//   for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), row_capacity))
-//     out.*spec.field = {allocate(spec.bytes()), spec.dtype, spec.shape};
-//
-// The payload is bf16 if the format has no scales and two bytes for each column; dispatch also takes u8 there. Else the
-// payload is u8.
-//
-// row_capacity: RowLayout::least_rows, or RowCounts::rows of this dispatch. Throws Error(invalid_argument) where it is
-// negative, or where rows are padded and do not fit at their stride.
-std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity,
-                                         RowOrder order = RowOrder::by_expert, std::int64_t expert_stride = 0);
 
 struct MemoryUse {
   struct Region {

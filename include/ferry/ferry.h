@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ferry/activation.h"
+#include "ferry/dispatch_output.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
 #include "ferry/host_rows.h"
