@@ -113,7 +113,8 @@ struct DispatchInput {
 // What combine sends back. combine_async has read it when it returns. Four things are read until combine_wait returns:
 // `rows`, if there is a fused shared expert; the weights of `exact`; bias; and a handle.
 struct CombineInput {
-  ConstTensor rows{};          // bf16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
+  // bf16, f16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
+  ConstTensor rows{};
   ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
   ConstTensor topk_weights{};  // exact only: as at dispatch, [n, K]; not given: 1
   // exact only: called as router_weight(context, token, k) in place of topk_weights.
@@ -123,8 +124,8 @@ struct CombineInput {
   // dispatch. Without a handle the rows of the newest dispatch go back, once; if that dispatch was given a handle,
   // combine needs it, too.
   ConstTensor handle{};
-  // bf16 or f32 [n, hidden], columns contiguous, rows at any stride: added first, in this order, in float32, before the
-  // one rounding. Not with unreduced output.
+  // bf16, f16 or f32 [n, hidden], both alike, columns contiguous, rows at any stride: added first, in this order, in
+  // float32, before the one rounding. Not with unreduced output.
   ConstTensor bias[kMaxBias]{};
   // Of the partial sums of by_rank. The ranks of an exchange may differ, as each sums its own tokens.
   SumOrder sum_order = SumOrder::by_rank;
@@ -134,7 +135,9 @@ struct CombineInput {
 };
 
 struct CombineOutput {
-  Tensor tokens{};  // bf16 or f32 [n, hidden]; exact only also [n, K, hidden]: unreduced, a missing k as zeros
+  // bf16, f16 or f32 [n, hidden]; exact only also [n, K, hidden]: unreduced, a missing k as zeros. A sum that float16
+  // cannot hold is infinite.
+  Tensor tokens{};
   // In place of the store: epilogue(context, token, column, values, count) with unrounded float32 sums; each column of
   // a token comes once, tokens in any order, from any worker. `tokens` may then be left out.
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
@@ -178,7 +181,7 @@ MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool ha
 //   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
 //               ids that are out of range or twice in a token (each counts as -1); an input_scale that is not finite
 //               or not above 0; a combine with fewer rows than row_offsets[groups]
-//   weights     are f32: a kernel widens none
+//   types       weights are f32; combine's rows, bias and sums are bf16 or f32
 //   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
 //               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
 //   host memory only a staged world takes it (ferry/cuda/cuda_world.h)

@@ -133,11 +133,12 @@ void RankRound::check_tokens() const {
       std::memcpy(bytes.data() + at, &expected[i], 4);
       std::memcpy(&got.emplace_back(), output.data() + at, 4);
     } else {
-      const std::uint16_t bits = test::to_bf16(expected[i]);
+      const bool is_f16 = s.output_dtype == DType::f16;
+      const std::uint16_t bits = is_f16 ? test::to_f16(expected[i]) : test::to_bf16(expected[i]);
       std::memcpy(bytes.data() + at, &bits, 2);
       std::uint16_t got_bits = 0;
       std::memcpy(&got_bits, output.data() + at, 2);
-      got.push_back(test::from_bf16(got_bits));
+      got.push_back(is_f16 ? test::from_f16(got_bits) : test::from_bf16(got_bits));
     }
   }
   check_bytes("combine's tokens", output, bytes, step * size_of(s.output_dtype));
@@ -157,11 +158,13 @@ void RankRound::check_epilogue(const std::vector<float>& expected) const {
 void RankRound::check_bound(const std::vector<float>& got) const {
   const test::Float64Tokens exact =
       test::float64_tokens(scenario_.round, scenario_.rows, scenario_.expert_output, rank_);
-  const bool rounded = scenario_.settings.output_dtype == DType::bf16;
+  // The last rounding: at most 2^-8 of the unrounded sum in bf16, 2^-11 in float16; here from the rounded one.
+  const DType dtype = scenario_.settings.output_dtype;
+  const double of_value = dtype == DType::bf16 ? 0x1.02p-8 : dtype == DType::f16 ? 0x1.02p-11 : 0.0;
+  const double of_tiny = dtype == DType::bf16 ? 0x1p-134 : dtype == DType::f16 ? 0x1p-25 : 0.0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double value = static_cast<double>(got[i]);
-    // The last rounding: 2^-8 of the unrounded sum, here from the rounded one.
-    const double bound = exact.by_rank_bound[i] + (rounded ? 0x1.02p-8 * std::fabs(value) + 0x1p-134 : 0.0);
+    const double bound = exact.by_rank_bound[i] + (of_value == 0.0 ? 0.0 : of_value * std::fabs(value) + of_tiny);
     if (!(std::fabs(value - exact.values[i]) <= bound))
       throw Failure(rank_, "by_rank at token " + std::to_string(i / size(scenario_.round.shape.hidden)),
                     std::to_string(exact.values[i]) + " within " + std::to_string(bound), std::to_string(value));
@@ -237,6 +240,8 @@ void require_settings(const World& world, const ScenarioSettings& settings) {
   const WorldCapabilities can = world.capabilities();
   if (settings.weight_dtype != DType::f32 && !can.narrow_weights)
     throw Skipped("the exchanges of this world take f32 weights");
+  for (const DType dtype : {settings.row_dtype, settings.bias_dtype, settings.output_dtype})
+    if (dtype == DType::f16 && !can.f16_sums) throw Skipped("the exchanges of this world have no f16 sums");
 }
 
 void run_scenario(const Target& target, const ScenarioSettings& settings, Form form) {

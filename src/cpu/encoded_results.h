@@ -50,7 +50,7 @@ class EncodedResults : public HostOps {
     float inverse = 1.0f;
     if (layout_.row_scale != 0) std::memcpy(&inverse, result + layout_.row_scale, sizeof inverse);
     format_.decode(SerialGroup{}, result, result + layout_.scales, hidden, 1.0f / inverse, room);
-    return {reinterpret_cast<const std::byte*>(room), weight, true};
+    return {reinterpret_cast<const std::byte*>(room), weight, DType::f32};
   }
 
  private:

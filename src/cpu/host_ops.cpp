@@ -89,9 +89,11 @@ static_assert(kHiddenMultiple % (2 * kLanes) == 0);
 // sum += weight * row, for all other kinds of rows and sinks.
 struct AddRow {
   static void run(const SumRow& row, int column, int count, float* sum) {
-    if (row.is_f32) {
+    if (row.is_f32()) {
       const float* values = reinterpret_cast<const float*>(row.data) + column;
       for (int c = 0; c < count; ++c) sum[c] = sum[c] + row.weight * values[c];
+    } else if (row.dtype == DType::f16) {
+      for (int c = 0; c < count; ++c) sum[c] = sum[c] + row.weight * row.at(column + c);
     } else {
       const auto* values = reinterpret_cast<const std::uint16_t*>(row.data) + column;
       for (int c = 0; c < count; ++c) sum[c] = sum[c] + row.weight * bf16_to_float(values[c]);
@@ -109,7 +111,7 @@ auto best() {
 }  // namespace
 
 void HostOps::sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
-  const bool all_bf16 = std::none_of(rows, rows + count, [](const SumRow& row) { return row.is_f32; });
+  const bool all_bf16 = std::all_of(rows, rows + count, [](const SumRow& row) { return row.dtype == DType::bf16; });
   if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16) {
     const auto sum = can_stream(g, sink.data) ? best<SumBf16<true>>() : best<SumBf16<false>>();
     return sum(rows, count, hidden, reinterpret_cast<std::uint16_t*>(sink.data));
@@ -125,7 +127,7 @@ void HostOps::sum_rows(const HostGroup& g, const SumRow* rows, int count, int hi
 }
 
 void HostOps::convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
-  if (!row.is_f32 && dtype == DType::bf16)
+  if (row.dtype == DType::bf16 && dtype == DType::bf16)
     copy_message(g, to, row.data, static_cast<std::size_t>(hidden) * sizeof(std::uint16_t));
   else
     ferry::convert_row(static_cast<const SerialGroup&>(g), row, hidden, to, dtype);

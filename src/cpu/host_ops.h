@@ -29,7 +29,7 @@ struct HostOps {
     convert_row(g, row, hidden, to, DType::bf16);
   }
   SumRow result_row(const HostGroup&, const std::byte* result, int, int, float weight) const {
-    return {result, weight, false};
+    return {result, weight, DType::bf16};
   }
   int count_once(const HostGroup&, int found) const { return found; }
 

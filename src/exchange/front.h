@@ -67,7 +67,7 @@ class Exchange::Front {
   const RowOrders world_orders_;
   RowLayout layout_;
   std::size_t message_slot_bytes_ = 0;
-  const CheckContext context_{rank_, shape_, options_, layout_, takes_host_memory_, learns_counts_};
+  const CheckContext context_;
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
   std::optional<OpenExchange> open_;

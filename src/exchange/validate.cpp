@@ -146,6 +146,14 @@ void check_added_mask(const CheckContext& c, const RankMask& mask) {
 
 namespace {
 
+// Of rows, bias and sums.
+void require_sum_dtype(const CheckContext& c, const char* name, const ConstTensor& tensor) {
+  if (c.takes_f16)
+    require_dtype(c, name, tensor, {DType::bf16, DType::f16, DType::f32});
+  else
+    require_dtype(c, name, tensor, {DType::bf16, DType::f32});
+}
+
 // GPUs add all columns of the bias in one width: both have one dtype.
 void check_bias(const CheckContext& c, const CombineInput& in, int num_tokens, CombineArgs& args) {
   for (const ConstTensor& given : in.bias) {
@@ -153,16 +161,15 @@ void check_bias(const CheckContext& c, const CombineInput& in, int num_tokens, C
     const std::string name = fmt::format("bias[{}]", &given - in.bias);
     const ConstTensor bias = or_empty(given);
     require_host_memory(c, name.c_str(), bias);
-    require_dtype(c, name.c_str(), bias, {DType::bf16, DType::f32});
+    require_sum_dtype(c, name.c_str(), bias);
     require_rows(c, name.c_str(), bias, c.shape.hidden);
     require_aligned(c, name.c_str(), bias, size_of(bias.dtype));
     if (num_tokens >= 0 && bias.shape[0] != num_tokens)
       refuse(c, "{} is {}; this round dispatched {} tokens", name, to_string(bias), num_tokens);
-    const bool is_f32 = bias.dtype == DType::f32;
-    if (args.num_bias != 0 && args.bias[0].is_f32 != is_f32)
+    if (args.num_bias != 0 && args.bias[0].dtype != bias.dtype)
       refuse(c, "bias[0] is {}, bias[1] is {}; both must have one dtype", to_string(in.bias[0]), to_string(in.bias[1]));
     args.bias[args.num_bias++] = {static_cast<const std::byte*>(bias.data),
-                                  bias.strides[0] * static_cast<std::int64_t>(size_of(bias.dtype)), is_f32};
+                                  bias.strides[0] * static_cast<std::int64_t>(size_of(bias.dtype)), bias.dtype};
   }
 }
 
@@ -171,7 +178,7 @@ void check_bias(const CheckContext& c, const CombineInput& in, int num_tokens, C
 CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, int num_tokens, std::uint32_t num_rows) {
   const ConstTensor rows = or_empty(in.rows);
   require_given(c, "rows", rows);
-  require_dtype(c, "rows", rows, {DType::bf16, DType::f32});
+  require_sum_dtype(c, "rows", rows);
   require_rows(c, "rows", rows, c.shape.hidden);
   require_aligned(c, "rows", rows, size_of(rows.dtype));
   if (rows.shape[0] < num_rows)
@@ -189,7 +196,7 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   args.rows = static_cast<const std::byte*>(rows.data);
   args.row_stride = rows.strides[0] * static_cast<std::int64_t>(size_of(rows.dtype));
   args.num_rows = static_cast<std::uint32_t>(std::min<std::int64_t>(rows.shape[0], UINT32_MAX));
-  args.is_f32 = rows.dtype == DType::f32;
+  args.dtype = rows.dtype;
   check_bias(c, in, num_tokens, args);
   const bool by_rank = c.options.reduction == Reduction::by_rank;
   if (in.sum_order != SumOrder::by_rank && !by_rank)
@@ -214,7 +221,7 @@ CombineOut check_combine_output(const CheckContext& c, const CombineOutput& out,
     return result;
   }
   require_host_memory(c, "tokens", tokens);
-  require_dtype(c, "tokens", tokens, {DType::bf16, DType::f32});
+  require_sum_dtype(c, "tokens", tokens);
   result.unreduced = tokens.rank == 3;
   if (result.unreduced) {
     if (c.options.reduction != Reduction::exact)

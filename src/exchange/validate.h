@@ -17,6 +17,7 @@ struct CheckContext {
   const RowLayout& layout;
   bool takes_host_memory = true;  // else memory of the rank's GPU
   bool learns_counts = false;     // what came is known before a row is written (WorldCapabilities::row_counts)
+  bool takes_f16 = true;          // rows, bias and sums may be f16 (WorldCapabilities::f16_sums)
 };
 
 // Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device. Where all ranks will be told of

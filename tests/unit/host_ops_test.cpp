@@ -66,12 +66,12 @@ TEST_P(HostOpsTest, SumsRows) {
     Bytes values = random_bytes(static_cast<std::size_t>(hidden) * 4 * 5);
     for (std::size_t at = static_cast<std::size_t>(hidden) * 4 + 1; at < values.size(); at += 2)
       values[at] &= std::byte{0xBF};  // no exponent above 2^0
-    for (const bool with_wide : {false, true}) {
+    for (const DType other : {DType::bf16, DType::f16, DType::f32}) {  // of one row
       std::vector<SumRow> rows;
       for (std::size_t i = 0; i < 5; ++i)
         rows.push_back({values.data() + i * static_cast<std::size_t>(hidden) * 4, 0.3f * static_cast<float>(i + 1),
-                        with_wide && i == 3});
-      for (const DType dtype : {DType::bf16, DType::f32}) {
+                        i == 3 ? other : DType::bf16});
+      for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
         Buffer expected(static_cast<std::size_t>(hidden) * 4, 0);
         Buffer summed(static_cast<std::size_t>(hidden) * 4, 0);
         RowSink sink;
@@ -81,7 +81,7 @@ TEST_P(HostOpsTest, SumsRows) {
         sink.data = summed.data();
         HostOps{}.sum_rows(group(GetParam()), rows.data(), 5, hidden, sink);
         finish_stores(group(GetParam()));
-        EXPECT_EQ(summed.contents(), expected.contents()) << hidden << " columns, wide " << with_wide;
+        EXPECT_EQ(summed.contents(), expected.contents()) << hidden << " columns, a row of " << to_string(other);
       }
     }
   }

@@ -32,7 +32,7 @@ struct Rows {
         else
           std::memcpy(to, &narrow, 2);
       }
-      rows.push_back({memory.back().data(), random_float(random), wide});
+      rows.push_back({memory.back().data(), random_float(random), wide ? DType::f32 : DType::bf16});
     }
   }
   std::vector<std::vector<std::byte>> memory;

@@ -113,7 +113,7 @@ TEST(Validate, RefusesBadBias) {
   const auto bias = [](Call& c, int index, DType dtype) {
     c.combine_in.bias[index] = ConstTensor(c.sums.data(), dtype, {3, 32});
   };
-  bad_combine("bias[0]", "f16", [&](Call& c) { bias(c, 0, DType::f16); });
+  bad_combine("bias[0]", "u32", [&](Call& c) { bias(c, 0, DType::u32); });
   bad_combine("bias[1]", "multiple of 4", [&](Call& c) {
     bias(c, 1, DType::f32);
     c.combine_in.bias[1].data = reinterpret_cast<std::byte*>(c.sums.data()) + 2;

@@ -125,6 +125,27 @@ void dtypes(const Target& target) {
         });
 }
 
+// f16 rows, bias and sums, also beside other types.
+void f16_sums(const Target& target) {
+  for (const DType rows : {DType::f16, DType::f32, DType::bf16})
+    for (const DType sums : {DType::f16, DType::bf16, DType::f32})
+      for (const Shape& shape : {kShape, Shape{2, 7, 1, 9, 32}, Shape{4, 30, 22, 5, 2880}})
+        both(target, "bf16", [&](ScenarioSettings& s) {
+          s.shape = shape;
+          s.row_dtype = rows;
+          s.output_dtype = sums;
+          s.bias_dtype = DType::f16;
+          s.num_bias = shape.top_k == 1 ? 0 : 2;
+          s.row_gap = s.output_gap = shape.top_k == 1 ? 3 : 0;
+          s.options.fused_shared_expert = shape.top_k == 4;
+          s.options.workers = 2;
+          s.routing = shape.top_k == 22 ? "one_rank" : "ragged";
+          s.unreduced = shape.top_k == 1 && s.options.reduction == Reduction::exact;
+          if (s.unreduced) s.weights = WeightForm::none;
+          if (s.unreduced) s.output_gap = 0;
+        });
+}
+
 void encoded_tokens(const Target& target) {
   for (const AnyFormat& format : all_formats())
     for (const Encoded encoded : {Encoded::odd_ranks, Encoded::all})
@@ -245,6 +266,7 @@ void add_option_cases(Cases& cases) {
   cases.push_back({"options/unreduced", "exact rows without a sum, zeros where there is none", true, unreduced});
   cases.push_back({"options/input_scale", "nvfp4's input scale", true, input_scale});
   cases.push_back({"options/dtypes", "bf16, f16 and f32 tokens, int64 ids, f32 rows and output", false, dtypes});
+  cases.push_back({"options/f16_sums", "rows, bias and sums that are float16", true, f16_sums});
   cases.push_back({"options/encoded_tokens",
                    "tokens that come encoded, from some ranks or all, give the rows of tokens that are encoded here",
                    false, encoded_tokens});

@@ -128,7 +128,7 @@ std::vector<Spoiled> spoiled_results() {
        [](RankRound& r) { std::swap_ranges(r.src_info.begin(), r.src_info.begin() + 8, r.src_info.begin() + 8); }},
       {"no rows", {"rows", "not given"}, [](RankRound& r) { r.combine_in.rows = {}; }},
       {"too few rows", {"rows", "2", "row_offsets"}, [](RankRound& r) { r.combine_in.rows.shape[0] = 2; }},
-      {"f16 rows", {"rows", "f16", "bf16"}, [](RankRound& r) { r.combine_in.rows.dtype = DType::f16; }},
+      {"i32 rows", {"rows", "i32", "bf16"}, [](RankRound& r) { r.combine_in.rows.dtype = DType::i32; }},
       {"rows of another hidden", {"rows", "32", "64"}, [](RankRound& r) { r.combine_in.rows.shape[1] = 32; }},
       {"src_info too short",
        {"src_info", "1", "row_offsets"},
@@ -145,7 +145,7 @@ std::vector<Spoiled> spoiled_results() {
          r.combine_in.bias[0] = r.combine_out.tokens;
          r.combine_in.bias[0].shape[1] = 32;
        }},
-      {"f16 output", {"tokens", "f16", "bf16"}, [](RankRound& r) { r.combine_out.tokens.dtype = DType::f16; }},
+      {"i32 output", {"tokens", "i32", "bf16"}, [](RankRound& r) { r.combine_out.tokens.dtype = DType::i32; }},
       {"output of fewer tokens", {"tokens", "9", "10"}, [](RankRound& r) { r.combine_out.tokens.shape[0] = 9; }},
       {"no output", {"tokens", "not given", "epilogue"}, [](RankRound& r) { r.combine_out.tokens = {}; }},
   };

@@ -146,19 +146,17 @@ void StagedSteps::bring(const RowsOut& rows) {
 
 CombineArgs StagedSteps::on_device(const CombineArgs& args, int num_tokens) {
   CombineArgs staged = args;
-  const DType dtype = args.is_f32 ? DType::f32 : DType::bf16;
   const ConstTensor rows =
-      rows_tensor<const void>(args.rows, dtype, std::int64_t{args.num_rows}, layout_.hidden, args.row_stride);
+      rows_tensor<const void>(args.rows, args.dtype, std::int64_t{args.num_rows}, layout_.hidden, args.row_stride);
   staged.rows = static_cast<const std::byte*>(tensors_.copy_in(HostTensors::kRows, rows).data);
-  staged.row_stride = layout_.hidden * static_cast<std::int64_t>(size_of(dtype));
+  staged.row_stride = layout_.hidden * static_cast<std::int64_t>(size_of(args.dtype));
   staged.weights = on_device(args.weights, num_tokens);
   for (int i = 0; i < args.num_bias; ++i) {
     const Bias& bias = args.bias[i];
-    const DType of_bias = bias.is_f32 ? DType::f32 : DType::bf16;
-    const auto host = rows_tensor<const void>(bias.data, of_bias, num_tokens, layout_.hidden, bias.token_bytes);
+    const auto host = rows_tensor<const void>(bias.data, bias.dtype, num_tokens, layout_.hidden, bias.token_bytes);
     const auto kind = i == 0 ? HostTensors::kBias : HostTensors::kSecondBias;
     staged.bias[i] = {static_cast<const std::byte*>(tensors_.copy_in(kind, host).data),
-                      layout_.hidden * static_cast<std::int64_t>(size_of(of_bias)), bias.is_f32};
+                      layout_.hidden * static_cast<std::int64_t>(size_of(bias.dtype)), bias.dtype};
   }
   tensors_.wait();
   return staged;

@@ -92,6 +92,7 @@ class GpuWorld : public Base, public GpuRank {
             .handles = !this->has_remote_ranks(),
             .row_counts = false,
             .result_formats = false,
+            .f16_sums = false,
             .narrow_weights = is_staged(),
             .row_orders = row_orders()};
   }

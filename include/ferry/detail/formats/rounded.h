@@ -112,4 +112,18 @@ FERRY_HD constexpr std::uint32_t bf16_of(std::uint32_t bits) {
   return (bits & kMagnitudeMask) > kInfinityBits ? (bits >> 16) | 0x40u : rounded;
 }
 
+// float32 bits to float16 bits. A NaN stays one.
+FERRY_HD constexpr std::uint16_t f16_of(std::uint32_t bits) {
+  const std::uint32_t sign = bits >> 16 & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  constexpr std::uint32_t kSmallestNormal = 0x38800000u;  // 2^-14
+  constexpr std::uint32_t kTooLarge = 0x477ff000u;        // 65520, which rounds to infinity
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (magnitude >= kTooLarge) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (magnitude < kSmallestNormal)  // next to 0.5 a float32 has the steps of a float16 next to zero
+    return static_cast<std::uint16_t>(sign | (bits_of(add_rounded(float_of(magnitude), 0.5f)) - bits_of(0.5f)));
+  const std::uint32_t nearest = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+  return static_cast<std::uint16_t>(sign | ((nearest - 0x38000000u) >> 13));
+}
+
 }  // namespace ferry::codec

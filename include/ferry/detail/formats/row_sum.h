@@ -1,5 +1,5 @@
 // The arithmetic of combine, for all backends. acc starts as +0. For each row in order, acc = acc + (weight * row): two
-// float32 operations, each rounded, never contracted. The sum is rounded once more to bf16; float32 sums and those for
+// float32 operations, each rounded, never contracted. The sum is rounded once more to bf16 or f16; float32 sums and those for
 // an epilogue are not.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ferry/detail/formats/rounded.h"
+#include "ferry/input_row.h"
 #include "ferry/portable.h"
 #include "ferry/tensor.h"
 #include "ferry/thread_group.h"
@@ -20,33 +21,47 @@ FERRY_HD constexpr std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>(codec::bf16_of(codec::bits_of(value)));
 }
 
-struct SumRow {
-  const std::byte* data;  // bf16, or float32 where `is_f32`
-  float weight;
-  bool is_f32;
+// An element of a row of sums, which are bf16, f16 or f32. Kernels have no f16 sums.
+FERRY_HD inline void store_value(std::byte* row, DType dtype, int column, float value) {
+#if !defined(__CUDA_ARCH__)
+  if (dtype == DType::f16) {
+    reinterpret_cast<std::uint16_t*>(row)[column] = codec::f16_of(codec::bits_of(value));
+    return;
+  }
+#endif
+  if (dtype == DType::f32)
+    reinterpret_cast<float*>(row)[column] = value;
+  else
+    reinterpret_cast<std::uint16_t*>(row)[column] = float_to_bf16(value);
+}
 
+struct SumRow {
+  const std::byte* data;
+  float weight;
+  DType dtype;  // bf16, f16 or f32. Kernels have no f16 rows
+
+  FERRY_HD bool is_f32() const { return dtype == DType::f32; }
   FERRY_HD float at(int column) const {
-    return is_f32 ? reinterpret_cast<const float*>(data)[column]
-                  : bf16_to_float(reinterpret_cast<const std::uint16_t*>(data)[column]);
+#if !defined(__CUDA_ARCH__)
+    if (dtype == DType::f16)
+      return codec::float_of(float_bits_of_f16(reinterpret_cast<const std::uint16_t*>(data)[column]));
+#endif
+    return is_f32() ? reinterpret_cast<const float*>(data)[column]
+                    : bf16_to_float(reinterpret_cast<const std::uint16_t*>(data)[column]);
   }
 };
 
 // Where a sum goes.
 struct RowSink {
   std::byte* data = nullptr;
-  DType dtype = DType::bf16;  // bf16 or f32; not used with an epilogue
+  DType dtype = DType::bf16;  // bf16, f16 or f32; not used with an epilogue
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
   void* context = nullptr;
   int token = 0;
 
   FERRY_HD void store(int column, const float* values, int count) const {
     if (epilogue != nullptr) return epilogue(context, token, column, values, count);
-    for (int i = 0; i < count; ++i) {
-      if (dtype == DType::f32)
-        reinterpret_cast<float*>(data)[column + i] = values[i];
-      else
-        reinterpret_cast<std::uint16_t*>(data)[column + i] = float_to_bf16(values[i]);
-    }
+    for (int i = 0; i < count; ++i) store_value(data, dtype, column + i, values[i]);
   }
 };
 
@@ -62,15 +77,15 @@ FERRY_HD void sum_rows(const G& g, const SumRow* rows, int count, int hidden, co
   }
 }
 
-// Converts a row to bf16 or float32. Zeros keep their signs.
+// Converts a row to bf16, f16 or f32. Zeros keep their signs, and NaNs of a bf16 row that stays bf16 their bits.
 template <ThreadGroup G>
 FERRY_HD void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) {
+  const bool stays_bf16 = row.dtype == DType::bf16 && dtype == DType::bf16;
   for (int column = g.thread(); column < hidden; column += g.size()) {
-    if (dtype == DType::f32)
-      reinterpret_cast<float*>(to)[column] = row.at(column);
+    if (stays_bf16)
+      reinterpret_cast<std::uint16_t*>(to)[column] = reinterpret_cast<const std::uint16_t*>(row.data)[column];
     else
-      reinterpret_cast<std::uint16_t*>(to)[column] =
-          row.is_f32 ? float_to_bf16(row.at(column)) : reinterpret_cast<const std::uint16_t*>(row.data)[column];
+      store_value(to, dtype, column, row.at(column));
   }
 }
 

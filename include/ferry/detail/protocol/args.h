@@ -76,15 +76,15 @@ struct DispatchArgs {
 struct Bias {
   const std::byte* data = nullptr;  // null: none
   std::int64_t token_bytes = 0;     // from one token to the next
-  bool is_f32 = false;              // else bf16
+  DType dtype = DType::bf16;        // bf16, f16 or f32
 };
 
 struct CombineArgs {
   const std::byte* rows = nullptr;
   std::int64_t row_stride = 0;  // bytes from one row to the next
   std::uint32_t num_rows = 0;
-  bool is_f32 = false;  // float32 rows, else bf16
-  Weights weights;      // exact only
+  DType dtype = DType::bf16;    // of the rows: bf16, f16 or f32
+  Weights weights;              // exact only
   int shared_begin = 0;
   int shared_end = 0;
   Bias bias[kMaxBias];
@@ -93,13 +93,13 @@ struct CombineArgs {
   bool applies_weights = true;  // by_rank: of the dispatch
 
   FERRY_HD SumRow bias_row(int index, int token) const {
-    return {bias[index].data + token * bias[index].token_bytes, 1.0f, bias[index].is_f32};
+    return {bias[index].data + token * bias[index].token_bytes, 1.0f, bias[index].dtype};
   }
   FERRY_HD float weight_of(float of_dispatch) const { return applies_weights ? of_dispatch : 1.0f; }
   // If the caller gave too few rows, the last row stands for the missing ones. A GPU reports it after the call.
   FERRY_HD SumRow row(std::uint32_t index, float weight) const {
     const std::uint32_t there = index < num_rows ? index : num_rows - 1;
-    return {rows + static_cast<std::int64_t>(there) * row_stride, weight, is_f32};
+    return {rows + static_cast<std::int64_t>(there) * row_stride, weight, dtype};
   }
 };
 

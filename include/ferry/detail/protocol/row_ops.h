@@ -7,7 +7,7 @@
 //   zero_scales      scale 0 for a padding row
 //   zero_scale_tail  tiles only: scale 0 for the rows past `end_row` of a group's last 128-row block
 //   sum_rows         the weighted sum of rows, in the order of the rows (row_sum.h)
-//   convert_row      a row as it is, to bf16 or float32
+//   convert_row      a row as it is, to bf16, f16 or float32
 //   write_sum        the weighted sum of rows as a result, which travels home
 //   write_row        a row as a result
 //   result_row       a result that has come, as a row of a sum. `index`: which of the results of a token, from 0
@@ -99,7 +99,7 @@ struct PortableOps {
   }
   template <ThreadGroup G>
   FERRY_HD SumRow result_row(const G&, const std::byte* result, int, int, float weight) const {
-    return {result, weight, false};
+    return {result, weight, DType::bf16};
   }
   template <ThreadGroup G>
   FERRY_HD int count_once(const G& g, int found) const {

@@ -58,7 +58,7 @@ __device__ inline void prefetch_rows_of(const SyncedTeam& g, const CombineArgs& 
   const unsigned local = __ballot_sync(kAllLanes, token.row.row != kNoRow);
   for (unsigned rest = local; rest != 0; rest &= rest - 1) {
     const std::uint32_t row = __shfl_sync(kAllLanes, token.row.row, __ffs(static_cast<int>(rest)) - 1);
-    prefetch_row(g, in.row(row, 0.0f).data, static_cast<std::int64_t>(hidden) * (in.is_f32 ? 4 : 2));
+    prefetch_row(g, in.row(row, 0.0f).data, static_cast<std::int64_t>(hidden) * (in.dtype == DType::f32 ? 4 : 2));
   }
 }
 

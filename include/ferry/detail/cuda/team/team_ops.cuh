@@ -127,9 +127,9 @@ struct EightColumns {
   uint4 low;
   uint4 high;  // float32 rows only
   __device__ void load(const SumRow& row, int column) {
-    const std::byte* from = row.data + static_cast<std::size_t>(column) * (row.is_f32 ? 4 : 2);
+    const std::byte* from = row.data + static_cast<std::size_t>(column) * (row.is_f32() ? 4 : 2);
     low = load_vector(from);
-    high = row.is_f32 ? load_vector(from + sizeof low) : uint4{};
+    high = row.is_f32() ? load_vector(from + sizeof low) : uint4{};
   }
   __device__ std::uint32_t float_bits(int c, bool is_f32) const {
     const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -194,7 +194,7 @@ struct VectorSums {
     for (int i = 0; i < kRows; ++i) {
       if (i >= count) continue;
       const float weight = rows[i].weight;
-      const bool is_f32 = rows[i].is_f32;
+      const bool is_f32 = rows[i].is_f32();
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) add_columns(sum[v], weight, loaded[i][v], is_f32);
     }
@@ -269,7 +269,7 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
 // rows have one dtype except bias, which comes first, and that of a shared expert, which comes last.
 template <ThreadGroup G>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
-  if (count > 0 && (rows[0].is_f32 || rows[count - 1].is_f32))
+  if (count > 0 && (rows[0].is_f32() || rows[count - 1].is_f32()))
     sum_columns<true, 1>(g, rows, count, hidden, sink);
   else if (count > 0 && g.pipeline() != nullptr)
     sum_rows_pipelined(g, rows, count, hidden, sink);
@@ -312,12 +312,12 @@ struct TeamOps {
   }
   template <ThreadGroup G>
   __device__ void write_row(const G& g, const SumRow& row, int hidden, std::byte* to) const {
-    if (row.is_f32) return ferry::convert_row(g, row, hidden, to, DType::bf16);
+    if (row.is_f32()) return ferry::convert_row(g, row, hidden, to, DType::bf16);
     copy_bytes(g, to, row.data, static_cast<std::size_t>(hidden) * 2);
   }
   template <ThreadGroup G>
   __device__ SumRow result_row(const G&, const std::byte* result, int, int, float weight) const {
-    return {result, weight, false};
+    return {result, weight, DType::bf16};
   }
   __device__ int count_once(const SyncedTeam& g, int found) const {
     return g.any(found != 0) && g.thread() == 0 ? 1 : 0;
