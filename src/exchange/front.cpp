@@ -21,13 +21,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       takes_host_memory_(!world.capabilities().device_memory),
       learns_counts_(world.capabilities().row_counts),
       world_orders_(world.capabilities().row_orders),
-      context_{rank_,
-               shape_,
-               options_,
-               layout_,
-               takes_host_memory_,
-               learns_counts_,
-               world.capabilities().f16_sums},
+      context_{rank_, shape_, options_, layout_, takes_host_memory_, learns_counts_, world.capabilities().f16_sums},
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
   require_valid(shape, options);

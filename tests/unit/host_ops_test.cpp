@@ -65,7 +65,7 @@ TEST_P(HostOpsTest, SumsRows) {
   for (const int hidden : {32, 64, 96, 736, 1056}) {
     Bytes values = random_bytes(static_cast<std::size_t>(hidden) * 4 * 5);
     for (std::size_t at = static_cast<std::size_t>(hidden) * 4 + 1; at < values.size(); at += 2)
-      values[at] &= std::byte{0xBF};  // no exponent above 2^0
+      values[at] &= std::byte{0xBF};                                   // no exponent above 2^0
     for (const DType other : {DType::bf16, DType::f16, DType::f32}) {  // of one row
       std::vector<SumRow> rows;
       for (std::size_t i = 0; i < 5; ++i)

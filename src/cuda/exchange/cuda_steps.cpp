@@ -295,8 +295,7 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
   if (out != nullptr) params.out = *out;
   params.num_tokens = std::max(0, ticket.num_tokens);
   const int likely_tokens = ticket.num_tokens < 0 ? plan_.shape.max_tokens : ticket.num_tokens;
-  const CombineLaunch launch =
-      kernel_plan_.combine(likely_tokens, halves, params.in.dtype == DType::f32, max_blocks_);
+  const CombineLaunch launch = kernel_plan_.combine(likely_tokens, halves, params.in.dtype == DType::f32, max_blocks_);
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
   log_launch(rank_, "combine", ticket.num_tokens, launch.policy);

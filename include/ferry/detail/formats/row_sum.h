@@ -1,6 +1,6 @@
 // The arithmetic of combine, for all backends. acc starts as +0. For each row in order, acc = acc + (weight * row): two
-// float32 operations, each rounded, never contracted. The sum is rounded once more to bf16 or f16; float32 sums and those for
-// an epilogue are not.
+// float32 operations, each rounded, never contracted. The sum is rounded once more to bf16 or f16; float32 sums and
+// those for an epilogue are not.
 #pragma once
 
 #include <cstddef>

@@ -83,8 +83,8 @@ struct CombineArgs {
   const std::byte* rows = nullptr;
   std::int64_t row_stride = 0;  // bytes from one row to the next
   std::uint32_t num_rows = 0;
-  DType dtype = DType::bf16;    // of the rows: bf16, f16 or f32
-  Weights weights;              // exact only
+  DType dtype = DType::bf16;  // of the rows: bf16, f16 or f32
+  Weights weights;            // exact only
   int shared_begin = 0;
   int shared_end = 0;
   Bias bias[kMaxBias];
