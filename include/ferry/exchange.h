@@ -56,6 +56,10 @@ struct ExchangeOptions {
   // format of the caller's own is taken, too. The sender encodes. The home of a token decodes and sums in float32. A
   // rank's own results are encoded as all others. GPU ranks take bf16 only, so far.
   AnyFormat result_format = format_named("bf16");
+  // by_rank: weights may also be given to combine, or anew to a dispatch with a handle. Such a combine sends its
+  // results when the weights of all ranks have come: combine_async sends weights alone, and results leave in
+  // combine_wait. GPU ranks take no late weights, so far.
+  bool late_weights = false;
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
   RankMask mask{};                                        // ranks that take no part
@@ -96,8 +100,9 @@ struct DispatchInput {
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
-  // In place of ids and weights. The tokens are as many as in the handle's dispatch. Token i goes to the rows to which
-  // that dispatch sent its token i.
+  // In place of ids. With late_weights new weights may come with it: rows that say their weights say the new ones, and
+  // so does a handle that this dispatch leaves (`DispatchOutput::handle`); the given one stays as it is. The tokens are
+  // as many as in the handle's dispatch. Token i goes to the rows to which that dispatch sent its token i.
   ConstTensor handle{};
   // Of encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype, column
   // order, at any strides, also transposed.
@@ -111,13 +116,16 @@ struct DispatchInput {
 };
 
 // What combine sends back. combine_async has read it when it returns. Four things are read until combine_wait returns:
-// `rows`, if there is a fused shared expert; the weights of `exact`; bias; and a handle.
+// `rows`, if there is a fused shared expert or late_weights is on; the weights of `exact`; bias; and a handle.
 struct CombineInput {
   // bf16, f16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
   ConstTensor rows{};
-  ConstTensor src_info{};      // as dispatch wrote it, or not given; only compared with the round's routing
-  ConstTensor topk_weights{};  // exact only: as at dispatch, [n, K]; not given: 1
-  // exact only: called as router_weight(context, token, k) in place of topk_weights.
+  ConstTensor src_info{};  // as dispatch wrote it, or not given; only compared with the round's routing
+  // As at dispatch, [n, K]. exact: not given: 1. by_rank: only with late_weights, where this dispatch was given none,
+  // its rows here are not by_source, and apply_weights is true; not given: those of dispatch. Each rank chooses by
+  // itself.
+  ConstTensor topk_weights{};
+  // Called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
   // The handle of the dispatch whose rows go back: any dispatch, any number of times. by_rank uses the weights of that

@@ -58,6 +58,7 @@ struct WorldCapabilities {
   bool result_formats = true;   // ExchangeOptions::result_format may be another one than bf16
   bool f16_sums = true;         // combine's rows, bias and sums may be f16, not bf16 and f32 only
   bool narrow_weights = true;   // topk_weights may be bf16 or f16, not f32 only
+  bool late_weights = true;     // ExchangeOptions::late_weights may be on
   // The orders of rows that a dispatch can be asked for, if its exchange is made for them.
   RowOrders row_orders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 };

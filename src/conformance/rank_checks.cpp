@@ -240,6 +240,8 @@ void require_settings(const World& world, const ScenarioSettings& settings) {
   const WorldCapabilities can = world.capabilities();
   if (settings.weight_dtype != DType::f32 && !can.narrow_weights)
     throw Skipped("the exchanges of this world take f32 weights");
+  if (settings.options.late_weights && !can.late_weights)
+    throw Skipped("the exchanges of this world take no late weights");
   for (const DType dtype : {settings.row_dtype, settings.bias_dtype, settings.output_dtype})
     if (dtype == DType::f16 && !can.f16_sums) throw Skipped("the exchanges of this world have no f16 sums");
 }

@@ -158,6 +158,19 @@ Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std
   return scenario;
 }
 
+Scenario with_other_weights(const Scenario& given, std::uint64_t seed) {
+  Scenario scenario = given;
+  Random random(seed);
+  for (std::size_t rank = 1; rank < scenario.round.ranks.size(); rank += 2)
+    for (float& weight : scenario.round.ranks[rank].weights)
+      weight = held_in(scenario.settings.weight_dtype, random_value(random));
+  scenario.row_capacity.clear();
+  scenario.rows.clear();
+  scenario.expert_output.clear();
+  fill_outcome(scenario);
+  return scenario;
+}
+
 namespace {
 
 std::string orders_of(const ScenarioSettings& s) {
@@ -176,8 +189,12 @@ std::string describe(const ScenarioSettings& s) {
          " skip_a2a=" + std::to_string(s.options.skip_a2a) + " workers=" + std::to_string(s.options.workers) +
          " tokens=" + to_string(s.token_dtype) + " rows=" + to_string(s.row_dtype) +
          " output=" + to_string(s.output_dtype) + " bias=" + std::to_string(s.num_bias) +
-         " weights=" + to_string(s.weight_dtype) + (s.sum_order == SumOrder::by_last_k ? " by_last_k" : "") +
-         (s.applies_weights ? "" : " unweighted") + " routing=" + s.routing + " seed=" + std::to_string(s.seed);
+         " weights=" + to_string(s.weight_dtype) +
+         (s.weights_at == WeightsAt::dispatch  ? ""
+          : s.weights_at == WeightsAt::combine ? ",late"
+                                               : ",late or not") +
+         (s.sum_order == SumOrder::by_last_k ? " by_last_k" : "") + (s.applies_weights ? "" : " unweighted") +
+         " routing=" + s.routing + " seed=" + std::to_string(s.seed);
 }
 
 }  // namespace ferry::conformance

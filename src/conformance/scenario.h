@@ -16,6 +16,9 @@ inline constexpr std::chrono::milliseconds kSuiteDeadline{20'000};  // long enou
 // Where weights come from.
 enum class WeightForm { none, array, hook };
 
+// To which call weights of by_rank go. `either`: those of odd ranks to combine.
+enum class WeightsAt { dispatch, combine, either };
+
 // Which ranks give tokens that they have encoded themselves.
 enum class Encoded { nobody, odd_ranks, all };
 
@@ -31,6 +34,7 @@ struct ScenarioSettings {
   DType output_dtype = DType::bf16;  // of combine's output
   WeightForm weights = WeightForm::array;
   DType weight_dtype = DType::f32;  // of an array
+  WeightsAt weights_at = WeightsAt::dispatch;
   float input_scale = 1.0f;
   int token_gap = 0;        // elements between two token rows
   int row_gap = 0;          // the same in the experts' output
@@ -64,6 +68,9 @@ Scenario make_scenario(const ScenarioSettings& settings);
 // The same routing and weights on an exchange of `settings`, whose ranks, experts, top_k and max_tokens are those of
 // `given`: other tokens, and another output of the experts.
 Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std::uint64_t seed);
+
+// The same round with other weights on odd ranks.
+Scenario with_other_weights(const Scenario& given, std::uint64_t seed);
 
 // "ranks=2 ... format=mxfp8 reduction=exact routing=uniform seed=3", for failures.
 std::string describe(const ScenarioSettings& settings);

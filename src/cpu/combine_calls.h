@@ -9,6 +9,7 @@
 #include "cpu/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
 #include "cpu/steps/combine_send.h"
+#include "cpu/steps/late_weights.h"
 
 namespace ferry::cpu {
 
@@ -39,14 +40,18 @@ class CombineCalls {
     rank_.compare_calls(plan.map.combining(0), ticket.result, ticket.mark);
     if (ticket.handle != nullptr) return send_back_kept(ticket, args);
     rank_.require_no_one_missing(await_summed(plan, rank_.fabric(), rank_.group(), ticket.result));
-    rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
-      send_all_back(routed_step(sending_group(found_.starts()), ticket), found_places(ticket), args);
-    });
+    if (has_late_weights())
+      send_late_weights(routed_step(rank_.group(), ticket), ticket, args);
+    else
+      rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
+        send_all_back(routed_step(sending_group(found_.starts()), ticket), found_places(ticket), args);
+      });
     due_ = ticket;
   }
 
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) {
     rank_.compare_calls(rank_.plan().map.combining(0), ticket.result, ticket.mark);
+    if (has_late_weights()) send_weighed_back(ticket, sent);
     if (ticket.handle != nullptr) {
       reduce_all(kept_step(rank_, *returned_, rank_.group(), ticket.result), ticket, returned_->starts(), sent, out);
     } else {
@@ -55,9 +60,9 @@ class CombineCalls {
     }
   }
 
-  // I8: combine_async was called, combine_wait will not be.
+  // I8: combine_async was called, combine_wait will not be. With late weights no result is on its way.
   void drain() {
-    if (!due_) return;
+    if (!due_ || has_late_weights()) return;
     rank_.on_workers([&](FixedShare share) {
       return drain_results(routed_step(rank_.group(), *due_), share, rank_.scratch(share));
     });
@@ -69,6 +74,33 @@ class CombineCalls {
   }
 
  private:
+  bool has_late_weights() const { return rank_.plan().map.has_late_weights(); }
+
+  // In place of results, which follow when the weights of all ranks are there. I24: after await_summed.
+  template <ReceiveStep S>
+  void send_late_weights(const S& step, const Ticket& ticket, const CombineArgs& args) {
+    const int copy = late_copy(Operation::combine, ticket.result);
+    fill_late_weights(step.plan, step.fabric, copy, ticket.num_tokens, args.weights);
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(step.plan.shape.ranks));
+    put_late_weights(step, copy, ticket.num_tokens, bytes.data());
+    rank_.add_bytes(bytes);
+    post_weighed(step.plan, rank_.fabric(), rank_.group(), ticket.result);
+  }
+  void send_weighed_back(const Ticket& ticket, const CombineArgs& args) {
+    const int copy = late_copy(Operation::combine, ticket.result);
+    const Plan& plan = ticket.handle != nullptr ? returned_->plan() : rank_.plan();
+    rank_.require_no_one_missing(await_weighed(plan, rank_.fabric(), rank_.group(), ticket.result));
+    rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
+      if (ticket.handle != nullptr) {
+        const auto sending = kept_step(rank_, *returned_, sending_group(returned_->starts()), ticket.result);
+        send_all_back(with_late_weights(sending, copy), places_of(ticket, *returned_), args);
+      } else {
+        const auto sending = routed_step(sending_group(found_.starts()), ticket);
+        send_all_back(with_late_weights(sending, copy), found_places(ticket), args);
+      }
+    });
+  }
+
   RoutedStep<F> routed_step(const HostGroup& group, const Ticket& ticket) const {
     return {rank_.plan(), rank_.fabric(), group, ticket.routing, ticket.result};
   }
@@ -104,7 +136,10 @@ class CombineCalls {
     rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
       post_combining(call.plan(), rank_.fabric(), rank_.group(), ticket.result, ticket.mark);
       const auto sending = kept_step(rank_, call, sending_group(call.starts()), ticket.result);
-      send_all_back(sending, places_of(ticket, call), args);
+      if (has_late_weights())
+        send_late_weights(sending, ticket, args);
+      else
+        send_all_back(sending, places_of(ticket, call), args);
     });
   }
 

@@ -79,6 +79,11 @@ class CpuRank {
     if (packed_) packed_->number_slots(plan_, *fabric_, routing);
   }
 
+  // What was sent to each rank.
+  void add_bytes(const std::vector<std::uint64_t>& sent) {
+    for (std::size_t peer = 0; peer < sent.size(); ++peer) stats_.add_bytes(static_cast<int>(peer), sent[peer]);
+  }
+
   // Runs body(share) on all workers. Throws PeerMissing where one of them says false.
   template <class Body>
   void on_workers(const Body& body) {

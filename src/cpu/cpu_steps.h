@@ -67,7 +67,11 @@ class CpuSteps final : public ExchangeSteps {
     const int named = rank_.masks().is_masked_at_start(missing) ? rank_.plan().rank : missing;
     rank_.tell_all(rank_.waits().end_waits(abort_word(0, false, named) | kAborts));
   }
-  void tell_left(const CallOrder& order) override { rank_.tell_all(left_word(order.last_sent(), rank_.plan().rank)); }
+  void tell_left(const CallOrder& order) override {
+    LastSent sent = order.last_sent();
+    sent.unsent = !sent.summed && rank_.plan().map.has_late_weights();
+    rank_.tell_all(left_word(sent, rank_.plan().rank));
+  }
 
   Stats stats() const override {
     Stats stats = rank_.stats().read();

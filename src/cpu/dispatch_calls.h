@@ -15,6 +15,7 @@
 #include "cpu/steps/excess_tokens.h"
 #include "cpu/steps/input_scale.h"
 #include "cpu/steps/keep_routing.h"
+#include "cpu/steps/late_weights.h"
 #include "cpu/steps/route.h"
 #include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/protocol/dispatch_send.h"
@@ -51,6 +52,9 @@ class DispatchCalls {
 
   // The first step of `send`: it writes this rank's own memory alone.
   void route(const Ticket& ticket, const DispatchArgs& args) {
+    if (has_late_weights(ticket))
+      fill_late_weights(rank_.plan(), rank_.fabric(), late_copy(Operation::dispatch, ticket.message), args.num_tokens,
+                        args.weights);
     if (routes(ticket, args))
       rank_.stats().add_dropped(route_entries(rank_.plan(), rank_.fabric(), args, ticket.routing));
   }
@@ -107,16 +111,26 @@ class DispatchCalls {
   RowPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
 
   void send_all(const Ticket& ticket, const DispatchArgs& args) {
-    const int ranks = rank_.plan().shape.ranks;
-    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(ranks));
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(rank_.plan().shape.ranks));
     publish_routing(rank_.plan(), rank_.fabric(), rank_.group(), args, ticket.routing, bytes.data());
-    for (int peer = 0; peer < ranks; ++peer) rank_.stats().add_bytes(peer, bytes[static_cast<std::size_t>(peer)]);
+    rank_.add_bytes(bytes);
     send_messages(routed_step(sending_group(args), ticket), args);
   }
 
-  // I1: without a routing, the word `dispatching` says that this rank has begun.
+  // Of replays.
+  bool has_late_weights(const Ticket& ticket) const {
+    return ticket.handle != nullptr && rank_.plan().map.has_late_weights();
+  }
+
+  // I1: without a routing, the word `dispatching` says that this rank has begun. I24: it follows late weights.
   void replay_all(const Ticket& ticket, const DispatchArgs& args) {
     const KeptCall& call = *replayed_;
+    if (has_late_weights(ticket)) {
+      std::vector<std::uint64_t> bytes(static_cast<std::size_t>(rank_.plan().shape.ranks));
+      put_late_weights(kept_step(rank_, call, rank_.group(), ticket.message),
+                       late_copy(Operation::dispatch, ticket.message), ticket.num_tokens, bytes.data());
+      rank_.add_bytes(bytes);
+    }
     post_dispatching(call.plan(), rank_.fabric(), rank_.group(), ticket.message, ticket.mark);
     send_messages(kept_step(rank_, call, sending_group(args), ticket.message), args);
   }
@@ -165,9 +179,17 @@ class DispatchCalls {
     const HostGroup group = group_for(rows_that_came(rank_.plan(), call.starts()) * out.row_bytes);
     const auto receiving = kept_step(rank_, call, group, ticket.message);
     const RowPlaces places = places_of(ticket, call);
-    lay_out(receiving, ticket, places, out);
+    const int copy = late_copy(Operation::dispatch, ticket.message);
+    if (has_late_weights(ticket))
+      lay_out(with_late_weights(receiving, copy), ticket, places, out);
+    else
+      lay_out(receiving, ticket, places, out);
     pad_rows_of_masked(receiving, call, places, out, rank_.scratch({0, 1}).found);
-    if (out.handle != nullptr) std::memmove(out.handle, ticket.handle, HandleSizes(rank_.plan()).bytes());
+    if (out.handle == nullptr) return;
+    std::memmove(out.handle, ticket.handle, HandleSizes(rank_.plan()).bytes());
+    if (has_late_weights(ticket))
+      keep_late_weights(call.plan(), LateWeights(call.plan(), rank_.fabric(), copy), call.starts(),
+                        kept_routing_at(rank_.plan(), out.handle));
   }
 
   void keep_routing(const Ticket& ticket, const KeptRouting& to) {

@@ -131,6 +131,7 @@ struct Ticket {
   int num_tokens = 0;                 // of this rank
   TokenRange shared{0, 0};            // those of them that go to the fused shared expert here
   RowChoice rows{};                   // of its dispatch
+  bool has_weights = false;           // its dispatch was given weights
   const std::byte* handle = nullptr;  // that the call was given: its routing is not `routing`
 };
 

@@ -29,6 +29,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape.ranks, world.size()));
   if (options.row_orders.has(RowOrder::by_source)) require_order_of_world(RowOrder::by_source);
+  require_options_of_world(world.capabilities());
   require_same_contract(world, shape, options);
   layout_ = row_layout(shape, options, rank_);
   mask_.resize(static_cast<std::size_t>(shape.ranks));
@@ -102,6 +103,14 @@ void Exchange::Front::require_order_of_world(RowOrder order) const {
                             rank_, to_string(order), to_string(world_orders_)));
 }
 
+void Exchange::Front::require_options_of_world(const WorldCapabilities& can) const {
+  if (options_.late_weights && !can.late_weights)
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("rank {}: late_weights is on; exchanges of this world take weights at dispatch only, so far",
+                    rank_));
+}
+
 // Completes `ticket`, which has the numbers.
 DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket) {
   DispatchArgs args = check_dispatch_input(context_, in);
@@ -110,9 +119,11 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   require_order_of_world(ticket.rows.order);
   steps_->check_dispatch_input(context_, in, args);
   ticket.num_tokens = args.num_tokens;
+  ticket.has_weights = args.weights.are_given();
   if (args.num_tokens <= shape_.max_tokens) ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
   if (in.handle) {
     read_handle(in.handle, Operation::dispatch, ticket);
+    ticket.has_weights = ticket.has_weights || args.weights.are_given();
     if (args.num_tokens != ticket.num_tokens)
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("rank {}: tokens has {} rows; the handle's dispatch had {} tokens", rank_,
@@ -135,6 +146,7 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
   }
   ticket.num_tokens = facts->num_tokens;
   ticket.shared = facts->shared;
+  ticket.has_weights = facts->has_weights;
   ticket.mark = routing_mark(facts->routing, true);
   if (operation == Operation::dispatch) check_replayed_order(context_, ticket.rows, *facts);
   ticket.rows = facts->rows;
@@ -155,6 +167,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   CombineArgs args = check_combine_input(context_, in, ticket.num_tokens,
                                          in.handle ? returned_.value_or(HandleFacts{}).num_rows : steps_->num_rows());
   args.weights = combine_weights_.widened(in.topk_weights, args.weights);
+  check_late_weights(context_, in, ticket);
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;

@@ -45,6 +45,7 @@ class Exchange::Front {
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
   void require_order_of_world(RowOrder order) const;
+  void require_options_of_world(const WorldCapabilities& can) const;
   void tell_left() noexcept;
   void log_made(const World& world, const HeapMap& map) const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);

@@ -200,7 +200,8 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
           h.routing,
           h.alignment,
           {h.shared_begin, h.shared_end},
-          rows};
+          rows,
+          h.has_weights != 0};
 }
 
 }  // namespace ferry

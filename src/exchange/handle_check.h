@@ -15,6 +15,7 @@ struct HandleFacts {
   int alignment = 1;
   TokenRange shared{0, 0};
   RowChoice rows{};
+  bool has_weights = false;  // its dispatch was given weights
 };
 
 // The tensor `name` as memory of a handle; null where it is not given.

@@ -62,6 +62,8 @@ const char* to_string(Phase phase) {
       return "waiting for the sums of an earlier combine";
     case Phase::handle:
       return "comparing handles";
+    case Phase::weights:
+      return "waiting for the weights of a combine";
   }
   return "unknown";
 }

@@ -79,6 +79,8 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
                        o.set_up_deadline.count(), kMaxDeadline.count()));
   if (o.mask.size() > static_cast<std::size_t>(shape.ranks))
     refuse(fmt::format("mask has {} entries; there are {} ranks", o.mask.size(), shape.ranks));
+  if (o.late_weights && o.reduction == Reduction::exact)
+    refuse("late_weights is on; reduction exact takes its weights at combine as it is, and they do not travel");
   require_valid_orders(o);
   require_addressable(shape, o);
 }
@@ -109,6 +111,7 @@ HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int ra
   heap.exact = options.reduction == Reduction::exact;
   heap.has_remote_ranks = has_remote_ranks;
   heap.has_token_lists = options.row_orders.has(RowOrder::by_source);
+  heap.has_late_weights = options.late_weights;
   heap.result = result_layout(options.result_format, shape.hidden).bytes;
   return HeapMap(heap);
 }

@@ -18,8 +18,9 @@ template <class... Args>
 Weights check_weights(const CheckContext& c, const char* call, const ConstTensor& weights,
                       float (*hook)(void*, int, int), void* context, bool allowed, std::int64_t num_tokens) {
   if (!allowed && (weights || hook != nullptr))
-    refuse(c, "{}: topk_weights are given to {} with reduction {}; leave them out here", call,
-           c.options.reduction == Reduction::exact ? "combine" : "dispatch", to_string(c.options.reduction));
+    refuse(c, "{}: topk_weights are given to {} with reduction {}; leave them out here{}", call,
+           c.options.reduction == Reduction::exact ? "combine" : "dispatch", to_string(c.options.reduction),
+           c.options.reduction == Reduction::exact ? "" : ", or make the exchange with late_weights");
   if (weights && hook != nullptr) refuse(c, "{}: topk_weights and router_weight are both given; give one", call);
   if (weights) {
     require_host_memory(c, "topk_weights", weights);
@@ -70,12 +71,14 @@ DispatchArgs token_args(const CheckContext& c, const DispatchInput& in, const Co
 // Of a dispatch that is given a handle, whose routing it repeats.
 DispatchArgs check_replay_input(const CheckContext& c, const DispatchInput& in, const ConstTensor& tokens) {
   if (in.topk_ids) refuse(c, "topk_ids and a handle are both given; a handle holds the routing: leave topk_ids out");
-  if (in.topk_weights || in.router_weight != nullptr)
-    refuse(
-        c,
-        "topk_weights are given with a handle; a dispatch with a handle takes no new weights, and combine uses those "
-        "of the handle's dispatch: leave them out");
-  return token_args(c, in, tokens);
+  if ((in.topk_weights || in.router_weight != nullptr) && !c.options.late_weights)
+    refuse(c,
+           "topk_weights are given with a handle; combine uses those of the handle's dispatch. Leave them out, or make "
+           "the exchange with late_weights");
+  DispatchArgs args = token_args(c, in, tokens);
+  args.weights = check_weights(c, "dispatch", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
+                               true, tokens.shape[0]);
+  return args;
 }
 
 }  // namespace
@@ -206,7 +209,7 @@ CombineArgs check_combine_input(const CheckContext& c, const CombineInput& in, i
   args.by_last_k = in.sum_order == SumOrder::by_last_k;
   args.applies_weights = in.apply_weights;
   args.weights = check_weights(c, "combine", or_empty(in.topk_weights), in.router_weight, in.router_weight_context,
-                               c.options.reduction == Reduction::exact, num_tokens);
+                               !by_rank || c.options.late_weights, num_tokens);
   return args;
 }
 

@@ -42,6 +42,8 @@ void check_added_mask(const CheckContext& context, const RankMask& mask);
 // `num_tokens` is what this round dispatched, `num_rows` its row_offsets[groups].
 CombineArgs check_combine_input(const CheckContext& context, const CombineInput& in, int num_tokens,
                                 std::uint32_t num_rows);
+// by_rank: weights of a combine are ones that it can use. `ticket` says what its dispatch was. (validate_weights.cpp)
+void check_late_weights(const CheckContext& context, const CombineInput& in, const Ticket& ticket);
 // `sent` is what the sending half of this combine was given.
 CombineOut check_combine_output(const CheckContext& context, const CombineOutput& out, const CombineArgs& sent,
                                 int num_tokens);

@@ -30,6 +30,7 @@ Session make_session(const SessionSettings& settings, std::uint64_t seed) {
         settings.routings[static_cast<std::size_t>(random.below(static_cast<int>(settings.routings.size())))];
     scenario.seed = random.bits() % 1'000'000;
     scenario.exact_rows = settings.exact_rows;
+    if (settings.options.late_weights) scenario.weights_at = static_cast<conformance::WeightsAt>(random.below(3));
     for (int rank = 0; !settings.row_orders.empty() && rank < settings.shape.ranks; ++rank)
       scenario.row_orders.push_back(
           settings.row_orders[static_cast<std::size_t>(random.below(static_cast<int>(settings.row_orders.size())))]);

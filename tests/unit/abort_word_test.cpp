@@ -51,6 +51,18 @@ TEST(AbortWord, OfARankThatLeftEndsWaitsForWhatItNeverSent) {
   }
 }
 
+// The rank had begun combine 69999 and sent its weights; its results wait for those of the others.
+TEST(AbortWord, OfARankThatLeftBeforeItsResultsEndsTheWaitForThem) {
+  const Epoch word = left_word({70'000, 70'001, 69'999, false, true}, 5);
+  EXPECT_FALSE(ends_waits(word));
+  EXPECT_FALSE(never_comes(word, Phase::weights, 69'999));
+  EXPECT_TRUE(never_comes(word, Phase::weights, 70'000));
+  EXPECT_FALSE(never_comes(word, Phase::result, 69'998));
+  EXPECT_TRUE(never_comes(word, Phase::result, 69'999));
+  EXPECT_FALSE(never_comes(word, Phase::summed, 69'999));
+  EXPECT_TRUE(never_comes(word, Phase::summed, 70'000));
+}
+
 TEST(AbortWord, OfARankThatAbortsEndsEveryWaitAndNamesIt) {
   const Epoch word = abort_word(0, false, 5) | kAborts;
   EXPECT_TRUE(ends_waits(word));

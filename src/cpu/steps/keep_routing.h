@@ -15,6 +15,7 @@ inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::ui
   header.routing = ticket.routing;
   header.order = static_cast<std::int32_t>(ticket.rows.order);
   header.num_tokens = ticket.num_tokens;
+  header.has_weights = ticket.has_weights ? 1 : 0;
   header.num_rows = num_rows;
   header.shared_begin = ticket.shared.begin;
   header.shared_end = ticket.shared.end;

@@ -94,6 +94,7 @@ class GpuWorld : public Base, public GpuRank {
             .result_formats = false,
             .f16_sums = false,
             .narrow_weights = is_staged(),
+            .late_weights = false,
             .row_orders = row_orders()};
   }
   // Where ranks are staged, their callers cannot read the slots.

@@ -5,7 +5,7 @@
 //   16 to 63  the epoch that it waited for   the newest routing, message and result that it sent, 16 bits each
 //   15        kRelayed                       0
 //   14        0                              kLeft
-//   13        kOtherRouting                  0
+//   13        kOtherRouting                  kLeftUnsent
 //   12        kAborts                        kLeftSummed
 //   0 to 11   1 + the rank that it names     1 + its own rank
 #pragma once
@@ -31,6 +31,8 @@ inline constexpr Epoch kOtherRouting = Epoch{1} << 13;
 inline constexpr Epoch kAborts = Epoch{1} << 12;
 // With kLeft: the rank had read the results of all its combines.
 inline constexpr Epoch kLeftSummed = kAborts;
+// With kLeft: it had begun its newest combine, and sent no results: they wait for late weights.
+inline constexpr Epoch kLeftUnsent = kOtherRouting;
 static_assert(kMaxRanks < static_cast<int>(kAborts));
 
 FERRY_HD constexpr Epoch abort_word(Epoch epoch, bool relayed, int waited_for) {
@@ -49,19 +51,21 @@ struct LastSent {
   Epoch routing = 0;
   Epoch message = 0;
   Epoch result = 0;
-  bool summed = true;  // it had read all results of its newest combine
+  bool summed = true;   // it had read all results of its newest combine
+  bool unsent = false;  // it had sent no results of its newest combine
 };
 // The low 16 bits of each number are enough: ranks are never that far apart.
 FERRY_HD constexpr Epoch left_word(const LastSent& sent, int rank) {
   return (sent.result & 0xffff) << 48 | (sent.message & 0xffff) << 32 | (sent.routing & 0xffff) << 16 | kLeft |
-         (sent.summed ? kLeftSummed : 0) | static_cast<Epoch>(rank + 1);
+         (sent.summed ? kLeftSummed : 0) | (sent.unsent ? kLeftUnsent : 0) | static_cast<Epoch>(rank + 1);
 }
 // Whether the rank whose word this is has left without sending what a wait in this phase for this number needs of it.
 FERRY_HD constexpr bool never_comes(Epoch word, Phase phase, Epoch wanted) {
   if ((word & kLeft) == 0 || phase == Phase::none) return false;
   Epoch sent = word >> 32;
   if (phase == Phase::routing) sent = word >> 16;
-  if (phase == Phase::result || phase == Phase::summed) sent = word >> 48;
+  if (phase == Phase::result || phase == Phase::summed || phase == Phase::weights) sent = word >> 48;
+  if (phase == Phase::result && (word & kLeftUnsent) != 0) --sent;
   if (phase == Phase::summed && (word & kLeftSummed) != 0) ++sent;
   const Epoch ahead = (wanted - sent) & 0xffff;
   return ahead != 0 && ahead < 0x8000;

@@ -30,7 +30,8 @@ struct HandleHeader {
   std::uint32_t num_rows = 0;      // row_offsets[groups] of its dispatch
   std::int32_t shared_begin = 0;   // first of the own tokens in the fused shared expert's group
   std::int32_t shared_end = 0;     // behind the last of them
-  std::int32_t reserved[15] = {};
+  std::int32_t has_weights = 0;    // 1: its dispatch was given weights; CPU ranks only
+  std::int32_t reserved[14] = {};
 };
 static_assert(sizeof(HandleHeader) == 128);
 

@@ -24,6 +24,7 @@ struct HeapShape {
   bool exact = false;             // a result slot for each k, not for each rank
   bool has_remote_ranks = false;  // some ranks are reached by puts only, from send buffers
   bool has_token_lists = false;   // sources say which of their tokens come: rows may be by_source
+  bool has_late_weights = false;  // weights may come with a combine of by_rank, or with a replay
   std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: those of a bf16 row
 };
 
@@ -47,9 +48,12 @@ class HeapMap {
     kSentResults,     // send buffers: [source][token] result, or [source][token][k] when exact, or packed
     kTokenLists,      // for rows by_source: [parity of routings][source] token list (token_list.h)
     kSentTokenLists,  // the same: [parity][peer] list: what this rank puts into the others' lists
+    kLateWeights,     // [parity of messages, or 2: of combines][source] header, and f32 [token][k]
+    kWeighed,         // [peer] word: the late weights of peer for this combine are there (I24)
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 32;
+  static constexpr std::size_t kLateHeaderBytes = 16;
   static constexpr std::size_t kAlignment = 128;  // of every region: two cache lines, and a GPU's line of memory
   // `bytes` rounded up to whole lines.
   FERRY_HD static constexpr std::size_t whole_lines(std::size_t bytes) {
@@ -80,6 +84,8 @@ class HeapMap {
         h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * result_bytes() : 0,
         h.has_token_lists ? 2 * ranks * token_list_bytes() : 0,
         h.has_token_lists ? 2 * ranks * token_list_bytes() : 0,
+        h.has_late_weights ? 3 * ranks * late_weights_bytes() : 0,
+        h.has_late_weights ? ranks * sizeof(SignalWord) : 0,
     };
     for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
   }
@@ -89,9 +95,10 @@ class HeapMap {
   FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
   static constexpr const char* region_name(Region region) {
     constexpr const char* kNames[kRegions] = {
-        "messages",     "routing tables",    "expert counts", "sent counts",     "routing headers", "arrived words",
-        "routed words", "dispatching words", "summed words",  "combining words", "abort words",     "result slots",
-        "result words", "sent messages",     "sent results",  "token lists",     "sent token lists"};
+        "messages",      "routing tables",   "expert counts",     "sent counts",   "routing headers",
+        "arrived words", "routed words",     "dispatching words", "summed words",  "combining words",
+        "abort words",   "result slots",     "result words",      "sent messages", "sent results",
+        "token lists",   "sent token lists", "late weights",      "weighed words"};
     return kNames[region];
   }
 
@@ -114,6 +121,16 @@ class HeapMap {
   FERRY_HD constexpr std::size_t sent_token_list(Epoch e, int peer) const {
     return begin_[kSentTokenLists] + offset_of(line(e, peer), token_list_bytes());
   }
+
+  FERRY_HD constexpr bool has_late_weights() const { return h_.has_late_weights; }
+  FERRY_HD constexpr std::size_t late_weights_bytes() const {
+    const auto entries = static_cast<std::size_t>(h_.shape.max_tokens) * static_cast<std::size_t>(h_.shape.top_k);
+    return kLateHeaderBytes + (entries * sizeof(float) + 15) / 16 * 16;
+  }
+  FERRY_HD constexpr std::size_t late_weights(int copy, int source) const {
+    return begin_[kLateWeights] + static_cast<std::size_t>(copy * h_.shape.ranks + source) * late_weights_bytes();
+  }
+  FERRY_HD constexpr std::size_t weighed(int peer) const { return word(kWeighed, peer); }
 
   FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
     return begin_[kMessages] + offset_of(slot(e, source, token), message_slot_);

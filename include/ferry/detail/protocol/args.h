@@ -32,6 +32,7 @@ struct Weights {
   void* context = nullptr;
   int top_k = 0;
 
+  bool are_given() const { return data != nullptr || hook != nullptr; }
   FERRY_HD float at(int token, int k) const { return hook != nullptr ? hook(context, token, k) : given(token, k); }
   FERRY_HD float given(int token, int k) const {
     return data == nullptr ? 1.0f : data[static_cast<std::int64_t>(token) * top_k + k];
@@ -84,7 +85,7 @@ struct CombineArgs {
   std::int64_t row_stride = 0;  // bytes from one row to the next
   std::uint32_t num_rows = 0;
   DType dtype = DType::bf16;  // of the rows: bf16, f16 or f32
-  Weights weights;            // exact only
+  Weights weights;            // of exact, or late
   int shared_begin = 0;
   int shared_end = 0;
   Bias bias[kMaxBias];

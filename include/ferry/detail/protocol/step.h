@@ -49,6 +49,12 @@ FERRY_HD auto with_ops(const S& step, const O& ops) {
   return Step{step.plan, step.fabric, step.group, step.routing, step.epoch, step.lookup, ops};
 }
 
+// The same step with another look-up.
+template <class S, class L>
+auto with_lookup(const S& step, const L& lookup) {
+  return Step{step.plan, step.fabric, step.group, step.routing, step.epoch, lookup, step.ops};
+}
+
 // The entries of one token, in its source's table; or, where the look-up has a handle, of an own token in that.
 template <class S>
 FERRY_HD const RoutingEntry* entries_of(const S& step, TokenAt at) {
