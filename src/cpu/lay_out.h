@@ -32,7 +32,7 @@ void write_metadata(const S& step, const RowPlaces& places, const RowsOut& out) 
     case RowOrder::by_expert:
       return write_row_metadata(step.plan, step.group, step.ops, all, places.starts, out);
     case RowOrder::by_source:
-      return write_source_metadata(step.plan, step.group, step.ops, places.starts, places.by_source, out);
+      return write_source_metadata(step.plan, step.group, step.ops, all, places.starts, places.by_source, out);
     case RowOrder::padded:
       return write_padded_metadata(step.plan, step.group, step.ops, all, places.starts, out);
     case RowOrder::in_place:

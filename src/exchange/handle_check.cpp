@@ -57,7 +57,7 @@ RowChoice rows_of(const CheckContext& c, const HandleHeader& h) {
 
 // Row starts follow from the number of rows of each group, as find_row_starts makes them: rows, and tiles of scales,
 // are addressed by them (I18). In a group they grow from source to source.
-void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& kept, const RowChoice& rows) {
+void check_groups(const CheckContext& c, const Plan& plan, const KeptRouting& kept, const RowChoice& rows) {
   const RowStarts& starts = kept.starts;
   const int groups = plan.groups();
   const int experts = plan.local_experts();
@@ -87,6 +87,10 @@ void check_starts(const CheckContext& c, const Plan& plan, const KeptRouting& ke
   if (plan.shared_groups != 0)
     require_equal(c, "rows of the shared expert", starts.filled[0],
                   kept.header->shared_end - kept.header->shared_begin);
+}
+
+void check_tokens(const CheckContext& c, const Plan& plan, const KeptRouting& kept) {
+  const RowStarts& starts = kept.starts;
   std::uint32_t most = 0;
   for (int source = 0; source < plan.shape.ranks; ++source) {
     if (starts.tokens[source] > static_cast<std::uint32_t>(plan.shape.max_tokens))
@@ -166,12 +170,14 @@ HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& 
   return h;
 }
 
-HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byte* handle) {
+HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byte* handle, HandleOf of) {
   const KeptRouting kept = kept_routing_at(plan, handle);
   const HandleHeader& h = *kept.header;
   check_header(c, h);
   const RowChoice rows = rows_of(c, h);
-  check_starts(c, plan, kept, rows);
+  const bool has_one_row_each = rows.order == RowOrder::by_source && of == HandleOf::gpu;
+  if (!has_one_row_each) check_groups(c, plan, kept, rows);
+  check_tokens(c, plan, kept);
   for (int token = 0; token < h.num_tokens; ++token)
     for (int k = 0; k < plan.shape.top_k; ++k) {
       const int expert = plan.code.expert(kept.own[token * plan.shape.top_k + k].code);
@@ -186,6 +192,8 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
     std::uint32_t results = 0;
     for (int token = 0; token < static_cast<int>(kept.starts.tokens[source]); ++token) {
       const std::uint32_t found = check_rows(c, plan, kept, {source, token});
+      if (has_one_row_each && found > 1)
+        refuse(c, "token {} of rank {} has {} rows; it must have one", token, source, found);
       results += plan.exact ? found : std::min(found, 1u);
       messages += std::min(found, 1u);
     }
@@ -196,7 +204,7 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
       refuse(c, "the results of rank {} end at slot {}; it has {} slots for results", source, end, slots);
   }
   return {h.num_tokens,
-          rows.order == RowOrder::by_source ? messages : h.num_rows,
+          rows.order == RowOrder::by_source ? messages : h.num_rows,  // of a GPU they are equal
           h.routing,
           h.alignment,
           {h.shared_begin, h.shared_end},

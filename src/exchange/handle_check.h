@@ -30,8 +30,13 @@ void check_replayed_order(const CheckContext& context, const RowChoice& asked, c
 // The header that a dispatch of this exchange writes.
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts);
 
+// Whose handle it is. They differ where rows are by_source: a CPU rank keeps the rows of a token's experts, from which
+// its token lists follow; a GPU the one row of each token, which combine reads.
+enum class HandleOf : std::uint8_t { cpu, gpu };
+
 // Throws Error(invalid_argument) that names the field, the value and the limit, unless `handle` is one of a dispatch of
 // this rank for this shape. Host memory; `plan` is the exchange's.
-HandleFacts check_handle(const CheckContext& context, const Plan& plan, const std::byte* handle);
+HandleFacts check_handle(const CheckContext& context, const Plan& plan, const std::byte* handle,
+                         HandleOf of = HandleOf::cpu);
 
 }  // namespace ferry

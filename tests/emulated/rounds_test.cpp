@@ -18,6 +18,8 @@ constexpr int kFewer = 2;  // sanitizers are slow
 constexpr int kFewer = 1;
 #endif
 
+constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+
 // The same session in another order of everything.
 void run(std::uint64_t seed, const Session& session, const emulated::Gpus& gpus, EmulatedReach reach) {
   try {
@@ -71,6 +73,8 @@ TEST_P(EmulatedRounds, AgreeInEveryOrderOfRows) {
     SessionSettings settings = draw(seed);
     settings.options.fused_shared_expert = false;
     settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
+    if (reduction() == Reduction::by_rank) settings.row_orders.push_back(RowOrder::by_source);
+    if (reduction() == Reduction::by_rank) settings.options.row_orders = kAllOrders;
     run(seed, make_session(settings, seed), {.multiprocessors = seed == 63 ? 5 : 2}, EmulatedReach::direct);
   }
 }

@@ -30,10 +30,13 @@ class DeviceRound {
       if (combine_in.bias[i]) combine_in.bias[i].data = copy(host.bias[i]);
     if (out.payload) out.payload.data = output(host.payload);
     if (out.scales) out.scales.data = output(host.scales);
-    out.row_offsets.data = output(host.row_offsets);
-    out.expert_ids.data = output(host.expert_ids);
+    if (out.row_offsets) out.row_offsets.data = output(host.row_offsets);
+    if (out.expert_ids) out.expert_ids.data = output(host.expert_ids);
     out.src_info.data = output(host.src_info);
     if (out.counts) out.counts.data = output(host.counts);
+    if (out.row_topk_ids) out.row_topk_ids.data = output(host.row_topk_ids);
+    if (out.row_topk_weights) out.row_topk_weights.data = output(host.row_topk_weights);
+    if (out.source_offsets) out.source_offsets.data = output(host.source_offsets);
     if (out.gather) out.gather.data = output(host.gather);
     if (out.scales_offsets) out.scales_offsets.data = output(host.scales_offsets);
     combine_in.src_info = {};

@@ -26,10 +26,13 @@ using testing::HasSubstr;
 constexpr int kRanks = 4;
 constexpr int kReplays = 10;
 
-Scenario scenario_of(std::uint64_t seed, Reduction reduction = Reduction::by_rank) {
+Scenario scenario_of(std::uint64_t seed, Reduction reduction = Reduction::by_rank,
+                     const std::vector<RowOrder>& orders = {}) {
   ScenarioSettings settings;
   settings.shape = {kRanks, 10, 3, 40, 288};
   settings.options = conformance::options_for("mxfp8", reduction);
+  settings.row_orders = orders;
+  if (!orders.empty()) settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
   settings.routing = seed % 2 == 0 ? "uniform" : "ragged";
   settings.seed = seed;
   return conformance::make_scenario(settings);
@@ -184,6 +187,29 @@ TEST_F(GpuHandles, AreGoodAfterManyOtherRounds) {
       world.barrier();
     });
   }
+}
+
+// Handles of ranks whose rows lie in different orders, and of tokens with other weights than 1: a replay by_source says
+// the weights of the handle's dispatch.
+TEST_F(GpuHandles, OfRanksOfDifferentOrders) {
+  const Scenario a = scenario_of(2, Reduction::by_rank, {RowOrder::by_source, RowOrder::by_expert});
+  const Scenario b = scenario_of(3, Reduction::by_rank, {RowOrder::padded, RowOrder::by_source});
+  const Scenario other_tokens = with_other_tokens(a, a.settings, 4);
+  run([&](World& world) {
+    Rank rank(world, a);
+    Handle first(rank.exchange), second(rank.exchange);
+    HandleRound of_a(a, world.rank()), of_b(b, world.rank()), of_others(other_tokens, world.rank());
+    world.barrier();
+    rank.keep(of_a, first);
+    rank.keep(of_b, second);
+    rank.combine_newest(of_b);
+    rank.combine(of_a, first);
+    rank.combine(of_b, second, true);
+    rank.replay(of_others, first);
+    rank.combine(of_others, first, true);
+    rank.combine(of_b, second);
+    world.barrier();
+  });
 }
 
 // A combine in a graph has another number in every replay.

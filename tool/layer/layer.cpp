@@ -132,7 +132,7 @@ class RankRun {
  private:
   static std::unique_ptr<RankCalls> make_calls(const Team& team, const World& world, const RowLayout& layout) {
     if (!team.ranks.on_gpus()) return std::make_unique<HostCalls>();
-    return gpus().make_calls(team.ranks.device_of(world), team.plan.shape, layout);
+    return gpus().make_calls(team.ranks.device_of(world), team.plan.shape, layout, team.options.rows);
   }
 
   // All ranks are here. False: one of this process failed.

@@ -34,7 +34,7 @@ std::string Gpus::versions() const { return {}; }
 int Gpus::of_this_process() const { refuse_gpus(); }
 std::vector<std::unique_ptr<World>> Gpus::make_worlds(const std::vector<int>&, bool) const { refuse_gpus(); }
 std::unique_ptr<Job> Gpus::start_job(bool) const { refuse_gpus(); }
-std::unique_ptr<RankCalls> Gpus::make_calls(int, const Shape&, const RowLayout&) const { refuse_gpus(); }
+std::unique_ptr<RankCalls> Gpus::make_calls(int, const Shape&, const RowLayout&, RowOrder) const { refuse_gpus(); }
 
 const Gpus& gpus() { return *registered(); }
 void set_gpus(const Gpus& found) { registered() = &found; }

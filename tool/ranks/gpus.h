@@ -39,7 +39,8 @@ class Gpus {
   // Where a launcher started several processes of this host: each has a GPU. Collective. `staged`: as above.
   virtual std::unique_ptr<Job> start_job(bool staged) const;
   // Throws Error(system) where the device has too little memory for the rank's tensors.
-  virtual std::unique_ptr<RankCalls> make_calls(int device, const Shape& shape, const RowLayout& layout) const;
+  virtual std::unique_ptr<RankCalls> make_calls(int device, const Shape& shape, const RowLayout& layout,
+                                                RowOrder order) const;
 };
 
 const Gpus& gpus();                // those of set_gpus(), else none

@@ -130,6 +130,9 @@ void DeviceChecks::check_rows(const CheckContext& context, const DispatchOutput&
   require_on_device("src_info", out.src_info);
   require_on_device("scales_offsets", out.scales_offsets);
   require_on_device("counts", out.counts);
+  require_on_device("row_topk_ids", out.row_topk_ids);
+  require_on_device("row_topk_weights", out.row_topk_weights);
+  require_on_device("source_offsets", out.source_offsets);
   require_on_device("gather", out.gather);
   require_on_device("handle", out.handle);
   const auto scales = reinterpret_cast<std::uintptr_t>(out.scales.data);

@@ -30,12 +30,19 @@ Runs runs_of(const ConstTensor& tensor) {
           static_cast<std::size_t>(tensor.strides[0]) * size_of(tensor.dtype)};
 }
 
+// The end of the rows that a dispatch wrote.
+std::int64_t written_rows(const DispatchOutput& host, const RowLayout& layout) {
+  if (host.source_offsets) return host.source_offsets.as<std::uint32_t>()[layout.sources];
+  return std::min<std::int64_t>(host.row_offsets.as<std::uint32_t>()[layout.groups], host.payload.shape[0]);
+}
+
 // How many tiles of scales a dispatch wrote.
-std::int64_t written_tiles(const DispatchOutput& host, int groups) {
-  const auto* offsets = static_cast<const std::uint32_t*>(host.row_offsets.data);
-  const auto* tiles = static_cast<const std::uint32_t*>(host.scales_offsets.data);
+std::int64_t written_tiles(const DispatchOutput& host, const RowLayout& layout) {
+  if (host.source_offsets) return scale_blocks(written_rows(host, layout));  // one group
+  const auto* offsets = host.row_offsets.as<std::uint32_t>();
+  const auto* tiles = host.scales_offsets.as<std::uint32_t>();
   std::int64_t most = 0;
-  for (int group = 0; group < groups; ++group) {
+  for (int group = 0; group < layout.groups; ++group) {
     const std::int64_t first = offsets[group], size = offsets[group + 1] - first;
     const std::uint32_t block = static_cast<std::uint32_t>(first / kScaleTileRows) + tiles[group];  // wraps around
     if (size > 0) most = std::max<std::int64_t>(most, block + scale_blocks(size));
@@ -45,8 +52,10 @@ std::int64_t written_tiles(const DispatchOutput& host, int groups) {
 
 }  // namespace
 
-std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout) {
-  const std::int64_t n = shape.max_tokens, rows = layout.min_row_capacity;
+std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout, RowOrder order) {
+  const std::int64_t n = shape.max_tokens;
+  const std::int64_t rows = std::max(layout.min_row_capacity, layout.least_rows(order));
+  const std::int64_t of_entries = order == RowOrder::by_source ? rows * shape.top_k * 8 : 0;  // ids, weights of rows
   std::int64_t scales = static_cast<std::int64_t>(size_of(layout.scale_dtype));
   for (const std::int64_t extent : layout.scales_shape(rows)) scales *= extent;
   const std::int64_t bytes[] = {3 * layout.handle_bytes,
@@ -62,6 +71,9 @@ std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout)
                                 rows * 8,
                                 layout.groups * 4,
                                 layout.groups * 4,
+                                of_entries,
+                                of_entries,
+                                (layout.sources + 1) * 4,
                                 rows * shape.hidden * 4,
                                 n * shape.hidden * 4};
   std::size_t total = 0;
@@ -123,18 +135,19 @@ void HostTensors::copy_out_columns(Kind kind, const Tensor& host, std::int64_t c
 }
 
 void HostTensors::copy_out_rows(const DispatchOutput& host, const RowLayout& layout) const {
-  copy_out(kRowOffsets, host.row_offsets);
-  copy_out(kExpertIds, host.expert_ids);
-  copy_out(kScalesOffsets, host.scales_offsets);
+  for (const Output& output : kOutputs)
+    if (!output.is_of_rows) copy_out(output.kind, host.*output.field);
   wait();
-  const auto* offsets = static_cast<const std::uint32_t*>(host.row_offsets.data);
-  const std::int64_t count = std::min<std::int64_t>(offsets[layout.groups], layout.min_row_capacity);
-  copy_out_rows(kPayload, host.payload, count);
-  copy_out_rows(kSrcInfo, host.src_info, count);
+  const std::int64_t count = written_rows(host, layout);
+  for (const Output& output : kOutputs)
+    if (output.is_of_rows && output.kind != kScales && host.*output.field)
+      copy_out_rows(output.kind, host.*output.field, count);
+  const bool has_scales_of_experts = host.scales.rank == 3;  // padded, transposed
   if (layout.scale_layout == ScaleLayout::row_major) copy_out_rows(kScales, host.scales, count);
-  if (layout.scale_layout == ScaleLayout::transposed) copy_out_columns(kScales, host.scales, count);
-  if (layout.scale_layout == ScaleLayout::tiled)
-    copy_out_rows(kScales, host.scales, written_tiles(host, layout.groups));
+  if (has_scales_of_experts) copy_out(kScales, host.scales);
+  if (layout.scale_layout == ScaleLayout::transposed && !has_scales_of_experts)
+    copy_out_columns(kScales, host.scales, count);
+  if (layout.scale_layout == ScaleLayout::tiled) copy_out_rows(kScales, host.scales, written_tiles(host, layout));
   wait();
 }
 

@@ -30,6 +30,9 @@ class HostTensors {
     kSrcInfo,
     kScalesOffsets,
     kCounts,
+    kRowTopkIds,
+    kRowTopkWeights,
+    kSourceOffsets,
     kRows,  // of the experts' output
     kBias,
     kSecondBias,
@@ -37,10 +40,31 @@ class HostTensors {
     kKinds
   };
 
+  // The outputs of a dispatch, but for its handle. Those of rows have a line for each row, and scales may lie
+  // otherwise.
+  struct Output {
+    Tensor DispatchOutput::*field;
+    Kind kind;
+    bool is_of_rows;
+  };
+  static constexpr Output kOutputs[] = {
+      {&DispatchOutput::payload, kPayload, true},
+      {&DispatchOutput::scales, kScales, true},
+      {&DispatchOutput::row_offsets, kRowOffsets, false},
+      {&DispatchOutput::expert_ids, kExpertIds, false},
+      {&DispatchOutput::src_info, kSrcInfo, true},
+      {&DispatchOutput::scales_offsets, kScalesOffsets, false},
+      {&DispatchOutput::counts, kCounts, false},
+      {&DispatchOutput::row_topk_ids, kRowTopkIds, true},
+      {&DispatchOutput::row_topk_weights, kRowTopkWeights, true},
+      {&DispatchOutput::source_offsets, kSourceOffsets, false},
+  };
+
   // For the current device, which must be current in every call.
   HostTensors() : stream_(std::make_shared<MemoryStream>()) {}
-  // The most device memory that the tensors of an exchange can take, whatever their dtypes are.
-  static std::size_t most_bytes(const Shape& shape, const RowLayout& layout);
+  // The most device memory that the tensors of an exchange can take, whatever their dtypes are, with rows in this
+  // order.
+  static std::size_t most_bytes(const Shape& shape, const RowLayout& layout, RowOrder order);
 
   // The stream of all copies.
   cudaStream_t stream() const { return stream_->get(); }
@@ -53,7 +77,8 @@ class HostTensors {
   Tensor copy_in_rows(Kind kind, const ConstTensor& host, std::int64_t rows);
   // Copies back to the host, into a tensor of the shape that buffer_for or copy_in got.
   void copy_out(Kind kind, const Tensor& host) const;
-  // Copies back what a dispatch wrote: its rows up to the last, and its scales up to the last tile. Waits.
+  // Copies back what a dispatch wrote: its rows up to the last, and its scales up to the last tile; padded rows with
+  // all between them. Waits.
   void copy_out_rows(const DispatchOutput& host, const RowLayout& layout) const;
 
   // Frees the buffers. `deferred` frees their stream later.

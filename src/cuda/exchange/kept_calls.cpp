@@ -33,12 +33,15 @@ void CudaSteps::launch_handle_call(const HandleCallParams& params) {
   launch_begin_handle(params, stream_);
 }
 
-// A dispatch with a handle routes the handle's ids again: that gives the same rows.
+// A dispatch with a handle routes the handle's ids again: that gives the same rows. Weights travel only where rows may
+// say them.
 DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
   DispatchArgs routed = args;
   if (ticket.handle == nullptr) return routed;
   launch_handle_call(handle_call(Operation::dispatch, ticket));
-  routed.ids = {kept_routing_at(plan_, ticket.handle).ids, false};
+  const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
+  routed.ids = {kept.ids, false};
+  if (plan_.map.has_token_lists()) routed.weights = {kept.weights, nullptr, nullptr, plan_.shape.top_k};
   return routed;
 }
 

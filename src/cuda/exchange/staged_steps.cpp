@@ -16,6 +16,8 @@ BasicTensor<Byte> rows_tensor(Byte* data, DType dtype, std::int64_t rows, std::i
   return tensor;
 }
 
+DType dtype_of_ids(const RowsOut& rows) { return rows.has_i64_ids ? DType::i64 : DType::i32; }
+
 }  // namespace
 
 StagedSteps::StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout)
@@ -34,7 +36,7 @@ void StagedSteps::start(const CallOptions& call, std::chrono::milliseconds deadl
 
 std::optional<HandleFacts> StagedSteps::read_handle(const CheckContext& context, const std::byte* handle, Operation) {
   require_handles(context);
-  return check_handle(context, steps_->plan(), handle);
+  return check_handle(context, steps_->plan(), handle, HandleOf::gpu);
 }
 
 // src_info is that of the newest dispatch: with a handle it says nothing.
@@ -42,9 +44,11 @@ void StagedSteps::check_combine_input(const CheckContext& context, const Ticket&
                                       const CombineArgs&) {
   if (!in.src_info || ticket.handle != nullptr) return;
   const auto* given = static_cast<const std::int32_t*>(in.src_info.data);
-  for (std::uint32_t row = 0; row < num_rows_; ++row) {
+  for (std::uint32_t row = 0; row < src_info_.size() / 2; ++row) {
     const std::int32_t token = src_info_[2 * static_cast<std::size_t>(row)];
-    if (token >= 0)
+    if (ticket.rows.order == RowOrder::by_source)
+      check_source_info_row(context, given, row, src_info_[2 * static_cast<std::size_t>(row) + 1], token);
+    else if (token >= 0)
       check_src_info_row(context, given, row, -1, context.shape.max_tokens, token,
                          src_info_[2 * static_cast<std::size_t>(row) + 1]);
   }
@@ -125,6 +129,11 @@ RowsOut StagedSteps::on_device(const RowsOut& rows) {
   staged.handle = stage(HostTensors::kLeftHandle, rows.handle, DType::u8, {layout_.handle_bytes});
   staged.scales_offsets = stage(HostTensors::kScalesOffsets, rows.scales_offsets, DType::u32, {layout_.groups});
   staged.counts = stage(HostTensors::kCounts, rows.counts, DType::i32, {layout_.groups});
+  staged.row_topk_ids =
+      stage(HostTensors::kRowTopkIds, rows.row_topk_ids, dtype_of_ids(rows), {capacity, layout_.top_k});
+  staged.row_topk_weights =
+      stage(HostTensors::kRowTopkWeights, rows.row_topk_weights, DType::f32, {capacity, layout_.top_k});
+  staged.source_offsets = stage(HostTensors::kSourceOffsets, rows.source_offsets, DType::u32, {layout_.sources + 1});
   tensors_.wait();
   return staged;
 }
@@ -139,9 +148,15 @@ void StagedSteps::bring(const RowsOut& rows) {
   tensors_.copy_out(HostTensors::kLeftHandle, Tensor(rows.handle, DType::u8, {layout_.handle_bytes}));
   tensors_.copy_out(HostTensors::kScalesOffsets, Tensor(rows.scales_offsets, DType::u32, {layout_.groups}));
   tensors_.copy_out(HostTensors::kCounts, Tensor(rows.counts, DType::i32, {layout_.groups}));
+  tensors_.copy_out(HostTensors::kRowTopkIds, Tensor(rows.row_topk_ids, dtype_of_ids(rows), {capacity, layout_.top_k}));
+  tensors_.copy_out(HostTensors::kRowTopkWeights, Tensor(rows.row_topk_weights, DType::f32, {capacity, layout_.top_k}));
+  tensors_.copy_out(HostTensors::kSourceOffsets, Tensor(rows.source_offsets, DType::u32, {layout_.sources + 1}));
   tensors_.wait();
-  num_rows_ = rows.row_offsets[layout_.groups];
-  src_info_.assign(rows.src_info, rows.src_info + 2 * static_cast<std::size_t>(num_rows_));
+  num_rows_ =
+      rows.order == RowOrder::by_source ? rows.source_offsets[layout_.sources] : rows.row_offsets[layout_.groups];
+  src_info_.clear();
+  if (rows.src_info != nullptr)
+    src_info_.assign(rows.src_info, rows.src_info + 2 * static_cast<std::size_t>(num_rows_));
 }
 
 CombineArgs StagedSteps::on_device(const CombineArgs& args, int num_tokens) {

@@ -1,22 +1,39 @@
-// The receiving kernels of rows that are padded or in_place.
+// The receiving kernels of rows that are padded, by_source or in_place, and the kernel that sends token lists.
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/receive_kernel.cuh"
+#include "ferry/detail/cuda/kernels/token_list_kernel.cuh"
 
 namespace ferry::cuda {
 
 using ReceiveKernel = void (*)(DispatchParams);
-static constexpr ReceiveKernel kPadded = &receive_kernel<DirectFabric<>, RowOrder::padded>;
-static constexpr ReceiveKernel kInPlace = &receive_kernel<DirectFabric<>, RowOrder::in_place>;
 
-void prepare_receive_kernels(std::size_t shared_bytes) {
-  prepare_kernel(kPadded, kThreads, shared_bytes);
-  prepare_kernel(kInPlace, kThreads, shared_bytes);
+static ReceiveKernel kernel_of(RowOrder order) {
+  if (order == RowOrder::padded) return &receive_kernel<DirectFabric<>, RowOrder::padded>;
+  if (order == RowOrder::by_source) return &receive_kernel<DirectFabric<>, RowOrder::by_source>;
+  return &receive_kernel<DirectFabric<>, RowOrder::in_place>;
+}
+
+// by_source: the first rows of all sources lie behind the row starts.
+static std::size_t receive_bytes(const Plan& plan, RowOrder order) {
+  const std::size_t offsets = static_cast<std::size_t>(plan.shape.ranks + 1) * sizeof(std::uint32_t);
+  return dispatch_shared_bytes(plan, 0) + (order == RowOrder::by_source ? HeapMap::whole_lines(offsets) : 0);
+}
+
+void prepare_receive_kernels(const Plan& plan) {
+  for (const RowOrder order : {RowOrder::padded, RowOrder::in_place, RowOrder::by_source})
+    if (order != RowOrder::by_source || plan.map.has_token_lists())
+      prepare_kernel(kernel_of(order), kThreads, receive_bytes(plan, order));
+  if (plan.map.has_token_lists()) prepare_kernel(&token_list_kernel, kThreads, sizeof(TokenListMemory));
 }
 
 void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
-  const ReceiveKernel kernel = params.out.order == RowOrder::padded ? kPadded : kInPlace;
-  launch(kernel, params, {policy.blocks, policy.pdl, params.block_bytes}, stream);
+  const Grid grid{policy.blocks, policy.pdl, receive_bytes(params.plan, params.out.order)};
+  launch(kernel_of(params.out.order), params, grid, stream);
+}
+
+void launch_token_lists(const TokenListParams& params, bool pdl, cudaStream_t stream) {
+  launch(&token_list_kernel, params, {params.plan.shape.ranks, pdl, sizeof(TokenListMemory)}, stream);
 }
 
 }  // namespace ferry::cuda

@@ -100,7 +100,8 @@ class GpuWorld : public Base, public GpuRank {
   // Where ranks are staged, their callers cannot read the slots.
   RowOrders row_orders() const {
     if (this->has_remote_ranks()) return {RowOrder::by_expert};
-    return is_staged() ? RowOrders{RowOrder::by_expert, RowOrder::padded} : kUsualRowOrders;
+    if (is_staged()) return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
+    return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
   }
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,

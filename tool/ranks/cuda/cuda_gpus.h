@@ -14,7 +14,8 @@ class CudaGpus final : public Gpus {
   int of_this_process() const override;
   std::vector<std::unique_ptr<World>> make_worlds(const std::vector<int>& devices, bool staged) const override;
   std::unique_ptr<Job> start_job(bool staged) const override;
-  std::unique_ptr<RankCalls> make_calls(int device, const Shape& shape, const RowLayout& layout) const override;
+  std::unique_ptr<RankCalls> make_calls(int device, const Shape& shape, const RowLayout& layout,
+                                        RowOrder order) const override;
 };
 
 }  // namespace ferry::app

@@ -38,12 +38,8 @@ class GpuCalls final : public RankCalls {
       dispatch_in_.input_scale = static_cast<const float*>(
           tensors_.copy_in(HostTensors::kInputScale, ConstTensor(in.input_scale, DType::f32, {1})).data);
     rows_ = out;
-    dispatch_out_.payload = tensors_.buffer_for(HostTensors::kPayload, out.payload);
-    dispatch_out_.scales = tensors_.buffer_for(HostTensors::kScales, out.scales);
-    dispatch_out_.row_offsets = tensors_.buffer_for(HostTensors::kRowOffsets, out.row_offsets);
-    dispatch_out_.expert_ids = tensors_.buffer_for(HostTensors::kExpertIds, out.expert_ids);
-    dispatch_out_.src_info = tensors_.buffer_for(HostTensors::kSrcInfo, out.src_info);
-    dispatch_out_.scales_offsets = tensors_.buffer_for(HostTensors::kScalesOffsets, out.scales_offsets);
+    for (const HostTensors::Output& output : HostTensors::kOutputs)
+      dispatch_out_.*output.field = tensors_.buffer_for(output.kind, out.*output.field);
     tensors_.wait();
   }
 
@@ -104,9 +100,10 @@ class GpuCalls final : public RankCalls {
 
 }  // namespace
 
-std::unique_ptr<RankCalls> CudaGpus::make_calls(int device, const Shape& shape, const RowLayout& layout) const {
+std::unique_ptr<RankCalls> CudaGpus::make_calls(int device, const Shape& shape, const RowLayout& layout,
+                                                RowOrder order) const {
   const cuda::DeviceScope scope(device);
-  require_device_memory(device, HostTensors::most_bytes(shape, layout));
+  require_device_memory(device, HostTensors::most_bytes(shape, layout, order));
   return std::make_unique<GpuCalls>(device, layout);
 }
 

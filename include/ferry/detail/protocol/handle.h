@@ -21,6 +21,7 @@ struct KeptRouting {
   HandleRow* rows = nullptr;                // [ranks, max_tokens, top_k]: of every token that came
   std::uint8_t* slots = nullptr;            // [ranks, max_tokens]: by_rank, the slot of this rank's result (I9)
   ResultsBefore* results_before = nullptr;  // [ranks]
+  float* weights = nullptr;                 // [max_tokens, top_k]: those of `own`; written and read by GPUs alone
 
   FERRY_HD std::size_t index_of(const Plan& plan, TokenAt at) const {
     return static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
@@ -30,7 +31,7 @@ struct KeptRouting {
 
 // Bytes of the parts, in their order, each from a multiple of 16 on.
 struct HandleSizes {
-  static constexpr int kParts = 8;
+  static constexpr int kParts = 9;
   std::size_t end[kParts];
 
   // `ranks` and `local_experts` as the protocol counts them (skip_a2a: one rank).
@@ -45,7 +46,8 @@ struct HandleSizes {
                                        entries * sizeof(std::int32_t),
                                        r * entries * sizeof(HandleRow),
                                        r * static_cast<std::size_t>(max_tokens),
-                                       r * sizeof(ResultsBefore)};
+                                       r * sizeof(ResultsBefore),
+                                       entries * sizeof(float)};
     std::size_t at = 0;
     for (int part = 0; part < kParts; ++part) end[part] = at = (at + bytes[part] + 15) / 16 * 16;
   }
@@ -66,6 +68,7 @@ FERRY_HD inline KeptRouting kept_routing_at(const Plan& plan, std::byte* handle)
   kept.rows = reinterpret_cast<HandleRow*>(handle + sizes.end[4]);
   kept.slots = reinterpret_cast<std::uint8_t*>(handle + sizes.end[5]);
   kept.results_before = reinterpret_cast<ResultsBefore*>(handle + sizes.end[6]);
+  kept.weights = reinterpret_cast<float*>(handle + sizes.end[7]);
   return kept;
 }
 // For calls that only read: nothing is written through the view.

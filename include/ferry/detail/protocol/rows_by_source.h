@@ -37,20 +37,22 @@ FERRY_HD inline void put_row_id(const RowsOut& out, std::size_t index, int id) {
 }
 
 // source_offsets, counts, ids -1 past the last row, and of tiled scales the rest of the last tile. It comes before the
-// first row.
+// first row. `share`: of the ids; the first one has all else.
 template <ThreadGroup G, RowOps<G> O>
-FERRY_HD void write_source_metadata(const Plan& plan, const G& g, const O& ops, const RowStarts& starts,
-                                    const SourceRows& rows, const RowsOut& out) {
+FERRY_HD void write_source_metadata(const Plan& plan, const G& g, const O& ops, FixedShare share,
+                                    const RowStarts& starts, const SourceRows& rows, const RowsOut& out) {
   const int sources = plan.shape.ranks;
+  const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
+  const std::size_t end = static_cast<std::size_t>(out.scales.row_capacity) * top_k;
+  const auto first = static_cast<std::size_t>(share.index * g.size() + g.thread());
+  for (std::size_t index = rows.offsets[sources] * top_k + first; out.row_topk_ids != nullptr && index < end;
+       index += static_cast<std::size_t>(share.count * g.size()))
+    put_row_id(out, index, -1);
+  if (share.index != 0) return;
   for (int source = g.thread(); source <= sources; source += g.size())
     out.source_offsets[source] = rows.offsets[source];
   for (int local = g.thread(); out.counts != nullptr && local < plan.local_experts(); local += g.size())
     out.counts[local] = static_cast<std::int32_t>(starts.filled[local]);
-  const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
-  const std::size_t end = static_cast<std::size_t>(out.scales.row_capacity) * top_k;
-  for (std::size_t index = rows.offsets[sources] * top_k + static_cast<std::size_t>(g.thread());
-       out.row_topk_ids != nullptr && index < end; index += static_cast<std::size_t>(g.size()))
-    put_row_id(out, index, -1);
   if (out.scales.layout == ScaleLayout::tiled && out.stores_scales)
     ops.zero_scale_tail(g, out.scales, 0, rows.offsets[sources], 0);
 }

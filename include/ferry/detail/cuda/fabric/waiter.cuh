@@ -91,6 +91,16 @@ class Waiter {
     const auto& watched = *reinterpret_cast<const SystemWord<std::uint32_t>*>(links_.own + word);
     return wait_for_tag_in(links_, watched, epoch, signal_at(routed), site, notes_time);
   }
+  // I23: for one thread. How many tokens of the source come, by the first word of its list of this routing. What the
+  // list says of each is visible after it.
+  __device__ TaggedValue wait_for_list(const Plan& plan, Epoch routing, int source) const {
+    const SignalWord& first = signal_at(plan.map.token_list(routing, source));
+    const auto is_there = [&] { return is_list_of(load_acquire(first), routing); };
+    const auto seen = [&] { return Epoch{high_of(load_relaxed(first))}; };
+    const WaitSite site{Operation::dispatch, Phase::routing, source, -1};
+    if (!is_there() && !wait_noting(true, links_, is_there, seen, routing, site)) return {};
+    return {true, low_of(load_relaxed(first))};
+  }
   // I19: for counts that other blocks of this rank store with their epoch.
   template <class There, class Seen>
   __device__ bool wait_for_counts(const There& there, const Seen& seen, Epoch epoch) const {

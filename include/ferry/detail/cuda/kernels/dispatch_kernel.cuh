@@ -8,6 +8,7 @@
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
+#include "ferry/detail/cuda/steps/token_lists.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
@@ -15,6 +16,7 @@
 #include "ferry/detail/protocol/dispatch_receive.h"
 #include "ferry/detail/protocol/dispatch_send.h"
 #include "ferry/detail/protocol/padded_rows.h"
+#include "ferry/detail/protocol/rows_by_source.h"
 #include "ferry/detail/protocol/rows_in_place.h"
 
 namespace ferry::cuda {
@@ -172,12 +174,21 @@ __device__ inline FixedShare without_tokens(const DispatchParams& p, const RowSt
           busy > receivers.count - max(1, receivers.count / 4) ? receivers.count : receivers.count - busy};
 }
 
+// Where the rows of a dispatch lie.
+struct RowPlaces {
+  RowStarts starts;
+  SourceRows by_source;  // of that order alone
+};
+
 // Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.
 template <RowOrder kOrder, DeviceFabric F>
-__device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowStarts& starts, FixedShare block) {
+__device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowPlaces& places, FixedShare block) {
+  const RowStarts& starts = places.starts;
   if (block.index >= block.count) return;
   if constexpr (kOrder == RowOrder::padded)
     write_padded_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
+  else if constexpr (kOrder == RowOrder::by_source)
+    write_source_metadata(b.p.plan, b.all, TeamOps{}, block, starts, places.by_source, b.p.out);
   else
     write_row_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
   if constexpr (kOrder == RowOrder::in_place) mark_padding_of_gather(b.p.plan, b.all, block, starts, b.p.out);
@@ -188,9 +199,13 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
 
 // A team's rows.
 template <RowOrder kOrder, ReceiveStep S>
-__device__ bool lay_out_team(const S& step, FixedShare teams, const RowStarts& starts, const DispatchParams& p,
+__device__ bool lay_out_team(const S& step, FixedShare teams, const RowPlaces& places, const DispatchParams& p,
                              TokenScratch& scratch) {
-  if constexpr (kOrder == RowOrder::in_place)
+  const RowStarts& starts = places.starts;
+  if constexpr (kOrder == RowOrder::by_source)
+    return lay_out_by_source(step, teams, starts, places.by_source, p.out, SourceRowLog{p.arrived, places.by_source},
+                             scratch);
+  else if constexpr (kOrder == RowOrder::in_place)
     return lay_out_in_place(step, teams, starts, p.out, RowLog{p.arrived}, scratch);
   else
     return lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
@@ -199,11 +214,14 @@ __device__ bool lay_out_team(const S& step, FixedShare teams, const RowStarts& s
 
 template <RowOrder kOrder>
 using OpsOf = std::conditional_t<kOrder == RowOrder::padded, PaddedOps<TeamOps>, TeamOps>;
+template <RowOrder kOrder>
+using LookupOf = std::conditional_t<kOrder == RowOrder::by_source, SourceLookup, WarpLookup>;
 
 template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
-  const RowStarts starts = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
+  RowPlaces places{row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory)), {}};
+  const RowStarts& starts = places.starts;
   const FixedShare block = b.among_receivers();
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
   const FixedShare teams{teams_of(team.size(), block).index, p.roles.receive_teams};
@@ -211,11 +229,16 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const GroupsWanted wanted{p.in.shared_end - p.in.shared_begin, p.out.expert_stride};
   RowStartFinder<F, kOrder == RowOrder::padded> finder(b.all, p.plan, fabric, b.epoch, wanted, starts, b.shared.totals);
   if (!finder.find()) return false;
-  write_metadata<kOrder>(b, fabric, starts, without_tokens(p, starts, team.size(), block));
+  if constexpr (kOrder == RowOrder::by_source) {
+    std::uint32_t* offsets = reinterpret_cast<std::uint32_t*>(b.memory) + row_start_words(p.plan);
+    if (!find_source_rows(b.all, p.plan, fabric, b.epoch, starts, offsets)) return false;
+    places.by_source = source_rows_at(p.plan, fabric, b.epoch, offsets);
+  }
+  write_metadata<kOrder>(b, fabric, places, without_tokens(p, starts, team.size(), block));
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
-  const Step<F, WarpwiseTeam, WarpLookup, OpsOf<kOrder>> step{p.plan, fabric, team, b.epoch, b.epoch};
+  const Step<F, WarpwiseTeam, LookupOf<kOrder>, OpsOf<kOrder>> step{p.plan, fabric, team, b.epoch, b.epoch};
   const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
-                  lay_out_team<kOrder>(step, teams, starts, p, scratch);
+                  lay_out_team<kOrder>(step, teams, places, p, scratch);
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);

@@ -25,11 +25,11 @@ struct HandleFault {
   std::int64_t wanted = 0;
 };
 
-// A combine takes the rows of any order that has one for each expert of a token: their numbers are in the handle.
-__device__ inline bool has_rows_of_experts(const HandleHeader& h) {
-  return h.order == static_cast<std::int32_t>(RowOrder::by_expert) ||
-         h.order == static_cast<std::int32_t>(RowOrder::padded) ||
-         h.order == static_cast<std::int32_t>(RowOrder::in_place);
+// A combine takes the rows of any order that its exchange may have: their numbers are in the handle. by_source is not
+// among them where every row is a result.
+__device__ inline bool may_be_combined(const Plan& plan, const HandleHeader& h) {
+  if (h.order == static_cast<std::int32_t>(RowOrder::by_source)) return plan.map.has_token_lists();
+  return h.order >= 0 && h.order < kRowOrders;
 }
 
 // I17, for handles in device memory.
@@ -43,7 +43,7 @@ __device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
     if (fault.field == HandleField::none && value != wanted) fault = {field, value, wanted};
   };
   for_each_shape_field([&](HandleField field, const char*, std::int32_t HandleHeader::*member) {
-    if (field == HandleField::order && p.operation == Operation::combine && has_rows_of_experts(h)) return;
+    if (field == HandleField::order && p.operation == Operation::combine && may_be_combined(p.plan, h)) return;
     compare(field, h.*member, w.*member);
   });
   if (w.num_tokens >= 0) compare(HandleField::num_tokens, h.num_tokens, w.num_tokens);
@@ -156,6 +156,7 @@ static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __g
     const int expert = p.plan.code.expert(entry.code);
     to.own[i] = entry;
     to.ids[i] = expert < 0 ? -1 : expert + p.plan.id_base;
+    to.weights[i] = entry.weight;
   }
   for (int i = threads.index; i < row_start_words(p.plan); i += threads.count)
     to.starts.of_source[i] = p.from.starts.of_source[i];

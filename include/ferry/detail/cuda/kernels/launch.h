@@ -46,9 +46,11 @@ Launchers direct_launchers();
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream);
 
-// Loads the receiving kernels of rows that are padded or in_place on the current device. Direct ranks only.
-void prepare_receive_kernels(std::size_t shared_bytes);
+// Loads the receiving kernels of rows that are padded or in_place on the current device; and where rows may be
+// by_source, the one for these, and the kernel that sends token lists. Direct ranks only.
+void prepare_receive_kernels(const Plan& plan);
 void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
+void launch_token_lists(const TokenListParams& params, bool pdl, cudaStream_t stream);
 
 // Loads the kernels of calls with handles on the current device.
 void prepare_handles();

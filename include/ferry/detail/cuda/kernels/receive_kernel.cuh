@@ -1,5 +1,5 @@
-// The receiving half of a dispatch whose rows are not by_expert, as a kernel of its own: padded, or in_place. It
-// follows a dispatch kernel that only sends. It moves bytes and knows no format, so there is one for each order; and
+// The receiving half of a dispatch whose rows are not by_expert, as a kernel of its own: padded, by_source or in_place.
+// It follows a dispatch kernel that only sends. It moves bytes and knows no format, so there is one for each order; and
 // the dispatch kernels, of which there is one for each format, stay as small as they are.
 #pragma once
 

@@ -43,6 +43,14 @@ struct DispatchParams {
   int num_experts = 0;            // expert ids are below it
 };
 
+// After the kernel that routes (token_list_kernel.cuh).
+struct TokenListParams {
+  Plan plan;
+  PeerLinks links;
+  int num_tokens = 0;                          // of this rank
+  DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
+};
+
 struct ScalesParams {
   Plan plan;
   const DeviceState* state = nullptr;

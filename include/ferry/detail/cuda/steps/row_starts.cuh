@@ -33,6 +33,12 @@ struct WarpTotals {
   std::uint32_t tiles[kWarps];
 };
 
+// The sum over the first `warps`. Every warp computes it for itself.
+__device__ inline std::uint32_t sum_of_warps(const std::uint32_t* totals, int warps) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return __reduce_add_sync(kAllLanes, lane < warps ? totals[lane] : 0);
+}
+
 struct GroupsWanted {
   int shared_rows;       // of the fused shared expert's group
   std::uint32_t stride;  // of padded groups
@@ -88,11 +94,6 @@ class RowStartFinder {
  private:
   static constexpr int kAhead = 4;  // counts of a group that are loaded at once
 
-  // The sum over the first `warps`. Every warp computes it for itself.
-  __device__ static std::uint32_t sum_of_warps(const std::uint32_t* totals, int warps) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    return __reduce_add_sync(kAllLanes, lane < warps ? totals[lane] : 0);
-  }
   __device__ void store_group(int group, std::uint32_t filled, std::uint32_t row, std::uint32_t tile) {
     if (group > plan_.groups()) return;
     starts_.group[group] = row;

@@ -1,0 +1,22 @@
+// The kernel that tells every rank which tokens of this one come there, a block for each rank. It follows the kernel
+// that routes and sends, in exchanges whose rows may be by_source, whatever this rank's own rows are.
+#pragma once
+
+#include "ferry/detail/cuda/steps/token_lists.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+
+namespace ferry::cuda {
+
+static __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_constant__ TokenListParams p) {
+  extern __shared__ __align__(128) std::byte list_memory[];
+  const SyncedTeam all = SyncedTeam::of_block();
+  const int peer = static_cast<int>(blockIdx.x);
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.links.state->failed) != 0 || p.plan.is_masked(peer)) return;
+  const Epoch routing = load_relaxed(p.links.state->dispatched);
+  TokenLister(all, p, routing, peer, *reinterpret_cast<TokenListMemory*>(list_memory)).list(p.num_tokens, routing);
+  if (peer != p.plan.rank && all.thread() == 0)
+    fetch_add_relaxed(p.bytes[peer], std::uint64_t{token_list_words(p.num_tokens) * sizeof(std::uint64_t)});
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,145 @@
+// Token lists by a block for each rank, as cpu::list_tokens: what this rank, a source, tells each of them for rows
+// by_source (token_list.h); and what a receiving block finds in the lists of all sources.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/route_share.cuh"
+#include "ferry/detail/cuda/steps/row_starts.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/cuda/team/warp_lookup.cuh"
+#include "ferry/detail/layout/token_list.h"
+#include "ferry/detail/protocol/rows_by_source.h"
+
+namespace ferry::cuda {
+
+// Shared memory of a block that makes a list. A thread has a word of the list.
+struct TokenListMemory {
+  BlockWord<std::uint32_t> bits[kThreads];
+  WarpTotals totals;
+};
+
+// The makers of the list for `peer`: all threads of a block.
+class TokenLister {
+ public:
+  __device__ TokenLister(const SyncedTeam& all, const TokenListParams& p, Epoch routing, int peer,
+                         TokenListMemory& memory)
+      : all_(all),
+        plan_(p.plan),
+        table_(reinterpret_cast<const RoutingEntry*>(p.links.own + p.plan.map.table(routing, p.plan.rank))),
+        list_(reinterpret_cast<std::uint64_t*>(p.links.heap[peer] + p.plan.map.token_list(routing, p.plan.rank))),
+        theirs_(p.plan.experts_of(peer)),
+        memory_(memory) {}
+
+  // I3, I23: the list follows from the table of this source, as its messages do. The first word comes last: whoever
+  // sees it sees the others.
+  __device__ void list(int num_tokens, Epoch routing) {
+    std::uint32_t before = 0;
+    for (int first = 0; first < num_tokens; first += kTokensOfListWord * kThreads)
+      before += list_chunk({first, min(num_tokens, first + kTokensOfListWord * kThreads)}, before);
+    if (all_.thread() == 0)
+      store_release(*reinterpret_cast<SignalWord*>(list_),
+                    token_list_word(before, static_cast<std::uint32_t>(routing)));
+  }
+
+ private:
+  // Sets the bits of the tokens that name an expert of the peer.
+  __device__ void mark(const IndexRange& chunk) {
+    const int top_k = plan_.shape.top_k;
+#pragma unroll 4
+    for (int i = chunk.first * top_k + all_.thread(); i < chunk.end * top_k; i += all_.size()) {
+      if (!theirs_.contains(plan_.code.expert(table_[i].code))) continue;
+      const int place = plan_.by_top_k.quotient(i) - chunk.first;
+      fetch_or_relaxed(memory_.bits[place / kTokensOfListWord], 1u << place % kTokensOfListWord);
+    }
+  }
+  // Writes the words of a chunk. `before`: tokens of earlier chunks that come. Returns those of this one. Ends with a
+  // barrier, which puts the words of all threads before the first word.
+  __device__ std::uint32_t list_chunk(const IndexRange& chunk, std::uint32_t before) {
+    const int warp = all_.thread() / 32;
+    memory_.bits[all_.thread()].raw = 0;
+    all_.sync();
+    mark(chunk);
+    all_.sync();
+    const std::uint32_t bits = memory_.bits[all_.thread()].raw;
+    const auto count = static_cast<std::uint32_t>(__popc(bits));
+    const std::uint32_t of_warp = sum_before(count);
+    if (all_.thread() % 32 == 31) memory_.totals.rows[warp] = of_warp + count;
+    all_.sync();
+    const int word = chunk.first / kTokensOfListWord + all_.thread();
+    const std::uint32_t earlier = before + sum_of_warps(memory_.totals.rows, warp) + of_warp;
+    if (word * kTokensOfListWord < chunk.end) list_[1 + word] = token_list_word(bits, earlier);
+    const std::uint32_t all = sum_of_warps(memory_.totals.rows, WarpTotals::kWarps);
+    all_.sync();
+    return all;
+  }
+
+  const SyncedTeam& all_;
+  const Plan& plan_;
+  const RoutingEntry* table_;
+  std::uint64_t* list_;
+  ExpertRange theirs_;
+  TokenListMemory& memory_;
+};
+
+// I23: waits for the lists of all sources. `offsets`: [ranks + 1] of the block's shared memory. From now on row starts
+// have the end of these rows as that of all groups. False: a rank did not come. Ends with a barrier.
+template <DeviceFabric F>
+__device__ bool find_source_rows(const SyncedTeam& all, const Plan& plan, const F& fabric, Epoch routing,
+                                 const RowStarts& starts, std::uint32_t* offsets) {
+  const int ranks = plan.shape.ranks;
+  bool ok = true;
+  for (int source = all.thread(); source < ranks && ok; source += all.size()) {
+    const TaggedValue come =
+        plan.is_masked(source) ? TaggedValue{true, 0} : fabric.waits().wait_for_list(plan, routing, source);
+    offsets[source + 1] = come.value;
+    ok = come.is_there;
+  }
+  if (!all.all(ok)) return false;
+  if (all.thread() == 0) {
+    offsets[0] = 0;
+    for (int source = 0; source < ranks; ++source) offsets[source + 1] += offsets[source];
+    starts.group[plan.groups()] = offsets[ranks];
+  }
+  all.sync();
+  return true;
+}
+
+template <DeviceFabric F>
+__device__ SourceRows source_rows_at(const Plan& plan, const F& fabric, Epoch routing, const std::uint32_t* offsets) {
+  return {offsets, reinterpret_cast<const std::uint64_t*>(fabric.local(plan.map.token_list(routing, 0))),
+          token_list_words(plan.shape.max_tokens)};
+}
+
+// WarpLookup for rows by_source, which say the weights of their token.
+struct SourceLookup : WarpLookup {
+  __device__ Found local_rows(const WarpwiseTeam& g, const Plan& plan, const RowStarts& starts, TokenAt at,
+                              const RoutingEntry* entries, LocalRows& found) const {
+    const Found here = WarpLookup::local_rows(g, plan, starts, at, entries, found);
+    const bool is_local = here.row.row != kNoRow;
+    const unsigned local = __ballot_sync(kAllLanes, is_local);
+    if (is_local) found.weight[__popc(local & lanes_below(g.lane()))] = here.row.weight;
+    g.sync();
+    return here;
+  }
+};
+static_assert(TokenLookup<SourceLookup, SyncedTeam, WarpwiseTeam>);
+
+// As RowLog, for rows by_source: combine finds one row of each token, which no weight changes.
+struct SourceRowLog {
+  const ArrivedRows& arrived;
+  const SourceRows& rows;
+
+  __device__ void keep(const WarpwiseTeam& g, const Plan& plan, TokenAt at, const WarpLookup::Found& found) const {
+    if (!g.is_first_warp()) return;
+    const unsigned local = __ballot_sync(kAllLanes, found.row.row != kNoRow);
+    WarpLookup::Found one{{kNoRow, 1.0f}, found.slot};
+    if (local != 0 && g.lane() == __ffs(static_cast<int>(local)) - 1) one.row.row = rows.row_of(at);
+    RowLog{arrived}.keep(g, plan, at, one);
+  }
+};
+static_assert(ArrivalLog<SourceRowLog, SourceLookup, WarpwiseTeam>);
+
+}  // namespace ferry::cuda
