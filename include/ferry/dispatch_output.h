@@ -12,6 +12,15 @@
 
 namespace ferry {
 
+// What becomes of rows for which a rank's outputs have no room.
+enum class Overflow : std::uint8_t {
+  refused,   // none: outputs that are too small are refused
+  reported,  // they are not written, and their results are zeros. DispatchOutput::overflow counts them, and check()
+             // tells of it once
+  expected,  // the same, and check() says nothing
+};
+const char* to_string(Overflow overflow);
+
 // Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Which of these a
 // dispatch fills and needs depends on DispatchInput::row_order: dispatch_outputs lists them, and docs/row-orders.md has
 // a table.
@@ -23,14 +32,37 @@ struct DispatchOutput {
   Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows
   Tensor scales_offsets{};  // u32 [groups]; tiled scales only
   Tensor handle{};          // u8 [handle_bytes]: the routing of this dispatch, for later calls; may be left out
-  // padded, by_source: i32 [groups]: tokens of each expert. padded: rows past them stay as they were. by_source may
-  // leave it out
+  // i32 [groups]: tokens of each expert, without padding. padded: rows past them stay as they were. Others than padded
+  // may leave it out
   Tensor counts{};
   // by_source may leave out the first two, and src_info, which is there (token, source rank):
   Tensor row_topk_ids{};      // i32 or i64 [row_capacity, K]: local experts of a row's token, else -1; past the rows -1
   Tensor row_topk_weights{};  // f32 [row_capacity, K]: their weights, else 0
   Tensor source_offsets{};    // u32 [R + 1], with skip_a2a [2]: the first row of each source rank
   Tensor gather{};            // in_place: i32 [row_capacity]: a row's slot (ArrivalSlots); padding: -1
+
+  // Each of these may be left out, and costs nothing then. WorldCapabilities::more_outputs; counts of rows by_expert
+  // and in_place, and source_offsets of rows that are not by_source, are of this kind, too.
+  Tensor source_starts{};  // i32 [groups, R], with skip_a2a [groups, 1]: tokens of each expert from the ranks before
+  // by_expert, padded, in_place: f32 [row_capacity]: the weight of a row, 1 where dispatch is given none; padding: 0
+  Tensor row_weights{};
+  Tensor row_sources{};  // by_expert, padded, in_place: i32 [row_capacity]: the source rank of a row; padding: -1
+  // i32 [messages, 2 + K]: of each message that names an expert here its source rank, its token, and its row for each
+  // k, else -1; past the messages -1. By source, then token: source_offsets is the first message of each source.
+  // min(row_capacity, R * T) are enough
+  Tensor messages{};
+  // The scales of a row, also beside or in place of `scales`; not in_place. [row_capacity, columns], where rows are
+  // padded also [groups, expert_stride, columns], at any strides that do not overlap. Padding between groups: 0.
+  //   RowLayout::scale_dtype, scales_per_row columns: as they are
+  //   f32, scales_per_row columns: one-byte powers of two as numbers (fp8_block128_ue8m0, mxfp8, mxfp6_*, mxfp4)
+  //   i32, ceil(scales_per_row / 4) columns: one-byte scales in groups of four, the first one lowest, 0 behind the last
+  Tensor row_scales{};
+  Tensor overflow{};           // i32 [1]: rows for which there was no room (DispatchInput::overflow)
+  Tensor cumulative_counts{};  // i32 [groups]: `counts` is added to it
+  Tensor waited_ns{};          // i64 [R], with skip_a2a [1]: how long this dispatch waited for each rank is added to it
+  // Clears payload, scales and weights of padding rows: padded, past an expert's rows; by_source, past the last row.
+  // Not in_place.
+  bool zero_padding = false;
 };
 
 // Where messages arrive, for rows that are in_place: memory of the exchange, on the rank's device. The slot of a row,
@@ -82,11 +114,18 @@ struct TensorSpec {
   DType dtype;                      // of an element
   std::vector<std::int64_t> shape;  // elements
   std::size_t alignment;            // bytes: the first element's address is a multiple, on CPUs and on GPUs
+  bool is_optional;                 // a dispatch may leave it out
   std::size_t bytes() const;
 };
 
-// All outputs that a dispatch of this layout and row order fills, and needs, in the order of DispatchOutput; what is
-// not in the list (scales of bf16, scales_offsets where scales are not tiled, a handle) is left out. All of them:
+// Which outputs a list names.
+enum class OutputList : std::uint8_t {
+  usual,  // what every world writes
+  all,    // what may be given besides, too: to a world with handles and more_outputs
+};
+
+// All outputs that a dispatch of this layout and row order fills, in the order of DispatchOutput; what is not in the
+// list (scales of bf16, scales_offsets where scales are not tiled, a handle) is left out. All of them:
 //
 //   DispatchOutput out;
 //   for (const TensorSpec& spec : dispatch_outputs(exchange.layout(), row_capacity))
@@ -98,6 +137,7 @@ struct TensorSpec {
 // row_capacity: RowLayout::least_rows, or RowCounts::rows of this dispatch. Throws Error(invalid_argument) where it is
 // negative, or where rows are padded and do not fit at their stride.
 std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity,
-                                         RowOrder order = RowOrder::by_expert, std::int64_t expert_stride = 0);
+                                         RowOrder order = RowOrder::by_expert, std::int64_t expert_stride = 0,
+                                         OutputList list = OutputList::usual);
 
 }  // namespace ferry

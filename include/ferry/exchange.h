@@ -111,14 +111,20 @@ struct DispatchInput {
   // dispatch.
   RowOrder row_order = RowOrder::by_expert;
   // padded: rows from the first one of an expert to that of the next. 0: RowLayout::expert_rows, the most rows that an
-  // expert can have, which is also the least; with a handle, that of its dispatch.
+  // expert can have, which is also the least unless rows may overflow; with a handle, that of its dispatch.
   std::int64_t expert_stride = 0;
+  // Unless they are refused, rows need no room: the outputs may have any row_capacity, and padded rows any
+  // expert_stride. What travels is as if all had fitted, and so are counts and offsets. Combine then takes rows for the
+  // row_capacity of its dispatch. The rows of a fused shared expert must fit. Where padded experts have less than
+  // RowLayout::expert_rows, the dispatch leaves no handle. CPU ranks (WorldCapabilities::overflow); ranks may differ.
+  Overflow overflow = Overflow::refused;
 };
 
 // What combine sends back. combine_async has read it when it returns. Four things are read until combine_wait returns:
 // `rows`, if there is a fused shared expert or late_weights is on; the weights of `exact`; bias; and a handle.
 struct CombineInput {
-  // bf16, f16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous
+  // bf16, f16 or f32 [>= row_offsets[groups], hidden]: the experts' output, columns contiguous. Where rows overflowed,
+  // those past the row_capacity of the dispatch may be missing.
   ConstTensor rows{};
   ConstTensor src_info{};  // as dispatch wrote it, or not given; only compared with the round's routing
   // As at dispatch, [n, K]. exact: not given: 1. by_rank: only with late_weights, where this dispatch was given none,
@@ -226,9 +232,9 @@ class Exchange {
   void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call = {});
 
   // Throws what was found out since the last call: PeerMissing, or Error(invalid_argument) once for each dispatch with
-  // bad ids or combine with too few rows. It waits for nothing, and is no call of the round. On GPUs it knows what
-  // ended kernels have reported. A replayed CUDA graph makes no calls: call check() now and then, after a
-  // synchronisation.
+  // bad ids or combine with too few rows, and once for dispatches whose rows overflowed (Overflow::reported). It waits
+  // for nothing, and is no call of the round. On GPUs it knows what ended kernels have reported. A replayed CUDA graph
+  // makes no calls: call check() now and then, after a synchronisation.
   void check();
 
   // From the next round on these ranks take no part either. A mask only grows. A CUDA graph keeps the mask of its

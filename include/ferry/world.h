@@ -57,6 +57,8 @@ struct WorldCapabilities {
   bool row_counts = true;       // Exchange::wait_for_counts, and outputs that hold no more rows than came
   bool result_formats = true;   // ExchangeOptions::result_format may be another one than bf16
   bool f16_sums = true;         // combine's rows, bias and sums may be f16, not bf16 and f32 only
+  bool more_outputs = true;     // the outputs that OutputList::all adds to OutputList::usual, and zero_padding
+  bool overflow = true;         // DispatchInput::overflow
   bool narrow_weights = true;   // topk_weights may be bf16 or f16, not f32 only
   bool late_weights = true;     // ExchangeOptions::late_weights may be on
   // The orders of rows that a dispatch can be asked for, if its exchange is made for them.

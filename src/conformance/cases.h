@@ -9,16 +9,17 @@ namespace ferry::conformance {
 
 using Cases = std::vector<Case>;
 
-void add_world_cases(Cases& cases);    // all_gather and barrier
-void add_routing_cases(Cases& cases);  // named shapes and routings, every format
-void add_random_cases(Cases& cases);   // random configurations by seed
-void add_call_cases(Cases& cases);     // forms of the calls, rounds, order of calls
-void add_handle_cases(Cases& cases);   // routings that are kept and used again
-void add_order_cases(Cases& cases);    // orders of rows
-void add_size_cases(Cases& cases);     // rows that are counted before they are written, outputs of exact size
-void add_option_cases(Cases& cases);
-void add_weight_cases(Cases& cases);     // weights that come late, weights that go home     // hooks, dtypes, strides,
-                                         // alignment, shared expert, skip_a2a
+void add_world_cases(Cases& cases);      // all_gather and barrier
+void add_routing_cases(Cases& cases);    // named shapes and routings, every format
+void add_random_cases(Cases& cases);     // random configurations by seed
+void add_call_cases(Cases& cases);       // forms of the calls, rounds, order of calls
+void add_handle_cases(Cases& cases);     // routings that are kept and used again
+void add_order_cases(Cases& cases);      // orders of rows
+void add_output_cases(Cases& cases);     // outputs of a dispatch that may be left out
+void add_overflow_cases(Cases& cases);   // rows for which there is no room
+void add_size_cases(Cases& cases);       // rows that are counted before they are written, outputs of exact size
+void add_weight_cases(Cases& cases);     // weights that come late, weights that go home
+void add_option_cases(Cases& cases);     // hooks, dtypes, strides, alignment, shared expert, skip_a2a
 void add_refusal_cases(Cases& cases);    // bad input
 void add_agreement_cases(Cases& cases);  // options that differ between ranks
 void add_fault_cases(Cases& cases);      // missing ranks, deadlines, masks

@@ -50,7 +50,8 @@ void RankRound::check_rows() const {
   const bool padded = given_.row_order == RowOrder::padded, by_source = given_.row_order == RowOrder::by_source;
   check_bytes("row_offsets", row_offsets, bytes_of(expected_.row_offsets), 4);
   check_bytes("expert_ids", expert_ids, bytes_of(expected_.expert_ids), 4);
-  check_bytes("counts", counts, padded || by_source ? bytes_of(expected_.counts) : std::vector<std::byte>{}, 4);
+  const bool own_counts = padded && more_ == nullptr;  // else they are in the memory of more_
+  check_bytes("counts", counts, own_counts || by_source ? bytes_of(expected_.counts) : std::vector<std::byte>{}, 4);
   check_bytes("src_info", src_info, bytes_of(expected_.src_info), 8);
   check_bytes("source_offsets", source_offsets, bytes_of(expected_.source_offsets), 4);
   const std::vector<std::int32_t> narrow(expected_.row_topk_ids.begin(), expected_.row_topk_ids.end());
@@ -65,8 +66,12 @@ void RankRound::check_rows() const {
     check_bytes("gather", gather, {}, 4);
   check_bytes("payload", payload, expected_.payload, format.payload_bytes(scenario_.round.shape.hidden));
   const int per_row = scales_per_row(format, scenario_.round.shape.hidden);
-  if (per_row != 0) check_bytes("scales", scales, expected_.scales, size(per_row * format.scale_bytes()));
-  check_bytes("scales_offsets", scales_offsets, bytes_of(expected_.scales_offsets), 4);
+  const bool has_scales = out.scales || given_.row_order == RowOrder::in_place;
+  const std::vector<std::byte> none;
+  if (per_row != 0)
+    check_bytes("scales", scales, has_scales ? expected_.scales : none, size(per_row * format.scale_bytes()));
+  check_bytes("scales_offsets", scales_offsets, has_scales ? bytes_of(expected_.scales_offsets) : none, 4);
+  if (more_ != nullptr) more_->check();
 }
 
 // Which copy of the slots a dispatch fills is not promised, but it is one.
@@ -92,7 +97,7 @@ void RankRound::read_slots(const ArrivalSlots& slots) {
   const std::size_t payload_bytes = scenario_.round.options.format.payload_bytes(scenario_.round.shape.hidden);
   const std::size_t scale_bytes = size_of(slots.scales.dtype);
   const std::int64_t sources = slots.payload.shape[1], per_source = slots.payload.shape[2];
-  for (std::size_t row = 0; row < expected_.rows.size(); ++row) {
+  for (std::size_t row = 0; row < expected_.slots.size(); ++row) {
     std::int32_t slot = 0;
     std::memcpy(&slot, gather.data() + row * sizeof slot, sizeof slot);
     if (slot < 0 || slot >= slots.payload.shape[0] * sources * per_source) continue;
@@ -109,6 +114,7 @@ void RankRound::read_slots(const ArrivalSlots& slots) {
 }
 
 void RankRound::check_untouched() const {
+  if (more_ != nullptr) more_->check_untouched();
   for (const auto& [name, bytes] :
        {std::pair{"payload", &payload}, std::pair{"scales", &scales}, std::pair{"row_offsets", &row_offsets},
         std::pair{"expert_ids", &expert_ids}, std::pair{"src_info", &src_info}, std::pair{"counts", &counts},
@@ -234,6 +240,10 @@ void require_orders(const World& world, const ScenarioSettings& settings) {
   for (const RowOrder order : settings.row_orders)
     if (!possible.has(order))
       throw Skipped(std::string("the exchanges of this world lay out no rows ") + to_string(order));
+  if ((settings.more_outputs || settings.zero_padding) && !world.capabilities().more_outputs)
+    throw Skipped("the exchanges of this world do not fill all outputs");
+  if (settings.overflow != Overflow::refused && !world.capabilities().overflow)
+    throw Skipped("the exchanges of this world write all rows that come");
 }
 
 void require_settings(const World& world, const ScenarioSettings& settings) {

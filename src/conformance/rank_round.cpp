@@ -1,6 +1,7 @@
 // Builds one rank's tensors from a scenario.
 #include "conformance/rank_round.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -139,6 +140,7 @@ void RankRound::make_input() {
   if (s.input_scale != 1.0f) in.input_scale = &s.input_scale;
   in.row_order = given_.row_order;
   if (in.row_order == RowOrder::padded) in.expert_stride = given_.expert_stride;
+  in.overflow = s.overflow;
 }
 
 void RankRound::make_output() {
@@ -170,6 +172,11 @@ void RankRound::make_output() {
       out.scales_offsets = Tensor(scales_offsets.data(), DType::u32, {groups});
   }
   make_outputs_of_order();
+  out.zero_padding = s.zero_padding;
+  if (s.more_outputs) {
+    more_ = std::make_unique<MoreOutputs>(scenario_, rank_);
+    more_->give(out);
+  }
 }
 
 void RankRound::make_outputs_of_order() {
@@ -196,7 +203,8 @@ void RankRound::make_outputs_of_order() {
 
 void RankRound::make_combine_input() {
   const ScenarioSettings& s = scenario_.settings;
-  const auto num_rows = static_cast<std::int64_t>(expected_.rows.size());
+  const std::int64_t num_rows =
+      std::min(static_cast<std::int64_t>(expected_.rows.size()), scenario_.row_capacity[size(rank_)]);
   const std::int64_t given_rows = num_rows + scenario_.settings.spare_rows / 2;  // more than there are is allowed
   const std::vector<float>& values = scenario_.expert_output[size(rank_)];
   rows.assign(size(strided_bytes(s.row_dtype, given_rows, s.shape.hidden, s.row_gap)), kPoison);

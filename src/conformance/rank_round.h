@@ -2,9 +2,11 @@
 // may spoil a view (a wrong dtype, a bad id) before they call.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "conformance/more_outputs.h"
 #include "conformance/scenario.h"
 #include "conformance/suite.h"
 
@@ -68,6 +70,7 @@ class RankRound {
   const test::ExpectedRows& expected_;
   WeightTable weight_table_;
   Collected collected_;
+  std::unique_ptr<MoreOutputs> more_;
 };
 
 // Throws Failure unless the two are equal.
@@ -89,7 +92,8 @@ void run_round(Exchange& exchange, const Scenario& scenario, Form form);
 // Runs `body` on all ranks. An error becomes a Failure that says what ran; too many ranks for the target are Skipped.
 void on_ranks(const Target& target, int ranks, const std::string& what, const std::function<void(World&)>& body);
 
-// Throws Skipped where exchanges of this world cannot do the orders of rows: all ranks of a world agree on that.
+// Throws Skipped where exchanges of this world cannot do the orders of rows or fill the outputs: all ranks of a world
+// agree on that.
 void require_orders(const World& world, const ScenarioSettings& settings);
 
 // The same for what else a scenario asks of a world.

@@ -68,7 +68,13 @@ test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting r
 std::vector<float> make_expert_output(const Scenario& scenario, int rank) {
   const int hidden = scenario.round.shape.hidden;
   std::vector<float> out;
-  for (const test::RowOrigin& row : scenario.rows[size(rank)].rows) {
+  const std::vector<test::RowOrigin>& rows = scenario.rows[size(rank)].rows;
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    const test::RowOrigin& row = rows[index];
+    if (index >= size(scenario.row_capacity[size(rank)])) {
+      out.resize(out.size() + size(hidden), 0.0f);  // it had no room
+      continue;
+    }
     Random random(scenario.settings.seed * 31 + size((std::int64_t{row.source} * 100'000 + row.token) * 64 + row.k));
     for (int column = 0; column < hidden; ++column) {
       const float value = random_value(random);
@@ -97,6 +103,7 @@ void set_row_orders(const ScenarioSettings& settings, test::Round& round) {
 // What calls say, beside their tensors.
 void set_call(const ScenarioSettings& settings, test::Round& round) {
   round.input_scale = settings.input_scale;
+  round.zero_padding = settings.zero_padding;
   round.sum_order = settings.sum_order;
   round.applies_weights = settings.applies_weights;
 }
@@ -109,9 +116,11 @@ void fill_outcome(Scenario& scenario) {
   for (int rank = 0; rank < settings.shape.ranks; ++rank) {
     std::int64_t capacity = test::worst_row_capacity(scenario.round, rank) + settings.spare_rows;
     const bool takes_part = !test::is_masked_out(scenario.round, rank);
+    const bool is_padded = scenario.round.ranks[size(rank)].row_order == RowOrder::padded;
     const auto expected = [&] { return test::expected_rows(scenario.round, rank, capacity, kPoison); };
-    if (takes_part && settings.exact_rows && scenario.round.ranks[size(rank)].row_order != RowOrder::padded)
-      capacity = static_cast<std::int64_t>(expected().rows.size());
+    if (takes_part && settings.exact_rows && !is_padded) capacity = static_cast<std::int64_t>(expected().rows.size());
+    if (takes_part && settings.overflow != Overflow::refused && !is_padded)
+      capacity = static_cast<std::int64_t>(expected().rows.size()) * settings.room_percent / 100;
     scenario.row_capacity.push_back(capacity);
     scenario.rows.push_back(takes_part ? expected() : test::ExpectedRows{});
     scenario.expert_output.push_back(make_expert_output(scenario, rank));
@@ -194,6 +203,9 @@ std::string describe(const ScenarioSettings& s) {
           : s.weights_at == WeightsAt::combine ? ",late"
                                                : ",late or not") +
          (s.sum_order == SumOrder::by_last_k ? " by_last_k" : "") + (s.applies_weights ? "" : " unweighted") +
+         (s.more_outputs ? " more_outputs" : "") + (s.zero_padding ? " zero_padding" : "") +
+         " scale_form=" + std::to_string(static_cast<int>(s.scale_form)) + " overflow=" + to_string(s.overflow) +
+         " room=" + std::to_string(s.room_percent) + " stride=" + std::to_string(s.expert_stride) +
          " routing=" + s.routing + " seed=" + std::to_string(s.seed);
 }
 

@@ -22,6 +22,10 @@ enum class WeightsAt { dispatch, combine, either };
 // Which ranks give tokens that they have encoded themselves.
 enum class Encoded { nobody, odd_ranks, all };
 
+// Whether and how ranks ask for the scales of rows at strides of their own: side by side beside `scales`; transposed in
+// place of them, as they are, as numbers, or in groups of four.
+enum class ScaleForm { none, rows, columns, numbers, groups_of_four };
+
 struct ScenarioSettings {
   Shape shape;
   ExchangeOptions options;
@@ -50,6 +54,11 @@ struct ScenarioSettings {
   DType bias_dtype = DType::bf16;
   SumOrder sum_order = SumOrder::by_rank;
   bool applies_weights = true;
+  bool more_outputs = false;  // all that may be left out
+  ScaleForm scale_form = ScaleForm::none;
+  bool zero_padding = false;
+  Overflow overflow = Overflow::refused;
+  int room_percent = 100;  // where rows may overflow: row capacity, as a part of what comes; not padded
 };
 
 struct Scenario {

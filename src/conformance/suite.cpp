@@ -33,6 +33,8 @@ const std::vector<Case>& all_cases() {
     add_handle_cases(list);
     add_order_cases(list);
     add_size_cases(list);
+    add_output_cases(list);
+    add_overflow_cases(list);
     add_option_cases(list);
     add_weight_cases(list);
     add_refusal_cases(list);

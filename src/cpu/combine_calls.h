@@ -30,7 +30,7 @@ class CombineCalls {
   void check(const CheckContext& context, const Ticket& ticket, const std::int32_t* src_info) const {
     if (ticket.handle != nullptr)
       check_src_info(context, ticket, src_info, kept_step(rank_, *returned_, rank_.group(), ticket.result),
-                     places_of(ticket, *returned_));
+                     returned_places(ticket));
     else
       check_src_info(context, ticket, src_info, routed_step(rank_.group(), ticket), found_places(ticket));
   }
@@ -93,7 +93,7 @@ class CombineCalls {
     rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
       if (ticket.handle != nullptr) {
         const auto sending = kept_step(rank_, *returned_, sending_group(returned_->starts()), ticket.result);
-        send_all_back(with_late_weights(sending, copy), places_of(ticket, *returned_), args);
+        send_all_back(with_late_weights(sending, copy), returned_places(ticket), args);
       } else {
         const auto sending = routed_step(sending_group(found_.starts()), ticket);
         send_all_back(with_late_weights(sending, copy), found_places(ticket), args);
@@ -106,21 +106,25 @@ class CombineCalls {
   }
   RowPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
 
+  RowPlaces returned_places(const Ticket& ticket) const { return places_of(ticket, *returned_, returned_->room()); }
+
   HostGroup sending_group(const RowStarts& starts) const {
     return rank_.sending_group_for(rows_that_came(rank_.plan(), starts) * rank_.plan().map.result_bytes());
   }
   template <ReceiveStep S>
   void send_all_back(const S& sending, const RowPlaces& places, const CombineArgs& args) {
     const int ranks = rank_.plan().shape.ranks;
+    if (!places.room.holds_all()) zeros_.resize(static_cast<std::size_t>(rank_.plan().shape.hidden) * sizeof(float));
     rank_.on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(static_cast<std::size_t>(ranks));
       const ResultCounts counted{sent.data()};
-      std::byte* room = rank_.staging(share);
+      std::byte* staging = rank_.staging(share);
+      const ReturnedRows rows{args, places.room, zeros_.data()};
       results_.with_ops_of(sending, share.index, [&](const auto& step) {
         if (places.order == RowOrder::by_source)
-          send_rows_by_source(step, share, places.starts, places.by_source, args, room, counted);
+          send_rows_by_source(step, share, places.starts, places.by_source, rows, staging, counted);
         else
-          send_results(step, share, places.starts, args, room, rank_.scratch(share), counted);
+          send_results(step, share, places.starts, rows, staging, rank_.scratch(share), counted);
         return true;
       });
       for (int peer = 0; peer < ranks; ++peer) rank_.stats().add_bytes(peer, sent[static_cast<std::size_t>(peer)]);
@@ -139,7 +143,7 @@ class CombineCalls {
       if (has_late_weights())
         send_late_weights(sending, ticket, args);
       else
-        send_all_back(sending, places_of(ticket, call), args);
+        send_all_back(sending, returned_places(ticket), args);
     });
   }
 
@@ -159,6 +163,7 @@ class CombineCalls {
   CpuRank<F>& rank_;
   const FoundRows& found_;
   ResultFormat results_;
+  std::vector<std::byte> zeros_;      // the row that stands for those without room
   std::optional<KeptCall> returned_;  // what the newest combine with a handle was given
   std::optional<Ticket> due_;         // of the combine whose send_back was called, and reduce was not
 };

@@ -31,7 +31,7 @@ class CpuSteps final : public ExchangeSteps {
                            const CombineArgs&) override {
     if (in.src_info) combine_.check(context, ticket, static_cast<const std::int32_t*>(in.src_info.data));
   }
-  std::uint32_t num_rows() const override { return dispatch_.found().num_rows(); }
+  std::uint32_t num_rows() const override { return dispatch_.found().rows_with_room(); }
 
   // I17: before anything moves.
   std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
@@ -60,6 +60,8 @@ class CpuSteps final : public ExchangeSteps {
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) override {
     combine_.reduce(ticket, sent, out);
   }
+
+  void poll() override { dispatch_.tell_overflow(); }
 
   void set_mask(const RankMask& mask) override { rank_.masks().add(mask); }
 

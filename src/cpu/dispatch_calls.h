@@ -11,6 +11,8 @@
 #include "cpu/host_ops.h"
 #include "cpu/kept_call.h"
 #include "cpu/lay_out.h"
+#include "cpu/more_rows.h"
+#include "cpu/overflow_report.h"
 #include "cpu/row_counts.h"
 #include "cpu/steps/excess_tokens.h"
 #include "cpu/steps/input_scale.h"
@@ -18,6 +20,7 @@
 #include "cpu/steps/late_weights.h"
 #include "cpu/steps/route.h"
 #include "cpu/steps/serial_lookup.h"
+#include "cpu/waits_added.h"
 #include "ferry/detail/protocol/dispatch_send.h"
 
 namespace ferry::cpu {
@@ -33,8 +36,8 @@ template <CpuFabric F>
 KeptStep<F> kept_step(const CpuRank<F>& rank, const KeptCall& call, const HostGroup& group, Epoch number) {
   return {call.plan(), rank.fabric(), group, 0, number, call.lookup()};
 }
-inline RowPlaces places_of(const Ticket& ticket, const KeptCall& call) {
-  return {ticket.rows.order, call.starts(), call.source_rows()};
+inline RowPlaces places_of(const Ticket& ticket, const KeptCall& call, const RowRoom& room = {}) {
+  return {ticket.rows.order, call.starts(), call.source_rows(), room};
 }
 
 template <CpuFabric F>
@@ -42,7 +45,12 @@ class DispatchCalls {
  public:
   // `header`: of a handle, but for what its dispatch was.
   DispatchCalls(CpuRank<F>& rank, const AnyFormat& format, const HandleHeader& header)
-      : rank_(rank), format_(format), header_(header), found_(rank.plan()) {}
+      : rank_(rank),
+        format_(format),
+        header_(header),
+        found_(rank.plan()),
+        waited_ns_(static_cast<std::size_t>(rank.plan().shape.ranks)),
+        first_message_(waited_ns_.size() + 1) {}
 
   // What the dispatch without a handle that came last has laid out.
   const FoundRows& found() const { return found_; }
@@ -60,6 +68,7 @@ class DispatchCalls {
   }
 
   void send(const Ticket& ticket, const DispatchArgs& args) {
+    std::fill(waited_ns_.begin(), waited_ns_.end(), 0);
     rank_.compare_calls(rank_.plan().map.dispatching(0), ticket.message, ticket.mark);
     rank_.end_exchange_on_error(Operation::dispatch, ticket.message, [&] {
       if (ticket.handle != nullptr)
@@ -72,6 +81,7 @@ class DispatchCalls {
   }
 
   std::int64_t await_counts(const Ticket& ticket) {
+    const WaitsAdded added(rank_.waits(), waited_ns_);
     const Plan& plan = rank_.plan();
     rank_.compare_calls(plan.map.dispatching(0), ticket.message, ticket.mark);
     if (ticket.handle != nullptr) return least_capacity(replayed_->plan(), places_of(ticket, *replayed_));
@@ -92,14 +102,20 @@ class DispatchCalls {
   }
 
   void receive(const Ticket& ticket, const RowsOut& out) {
-    if (ticket.handle != nullptr) return receive_replay(ticket, out);
-    rank_.number_slots(ticket.routing);
-    const HostGroup group = group_for(rows_that_came(rank_.plan(), found_.starts()) * out.row_bytes);
-    lay_out(routed_step(group, ticket), ticket, found_places(ticket), out);
-    if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(rank_.plan(), out.handle));
-    // Last, so that a refused dispatch is one whose combine never comes.
-    if (format_.takes_input_scale()) require_same_input_scale(rank_.plan(), rank_.fabric(), ticket.routing);
+    if (ticket.handle != nullptr)
+      receive_replay(ticket, out);
+    else
+      receive_routed(ticket, out);
+    const RowPlaces places =
+        ticket.handle != nullptr ? places_of(ticket, *replayed_, room_of(out)) : found_places(ticket);
+    add_statistics(rank_.plan(), places.starts, waited_ns_, out);
+    const std::uint32_t dropped = dropped_rows(rank_.plan(), places);
+    if (out.overflow != nullptr) *out.overflow = static_cast<std::int32_t>(dropped);
+    if (ticket.overflow == Overflow::reported) overflow_.note(dropped, out);
   }
+
+  // Throws once for the dispatches since the last time.
+  void tell_overflow() { overflow_.tell(rank_.plan().rank); }
 
  private:
   bool routes(const Ticket& ticket, const DispatchArgs& args) const {
@@ -109,6 +125,16 @@ class DispatchCalls {
     return {rank_.plan(), rank_.fabric(), group, ticket.routing, ticket.message};
   }
   RowPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
+
+  void receive_routed(const Ticket& ticket, const RowsOut& out) {
+    rank_.number_slots(ticket.routing);
+    found_.set_room(room_of(out));
+    const HostGroup group = group_for(rows_that_came(rank_.plan(), found_.starts()) * out.row_bytes);
+    lay_out(routed_step(group, ticket), ticket, found_places(ticket), out);
+    if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(rank_.plan(), out.handle));
+    // Last, so that a refused dispatch is one whose combine never comes.
+    if (format_.takes_input_scale()) require_same_input_scale(rank_.plan(), rank_.fabric(), ticket.routing);
+  }
 
   void send_all(const Ticket& ticket, const DispatchArgs& args) {
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(rank_.plan().shape.ranks));
@@ -162,6 +188,8 @@ class DispatchCalls {
   template <ReceiveStep S>
   void lay_out(const S& receiving, const Ticket& ticket, const RowPlaces& places, const RowsOut& out) {
     write_metadata(receiving, places, out);
+    write_more_rows(receiving, places, out);
+    const WaitsAdded added(rank_.waits(), waited_ns_);
     const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
     rank_.on_workers([&](FixedShare share) {
       const bool ok = lay_out_share(receiving, shared, share, places, out, rank_.scratch(share));
@@ -172,13 +200,45 @@ class DispatchCalls {
     rank_.stats().add_dispatch();
   }
 
+  // What nobody waits for, and only where it was asked for.
+  template <ReceiveStep S>
+  void write_more_rows(const S& receiving, const RowPlaces& places, const RowsOut& out) {
+    write_counts(receiving.plan, places.starts, out);
+    if (wants_padding(out))
+      rank_.on_workers([&](FixedShare share) {
+        write_padding(receiving, share, places, out);
+        return true;
+      });
+    if (wants_messages(out)) number_messages(receiving, places, out);
+    if (!wants_row_facts(out)) return;
+    rank_.on_workers([&](FixedShare share) {
+      write_row_facts(receiving, share, places, first_message_.data(), out, rank_.scratch(share));
+      return true;
+    });
+    write_shared_facts(receiving.plan, places.starts, out);
+  }
+
+  // The first message of each source, and lines of -1.
+  template <ReceiveStep S>
+  void number_messages(const S& receiving, const RowPlaces& places, const RowsOut& out) {
+    rank_.on_workers([&](FixedShare share) {
+      count_messages(receiving, share, places.starts, rank_.scratch(share), first_message_.data());
+      return true;
+    });
+    for (std::size_t source = 1; source < first_message_.size(); ++source)
+      first_message_[source] += first_message_[source - 1];
+    if (places.order != RowOrder::by_source && out.source_offsets != nullptr)
+      std::copy(first_message_.begin(), first_message_.end(), out.source_offsets);
+    const std::int64_t words = out.message_capacity * (2 + receiving.plan.shape.top_k);
+    if (out.messages != nullptr) std::fill_n(out.messages, words, -1);
+  }
+
   void receive_replay(const Ticket& ticket, const RowsOut& out) {
     const KeptCall& call = *replayed_;
-    rank_.require_no_one_missing(await_dispatching(call.plan(), rank_.fabric(), rank_.group(), ticket.message));  // I1
-    rank_.require_no_one_missing(rank_.waits().have_same_routing(Operation::dispatch));
+    await_replay(ticket);
     const HostGroup group = group_for(rows_that_came(rank_.plan(), call.starts()) * out.row_bytes);
     const auto receiving = kept_step(rank_, call, group, ticket.message);
-    const RowPlaces places = places_of(ticket, call);
+    const RowPlaces places = places_of(ticket, call, room_of(out));
     const int copy = late_copy(Operation::dispatch, ticket.message);
     if (has_late_weights(ticket))
       lay_out(with_late_weights(receiving, copy), ticket, places, out);
@@ -187,13 +247,20 @@ class DispatchCalls {
     pad_rows_of_masked(receiving, call, places, out, rank_.scratch({0, 1}).found);
     if (out.handle == nullptr) return;
     std::memmove(out.handle, ticket.handle, HandleSizes(rank_.plan()).bytes());
+    const KeptRouting left = kept_routing_at(rank_.plan(), out.handle);
+    left.header->row_room = room_in_handle(places.room);
     if (has_late_weights(ticket))
-      keep_late_weights(call.plan(), LateWeights(call.plan(), rank_.fabric(), copy), call.starts(),
-                        kept_routing_at(rank_.plan(), out.handle));
+      keep_late_weights(call.plan(), LateWeights(call.plan(), rank_.fabric(), copy), call.starts(), left);
+  }
+  void await_replay(const Ticket& ticket) {
+    const WaitsAdded added(rank_.waits(), waited_ns_);
+    const Plan& plan = replayed_->plan();
+    rank_.require_no_one_missing(await_dispatching(plan, rank_.fabric(), rank_.group(), ticket.message));  // I1
+    rank_.require_no_one_missing(rank_.waits().have_same_routing(Operation::dispatch));
   }
 
   void keep_routing(const Ticket& ticket, const KeptRouting& to) {
-    keep_own_part(rank_.plan(), rank_.fabric(), ticket, header_, found_.starts(), to);
+    keep_own_part(rank_.plan(), rank_.fabric(), ticket, header_, found_.starts(), found_.room(), to);
     rank_.on_workers([&](FixedShare share) {
       keep_arrivals(rank_.plan(), rank_.fabric(), ticket.routing, share, found_.starts(), to);
       return true;
@@ -204,7 +271,10 @@ class DispatchCalls {
   AnyFormat format_;
   const HandleHeader header_;
   FoundRows found_;
-  std::optional<KeptCall> replayed_;  // what the newest dispatch with a handle was given
+  std::optional<KeptCall> replayed_;          // what the newest dispatch with a handle was given
+  std::vector<std::uint64_t> waited_ns_;      // [ranks]: for each rank in the receiving half of the newest dispatch
+  std::vector<std::uint32_t> first_message_;  // [ranks + 1]: of each source, where somebody asked for messages
+  OverflowReport overflow_;
 };
 
 }  // namespace ferry::cpu

@@ -1,6 +1,7 @@
 // FoundRows: where the rows of a CPU rank's newest dispatch without a handle lie.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "cpu/lay_out.h"
@@ -22,6 +23,7 @@ class FoundRows {
   template <Fabric F>
   void find(const Plan& plan, const F& fabric, const Ticket& ticket) {
     const TokenRange shared = ticket.shared;
+    room_ = {};
     find_row_starts(plan, fabric, ticket.routing,
                     {shared.end - shared.begin, static_cast<std::uint32_t>(ticket.rows.expert_stride)}, starts_);
     num_rows_ = starts_.group[plan.groups()];
@@ -33,7 +35,7 @@ class FoundRows {
 
   template <Fabric F>
   RowPlaces places(const Plan& plan, const F& fabric, const Ticket& ticket) const {
-    RowPlaces places{ticket.rows.order, starts_, {}};
+    RowPlaces places{ticket.rows.order, starts_, {}, room_};
     if (ticket.rows.order == RowOrder::by_source)
       places.by_source = {source_offsets_.data(),
                           reinterpret_cast<const std::uint64_t*>(fabric.local(plan.map.token_list(ticket.routing, 0))),
@@ -43,11 +45,17 @@ class FoundRows {
   const RowStarts& starts() const { return starts_; }
   std::uint32_t num_rows() const { return num_rows_; }
 
+  // Of the outputs that the dispatch is given.
+  void set_room(const RowRoom& room) { room_ = room; }
+  const RowRoom& room() const { return room_; }
+  std::uint32_t rows_with_room() const { return std::min(num_rows_, room_.rows); }
+
  private:
   std::vector<std::uint32_t> words_;
   RowStarts starts_;
   std::vector<std::uint32_t> source_offsets_;
   std::uint32_t num_rows_ = 0;
+  RowRoom room_;
 };
 
 }  // namespace ferry::cpu

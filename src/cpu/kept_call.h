@@ -10,6 +10,7 @@
 #include "cpu/kept_source_rows.h"
 #include "cpu/steps/handle_lookup.h"
 #include "cpu/steps/packed_results.h"
+#include "cpu/steps/row_room.h"
 #include "ferry/detail/protocol/handle.h"
 #include "ferry/detail/protocol/step.h"
 #include "ferry/row_order.h"
@@ -25,7 +26,8 @@ class KeptCall {
         mask_of_handle_(kept_.masked, kept_.masked + plan.shape.ranks),
         mask_of_call_(mask_of_handle_),
         words_(kept_.starts.of_source, kept_.starts.of_source + row_start_words(plan)),
-        starts_(row_starts_at(plan, words_.data())) {
+        starts_(row_starts_at(plan, words_.data())),
+        row_room_(kept_.header->row_room - 1) {
     plan_.masked = mask_of_call_.data();
     plan_.packed = nullptr;
     if (kept_.header->order == static_cast<std::int32_t>(RowOrder::by_source))
@@ -49,6 +51,8 @@ class KeptCall {
   const Plan& plan() const { return plan_; }
   const RowStarts& starts() const { return starts_; }
   HandleLookup lookup() const { return {&kept_}; }
+  // Of the outputs of the handle's dispatch.
+  RowRoom room() const { return {row_room_}; }
   // Of a dispatch whose rows are by_source.
   SourceRows source_rows() const { return source_rows_ ? source_rows_->rows() : SourceRows{}; }
   bool is_newly_masked(int peer) const {
@@ -62,6 +66,7 @@ class KeptCall {
   std::vector<std::uint8_t> mask_of_call_;
   std::vector<std::uint32_t> words_;
   RowStarts starts_;
+  std::uint32_t row_room_;
   std::optional<KeptSourceRows> source_rows_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};

@@ -25,11 +25,12 @@ void check_src_info(const CheckContext& context, const Ticket& ticket, const std
     for (int token = 0; token < num_tokens; ++token) {
       const TokenAt at{source, token};
       if (places.order == RowOrder::by_source) {
-        if (places.by_source.has(at))
+        if (places.by_source.has(at) && places.room.has(places.by_source.row_of(at)))
           check_source_info_row(context, src_info, places.by_source.row_of(at), source, token);
         continue;
       }
       step.lookup.local_rows(step.group, step.plan, starts, at, entries_of(step, at), found);
+      places.room.keep_fitting(step.plan, starts, found);
       for (int i = 0; i < found.count; ++i)
         check_src_info_row(context, src_info, found.row[i], source, num_tokens, token, found.k[i]);
     }

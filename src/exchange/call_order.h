@@ -124,15 +124,16 @@ struct RowChoice {
 // Names one dispatch, for its second half and for its combine; or one combine, for both of its halves.
 struct Ticket {
   // I13: how many of each the exchange has begun.
-  Epoch routing = kFirstEpoch - 1;    // routings
-  Epoch message = kFirstEpoch - 1;    // dispatches
-  Epoch result = kFirstEpoch - 1;     // combines
-  std::uint32_t mark = 0;             // that its call word carries (call_word.h)
-  int num_tokens = 0;                 // of this rank
-  TokenRange shared{0, 0};            // those of them that go to the fused shared expert here
-  RowChoice rows{};                   // of its dispatch
-  bool has_weights = false;           // its dispatch was given weights
-  const std::byte* handle = nullptr;  // that the call was given: its routing is not `routing`
+  Epoch routing = kFirstEpoch - 1;        // routings
+  Epoch message = kFirstEpoch - 1;        // dispatches
+  Epoch result = kFirstEpoch - 1;         // combines
+  std::uint32_t mark = 0;                 // that its call word carries (call_word.h)
+  int num_tokens = 0;                     // of this rank
+  TokenRange shared{0, 0};                // those of them that go to the fused shared expert here
+  RowChoice rows{};                       // of its dispatch
+  Overflow overflow = Overflow::refused;  // of a dispatch
+  bool has_weights = false;               // its dispatch was given weights
+  const std::byte* handle = nullptr;      // that the call was given: its routing is not `routing`
 };
 
 class CallOrder {

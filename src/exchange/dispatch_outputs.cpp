@@ -3,6 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "ferry/error.h"
 
 namespace ferry {
@@ -43,45 +46,95 @@ std::size_t TensorSpec::bytes() const {
   return bytes;
 }
 
+namespace {
+
+constexpr RowOrders kGrouped{RowOrder::by_expert, RowOrder::padded, RowOrder::in_place};
+constexpr RowOrders kCopied{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
+constexpr RowOrders kAny{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+constexpr RowOrders kBySource{RowOrder::by_source};
+constexpr RowOrders kNone{};
+
+// An output, and the orders of rows that have it.
+struct OutputRule {
+  TensorSpec spec;
+  RowOrders orders;
+  RowOrders needed;  // by which orders it may not be left out
+  RowOrders usual;   // in which orders every world writes it
+};
+
+void add(std::vector<OutputRule>& rules, const char* name, TensorSpec::Field field, DType dtype,
+         std::vector<std::int64_t> shape, const OutputRule& rule) {
+  rules.push_back(rule);
+  rules.back().spec = {name, field, dtype, std::move(shape), size_of(dtype), false};
+}
+
+// Payload and scales.
+void add_row_bytes(std::vector<OutputRule>& rules, const RowLayout& layout, std::int64_t rows, RowOrder order,
+                   std::int64_t expert_stride) {
+  const bool is_bf16 =
+      layout.scale_layout == ScaleLayout::none && layout.payload_row_bytes == 2 * std::int64_t{layout.hidden};
+  const std::int64_t columns = is_bf16 ? layout.hidden : layout.payload_row_bytes;
+  add(rules, "payload", &DispatchOutput::payload, is_bf16 ? DType::bf16 : DType::u8, {rows, columns},
+      {{}, kCopied, kCopied, kCopied});
+  rules.back().spec.alignment = 16;
+  if (layout.scale_layout == ScaleLayout::none) return;
+  add(rules, "scales", &DispatchOutput::scales, layout.scale_dtype, layout.scales_shape(rows, order, expert_stride),
+      {{}, kCopied, kCopied, kCopied});
+  if (layout.scale_layout == ScaleLayout::tiled) rules.back().spec.alignment = 16;
+}
+
+// In the order of DispatchOutput.
+std::vector<OutputRule> output_rules(const RowLayout& layout, std::int64_t rows, RowOrder order,
+                                     std::int64_t expert_stride) {
+  using Out = DispatchOutput;
+  const std::int64_t groups = layout.groups, sources = layout.sources, top_k = layout.top_k;
+  constexpr RowOrders padded{RowOrder::padded}, in_place{RowOrder::in_place};
+  constexpr RowOrders ordered{RowOrder::by_source, RowOrder::padded};
+  std::vector<OutputRule> rules;
+  add_row_bytes(rules, layout, rows, order, expert_stride);
+  add(rules, "row_offsets", &Out::row_offsets, DType::u32, {groups + 1}, {{}, kGrouped, kGrouped, kGrouped});
+  add(rules, "expert_ids", &Out::expert_ids, DType::i32, {groups}, {{}, kGrouped, kGrouped, kGrouped});
+  add(rules, "src_info", &Out::src_info, DType::i32, {rows, 2}, {{}, kAny, kGrouped, kAny});
+  if (layout.scale_layout == ScaleLayout::tiled) {
+    constexpr RowOrders tiled{RowOrder::by_expert, RowOrder::padded};
+    add(rules, "scales_offsets", &Out::scales_offsets, DType::u32, {groups}, {{}, tiled, tiled, tiled});
+  }
+  add(rules, "handle", &Out::handle, DType::u8, {layout.handle_bytes}, {{}, kAny, kNone, kNone});
+  rules.back().spec.alignment = 16;
+  add(rules, "counts", &Out::counts, DType::i32, {groups}, {{}, kAny, padded, ordered});
+  add(rules, "row_topk_ids", &Out::row_topk_ids, DType::i32, {rows, top_k}, {{}, kBySource, kNone, kBySource});
+  add(rules, "row_topk_weights", &Out::row_topk_weights, DType::f32, {rows, top_k}, {{}, kBySource, kNone, kBySource});
+  add(rules, "source_offsets", &Out::source_offsets, DType::u32, {sources + 1}, {{}, kAny, kBySource, kBySource});
+  add(rules, "gather", &Out::gather, DType::i32, {rows}, {{}, in_place, in_place, in_place});
+  add(rules, "source_starts", &Out::source_starts, DType::i32, {groups, sources}, {{}, kAny, kNone, kNone});
+  add(rules, "row_weights", &Out::row_weights, DType::f32, {rows}, {{}, kGrouped, kNone, kNone});
+  add(rules, "row_sources", &Out::row_sources, DType::i32, {rows}, {{}, kGrouped, kNone, kNone});
+  const std::int64_t messages = std::min(rows, layout.expert_rows);
+  add(rules, "messages", &Out::messages, DType::i32, {messages, 2 + top_k}, {{}, kAny, kNone, kNone});
+  if (layout.scale_layout != ScaleLayout::none)
+    add(rules, "row_scales", &Out::row_scales, layout.scale_dtype, {rows, layout.scales_per_row},
+        {{}, kCopied, kNone, kNone});
+  add(rules, "overflow", &Out::overflow, DType::i32, {1}, {{}, kAny, kNone, kNone});
+  add(rules, "cumulative_counts", &Out::cumulative_counts, DType::i32, {groups}, {{}, kAny, kNone, kNone});
+  add(rules, "waited_ns", &Out::waited_ns, DType::i64, {sources}, {{}, kAny, kNone, kNone});
+  return rules;
+}
+
+}  // namespace
+
 std::vector<TensorSpec> dispatch_outputs(const RowLayout& layout, std::int64_t row_capacity, RowOrder order,
-                                         std::int64_t expert_stride) {
+                                         std::int64_t expert_stride, OutputList list) {
   const std::int64_t least = order == RowOrder::padded ? layout.least_rows(order, expert_stride) : 0;
   if (row_capacity < least)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("dispatch_outputs: row_capacity is {}; the limit is {} or more{}", row_capacity, least,
                             order == RowOrder::padded ? " (RowLayout::least_rows)" : ""));
-  const bool by_source = order == RowOrder::by_source, in_place = order == RowOrder::in_place;
-  const bool has_scales = layout.scale_layout != ScaleLayout::none && !in_place;
-  const bool is_tiled = layout.scale_layout == ScaleLayout::tiled && !in_place;
-  const bool is_bf16 =
-      layout.scale_layout == ScaleLayout::none && layout.payload_row_bytes == 2 * std::int64_t{layout.hidden};
   std::vector<TensorSpec> specs;
-  if (!in_place)
-    specs.push_back({"payload",
-                     &DispatchOutput::payload,
-                     is_bf16 ? DType::bf16 : DType::u8,
-                     {row_capacity, is_bf16 ? layout.hidden : layout.payload_row_bytes},
-                     16});
-  if (has_scales)
-    specs.push_back({"scales", &DispatchOutput::scales, layout.scale_dtype,
-                     layout.scales_shape(row_capacity, order, expert_stride),
-                     is_tiled ? 16 : size_of(layout.scale_dtype)});
-  if (!by_source) {
-    specs.push_back({"row_offsets", &DispatchOutput::row_offsets, DType::u32, {layout.groups + 1}, 4});
-    specs.push_back({"expert_ids", &DispatchOutput::expert_ids, DType::i32, {layout.groups}, 4});
+  for (OutputRule& rule : output_rules(layout, row_capacity, order, expert_stride)) {
+    if (!(list == OutputList::all ? rule.orders : rule.usual).has(order)) continue;
+    rule.spec.is_optional = !rule.needed.has(order);
+    specs.push_back(std::move(rule.spec));
   }
-  specs.push_back({"src_info", &DispatchOutput::src_info, DType::i32, {row_capacity, 2}, 4});
-  if (is_tiled && !by_source)
-    specs.push_back({"scales_offsets", &DispatchOutput::scales_offsets, DType::u32, {layout.groups}, 4});
-  if (by_source || order == RowOrder::padded)
-    specs.push_back({"counts", &DispatchOutput::counts, DType::i32, {layout.groups}, 4});
-  if (by_source) {
-    specs.push_back({"row_topk_ids", &DispatchOutput::row_topk_ids, DType::i32, {row_capacity, layout.top_k}, 4});
-    specs.push_back(
-        {"row_topk_weights", &DispatchOutput::row_topk_weights, DType::f32, {row_capacity, layout.top_k}, 4});
-    specs.push_back({"source_offsets", &DispatchOutput::source_offsets, DType::u32, {layout.sources + 1}, 4});
-  }
-  if (in_place) specs.push_back({"gather", &DispatchOutput::gather, DType::i32, {row_capacity}, 4});
   return specs;
 }
 

@@ -20,8 +20,16 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       options_(options),
       takes_host_memory_(!world.capabilities().device_memory),
       learns_counts_(world.capabilities().row_counts),
+      takes_overflow_(world.capabilities().overflow),
       world_orders_(world.capabilities().row_orders),
-      context_{rank_, shape_, options_, layout_, takes_host_memory_, learns_counts_, world.capabilities().f16_sums},
+      context_{rank_,
+               shape_,
+               options_,
+               layout_,
+               takes_host_memory_,
+               learns_counts_,
+               world.capabilities().f16_sums,
+               world.capabilities().more_outputs},
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
   require_valid(shape, options);
@@ -117,6 +125,12 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
   ticket.rows = check_row_order(context_, in);
   require_order_of_world(ticket.rows.order);
+  ticket.overflow = in.overflow;
+  if (in.overflow != Overflow::refused && !takes_overflow_)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: overflow is {}; exchanges of this world write all rows that come: leave it out, "
+                            "and give outputs for the worst case (RowLayout::least_rows)",
+                            rank_, to_string(in.overflow)));
   steps_->check_dispatch_input(context_, in, args);
   ticket.num_tokens = args.num_tokens;
   ticket.has_weights = args.weights.are_given();
@@ -154,9 +168,14 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
 }
 
 RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
-  RowsOut rows = check_dispatch_output(context_, out, ticket.rows);
+  RowsOut rows = check_dispatch_output(context_, out, ticket.rows, ticket.overflow);
   rows.handle = check_handle_tensor(context_, "handle", out.handle);
   if (out.handle) steps_->require_handles(context_);
+  if (out.handle && ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride < layout_.expert_rows)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("rank {}: handle is given, and expert_stride is {}: a dispatch whose padded rows may "
+                            "overflow leaves none. Give a stride of {} or more (RowLayout::expert_rows)",
+                            rank_, ticket.rows.expert_stride, layout_.expert_rows));
   steps_->check_rows(context_, out);
   if (ticket.handle != nullptr && replayed_) check_replay_output(context_, rows, *replayed_);
   return rows;
@@ -164,8 +183,9 @@ RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& t
 
 CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticket& ticket) {
   if (in.handle && !read_handle(in.handle, Operation::combine, ticket)) ticket.num_tokens = -1;
-  CombineArgs args = check_combine_input(context_, in, ticket.num_tokens,
-                                         in.handle ? returned_.value_or(HandleFacts{}).num_rows : steps_->num_rows());
+  const HandleFacts facts = returned_.value_or(HandleFacts{});
+  const std::uint32_t num_rows = in.handle ? std::min(facts.num_rows, facts.row_room) : steps_->num_rows();
+  CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, num_rows);
   args.weights = combine_weights_.widened(in.topk_weights, args.weights);
   check_late_weights(context_, in, ticket);
   steps_->check_combine_input(context_, ticket, in, args);

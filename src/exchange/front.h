@@ -65,6 +65,7 @@ class Exchange::Front {
   const ExchangeOptions options_;
   const bool takes_host_memory_;
   const bool learns_counts_;
+  const bool takes_overflow_;
   const RowOrders world_orders_;
   RowLayout layout_;
   std::size_t message_slot_bytes_ = 0;

@@ -140,7 +140,7 @@ void check_replay_output(const CheckContext& c, const RowsOut& out, const Handle
   if (facts.rows.order != RowOrder::by_source && facts.alignment % c.layout.alignment != 0)
     refuse(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
            c.layout.alignment);
-  if (out.scales.row_capacity < facts.num_rows)
+  if (!out.may_overflow && out.row_capacity < facts.num_rows)
     refuse(c, "it has {} rows; payload holds {}", facts.num_rows, out.scales.row_capacity);
 }
 
@@ -209,7 +209,8 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
           h.alignment,
           {h.shared_begin, h.shared_end},
           rows,
-          h.has_weights != 0};
+          h.has_weights != 0,
+          h.row_room - 1};  // 0: all
 }
 
 }  // namespace ferry

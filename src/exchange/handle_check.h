@@ -15,7 +15,8 @@ struct HandleFacts {
   int alignment = 1;
   TokenRange shared{0, 0};
   RowChoice rows{};
-  bool has_weights = false;  // its dispatch was given weights
+  bool has_weights = false;             // its dispatch was given weights
+  std::uint32_t row_room = UINT32_MAX;  // rows that its outputs had room for
 };
 
 // The tensor `name` as memory of a handle; null where it is not given.

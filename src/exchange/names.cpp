@@ -1,6 +1,7 @@
 // Names of the public enumerations, for messages.
 #include <fmt/core.h>
 
+#include "ferry/dispatch_output.h"
 #include "ferry/error.h"
 #include "ferry/row_order.h"
 #include "ferry/shape.h"
@@ -26,6 +27,18 @@ const char* to_string(ErrorKind kind) {
       return "io";
     case ErrorKind::system:
       return "system";
+  }
+  return "unknown";
+}
+
+const char* to_string(Overflow overflow) {
+  switch (overflow) {
+    case Overflow::refused:
+      return "refused";
+    case Overflow::reported:
+      return "reported";
+    case Overflow::expected:
+      return "expected";
   }
   return "unknown";
 }

@@ -62,11 +62,13 @@ RowChoice check_row_order(const CheckContext& c, const DispatchInput& in) {
     return {in.row_order, 0};
   }
   if (in.handle && in.expert_stride == 0) return {in.row_order, 0};
-  const std::int64_t least = c.layout.expert_rows;
-  const std::int64_t stride = in.expert_stride == 0 ? least : in.expert_stride;
+  const bool may_overflow = in.overflow != Overflow::refused;
+  const std::int64_t shared_rows = has_shared_expert(c.options) ? c.shape.max_tokens : 1;  // group 0 holds all of them
+  const std::int64_t least = may_overflow ? shared_rows : c.layout.expert_rows;
+  const std::int64_t stride = in.expert_stride == 0 ? c.layout.expert_rows : in.expert_stride;
   if (stride < least)
-    refuse(c, "expert_stride is {}; the limit is {} or more (RowLayout::expert_rows): one expert can get all tokens",
-           stride, least);
+    refuse(c, "expert_stride is {}; the limit is {} or more{}", stride, least,
+           may_overflow ? "" : " (RowLayout::expert_rows): one expert can get all tokens, unless rows may overflow");
   if (stride > INT32_MAX / c.layout.groups)
     refuse(c, "expert_stride is {}; {} experts at this stride are more than the 2147483647 rows that there can be",
            stride, c.layout.groups);

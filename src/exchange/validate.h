@@ -18,6 +18,7 @@ struct CheckContext {
   bool takes_host_memory = true;  // else memory of the rank's GPU
   bool learns_counts = false;     // what came is known before a row is written (WorldCapabilities::row_counts)
   bool takes_f16 = true;          // rows, bias and sums may be f16 (WorldCapabilities::f16_sums)
+  bool more_outputs = true;       // WorldCapabilities::more_outputs
 };
 
 // Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device. Where all ranks will be told of
@@ -31,8 +32,13 @@ float check_input_scale(const CheckContext& context, const float* input_scale);
 void check_topk_ids(const CheckContext& context, const DispatchArgs& args);
 
 // Outputs are those of the order, have their dtypes and shapes, and hold the worst case, unless the counts will say
-// what they must hold. (validate_rows.cpp)
-RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out, const RowChoice& choice = {});
+// what they must hold, or rows may overflow. (validate_rows.cpp)
+RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out, const RowChoice& choice = {},
+                              Overflow overflow = Overflow::refused);
+// The part of it that WorldCapabilities::more_outputs names. `rows` has all else. (validate_more_outputs.cpp)
+void check_more_outputs(const CheckContext& context, const DispatchOutput& out, RowsOut& rows);
+// Throws Error(unsupported) where one of them is given and the exchange does not write it.
+void require_no_more_outputs(const CheckContext& context, const DispatchOutput& out, RowOrder order);
 
 // When it is known that `rows` rows came.
 void check_row_capacity(const CheckContext& context, const RowsOut& out, RowOrder order, std::int64_t rows);

@@ -100,7 +100,10 @@ TEST(OrdersWithMasks, HaveNoRowsOfAMaskedRank) {
 TEST(OrdersWithMasks, KeepTheRowsOfAHandle) {
   for (const FakeKind kind : {FakeKind::direct, FakeKind::reordering, FakeKind::stepped}) {
     for (const RowOrder order : kOrders) {
-      const Scenario given = make_scenario(settings_of(order, 64));
+      conformance::ScenarioSettings settings = settings_of(order, 64);
+      settings.more_outputs = true;
+      settings.zero_padding = order != RowOrder::in_place;
+      const Scenario given = make_scenario(settings);
       run_fake_ranks(kind, kShape.ranks, 65, [&](FakeWorld& world) {
         Exchange exchange(world, kShape, given.settings.options);
         Kept kept(exchange, given);
@@ -116,6 +119,17 @@ TEST(OrdersWithMasks, KeepTheRowsOfAHandle) {
           EXPECT_EQ(again.out.src_info.as<std::int32_t>()[2 * row], is_gone ? -1 : rows[row].token) << row;
           if (order == RowOrder::in_place) {
             EXPECT_EQ(again.out.gather.as<std::int32_t>()[row] < 0, is_gone) << row;
+          }
+          if (order != RowOrder::by_source) {
+            EXPECT_EQ(again.out.row_sources.as<std::int32_t>()[row], is_gone ? -1 : rows[row].source) << row;
+            const auto& weights = given.round.ranks[static_cast<std::size_t>(rows[row].source)].weights;
+            const auto entry = static_cast<std::size_t>(rows[row].token * kShape.top_k + rows[row].k);
+            EXPECT_EQ(again.out.row_weights.as<float>()[row], is_gone ? 0.0f : weights[entry]) << row;
+          }
+          if (order != RowOrder::in_place && is_gone) {
+            const auto bytes = static_cast<std::size_t>(exchange.layout().payload_row_bytes);
+            const auto* payload = again.out.payload.as<std::byte>() + row * bytes;
+            EXPECT_TRUE(std::all_of(payload, payload + bytes, [](std::byte each) { return each == std::byte{0}; }));
           }
           if (order != RowOrder::by_source) continue;
           const auto* ids = again.out.row_topk_ids.as<std::int32_t>() + row * static_cast<std::size_t>(kShape.top_k);

@@ -31,6 +31,12 @@ Session make_session(const SessionSettings& settings, std::uint64_t seed) {
     scenario.seed = random.bits() % 1'000'000;
     scenario.exact_rows = settings.exact_rows;
     if (settings.options.late_weights) scenario.weights_at = static_cast<conformance::WeightsAt>(random.below(3));
+    scenario.more_outputs = settings.more_outputs;
+    if (settings.more_outputs && i % 2 == 0) {
+      scenario.overflow = Overflow::expected;
+      scenario.room_percent = random.between(0, 110);
+      scenario.expert_stride = random.between(1, 6);
+    }
     for (int rank = 0; !settings.row_orders.empty() && rank < settings.shape.ranks; ++rank)
       scenario.row_orders.push_back(
           settings.row_orders[static_cast<std::size_t>(random.below(static_cast<int>(settings.row_orders.size())))]);

@@ -38,6 +38,7 @@ struct SessionSettings {
   int num_rounds = 5;
   double abandons = 0.3;             // how often a round is abandoned, either way
   bool exact_rows = false;           // outputs hold what comes and no more
+  bool more_outputs = false;         // all that may be left out, and in every other round too little room for the rows
   std::vector<RowOrder> row_orders;  // drawn for each rank and round; empty: by_expert
   std::vector<std::string> routings = {"ragged", "uniform", "some_none", "empty_ranks", "zipf", "no_tokens"};
 };

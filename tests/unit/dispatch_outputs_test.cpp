@@ -1,6 +1,7 @@
 // dispatch_outputs: the table of exchange.h, format by format, and that a dispatch takes what the list says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -79,6 +80,76 @@ TEST(DispatchOutputs, AreTakenByADispatch) {
     for (const TensorSpec& spec : dispatch_outputs(layout, layout.min_row_capacity))
       out.*spec.field = {memory.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
     EXPECT_NO_THROW(check_dispatch_output({0, kShape, options, layout}, out));
+  }
+}
+
+constexpr RowOrder kOrders[] = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+
+std::string names_of(const std::vector<TensorSpec>& specs) {
+  std::string names;
+  for (const TensorSpec& spec : specs)
+    names += std::string(names.empty() ? "" : " ") + spec.name + (spec.is_optional ? "?" : "");
+  return names;
+}
+
+TEST(DispatchOutputs, AreTheSameListForEveryReader) {
+  const RowLayout layout = row_layout(kShape, {.format = format_named("nvfp4")}, 0);
+  const auto list = [&](RowOrder order, OutputList which) {
+    return names_of(dispatch_outputs(layout, layout.least_rows(order), order, 0, which));
+  };
+  const std::string statistics = " overflow? cumulative_counts? waited_ns?";
+  EXPECT_EQ(list(RowOrder::by_expert, OutputList::usual),
+            "payload scales row_offsets expert_ids src_info scales_offsets");
+  EXPECT_EQ(list(RowOrder::by_expert, OutputList::all),
+            "payload scales row_offsets expert_ids src_info scales_offsets handle? counts? source_offsets? "
+            "source_starts? row_weights? row_sources? messages? row_scales?" +
+                statistics);
+  EXPECT_EQ(list(RowOrder::padded, OutputList::usual),
+            "payload scales row_offsets expert_ids src_info scales_offsets counts");
+  EXPECT_EQ(list(RowOrder::by_source, OutputList::usual),
+            "payload scales src_info? counts? row_topk_ids? row_topk_weights? source_offsets");
+  EXPECT_EQ(list(RowOrder::by_source, OutputList::all),
+            "payload scales src_info? handle? counts? row_topk_ids? row_topk_weights? source_offsets source_starts? "
+            "messages? row_scales?" +
+                statistics);
+  EXPECT_EQ(list(RowOrder::in_place, OutputList::all),
+            "row_offsets expert_ids src_info handle? counts? source_offsets? gather source_starts? row_weights? "
+            "row_sources? messages?" +
+                statistics);
+}
+
+// All of the list, in every order; and a world without them refuses each by its name.
+TEST(DispatchOutputs, ThatMayBeLeftOutAreTakenOrRefusedByName) {
+  for (const RowOrder order : kOrders) {
+    const ExchangeOptions options{.format = format_named("mxfp8")};
+    const RowLayout layout = row_layout(kShape, options, 0);
+    const RowChoice choice{order, order == RowOrder::padded ? layout.expert_rows : 0};
+    const CheckContext takes{0, kShape, options, layout};
+    CheckContext refuses = takes;
+    refuses.more_outputs = false;
+    std::vector<std::vector<std::byte>> memory;
+    DispatchOutput out;
+    const auto give = [&](const TensorSpec& spec) {
+      out.*spec.field = {memory.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
+    };
+    const auto usual = dispatch_outputs(layout, layout.least_rows(order), order);
+    for (const TensorSpec& spec : usual) give(spec);
+    EXPECT_NO_THROW(check_dispatch_output(refuses, out, choice));
+    for (const TensorSpec& spec : dispatch_outputs(layout, layout.least_rows(order), order, 0, OutputList::all)) {
+      const bool is_usual =
+          std::any_of(usual.begin(), usual.end(), [&](const auto& of) { return of.field == spec.field; });
+      if (is_usual || spec.field == &DispatchOutput::handle) continue;
+      give(spec);
+      EXPECT_NO_THROW(check_dispatch_output(takes, out, choice)) << spec.name;
+      try {
+        check_dispatch_output(refuses, out, choice);
+        ADD_FAILURE() << spec.name;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+        EXPECT_NE(std::string(error.what()).find(spec.name), std::string::npos) << error.what();
+      }
+      out.*spec.field = {};
+    }
   }
 }
 

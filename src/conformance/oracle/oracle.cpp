@@ -105,6 +105,7 @@ std::size_t scale_tensor_bytes(const Round& round, int rank, std::int64_t row_ca
 }
 
 void zero_tiles(const Round& round, const ScaleGroup& group, std::int64_t rows, ExpectedRows& out) {
+  rows = std::min(rows, std::max<std::int64_t>(out.row_capacity - group.first, 0));
   const std::int64_t per_row = scales_per_row(round.options.format, round.shape.hidden);
   const std::size_t tile_bytes = size((per_row + 3) / 4 * 32 * 4 * 4 * round.options.format.scale_bytes());
   std::memset(out.scales.data() + size(group.tile) * tile_bytes, 0, size((rows + 127) / 128) * tile_bytes);
@@ -115,12 +116,13 @@ void put_row(const Round& round, const ScaleGroup& group, std::int64_t j, const 
   const int per_row = scales_per_row(format, round.shape.hidden);
   const std::size_t scale_bytes = size(format.scale_bytes());
   const std::size_t payload_bytes = format.payload_bytes(round.shape.hidden);
+  if (group.first + j >= out.row_capacity) return;
   EncodedToken token;
   token.scales.assign(size(per_row) * scale_bytes, std::byte{0});
-  if (!is_padding(row)) {
-    token = encode(round, row);
-    std::memcpy(out.payload.data() + size(group.first + j) * payload_bytes, token.payload.data(), payload_bytes);
-  }
+  if (!is_padding(row)) token = encode(round, row);
+  if (is_padding(row) && round.zero_padding) token.payload.resize(payload_bytes);
+  std::copy(token.payload.begin(), token.payload.end(),
+            out.payload.begin() + static_cast<std::ptrdiff_t>(size(group.first + j) * payload_bytes));
   for (int column = 0; column < per_row; ++column)
     std::memcpy(
         out.scales.data() + scale_index(scale_layout_of(round.options), group, per_row, j, column) * scale_bytes,
@@ -130,6 +132,7 @@ void put_row(const Round& round, const ScaleGroup& group, std::int64_t j, const 
 ExpectedRows rows_by_expert(const Round& round, int rank, std::int64_t row_capacity, std::byte poison) {
   const int alignment = alignment_of(round.options);
   ExpectedRows out;
+  out.row_capacity = row_capacity;
   out.payload.assign(size(row_capacity) * round.options.format.payload_bytes(round.shape.hidden), poison);
   out.scales.assign(scale_tensor_bytes(round, rank, row_capacity), poison);
   out.row_offsets.push_back(0);
@@ -153,6 +156,7 @@ ExpectedRows rows_by_expert(const Round& round, int rank, std::int64_t row_capac
     out.row_offsets.push_back(static_cast<std::uint32_t>(out.rows.size()));
     tile += (padded + 127) / 128;
   }
+  out.src_info.resize(std::min(out.rows.size(), size(row_capacity)) * 2);
   return out;
 }
 

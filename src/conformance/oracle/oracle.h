@@ -29,6 +29,7 @@ struct Round {
   float input_scale = 1.0f;
   SumOrder sum_order = SumOrder::by_rank;
   bool applies_weights = true;
+  bool zero_padding = false;
   std::vector<RankInput> ranks;
 };
 
@@ -40,19 +41,21 @@ struct RowOrigin {
   int k = -1;
 };
 
-// What dispatch must leave in a rank's outputs. Bytes that it must not touch hold the poison.
+// What dispatch must leave in a rank's outputs. Bytes that it must not touch hold the poison. Of rows that do not fit
+// into row_capacity nothing is there but their origins, offsets and counts.
 struct ExpectedRows {
-  std::vector<RowOrigin> rows;  // [row_offsets.back()]
+  std::vector<RowOrigin> rows;  // [row_offsets.back()]; padded: behind them those that do not fit
+  std::int64_t row_capacity = 0;
   std::vector<std::uint32_t> row_offsets;
   std::vector<std::int32_t> expert_ids;
   std::vector<std::uint32_t> scales_offsets;  // tiled scales only
   std::vector<std::byte> payload;      // [row_capacity, bytes of a row]; in_place: what the slots hold, row by row
   std::vector<std::byte> scales;       // the whole tensor for row_capacity
-  std::vector<std::int32_t> src_info;  // [rows, 2]; of padded rows past a count: kUntouched
+  std::vector<std::int32_t> src_info;  // [rows that fit, 2]; of padded rows past a count: kUntouched
   std::vector<std::int32_t> counts;    // of each group
   // by_source; past the rows the ids are -1, and the weights are not touched
   std::vector<std::int64_t> row_topk_ids;     // [row_capacity, top_k]
-  std::vector<float> row_topk_weights;        // [rows, top_k]
+  std::vector<float> row_topk_weights;        // [rows that fit, top_k], and zeros behind them where they are wanted
   std::vector<std::uint32_t> source_offsets;  // [sources + 1]
   std::vector<std::int64_t> slots;            // in_place: [rows]: the slot in any copy, -1 in padding
 };
@@ -79,6 +82,21 @@ std::int64_t worst_row_capacity(const Round& round, int rank);
 ExpectedRows expected_rows(const Round& round, int rank, std::int64_t row_capacity, std::byte poison);
 // The stride of a rank's padded experts.
 std::int64_t expert_stride_of(const Round& round, int rank);
+
+// What dispatch must leave in the outputs that may be left out. kUntouched: what was there.
+struct ExpectedMore {
+  std::vector<std::int32_t> source_starts;  // [groups, sources]
+  std::vector<std::int32_t> row_weights;    // [row_capacity]: float32 bits; none by_source
+  std::vector<std::int32_t> row_sources;    // [row_capacity]; none by_source
+  std::vector<std::int32_t> messages;       // [messages, 2 + top_k]
+  std::vector<std::uint32_t>
+      source_offsets;  // [sources + 1]: the first message of each source; by_source its first row
+  std::int32_t overflow = 0;
+};
+ExpectedMore expected_more(const Round& round, int rank, const ExpectedRows& rows, std::int64_t row_capacity);
+
+// The scales of the row at `index`, in column order; those of padding are 0. None where they must stay as they were.
+std::vector<std::byte> expected_row_scales(const Round& round, int rank, const ExpectedRows& rows, std::size_t index);
 
 // The experts' output by rank: [rows of the rank, hidden], as it is given to combine: bf16 values, or any float32.
 // `exact` encodes rows in the format of results for the wire, `by_rank` its partials; shared rows do not travel.

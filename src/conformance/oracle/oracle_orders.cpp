@@ -15,6 +15,8 @@ ExpectedRows padded_rows(const Round& round, int rank, std::int64_t row_capacity
   const std::int64_t stride = expert_stride_of(round, rank);
   const std::int64_t per_row = scales_per_row(round.options.format, round.shape.hidden);
   ExpectedRows out;
+  out.row_capacity = row_capacity;
+  std::vector<RowOrigin> dropped;
   out.payload.assign(size(row_capacity) * round.options.format.payload_bytes(round.shape.hidden), poison);
   const bool transposed = scale_layout_of(round.options) == ScaleLayout::transposed;
   const std::int64_t rows_of_scales = transposed ? num_groups(round, rank) * stride : row_capacity;
@@ -23,9 +25,10 @@ ExpectedRows padded_rows(const Round& round, int rank, std::int64_t row_capacity
   std::int64_t index = 0;  // of the group
   for (const std::vector<RowOrigin>& group : rows_by_group(round, rank)) {
     const ScaleGroup scales{index * stride, index * ((stride + 127) / 128), index * per_row * stride, stride};
-    const auto filled = static_cast<std::int64_t>(group.size());
+    const auto came = static_cast<std::int64_t>(group.size());
+    const std::int64_t filled = std::min(came, stride);
     out.expert_ids.push_back(static_cast<std::int32_t>(index++));
-    out.counts.push_back(static_cast<std::int32_t>(filled));
+    out.counts.push_back(static_cast<std::int32_t>(came));
     out.row_offsets.push_back(static_cast<std::uint32_t>(index * stride));
     if (scale_layout_of(round.options) == ScaleLayout::tiled) {
       out.scales_offsets.push_back(static_cast<std::uint32_t>(scales.tile - scales.first / 128));
@@ -35,10 +38,14 @@ ExpectedRows padded_rows(const Round& round, int rank, std::int64_t row_capacity
       put_row(round, scales, j, group[size(j)], out);
       out.src_info.insert(out.src_info.end(), {group[size(j)].token, group[size(j)].k});
     }
-    out.rows.insert(out.rows.end(), group.begin(), group.end());
+    for (std::int64_t j = filled; round.zero_padding && j < stride; ++j) put_row(round, scales, j, {}, out);
+    out.rows.insert(out.rows.end(), group.begin(), group.begin() + filled);
+    dropped.insert(dropped.end(), group.begin() + filled, group.end());
     out.rows.resize(size(index * stride));
     out.src_info.resize(out.rows.size() * 2, kUntouched);
   }
+  out.rows.resize(std::max(out.rows.size(), dropped.empty() ? 0 : size(row_capacity)));
+  out.rows.insert(out.rows.end(), dropped.begin(), dropped.end());
   return out;
 }
 
@@ -74,6 +81,7 @@ void add_row_of_token(const Round& round, int rank, int source, int token, Expec
 // All rows are one group, from row 0 on.
 ExpectedRows rows_by_source(const Round& round, int rank, std::int64_t row_capacity, std::byte poison) {
   ExpectedRows out;
+  out.row_capacity = row_capacity;
   out.payload.assign(size(row_capacity) * round.options.format.payload_bytes(round.shape.hidden), poison);
   out.scales.assign(scale_tensor_bytes(round, rank, row_capacity), poison);
   out.counts.resize(size(num_local_experts(round.shape, rank)));
@@ -88,7 +96,11 @@ ExpectedRows rows_by_source(const Round& round, int rank, std::int64_t row_capac
   const ScaleGroup all{0, 0, 0, row_capacity};
   if (scale_layout_of(round.options) == ScaleLayout::tiled) zero_tiles(round, all, rows, out);
   for (std::int64_t row = 0; row < rows; ++row) put_row(round, all, row, out.rows[size(row)], out);
+  for (std::int64_t row = rows; round.zero_padding && row < row_capacity; ++row) put_row(round, all, row, {}, out);
+  const std::int64_t weights = round.zero_padding ? row_capacity : std::min(rows, row_capacity);
+  out.row_topk_weights.resize(size(weights * round.shape.top_k));
   out.row_topk_ids.resize(size(row_capacity * round.shape.top_k), -1);
+  out.src_info.resize(size(2 * std::min(rows, row_capacity)));
   return out;
 }
 
@@ -97,7 +109,7 @@ ExpectedRows rows_in_place(const Round& round, int rank, std::int64_t row_capaci
   ExpectedRows out = rows_by_expert(round, rank, row_capacity, poison);
   const std::size_t payload_bytes = round.options.format.payload_bytes(round.shape.hidden);
   std::vector<std::byte> payload(size(row_capacity) * payload_bytes, poison), scales;
-  for (std::size_t row = 0; row < out.rows.size(); ++row) {
+  for (std::size_t row = 0; row < std::min(out.rows.size(), size(row_capacity)); ++row) {
     const RowOrigin& from = out.rows[row];
     const std::int64_t source = round.options.skip_a2a ? 0 : from.source;
     out.slots.push_back(is_padding(from) ? -1 : source * round.shape.max_tokens + from.token);

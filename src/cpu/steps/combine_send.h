@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/steps/row_room.h"
 #include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/combine_reduce.h"
@@ -57,15 +58,16 @@ void deliver_result(const S& step, TokenAt at, int index, const std::byte* made_
 
 // by_rank: the sum of this rank's rows of a token.
 template <ResultStep S>
-void send_partial(const S& step, const CombineArgs& in, TokenAt at, const RoutingEntry* entries, std::byte* staging,
+void send_partial(const S& step, const RowStarts& starts, const ReturnedRows& rows, TokenAt at, std::byte* staging,
                   TokenScratch& scratch, const ResultCounts& counted) {
   const auto& g = step.group;
   const LocalRows& found = scratch.found;
   for (int i = g.thread(); i < found.count; i += g.size())
-    scratch.rows[i] = in.row(found.row[i], in.weight_of(found.weight[i]));
+    scratch.rows[i] = rows.of_expert(step.plan, starts, found, i, rows.in.weight_of(found.weight[i]));
   g.sync();
-  const ResultSlot slot = step.plan.packed != nullptr ? packed_slot(step.plan, at, 0)
-                                                      : ResultSlot{step.lookup.slot(step.plan, at, entries)};
+  const ResultSlot slot = step.plan.packed != nullptr
+                              ? packed_slot(step.plan, at, 0)
+                              : ResultSlot{step.lookup.slot(step.plan, at, entries_of(step, at))};
   std::byte* to = result_target(step, at, slot, staging);
   step.ops.write_sum(g, scratch.rows, found.count, step.plan.shape.hidden, to);
   deliver_result(step, at, slot.index, to, counted);
@@ -73,12 +75,12 @@ void send_partial(const S& step, const CombineArgs& in, TokenAt at, const Routin
 
 // exact: each row by itself.
 template <ResultStep S>
-void send_each_row(const S& step, const CombineArgs& in, TokenAt at, const LocalRows& found, std::byte* staging,
-                   const ResultCounts& counted) {
+void send_each_row(const S& step, const RowStarts& starts, const ReturnedRows& rows, TokenAt at, const LocalRows& found,
+                   std::byte* staging, const ResultCounts& counted) {
   for (int i = 0; i < found.count; ++i) {
     const ResultSlot slot = step.plan.packed != nullptr ? packed_slot(step.plan, at, i) : ResultSlot{found.k[i]};
     std::byte* to = result_target(step, at, slot, staging);
-    step.ops.write_row(step.group, in.row(found.row[i], 1.0f), step.plan.shape.hidden, to);
+    step.ops.write_row(step.group, rows.of_expert(step.plan, starts, found, i, 1.0f), step.plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
   }
 }
@@ -87,7 +89,7 @@ void send_each_row(const S& step, const CombineArgs& in, TokenAt at, const Local
 // the token lists. A token of a rank that the mask takes out by now has no result.
 template <ResultStep S>
 void send_rows_by_source(const S& step, FixedShare share, const RowStarts& starts, const SourceRows& rows,
-                         const CombineArgs& in, std::byte* staging, const ResultCounts& counted) {
+                         const ReturnedRows& returned, std::byte* staging, const ResultCounts& counted) {
   const Plan& plan = step.plan;
   const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
   for (int place = share.index; place < tokens.length; place += share.count) {
@@ -96,7 +98,8 @@ void send_rows_by_source(const S& step, FixedShare share, const RowStarts& start
     const ResultSlot slot = plan.packed != nullptr ? packed_slot(plan, at, 0)
                                                    : ResultSlot{step.lookup.slot(plan, at, entries_of(step, at))};
     std::byte* to = result_target(step, at, slot, staging);
-    step.ops.write_row(step.group, in.row(rows.row_of(at), 1.0f), plan.shape.hidden, to);
+    const std::uint32_t row = rows.row_of(at);
+    step.ops.write_row(step.group, returned.at(row, returned.room.has(row), 1.0f), plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
     step.group.sync();
   }
@@ -122,20 +125,19 @@ void post_combining(const Plan& plan, F& fabric, const G& g, Epoch result, std::
 // Relies on I8: await_summed. I18: rows come from the tables that I1 keeps, not from the caller's src_info, so no
 // number of the caller's becomes an address.
 template <ResultStep S>
-void send_results(const S& step, FixedShare share, const RowStarts& starts, const CombineArgs& in, std::byte* staging,
-                  TokenScratch& scratch, const ResultCounts& counted) {
+void send_results(const S& step, FixedShare share, const RowStarts& starts, const ReturnedRows& rows,
+                  std::byte* staging, TokenScratch& scratch, const ResultCounts& counted) {
   const Plan& plan = step.plan;
   const LocalRows& found = scratch.found;
   const TokenSequence tokens(plan, starts, plan.rank + 1);  // own tokens last: the others travel meanwhile
   for (int place = share.index; place < tokens.length; place += share.count) {
     const TokenAt at = tokens.at(place);
     if (at.token >= static_cast<int>(starts.tokens[at.source])) continue;
-    const RoutingEntry* entries = entries_of(step, at);
-    step.lookup.local_rows(step.group, plan, starts, at, entries, scratch.found);
+    step.lookup.local_rows(step.group, plan, starts, at, entries_of(step, at), scratch.found);
     if (found.count != 0 && plan.exact)
-      send_each_row(step, in, at, found, staging, counted);
+      send_each_row(step, starts, rows, at, found, staging, counted);
     else if (found.count != 0)
-      send_partial(step, in, at, entries, staging, scratch, counted);
+      send_partial(step, starts, rows, at, staging, scratch, counted);
     step.group.sync();
   }
   step.fabric.finish_puts(step.group);

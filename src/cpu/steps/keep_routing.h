@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "cpu/steps/row_room.h"
 #include "cpu/steps/serial_lookup.h"
 #include "exchange/call_order.h"
 #include "ferry/detail/protocol/handle.h"
@@ -10,13 +11,19 @@
 
 namespace ferry::cpu {
 
+// A handle of padded rows is left only where all have room.
+inline std::uint32_t room_in_handle(const RowRoom& room) {
+  return room.rows + 1;  // RowRoom::kAll becomes 0
+}
+
 // `header` says whose handle it is; the rest follows from the dispatch.
-inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::uint32_t num_rows) {
+inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::uint32_t num_rows, const RowRoom& room) {
   header.routing = ticket.routing;
   header.order = static_cast<std::int32_t>(ticket.rows.order);
   header.num_tokens = ticket.num_tokens;
   header.has_weights = ticket.has_weights ? 1 : 0;
   header.num_rows = num_rows;
+  header.row_room = room_in_handle(room);
   header.shared_begin = ticket.shared.begin;
   header.shared_end = ticket.shared.end;
   return header;
@@ -25,8 +32,8 @@ inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::ui
 // The parts that do not grow with the messages: header, mask, row starts, and the own table.
 template <Fabric F>
 void keep_own_part(const Plan& plan, const F& fabric, const Ticket& ticket, const HandleHeader& header,
-                   const RowStarts& starts, const KeptRouting& to) {
-  *to.header = completed(header, ticket, starts.group[plan.groups()]);
+                   const RowStarts& starts, const RowRoom& room, const KeptRouting& to) {
+  *to.header = completed(header, ticket, starts.group[plan.groups()], room);
   for (int peer = 0; peer < plan.shape.ranks; ++peer) to.masked[peer] = plan.is_masked(peer) ? 1 : 0;
   std::memcpy(to.starts.of_source, starts.of_source,
               static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));

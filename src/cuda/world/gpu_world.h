@@ -93,6 +93,8 @@ class GpuWorld : public Base, public GpuRank {
             .row_counts = false,
             .result_formats = false,
             .f16_sums = false,
+            .more_outputs = false,
+            .overflow = false,
             .narrow_weights = is_staged(),
             .late_weights = false,
             .row_orders = row_orders()};

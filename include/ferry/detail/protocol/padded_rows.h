@@ -40,7 +40,7 @@ static_assert(RowOps<PaddedOps<PortableOps>, SerialGroup>);
 // A step that lays out padded rows.
 template <ReceiveStep S>
 FERRY_HD auto padded(const S& step) {
-  return with_ops(step, PaddedOps<typename S::Ops>{});
+  return with_ops(step, PaddedOps<typename S::Ops>{step.ops});
 }
 
 // In place of write_row_metadata: what follows from the row starts alone. Of tiled scales the rest of a group's last

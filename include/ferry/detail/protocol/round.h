@@ -58,6 +58,19 @@ struct Plan {
   FERRY_HD int groups() const { return local_experts() + shared_groups; }
 };
 
+// The scales of rows at strides that the caller chose, beside or in place of a ScaleTensor.
+struct RowScales {
+  enum class As : std::uint8_t { they_are, numbers, groups_of_four };
+  std::byte* data = nullptr;  // null: none
+  As as = As::they_are;
+  int count = 0;                   // scales of a row
+  int scale_bytes = 0;             // of a scale as it travels
+  std::int64_t group_rows = 0;     // rows of a group, where groups lie apart, else 0
+  std::int64_t group_stride = 0;   // bytes, as all strides
+  std::int64_t row_stride = 0;     // from a row of a group to the next
+  std::int64_t column_stride = 0;  // from a column of a row to the next
+};
+
 struct RowsOut {
   std::byte* payload = nullptr;
   std::size_t row_bytes = 0;
@@ -71,13 +84,25 @@ struct RowsOut {
   RowOrder order = RowOrder::by_expert;
   std::uint32_t expert_stride = 0;  // padded
   std::int64_t row_capacity = 0;
-  // Of orders other than by_expert; null where the order has none, or the caller left it out.
+  // Of some orders; null where the order has none, or the caller left it out.
   std::int32_t* counts = nullptr;
   void* row_topk_ids = nullptr;
   bool has_i64_ids = false;
   float* row_topk_weights = nullptr;
   std::uint32_t* source_offsets = nullptr;
   std::int32_t* gather = nullptr;
+  // WorldCapabilities::more_outputs; null where the caller left it out.
+  RowScales row_scales{};
+  std::int32_t* source_starts = nullptr;
+  float* row_weights = nullptr;
+  std::int32_t* row_sources = nullptr;
+  std::int32_t* messages = nullptr;
+  std::int64_t message_capacity = 0;
+  std::int32_t* overflow = nullptr;
+  std::int32_t* cumulative_counts = nullptr;
+  std::int64_t* waited_ns = nullptr;
+  bool zeroes_padding = false;
+  bool may_overflow = false;  // rows behind row_capacity, or behind expert_stride where they are padded, are dropped
 };
 
 // Where the rows of every (source, local expert) begin. It follows from the counts alone, whatever has arrived.

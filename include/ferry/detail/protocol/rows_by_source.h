@@ -77,24 +77,31 @@ FERRY_HD void describe_row(const Plan& plan, const G& g, TokenAt at, std::uint32
     out.src_info[2 * static_cast<std::size_t>(row) + static_cast<std::size_t>(i)] = i == 0 ? at.token : at.source;
 }
 
-// As lay_out_rows. `starts`: those of by_expert, whose group 0 begins where all rows of by_source do.
+// The row of a token that has come. `found`: what a look-up says of it, overwritten. `starts`: those of by_expert,
+// whose group 0 begins where all rows of by_source do.
+template <ReceiveStep S>
+FERRY_HD void write_row_of_token(const S& step, TokenAt at, std::uint32_t row, const RowStarts& starts,
+                                 const RowsOut& out, LocalRows& found) {
+  const auto& g = step.group;
+  describe_row(step.plan, g, at, row, found, out);
+  g.sync();
+  if (step.lookup.sync_unit(g).thread() == 0) {
+    found.count = 1;
+    found.local[0] = 0;
+    found.row[0] = row;
+  }
+  g.sync();
+  const std::byte* message = step.fabric.local(step.plan.map.message(step.epoch, at.source, at.token));
+  step.ops.copy_to_rows(g, out.payload, out.row_bytes, found.row, found.count, message, out.row_bytes);
+  if (out.stores_scales) step.ops.store_scales(g, out.scales, message + out.row_bytes, starts, 0, found);
+}
+
+// As lay_out_rows.
 template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
 FERRY_HD bool lay_out_by_source(const S& step, FixedShare share, const RowStarts& starts, const SourceRows& rows,
                                 const RowsOut& out, const Log& log, TokenScratch& scratch) {
-  const auto& g = step.group;
   return for_each_arrival(step, share, starts, log, scratch, [&](TokenAt at, LocalRows& found) {
-    const std::uint32_t row = rows.row_of(at);
-    describe_row(step.plan, g, at, row, found, out);
-    g.sync();
-    if (step.lookup.sync_unit(g).thread() == 0) {
-      found.count = 1;
-      found.local[0] = 0;
-      found.row[0] = row;
-    }
-    g.sync();
-    const std::byte* message = step.fabric.local(step.plan.map.message(step.epoch, at.source, at.token));
-    step.ops.copy_to_rows(g, out.payload, out.row_bytes, found.row, found.count, message, out.row_bytes);
-    if (out.stores_scales) step.ops.store_scales(g, out.scales, message + out.row_bytes, starts, 0, found);
+    write_row_of_token(step, at, rows.row_of(at), starts, out, found);
   });
 }
 

@@ -18,18 +18,23 @@ FERRY_HD void mark_padding_of_gather(const Plan& plan, const G& g, FixedShare sh
       out.gather[row] = -1;
 }
 
+// The rows of a token that has come.
+template <ReceiveStep S>
+FERRY_HD void name_slot(const S& step, TokenAt at, const RowsOut& out, const LocalRows& to) {
+  const std::uint32_t slot = step.plan.map.message_slot(step.epoch, at.source, at.token);
+  for (int i = step.group.thread(); i < to.count; i += step.group.size()) {
+    out.gather[to.row[i]] = static_cast<std::int32_t>(slot);
+    out.src_info[2 * static_cast<std::size_t>(to.row[i])] = at.token;
+    out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
+  }
+}
+
 // As lay_out_rows.
 template <ReceiveStep S, ArrivalLog<typename S::Lookup, typename S::Group> Log>
 FERRY_HD bool lay_out_in_place(const S& step, FixedShare share, const RowStarts& starts, const RowsOut& out,
                                const Log& log, TokenScratch& scratch) {
-  return for_each_arrival(step, share, starts, log, scratch, [&](TokenAt at, const LocalRows& to) {
-    const std::uint32_t slot = step.plan.map.message_slot(step.epoch, at.source, at.token);
-    for (int i = step.group.thread(); i < to.count; i += step.group.size()) {
-      out.gather[to.row[i]] = static_cast<std::int32_t>(slot);
-      out.src_info[2 * static_cast<std::size_t>(to.row[i])] = at.token;
-      out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
-    }
-  });
+  return for_each_arrival(step, share, starts, log, scratch,
+                          [&](TokenAt at, const LocalRows& to) { name_slot(step, at, out, to); });
 }
 
 }  // namespace ferry
