@@ -212,18 +212,20 @@ class Exchange {
   //   Error(invalid_argument)  an argument is bad. Nothing has moved, and the round is as it was before the call. On
   //                            GPUs the next call throws what only a kernel can find out (see above). Found only when
   //                            messages have moved:
-  //     refused by all ranks   input scales that differ (DispatchInput::input_scale); on CPU ranks more tokens than
-  //                            max_tokens on one rank, unless it gives a handle or skip_a2a is on. The dispatch has no
-  //                            combine, and the exchange goes on with another dispatch
-  //     refused by one rank    CPU ranks: outputs with fewer rows than came. No row was written. dispatch_wait may be
-  //                            called with larger ones, also after a refused dispatch()
+  //     refused by all ranks   input scales that differ (DispatchInput::input_scale); more tokens than max_tokens on
+  //                            one rank, unless it gives a handle or skip_a2a is on; on GPUs only if all ranks call
+  //                            wait_for_counts, which throws it. The dispatch has no combine, and the exchange goes on
+  //                            with another dispatch
+  //     refused by one rank    outputs with fewer rows than came. No row was written. dispatch_wait may be called with
+  //                            larger ones; on CPU ranks also after a refused dispatch()
   //     the exchange is over   handles of different dispatches; a handle that a kernel refuses
   //   Error(out_of_order)      the round does not allow the call
   //   PeerMissing              a rank does not come. Every later call throws it again
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
   // Between the two, any number of times: waits until every rank has said what it sends here, so that the outputs can
   // be made to measure. With a handle the counts are those of its dispatch. It waits for no token, and another rank
-  // need not call it. Throws Error(unsupported) on GPUs (WorldCapabilities::row_counts).
+  // need not call it. On GPUs only a dispatch for which it was called takes such outputs (docs/rows.md); in a capture
+  // it throws Error(out_of_order). Throws Error(unsupported) where WorldCapabilities::asked_counts is false.
   RowCounts wait_for_counts(const CallOptions& call = {});
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {});
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call = {});

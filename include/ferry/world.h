@@ -54,7 +54,8 @@ struct WorldCapabilities {
   bool compiled_hooks = false;  // hooks that are compiled into kernels (ferry/cuda)
   bool gpus = false;            // each rank has a GPU, and kernels carry its tokens
   bool handles = true;          // dispatches leave handles, and calls are given them
-  bool row_counts = true;       // Exchange::wait_for_counts, and outputs that hold no more rows than came
+  bool row_counts = true;       // outputs may hold no more rows than came, whether or not the caller asked
+  bool asked_counts = true;     // Exchange::wait_for_counts; a dispatch for which it was called takes such outputs
   bool result_formats = true;   // ExchangeOptions::result_format may be another one than bf16
   bool f16_sums = true;         // combine's rows, bias and sums may be f16, not bf16 and f32 only
   bool more_outputs = true;     // the outputs that OutputList::all adds to OutputList::usual, and zero_padding

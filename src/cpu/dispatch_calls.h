@@ -13,7 +13,6 @@
 #include "cpu/lay_out.h"
 #include "cpu/more_rows.h"
 #include "cpu/overflow_report.h"
-#include "cpu/row_counts.h"
 #include "cpu/steps/excess_tokens.h"
 #include "cpu/steps/input_scale.h"
 #include "cpu/steps/keep_routing.h"
@@ -84,7 +83,7 @@ class DispatchCalls {
     const WaitsAdded added(rank_.waits(), waited_ns_);
     const Plan& plan = rank_.plan();
     rank_.compare_calls(plan.map.dispatching(0), ticket.message, ticket.mark);
-    if (ticket.handle != nullptr) return least_capacity(replayed_->plan(), places_of(ticket, *replayed_));
+    if (ticket.handle != nullptr) return least_capacity(replayed_->plan(), starts_of(places_of(ticket, *replayed_)));
     rank_.require_no_one_missing(await_routing(plan, rank_.fabric(), rank_.group(), ticket.routing));  // I1, I2
     if (const int source = source_of_excess(plan, rank_.fabric(), ticket.routing); source >= 0) {
       const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
@@ -97,8 +96,8 @@ class DispatchCalls {
   }
 
   RowCounts row_counts(const Ticket& ticket) const {
-    return ticket.handle != nullptr ? counts_of(replayed_->plan(), places_of(ticket, *replayed_))
-                                    : counts_of(rank_.plan(), found_places(ticket));
+    return ticket.handle != nullptr ? counts_of(replayed_->plan(), starts_of(places_of(ticket, *replayed_)))
+                                    : counts_of(rank_.plan(), starts_of(found_places(ticket)));
   }
 
   void receive(const Ticket& ticket, const RowsOut& out) {

@@ -7,6 +7,7 @@
 #include "cpu/row_scales.h"
 #include "cpu/steps/row_room.h"
 #include "exchange/call_order.h"
+#include "exchange/row_counts.h"
 #include "ferry/detail/protocol/dispatch_receive.h"
 #include "ferry/detail/protocol/padded_rows.h"
 #include "ferry/detail/protocol/rows_by_source.h"
@@ -21,6 +22,10 @@ struct RowPlaces {
   SourceRows by_source;  // of that order alone
   RowRoom room{};
 };
+
+inline FoundStarts starts_of(const RowPlaces& places) {
+  return {places.order, places.starts, places.by_source.offsets};
+}
 
 // Rows that came, without those that only fill groups up.
 inline std::uint32_t rows_that_came(const Plan& plan, const RowStarts& starts) {

@@ -24,6 +24,14 @@ class DispatchRefused : public Error {
  public:
   DispatchRefused(int rank, const std::string& why)
       : Error(ErrorKind::invalid_argument, "rank " + std::to_string(rank) + ": " + why) {}
+  // One rank gave more tokens than a dispatch can take.
+  static DispatchRefused too_many_tokens(int rank, int source, std::uint32_t tokens, int max_tokens) {
+    return {rank,
+            "tokens of rank " + std::to_string(source) + " has " + std::to_string(tokens) +
+                " rows; the limit is max_tokens = " + std::to_string(max_tokens) +
+                ". All ranks refuse this dispatch, and another one may follow. Dispatch in several rounds or make "
+                "a larger exchange"};
+  }
 };
 
 class ExchangeSteps {
@@ -59,8 +67,9 @@ class ExchangeSteps {
   // The two halves of a dispatch, and those of its combine. `sent` is what send_back was given.
   virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;
   virtual void receive(const Ticket& ticket, const RowsOut& rows) = 0;
-  // Of worlds with row_counts: waits until it is known what came, and returns the least row capacity. It is the first
-  // step of receiving, and may be repeated. `row_counts` follows it.
+  // Waits until it is known what came, and returns the least row capacity. It may be repeated, and `row_counts` follows
+  // it. Of worlds with row_counts it is the first step of receiving; of those with asked_counts alone it is called
+  // where the caller asks.
   virtual std::int64_t await_counts(const Ticket&) { return 0; }
   virtual RowCounts row_counts(const Ticket&) const { return {}; }
   virtual void send_back(const Ticket& ticket, const CombineArgs& args) = 0;

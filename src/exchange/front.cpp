@@ -21,6 +21,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       takes_host_memory_(!world.capabilities().device_memory),
       learns_counts_(world.capabilities().row_counts),
       takes_overflow_(world.capabilities().overflow),
+      may_ask_(world.capabilities().asked_counts),
       world_orders_(world.capabilities().row_orders),
       context_{rank_,
                shape_,
@@ -119,9 +120,12 @@ void Exchange::Front::require_options_of_world(const WorldCapabilities& can) con
                     rank_));
 }
 
-// Completes `ticket`, which has the numbers.
-DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket) {
-  DispatchArgs args = check_dispatch_input(context_, in);
+// Completes `ticket`, which has the numbers. `may_refuse_later`: there is a call after this one in which all ranks
+// learn of too many tokens.
+DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later) {
+  CheckContext context = context_;
+  context.learns_counts = learns_counts_ || (may_ask_ && may_refuse_later);
+  DispatchArgs args = check_dispatch_input(context, in);
   args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
   ticket.rows = check_row_order(context_, in);
   require_order_of_world(ticket.rows.order);
@@ -168,7 +172,9 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
 }
 
 RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
-  RowsOut rows = check_dispatch_output(context_, out, ticket.rows, ticket.overflow);
+  CheckContext context = context_;
+  context.learns_counts = learns_counts_ || asked_;
+  RowsOut rows = check_dispatch_output(context, out, ticket.rows, ticket.overflow);
   rows.handle = check_handle_tensor(context_, "handle", out.handle);
   if (out.handle) steps_->require_handles(context_);
   if (out.handle && ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride < layout_.expert_rows)
@@ -253,7 +259,10 @@ void Exchange::Front::may_be_refused(const Body& body) {
 void Exchange::Front::receive(const RowsOut& rows) {
   const Ticket& ticket = order_.dispatch_ticket();
   may_be_refused([&] {
-    if (learns_counts_) check_row_capacity(context_, rows, ticket.rows.order, steps_->await_counts(ticket));
+    if (learns_counts_)
+      check_row_capacity(context_, rows, ticket.rows.order, steps_->await_counts(ticket));
+    else if (asked_)
+      check_row_capacity(context_, rows, ticket.rows.order, *asked_);
     steps_->receive(ticket, rows);
   });
   order_.advance(Call::dispatch_wait);
@@ -261,14 +270,14 @@ void Exchange::Front::receive(const RowsOut& rows) {
 
 RowCounts Exchange::Front::wait_for_counts(const CallOptions& call) {
   const StepsScope scope(*steps_);
-  if (!learns_counts_)
+  if (!may_ask_)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: wait_for_counts: exchanges of this world do not tell the host what came; give "
                             "dispatch_wait outputs for {} rows, the worst case (RowLayout::min_row_capacity)",
                             rank_, layout_.min_row_capacity));
   start(Call::wait_for_counts, call);
   const Ticket& ticket = order_.dispatch_ticket();
-  may_be_refused([&] { steps_->await_counts(ticket); });
+  may_be_refused([&] { asked_ = steps_->await_counts(ticket); });
   return steps_->row_counts(ticket);
 }
 
@@ -276,7 +285,8 @@ void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions&
   const StepsScope scope(*steps_);
   start(Call::dispatch_async, call);
   Ticket ticket = order_.next_dispatch(static_cast<bool>(in.handle));
-  const DispatchArgs args = checked_dispatch_input(in, ticket);
+  const DispatchArgs args = checked_dispatch_input(in, ticket, true);
+  asked_.reset();
   steps_->send(ticket, args);
   order_.begin_dispatch(Call::dispatch_async, ticket);
 }
@@ -291,7 +301,8 @@ void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& ou
   const StepsScope scope(*steps_);
   start(Call::dispatch, call);
   Ticket ticket = order_.next_dispatch(static_cast<bool>(in.handle));
-  const DispatchArgs args = checked_dispatch_input(in, ticket);
+  asked_.reset();
+  const DispatchArgs args = checked_dispatch_input(in, ticket, false);
   const RowsOut rows = checked_rows(out, ticket);
   if (steps_->fuses_halves()) {
     steps_->dispatch(ticket, args, rows);

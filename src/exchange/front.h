@@ -48,7 +48,7 @@ class Exchange::Front {
   void require_options_of_world(const WorldCapabilities& can) const;
   void tell_left() noexcept;
   void log_made(const World& world, const HeapMap& map) const;
-  DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket);
+  DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later);
   RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
   template <class Body>
   void may_be_refused(const Body& body);
@@ -66,6 +66,7 @@ class Exchange::Front {
   const bool takes_host_memory_;
   const bool learns_counts_;
   const bool takes_overflow_;
+  const bool may_ask_;  // wait_for_counts
   const RowOrders world_orders_;
   RowLayout layout_;
   std::size_t message_slot_bytes_ = 0;
@@ -75,6 +76,7 @@ class Exchange::Front {
   std::optional<OpenExchange> open_;
   int exceptions_;  // that were on their way when this exchange was made
   CallOrder order_;
+  std::optional<std::int64_t> asked_;    // the least row capacity of the newest dispatch, where the caller asked
   std::optional<HandleFacts> replayed_;  // of the newest handle that a dispatch was given
   std::optional<HandleFacts> returned_;  // of the newest handle that a combine was given
   WideWeights dispatch_weights_;         // of the newest dispatch

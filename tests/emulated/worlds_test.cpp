@@ -77,7 +77,15 @@ bool is_small(const conformance::Case& each) {
                              "faults/aborted_for_a_masked_rank",
                              "faults/growing_mask",
                              "reports/statistics",
-                             "sizes/worst_case"})
+                             "sizes/routings_by_expert",
+                             "sizes/routings_by_source",
+                             "sizes/options",
+                             "sizes/handles",
+                             "sizes/too_small",
+                             "sizes/nothing",
+                             "sizes/wrong_order",
+                             "sizes/worst_case",
+                             "sizes/too_many_tokens"})
     if (each.name.starts_with(chosen)) return true;
   return false;
 }

@@ -22,10 +22,13 @@ ScenarioSettings settings_for(const char* format, RowOrder order, const char* ro
   return settings;
 }
 
+// Where outputs hold what came only if the caller asked: then the two halves of a dispatch are called apart.
+bool must_ask(const World& world) { return !world.capabilities().row_counts; }
+
 // Runs `body` on all ranks. Skipped where the host does not learn what came: all ranks of a world agree on that.
 void with_counts(const Target& target, const ScenarioSettings& settings, const std::function<void(World&)>& body) {
   on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
-    if (!world.capabilities().row_counts) throw Skipped("the exchanges of this world do not tell the host what came");
+    if (!world.capabilities().asked_counts) throw Skipped("the exchanges of this world do not tell the host what came");
     require_orders(world, settings);
     body(world);
   });
@@ -72,7 +75,7 @@ void run_counted(const Target& target, const ScenarioSettings& settings) {
     if (test::is_masked_out(scenario.round, world.rank())) return;
     Exchange exchange(world, settings.shape, settings.options);
     counted_round(exchange, scenario, Form::split);
-    counted_round(exchange, scenario, Form::one_call);
+    counted_round(exchange, scenario, must_ask(world) ? Form::split : Form::one_call);
   });
 }
 
@@ -133,7 +136,7 @@ class Outputs {
   std::vector<std::vector<std::byte>> memory_;
 };
 
-// A handle says what comes before anything moves, so the whole call may be repeated.
+// A handle says what comes before anything moves, so the whole call may be repeated. Not where the caller must ask.
 void replay_too_small(Exchange& exchange, const Scenario& scenario, RowOrder order, HandleMemory& handle) {
   const int rank = exchange.rank();
   const auto came = static_cast<std::int64_t>(scenario.rows[static_cast<std::size_t>(rank)].rows.size());
@@ -178,7 +181,7 @@ void handles(const Target& target, RowOrder order) {
       if (order == RowOrder::in_place) replay.read_slots(exchange.arrival_slots());
       replay.check_rows();
     }
-    replay_too_small(exchange, other, order, handle);
+    if (!must_ask(world)) replay_too_small(exchange, other, order, handle);
   });
 }
 
@@ -191,9 +194,11 @@ void too_small(const Target& target, RowOrder order) {
     Exchange exchange(world, settings.shape, settings.options);
     const auto came = static_cast<std::int64_t>(exact.rows[static_cast<std::size_t>(rank)].rows.size());
     for (const Form form : {Form::split, Form::one_call}) {
+      if (form == Form::one_call && must_ask(world)) continue;
       RankRound round(exact, rank);
       const Outputs small(exchange, came - 1, order);
       if (form == Form::split) exchange.dispatch_async(round.in);
+      if (must_ask(world)) exchange.wait_for_counts();
       for (int again = 0; again < 2; ++again)
         expect_error(rank, "outputs with a row too few", ErrorKind::invalid_argument,
                      {"holds " + std::to_string(came - 1) + " rows", std::to_string(came) + " came", "row_capacity",
@@ -231,7 +236,8 @@ void nothing_came(const Target& target) {
 }
 
 void wrong_order(const Target& target) {
-  const ScenarioSettings settings = settings_for("bf16", RowOrder::by_expert);
+  ScenarioSettings settings = settings_for("bf16", RowOrder::by_expert);
+  settings.exact_rows = false;
   const Scenario scenario = make_scenario(settings);
   with_counts(target, settings, [&](World& world) {
     const int rank = world.rank();
@@ -256,9 +262,9 @@ void wrong_order(const Target& target) {
   });
 }
 
-// Outputs for the worst case are always taken. Where the host does not learn what came, smaller ones are refused before
-// anything moves, and so is the question.
-void worst_case_of(Exchange& exchange, const Scenario& scenario, RowOrder order) {
+// Outputs for the worst case are always taken. Where the caller must ask what came, and has not, smaller ones are
+// refused before anything moves; and so is the question where nobody may ask it.
+void worst_case_of(Exchange& exchange, const Scenario& scenario, RowOrder order, bool may_ask) {
   const int rank = exchange.rank();
   const bool in_place = order == RowOrder::in_place;
   const Outputs small(exchange, exchange.layout().least_rows(order) - 1, order);
@@ -268,8 +274,9 @@ void worst_case_of(Exchange& exchange, const Scenario& scenario, RowOrder order)
                [&] { exchange.dispatch(round.in, small.out); });
   small.check_untouched(rank);
   exchange.dispatch_async(round.in);
-  expect_error(rank, "wait_for_counts", ErrorKind::unsupported, {"wait_for_counts", "min_row_capacity"},
-               [&] { exchange.wait_for_counts(); });
+  if (!may_ask)
+    expect_error(rank, "wait_for_counts", ErrorKind::unsupported, {"wait_for_counts", "min_row_capacity"},
+                 [&] { exchange.wait_for_counts(); });
   exchange.dispatch_wait(round.out);
   if (in_place) round.read_slots(exchange.arrival_slots());
   round.check_rows();
@@ -286,13 +293,13 @@ void worst_case(const Target& target) {
       if (!world.capabilities().row_orders.has(order)) return;
       Exchange exchange(world, settings.shape, settings.options);
       if (world.capabilities().row_counts) return run_round(exchange, scenario, Form::split);
-      worst_case_of(exchange, scenario, order);
+      worst_case_of(exchange, scenario, order, world.capabilities().asked_counts);
     });
   }
 }
 
 // More tokens than max_tokens on one rank, or on two: all ranks refuse that dispatch, whichever call finds it out, and
-// go on.
+// go on. Where the caller must ask, it is the question, or dispatch_wait on a rank with too many.
 void too_many_tokens(const Target& target, bool shared) {
   ScenarioSettings settings = settings_for("mxfp8", RowOrder::by_expert);
   settings.options.workers = 2;
@@ -302,6 +309,7 @@ void too_many_tokens(const Target& target, bool shared) {
     const int rank = world.rank(), most = settings.shape.max_tokens;
     Exchange exchange(world, settings.shape, settings.options);
     std::vector<std::uint16_t> tokens(static_cast<std::size_t>((most + 5) * settings.shape.hidden));
+    const Outputs worst(exchange, exchange.layout().min_row_capacity, RowOrder::by_expert);
     for (int odd = 0; odd < settings.shape.ranks; ++odd) {
       RankRound round(scenario, rank);
       if (rank == odd || (odd == 1 && rank == 2)) {
@@ -314,16 +322,17 @@ void too_many_tokens(const Target& target, bool shared) {
       const auto refused = [&](const char* place, const std::function<void()>& call) {
         expect_error(rank, place, ErrorKind::invalid_argument, fragments, call);
       };
-      refused("dispatch", [&] { exchange.dispatch(round.in, round.out); });
+      if (!must_ask(world)) refused("dispatch", [&] { exchange.dispatch(round.in, round.out); });
       exchange.dispatch_async(round.in);
-      if (rank % 2 == 0)
+      const bool has_too_many = round.in.tokens.shape[0] > most;
+      if (must_ask(world) ? odd != 0 || !has_too_many : rank % 2 == 0)
         refused("wait_for_counts", [&] { exchange.wait_for_counts(); });
       else
-        refused("dispatch_wait", [&] { exchange.dispatch_wait(round.out); });
+        refused("dispatch_wait", [&] { exchange.dispatch_wait(must_ask(world) ? worst.out : round.out); });
       round.check_untouched();
       expect_error(rank, "a combine of a refused dispatch", ErrorKind::out_of_order, {"combine"},
                    [&] { exchange.combine(round.combine_in, round.combine_out); });
-      counted_round(exchange, scenario, odd == 1 ? Form::one_call : Form::split);
+      counted_round(exchange, scenario, odd == 1 && !must_ask(world) ? Form::one_call : Form::split);
     }
   });
 }

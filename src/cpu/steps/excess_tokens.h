@@ -2,8 +2,6 @@
 // alone, which says how many tokens it has. So all ranks refuse the dispatch, and none waits for what never comes.
 #pragma once
 
-#include <string>
-
 #include "exchange/exchange_steps.h"
 #include "ferry/detail/protocol/dispatch_receive.h"
 
@@ -61,11 +59,8 @@ bool drain_messages(const S& step, const SharedTokens& shared, FixedShare share)
 
 template <Fabric F>
 [[noreturn]] void refuse_excess(const Plan& plan, const F& fabric, Epoch routing, int source) {
-  throw DispatchRefused(plan.rank, "tokens of rank " + std::to_string(source) + " has " +
-                                       std::to_string(tokens_of(plan, fabric, routing, source)) +
-                                       " rows; the limit is max_tokens = " + std::to_string(plan.shape.max_tokens) +
-                                       ". All ranks refuse this dispatch, and another one may follow. Dispatch in "
-                                       "several rounds or make a larger exchange");
+  throw DispatchRefused::too_many_tokens(
+      plan.rank, source, static_cast<std::uint32_t>(tokens_of(plan, fabric, routing, source)), plan.shape.max_tokens);
 }
 
 }  // namespace ferry::cpu

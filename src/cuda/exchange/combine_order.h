@@ -19,6 +19,8 @@ class CombineOrder {
   void begin_dispatch(CaptureId capture, bool is_half);
   void end_dispatch() { dispatch_is_half_ = false; }
 
+  bool dispatch_was_captured() const { return dispatch_capture_ != kNoCapture; }  // the newest one
+
   // Of the next combine. `is_kept`: it is given a handle.
   Start next_combine(CaptureId capture, bool is_kept) const;
   // That combine, or its first half, was enqueued; and its second half.

@@ -50,7 +50,8 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows, launchers.combine},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
-      masked_at_start_(options.skip_a2a ? RankMask{} : options.mask) {
+      masked_at_start_(options.skip_a2a ? RankMask{} : options.mask),
+      counts_(plan_) {
   if (!is_bf16_row(options.result_format))
     refuse(ErrorKind::unsupported, rank,
            "result_format is {}; on GPUs results travel as bf16 so far. Leave result_format out",
@@ -65,6 +66,7 @@ CudaSteps::~CudaSteps() {
     device_.deferred_free->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
     device_.deferred_free->keep(std::move(memory_));  // together with the heaps: freeing it waits for the device, too
     record_.free_with(*device_.deferred_free);
+    counts_.free_with(*device_.deferred_free);
     return;
   }
   int before = 0;
@@ -169,19 +171,27 @@ void CudaSteps::tell_left(const CallOrder& order) {
 }
 
 void CudaSteps::check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) {
+  if (has_excess(args.num_tokens) && capture_of(stream_) != kNoCapture)
+    refuse(ErrorKind::invalid_argument, rank_, "tokens has {} rows; the limit is max_tokens = {}", args.num_tokens,
+           plan_.shape.max_tokens);
   checks_.check_dispatch_input(in, args);
   args.input_scale_at = in.input_scale;
 }
 
 void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
   const std::uint8_t* masked = masks_.newest();
-  const DispatchArgs routed = begin_dispatch(ticket, args);
-  run_dispatch(ticket, masked, &routed, nullptr);
+  if (has_excess(ticket.num_tokens)) {
+    send_excess(ticket);
+  } else {
+    const DispatchArgs routed = begin_dispatch(ticket, args);
+    run_dispatch(ticket, masked, &routed, nullptr);
+  }
   open_mask_ = masked;
   order_.begin_dispatch(capture_of(stream_), true);
 }
 
 void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
+  if (has_excess(ticket.num_tokens)) await_counts(ticket);  // throws
   run_dispatch(ticket, open_mask_, nullptr, &rows);
   keep_routing(ticket, rows);
   order_.end_dispatch();

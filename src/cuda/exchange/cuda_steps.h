@@ -1,11 +1,13 @@
 // CudaSteps: the steps of an exchange on a GPU. Each call enqueues the kernel that carries its tokens. The scales
-// kernel follows it after a large dispatch, and the small kernels of handles come before or behind it (kept_calls.cpp).
+// kernel follows it after a large dispatch, the small kernels of handles come before or behind it (kept_calls.cpp), and
+// so do those of a dispatch whose host asks what comes (count_calls.cpp).
 #pragma once
 
 #include <memory>
 #include <optional>
 
 #include "cuda/exchange/combine_order.h"
+#include "cuda/exchange/count_box.h"
 #include "cuda/exchange/device_checks.h"
 #include "cuda/exchange/kernel_plan.h"
 #include "cuda/exchange/record.h"
@@ -46,6 +48,8 @@ class CudaSteps final : public ExchangeSteps {
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;
+  std::int64_t await_counts(const Ticket& ticket) override;
+  RowCounts row_counts(const Ticket& ticket) const override;
   void send_back(const Ticket& ticket, const CombineArgs& args) override;
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) override;
   bool fuses_halves() const override { return true; }
@@ -69,6 +73,9 @@ class CudaSteps final : public ExchangeSteps {
   Params params_of(const std::uint8_t* masked, Halves halves) const;
   void run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
   void launch_scales_kernel(const RowsOut& out) const;
+  // Of dispatches whose host asks what comes.
+  bool has_excess(int num_tokens) const { return num_tokens > plan_.shape.max_tokens; }
+  void send_excess(const Ticket& ticket);
   // Of calls with handles.
   DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void keep_routing(const Ticket& ticket, const RowsOut& out) const;
@@ -90,6 +97,7 @@ class CudaSteps final : public ExchangeSteps {
   StreamOrder streams_;
   const RankMask masked_at_start_;  // ranks that do not share this exchange
   Record record_;
+  CountBox counts_;
   std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
   PeerLinks links_;
   ArrivedRows arrived_;

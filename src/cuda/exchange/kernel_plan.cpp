@@ -49,7 +49,10 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   combine_.blocks_per_multiprocessor =
       kernels.combine.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_pipeline_bytes() : 0);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
-  if (!plan_.map.has_remote_ranks()) prepare_receive_kernels(plan_);
+  if (!plan_.map.has_remote_ranks()) {
+    prepare_receive_kernels(plan_);
+    prepare_counts(plan_);
+  }
   prepare_handles();
   for (const LoadedKernel& kernel : {dispatch_, given_rows_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)

@@ -91,6 +91,7 @@ class GpuWorld : public Base, public GpuRank {
             .gpus = true,
             .handles = !this->has_remote_ranks(),
             .row_counts = false,
+            .asked_counts = !this->has_remote_ranks(),
             .result_formats = false,
             .f16_sums = false,
             .more_outputs = false,

@@ -50,6 +50,7 @@ void enqueue(Stream& stream, std::function<void()> work);
 // Both return false where a kernel failed: then nothing more runs until reset().
 bool synchronize(Stream& stream);
 bool synchronize_device(int device);
+bool is_idle(const Stream& stream);
 
 // Ends all kernels, forgets the failure, and sets the seed. No stream may be in use.
 void reset(const MachineSettings& settings);

@@ -270,6 +270,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return synchronize(stream_of(stream)) ? cudaSuccess : say(cudaErrorLaunchFailure);
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (!failure().empty()) return say(cudaErrorLaunchFailure);
+  return is_idle(stream_of(stream)) ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   *device = device_of(stream_of(stream));
   return cudaSuccess;

@@ -42,6 +42,7 @@ class Machine {
   template <class IsIdle>
   bool wait_until(const IsIdle& is_idle);
   bool has_active_of(int device) const;
+  bool is_idle(const Stream& stream);
   void reset(const MachineSettings& settings);
   void add_hold(int count);
   std::string failure();
@@ -118,6 +119,11 @@ class Machine {
   bool abandons_ = false;
   std::thread thread_;  // last: it uses all others
 };
+
+inline bool Machine::is_idle(const Stream& stream) {
+  const std::lock_guard lock(guard_);
+  return stream.is_idle();
+}
 
 template <class IsIdle>
 bool Machine::wait_until(const IsIdle& is_idle) {

@@ -17,9 +17,12 @@ struct RoutingEntry {
 static_assert(sizeof(RoutingEntry) == 8);
 
 struct RoutingHeader {
-  std::uint32_t num_tokens;
-  float input_scale;  // of the source's tokens; CPU ranks only
-  std::uint32_t reserved[14];
+  std::uint32_t num_tokens = 0;
+  float input_scale = 1.0f;  // of the source's tokens; CPU ranks only
+  // GPUs: the newest routing whose dispatch had more tokens than it can take, and how many. num_tokens is 0 in it.
+  std::uint64_t excess_routing = 0;
+  std::uint32_t excess_tokens = 0;
+  std::uint32_t reserved[11] = {};
 };
 static_assert(sizeof(RoutingHeader) == 64);
 

@@ -52,6 +52,11 @@ void prepare_receive_kernels(const Plan& plan);
 void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 void launch_token_lists(const TokenListParams& params, bool pdl, cudaStream_t stream);
 
+// Loads the kernels of dispatches whose host asks what comes on the current device. Direct ranks only.
+void prepare_counts(const Plan& plan);
+void launch_count(const CountParams& params, cudaStream_t stream);
+void launch_excess(const ExcessParams& params, cudaStream_t stream);
+
 // Loads the kernels of calls with handles on the current device.
 void prepare_handles();
 void launch_begin_handle(const HandleCallParams& params, cudaStream_t stream);

@@ -33,6 +33,19 @@ struct HostRecord {
   std::int64_t handle_limit;
 };
 
+// A rank that gave a dispatch more tokens than it can take.
+struct ExcessTokens {
+  std::int32_t rank = -1;  // none
+  std::uint32_t tokens = 0;
+};
+
+// In host memory that the device can write: what comes in the newest dispatch (count_kernel.cuh). The row starts
+// follow, and where rows are by_source the first rows of all sources.
+struct HostCounts {
+  SystemWord<std::uint64_t> answered;  // the number of the question whose answer it holds; written last
+  ExcessTokens excess;
+};
+
 // In device memory; zeroed, then the epochs set.
 struct DeviceState {
   DeviceWord<Epoch> dispatched;    // the newest round that was sent

@@ -51,6 +51,25 @@ struct TokenListParams {
   DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
 };
 
+// Words behind HostCounts.
+FERRY_HD inline int host_count_words(const Plan& plan) { return row_start_words(plan) + plan.shape.ranks + 1; }
+
+// Of a dispatch whose host asks what comes (count_kernel.cuh).
+struct CountParams {
+  Plan plan;
+  PeerLinks links;
+  RowOrder order = RowOrder::by_expert;
+  int shared_rows = 0;  // own tokens in the fused shared expert's group
+  HostCounts* to = nullptr;
+  std::uint32_t* to_words = nullptr;
+  std::uint64_t question = 0;
+};
+struct ExcessParams {
+  Plan plan;
+  PeerLinks links;
+  std::uint32_t num_tokens = 0;
+};
+
 struct ScalesParams {
   Plan plan;
   const DeviceState* state = nullptr;
