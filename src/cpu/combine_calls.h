@@ -91,11 +91,12 @@ class CombineCalls {
     const Plan& plan = ticket.handle != nullptr ? returned_->plan() : rank_.plan();
     rank_.require_no_one_missing(await_weighed(plan, rank_.fabric(), rank_.group(), ticket.result));
     rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
+      const HostGroup group = sending_group(ticket.handle != nullptr ? returned_->starts() : found_.starts());
       if (ticket.handle != nullptr) {
-        const auto sending = kept_step(rank_, *returned_, sending_group(returned_->starts()), ticket.result);
+        const auto sending = kept_step(rank_, *returned_, group, ticket.result);
         send_all_back(with_late_weights(sending, copy), returned_places(ticket), args);
       } else {
-        const auto sending = routed_step(sending_group(found_.starts()), ticket);
+        const auto sending = routed_step(group, ticket);
         send_all_back(with_late_weights(sending, copy), found_places(ticket), args);
       }
     });
@@ -139,7 +140,8 @@ class CombineCalls {
     rank_.require_no_one_missing(await_summed(call.plan(), rank_.fabric(), rank_.group(), ticket.result));
     rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
       post_combining(call.plan(), rank_.fabric(), rank_.group(), ticket.result, ticket.mark);
-      const auto sending = kept_step(rank_, call, sending_group(call.starts()), ticket.result);
+      const HostGroup group = sending_group(call.starts());
+      const auto sending = kept_step(rank_, call, group, ticket.result);
       if (has_late_weights())
         send_late_weights(sending, ticket, args);
       else
