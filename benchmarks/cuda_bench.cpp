@@ -4,8 +4,12 @@
 //
 //   cuda_bench RANKS HIDDEN TOP_K EXPERTS FORMAT MAX_BLOCKS N[/MAX] [N[/MAX] ...]
 //
-// FORMAT given:NAME: tokens come encoded in that format. MAX_BLOCKS 0: no limit. MAX: max_tokens of the exchange; N if
-// it is left out.
+// FORMAT: that of the tokens, and behind commas what the calls are asked for:
+//   given         tokens come encoded (given:NAME says the same)
+//   replay        dispatches are given the handle of an earlier one
+//   rows=ORDER    by_expert, by_source, padded or in_place
+//   results=NAME  the format in which results travel
+// MAX_BLOCKS 0: no limit. MAX: max_tokens of the exchange; N if it is left out.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -46,7 +50,10 @@ T* device_array(std::size_t count, const std::vector<T>& values = {}) {
 struct Settings {
   Shape shape;
   AnyFormat format = format_named("bf16");
-  bool given = false;  // tokens come encoded
+  bool given = false;   // tokens come encoded
+  bool replay = false;  // dispatches are given a handle
+  RowOrder rows = RowOrder::by_expert;
+  AnyFormat results = format_named("bf16");
   int max_blocks = 0;
 };
 
@@ -73,7 +80,7 @@ RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int 
                 experts[static_cast<std::size_t>(k) + random() % (experts.size() - static_cast<std::size_t>(k))]);
     ids.insert(ids.end(), experts.begin(), experts.begin() + s.top_k);
   }
-  const std::int64_t capacity = layout.min_row_capacity;
+  const std::int64_t capacity = layout.least_rows(settings.rows);
   RankTensors made;
   made.in.tokens = {device_array(tokens.size(), tokens), DType::bf16, {n, s.hidden}};
   if (settings.given) {
@@ -86,12 +93,16 @@ RankTensors make_tensors(const Settings& settings, const RowLayout& layout, int 
   }
   made.in.topk_ids = {device_array(ids.size(), ids), DType::i32, {n, s.top_k}};
   made.in.topk_weights = {device_array(ids.size(), std::vector<float>(ids.size(), 0.125f)), DType::f32, {n, s.top_k}};
-  for (const TensorSpec& spec : dispatch_outputs(layout, capacity))
+  for (const TensorSpec& spec : dispatch_outputs(layout, capacity, settings.rows))
     made.out.*spec.field = {device_array<std::uint8_t>(spec.bytes()), spec.dtype, spec.shape};
   made.rows.rows = {
       device_array<std::uint16_t>(static_cast<std::size_t>(capacity) * static_cast<std::size_t>(s.hidden)),
       DType::bf16,
       {capacity, s.hidden}};
+  made.in.row_order = settings.rows;
+  if (settings.replay)
+    made.out.handle = {
+        device_array<std::uint8_t>(static_cast<std::size_t>(layout.handle_bytes)), DType::u8, {layout.handle_bytes}};
   made.sums.tokens = {device_array<std::uint16_t>(tokens.size()), DType::bf16, {n, s.hidden}};
   return made;
 }
@@ -179,12 +190,54 @@ HostTimes time_host(World& world, cudaStream_t stream, const std::function<void(
   return {dispatches[kRounds / 2], combines[kRounds / 2]};
 }
 
+// From now on dispatches repeat the routing of this one.
+void keep_routing(Exchange& exchange, RankTensors& tensors, const CallOptions& call, cudaStream_t stream) {
+  exchange.dispatch(tensors.in, tensors.out, call);
+  check(cudaStreamSynchronize(stream));
+  tensors.in.handle = tensors.rows.handle = tensors.out.handle;
+  tensors.in.topk_ids = tensors.in.topk_weights = {};
+  tensors.out.handle = {};
+}
+
+RowOrder order_named(std::string_view name) {
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
+    if (to_string(order) == name) return order;
+  throw Error(ErrorKind::invalid_argument, "FORMAT: there is no order of rows \"" + std::string(name) + "\"");
+}
+
+// FORMAT of the command line.
+void read_format(Settings& settings, std::string_view words) {
+  const auto rest_after = [](std::string_view word, std::string_view start) {
+    return word.starts_with(start) ? word.substr(start.size()) : std::string_view();
+  };
+  constexpr std::string_view kGiven = "given:";
+  settings.given = words.starts_with(kGiven);
+  if (settings.given) words.remove_prefix(kGiven.size());
+  settings.format = format_named(words.substr(0, words.find(',')));
+  for (std::size_t comma = words.find(','); comma != std::string_view::npos; comma = words.find(',')) {
+    words.remove_prefix(comma + 1);
+    const std::string_view word = words.substr(0, words.find(','));
+    if (const std::string_view order = rest_after(word, "rows="); !order.empty())
+      settings.rows = order_named(order);
+    else if (const std::string_view results = rest_after(word, "results="); !results.empty())
+      settings.results = result_format_named(results);
+    else if (word == "given")
+      settings.given = true;
+    else if (word == "replay")
+      settings.replay = true;
+    else
+      throw Error(ErrorKind::invalid_argument, "FORMAT: there is no \"" + std::string(word) + "\"");
+  }
+}
+
 // n of `max_tokens` tokens.
 void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   const int rank = world.rank();
   check(cudaSetDevice(rank));
   ExchangeOptions options;
   options.format = settings.format;
+  options.result_format = settings.results;
+  if (settings.rows != RowOrder::by_expert) options.row_orders = {settings.rows};
   Shape shape = settings.shape;
   shape.max_tokens = std::max({n, max_tokens, 1});
   Exchange exchange(world, shape, options);
@@ -194,6 +247,7 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   CallOptions call;
   call.stream = stream;
   call.max_blocks = settings.max_blocks;
+  if (settings.replay) keep_routing(exchange, tensors, call, stream);
   const auto dispatch = [&] { exchange.dispatch(tensors.in, tensors.out, call); };
   const auto pair = [&] {
     dispatch();
@@ -212,11 +266,12 @@ void run_rank(World& world, const Settings& settings, int n, int max_tokens) {
   if (rank == 0) {
     std::printf(
         "{\"n\": %d, \"max_tokens\": %d, \"hidden\": %d, \"top_k\": %d, \"experts\": %d, \"ranks\": %d, "
-        "\"format\": \"%s\", \"given\": %s, \"max_blocks\": %d, "
+        "\"format\": \"%s\", \"given\": %s, \"replay\": %s, \"rows\": \"%s\", \"results\": \"%s\", \"max_blocks\": %d, "
         "\"dispatch_us\": %.2f, \"pair_us\": %.2f, \"combine_us\": %.2f, "
         "\"split_pair_us\": %.2f, \"host_dispatch_us\": %.2f, \"host_combine_us\": %.2f}\n",
         n, shape.max_tokens, shape.hidden, shape.top_k, shape.experts, shape.ranks, settings.format.name(),
-        settings.given ? "true" : "false", settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us, split_us,
+        settings.given ? "true" : "false", settings.replay ? "true" : "false", to_string(settings.rows),
+        settings.results.name(), settings.max_blocks, dispatch_us, pair_us, pair_us - dispatch_us, split_us,
         host.dispatch, host.combine);
     std::fflush(stdout);
   }
@@ -233,10 +288,7 @@ int main(int argc, char** argv) {
   try {
     Settings settings;
     settings.shape = {std::atoi(argv[1]), std::atoi(argv[4]), std::atoi(argv[3]), 1, std::atoi(argv[2])};
-    const std::string_view format = argv[5];
-    constexpr std::string_view kGiven = "given:";
-    settings.given = format.starts_with(kGiven);
-    settings.format = format_named(settings.given ? format.substr(kGiven.size()) : format);
+    read_format(settings, argv[5]);
     settings.max_blocks = std::atoi(argv[6]);
     for (int arg = 7; arg < argc; ++arg) {
       const char* max_tokens = std::strchr(argv[arg], '/');

@@ -10,7 +10,8 @@ FEW = ["--backend", "cpu", "--iterations", 3, "--json"]
 
 def encoded_bytes(format_name, hidden):
     """Payload and scales of a row, as docs/formats.md has them."""
-    return {"bf16": 2 * hidden, "mxfp4": hidden // 2 + hidden // 32, "fp8_block128": hidden + 4 * -(-hidden // 128)}[
+    return {"bf16": 2 * hidden, "mxfp4": hidden // 2 + hidden // 32, "fp8_block128": hidden + 4 * -(-hidden // 128),
+            "nvfp4": hidden // 2 + hidden // 16}[
         format_name]
 
 
@@ -58,6 +59,23 @@ class BenchTestCase(FerryTestCase):
         results = 2 * 2 * 5  # from both ranks, for each token of both
         self.assertEqual(partials, {"bf16": results * 512, "f32": results * 1024, "fp8_block128": results * (256 + 16),
                                     "nvfp4": results * (128 + 16 + 16)})
+
+    def test_encoded_tokens_and_replays(self):
+        shape = ("--ranks", 2, "--experts", 6, "--top-k", 3, "--hidden", 160, "--tokens", 5, "--operation",
+                 "dispatch,combine,pair")
+        for given in (("--encoded",), ("--replay", "--rows", "padded"), ("--encoded", "--replay", "--combine", "exact")):
+            with self.subTest(given=given):
+                for record in self.records(*shape, "--format", "bf16,fp8_block128,nvfp4", *given):
+                    encoded = "--encoded" in given
+                    row = encoded_bytes(record["format"], 160) if encoded else 2 * 160
+                    self.assertEqual(record["bytes"]["tokens"], 2 * 5 * row)
+                    self.assertEqual(record["policy"]["given"], "encoded" if encoded else "bf16")
+                    self.assertEqual(record["policy"]["dispatch"], "replay" if "--replay" in given else "fresh")
+
+    def test_the_table_says_how_tokens_come(self):
+        text = ferry("bench", *FEW[:-1], "--tokens", 2, "--hidden", 64, "--encoded", "--replay").stdout
+        for word in ("given", "encoded", "uniform, replayed"):
+            self.assertIn(word, text)
 
     def test_operations_share_the_bytes(self):
         moved = {record["operation"]: record["bytes"]["moved"] for record in self.records(

@@ -65,6 +65,9 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
   add_list(command, "--result-format", options.results, result_format_help(), result_format_names(), "FORMAT");
   add_list(command, "--rows", options.rows, "In which order a rank's rows lie (docs/row-orders.md)",
            row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place}));
+  command.add_flag("--encoded", options.encoded, "Give tokens that are encoded already, in the format of the line");
+  command.add_flag("--replay", options.replays,
+                   "Dispatches repeat the routing of an earlier one, by its handle (docs/handles.md)");
   in_range(
       command.add_option("--workers", options.workers, "CPU ranks: threads that work for each")->capture_default_str(),
       std::int64_t{1}, std::int64_t{256});

@@ -73,6 +73,8 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
   bench.max_blocks = options.max_blocks;
   bench.effort = options.effort;
   bench.names_rows = options.rows != BenchOptions{}.rows;
+  bench.encoded = options.encoded;
+  bench.replays = options.replays;
   bench.names_results = options.results != BenchOptions{}.results;
   const auto swept = [codecs](const std::vector<std::string>& names) { return codecs ? std::vector{names[0]} : names; };
   for (const AnyFormat& format : formats_named(options.formats))
@@ -183,6 +185,8 @@ void note_what_has_no_effect(const BenchOptions& options) {
     if (options.reductions != defaults.reductions || options.routings != defaults.routings ||
         options.rows != defaults.rows || options.results != defaults.results)
       note("--combine, --result-format, --rows and --routing have no effect: --operation names codecs only");
+    if (options.encoded || options.replays)
+      note("--encoded and --replay have no effect: --operation names codecs only");
   }
   if (options.zipf_exponent != defaults.zipf_exponent &&
       std::find(options.routings.begin(), options.routings.end(), "zipf") == options.routings.end())

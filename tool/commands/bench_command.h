@@ -45,6 +45,8 @@ struct BenchOptions {
   std::string output;
   bool json = false;
   bool baseline = false;
+  bool encoded = false;
+  bool replays = false;
   SimulateOptions simulation;
 };
 

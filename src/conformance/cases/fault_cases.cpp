@@ -93,6 +93,11 @@ void leave(World& world, How how) {
   if (how == How::says_nothing) keep_silent();
 }
 
+// An abort would end the call of a slower rank, too.
+void all_have_come(World& world, How how) {
+  if (how == How::aborts) world.barrier();
+}
+
 void expect_said(int rank, How how, const std::function<void()>& call) {
   expect_error(rank, "what the rank that leaves says", ErrorKind::aborted,
                {how == How::aborts ? kReason : "destroyed its exchange"}, call);
@@ -116,7 +121,10 @@ void lose_a_rank(const Target& target, const char* format, Reduction reduction, 
       Exchange exchange(world, kShape, scenario.settings.options);
       RankRound round(scenario, rank);
       if (lost && leaves == Leaves::before_dispatch) return leave(world, how);
-      if (leaves == Leaves::after_a_round) run_round(exchange, scenario, Form::split);
+      if (leaves == Leaves::after_a_round) {
+        run_round(exchange, scenario, Form::split);
+        all_have_come(world, how);
+      }
       if (lost && leaves == Leaves::after_a_round) return leave(world, how);
       if (lost && leaves == Leaves::after_async) {
         exchange.dispatch_async(round.in);
@@ -124,6 +132,7 @@ void lose_a_rank(const Target& target, const char* format, Reduction reduction, 
       }
       if (leaves == Leaves::before_combine || (leaves == Leaves::after_async && how != How::aborts)) {
         run_dispatch(exchange, round, Form::split);
+        all_have_come(world, how);
         if (lost) return leave(world, how);
         round.check_rows();
       }
@@ -288,6 +297,7 @@ void abort_for_a_masked_rank(const Target& target) {
     const int rank = world.rank();
     Exchange exchange(world, kShape, scenario.settings.options);
     run_round(exchange, scenario, Form::split);
+    all_have_come(world, How::aborts);
     if (rank == kLost) return;
     exchange.add_to_mask(mask_of(kLost));
     if (rank == 0) return world.abort(kReason, kLost);

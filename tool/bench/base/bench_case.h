@@ -38,6 +38,8 @@ struct BenchCase {
   bool names_rows = false;                   // the order of rows is a column
   AnyFormat results = format_named("bf16");  // in which results travel
   bool names_results = false;                // it is a column
+  bool encoded = false;                      // tokens are given in the format
+  bool replays = false;                      // dispatches repeat the routing of an earlier one, by its handle
   RoutingKind routing = RoutingKind::uniform;
   double zipf_exponent = 1.0;
   int workers = 1;     // CPU ranks
@@ -47,7 +49,7 @@ struct BenchCase {
 
 // The bytes that all ranks together must read or write in one iteration, by what they are (docs/lab/cpu-tables.md).
 struct BenchBytes {
-  double tokens = 0;    // the caller's tokens, read by dispatch
+  double tokens = 0;    // the caller's tokens, bf16 or encoded, read by dispatch
   double messages = 0;  // written at the destination and read there
   double rows = 0;      // payload and scales, written by dispatch
   double results = 0;   // the experts' bf16 rows, read by combine

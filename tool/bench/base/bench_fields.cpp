@@ -23,7 +23,9 @@ Fields exchange_fields(const BenchCase& bench) {
   fields.push_back({{"combine", "combine", true}, text_cell(to_string(bench.reduction))});
   if (bench.names_results) fields.push_back({{"results", "results", true}, text_cell(bench.results.name())});
   if (bench.names_rows) fields.push_back({{"rows", "rows", true}, text_cell(to_string(bench.rows))});
-  fields.push_back({{"routing", "routing", true}, text_cell(to_string(bench.routing))});
+  if (bench.encoded) fields.push_back({{"given", "given", true, "how tokens come"}, text_cell("encoded")});
+  const std::string routing = to_string(bench.routing);
+  fields.push_back({{"routing", "routing", true}, text_cell(bench.replays ? routing + ", replayed" : routing)});
   fields.push_back(tokens_field(bench, "tokens of each rank"));
   return fields;
 }

@@ -152,7 +152,7 @@ BenchBytes bytes_of(const BenchCase& bench, const Traffic& traffic) {
   const auto messages = static_cast<double>(traffic.messages);
   const auto rows = static_cast<double>(traffic.rows);
   BenchBytes bytes;
-  bytes.tokens = bench.shape.max_tokens * bf16_row;
+  bytes.tokens = bench.shape.max_tokens * (bench.encoded ? encoded_row : bf16_row);
   bytes.messages = messages * static_cast<double>(message_bytes(bench.format, hidden));
   const double laid_out = bench.rows == RowOrder::by_source ? messages : rows;
   bytes.rows = bench.rows == RowOrder::in_place ? 0 : laid_out * encoded_row;

@@ -62,7 +62,7 @@ void run_rank(Shared& shared, World& world) {
   if (rank == 0) Progress::doing(fmt::format("making {} input sets, and their first rounds", sets.size()));
   for (std::size_t index = 0; index < sets.size(); ++index)
     make_set(sets[index], bench, exchange.layout(), world.rank(), static_cast<int>(index));
-  first_rounds(exchange, sets, bench.shape.hidden);
+  first_rounds(exchange, sets, bench);
   if (rank == 0) shared.memory_bytes = exchange.memory_bytes();
 
   for (std::size_t warm_up = 0; warm_up < kWarmUps; ++warm_up) {

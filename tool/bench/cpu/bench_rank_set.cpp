@@ -2,7 +2,22 @@
 
 #include <fmt/core.h>
 
+#include "tool/bench/base/bench_given.h"
+
 namespace ferry::app {
+namespace {
+
+// Encoded before anything is measured.
+void encode(RankSet& set, const BenchCase& bench, const RowLayout& layout) {
+  const auto n = static_cast<std::size_t>(bench.shape.max_tokens);
+  set.encoded = BenchBuffer(n * static_cast<std::size_t>(layout.payload_row_bytes));
+  set.scales = BenchBuffer(n * static_cast<std::size_t>(layout.scales_per_row) * size_of(layout.scale_dtype));
+  encode_tokens(bench, layout, set.tokens.data(), set.encoded.data(), set.scales.data());
+  give_encoded(set.dispatch_in, layout, bench.shape.max_tokens, set.encoded.data(), set.scales.data());
+}
+
+}  // namespace
+
 void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int rank, int index) {
   const std::int64_t n = bench.shape.max_tokens;
   const int hidden = bench.shape.hidden;
@@ -20,6 +35,11 @@ void make_set(RankSet& set, const BenchCase& bench, const RowLayout& layout, int
   set.results = BenchBuffer(result_bytes);
   const ConstTensor weights(set.routing.weights.data(), DType::f32, {n, bench.shape.top_k});
   set.dispatch_in.tokens = ConstTensor(set.tokens.data(), DType::bf16, {n, hidden});
+  if (bench.encoded) encode(set, bench, layout);
+  if (bench.replays) {
+    set.handle = BenchBuffer(static_cast<std::size_t>(layout.handle_bytes));
+    set.dispatch_out.handle = Tensor(set.handle.data(), DType::u8, {layout.handle_bytes});
+  }
   set.dispatch_in.topk_ids = ConstTensor(set.routing.ids.data(), DType::i32, {n, bench.shape.top_k});
   set.combine_in.rows = ConstTensor(set.results.data(), DType::bf16, {rows, hidden});
   set.combine_in.src_info = set.dispatch_out.src_info;
@@ -41,11 +61,12 @@ static void fill_results(RankSet& set, const RowLayout& layout, int hidden) {
               static_cast<std::size_t>(out.counts.as<std::int32_t>()[group]) * row_bytes, 7);
 }
 
-void first_rounds(Exchange& exchange, std::vector<RankSet>& sets, int hidden) {
+void first_rounds(Exchange& exchange, std::vector<RankSet>& sets, const BenchCase& bench) {
   for (RankSet& set : sets) {
     exchange.dispatch(set.dispatch_in, set.dispatch_out);
-    fill_results(set, exchange.layout(), hidden);
+    fill_results(set, exchange.layout(), bench.shape.hidden);
     exchange.combine(set.combine_in, set.combine_out);
+    if (bench.replays) give_handle(set.dispatch_in, set.dispatch_out, set.combine_in);
   }
 }
 

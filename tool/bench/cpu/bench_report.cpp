@@ -117,6 +117,16 @@ Json shape_json(const BenchCase& bench) {
   return json;
 }
 
+void add_exchange(Json& policy, const BenchCase& bench) {
+  policy["combine"] = to_string(bench.reduction);
+  policy["rows"] = to_string(bench.rows);
+  policy["results"] = bench.results.name();
+  policy["given"] = bench.encoded ? "encoded" : "bf16";
+  policy["dispatch"] = bench.replays ? "replay" : "fresh";
+  policy["routing"] = to_string(bench.routing);
+  if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
+}
+
 Json times_json(const BenchSamples& samples) {
   Json json;
   for (const Percentile& time : {kMin, kMedian, kP90, kP99}) json[time.name] = micros(samples.at(time.fraction));
@@ -141,11 +151,7 @@ Json to_json(const BenchResult& result, const std::string& command) {
   Json json = record_head("cpu", bench, command);
   Json policy = {{"input_sets", measured.input_sets}, {"input_set_bytes", std::llround(measured.set_bytes)}};
   if (!is_codec(bench.operation)) {
-    policy["combine"] = to_string(bench.reduction);
-    policy["rows"] = to_string(bench.rows);
-    policy["results"] = bench.results.name();
-    policy["routing"] = to_string(bench.routing);
-    if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
+    add_exchange(policy, bench);
     policy["workers"] = bench.workers;
   }
   json["policy"] = std::move(policy);

@@ -27,6 +27,8 @@ double micros(double seconds);                  // of a record
 Json record_head(const char* backend, const BenchCase& bench, const std::string& command);
 Json shape_json(const BenchCase& bench);
 Json times_json(const BenchSamples& samples);
+// What the exchange of a line is asked for, beside the policy of its backend.
+void add_exchange(Json& policy, const BenchCase& bench);
 
 // One record, complete by itself: date, hardware, command, shape, policy, times, bytes, wire, baseline.
 Json to_json(const BenchResult& result, const std::string& command);

@@ -7,6 +7,7 @@
 #include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "tool/bench/base/bench_given.h"
 #include "tool/bench/base/bench_routing.h"
 #include "tool/bench/cuda/graph_timer.h"
 #include "tool/bench/cuda/measure.h"
@@ -35,8 +36,13 @@ class DeviceSet {
       places.emplace_back(&tensor, bytes_);
       bytes_ += (static_cast<std::size_t>(tensor.elements()) * size_of(dtype) + 255) / 256 * 256;
     };
-    Tensor tokens, ids, weights, results;
+    Tensor tokens, encoded, scales, ids, weights, results;
     plan(tokens, DType::bf16, {n, s.hidden});
+    if (bench.encoded) {
+      plan(encoded, DType::u8, {n, layout.payload_row_bytes});
+      plan(scales, layout.scale_dtype, {n, layout.scales_per_row});
+    }
+    if (bench.replays) plan(out.handle, DType::u8, {layout.handle_bytes});
     plan(ids, DType::i32, {n, s.top_k});
     plan(weights, DType::f32, {n, s.top_k});
     plan(results, DType::bf16, {rows, s.hidden});
@@ -58,6 +64,7 @@ class DeviceSet {
     in.tokens = tokens;
     in.topk_ids = ids;
     in.row_order = bench.rows;
+    if (bench.encoded) encode(bench, layout, tokens, encoded, scales);
     combine_in.rows = results;
     (bench.reduction == Reduction::exact ? combine_in.topk_weights : in.topk_weights) = weights;
   }
@@ -67,8 +74,24 @@ class DeviceSet {
   CombineInput combine_in;
   CombineOutput sums;
   std::size_t bytes() const { return bytes_; }
+  // From now on this round repeats the routing of its first one.
+  void replay() { give_handle(in, out, combine_in); }
 
  private:
+  // On the host, before anything is measured.
+  void encode(const BenchCase& bench, const RowLayout& layout, const Tensor& tokens, const Tensor& encoded,
+              const Tensor& scales) {
+    const auto bytes_of = [](const Tensor& tensor) {
+      return static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype);
+    };
+    std::vector<std::byte> bf16(bytes_of(tokens)), codes(bytes_of(encoded)), of_blocks(bytes_of(scales));
+    cuda_check(cudaMemcpy(bf16.data(), tokens.data, bf16.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    encode_tokens(bench, layout, bf16.data(), codes.data(), of_blocks.data());
+    cuda_check(cudaMemcpy(encoded.data, codes.data(), codes.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    cuda_check(cudaMemcpy(scales.data, of_blocks.data(), of_blocks.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    give_encoded(in, layout, tokens.shape[0], static_cast<const std::byte*>(encoded.data),
+                 static_cast<const std::byte*>(scales.data));
+  }
   static void copy(const Tensor& to, const void* from, std::size_t bytes, cudaStream_t stream) {
     cuda_check(cudaMemcpyAsync(to.data, from, bytes, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
   }
@@ -120,6 +143,8 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
   world.barrier();  // allocating on one device may wait for kernels of another, and those for this rank
   for (int round = 0; round < num_sets; ++round) pair(round);
   stream.wait();
+  for (const auto& set : sets)
+    if (bench.replays) set->replay();
   const GraphTiming dispatches = time_graph(world, stream, num_sets, bench.effort, dispatch);
   const GraphTiming pairs = time_graph(world, stream, num_sets, bench.effort, pair);
   stream.wait();

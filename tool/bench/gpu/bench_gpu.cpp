@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ferry/detail/layout/result_layout.h"
 #include "tool/bench/base/bench_routing.h"
 
 namespace ferry::app {
@@ -55,7 +56,9 @@ GpuBytes bytes_of_rank(const BenchCase& bench, const Matrix& matrix, std::size_t
   const auto message = static_cast<double>(message_bytes(bench.format, s.hidden));
   const double encoded = static_cast<double>(bench.format.payload_bytes(s.hidden)) +
                          static_cast<double>(scales_per_row(bench.format, s.hidden)) * bench.format.scale_bytes();
-  const double routing = others * (tokens * 8 * s.top_k + 64) + 4.0 * (s.experts - num_local_experts(s, 0));
+  const double table = others * (tokens * 8 * s.top_k + 64) + 4.0 * (s.experts - num_local_experts(s, 0));
+  const double routing = bench.replays ? 0 : table;
+  const auto result = static_cast<double>(result_layout(bench.results, s.hidden).bytes);
   const Sums messages = sums_of(matrix.messages, rank), rows = sums_of(matrix.rows, rank);
   const bool exact = bench.reduction == Reduction::exact;
   const Sums& results = exact ? rows : messages;
@@ -63,9 +66,13 @@ GpuBytes bytes_of_rank(const BenchCase& bench, const Matrix& matrix, std::size_t
   for (const double count : (exact ? matrix.rows : matrix.messages)[rank]) own_results += count;
   GpuBytes bytes;
   bytes.dispatch.wire = std::max(messages.to_others, messages.from_others) * (message + 8) + routing;
-  bytes.dispatch.device = tokens * bf16_row + 2 * messages.arrived * message + rows.arrived * encoded;
-  bytes.combine.wire = std::max(results.to_others, results.from_others) * (bf16_row + 8);
-  bytes.combine.device = rows.arrived * bf16_row + 2 * own_results * bf16_row + tokens * bf16_row;
+  const double given = tokens * (bench.encoded ? encoded : bf16_row);
+  const double laid_out = bench.rows == RowOrder::by_source ? messages.arrived : rows.arrived;
+  // Slots are written, and read where rows are made of them.
+  const double slots = (bench.rows == RowOrder::in_place ? 1 : 2) * messages.arrived * message;
+  bytes.dispatch.device = given + slots + (bench.rows == RowOrder::in_place ? 0 : laid_out * encoded);
+  bytes.combine.wire = std::max(results.to_others, results.from_others) * (result + 8);
+  bytes.combine.device = laid_out * bf16_row + 2 * own_results * result + tokens * bf16_row;
   return bytes;
 }
 

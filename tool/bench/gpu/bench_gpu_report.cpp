@@ -27,11 +27,9 @@ Json bytes_json(const GpuResult& result) {
 
 Json policy_json(const GpuResult& result) {
   const BenchCase& bench = result.bench;
-  Json policy = {
-      {"input_sets", result.measured.input_sets}, {"input_set_bytes", std::llround(result.measured.set_bytes)},
-      {"combine", to_string(bench.reduction)},    {"rows", to_string(bench.rows)},
-      {"results", bench.results.name()},          {"routing", to_string(bench.routing)}};
-  if (bench.routing == RoutingKind::zipf) policy["zipf_exponent"] = bench.zipf_exponent;
+  Json policy = {{"input_sets", result.measured.input_sets},
+                 {"input_set_bytes", std::llround(result.measured.set_bytes)}};
+  add_exchange(policy, bench);
   policy["max_blocks"] = bench.max_blocks;
   policy["rounds_in_graph"] =
       bench.operation == BenchOperation::dispatch ? result.measured.dispatch_chain : result.measured.pair_chain;

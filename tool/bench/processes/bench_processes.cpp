@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "exchange/sizes.h"
+#include "ferry/detail/layout/result_layout.h"
+#include "ferry/detail/layout/token_list.h"
 #include "tool/bench/cpu/bench_exchange.h"
 #include "tool/bench/cpu/bench_rank_set.h"
 #include "tool/bench/processes/put_link.h"
@@ -47,7 +49,7 @@ class ProcessBench {
     require_memory(bench, static_cast<double>(sets_.size()) * set_bytes + exchange_bytes);
     for (std::size_t index = 0; index < sets_.size(); ++index)
       make_set(sets_[index], bench, exchange_.layout(), world_.rank(), static_cast<int>(index));
-    first_rounds(exchange_, sets_, bench.shape.hidden);
+    first_rounds(exchange_, sets_, bench);
   }
 
   ProcessMeasurement run() {
@@ -147,8 +149,10 @@ class ProcessBench {
     const Shape& shape = bench_.shape;
     const double messages = of_one(before.messages_sent[at], after.messages_sent[at]);
     const auto message = static_cast<double>(message_bytes(bench_.format, shape.hidden));
-    const double routing = 8.0 * shape.max_tokens * shape.top_k + 64 + 4.0 * num_local_experts(shape, peer);
-    const double result = 2.0 * shape.hidden;
+    double routing = 8.0 * shape.max_tokens * shape.top_k + 64 + 4.0 * num_local_experts(shape, peer);
+    if (bench_.rows == RowOrder::by_source) routing += 8.0 * static_cast<double>(token_list_words(shape.max_tokens));
+    if (bench_.replays) routing = 0;
+    const auto result = static_cast<double>(result_layout(bench_.results, shape.hidden).bytes);
     const double results =
         (of_one(before.bytes_sent[at], after.bytes_sent[at]) - messages * message - routing) / result;
     Sent sent;

@@ -66,14 +66,10 @@ Json to_json(const ProcessResult& result, const std::string& command) {
   const ProcessMeasurement& measured = result.measured;
   Json json = record_head("shmem", bench, command);
   json["policy"] = {{"input_sets", measured.input_sets},
-                    {"combine", to_string(bench.reduction)},
-                    {"rows", to_string(bench.rows)},
-                    {"results", bench.results.name()},
-                    {"routing", to_string(bench.routing)},
                     {"workers", bench.workers},
                     {"nodes", result.nodes},
                     {"direct_peers_of_rank_0", result.direct_peers}};
-  if (bench.routing == RoutingKind::zipf) json["policy"]["zipf_exponent"] = bench.zipf_exponent;
+  add_exchange(json["policy"], bench);
   if (const char* transports = std::getenv("UCX_TLS")) json["policy"]["ucx_tls"] = transports;
   json["time_us"] = times_json(measured.samples);
   json["memory_bytes_per_rank"] = measured.memory_bytes;
