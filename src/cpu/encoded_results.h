@@ -28,7 +28,7 @@ inline float row_scale_of(const float* row, int hidden) {
   return std::isfinite(scale) && scale > 0.0f ? scale : 1.0f;
 }
 
-class EncodedResults : public HostOps {
+class EncodedResults : public HostRowOps {
  public:
   // `rooms`: of this worker, [1 + results of a token][hidden] float32.
   EncodedResults(const AnyFormat& format, const ResultLayout& layout, float* rooms)

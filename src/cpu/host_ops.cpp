@@ -110,7 +110,7 @@ auto best() {
 
 }  // namespace
 
-void HostOps::sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
+void HostRowOps::sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
   const bool all_bf16 = std::all_of(rows, rows + count, [](const SumRow& row) { return row.dtype == DType::bf16; });
   if (all_bf16 && sink.epilogue == nullptr && sink.dtype == DType::bf16) {
     const auto sum = can_stream(g, sink.data) ? best<SumBf16<true>>() : best<SumBf16<false>>();
@@ -126,7 +126,7 @@ void HostOps::sum_rows(const HostGroup& g, const SumRow* rows, int count, int hi
   }
 }
 
-void HostOps::convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
+void HostRowOps::convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
   if (row.dtype == DType::bf16 && dtype == DType::bf16)
     copy_message(g, to, row.data, static_cast<std::size_t>(hidden) * sizeof(std::uint16_t));
   else
@@ -140,7 +140,7 @@ void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std:
 }
 
 // In pieces, so that the message stays in the first cache.
-void HostOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row,
+void HostRowOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row,
                            int count, const std::byte* from, std::size_t bytes) const {
   constexpr std::size_t kPiece = 1024;
   for (std::size_t done = 0; done < bytes; done += kPiece)
@@ -148,7 +148,7 @@ void HostOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_
       copy_message(g, rows + row[i] * row_bytes + done, from + done, std::min(kPiece, bytes - done));
 }
 
-void HostOps::store_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
+void HostRowOps::store_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
                            const RowStarts& starts, int shared_groups, const LocalRows& to) const {
   for (int i = 0; i < to.count; ++i) {
     const int group = to.local[i] + shared_groups;
@@ -156,11 +156,11 @@ void HostOps::store_scales(const HostGroup& g, const ScaleTensor& tensor, const 
   }
 }
 
-void HostOps::zero_scales(const HostGroup& g, const ScaleTensor& tensor, const ScaleRow& at) const {
+void HostRowOps::zero_scales(const HostGroup& g, const ScaleTensor& tensor, const ScaleRow& at) const {
   store_row_scales(g, tensor, nullptr, at);
 }
 
-void HostOps::store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
+void HostRowOps::store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
                                const ScaleRow& at) {
   const bool tiled = tensor.layout == ScaleLayout::tiled;
   if (!tiled && tensor.layout != ScaleLayout::row_major)
@@ -183,7 +183,7 @@ void HostOps::store_row_scales(const HostGroup& g, const ScaleTensor& tensor, co
   }
 }
 
-void HostOps::zero_scale_tail(const HostGroup& g, const ScaleTensor& tensor, std::int64_t first_row,
+void HostRowOps::zero_scale_tail(const HostGroup& g, const ScaleTensor& tensor, std::int64_t first_row,
                               std::int64_t end_row, std::uint32_t scales_offset) const {
   const std::int64_t in_last_block = (end_row - first_row) % kScaleTileRows;
   if (tensor.layout != ScaleLayout::tiled || in_last_block == 0) return;

@@ -10,7 +10,8 @@
 
 namespace ferry::cpu {
 
-struct HostOps {
+// All but how results travel.
+struct HostRowOps {
   void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
                     const std::byte* from, std::size_t bytes) const;
   void store_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales, const RowStarts& starts,
@@ -21,7 +22,16 @@ struct HostOps {
                        std::uint32_t scales_offset) const;
   void sum_rows(const HostGroup& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const;
   void convert_row(const HostGroup& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const;
-  // Results are bf16 rows.
+  int count_once(const HostGroup&, int found) const { return found; }
+
+  // A row's scales, in runs that lie together; scale 0 where `scales` is null.
+  static void store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
+                               const ScaleRow& at);
+};
+static_assert(RowOps<HostRowOps, HostGroup>);
+
+// Results travel as bf16 rows.
+struct HostOps : HostRowOps {
   void write_sum(const HostGroup& g, const SumRow* rows, int count, int hidden, std::byte* to) const {
     sum_rows(g, rows, count, hidden, RowSink{to});
   }
@@ -31,11 +41,6 @@ struct HostOps {
   SumRow result_row(const HostGroup&, const std::byte* result, int, int, float weight) const {
     return {result, weight, DType::bf16};
   }
-  int count_once(const HostGroup&, int found) const { return found; }
-
-  // A row's scales, in runs that lie together; scale 0 where `scales` is null.
-  static void store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
-                               const ScaleRow& at);
 };
 static_assert(RowOps<HostOps, HostGroup> && ResultOps<HostOps, HostGroup> && SendOps<HostOps, HostGroup>);
 
