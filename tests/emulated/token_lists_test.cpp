@@ -32,15 +32,15 @@ class Source {
     const ExchangeOptions options{.row_orders = {RowOrder::by_source}};
     plan = make_plan(kShape, options, make_heap_map(kShape, options, 0, false), 0);
     for (int rank = 0; rank < kShape.ranks; ++rank) {
-      heaps.push_back(std::make_unique<DeviceMemory>(plan.map.total()));
-      links.heap[rank] = heaps.back()->data();
+      heaps_.push_back(std::make_unique<DeviceMemory>(plan.map.total()));
+      links.heap[rank] = heaps_.back()->data();
     }
-    state.emplace(sizeof(cuda::DeviceState) + 3 * sizeof(std::uint64_t) + 3);
+    state_.emplace(sizeof(cuda::DeviceState) + 3 * sizeof(std::uint64_t) + 3);
     links.own = links.heap[0];
-    links.state = state->as<cuda::DeviceState>(0);
+    links.state = state_->as<cuda::DeviceState>(0);
     links.state->dispatched.raw = kRouting;
-    bytes = state->as<DeviceWord<std::uint64_t>>(sizeof(cuda::DeviceState));
-    masked = state->as<std::uint8_t>(sizeof(cuda::DeviceState) + 3 * sizeof(std::uint64_t));
+    bytes = state_->as<DeviceWord<std::uint64_t>>(sizeof(cuda::DeviceState));
+    masked = state_->as<std::uint8_t>(sizeof(cuda::DeviceState) + 3 * sizeof(std::uint64_t));
     masked[kMasked] = 1;
     plan.masked = links.masked = masked;
   }
@@ -52,14 +52,14 @@ class Source {
     for (int i = 0; i < tokens * kShape.top_k; ++i) {
       seed = seed * 1664525u + 1013904223u;
       const int expert = static_cast<int>(seed >> 24) % (kShape.experts + 3) - 3;
-      experts.push_back(expert < 0 ? -1 : expert);
+      experts_.push_back(expert < 0 ? -1 : expert);
       table[i] = {expert < 0 ? 0 : plan.code.pack(expert, 5), 1.0f};
     }
   }
   bool names(int token, int rank) const {
     for (int k = 0; k < kShape.top_k; ++k)
-      if (experts[static_cast<std::size_t>(token * kShape.top_k + k)] >= 0 &&
-          owner_of(kShape, experts[static_cast<std::size_t>(token * kShape.top_k + k)]) == rank)
+      if (experts_[static_cast<std::size_t>(token * kShape.top_k + k)] >= 0 &&
+          owner_of(kShape, experts_[static_cast<std::size_t>(token * kShape.top_k + k)]) == rank)
         return true;
     return false;
   }
@@ -73,16 +73,16 @@ class Source {
   std::uint8_t* masked = nullptr;
 
  private:
-  std::vector<std::unique_ptr<DeviceMemory>> heaps;
-  std::optional<DeviceMemory> state;
-  std::vector<int> experts;
+  std::vector<std::unique_ptr<DeviceMemory>> heaps_;
+  std::optional<DeviceMemory> state_;
+  std::vector<int> experts_;
 };
 
-void expect_lists_of(int tokens) {
+void expect_lists_of(int tokens, int blocks) {
   Source source;
   source.fill(tokens);
   cuda::prepare_receive_kernels(source.plan);
-  cuda::launch_token_lists({source.plan, source.links, tokens, source.bytes}, false, nullptr);
+  cuda::launch_token_lists({source.plan, source.links, tokens, source.bytes}, {.blocks = blocks}, nullptr);
   cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   EXPECT_EQ(emulated::failure(), "");
   for (const int rank : {0, 2}) {
@@ -101,9 +101,10 @@ void expect_lists_of(int tokens) {
 }
 
 TEST(EmulatedLists, GiveEveryTokenItsPlace) {
-  for (const int tokens : {0, 1, 31, 32, 33, 2000}) expect_lists_of(tokens);
+  for (const int tokens : {0, 1, 31, 32, 33, 2000})
+    for (const int blocks : {1, 2, 100}) expect_lists_of(tokens, blocks);
 }
-TEST(EmulatedLists, OfMoreTokensThanABlockHasWordsFor) { expect_lists_of(16384 * 2 + 77); }
+TEST(EmulatedLists, OfMoreTokensThanABlockHasWordsFor) { expect_lists_of(16384 * 2 + 77, 2); }
 
 }  // namespace
 }  // namespace ferry::test

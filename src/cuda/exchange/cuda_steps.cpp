@@ -271,7 +271,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);
   if (launch.scales_follow && out != nullptr) launch_scales_kernel(*out);
   if (in != nullptr && plan_.map.has_token_lists())
-    launch_token_lists({params.plan, params.links, in->num_tokens, stats_.bytes}, launch.policy.pdl, stream_);
+    launch_token_lists({params.plan, params.links, in->num_tokens, stats_.bytes}, launch.policy, stream_);
 }
 
 // I20

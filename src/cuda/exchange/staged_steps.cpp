@@ -16,6 +16,9 @@ BasicTensor<Byte> rows_tensor(Byte* data, DType dtype, std::int64_t rows, std::i
   return tensor;
 }
 
+// The last of the first rows of `count` groups or sources; not every order of rows has both.
+std::uint32_t end_of(const std::uint32_t* offsets, int count) { return offsets == nullptr ? 0 : offsets[count]; }
+
 DType dtype_of_ids(const RowsOut& rows) { return rows.has_i64_ids ? DType::i64 : DType::i32; }
 
 }  // namespace
@@ -152,8 +155,8 @@ void StagedSteps::bring(const RowsOut& rows) {
   tensors_.copy_out(HostTensors::kRowTopkWeights, Tensor(rows.row_topk_weights, DType::f32, {capacity, layout_.top_k}));
   tensors_.copy_out(HostTensors::kSourceOffsets, Tensor(rows.source_offsets, DType::u32, {layout_.sources + 1}));
   tensors_.wait();
-  num_rows_ =
-      rows.order == RowOrder::by_source ? rows.source_offsets[layout_.sources] : rows.row_offsets[layout_.groups];
+  num_rows_ = rows.order == RowOrder::by_source ? end_of(rows.source_offsets, layout_.sources)
+                                                : end_of(rows.row_offsets, layout_.groups);
   src_info_.clear();
   if (rows.src_info != nullptr)
     src_info_.assign(rows.src_info, rows.src_info + 2 * static_cast<std::size_t>(num_rows_));

@@ -1,4 +1,6 @@
 // The receiving kernels of rows that are padded, by_source or in_place, and the kernel that sends token lists.
+#include <algorithm>
+
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/receive_kernel.cuh"
@@ -32,8 +34,9 @@ void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, 
   launch(kernel_of(params.out.order), params, grid, stream);
 }
 
-void launch_token_lists(const TokenListParams& params, bool pdl, cudaStream_t stream) {
-  launch(&token_list_kernel, params, {params.plan.shape.ranks, pdl, sizeof(TokenListMemory)}, stream);
+void launch_token_lists(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
+  const int blocks = std::min(params.plan.shape.ranks, policy.thread_blocks());
+  launch(&token_list_kernel, params, {blocks, policy.pdl, sizeof(TokenListMemory)}, stream);
 }
 
 }  // namespace ferry::cuda

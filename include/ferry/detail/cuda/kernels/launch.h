@@ -50,7 +50,8 @@ void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_
 // by_source, the one for these, and the kernel that sends token lists. Direct ranks only.
 void prepare_receive_kernels(const Plan& plan);
 void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
-void launch_token_lists(const TokenListParams& params, bool pdl, cudaStream_t stream);
+// `policy`: of the kernel that sends. There are no more blocks than it has, or than ranks.
+void launch_token_lists(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 
 // Loads the kernels of dispatches whose host asks what comes on the current device. Direct ranks only.
 void prepare_counts(const Plan& plan);

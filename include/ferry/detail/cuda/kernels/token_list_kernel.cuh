@@ -1,5 +1,6 @@
-// The kernel that tells every rank which tokens of this one come there, a block for each rank. It follows the kernel
-// that routes and sends, in exchanges whose rows may be by_source, whatever this rank's own rows are.
+// The kernel that tells every rank which tokens of this one come there, a block for each rank, or for several. It
+// follows the kernel that routes and sends, in exchanges whose rows may be by_source, whatever this rank's own rows
+// are.
 #pragma once
 
 #include "ferry/detail/cuda/steps/token_lists.cuh"
@@ -10,13 +11,16 @@ namespace ferry::cuda {
 static __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_constant__ TokenListParams p) {
   extern __shared__ __align__(128) std::byte list_memory[];
   const SyncedTeam all = SyncedTeam::of_block();
-  const int peer = static_cast<int>(blockIdx.x);
+  auto& memory = *reinterpret_cast<TokenListMemory*>(list_memory);
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0 || p.plan.is_masked(peer)) return;
+  if (load_relaxed(p.links.state->failed) != 0) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
-  TokenLister(all, p, routing, peer, *reinterpret_cast<TokenListMemory*>(list_memory)).list(p.num_tokens, routing);
-  if (peer != p.plan.rank && all.thread() == 0)
-    fetch_add_relaxed(p.bytes[peer], std::uint64_t{token_list_words(p.num_tokens) * sizeof(std::uint64_t)});
+  for (int peer = static_cast<int>(blockIdx.x); peer < p.plan.shape.ranks; peer += static_cast<int>(gridDim.x)) {
+    if (p.plan.is_masked(peer)) continue;
+    TokenLister(all, p, routing, peer, memory).list(p.num_tokens, routing);
+    if (peer != p.plan.rank && all.thread() == 0)
+      fetch_add_relaxed(p.bytes[peer], std::uint64_t{token_list_words(p.num_tokens) * sizeof(std::uint64_t)});
+  }
 }
 
 }  // namespace ferry::cuda
