@@ -76,6 +76,7 @@ bool is_small(const conformance::Case& each) {
                              "faults/lost_before_dispatch",
                              "faults/aborted_for_a_masked_rank",
                              "faults/growing_mask",
+                             "outputs/refused_worlds",
                              "reports/statistics",
                              "sizes/routings_by_expert",
                              "sizes/routings_by_source",
