@@ -141,7 +141,7 @@ void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std:
 
 // In pieces, so that the message stays in the first cache.
 void HostRowOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row,
-                           int count, const std::byte* from, std::size_t bytes) const {
+                              int count, const std::byte* from, std::size_t bytes) const {
   constexpr std::size_t kPiece = 1024;
   for (std::size_t done = 0; done < bytes; done += kPiece)
     for (int i = 0; i < count; ++i)
@@ -149,7 +149,7 @@ void HostRowOps::copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t r
 }
 
 void HostRowOps::store_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
-                           const RowStarts& starts, int shared_groups, const LocalRows& to) const {
+                              const RowStarts& starts, int shared_groups, const LocalRows& to) const {
   for (int i = 0; i < to.count; ++i) {
     const int group = to.local[i] + shared_groups;
     store_row_scales(g, tensor, scales, ScaleRow{to.row[i], starts.group[group], starts.tiles[group]});
@@ -161,7 +161,7 @@ void HostRowOps::zero_scales(const HostGroup& g, const ScaleTensor& tensor, cons
 }
 
 void HostRowOps::store_row_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales,
-                               const ScaleRow& at) {
+                                  const ScaleRow& at) {
   const bool tiled = tensor.layout == ScaleLayout::tiled;
   if (!tiled && tensor.layout != ScaleLayout::row_major)
     return ferry::store_scales(static_cast<const SerialGroup&>(g), tensor, scales, at);
@@ -184,7 +184,7 @@ void HostRowOps::store_row_scales(const HostGroup& g, const ScaleTensor& tensor,
 }
 
 void HostRowOps::zero_scale_tail(const HostGroup& g, const ScaleTensor& tensor, std::int64_t first_row,
-                              std::int64_t end_row, std::uint32_t scales_offset) const {
+                                 std::int64_t end_row, std::uint32_t scales_offset) const {
   const std::int64_t in_last_block = (end_row - first_row) % kScaleTileRows;
   if (tensor.layout != ScaleLayout::tiled || in_last_block == 0) return;
   const auto scale_bytes = static_cast<std::size_t>(tensor.scale_bytes);
