@@ -43,6 +43,7 @@ TEST_P(LateWeights, AgreeWithTheOracle) {
 TEST_P(LateWeights, ReuseTheirBuffers) {
   conformance::ScenarioSettings settings = settings_of({3, 6, 3, 4, 32}, "bf16", Reduction::by_rank);
   settings.options.late_weights = true;
+  settings.more_outputs = true;  // row_weights are those that come with a replay
   std::vector<Scenario> weighed{make_scenario(settings)};
   for (std::uint64_t i = 1; i < 6; ++i) weighed.push_back(with_other_weights(weighed.back(), i));
   for (std::uint64_t seed = 1; seed <= 8 / kFewer && !HasFailure(); ++seed) {
