@@ -60,6 +60,9 @@ struct ExchangeOptions {
   // results when the weights of all ranks have come: combine_async sends weights alone, and results leave in
   // combine_wait. GPU ranks take no late weights, so far.
   bool late_weights = false;
+  // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights. GPU ranks
+  // send none home, so far.
+  bool returns_weights = false;
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
   RankMask mask{};                                        // ranks that take no part
@@ -146,12 +149,20 @@ struct CombineInput {
   // by_rank: false leaves the weights out that dispatch was given: rows are added as they are. Each rank says so for
   // the rows that it sends, so all ranks say the same.
   bool apply_weights = true;
+  // Only with returns_weights: f32 values that go home, as the gradients of router weights do. Rows by_source: [rows,
+  // K]; else [rows]: a row's value goes to its (token, k). Those of padding and of a fused shared expert are not read.
+  // Not given: none go home from this rank. With late_weights they are read until combine_wait returns.
+  ConstTensor row_topk_weights{};
 };
 
 struct CombineOutput {
   // bf16, f16 or f32 [n, hidden]; exact only also [n, K, hidden]: unreduced, a missing k as zeros. A sum that float16
   // cannot hold is infinite.
   Tensor tokens{};
+  // Only with returns_weights: f32 [n, K], contiguous. A token's values of one k, as its ranks gave them: by_source all
+  // K of a row, also where the token names no expert of that rank. They are added in float32, ranks ascending. 0 where
+  // there is none. May be left out.
+  Tensor topk_weights{};
   // In place of the store: epilogue(context, token, column, values, count) with unrounded float32 sums; each column of
   // a token comes once, tokens in any order, from any worker. `tokens` may then be left out.
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;

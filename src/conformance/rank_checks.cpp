@@ -120,12 +120,20 @@ void RankRound::check_untouched() const {
         std::pair{"expert_ids", &expert_ids}, std::pair{"src_info", &src_info}, std::pair{"counts", &counts},
         std::pair{"row_topk_ids", &row_topk_ids}, std::pair{"row_topk_weights", &row_topk_weights},
         std::pair{"source_offsets", &source_offsets}, std::pair{"gather", &gather},
-        std::pair{"scales_offsets", &scales_offsets}, std::pair{"combine's tokens", &output}})
+        std::pair{"scales_offsets", &scales_offsets}, std::pair{"combine's tokens", &output},
+        std::pair{"combine's topk_weights", &returned}})
     check_bytes(name, *bytes, {}, 1);
+}
+
+void RankRound::check_returned_weights() const {
+  check_bytes("combine's topk_weights", returned,
+              bytes_of(test::expected_weights(scenario_.round, scenario_.rows, scenario_.row_weights, rank_)),
+              size(scenario_.round.shape.top_k) * 4);
 }
 
 void RankRound::check_tokens() const {
   const ScenarioSettings& s = scenario_.settings;
+  if (s.options.returns_weights) check_returned_weights();
   const std::vector<float> expected =
       s.unreduced ? test::expected_unreduced(scenario_.round, scenario_.rows, scenario_.expert_output, rank_)
                   : test::expected_tokens(scenario_.round, scenario_.rows, scenario_.expert_output, rank_);
@@ -250,6 +258,8 @@ void require_settings(const World& world, const ScenarioSettings& settings) {
   const WorldCapabilities can = world.capabilities();
   if (settings.weight_dtype != DType::f32 && !can.narrow_weights)
     throw Skipped("the exchanges of this world take f32 weights");
+  if (settings.options.returns_weights && !can.returned_weights)
+    throw Skipped("the exchanges of this world send no weights home");
   if (settings.options.late_weights && !can.late_weights)
     throw Skipped("the exchanges of this world take no late weights");
   for (const DType dtype : {settings.row_dtype, settings.bias_dtype, settings.output_dtype})

@@ -61,6 +61,7 @@ RankRound::RankRound(const Scenario& scenario, int rank)
   make_output();
   make_combine_input();
   make_combine_output();
+  if (scenario.settings.options.returns_weights) make_returned_weights();
 }
 
 bool RankRound::gives_encoded() const {
@@ -219,6 +220,18 @@ void RankRound::make_combine_input() {
   combine_in.sum_order = s.sum_order;
   combine_in.apply_weights = s.applies_weights;
   for (std::size_t i = 0; i < given_.bias.size(); ++i) make_bias(i);
+}
+
+void RankRound::make_returned_weights() {
+  const int top_k = scenario_.settings.shape.top_k;
+  const std::vector<float>& given = scenario_.row_weights[size(rank_)];
+  const auto rows_given = static_cast<std::int64_t>(expected_.rows.size());
+  returned = poisoned(std::int64_t{given_.num_tokens} * top_k * 4);
+  combine_out.topk_weights = Tensor(returned.data(), DType::f32, {given_.num_tokens, top_k});
+  if (given.empty()) return;
+  combine_in.row_topk_weights = given_.row_order == RowOrder::by_source
+                                    ? ConstTensor(given.data(), DType::f32, {rows_given, top_k})
+                                    : ConstTensor(given.data(), DType::f32, {rows_given});
 }
 
 void RankRound::make_bias(std::size_t index) {

@@ -36,7 +36,8 @@ class RankRound {
 
   // Memory behind the views, for cases that spoil it.
   std::vector<std::byte> tokens, token_scales, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids,
-      src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias];
+      src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias],
+      returned;
 
  private:
   // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.
@@ -58,10 +59,12 @@ class RankRound {
   void make_combine_input();
   void make_bias(std::size_t index);
   void make_combine_output();
+  void make_returned_weights();
   void check_bytes(const char* name, const std::vector<std::byte>& got, std::vector<std::byte> expected,
                    std::size_t row_bytes) const;
   void check_slots() const;
   void check_epilogue(const std::vector<float>& expected) const;
+  void check_returned_weights() const;
   void check_bound(const std::vector<float>& got) const;
 
   const Scenario& scenario_;

@@ -87,6 +87,21 @@ std::vector<float> make_expert_output(const Scenario& scenario, int rank) {
   return out;
 }
 
+std::vector<float> make_row_weights(const Scenario& scenario, int rank) {
+  const ScenarioSettings& settings = scenario.settings;
+  std::vector<float> weights;
+  if (!settings.options.returns_weights || (settings.odd_ranks_return_none && rank % 2 == 1)) return weights;
+  const bool by_source = scenario.round.ranks[size(rank)].row_order == RowOrder::by_source;
+  Random random(settings.seed * 131 + size(rank));
+  for (const test::RowOrigin& row : scenario.rows[size(rank)].rows)
+    for (int k = 0; k < (by_source ? settings.shape.top_k : 1); ++k) {
+      const float value = random_value(random);
+      const bool is_read = !test::is_padding(row) && (by_source || row.k < settings.shape.top_k);
+      weights.push_back(is_read ? value : std::numeric_limits<float>::quiet_NaN());
+    }
+  return weights;
+}
+
 // skip_a2a: tokens are replicated, so every rank gives what rank 0 gives.
 void replicate_first(test::Round& round) {
   for (test::RankInput& in : round.ranks) in = round.ranks.front();
@@ -124,6 +139,7 @@ void fill_outcome(Scenario& scenario) {
     scenario.row_capacity.push_back(capacity);
     scenario.rows.push_back(takes_part ? expected() : test::ExpectedRows{});
     scenario.expert_output.push_back(make_expert_output(scenario, rank));
+    scenario.row_weights.push_back(make_row_weights(scenario, rank));
   }
 }
 
@@ -176,6 +192,7 @@ Scenario with_other_weights(const Scenario& given, std::uint64_t seed) {
   scenario.row_capacity.clear();
   scenario.rows.clear();
   scenario.expert_output.clear();
+  scenario.row_weights.clear();
   fill_outcome(scenario);
   return scenario;
 }

@@ -59,6 +59,7 @@ struct ScenarioSettings {
   bool zero_padding = false;
   Overflow overflow = Overflow::refused;
   int room_percent = 100;  // where rows may overflow: row capacity, as a part of what comes; not padded
+  bool odd_ranks_return_none = false;  // with returns_weights: they give no row_topk_weights
 };
 
 struct Scenario {
@@ -67,6 +68,8 @@ struct Scenario {
   std::vector<std::int64_t> row_capacity;  // by rank
   std::vector<test::ExpectedRows> rows;    // by rank
   test::ExpertOutput expert_output;        // by rank; NaN in padding rows, which combine must skip
+  // returns_weights: by rank, [rows] or, by_source, [rows, top_k]; NaN where nobody reads; empty: none are given
+  std::vector<std::vector<float>> row_weights;
 };
 
 // Options with the suite's deadline.

@@ -113,11 +113,13 @@ void Exchange::Front::require_order_of_world(RowOrder order) const {
 }
 
 void Exchange::Front::require_options_of_world(const WorldCapabilities& can) const {
+  const auto refuse = [this](const char* option, const char* why) {
+    throw Error(ErrorKind::unsupported, fmt::format("rank {}: {} is on; {}", rank_, option, why));
+  };
   if (options_.late_weights && !can.late_weights)
-    throw Error(
-        ErrorKind::unsupported,
-        fmt::format("rank {}: late_weights is on; exchanges of this world take weights at dispatch only, so far",
-                    rank_));
+    refuse("late_weights", "exchanges of this world take weights at dispatch only, so far");
+  if (options_.returns_weights && !can.returned_weights)
+    refuse("returns_weights", "exchanges of this world send no weights home, so far");
 }
 
 // Completes `ticket`, which has the numbers. `may_refuse_later`: there is a call after this one in which all ranks
@@ -194,6 +196,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, num_rows);
   args.weights = combine_weights_.widened(in.topk_weights, args.weights);
   check_late_weights(context_, in, ticket);
+  args.row_weights = check_row_weights(context_, in, ticket, num_rows);
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;
@@ -240,7 +243,8 @@ void Exchange::Front::learn_tokens(const CombineOutput& out, Ticket& ticket, Com
 
 CombineOut Exchange::Front::checked_sums(const CombineOutput& out, Ticket& ticket, CombineArgs& args) {
   if (ticket.num_tokens < 0) learn_tokens(out, ticket, args);
-  const CombineOut sums = check_combine_output(context_, out, args, ticket.num_tokens);
+  CombineOut sums = check_combine_output(context_, out, args, ticket.num_tokens);
+  sums.weights = check_returned_weights(context_, out, ticket.num_tokens);
   steps_->check_sums(context_, ticket, out, sums);
   return sums;
 }

@@ -112,6 +112,7 @@ HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int ra
   heap.has_remote_ranks = has_remote_ranks;
   heap.has_token_lists = options.row_orders.has(RowOrder::by_source);
   heap.has_late_weights = options.late_weights;
+  heap.returns_weights = options.returns_weights;
   heap.result = result_layout(options.result_format, shape.hidden).bytes;
   return HeapMap(heap);
 }

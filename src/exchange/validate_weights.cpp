@@ -20,4 +20,28 @@ void check_late_weights(const CheckContext& c, const CombineInput& in, const Tic
     refuse_call(c, fmt::format("{} is given to combine, and weights were given to its dispatch. Give them once", name));
 }
 
+const float* check_row_weights(const CheckContext& c, const CombineInput& in, const Ticket& ticket,
+                               std::uint32_t num_rows) {
+  const char* name = "row_topk_weights";
+  if (!in.row_topk_weights) return nullptr;
+  if (!c.options.returns_weights)
+    refuse_call(c, fmt::format("{} is given; this exchange sends no weights home: make it with returns_weights", name));
+  if (ticket.rows.order == RowOrder::by_source)
+    require_array(c, name, in.row_topk_weights, {DType::f32}, {-1, c.shape.top_k});
+  else
+    require_array(c, name, in.row_topk_weights, {DType::f32}, {-1});
+  if (in.row_topk_weights.shape[0] < num_rows)
+    refuse_call(c,
+                fmt::format("{} has {} rows; the dispatch laid out {}", name, in.row_topk_weights.shape[0], num_rows));
+  return static_cast<const float*>(in.row_topk_weights.data);
+}
+
+float* check_returned_weights(const CheckContext& c, const CombineOutput& out, int num_tokens) {
+  if (out.topk_weights.rank == 0) return nullptr;
+  if (!c.options.returns_weights)
+    refuse_call(c, "topk_weights is asked for; no weights come home to this exchange: make it with returns_weights");
+  require_array(c, "topk_weights", or_empty(out.topk_weights), {DType::f32}, {num_tokens, c.shape.top_k});
+  return static_cast<float*>(out.topk_weights.data);
+}
+
 }  // namespace ferry

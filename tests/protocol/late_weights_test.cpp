@@ -1,5 +1,7 @@
-// Late weights over every fabric of the tests: I24.
+// Late weights over every fabric of the tests, and weights that go home: I24, I25.
 #include <gtest/gtest.h>
+
+#include <chrono>
 
 #include "support/kept_handle.h"
 #include "support/session.h"
@@ -72,6 +74,56 @@ TEST_P(LateWeights, ReuseTheirBuffers) {
   }
 }
 
+// I24: a combine that follows a combine writes weights that others may still multiply by.
+TEST_P(LateWeights, CombineAgainAndAgain) {
+  conformance::ScenarioSettings settings = settings_of({4, 8, 2, 4, 32}, "bf16", Reduction::by_rank);
+  settings.options.late_weights = true;
+  settings.weights_at = WeightsAt::combine;
+  std::vector<Scenario> weighed{make_scenario(settings)};
+  for (std::uint64_t i = 1; i < 5; ++i) weighed.push_back(with_other_weights(weighed.back(), i));
+  for (std::uint64_t seed = 1; seed <= 8 / kFewer && !HasFailure(); ++seed) {
+    try {
+      run_fake_ranks(GetParam(), 4, seed, [&](FakeWorld& world) {
+        Exchange exchange(world, settings.shape, settings.options);
+        Kept kept(exchange, weighed[0]);
+        for (std::size_t turn = 0; turn < 12; ++turn) {
+          RankRound round(weighed[turn % weighed.size()], world.rank());
+          round.combine_in.src_info = {};
+          round.combine_in = combine_input_with(round, kept.handle);
+          conformance::run_combine(exchange, round, turn % 3 == 0 ? Form::split : Form::one_call);
+          round.check_tokens();
+        }
+      });
+    } catch (const std::exception& error) {
+      FAIL() << name_of(GetParam()) << ", seed " << seed << ": " << error.what();
+    }
+  }
+}
+
+class ReturnedWeights : public testing::TestWithParam<FakeKind> {};
+
+TEST_P(ReturnedWeights, AgreeWithTheOracle) {
+  for (std::uint64_t seed = 1; seed <= 40 / kFewer && !HasFailure(); ++seed) {
+    Random random(seed);
+    const Reduction reduction = seed % 3 == 0 ? Reduction::exact : Reduction::by_rank;
+    SessionSettings settings = draw_settings(random, "bf16", reduction, is_stepped(GetParam()) ? 1 : 2);
+    settings.options.returns_weights = true;
+    settings.options.late_weights = seed % 3 == 1 && seed % 2 == 0;
+    settings.num_rounds = 8;
+    if (seed % 3 == 1 && !settings.options.late_weights) {
+      settings.options.fused_shared_expert = false;
+      settings.options.row_orders = {RowOrder::by_source, RowOrder::by_expert, RowOrder::padded};
+      settings.row_orders = {RowOrder::by_source, RowOrder::by_expert, RowOrder::padded};
+    }
+    run(GetParam(), seed, make_session(settings, seed));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, ReturnedWeights,
+                         testing::Values(FakeKind::direct, FakeKind::reordering, FakeKind::reordering_nodes,
+                                         FakeKind::stepped, FakeKind::stepped_late, FakeKind::stepped_lagging),
+                         [](const auto& kind) { return std::string(name_of(kind.param)); });
+
 INSTANTIATE_TEST_SUITE_P(Fabrics, LateWeights,
                          testing::Values(FakeKind::direct, FakeKind::reordering, FakeKind::reordering_nodes,
                                          FakeKind::stepped, FakeKind::stepped_late, FakeKind::stepped_lagging),
@@ -89,6 +141,7 @@ TEST(LateWeightsOfALeftRank, EndTheWaitForItsResults) {
     conformance::run_dispatch(exchange, round, Form::one_call);
     exchange.combine_async(round.combine_in);
     if (world.rank() == 1) return;
+    const auto begin = std::chrono::steady_clock::now();
     try {
       exchange.combine_wait(round.combine_out);
       ADD_FAILURE() << "rank " << world.rank() << " noticed nothing";
@@ -96,6 +149,7 @@ TEST(LateWeightsOfALeftRank, EndTheWaitForItsResults) {
       EXPECT_EQ(missing.record().missing_rank, 1) << missing.what();
       EXPECT_EQ(missing.record().absence, Absence::left) << missing.what();
     }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, settings.options.deadline / 2);  // not at the deadline
   });
 }
 

@@ -31,6 +31,11 @@ constexpr std::array kRegionMeanings = {
     std::pair{"sent messages", "messages on their way to ranks that are reached by puts"},
     std::pair{"token lists", "which tokens each rank sends here, for rows by_source"},
     std::pair{"sent token lists", "the same of this rank, on their way"},
+    std::pair{"late weights", "router weights that come after the routing"},
+    std::pair{"weighed words", "signals: a rank's late weights are there"},
+    std::pair{"returned weights", "weights that come home with results"},
+    std::pair{"returned words", "signals: such weights are there"},
+    std::pair{"sent weights", "such weights on their way to ranks that are reached by puts"},
     std::pair{"sent results", "results on their way to ranks that are reached by puts"},
 };
 

@@ -114,6 +114,11 @@ float from_f16(std::uint16_t bits);
 std::vector<float> expected_tokens(const Round& round, const std::vector<ExpectedRows>& rows,
                                    const ExpertOutput& expert_output, int rank);
 
+// Weights [num_tokens, top_k] of `rank` that come home. `row_weights`: by rank, of each row, or top_k of each that is
+// by_source; empty where a rank gives none.
+std::vector<float> expected_weights(const Round& round, const std::vector<ExpectedRows>& rows,
+                                    const std::vector<std::vector<float>>& row_weights, int rank);
+
 // Rows [num_tokens, top_k, hidden] of `rank`, unweighted; zeros where a k has no row.
 std::vector<float> expected_unreduced(const Round& round, const std::vector<ExpectedRows>& rows,
                                       const ExpertOutput& expert_output, int rank);

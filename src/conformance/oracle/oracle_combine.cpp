@@ -183,6 +183,31 @@ std::vector<float> expected_tokens(const Round& round, const std::vector<Expecte
   return out;
 }
 
+std::vector<float> expected_weights(const Round& round, const std::vector<ExpectedRows>& rows,
+                                    const std::vector<std::vector<float>>& row_weights, int rank) {
+  const int top_k = round.shape.top_k;
+  const std::size_t entries = size(round.ranks[size(rank)].num_tokens * top_k);
+  std::vector<float> sums(entries);
+  std::vector<bool> is_there(entries);
+  const auto add_to = [&](std::size_t entry, float value) {
+    sums[entry] = is_there[entry] ? sums[entry] + value : value;
+    is_there[entry] = true;
+  };
+  for (int from = 0; from < round.shape.ranks; ++from) {
+    const std::vector<float>& given = row_weights[size(from)];
+    if (given.empty() || is_masked_out(round, from)) continue;
+    const bool by_source = round.ranks[size(from)].row_order == RowOrder::by_source;
+    for (std::size_t i = 0; i < rows[size(from)].rows.size(); ++i) {
+      const RowOrigin& row = rows[size(from)].rows[i];
+      if (is_padding(row) || row.source != rank) continue;
+      for (int k = 0; by_source && k < top_k; ++k)
+        add_to(size(row.token * top_k + k), given[i * size(top_k) + size(k)]);
+      if (!by_source && row.k < top_k) add_to(size(row.token * top_k + row.k), given[i]);
+    }
+  }
+  return sums;
+}
+
 std::vector<float> expected_unreduced(const Round& round, const std::vector<ExpectedRows>& rows,
                                       const ExpertOutput& expert_output, int rank) {
   std::vector<float> out;

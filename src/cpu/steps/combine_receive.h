@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cpu/steps/returned_weights.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/step.h"
 
@@ -45,7 +46,9 @@ bool receive_results(const S& step, int num_tokens, FixedShare share, const RowS
       if (step.group.thread() == 0) leave_out_masked(step.plan, scratch.results);
       step.group.sync();
     }
-    if (!await_results(step, token, scratch.results)) return false;
+    if (!await_results(step, token, scratch.results) || !await_returned(step, token, scratch.results)) return false;
+    if (out.weights != nullptr)
+      sum_returned(step, token, scratch.results, out.weights + std::ptrdiff_t{token} * step.plan.shape.top_k);
     reduce_token(step, starts, in, out, token, scratch);
   }
   return true;
@@ -63,7 +66,7 @@ bool drain_results(const S& step, FixedShare share, TokenScratch& scratch) {
     find_own_results(step, token, false, scratch);
     if (step.group.thread() == 0) leave_out_masked(plan, results);
     step.group.sync();
-    if (!await_results(step, token, results)) return false;
+    if (!await_results(step, token, results) || !await_returned(step, token, results)) return false;
     step.group.sync();
   }
   return true;

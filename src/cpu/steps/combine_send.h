@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu/steps/row_room.h"
+#include "cpu/steps/returned_weights.h"
 #include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/combine_reduce.h"
@@ -13,16 +14,6 @@
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry::cpu {
-
-struct ResultCounts {
-  std::uint64_t* bytes = nullptr;  // [ranks]
-};
-
-// A result's slot at its source, counted from the first one of its token, and its index in the send buffer.
-struct ResultSlot {
-  int index;
-  std::uint32_t sent_index = 0;
-};
 
 // I9: of this rank's i-th result of a token, where results are packed.
 inline ResultSlot packed_slot(const Plan& plan, TokenAt at, int i) {
@@ -71,6 +62,7 @@ void send_partial(const S& step, const RowStarts& starts, const ReturnedRows& ro
   std::byte* to = result_target(step, at, slot, staging);
   step.ops.write_sum(g, scratch.rows, found.count, step.plan.shape.hidden, to);
   deliver_result(step, at, slot.index, to, counted);
+  if (step.plan.map.returns_weights()) return_weights(step, at, slot, weights_of_rows(in, found), counted);
 }
 
 // exact: each row by itself.
@@ -82,6 +74,7 @@ void send_each_row(const S& step, const RowStarts& starts, const ReturnedRows& r
     std::byte* to = result_target(step, at, slot, staging);
     step.ops.write_row(step.group, rows.of_expert(step.plan, starts, found, i, 1.0f), step.plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
+    if (step.plan.map.returns_weights()) return_weights(step, at, slot, weight_of_row(in, found.row[i]), counted);
   }
 }
 
@@ -101,6 +94,8 @@ void send_rows_by_source(const S& step, FixedShare share, const RowStarts& start
     const std::uint32_t row = rows.row_of(at);
     step.ops.write_row(step.group, returned.at(row, returned.room.has(row), 1.0f), plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
+    if (plan.map.returns_weights())
+      return_weights(step, at, slot, weights_of_source_row(in, rows.row_of(at), plan.shape.top_k), counted);
     step.group.sync();
   }
   step.fabric.finish_puts(step.group);

@@ -25,31 +25,35 @@ struct HeapShape {
   bool has_remote_ranks = false;  // some ranks are reached by puts only, from send buffers
   bool has_token_lists = false;   // sources say which of their tokens come: rows may be by_source
   bool has_late_weights = false;  // weights may come with a combine of by_rank, or with a replay
+  bool returns_weights = false;   // weights go home with results
   std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: those of a bf16 row
 };
 
 class HeapMap {
  public:
   enum Region {
-    kMessages,        // [parity of messages][source][token] message
-    kTables,          // [parity of routings][source][token][k] RoutingEntry
-    kCounts,          // [parity][source][local expert] u32; on GPUs with a tag (I19)
-    kSentCounts,      // [parity][expert] u32: what this rank puts into the others' counts
-    kHeaders,         // [parity][source] RoutingHeader
-    kArrived,         // [parity][source][token] word: the message is there
-    kRouted,          // [source][part] word: that part of the table is there; on CPUs header and counts, too
-    kDispatching,     // [peer] call word (call_word.h): peer has begun this replay, and ended all before it (I1)
-    kSummed,          // [peer] word: peer has read all results of the combines before this one (I8)
-    kCombining,       // [peer] call word: peer has begun this combine with a handle; only compared, not waited for
-    kAborted,         // [peer] abort word (abort_word.h)
-    kResults,         // [token][j or k] result; where they are packed (I9): rank by rank
-    kResultArrived,   // [token][j or k] word: the result is there; packed as kResults
-    kSentMessages,    // send buffers: [parity][token] message
-    kSentResults,     // send buffers: [source][token] result, or [source][token][k] when exact, or packed
-    kTokenLists,      // for rows by_source: [parity of routings][source] token list (token_list.h)
-    kSentTokenLists,  // the same: [parity][peer] list: what this rank puts into the others' lists
-    kLateWeights,     // [parity of messages, or 2: of combines][source] header, and f32 [token][k]
-    kWeighed,         // [peer] word: the late weights of peer for this combine are there (I24)
+    kMessages,         // [parity of messages][source][token] message
+    kTables,           // [parity of routings][source][token][k] RoutingEntry
+    kCounts,           // [parity][source][local expert] u32; on GPUs with a tag (I19)
+    kSentCounts,       // [parity][expert] u32: what this rank puts into the others' counts
+    kHeaders,          // [parity][source] RoutingHeader
+    kArrived,          // [parity][source][token] word: the message is there
+    kRouted,           // [source][part] word: that part of the table is there; on CPUs header and counts, too
+    kDispatching,      // [peer] call word (call_word.h): peer has begun this replay, and ended all before it (I1)
+    kSummed,           // [peer] word: peer has read all results of the combines before this one (I8)
+    kCombining,        // [peer] call word: peer has begun this combine with a handle; only compared, not waited for
+    kAborted,          // [peer] abort word (abort_word.h)
+    kResults,          // [token][j or k] result; where they are packed (I9): rank by rank
+    kResultArrived,    // [token][j or k] word: the result is there; packed as kResults
+    kSentMessages,     // send buffers: [parity][token] message
+    kSentResults,      // send buffers: [source][token] result, or [source][token][k] when exact, or packed
+    kTokenLists,       // for rows by_source: [parity of routings][source] token list (token_list.h)
+    kSentTokenLists,   // the same: [parity][peer] list: what this rank puts into the others' lists
+    kLateWeights,      // [parity of messages, or 2: of combines][source] header, and f32 [token][k]
+    kWeighed,          // [peer] word: the late weights of peer for this combine are there (I24)
+    kReturned,         // [token][j or k] weights that come home with the result, packed as it is
+    kReturnedArrived,  // the same: word: they are there (I25)
+    kSentReturned,     // send buffers: as kSentResults
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 32;
@@ -86,6 +90,9 @@ class HeapMap {
         h.has_token_lists ? 2 * ranks * token_list_bytes() : 0,
         h.has_late_weights ? 3 * ranks * late_weights_bytes() : 0,
         h.has_late_weights ? ranks * sizeof(SignalWord) : 0,
+        h.returns_weights ? tokens * results_per_token() * returned_bytes() : 0,
+        h.returns_weights ? tokens * results_per_token() * sizeof(SignalWord) : 0,
+        h.returns_weights && h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * returned_bytes() : 0,
     };
     for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
   }
@@ -95,10 +102,10 @@ class HeapMap {
   FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
   static constexpr const char* region_name(Region region) {
     constexpr const char* kNames[kRegions] = {
-        "messages",      "routing tables",   "expert counts",     "sent counts",   "routing headers",
-        "arrived words", "routed words",     "dispatching words", "summed words",  "combining words",
-        "abort words",   "result slots",     "result words",      "sent messages", "sent results",
-        "token lists",   "sent token lists", "late weights",      "weighed words"};
+        "messages",      "routing tables",    "expert counts",  "sent counts",     "routing headers",  "arrived words",
+        "routed words",  "dispatching words", "summed words",   "combining words", "abort words",      "result slots",
+        "result words",  "sent messages",     "sent results",   "token lists",     "sent token lists", "late weights",
+        "weighed words", "returned weights",  "returned words", "sent weights"};
     return kNames[region];
   }
 
@@ -131,6 +138,23 @@ class HeapMap {
     return begin_[kLateWeights] + static_cast<std::size_t>(copy * h_.shape.ranks + source) * late_weights_bytes();
   }
   FERRY_HD constexpr std::size_t weighed(int peer) const { return word(kWeighed, peer); }
+
+  FERRY_HD constexpr bool returns_weights() const { return h_.returns_weights; }
+  // A word that says which values there are, and the values: one where results are rows, else top_k.
+  FERRY_HD constexpr std::size_t returned_bytes() const {
+    const std::size_t values = h_.exact ? 1 : static_cast<std::size_t>(h_.shape.top_k);
+    return (sizeof(std::uint32_t) + values * sizeof(float) + 15) / 16 * 16;
+  }
+  FERRY_HD constexpr std::size_t returned(int token, int index) const {
+    return begin_[kReturned] + offset_of(result_slot(token, index), returned_bytes());
+  }
+  FERRY_HD constexpr std::size_t returned_arrived(int token, int index) const {
+    return begin_[kReturnedArrived] + offset_of(result_slot(token, index), sizeof(SignalWord));
+  }
+  FERRY_HD constexpr std::size_t sent_returned(int source, std::size_t index) const {
+    return begin_[kSentReturned] +
+           (static_cast<std::size_t>(source) * sent_results_of_rank() + index) * returned_bytes();
+  }
 
   FERRY_HD constexpr std::size_t message(Epoch e, int source, int token) const {
     return begin_[kMessages] + offset_of(slot(e, source, token), message_slot_);
@@ -175,9 +199,7 @@ class HeapMap {
   }
   // `index`: the token, or token * K + k when exact; for packed results, how many were sent to that rank before.
   FERRY_HD constexpr std::size_t sent_result(int source, std::size_t index) const {
-    const std::size_t most =
-        static_cast<std::size_t>(h_.shape.max_tokens) * static_cast<std::size_t>(h_.exact ? h_.shape.top_k : 1);
-    return begin_[kSentResults] + (static_cast<std::size_t>(source) * most + index) * result_bytes();
+    return begin_[kSentResults] + (static_cast<std::size_t>(source) * sent_results_of_rank() + index) * result_bytes();
   }
 
   // I15: the send buffer of a message or result that goes to slot `offset` of `peer`, if results are not packed. The
@@ -194,6 +216,10 @@ class HeapMap {
   }
 
  private:
+  // The most results that a rank sends to one source.
+  FERRY_HD constexpr std::size_t sent_results_of_rank() const {
+    return static_cast<std::size_t>(h_.shape.max_tokens) * static_cast<std::size_t>(h_.exact ? h_.shape.top_k : 1);
+  }
   // Slots begin at lines of memory, since links carry whole lines faster. Exceptions: the slots would take more than a
   // sixteenth more memory; or some ranks are remote, since consecutive messages may then travel as one put.
   static constexpr std::size_t message_slot_bytes(const HeapShape& h) {

@@ -90,8 +90,9 @@ struct CombineArgs {
   int shared_end = 0;
   Bias bias[kMaxBias];
   int num_bias = 0;
-  bool by_last_k = false;       // SumOrder::by_last_k
-  bool applies_weights = true;  // by_rank: of the dispatch
+  bool by_last_k = false;              // SumOrder::by_last_k
+  bool applies_weights = true;         // by_rank: of the dispatch
+  const float* row_weights = nullptr;  // that go home: [rows], by_source [rows, K]; null: none
 
   FERRY_HD SumRow bias_row(int index, int token) const {
     return {bias[index].data + token * bias[index].token_bytes, 1.0f, bias[index].dtype};
@@ -109,6 +110,7 @@ struct CombineOut {
   DType dtype = DType::bf16;
   std::int64_t token_bytes = 0;  // from one token to the next
   bool unreduced = false;
+  float* weights = nullptr;  // [n, K]: those that came home; null: nobody asks
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
   void* context = nullptr;
 };

@@ -1,0 +1,102 @@
+// Weights that go home with results (ExchangeOptions::returns_weights), in slots of their own beside those of the
+// results.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/steps/result_slot.h"
+#include "ferry/detail/protocol/step.h"
+
+namespace ferry::cpu {
+
+// What comes home with one result. A slot is as long as its values need.
+struct alignas(16) ReturnedWeights {
+  std::uint32_t of_k = 0;      // bit k: there is a value for the token's k; exact: bit 0
+  float value[kMaxTopK] = {};  // exact: the first alone
+};
+
+// Rows by expert: a row's value is of its own k. exact sends the row `found.row[i]` alone.
+inline ReturnedWeights weights_of_rows(const CombineArgs& in, const LocalRows& found) {
+  ReturnedWeights weights;
+  for (int i = 0; in.row_weights != nullptr && i < found.count; ++i) {
+    weights.of_k |= 1u << found.k[i];
+    weights.value[found.k[i]] = in.row_weights[found.row[i]];
+  }
+  return weights;
+}
+inline ReturnedWeights weight_of_row(const CombineArgs& in, std::uint32_t row) {
+  ReturnedWeights weights;
+  if (in.row_weights == nullptr) return weights;
+  weights.of_k = 1;
+  weights.value[0] = in.row_weights[row];
+  return weights;
+}
+// Rows by source: all K values of the row, whatever its token names here.
+inline ReturnedWeights weights_of_source_row(const CombineArgs& in, std::uint32_t row, int top_k) {
+  ReturnedWeights weights;
+  if (in.row_weights == nullptr) return weights;
+  weights.of_k = 0xFFFFFFFFu >> (32 - top_k);
+  std::memcpy(weights.value, in.row_weights + static_cast<std::size_t>(row) * static_cast<std::size_t>(top_k),
+              static_cast<std::size_t>(top_k) * sizeof(float));
+  return weights;
+}
+
+// I25: beside the result in `slot`. I15: where results are packed, so are the send buffers.
+template <class S>
+void return_weights(const S& step, TokenAt at, const ResultSlot& slot, const ReturnedWeights& weights,
+                    const ResultCounts& counted) {
+  const HeapMap& map = step.plan.map;
+  const auto* from = reinterpret_cast<const std::byte*>(&weights);
+  if (step.plan.packed != nullptr) {
+    std::byte* sent = step.fabric.local(map.sent_returned(at.source, slot.sent_index));
+    std::memcpy(sent, from, map.returned_bytes());
+    from = sent;
+  }
+  step.fabric.put_then_signal(step.group, at.source,
+                              {map.returned(at.token, slot.index), from, map.returned_bytes(),
+                               map.returned_arrived(at.token, slot.index), step.epoch});
+  counted.bytes[at.source] += map.returned_bytes();
+}
+
+// Those of all results of an own token. Relies on I25. False: a rank did not come.
+template <ReceiveStep S>
+bool await_returned(const S& step, int token, const TokenResults& results) {
+  if (!step.plan.map.returns_weights()) return true;
+  const auto word = [&](int i) { return step.plan.map.returned_arrived(token, results.index[i]); };
+  const auto site = [&](int i) { return WaitSite{Operation::combine, Phase::result, results.rank[i], token}; };
+  return step.fabric.wait_for_each(step.group, results.count, word, step.epoch, site, nullptr);
+}
+
+// The first of the results of the smallest rank above `rank`; -1: there is none.
+inline int next_result(const TokenResults& results, int rank) {
+  int next = -1;
+  for (int i = 0; i < results.count; ++i)
+    if (results.rank[i] > rank && (next < 0 || results.rank[i] < results.rank[next])) next = i;
+  return next;
+}
+
+// The values of one k of a token: the first as it is, others are added to it in float32, ranks ascending. 0: there is
+// none. `results` may be in another order.
+template <ReceiveStep S>
+void sum_returned(const S& step, int token, const TokenResults& results, float* sums) {
+  const Plan& plan = step.plan;
+  std::uint32_t found = 0;
+  for (int k = 0; k < plan.shape.top_k; ++k) sums[k] = 0.0f;
+  for (int rank = -1, i = 0; (i = next_result(results, rank)) >= 0; rank = results.rank[i]) {
+    for (int same = i; same < results.count; ++same) {  // exact: each of the rank's rows
+      if (results.rank[same] != results.rank[i]) continue;
+      const auto& weights =
+          *reinterpret_cast<const ReturnedWeights*>(step.fabric.local(plan.map.returned(token, results.index[same])));
+      for (int bit = 0; bit < plan.shape.top_k; ++bit) {
+        if ((weights.of_k >> bit & 1u) == 0) continue;
+        const int k = plan.exact ? results.k[same] : bit;
+        sums[k] = (found >> k & 1u) != 0 ? sums[k] + weights.value[bit] : weights.value[bit];
+        found |= 1u << k;
+      }
+    }
+  }
+}
+
+}  // namespace ferry::cpu
