@@ -39,6 +39,8 @@ struct DispatchOutput {
   Tensor row_topk_ids{};      // i32 or i64 [row_capacity, K]: local experts of a row's token, else -1; past the rows -1
   Tensor row_topk_weights{};  // f32 [row_capacity, K]: their weights, else 0
   Tensor source_offsets{};    // u32 [R + 1], with skip_a2a [2]: the first row of each source rank
+  // With dynamic_scales: f32 [row_capacity]: what the values of a row are multiplied by; 0 in padding of by_expert.
+  Tensor global_scales{};
   Tensor gather{};            // in_place: i32 [row_capacity]: a row's slot (ArrivalSlots); padding: -1
 
   // Each of these may be left out, and costs nothing then. WorldCapabilities::more_outputs; counts of rows by_expert
@@ -71,6 +73,7 @@ struct DispatchOutput {
 struct ArrivalSlots {
   ConstTensor payload{};  // u8 [copies, R, T, payload_row_bytes], or bf16 [copies, R, T, hidden]; with skip_a2a R is 1
   ConstTensor scales{};   // [copies, R, T, scales_per_row], in column order, whatever the layout of rows; bf16: none
+  ConstTensor global_scales{};  // with dynamic_scales: f32 [copies, R, T]
 };
 
 // What came to a rank in a dispatch, known before its rows are written. int64 values, so that sums cannot overflow.
@@ -94,6 +97,7 @@ struct RowLayout {
   std::int64_t expert_rows = 0;   // most rows of one expert: R * T; with skip_a2a T
   int sources = 0;                // ranks whose tokens come: R; with skip_a2a 1
   int top_k = 0;
+  bool has_global_scales = false;  // ExchangeOptions::dynamic_scales
 
   // The rows of the worst case, which `payload` must hold unless the counts say less (Exchange::wait_for_counts);
   // padded: all that lie at this stride, in any case. in_place has no payload: those of src_info.

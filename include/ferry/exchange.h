@@ -63,6 +63,9 @@ struct ExchangeOptions {
   // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights. GPU ranks
   // send none home, so far.
   bool returns_weights = false;
+  // nvfp4 only: each token is encoded with a global scale of its own, g = 2688 / its largest magnitude, in place of
+  // input_scale. 1 / g comes out with each row (DispatchOutput::global_scales). GPU ranks refuse it, so far.
+  bool dynamic_scales = false;
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
   RankMask mask{};                                        // ranks that take no part
@@ -110,6 +113,8 @@ struct DispatchInput {
   // Of encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype, column
   // order, at any strides, also transposed.
   ConstTensor token_scales{};
+  // Of encoded tokens with dynamic_scales: f32 [n], contiguous: 1 / g of each.
+  ConstTensor token_global_scales{};
   // How this rank's rows lie; ranks may differ. One of ExchangeOptions::row_orders; with a handle, that of its
   // dispatch.
   RowOrder row_order = RowOrder::by_expert;

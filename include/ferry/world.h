@@ -62,6 +62,7 @@ struct WorldCapabilities {
   bool overflow = true;         // DispatchInput::overflow
   bool narrow_weights = true;   // topk_weights may be bf16 or f16, not f32 only
   bool late_weights = true;     // ExchangeOptions::late_weights may be on
+  bool dynamic_scales = true;    // ExchangeOptions::dynamic_scales may be on
   bool returned_weights = true;  // ExchangeOptions::returns_weights may be on
   // The orders of rows that a dispatch can be asked for, if its exchange is made for them.
   RowOrders row_orders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};

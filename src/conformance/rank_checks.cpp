@@ -72,6 +72,7 @@ void RankRound::check_rows() const {
     check_bytes("scales", scales, has_scales ? expected_.scales : none, size(per_row * format.scale_bytes()));
   check_bytes("scales_offsets", scales_offsets, has_scales ? bytes_of(expected_.scales_offsets) : none, 4);
   if (more_ != nullptr) more_->check();
+  check_bytes("global_scales", global_scales, bytes_of(expected_.global_scales), 4);
 }
 
 // Which copy of the slots a dispatch fills is not promised, but it is one.
@@ -110,6 +111,8 @@ void RankRound::read_slots(const ArrivalSlots& slots) {
     std::memcpy(payload.data() + row * payload_bytes, address(slots.payload), payload_bytes);
     const std::size_t bytes = slots.scales ? size(slots.scales.shape[3]) * scale_bytes : 0;
     if (bytes != 0) std::memcpy(scales.data() + row * bytes, address(slots.scales), bytes);
+    if (slots.global_scales)
+      std::memcpy(global_scales.data() + row * sizeof(float), address(slots.global_scales), sizeof(float));
   }
 }
 
@@ -121,7 +124,7 @@ void RankRound::check_untouched() const {
         std::pair{"row_topk_ids", &row_topk_ids}, std::pair{"row_topk_weights", &row_topk_weights},
         std::pair{"source_offsets", &source_offsets}, std::pair{"gather", &gather},
         std::pair{"scales_offsets", &scales_offsets}, std::pair{"combine's tokens", &output},
-        std::pair{"combine's topk_weights", &returned}})
+        std::pair{"combine's topk_weights", &returned}, std::pair{"global_scales", &global_scales}})
     check_bytes(name, *bytes, {}, 1);
 }
 
@@ -258,6 +261,8 @@ void require_settings(const World& world, const ScenarioSettings& settings) {
   const WorldCapabilities can = world.capabilities();
   if (settings.weight_dtype != DType::f32 && !can.narrow_weights)
     throw Skipped("the exchanges of this world take f32 weights");
+  if (settings.options.dynamic_scales && !can.dynamic_scales)
+    throw Skipped("the exchanges of this world encode with input_scale alone");
   if (settings.options.returns_weights && !can.returned_weights)
     throw Skipped("the exchanges of this world send no weights home");
   if (settings.options.late_weights && !can.late_weights)

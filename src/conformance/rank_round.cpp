@@ -87,12 +87,16 @@ void RankRound::make_encoded_tokens() {
   const bool transposed = rank_ % 2 == 1;
   for (std::size_t token = 0; token < n; ++token) {
     const InputRow row{given_.tokens.data() + token * row_bytes, s.token_dtype};
-    format.encode(SerialGroup{}, row, s.shape.hidden, s.input_scale, codes, scales_of_row);
+    const float scale = s.options.dynamic_scales ? test::dynamic_scale(row, s.shape.hidden) : s.input_scale;
+    token_global_scales.push_back(1.0f / scale);
+    format.encode(SerialGroup{}, row, s.shape.hidden, scale, codes, scales_of_row);
     std::memcpy(tokens.data() + token * step, codes, payload_bytes);
     for (std::size_t i = 0; i < count; ++i)
       std::memcpy(token_scales.data() + (transposed ? i * n + token : token * count + i) * bytes,
                   scales_of_row + i * bytes, bytes);
   }
+  if (s.options.dynamic_scales)
+    in.token_global_scales = ConstTensor(token_global_scales.data(), DType::f32, {given_.num_tokens});
   in.tokens = strided<const void>(tokens.data(), DType::u8, given_.num_tokens, layout.payload_row_bytes, s.token_gap);
   if (count == 0) return;
   in.token_scales = ConstTensor(token_scales.data(), layout.scale_dtype, {given_.num_tokens, layout.scales_per_row});
@@ -192,6 +196,9 @@ void RankRound::make_outputs_of_order() {
   row_topk_weights = poisoned(entries * 4);
   source_offsets = poisoned((sources + 1) * 4);
   gather = poisoned(capacity * 4);
+  global_scales = poisoned(capacity * 4);
+  if (s.options.dynamic_scales && order != RowOrder::in_place)
+    out.global_scales = Tensor(global_scales.data(), DType::f32, {capacity});
   if (order == RowOrder::padded || order == RowOrder::by_source)
     out.counts = Tensor(counts.data(), DType::i32, {groups});
   if (order == RowOrder::by_source) {

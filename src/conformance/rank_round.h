@@ -37,7 +37,9 @@ class RankRound {
   // Memory behind the views, for cases that spoil it.
   std::vector<std::byte> tokens, token_scales, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids,
       src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias],
-      returned;
+      returned, global_scales;
+
+  std::vector<float> token_global_scales;
 
  private:
   // What the epilogue was called with, and how often for each column. Columns come from any thread, but each only once.

@@ -19,7 +19,7 @@ class CpuSteps final : public ExchangeSteps {
   CpuSteps(int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
            const MakeFabric<F>& make_fabric)
       : rank_(rank, shape, options, map, make_fabric, end()),
-        dispatch_(rank_, options.format, handle_header(rank, shape, options, {.alignment = rank_.plan().alignment})),
+        dispatch_(rank_, options, handle_header(rank, shape, options, {.alignment = rank_.plan().alignment})),
         combine_(rank_, options, dispatch_.found()) {}
 
   void start(const CallOptions&, std::chrono::milliseconds deadline) override { rank_.waits().set_deadline(deadline); }

@@ -13,6 +13,7 @@
 #include "cpu/lay_out.h"
 #include "cpu/more_rows.h"
 #include "cpu/overflow_report.h"
+#include "cpu/scaled_messages.h"
 #include "cpu/steps/excess_tokens.h"
 #include "cpu/steps/input_scale.h"
 #include "cpu/steps/keep_routing.h"
@@ -43,9 +44,10 @@ template <CpuFabric F>
 class DispatchCalls {
  public:
   // `header`: of a handle, but for what its dispatch was.
-  DispatchCalls(CpuRank<F>& rank, const AnyFormat& format, const HandleHeader& header)
+  DispatchCalls(CpuRank<F>& rank, const ExchangeOptions& options, const HandleHeader& header)
       : rank_(rank),
-        format_(format),
+        format_(options.format),
+        global_scale_at_(global_scale_at(options, rank.plan().shape.hidden)),
         header_(header),
         found_(rank.plan()),
         waited_ns_(static_cast<std::size_t>(rank.plan().shape.ranks)),
@@ -171,7 +173,7 @@ class DispatchCalls {
     rank_.on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(ranks));
       SendCounts counted{0, sent.data(), sent.data() + ranks};
-      with_message_maker(args, format_, [&](const auto& maker) {
+      with_maker_of(args, format_, global_scale_at_, [&](const auto& maker) {
         send_tokens(sending, maker, args, share, rank_.staging(share), rank_.scratch(share), counted);
       });
       rank_.stats().add_non_finite(counted.non_finite);
@@ -185,7 +187,8 @@ class DispatchCalls {
 
   // From messages to rows, whoever knows the routing.
   template <ReceiveStep S>
-  void lay_out(const S& receiving, const Ticket& ticket, const RowPlaces& places, const RowsOut& out) {
+  void lay_out(const S& from, const Ticket& ticket, const RowPlaces& places, const RowsOut& out) {
+    const auto receiving = with_ops(from, HostOps{{out.global_scales, global_scale_at_}});
     write_metadata(receiving, places, out);
     write_more_rows(receiving, places, out);
     const WaitsAdded added(rank_.waits(), waited_ns_);
@@ -243,7 +246,8 @@ class DispatchCalls {
       lay_out(with_late_weights(receiving, copy), ticket, places, out);
     else
       lay_out(receiving, ticket, places, out);
-    pad_rows_of_masked(receiving, call, places, out, rank_.scratch({0, 1}).found);
+    pad_rows_of_masked(with_ops(receiving, HostOps{{out.global_scales, global_scale_at_}}), call, places, out,
+                       rank_.scratch({0, 1}).found);
     if (out.handle == nullptr) return;
     std::memmove(out.handle, ticket.handle, HandleSizes(rank_.plan()).bytes());
     const KeptRouting left = kept_routing_at(rank_.plan(), out.handle);
@@ -268,6 +272,7 @@ class DispatchCalls {
 
   CpuRank<F>& rank_;
   AnyFormat format_;
+  std::size_t global_scale_at_;  // in a message; 0: rows have none
   const HandleHeader header_;
   FoundRows found_;
   std::optional<KeptCall> replayed_;          // what the newest dispatch with a handle was given

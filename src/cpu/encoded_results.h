@@ -3,30 +3,16 @@
 // sum does not depend on where its experts are.
 #pragma once
 
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "cpu/host_ops.h"
+#include "ferry/detail/formats/row_scale.h"
 #include "ferry/detail/layout/result_layout.h"
 #include "ferry/detail/protocol/step.h"
 #include "ferry/token_format.h"
 
 namespace ferry::cpu {
-
-// g of a row in nvfp4: its largest magnitude becomes the largest value that codes and block scales can say together. 1
-// where there is none. What travels is 1 / g.
-inline float row_scale_of(const float* row, int hidden) {
-  float largest = 0;
-  for (int column = 0; column < hidden; ++column) {
-    const float magnitude = std::fabs(row[column]);
-    if (!std::isfinite(magnitude)) return 1.0f;
-    largest = std::max(largest, magnitude);
-  }
-  constexpr float kLargestValue = 6.0f * 448.0f;
-  const float scale = kLargestValue / largest;
-  return std::isfinite(scale) && scale > 0.0f ? scale : 1.0f;
-}
 
 class EncodedResults : public HostRowOps {
  public:
@@ -56,7 +42,7 @@ class EncodedResults : public HostRowOps {
  private:
   // The row in the first room.
   void encode(int hidden, std::byte* to) const {
-    const float inverse = layout_.row_scale != 0 ? 1.0f / row_scale_of(rooms_, hidden) : 1.0f;
+    const float inverse = layout_.row_scale != 0 ? 1.0f / row_scale_of({rooms_, DType::f32}, hidden) : 1.0f;
     if (layout_.row_scale != 0) std::memcpy(to + layout_.row_scale, &inverse, sizeof inverse);
     format_.encode(SerialGroup{}, {rooms_, DType::f32}, hidden, 1.0f / inverse, to, to + layout_.scales);
   }

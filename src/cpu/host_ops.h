@@ -12,6 +12,10 @@ namespace ferry::cpu {
 
 // All but how results travel.
 struct HostRowOps {
+  // Where rows have a scale each (ExchangeOptions::dynamic_scales): where it goes, and where it is in a message.
+  float* global_scales = nullptr;
+  std::size_t global_scale_at = 0;
+
   void copy_to_rows(const HostGroup& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
                     const std::byte* from, std::size_t bytes) const;
   void store_scales(const HostGroup& g, const ScaleTensor& tensor, const std::byte* scales, const RowStarts& starts,

@@ -14,25 +14,12 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kNames[] = {"shape.ranks",
-                                  "shape.experts",
-                                  "shape.top_k",
-                                  "shape.max_tokens",
-                                  "shape.hidden",
-                                  "reduction",
-                                  "tiled_scales",
-                                  "expert_alignment",
-                                  "skip_a2a",
-                                  "fused_shared_expert",
-                                  "allreduce_world_size",
-                                  "concurrent",
-                                  "format.block",
-                                  "format.scale_bytes",
-                                  "format.payload_bytes",
-                                  "the bytes of a result",
-                                  "late_weights",
-                                  "returns_weights",
-                                  "row_orders"};
+constexpr const char* kNames[] = {
+    "shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
+    "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
+    "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
+    "format.block", "format.scale_bytes",  "format.payload_bytes", "the bytes of a result",
+    "late_weights", "returns_weights",     "dynamic_scales",       "row_orders"};
 constexpr std::size_t kFields = std::size(kNames);
 constexpr std::size_t kReduction = 5;
 constexpr std::size_t kRowOrdersField = kFields - 1;
@@ -62,6 +49,7 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     static_cast<std::int64_t>(result_layout(o.result_format, shape.hidden).bytes),
                     o.late_weights,
                     o.returns_weights,
+                    o.dynamic_scales,
                     o.row_orders.bits()};
   std::strncpy(contract.format.data(), o.format.name(), contract.format.size() - 1);
   std::strncpy(contract.result_format.data(), o.result_format.name(), contract.result_format.size() - 1);

@@ -105,6 +105,8 @@ std::vector<OutputRule> output_rules(const RowLayout& layout, std::int64_t rows,
   add(rules, "row_topk_ids", &Out::row_topk_ids, DType::i32, {rows, top_k}, {{}, kBySource, kNone, kBySource});
   add(rules, "row_topk_weights", &Out::row_topk_weights, DType::f32, {rows, top_k}, {{}, kBySource, kNone, kBySource});
   add(rules, "source_offsets", &Out::source_offsets, DType::u32, {sources + 1}, {{}, kAny, kBySource, kBySource});
+  if (layout.has_global_scales)
+    add(rules, "global_scales", &Out::global_scales, DType::f32, {rows}, {{}, kCopied, kCopied, kCopied});
   add(rules, "gather", &Out::gather, DType::i32, {rows}, {{}, in_place, in_place, in_place});
   add(rules, "source_starts", &Out::source_starts, DType::i32, {groups, sources}, {{}, kAny, kNone, kNone});
   add(rules, "row_weights", &Out::row_weights, DType::f32, {rows}, {{}, kGrouped, kNone, kNone});

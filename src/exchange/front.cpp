@@ -120,6 +120,8 @@ void Exchange::Front::require_options_of_world(const WorldCapabilities& can) con
     refuse("late_weights", "exchanges of this world take weights at dispatch only, so far");
   if (options_.returns_weights && !can.returned_weights)
     refuse("returns_weights", "exchanges of this world send no weights home, so far");
+  if (options_.dynamic_scales && !can.dynamic_scales)
+    refuse("dynamic_scales", "exchanges of this world encode with input_scale alone, so far");
 }
 
 // Completes `ticket`, which has the numbers. `may_refuse_later`: there is a call after this one in which all ranks
@@ -377,6 +379,10 @@ ArrivalSlots Exchange::Front::arrival_slots() const {
       view(slots, is_bf16 ? DType::bf16 : DType::u8, is_bf16 ? layout_.hidden : layout_.payload_row_bytes);
   if (layout_.scales_per_row != 0)
     view_of.scales = view(slots + layout_.payload_row_bytes, layout_.scale_dtype, layout_.scales_per_row);
+  if (layout_.has_global_scales) {
+    view_of.global_scales = view(slots + global_scale_at(options_, layout_.hidden), DType::f32, 1);
+    view_of.global_scales.rank = 3;
+  }
   return view_of;
 }
 

@@ -57,6 +57,8 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
   if (o.tiled_scales && (o.format.scale_bytes() != 1 || o.format.block() != 32) &&
       o.format.scale_layout() != ScaleLayout::tiled)
     refuse(fmt::format("tiled_scales needs one-byte scales of 32 columns (mxfp8); the format is {}", o.format.name()));
+  if (o.dynamic_scales && o.format.name() != std::string_view("nvfp4"))
+    refuse(fmt::format("dynamic_scales is on; only nvfp4 has a global scale, and the format is {}", o.format.name()));
   const int alignment = o.expert_alignment;
   if (alignment < 0 || alignment > 128 || alignment == 2 ||
       (alignment != 0 && !std::has_single_bit(static_cast<unsigned>(alignment))))
@@ -103,11 +105,16 @@ std::uint64_t row_bytes(const RowLayout& layout, const AnyFormat& format) {
          static_cast<std::uint64_t>(layout.scales_per_row) * static_cast<std::uint64_t>(format.scale_bytes());
 }
 
+std::size_t global_scale_at(const ExchangeOptions& options, int hidden) {
+  return options.dynamic_scales ? result_layout(options.format, hidden).row_scale : 0;
+}
+
 HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks) {
   HeapShape heap;
   heap.shape = protocol_shape(shape, options, rank);
   heap.max_local = max_local_experts(heap.shape);
-  heap.message = message_bytes(options.format, shape.hidden);
+  heap.message = options.dynamic_scales ? result_layout(options.format, shape.hidden).bytes
+                                        : message_bytes(options.format, shape.hidden);
   heap.exact = options.reduction == Reduction::exact;
   heap.has_remote_ranks = has_remote_ranks;
   heap.has_token_lists = options.row_orders.has(RowOrder::by_source);
@@ -147,6 +154,7 @@ RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int ran
   layout.expert_rows = std::int64_t{seen.ranks} * seen.max_tokens;
   layout.sources = seen.ranks;
   layout.top_k = seen.top_k;
+  layout.has_global_scales = options.dynamic_scales;
   layout.handle_bytes = static_cast<std::int64_t>(
       HandleSizes(seen.ranks, seen.max_tokens, seen.top_k, local, options.fused_shared_expert ? 1 : 0).bytes());
   return layout;

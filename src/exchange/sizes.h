@@ -19,6 +19,9 @@ Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int ran
 // Payload and scales of a row.
 std::uint64_t row_bytes(const RowLayout& layout, const AnyFormat& format);
 
+// Where the global scale of a token lies in its message; 0: it has none (ExchangeOptions::dynamic_scales).
+std::size_t global_scale_at(const ExchangeOptions& options, int hidden);
+
 HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks);
 
 // Own tokens [begin, end) of n that a rank's fused shared expert takes: all, or in skip_a2a mode an even part.

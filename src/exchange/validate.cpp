@@ -56,6 +56,19 @@ GivenScales check_token_scales(const CheckContext& c, const DispatchInput& in, s
           static_cast<int>(bytes), layout.scales_per_row};
 }
 
+// Of encoded tokens, where each has a global scale of its own.
+const float* check_token_global_scales(const CheckContext& c, const DispatchInput& in, std::int64_t num_tokens) {
+  const bool wanted = c.options.dynamic_scales && in.tokens.dtype == DType::u8;
+  if (c.options.dynamic_scales && in.input_scale != nullptr)
+    refuse(c, "input_scale is given; with dynamic_scales each token has a scale of its own: leave it out");
+  if (in.token_global_scales && !wanted)
+    refuse(c, "token_global_scales is given; only encoded tokens of an exchange with dynamic_scales come with it");
+  if (!wanted) return nullptr;
+  const ConstTensor scales = or_empty(in.token_global_scales);
+  require_array(c, "token_global_scales", scales, {DType::f32}, {num_tokens});
+  return static_cast<const float*>(scales.data);
+}
+
 // `tokens`: in.tokens, which are checked.
 DispatchArgs token_args(const CheckContext& c, const DispatchInput& in, const ConstTensor& tokens) {
   DispatchArgs args;
@@ -64,6 +77,7 @@ DispatchArgs token_args(const CheckContext& c, const DispatchInput& in, const Co
   args.row_stride = tokens.strides[0] * static_cast<std::int64_t>(size_of(tokens.dtype));
   args.row_bytes = tokens.shape[1] * static_cast<std::int64_t>(size_of(tokens.dtype));
   args.scales = check_token_scales(c, in, tokens.shape[0]);
+  args.global_scales = check_token_global_scales(c, in, tokens.shape[0]);
   args.num_tokens = static_cast<int>(tokens.shape[0]);
   return args;
 }

@@ -29,6 +29,7 @@ constexpr OutputOfOrders kOutputsOfOrders[] = {
     {"row_weights", &DispatchOutput::row_weights, {RowOrder::by_expert, RowOrder::padded, RowOrder::in_place}},
     {"row_sources", &DispatchOutput::row_sources, {RowOrder::by_expert, RowOrder::padded, RowOrder::in_place}},
     {"row_scales", &DispatchOutput::row_scales, {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}},
+    {"global_scales", &DispatchOutput::global_scales, {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}},
 };
 
 void refuse_outputs_of_other_orders(const CheckContext& c, const DispatchOutput& out, RowOrder order) {
@@ -82,6 +83,12 @@ RowsOut check_row_bytes(const CheckContext& c, const DispatchOutput& out, const 
     rows.stores_scales = true;
   } else if (out.scales) {
     refuse(c, "scales is given ({}); the format {} has none", to_string(out.scales), c.options.format.name());
+  }
+  if (layout.has_global_scales) {
+    require_array(c, "global_scales", or_empty(out.global_scales), {DType::f32}, {capacity});
+    rows.global_scales = static_cast<float*>(out.global_scales.data);
+  } else if (out.global_scales) {
+    refuse(c, "global_scales is given; rows have no scale of their own: make the exchange with dynamic_scales");
   }
   return rows;
 }

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "ferry/detail/formats/format_list.h"
+#include "ferry/detail/formats/row_scale.h"
 #include "ferry/token_format.h"
 #include "support/golden.h"
 
@@ -68,6 +70,46 @@ INSTANTIATE_TEST_SUITE_P(AllFormats, GoldenRows, testing::ValuesIn(kCases), [](c
     if (c == '.') c = '_';
   return name;
 });
+
+// nvfp4 with a global scale for each row (ExchangeOptions::dynamic_scales).
+TEST(GoldenRowScales, GiveTheSameBytes) {
+  const AnyFormat format = format_named("nvfp4");
+  const test::GoldenArray rows = test::read_golden("rows_bf16_bits");
+  const test::GoldenArray payload = test::read_golden("nvfp4_dynamic_payload");
+  const test::GoldenArray scales = test::read_golden("nvfp4_dynamic_scales");
+  const std::vector<float> inverse = test::read_golden("nvfp4_dynamic_global_scales").as<float>();
+  const int hidden = rows.shape.at(1);
+  ASSERT_EQ(inverse.size(), static_cast<std::size_t>(rows.shape.at(0)));
+  for (std::size_t row = 0; row < inverse.size(); ++row) {
+    std::vector<std::byte> got_payload(format.payload_bytes(hidden));
+    std::vector<std::byte> got_scales(static_cast<std::size_t>(scales_per_row(format, hidden)));
+    const InputRow input{rows.bytes.data() + row * static_cast<std::size_t>(hidden) * 2, DType::bf16};
+    const float scale = row_scale_of(input, hidden);
+    EXPECT_EQ(1.0f / scale, inverse[row]) << row;
+    format.encode(SerialGroup{}, input, hidden, scale, got_payload.data(), got_scales.data());
+    for (std::size_t i = 0; i < got_payload.size(); ++i)
+      ASSERT_EQ(static_cast<int>(got_payload[i]), payload.bytes[row * got_payload.size() + i] & 255) << row;
+    for (std::size_t i = 0; i < got_scales.size(); ++i)
+      ASSERT_EQ(static_cast<int>(got_scales[i]), scales.bytes[row * got_scales.size() + i] & 255) << row;
+  }
+}
+
+// Rows from which no scale can be made have 1.
+TEST(RowScale, IsOneWhereThereIsNone) {
+  float row[32] = {};
+  const InputRow input{row, DType::f32};
+  EXPECT_EQ(row_scale_of(input, 32), 1.0f);
+  row[3] = -2.0f;
+  EXPECT_EQ(row_scale_of(input, 32), 1344.0f);
+  for (const float value : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+    row[31] = value;
+    EXPECT_EQ(row_scale_of(input, 32), 1.0f);
+  }
+  row[3] = 0.0f;
+  row[31] = 1e-42f;  // 2688 / 1e-42 is infinite
+  EXPECT_EQ(row_scale_of(input, 32), 1.0f);
+}
 
 template <class Element>
 void expect_element_codes(const char* files) {

@@ -113,6 +113,62 @@ void input_scale(const Target& target) {
     both(target, "nvfp4", [scale](ScenarioSettings& s) { s.input_scale = scale; });
 }
 
+// nvfp4 with a global scale for each token, in all orders of rows; some tokens come encoded.
+void dynamic_scales(const Target& target) {
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
+    for (const Shape& shape : {kShape, Shape{2, 7, 1, 9, 32}, Shape{4, 30, 22, 5, 2880}})
+      for (const Encoded encoded : {Encoded::nobody, Encoded::odd_ranks}) {
+        ScenarioSettings s = settings_for("nvfp4", Reduction::by_rank);
+        s.shape = shape;
+        s.options.dynamic_scales = true;
+        s.options.expert_alignment = 4;
+        s.options.workers = 2;
+        s.options.row_orders = {RowOrder::by_expert, RowOrder::padded, RowOrder::in_place};
+        if (order == RowOrder::by_source) s.options.row_orders = {RowOrder::by_source};
+        s.options.fused_shared_expert = order == RowOrder::by_expert || order == RowOrder::padded;
+        s.row_orders = {order};
+        s.encoded = encoded;
+        s.token_dtype = encoded == Encoded::nobody ? DType::f32 : DType::bf16;
+        s.routing = shape.top_k == 1 ? "one_rank" : shape.top_k == 22 ? "some_none" : "ragged";
+        run_scenario(target, s, encoded == Encoded::nobody ? Form::split : Form::one_call);
+        s.routing = "no_tokens";
+        run_scenario(target, s);
+      }
+}
+
+void dynamic_scales_refused(const Target& target) {
+  ScenarioSettings settings = settings_for("nvfp4", Reduction::by_rank);
+  settings.options.dynamic_scales = true;
+  settings.routing = "uniform";
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, kShape.ranks, "dynamic scales that are refused", [&](World& world) {
+    const int rank = world.rank();
+    if (!world.capabilities().dynamic_scales) {
+      return expect_error(rank, "dynamic_scales", ErrorKind::unsupported, {"dynamic_scales"},
+                          [&] { const Exchange exchange(world, kShape, settings.options); });
+    }
+    ExchangeOptions other = settings.options;
+    other.format = format_named("mxfp4");
+    expect_error(rank, "dynamic scales of another format", ErrorKind::invalid_argument, {"dynamic_scales", "mxfp4"},
+                 [&] { const Exchange exchange(world, kShape, other); });
+    Exchange exchange(world, kShape, settings.options);
+    const auto refuse = [&](const char* what, const std::vector<std::string>& fragments,
+                            const std::function<void(RankRound&)>& spoil) {
+      RankRound round(scenario, rank);
+      spoil(round);
+      expect_error(rank, what, ErrorKind::invalid_argument, fragments, [&] { exchange.dispatch(round.in, round.out); });
+      round.check_untouched();
+    };
+    const float scale = 2.0f;
+    refuse("an input scale", {"input_scale", "dynamic_scales"}, [&](RankRound& r) { r.in.input_scale = &scale; });
+    refuse("no global_scales", {"global_scales", "not given"}, [](RankRound& r) { r.out.global_scales = {}; });
+    refuse("global_scales too short", {"global_scales", "1"}, [](RankRound& r) { r.out.global_scales.shape[0] = 1; });
+    refuse("scales of tokens that are not encoded", {"token_global_scales"},
+           [&](RankRound& r) { r.in.token_global_scales = ConstTensor(&scale, DType::f32, {1}); });
+    run_round(exchange, scenario, Form::split);
+  });
+}
+
 void dtypes(const Target& target) {
   for (const char* format : {"bf16", "mxfp6_e3m2", "fp8_block128_ue8m0"})
     for (const DType tokens : {DType::bf16, DType::f16, DType::f32})
@@ -265,6 +321,8 @@ void add_option_cases(Cases& cases) {
   cases.push_back({"options/sums", "sums by the last k, and weights that combine leaves out", true, sums});
   cases.push_back({"options/unreduced", "exact rows without a sum, zeros where there is none", true, unreduced});
   cases.push_back({"options/input_scale", "nvfp4's input scale", true, input_scale});
+  cases.push_back({"options/dynamic_scales", "nvfp4 with a global scale for each token", true, dynamic_scales});
+  cases.push_back({"options/dynamic_scales_refused", "what does not go with them", true, dynamic_scales_refused});
   cases.push_back({"options/dtypes", "bf16, f16 and f32 tokens, int64 ids, f32 rows and output", false, dtypes});
   cases.push_back({"options/f16_sums", "rows, bias and sums that are float16", true, f16_sums});
   cases.push_back({"options/encoded_tokens",

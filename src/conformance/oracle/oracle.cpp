@@ -3,6 +3,8 @@
 #include "conformance/oracle/oracle_parts.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 namespace ferry::test {
@@ -66,6 +68,18 @@ std::vector<std::vector<RowOrigin>> rows_by_group(const Round& round, int rank) 
   return groups;
 }
 
+// 2688 brings the largest magnitude to the largest code times the largest scale of a block.
+float dynamic_scale(InputRow row, int hidden) {
+  float largest = 0;
+  for (int column = 0; column < hidden; ++column) {
+    const float value = value_at(row, column);
+    if (std::isnan(value) || std::isinf(value)) return 1.0f;
+    largest = std::max(largest, std::fabs(value));
+  }
+  const float scale = largest == 0 ? 1.0f : 2688.0f / largest;
+  return std::isinf(scale) ? 1.0f : scale;
+}
+
 EncodedToken encode(const Round& round, const RowOrigin& row) {
   const AnyFormat& format = round.options.format;
   const int hidden = round.shape.hidden;
@@ -75,7 +89,9 @@ EncodedToken encode(const Round& round, const RowOrigin& row) {
   out.scales.resize(size(scales_per_row(format, hidden) * format.scale_bytes()));
   const std::size_t row_bytes = size(hidden) * size_of(in.token_dtype);
   const InputRow input{in.tokens.data() + size(row.token) * row_bytes, in.token_dtype};
-  format.encode(SerialGroup{}, input, hidden, round.input_scale, out.payload.data(), out.scales.data());
+  const float scale = round.options.dynamic_scales ? dynamic_scale(input, hidden) : round.input_scale;
+  out.inverse = 1.0f / scale;
+  format.encode(SerialGroup{}, input, hidden, scale, out.payload.data(), out.scales.data());
   return out;
 }
 
@@ -119,7 +135,11 @@ void put_row(const Round& round, const ScaleGroup& group, std::int64_t j, const 
   if (group.first + j >= out.row_capacity) return;
   EncodedToken token;
   token.scales.assign(size(per_row) * scale_bytes, std::byte{0});
+  const std::size_t place = size(group.first + j);
+  if (round.options.dynamic_scales && out.global_scales.size() <= place)
+    out.global_scales.resize(place + 1, std::bit_cast<float>(kUntouched));
   if (!is_padding(row)) token = encode(round, row);
+  if (round.options.dynamic_scales) out.global_scales[place] = token.inverse;
   if (is_padding(row) && round.zero_padding) token.payload.resize(payload_bytes);
   std::copy(token.payload.begin(), token.payload.end(),
             out.payload.begin() + static_cast<std::ptrdiff_t>(size(group.first + j) * payload_bytes));

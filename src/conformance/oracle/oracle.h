@@ -57,9 +57,13 @@ struct ExpectedRows {
   std::vector<std::int64_t> row_topk_ids;     // [row_capacity, top_k]
   std::vector<float> row_topk_weights;        // [rows that fit, top_k], and zeros behind them where they are wanted
   std::vector<std::uint32_t> source_offsets;  // [sources + 1]
+  std::vector<float> global_scales;              // dynamic_scales: [rows]; of rows that are not touched: kUntouched's bits
   std::vector<std::int64_t> slots;            // in_place: [rows]: the slot in any copy, -1 in padding
 };
 inline constexpr std::int32_t kUntouched = static_cast<std::int32_t>(0xa5a5a5a5);  // four bytes of the suite's poison
+
+// dynamic_scales: the global scale of a token.
+float dynamic_scale(InputRow row, int hidden);
 
 bool is_padding(const RowOrigin& row);
 bool is_masked_out(const Round& round, int rank);

@@ -1,5 +1,6 @@
 // The oracle's rows in the other orders than by_expert.
 #include <algorithm>
+#include <bit>
 
 #include "conformance/oracle/oracle_parts.h"
 
@@ -112,12 +113,14 @@ ExpectedRows rows_in_place(const Round& round, int rank, std::int64_t row_capaci
   for (std::size_t row = 0; row < std::min(out.rows.size(), size(row_capacity)); ++row) {
     const RowOrigin& from = out.rows[row];
     const std::int64_t source = round.options.skip_a2a ? 0 : from.source;
+    if (round.options.dynamic_scales) out.global_scales[row] = std::bit_cast<float>(kUntouched);
     out.slots.push_back(is_padding(from) ? -1 : source * round.shape.max_tokens + from.token);
     if (is_padding(from)) {
       scales.resize(scales.size() + scale_bytes_of_row(round), poison);
       continue;
     }
     const EncodedToken token = encode(round, from);
+    if (round.options.dynamic_scales) out.global_scales[row] = token.inverse;
     std::copy(token.payload.begin(), token.payload.end(),
               payload.begin() + static_cast<std::ptrdiff_t>(row * payload_bytes));
     scales.insert(scales.end(), token.scales.begin(), token.scales.end());

@@ -13,6 +13,7 @@ std::vector<std::vector<RowOrigin>> rows_by_group(const Round& round, int rank);
 struct EncodedToken {
   std::vector<std::byte> payload;
   std::vector<std::byte> scales;
+  float inverse = 0;  // dynamic_scales: what its values are multiplied by
 };
 
 // In column order.

@@ -98,6 +98,7 @@ class GpuWorld : public Base, public GpuRank {
             .overflow = false,
             .narrow_weights = is_staged(),
             .late_weights = false,
+            .dynamic_scales = false,
             .returned_weights = false,
             .row_orders = row_orders()};
   }

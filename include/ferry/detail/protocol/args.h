@@ -60,6 +60,7 @@ struct DispatchArgs {
   std::int64_t row_stride = 0;  // bytes from one token to the next
   std::int64_t row_bytes = 0;   // of a token, or of its payload
   GivenScales scales;
+  const float* global_scales = nullptr;  // of encoded tokens, where each has one
   int num_tokens = 0;
   TopkIds ids;
   Weights weights;

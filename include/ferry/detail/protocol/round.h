@@ -103,6 +103,7 @@ struct RowsOut {
   std::int64_t* waited_ns = nullptr;
   bool zeroes_padding = false;
   bool may_overflow = false;  // rows behind row_capacity, or behind expert_stride where they are padded, are dropped
+  float* global_scales = nullptr;  // where each row has one
 };
 
 // Where the rows of every (source, local expert) begin. It follows from the counts alone, whatever has arrived.
