@@ -41,7 +41,7 @@ struct DispatchOutput {
   Tensor source_offsets{};    // u32 [R + 1], with skip_a2a [2]: the first row of each source rank
   // With dynamic_scales: f32 [row_capacity]: what the values of a row are multiplied by; 0 in padding of by_expert.
   Tensor global_scales{};
-  Tensor gather{};            // in_place: i32 [row_capacity]: a row's slot (ArrivalSlots); padding: -1
+  Tensor gather{};  // in_place: i32 [row_capacity]: a row's slot (ArrivalSlots); padding: -1
 
   // Each of these may be left out, and costs nothing then. WorldCapabilities::more_outputs; counts of rows by_expert
   // and in_place, and source_offsets of rows that are not by_source, are of this kind, too.

@@ -110,6 +110,13 @@ struct DispatchInput {
   // so does a handle that this dispatch leaves (`DispatchOutput::handle`); the given one stays as it is. The tokens are
   // as many as in the handle's dispatch. Token i goes to the rows to which that dispatch sent its token i.
   ConstTensor handle{};
+  // In place of ids, where destinations are known and experts are not: u8 [n, R], contiguous, 1 where token i goes to
+  // rank r. With it expert_counts i32 [E], contiguous: how many tokens this rank sends to each expert. They are
+  // delivered as they are (DispatchOutput::counts, RowCounts::by_expert) and not compared with anything. All ranks of a
+  // dispatch do so or none does; CPU ranks refuse it otherwise, all of them. Rows are by_source, without ids and
+  // weights; none are given. A token goes to at most min(R, K) ranks. GPU ranks refuse it, so far.
+  ConstTensor in_rank{};
+  ConstTensor expert_counts{};
   // Of encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype, column
   // order, at any strides, also transposed.
   ConstTensor token_scales{};

@@ -47,22 +47,23 @@ constexpr bool is_of_gpus(WorldKind kind) {
 
 // What the exchanges of a world can do.
 struct WorldCapabilities {
-  bool device_memory = false;   // calls take memory of the rank's GPU and a stream; else host memory
-  bool remote_ranks = false;    // some ranks are reached by puts only, from send buffers (ferry::memory_use)
-  bool skip_a2a = true;         // exchanges with ExchangeOptions::skip_a2a: all worlds of the library
-  bool function_hooks = true;   // router_weight and epilogue as pointers to functions
-  bool compiled_hooks = false;  // hooks that are compiled into kernels (ferry/cuda)
-  bool gpus = false;            // each rank has a GPU, and kernels carry its tokens
-  bool handles = true;          // dispatches leave handles, and calls are given them
-  bool row_counts = true;       // outputs may hold no more rows than came, whether or not the caller asked
-  bool asked_counts = true;     // Exchange::wait_for_counts; a dispatch for which it was called takes such outputs
-  bool result_formats = true;   // ExchangeOptions::result_format may be another one than bf16
-  bool f16_sums = true;         // combine's rows, bias and sums may be f16, not bf16 and f32 only
-  bool more_outputs = true;     // the outputs that OutputList::all adds to OutputList::usual, and zero_padding
-  bool overflow = true;         // DispatchInput::overflow
-  bool narrow_weights = true;   // topk_weights may be bf16 or f16, not f32 only
-  bool late_weights = true;     // ExchangeOptions::late_weights may be on
+  bool device_memory = false;    // calls take memory of the rank's GPU and a stream; else host memory
+  bool remote_ranks = false;     // some ranks are reached by puts only, from send buffers (ferry::memory_use)
+  bool skip_a2a = true;          // exchanges with ExchangeOptions::skip_a2a: all worlds of the library
+  bool function_hooks = true;    // router_weight and epilogue as pointers to functions
+  bool compiled_hooks = false;   // hooks that are compiled into kernels (ferry/cuda)
+  bool gpus = false;             // each rank has a GPU, and kernels carry its tokens
+  bool handles = true;           // dispatches leave handles, and calls are given them
+  bool row_counts = true;        // outputs may hold no more rows than came, whether or not the caller asked
+  bool asked_counts = true;      // Exchange::wait_for_counts; a dispatch for which it was called takes such outputs
+  bool result_formats = true;    // ExchangeOptions::result_format may be another one than bf16
+  bool f16_sums = true;          // combine's rows, bias and sums may be f16, not bf16 and f32 only
+  bool more_outputs = true;      // the outputs that OutputList::all adds to OutputList::usual, and zero_padding
+  bool overflow = true;          // DispatchInput::overflow
+  bool narrow_weights = true;    // topk_weights may be bf16 or f16, not f32 only
+  bool late_weights = true;      // ExchangeOptions::late_weights may be on
   bool dynamic_scales = true;    // ExchangeOptions::dynamic_scales may be on
+  bool counts_dispatch = true;   // DispatchInput::in_rank may be given in place of ids
   bool returned_weights = true;  // ExchangeOptions::returns_weights may be on
   // The orders of rows that a dispatch can be asked for, if its exchange is made for them.
   RowOrders row_orders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};

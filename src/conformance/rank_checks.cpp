@@ -55,10 +55,14 @@ void RankRound::check_rows() const {
   check_bytes("src_info", src_info, bytes_of(expected_.src_info), 8);
   check_bytes("source_offsets", source_offsets, bytes_of(expected_.source_offsets), 4);
   const std::vector<std::int32_t> narrow(expected_.row_topk_ids.begin(), expected_.row_topk_ids.end());
+  const bool by_counts = scenario_.settings.by_counts;
   check_bytes("row_topk_ids", row_topk_ids,
-              scenario_.settings.id_dtype == DType::i64 ? bytes_of(expected_.row_topk_ids) : bytes_of(narrow),
+              by_counts                                   ? std::vector<std::byte>{}
+              : scenario_.settings.id_dtype == DType::i64 ? bytes_of(expected_.row_topk_ids)
+                                                          : bytes_of(narrow),
               size(scenario_.round.shape.top_k) * size_of(scenario_.settings.id_dtype));
-  check_bytes("row_topk_weights", row_topk_weights, bytes_of(expected_.row_topk_weights),
+  check_bytes("row_topk_weights", row_topk_weights,
+              by_counts ? std::vector<std::byte>{} : bytes_of(expected_.row_topk_weights),
               size(scenario_.round.shape.top_k) * 4);
   if (given_.row_order == RowOrder::in_place)
     check_slots();
@@ -263,6 +267,7 @@ void require_settings(const World& world, const ScenarioSettings& settings) {
     throw Skipped("the exchanges of this world take f32 weights");
   if (settings.options.dynamic_scales && !can.dynamic_scales)
     throw Skipped("the exchanges of this world encode with input_scale alone");
+  if (settings.by_counts && !can.counts_dispatch) throw Skipped("the exchanges of this world dispatch by ids only");
   if (settings.options.returns_weights && !can.returned_weights)
     throw Skipped("the exchanges of this world send no weights home");
   if (settings.options.late_weights && !can.late_weights)

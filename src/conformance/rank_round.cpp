@@ -124,6 +124,7 @@ void RankRound::make_input() {
       put(topk_ids, i, static_cast<std::int32_t>(given_.topk_ids[i]));
   }
   in.topk_ids = ConstTensor(topk_ids.data(), s.id_dtype, {given_.num_tokens, s.shape.top_k});
+  if (s.by_counts) make_counts_input();
 
   weights.resize(given_.weights.size() * size_of(s.weight_dtype));
   for (std::size_t i = 0; i < given_.weights.size(); ++i) put_value(weights, i, s.weight_dtype, given_.weights[i]);
@@ -146,6 +147,19 @@ void RankRound::make_input() {
   in.row_order = given_.row_order;
   if (in.row_order == RowOrder::padded) in.expert_stride = given_.expert_stride;
   in.overflow = s.overflow;
+}
+
+void RankRound::make_counts_input() {
+  const Shape& shape = scenario_.settings.shape;
+  in_rank.assign(size(given_.num_tokens * shape.ranks), std::byte{0});
+  for (std::size_t i = 0; i < given_.topk_ids.size(); ++i) {
+    const std::size_t token = i / size(shape.top_k);
+    if (given_.topk_ids[i] >= 0)
+      in_rank[token * size(shape.ranks) + size(owner_of(shape, static_cast<int>(given_.topk_ids[i])))] = std::byte{1};
+  }
+  in.topk_ids = {};
+  in.in_rank = ConstTensor(in_rank.data(), DType::u8, {given_.num_tokens, shape.ranks});
+  in.expert_counts = ConstTensor(given_.expert_counts.data(), DType::i32, {shape.experts});
 }
 
 void RankRound::make_output() {
@@ -202,8 +216,8 @@ void RankRound::make_outputs_of_order() {
   if (order == RowOrder::padded || order == RowOrder::by_source)
     out.counts = Tensor(counts.data(), DType::i32, {groups});
   if (order == RowOrder::by_source) {
-    out.row_topk_ids = Tensor(row_topk_ids.data(), s.id_dtype, {capacity, s.shape.top_k});
-    out.row_topk_weights = Tensor(row_topk_weights.data(), DType::f32, {capacity, s.shape.top_k});
+    if (!s.by_counts) out.row_topk_ids = Tensor(row_topk_ids.data(), s.id_dtype, {capacity, s.shape.top_k});
+    if (!s.by_counts) out.row_topk_weights = Tensor(row_topk_weights.data(), DType::f32, {capacity, s.shape.top_k});
     out.source_offsets = Tensor(source_offsets.data(), DType::u32, {sources + 1});
   }
   if (order == RowOrder::in_place) out.gather = Tensor(gather.data(), DType::i32, {capacity});

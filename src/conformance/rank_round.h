@@ -37,7 +37,7 @@ class RankRound {
   // Memory behind the views, for cases that spoil it.
   std::vector<std::byte> tokens, token_scales, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids,
       src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias],
-      returned, global_scales;
+      returned, global_scales, in_rank;
 
   std::vector<float> token_global_scales;
 
@@ -56,6 +56,7 @@ class RankRound {
   void make_input();
   bool gives_encoded() const;
   void make_encoded_tokens();
+  void make_counts_input();
   void make_output();
   void make_outputs_of_order();
   void make_combine_input();

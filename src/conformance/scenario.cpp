@@ -62,6 +62,8 @@ test::RankInput make_input(const ScenarioSettings& settings, test::RankRouting r
     for (std::size_t i = 0; i < in.topk_ids.size(); ++i)
       in.weights.push_back(held_in(settings.weight_dtype, random_value(random)));
   fill_bias(settings, random, in);
+  for (int expert = 0; settings.by_counts && expert < settings.shape.experts; ++expert)
+    in.expert_counts.push_back(random.below(1000));
   return in;
 }
 

@@ -59,6 +59,7 @@ struct ScenarioSettings {
   bool zero_padding = false;
   Overflow overflow = Overflow::refused;
   int room_percent = 100;  // where rows may overflow: row capacity, as a part of what comes; not padded
+  bool by_counts = false;  // dispatch is given in_rank and expert_counts in place of ids; rows are by_source
   bool odd_ranks_return_none = false;  // with returns_weights: they give no row_topk_weights
 };
 

@@ -37,6 +37,7 @@ const std::vector<Case>& all_cases() {
     add_overflow_cases(list);
     add_option_cases(list);
     add_weight_cases(list);
+    add_counts_cases(list);
     add_refusal_cases(list);
     add_agreement_cases(list);
     add_fault_cases(list);

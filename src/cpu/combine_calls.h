@@ -76,7 +76,7 @@ class CombineCalls {
  private:
   bool has_late_weights() const { return rank_.plan().map.has_late_weights(); }
 
-  // In place of results, which follow when the weights of all ranks are there. I24: after await_summed.
+  // In place of results, which follow when the weights of all ranks are there.
   template <ReceiveStep S>
   void send_late_weights(const S& step, const Ticket& ticket, const CombineArgs& args) {
     const int copy = late_copy(Operation::combine, ticket.result);

@@ -98,8 +98,10 @@ class DispatchCalls {
   }
 
   RowCounts row_counts(const Ticket& ticket) const {
-    return ticket.handle != nullptr ? counts_of(replayed_->plan(), starts_of(places_of(ticket, *replayed_)))
-                                    : counts_of(rank_.plan(), starts_of(found_places(ticket)));
+    if (ticket.handle != nullptr) return counts_of(replayed_->plan(), starts_of(places_of(ticket, *replayed_)));
+    RowCounts counts = counts_of(rank_.plan(), starts_of(found_places(ticket)));
+    if (ticket.by_counts) counts.by_expert = given_counts_of(rank_.plan(), rank_.fabric(), ticket.routing);
+    return counts;
   }
 
   void receive(const Ticket& ticket, const RowsOut& out) {
@@ -133,7 +135,13 @@ class DispatchCalls {
     const HostGroup group = group_for(rows_that_came(rank_.plan(), found_.starts()) * out.row_bytes);
     lay_out(routed_step(group, ticket), ticket, found_places(ticket), out);
     if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(rank_.plan(), out.handle));
+    if (ticket.by_counts && out.counts != nullptr) {
+      const std::vector<std::int64_t> given = given_counts_of(rank_.plan(), rank_.fabric(), ticket.routing);
+      std::transform(given.begin(), given.end(), out.counts,
+                     [](std::int64_t count) { return static_cast<std::int32_t>(count); });
+    }
     // Last, so that a refused dispatch is one whose combine never comes.
+    if (rank_.plan().map.has_token_lists()) require_counts_alike(rank_.plan(), rank_.fabric(), ticket.routing);
     if (format_.takes_input_scale()) require_same_input_scale(rank_.plan(), rank_.fabric(), ticket.routing);
   }
 
@@ -191,6 +199,7 @@ class DispatchCalls {
     const auto receiving = with_ops(from, HostOps{{out.global_scales, global_scale_at_}});
     write_metadata(receiving, places, out);
     write_more_rows(receiving, places, out);
+    zero_global_scales_of_padding(receiving.plan, places, out);
     const WaitsAdded added(rank_.waits(), waited_ns_);
     const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
     rank_.on_workers([&](FixedShare share) {

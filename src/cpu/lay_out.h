@@ -1,6 +1,7 @@
 // From messages to rows on a CPU rank, in the order that the dispatch asked for.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "cpu/kept_call.h"
@@ -48,6 +49,17 @@ void write_metadata_of(const S& step, RowOrder order, const RowStarts& starts, c
     case RowOrder::in_place:
       write_row_metadata(step.plan, step.group, step.ops, all, starts, out);
       return mark_padding_of_gather(step.plan, step.group, all, starts, out);
+  }
+}
+
+// Rows that only fill a group up are multiplied by 0.
+inline void zero_global_scales_of_padding(const Plan& plan, const RowPlaces& places, const RowsOut& out) {
+  if (out.global_scales == nullptr || places.order != RowOrder::by_expert) return;
+  const RowStarts& starts = places.starts;
+  const auto room = static_cast<std::uint32_t>(std::min<std::int64_t>(out.row_capacity, UINT32_MAX));
+  for (int group = 0; group < plan.groups(); ++group) {
+    const std::uint32_t first = std::min(starts.group[group] + starts.filled[group], room);
+    std::fill(out.global_scales + first, out.global_scales + std::min(starts.group[group + 1], room), 0.0f);
   }
 }
 

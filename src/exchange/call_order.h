@@ -133,6 +133,7 @@ struct Ticket {
   RowChoice rows{};                       // of its dispatch
   Overflow overflow = Overflow::refused;  // of a dispatch
   bool has_weights = false;               // its dispatch was given weights
+  bool by_counts = false;                 // its dispatch was given counts in place of ids
   const std::byte* handle = nullptr;      // that the call was given: its routing is not `routing`
 };
 

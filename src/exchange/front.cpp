@@ -10,6 +10,7 @@
 #include "exchange/handle_check.h"
 #include "exchange/row_order_rules.h"
 #include "exchange/sizes.h"
+#include "exchange/world_options.h"
 #include "ferry/detail/layout/call_word.h"
 
 namespace ferry {
@@ -23,6 +24,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       takes_overflow_(world.capabilities().overflow),
       may_ask_(world.capabilities().asked_counts),
       world_orders_(world.capabilities().row_orders),
+      takes_counts_(world.capabilities().counts_dispatch),
       context_{rank_,
                shape_,
                options_,
@@ -38,7 +40,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: shape.ranks is {}; this world has {} ranks", rank_, shape.ranks, world.size()));
   if (options.row_orders.has(RowOrder::by_source)) require_order_of_world(RowOrder::by_source);
-  require_options_of_world(world.capabilities());
+  require_options_of_world(rank_, options, world.capabilities());
   require_same_contract(world, shape, options);
   layout_ = row_layout(shape, options, rank_);
   mask_.resize(static_cast<std::size_t>(shape.ranks));
@@ -112,18 +114,6 @@ void Exchange::Front::require_order_of_world(RowOrder order) const {
                             rank_, to_string(order), to_string(world_orders_)));
 }
 
-void Exchange::Front::require_options_of_world(const WorldCapabilities& can) const {
-  const auto refuse = [this](const char* option, const char* why) {
-    throw Error(ErrorKind::unsupported, fmt::format("rank {}: {} is on; {}", rank_, option, why));
-  };
-  if (options_.late_weights && !can.late_weights)
-    refuse("late_weights", "exchanges of this world take weights at dispatch only, so far");
-  if (options_.returns_weights && !can.returned_weights)
-    refuse("returns_weights", "exchanges of this world send no weights home, so far");
-  if (options_.dynamic_scales && !can.dynamic_scales)
-    refuse("dynamic_scales", "exchanges of this world encode with input_scale alone, so far");
-}
-
 // Completes `ticket`, which has the numbers. `may_refuse_later`: there is a call after this one in which all ranks
 // learn of too many tokens.
 DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later) {
@@ -131,6 +121,8 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   context.learns_counts = learns_counts_ || (may_ask_ && may_refuse_later);
   DispatchArgs args = check_dispatch_input(context, in);
   args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
+  ticket.by_counts = in.in_rank || in.expert_counts;
+  if (ticket.by_counts) counts_input_.apply(context_, takes_counts_, in, args);
   ticket.rows = check_row_order(context_, in);
   require_order_of_world(ticket.rows.order);
   ticket.overflow = in.overflow;
@@ -169,6 +161,7 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
   ticket.num_tokens = facts->num_tokens;
   ticket.shared = facts->shared;
   ticket.has_weights = facts->has_weights;
+  ticket.by_counts = facts->by_counts;
   ticket.mark = routing_mark(facts->routing, true);
   if (operation == Operation::dispatch) check_replayed_order(context_, ticket.rows, *facts);
   ticket.rows = facts->rows;
@@ -179,6 +172,7 @@ RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& t
   CheckContext context = context_;
   context.learns_counts = learns_counts_ || asked_;
   RowsOut rows = check_dispatch_output(context, out, ticket.rows, ticket.overflow);
+  if (ticket.by_counts) check_counts_output(context_, out, ticket.handle != nullptr);
   rows.handle = check_handle_tensor(context_, "handle", out.handle);
   if (out.handle) steps_->require_handles(context_);
   if (out.handle && ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride < layout_.expert_rows)
@@ -199,6 +193,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   args.weights = combine_weights_.widened(in.topk_weights, args.weights);
   check_late_weights(context_, in, ticket);
   args.row_weights = check_row_weights(context_, in, ticket, num_rows);
+  if (args.row_weights != nullptr) args.num_row_weights = static_cast<std::uint32_t>(in.row_topk_weights.shape[0]);
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;

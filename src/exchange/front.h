@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "exchange/call_order.h"
+#include "exchange/counts_input.h"
 #include "exchange/exchange_steps.h"
 #include "exchange/open_exchanges.h"
 #include "exchange/validate.h"
@@ -45,7 +46,6 @@ class Exchange::Front {
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
   void require_order_of_world(RowOrder order) const;
-  void require_options_of_world(const WorldCapabilities& can) const;
   void tell_left() noexcept;
   void log_made(const World& world, const HeapMap& map) const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later);
@@ -68,6 +68,7 @@ class Exchange::Front {
   const bool takes_overflow_;
   const bool may_ask_;  // wait_for_counts
   const RowOrders world_orders_;
+  const bool takes_counts_;
   RowLayout layout_;
   std::size_t message_slot_bytes_ = 0;
   const CheckContext context_;
@@ -79,6 +80,7 @@ class Exchange::Front {
   std::optional<std::int64_t> asked_;    // the least row capacity of the newest dispatch, where the caller asked
   std::optional<HandleFacts> replayed_;  // of the newest handle that a dispatch was given
   std::optional<HandleFacts> returned_;  // of the newest handle that a combine was given
+  CountsInput counts_input_;             // of the newest dispatch
   WideWeights dispatch_weights_;         // of the newest dispatch
   WideWeights combine_weights_;          // of the newest combine
   CombineArgs sent_back_;                // by the newest combine

@@ -210,7 +210,8 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
           {h.shared_begin, h.shared_end},
           rows,
           h.has_weights != 0,
-          h.row_room - 1};  // 0: all
+          h.row_room - 1,  // 0: all
+          h.by_counts != 0};
 }
 
 }  // namespace ferry

@@ -17,6 +17,7 @@ struct HandleFacts {
   RowChoice rows{};
   bool has_weights = false;             // its dispatch was given weights
   std::uint32_t row_room = UINT32_MAX;  // rows that its outputs had room for
+  bool by_counts = false;               // its dispatch was given counts in place of ids
 };
 
 // The tensor `name` as memory of a handle; null where it is not given.

@@ -115,6 +115,9 @@ DispatchArgs check_dispatch_input(const CheckContext& c, const DispatchInput& in
     refuse(c, "tokens has {} rows; the limit is max_tokens = {}. Dispatch in several rounds or make a larger exchange",
            n, c.shape.max_tokens);
   require_aligned(c, "tokens", tokens, size_of(tokens.dtype));
+  if (in.expert_counts && !in.in_rank && n != 0)
+    refuse(c, "expert_counts is given without in_rank; counts are those of the experts that in_rank's tokens are for");
+  if (in.in_rank || in.expert_counts) return token_args(c, in, tokens);  // the rest: CountsInput
   if (in.handle) return check_replay_input(c, in, tokens);
   require_given(c, "topk_ids", ids);
   require_dtype(c, "topk_ids", ids, {DType::i32, DType::i64});

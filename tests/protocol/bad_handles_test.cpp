@@ -173,7 +173,7 @@ TEST(Replays, RefuseIdsWeightsAndOtherNumbersOfTokens) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     };
     expect_refused([&](DispatchInput& in) { in.topk_ids = kept.round.in.topk_ids; }, "leave topk_ids out");
-    expect_refused([&](DispatchInput& in) { in.topk_weights = kept.round.in.topk_weights; }, "no new weights");
+    expect_refused([&](DispatchInput& in) { in.topk_weights = kept.round.in.topk_weights; }, "late_weights");
     expect_refused([](DispatchInput& in) { in.tokens.shape[0] -= 1; }, "the handle's dispatch had 5 tokens");
     expect_refused([](DispatchInput& in) { in.handle.shape[0] -= 16; }, "RowLayout::handle_bytes");
     expect_refused([](DispatchInput& in) { in.handle.dtype = DType::i32; }, "u8");

@@ -51,7 +51,7 @@ struct Arrived {
   Arrived() : rank(kShape, 0) {
     rank.route_ids({0, 2, 1, 0, -1, 2, 2, 1, 0, -1});
     rank.plan.alignment = 4;
-    const RoutingHeader header{static_cast<std::uint32_t>(kShape.max_tokens), 1.0f, {}};
+    const RoutingHeader header{static_cast<std::uint32_t>(kShape.max_tokens), 1.0f};
     std::memcpy(rank.memory.local(rank.plan.map.header(kFirstEpoch, 0)), &header, sizeof header);
     std::memcpy(rank.memory.local(rank.plan.map.counts(kFirstEpoch, 0)),
                 rank.memory.local(rank.plan.map.sent_counts(kFirstEpoch)), 3 * sizeof(std::uint32_t));

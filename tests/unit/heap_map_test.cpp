@@ -22,6 +22,24 @@ struct Piece {
   HeapMap::Region region;
 };
 
+// Those of weights that come late, or that go home.
+void add_weight_pieces(const HeapMap& map, const HeapShape& h, std::vector<Piece>& pieces) {
+  for (int rank = 0; h.has_late_weights && rank < h.shape.ranks; ++rank) {
+    for (int copy = 0; copy < 3; ++copy)
+      pieces.push_back({map.late_weights(copy, rank), map.late_weights_bytes(), HeapMap::kLateWeights});
+    pieces.push_back({map.weighed(rank), 8, HeapMap::kWeighed});
+  }
+  for (int token = 0; h.returns_weights && token < h.shape.max_tokens; ++token)
+    for (int index = 0; index < static_cast<int>(map.results_per_token()); ++index) {
+      pieces.push_back({map.returned(token, index), map.returned_bytes(), HeapMap::kReturned});
+      pieces.push_back({map.returned_arrived(token, index), 8, HeapMap::kReturnedArrived});
+    }
+  const std::size_t sent = static_cast<std::size_t>(h.shape.max_tokens * (h.exact ? h.shape.top_k : 1));
+  for (int rank = 0; h.returns_weights && h.has_remote_ranks && rank < h.shape.ranks; ++rank)
+    for (std::size_t index = 0; index < sent; ++index)
+      pieces.push_back({map.sent_returned(rank, index), map.returned_bytes(), HeapMap::kSentReturned});
+}
+
 // Every piece of memory that an accessor can name.
 std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
   std::vector<Piece> pieces;
@@ -35,6 +53,8 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
       if (h.has_token_lists) {
         pieces.push_back({map.token_list(e, source), map.token_list_bytes(), HeapMap::kTokenLists});
         pieces.push_back({map.sent_token_list(e, source), map.token_list_bytes(), HeapMap::kSentTokenLists});
+        pieces.push_back(
+            {map.given_counts(e, source), static_cast<std::size_t>(h.max_local) * 4, HeapMap::kGivenCounts});
       }
       for (int token = 0; token < h.shape.max_tokens; ++token) {
         pieces.push_back({map.message(e, source, token), h.message, HeapMap::kMessages});
@@ -42,6 +62,9 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
       }
     }
     pieces.push_back({map.sent_counts(e), static_cast<std::size_t>(h.shape.experts) * 4, HeapMap::kSentCounts});
+    if (h.has_token_lists)
+      pieces.push_back(
+          {map.sent_given_counts(e), static_cast<std::size_t>(h.shape.experts) * 4, HeapMap::kSentGivenCounts});
     for (int token = 0; h.has_remote_ranks && token < h.shape.max_tokens; ++token)
       pieces.push_back({map.sent_message(e, token), h.message, HeapMap::kSentMessages});
   }
@@ -63,6 +86,7 @@ std::vector<Piece> all_pieces(const HeapMap& map, const HeapShape& h) {
       pieces.push_back({map.result_arrived(token, slot), 8, HeapMap::kResultArrived});
     }
   }
+  add_weight_pieces(map, h, pieces);
   return pieces;
 }
 
@@ -72,6 +96,8 @@ TEST(HeapMap, PiecesLieInTheirRegionsAndNeverOverlap) {
     const Shape shape = test::random_shape(random, 6);
     HeapShape h = heap_shape(shape, random.chance(0.5), random.chance(0.5), random.chance(0.5) ? 80 : 2976);
     h.has_token_lists = random.chance(0.5);
+    h.has_late_weights = random.chance(0.5);
+    h.returns_weights = random.chance(0.5);
     const HeapMap map(h);
     std::vector<Piece> pieces = all_pieces(map, h);
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
@@ -129,7 +155,7 @@ TEST(HeapMap, TokenListsTakeMemoryOnlyWhereTheyAreSent) {
   h.has_token_lists = true;
   const HeapMap with(h);
   EXPECT_EQ(with.token_list_bytes(), 8u * (1 + 3)) << "70 tokens: a word for how many, and one for each 32 tokens";
-  EXPECT_EQ(with.total() - without.total(), 2u * (2 * 4 * 32));
+  EXPECT_EQ(with.total() - without.total(), 2u * (2 * 4 * 32) + 2u * 128) << "and given counts, a line and a line";
   EXPECT_EQ(with.begin(HeapMap::kSentResults), without.begin(HeapMap::kSentResults));
 }
 

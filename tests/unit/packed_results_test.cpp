@@ -30,7 +30,7 @@ std::vector<test::Rank> routed_ranks(const Shape& shape, bool exact, const test:
       if (rank.plan.rank != source)
         std::memcpy(rank.memory.local(rank.plan.map.table(kEpoch, source)), table,
                     routed.topk_ids.size() * sizeof(RoutingEntry));
-      const RoutingHeader header{static_cast<std::uint32_t>(routed.num_tokens), 1.0f, {}};
+      const RoutingHeader header{static_cast<std::uint32_t>(routed.num_tokens), 1.0f};
       std::memcpy(rank.memory.local(rank.plan.map.header(kEpoch, source)), &header, sizeof(header));
     }
   }
@@ -105,7 +105,7 @@ TEST(PackedResults, AreNumberedAnewInEveryRound) {
     test::RankRouting routed = test::make_routing("uniform", shape, random)[1];
     routed.topk_ids.resize(static_cast<std::size_t>(tokens * shape.top_k));
     rank.route_ids(routed.topk_ids);
-    const RoutingHeader header{static_cast<std::uint32_t>(tokens), 1.0f, {}};
+    const RoutingHeader header{static_cast<std::uint32_t>(tokens), 1.0f};
     std::memcpy(rank.memory.local(rank.plan.map.header(kEpoch, 1)), &header, sizeof(header));
     packed.number_slots(rank.plan, rank.memory, kEpoch);
     std::uint32_t of_smaller = 0;

@@ -31,6 +31,8 @@ constexpr std::array kRegionMeanings = {
     std::pair{"sent messages", "messages on their way to ranks that are reached by puts"},
     std::pair{"token lists", "which tokens each rank sends here, for rows by_source"},
     std::pair{"sent token lists", "the same of this rank, on their way"},
+    std::pair{"given counts", "how many tokens ranks say that they have for experts here"},
+    std::pair{"sent given counts", "the same of this rank, on their way"},
     std::pair{"late weights", "router weights that come after the routing"},
     std::pair{"weighed words", "signals: a rank's late weights are there"},
     std::pair{"returned weights", "weights that come home with results"},

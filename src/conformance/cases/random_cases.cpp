@@ -67,10 +67,29 @@ ScenarioSettings draw_settings(Random& random, const Target& target) {
   return s;
 }
 
+// What CPU ranks alone do, so far.
+void draw_weights(Random& random, ScenarioSettings& s) {
+  s.weight_dtype = pick(random, {DType::f32, DType::f32, DType::bf16, DType::f16});
+  if (random.chance(0.2)) s.row_dtype = DType::f16;
+  if (random.chance(0.2)) s.output_dtype = DType::f16;
+  if (random.chance(0.2)) s.bias_dtype = DType::f16;
+  s.options.returns_weights = random.chance(0.25);
+  s.odd_ranks_return_none = random.chance(0.3);
+  if (s.options.reduction == Reduction::by_rank && s.applies_weights && random.chance(0.3)) {
+    s.options.late_weights = true;
+    s.weights_at = pick(random, {WeightsAt::dispatch, WeightsAt::combine, WeightsAt::either});
+  }
+  s.options.dynamic_scales = s.options.format.name() == std::string("nvfp4") && random.chance(0.5);
+  if (s.options.dynamic_scales) s.input_scale = 1.0f;
+}
+
 void run_seeds(const Target& target, std::uint64_t seed, int count) {
   Random random(seed);
-  for (int i = 0; i < count; ++i)
-    run_scenario(target, draw_settings(random, target), random.chance(0.5) ? Form::split : Form::one_call);
+  for (int i = 0; i < count; ++i) {
+    ScenarioSettings settings = draw_settings(random, target);
+    if (target.encodes_results) draw_weights(random, settings);
+    run_scenario(target, settings, random.chance(0.5) ? Form::split : Form::one_call);
+  }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ struct RankInput {
   std::vector<float> weights;                // [num_tokens, top_k]
   RowOrder row_order = RowOrder::by_expert;  // of the rows that come to it
   std::int64_t expert_stride = 0;            // padded
+  std::vector<std::int32_t> expert_counts;   // [experts]: of a dispatch by counts
   std::vector<std::vector<float>> bias;      // one or two of [num_tokens, hidden], as they are given to combine
 };
 
@@ -57,7 +58,7 @@ struct ExpectedRows {
   std::vector<std::int64_t> row_topk_ids;     // [row_capacity, top_k]
   std::vector<float> row_topk_weights;        // [rows that fit, top_k], and zeros behind them where they are wanted
   std::vector<std::uint32_t> source_offsets;  // [sources + 1]
-  std::vector<float> global_scales;              // dynamic_scales: [rows]; of rows that are not touched: kUntouched's bits
+  std::vector<float> global_scales;           // dynamic_scales: [rows]; of rows that are not touched: kUntouched's bits
   std::vector<std::int64_t> slots;            // in_place: [rows]: the slot in any copy, -1 in padding
 };
 inline constexpr std::int32_t kUntouched = static_cast<std::int32_t>(0xa5a5a5a5);  // four bytes of the suite's poison

@@ -93,6 +93,12 @@ ExpectedRows rows_by_source(const Round& round, int rank, std::int64_t row_capac
     for (int token = 0; token < tokens; ++token) add_row_of_token(round, rank, source, token, out);
     out.source_offsets.push_back(static_cast<std::uint32_t>(out.rows.size()));
   }
+  if (!round.ranks[size(rank)].expert_counts.empty()) {  // by counts: delivered as they were given
+    std::fill(out.counts.begin(), out.counts.end(), 0);
+    for (int source = 0; source < round.shape.ranks; ++source)
+      for (std::size_t local = 0; !is_masked_out(round, source) && local < out.counts.size(); ++local)
+        out.counts[local] += round.ranks[size(source)].expert_counts[size(first_expert(round.shape, rank)) + local];
+  }
   const auto rows = static_cast<std::int64_t>(out.rows.size());
   const ScaleGroup all{0, 0, 0, row_capacity};
   if (scale_layout_of(round.options) == ScaleLayout::tiled) zero_tiles(round, all, rows, out);

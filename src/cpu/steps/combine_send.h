@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/steps/row_room.h"
 #include "cpu/steps/returned_weights.h"
+#include "cpu/steps/row_room.h"
 #include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/combine_reduce.h"
@@ -62,7 +62,8 @@ void send_partial(const S& step, const RowStarts& starts, const ReturnedRows& ro
   std::byte* to = result_target(step, at, slot, staging);
   step.ops.write_sum(g, scratch.rows, found.count, step.plan.shape.hidden, to);
   deliver_result(step, at, slot.index, to, counted);
-  if (step.plan.map.returns_weights()) return_weights(step, at, slot, weights_of_rows(in, found), counted);
+  if (step.plan.map.returns_weights())
+    return_weights(step, at, slot, GivenWeights{rows}.of_rows(step.plan, starts, found), counted);
 }
 
 // exact: each row by itself.
@@ -74,7 +75,8 @@ void send_each_row(const S& step, const RowStarts& starts, const ReturnedRows& r
     std::byte* to = result_target(step, at, slot, staging);
     step.ops.write_row(step.group, rows.of_expert(step.plan, starts, found, i, 1.0f), step.plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
-    if (step.plan.map.returns_weights()) return_weights(step, at, slot, weight_of_row(in, found.row[i]), counted);
+    if (step.plan.map.returns_weights())
+      return_weights(step, at, slot, GivenWeights{rows}.of_row(step.plan, starts, found, i), counted);
   }
 }
 
@@ -95,7 +97,7 @@ void send_rows_by_source(const S& step, FixedShare share, const RowStarts& start
     step.ops.write_row(step.group, returned.at(row, returned.room.has(row), 1.0f), plan.shape.hidden, to);
     deliver_result(step, at, slot.index, to, counted);
     if (plan.map.returns_weights())
-      return_weights(step, at, slot, weights_of_source_row(in, rows.row_of(at), plan.shape.top_k), counted);
+      return_weights(step, at, slot, GivenWeights{returned}.of_source_row(row, plan.shape.top_k), counted);
     step.group.sync();
   }
   step.fabric.finish_puts(step.group);

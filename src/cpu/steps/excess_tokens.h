@@ -13,7 +13,7 @@ void publish_excess(const Plan& plan, F& fabric, const G& g, const DispatchArgs&
   const std::size_t header = plan.map.header(routing, plan.rank);
   if (g.thread() == 0)
     *reinterpret_cast<RoutingHeader*>(fabric.local(header)) =
-        RoutingHeader{static_cast<std::uint32_t>(in.num_tokens), in.scale(), {}};
+        RoutingHeader{static_cast<std::uint32_t>(in.num_tokens), in.scale()};
   g.sync();
   for (int peer = 0; peer < plan.shape.ranks; ++peer)
     if (peer != plan.rank && !plan.is_masked(peer))

@@ -22,6 +22,7 @@ inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::ui
   header.order = static_cast<std::int32_t>(ticket.rows.order);
   header.num_tokens = ticket.num_tokens;
   header.has_weights = ticket.has_weights ? 1 : 0;
+  header.by_counts = ticket.by_counts ? 1 : 0;
   header.num_rows = num_rows;
   header.row_room = room_in_handle(room);
   header.shared_begin = ticket.shared.begin;

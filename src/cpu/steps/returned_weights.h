@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cpu/steps/result_slot.h"
+#include "cpu/steps/row_room.h"
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry::cpu {
@@ -17,31 +18,41 @@ struct alignas(16) ReturnedWeights {
   float value[kMaxTopK] = {};  // exact: the first alone
 };
 
-// Rows by expert: a row's value is of its own k. exact sends the row `found.row[i]` alone.
-inline ReturnedWeights weights_of_rows(const CombineArgs& in, const LocalRows& found) {
-  ReturnedWeights weights;
-  for (int i = 0; in.row_weights != nullptr && i < found.count; ++i) {
-    weights.of_k |= 1u << found.k[i];
-    weights.value[found.k[i]] = in.row_weights[found.row[i]];
+// What the caller gave of the rows. Where there was no room for a row, none of it goes home.
+struct GivenWeights {
+  const ReturnedRows& rows;
+
+  // Rows by expert: a row's value is of its own k.
+  ReturnedWeights of_rows(const Plan& plan, const RowStarts& starts, const LocalRows& found) const {
+    ReturnedWeights weights;
+    for (int i = 0; i < found.count; ++i)
+      if (has(found.row[i]) && rows.room.has(plan, starts, found.row[i], found.local[i])) {
+        weights.of_k |= 1u << found.k[i];
+        weights.value[found.k[i]] = rows.in.row_weights[found.row[i]];
+      }
+    return weights;
   }
-  return weights;
-}
-inline ReturnedWeights weight_of_row(const CombineArgs& in, std::uint32_t row) {
-  ReturnedWeights weights;
-  if (in.row_weights == nullptr) return weights;
-  weights.of_k = 1;
-  weights.value[0] = in.row_weights[row];
-  return weights;
-}
-// Rows by source: all K values of the row, whatever its token names here.
-inline ReturnedWeights weights_of_source_row(const CombineArgs& in, std::uint32_t row, int top_k) {
-  ReturnedWeights weights;
-  if (in.row_weights == nullptr) return weights;
-  weights.of_k = 0xFFFFFFFFu >> (32 - top_k);
-  std::memcpy(weights.value, in.row_weights + static_cast<std::size_t>(row) * static_cast<std::size_t>(top_k),
-              static_cast<std::size_t>(top_k) * sizeof(float));
-  return weights;
-}
+  // exact: of one row.
+  ReturnedWeights of_row(const Plan& plan, const RowStarts& starts, const LocalRows& found, int i) const {
+    ReturnedWeights weights;
+    if (!has(found.row[i]) || !rows.room.has(plan, starts, found.row[i], found.local[i])) return weights;
+    weights.of_k = 1;
+    weights.value[0] = rows.in.row_weights[found.row[i]];
+    return weights;
+  }
+  // Rows by source: all K values of the row, whatever its token names here.
+  ReturnedWeights of_source_row(std::uint32_t row, int top_k) const {
+    ReturnedWeights weights;
+    if (!has(row) || !rows.room.has(row)) return weights;
+    weights.of_k = 0xFFFFFFFFu >> (32 - top_k);
+    std::memcpy(weights.value, rows.in.row_weights + static_cast<std::size_t>(row) * static_cast<std::size_t>(top_k),
+                static_cast<std::size_t>(top_k) * sizeof(float));
+    return weights;
+  }
+
+ private:
+  bool has(std::uint32_t row) const { return rows.in.row_weights != nullptr && row < rows.in.num_row_weights; }
+};
 
 // I25: beside the result in `slot`. I15: where results are packed, so are the send buffers.
 template <class S>

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/steps/given_counts.h"
 #include "cpu/steps/token_lists.h"
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/fabric.h"
@@ -48,6 +49,7 @@ std::uint64_t route_entries(const Plan& plan, F& fabric, const DispatchArgs& in,
     }
   }
   if (plan.map.has_token_lists()) list_tokens(plan, fabric, in.num_tokens, routing);
+  if (in.expert_counts != nullptr) copy_given_counts(plan, fabric, in.expert_counts, routing);
   return dropped;
 }
 
@@ -58,9 +60,11 @@ void publish_routing(const Plan& plan, F& fabric, const G& g, const DispatchArgs
   const std::size_t table = plan.map.table(routing, plan.rank);
   const std::size_t header = plan.map.header(routing, plan.rank);
   const std::size_t table_bytes = static_cast<std::size_t>(in.num_tokens) * plan.shape.top_k * sizeof(RoutingEntry);
-  if (g.thread() == 0)
-    *reinterpret_cast<RoutingHeader*>(fabric.local(header)) =
-        RoutingHeader{static_cast<std::uint32_t>(in.num_tokens), in.scale(), {}};
+  if (g.thread() == 0) {
+    RoutingHeader own{static_cast<std::uint32_t>(in.num_tokens), in.scale()};
+    own.by_counts = in.expert_counts != nullptr ? 1 : 0;
+    *reinterpret_cast<RoutingHeader*>(fabric.local(header)) = own;
+  }
   g.sync();
   for (int step = 1; step <= plan.shape.ranks; ++step) {
     const int peer = (plan.rank + step) % plan.shape.ranks;  // itself last, and not all ranks the same one first
@@ -70,6 +74,7 @@ void publish_routing(const Plan& plan, F& fabric, const G& g, const DispatchArgs
     const std::size_t counts =
         plan.map.sent_counts(routing) + static_cast<std::size_t>(experts.first) * sizeof(std::uint32_t);
     fabric.put(g, peer, plan.map.counts(routing, plan.rank), fabric.local(counts), count_bytes);
+    if (in.expert_counts != nullptr) put_given_counts(plan, fabric, g, peer, routing, bytes_sent);
     if (plan.map.has_token_lists()) {
       const std::size_t list_bytes = token_list_words(in.num_tokens) * sizeof(std::uint64_t);
       fabric.put(g, peer, plan.map.token_list(routing, plan.rank),

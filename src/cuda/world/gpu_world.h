@@ -99,6 +99,7 @@ class GpuWorld : public Base, public GpuRank {
             .narrow_weights = is_staged(),
             .late_weights = false,
             .dynamic_scales = false,
+            .counts_dispatch = false,
             .returned_weights = false,
             .row_orders = row_orders()};
   }

@@ -32,7 +32,8 @@ struct HandleHeader {
   std::int32_t shared_end = 0;     // behind the last of them
   std::int32_t has_weights = 0;    // 1: its dispatch was given weights; CPU ranks only
   std::uint32_t row_room = 0;      // 1 + rows that its outputs had room for; 0: all of them
-  std::int32_t reserved[13] = {};
+  std::int32_t by_counts = 0;      // 1: its dispatch had counts in place of ids; CPU ranks only
+  std::int32_t reserved[12] = {};
 };
 static_assert(sizeof(HandleHeader) == 128);
 

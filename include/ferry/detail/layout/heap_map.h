@@ -54,6 +54,8 @@ class HeapMap {
     kReturned,         // [token][j or k] weights that come home with the result, packed as it is
     kReturnedArrived,  // the same: word: they are there (I25)
     kSentReturned,     // send buffers: as kSentResults
+    kGivenCounts,      // dispatches by counts, for rows by_source: [parity][source][local expert] i32
+    kSentGivenCounts,  // the same: [parity][expert]: what this rank puts into the others' given counts
     kRegions
   };
   static constexpr std::size_t kMostTableParts = 32;
@@ -93,6 +95,8 @@ class HeapMap {
         h.returns_weights ? tokens * results_per_token() * returned_bytes() : 0,
         h.returns_weights ? tokens * results_per_token() * sizeof(SignalWord) : 0,
         h.returns_weights && h.has_remote_ranks ? ranks * tokens * (h.exact ? top_k : 1) * returned_bytes() : 0,
+        h.has_token_lists ? 2 * ranks * static_cast<std::size_t>(h.max_local) * sizeof(std::int32_t) : 0,
+        h.has_token_lists ? 2 * static_cast<std::size_t>(h.shape.experts) * sizeof(std::int32_t) : 0,
     };
     for (int region = 0; region < kRegions; ++region) begin_[region + 1] = begin_[region] + whole_lines(bytes[region]);
   }
@@ -102,10 +106,11 @@ class HeapMap {
   FERRY_HD constexpr std::size_t region_bytes(Region region) const { return begin_[region + 1] - begin_[region]; }
   static constexpr const char* region_name(Region region) {
     constexpr const char* kNames[kRegions] = {
-        "messages",      "routing tables",    "expert counts",  "sent counts",     "routing headers",  "arrived words",
-        "routed words",  "dispatching words", "summed words",   "combining words", "abort words",      "result slots",
-        "result words",  "sent messages",     "sent results",   "token lists",     "sent token lists", "late weights",
-        "weighed words", "returned weights",  "returned words", "sent weights"};
+        "messages",       "routing tables",   "expert counts",     "sent counts",      "routing headers",
+        "arrived words",  "routed words",     "dispatching words", "summed words",     "combining words",
+        "abort words",    "result slots",     "result words",      "sent messages",    "sent results",
+        "token lists",    "sent token lists", "late weights",      "weighed words",    "returned weights",
+        "returned words", "sent weights",     "given counts",      "sent given counts"};
     return kNames[region];
   }
 
@@ -121,6 +126,13 @@ class HeapMap {
   FERRY_HD constexpr bool has_token_lists() const { return h_.has_token_lists; }
   FERRY_HD constexpr std::size_t token_list_bytes() const {
     return token_list_words(h_.shape.max_tokens) * sizeof(std::uint64_t);
+  }
+  FERRY_HD constexpr std::size_t given_counts(Epoch e, int source) const {
+    return begin_[kGivenCounts] +
+           offset_of(line(e, source), static_cast<std::size_t>(h_.max_local) * sizeof(std::int32_t));
+  }
+  FERRY_HD constexpr std::size_t sent_given_counts(Epoch e) const {
+    return begin_[kSentGivenCounts] + (e & 1) * static_cast<std::size_t>(h_.shape.experts) * sizeof(std::int32_t);
   }
   FERRY_HD constexpr std::size_t token_list(Epoch e, int source) const {
     return begin_[kTokenLists] + offset_of(line(e, source), token_list_bytes());

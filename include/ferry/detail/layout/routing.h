@@ -22,7 +22,8 @@ struct RoutingHeader {
   // GPUs: the newest routing whose dispatch had more tokens than it can take, and how many. num_tokens is 0 in it.
   std::uint64_t excess_routing = 0;
   std::uint32_t excess_tokens = 0;
-  std::uint32_t reserved[11] = {};
+  std::uint32_t by_counts = 0;  // 1: without ids; entries name the first expert of each rank; CPU ranks only
+  std::uint32_t reserved[10] = {};
 };
 static_assert(sizeof(RoutingHeader) == 64);
 

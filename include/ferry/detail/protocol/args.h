@@ -63,6 +63,7 @@ struct DispatchArgs {
   const float* global_scales = nullptr;  // of encoded tokens, where each has one
   int num_tokens = 0;
   TopkIds ids;
+  const std::int32_t* expert_counts = nullptr;  // of a dispatch by counts, whose ids name ranks; else null
   Weights weights;
   float input_scale = 1.0f;
   const float* input_scale_at = nullptr;  // device memory: read by the kernel in place of input_scale
@@ -91,8 +92,9 @@ struct CombineArgs {
   int shared_end = 0;
   Bias bias[kMaxBias];
   int num_bias = 0;
-  bool by_last_k = false;              // SumOrder::by_last_k
-  bool applies_weights = true;         // by_rank: of the dispatch
+  bool by_last_k = false;       // SumOrder::by_last_k
+  bool applies_weights = true;  // by_rank: of the dispatch
+  std::uint32_t num_row_weights = 0;
   const float* row_weights = nullptr;  // that go home: [rows], by_source [rows, K]; null: none
 
   FERRY_HD SumRow bias_row(int index, int token) const {
