@@ -69,10 +69,10 @@ class VerifyTestCase(ProcessesTestCase):
         self.assertEqual((report["failed"], len(report["cases"])), (0, report["ok"] + report["skipped"]))
 
     def test_shared_memory_2(self):
-        self.verify(2)
+        self.verify(2, "--quick")
 
     def test_shared_memory_4(self):
-        self.verify(4, "--quick")
+        self.verify(4)
 
     def test_nodes_2_of_2(self):
         self.verify(2, "--nodes", 2)
