@@ -21,6 +21,11 @@ class BenchTestCase(FerryTestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    def test_no_iterations_are_refused(self):
+        done = ferry("bench", "--iterations", 0)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--iterations", done.stderr)
+
     def test_bytes_where_every_token_names_every_expert(self):
         ranks, experts, hidden, n = 3, 7, 160, 5
         row = 2 * hidden

@@ -46,7 +46,7 @@ void add_effort_options(CLI::App& command, BenchOptions& options) {
       command.add_option("--seconds", options.effort.seconds, "Time to measure each line for")->capture_default_str(),
       0.01, 600.0);
   in_range(command.add_option("--iterations", options.effort.iterations, "Number of iterations, in place of --seconds"),
-           std::int64_t{0}, std::int64_t{1'000'000});
+           std::int64_t{1}, std::int64_t{1'000'000});
 }
 
 void add_sweep_options(CLI::App& command, BenchOptions& options) {

@@ -51,7 +51,7 @@ std::vector<std::string> worker_command(const BenchCase& bench) {
   add("--routing", to_string(bench.routing));
   add("--zipf-exponent", fmt::format("{}", bench.zipf_exponent));
   add("--seconds", fmt::format("{}", bench.effort.seconds));
-  add("--iterations", std::to_string(bench.effort.iterations));
+  if (bench.effort.iterations > 0) add("--iterations", std::to_string(bench.effort.iterations));
   return command;
 }
 
