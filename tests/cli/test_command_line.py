@@ -244,7 +244,7 @@ class ColourTestCase(FerryTestCase):
 
     def test_only_on_a_terminal_that_takes_it(self):
         self.assertRegex(on_a_terminal(*self.CASE), "\033\\[32mok\033\\[0m")
-        for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}, {"OMPI_COMM_WORLD_RANK": "0"}):
             self.assertNotIn("\033", on_a_terminal(*self.CASE, **environment))
         self.assertNotIn("\033", ferry(*self.CASE).stdout)
 

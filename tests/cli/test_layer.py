@@ -193,6 +193,11 @@ class CheckTestCase(FerryTestCase):
         done = self.layer(arrays, "--check", "--format", "nvfp4", "--input-scale", f"{2688 / largest:.3g}", ranks=3)
         self.assert_done(done)
 
+    def test_lost_tokens_are_noted_without_check(self):
+        done = self.layer(make_layer(), "--format", "nvfp4", "--input-scale", "1e-30", ranks=3)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("note: 61 of 61 tokens lose more than half", done.stderr)
+
     def test_a_few_tokens_that_are_lost(self):
         arrays = make_layer()
         arrays["tokens"][17] *= np.float32(1e-4)

@@ -104,7 +104,11 @@ void LayerCommand::finish(const Layer& layer, const LayerOptions& options, const
                           const LayerReport& report, LayerFiles& files, const float* values) const {
   const NonFinite non_finite = find_non_finite(values, layer.tokens, layer.hidden);
   std::optional<Checks> checks;
-  if (check) checks = run_checks(layer, options, non_finite, values);
+  if (check)
+    checks = run_checks(layer, options, non_finite, values);
+  else if (const std::string lost = find_lost_tokens(layer, options.format, input_scale).text("token", layer.tokens);
+           !lost.empty())
+    note(lost);
   files.output->begin(DType::f32, {layer.tokens, layer.hidden});
   files.output->write(values, output_bytes(layer));
   if (files.dump) files.dump->commit();

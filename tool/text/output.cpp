@@ -26,7 +26,8 @@ bool is_quiet() { return quiet(); }
 void be_quiet() { quiet() = true; }
 
 bool is_for_people() {
-  static const bool terminal = isatty(STDOUT_FILENO) == 1;
+  // Open MPI's launchers give every process a pty, wherever their own output goes.
+  static const bool terminal = isatty(STDOUT_FILENO) == 1 && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr;
   return terminal;
 }
 

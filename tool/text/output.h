@@ -11,7 +11,7 @@ void keep_silent();
 bool is_quiet();  // false until be_quiet(): then nothing says how far a command is
 void be_quiet();
 
-bool is_for_people();                           // standard output is a terminal
+bool is_for_people();                           // standard output is a terminal, and no launcher made it
 inline constexpr std::size_t kLineWidth = 120;  // most characters of a line that is printed for people
 // Of a terminal, given by its file: what COLUMNS says, or the terminal itself; kLineWidth where neither does.
 std::size_t columns_of(int terminal);

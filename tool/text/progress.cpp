@@ -69,6 +69,17 @@ void Progress::doing(const std::string& what) {
   progress.doing_since_ = Clock::now();
 }
 
+void Progress::clear_shown() {
+  const std::lock_guard lock(latest().mutex);
+  if (latest().progress == nullptr) return;
+  Progress& progress = *latest().progress;
+  const std::lock_guard lock_of_it(progress.mutex_);
+  if (!progress.shown_ || !progress.terminal_) return;
+  std::fputs("\r\033[K", stderr);
+  progress.shown_ = false;
+  progress.next_ = Clock::now() + kNextOnTerminal;
+}
+
 void Progress::tick() {
   std::unique_lock lock(mutex_);
   for (Clock::time_point due = next_; !end_.wait_until(lock, due, [this] { return ended_; });) {

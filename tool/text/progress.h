@@ -23,6 +23,8 @@ class Progress {
   // What a step is at, such as "measuring the wire", in the latest Progress that lives, if there is one. From any
   // thread.
   static void doing(const std::string& what);
+  // Takes the line of the latest Progress off the terminal, so that what is printed next has a line of its own.
+  static void clear_shown();
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -14,6 +14,7 @@
 
 #include "ferry/error.h"
 #include "tool/text/output.h"
+#include "tool/text/progress.h"
 
 namespace ferry::app {
 namespace {
@@ -235,6 +236,7 @@ Json Table::json() const {
 
 void print(const std::string& text) {
   if (!prints()) return;
+  Progress::clear_shown();
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw Error(ErrorKind::io, fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
