@@ -51,7 +51,7 @@ struct DispatchOutput {
   Tensor row_sources{};  // by_expert, padded, in_place: i32 [row_capacity]: the source rank of a row; padding: -1
   // i32 [messages, 2 + K]: of each message that names an expert here its source rank, its token, and its row for each
   // k, else -1; past the messages -1. By source, then token: source_offsets is the first message of each source.
-  // min(row_capacity, R * T) are enough
+  // R * T are enough, and min(row_capacity, R * T) where overflow is refused; else those past the room are left out
   Tensor messages{};
   // The scales of a row, also beside or in place of `scales`; not in_place. [row_capacity, columns], where rows are
   // padded also [groups, expert_stride, columns], at any strides that do not overlap. Padding between groups: 0.

@@ -113,7 +113,7 @@ struct DispatchInput {
   // In place of ids, where destinations are known and experts are not: u8 [n, R], contiguous, 1 where token i goes to
   // rank r. With it expert_counts i32 [E], contiguous: how many tokens this rank sends to each expert. They are
   // delivered as they are (DispatchOutput::counts, RowCounts::by_expert) and not compared with anything. All ranks of a
-  // dispatch do so or none does; CPU ranks refuse it otherwise, all of them. Rows are by_source, without ids and
+  // dispatch do so or none does. If they differ, all CPU ranks refuse the dispatch. Rows are by_source, without ids and
   // weights; none are given. A token goes to at most min(R, K) ranks. GPU ranks refuse it, so far.
   ConstTensor in_rank{};
   ConstTensor expert_counts{};
@@ -128,10 +128,10 @@ struct DispatchInput {
   // padded: rows from the first one of an expert to that of the next. 0: RowLayout::expert_rows, the most rows that an
   // expert can have, which is also the least unless rows may overflow; with a handle, that of its dispatch.
   std::int64_t expert_stride = 0;
-  // Unless they are refused, rows need no room: the outputs may have any row_capacity, and padded rows any
-  // expert_stride. What travels is as if all had fitted, and so are counts and offsets. Combine then takes rows for the
-  // row_capacity of its dispatch. The rows of a fused shared expert must fit. Where padded experts have less than
-  // RowLayout::expert_rows, the dispatch leaves no handle. CPU ranks (WorldCapabilities::overflow); ranks may differ.
+  // reported, expected: the outputs may have any row_capacity, and padded rows any expert_stride. What travels is as if
+  // all had fitted, and so are counts and offsets. Combine then takes rows for the row_capacity of its dispatch. The
+  // rows of a fused shared expert must fit. Where padded experts have less than RowLayout::expert_rows, the dispatch
+  // leaves no handle. CPU ranks (WorldCapabilities::overflow); ranks may differ.
   Overflow overflow = Overflow::refused;
 };
 
@@ -171,14 +171,14 @@ struct CombineOutput {
   // bf16, f16 or f32 [n, hidden]; exact only also [n, K, hidden]: unreduced, a missing k as zeros. A sum that float16
   // cannot hold is infinite.
   Tensor tokens{};
-  // Only with returns_weights: f32 [n, K], contiguous. A token's values of one k, as its ranks gave them: by_source all
-  // K of a row, also where the token names no expert of that rank. They are added in float32, ranks ascending. 0 where
-  // there is none. May be left out.
-  Tensor topk_weights{};
   // In place of the store: epilogue(context, token, column, values, count) with unrounded float32 sums; each column of
   // a token comes once, tokens in any order, from any worker. `tokens` may then be left out.
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
   void* epilogue_context = nullptr;
+  // Only with returns_weights: f32 [n, K], contiguous. A token's values of one k, as its ranks gave them: by_source all
+  // K of a row, also where the token names no expert of that rank. They are added in float32, ranks ascending. 0 where
+  // there is none. May be left out.
+  Tensor topk_weights{};
 };
 
 struct CallOptions {

@@ -40,8 +40,9 @@ class CombineCalls {
     rank_.compare_calls(plan.map.combining(0), ticket.result, ticket.mark);
     if (ticket.handle != nullptr) return send_back_kept(ticket, args);
     rank_.require_no_one_missing(await_summed(plan, rank_.fabric(), rank_.group(), ticket.result));
+    fill_late(ticket, args);
     if (has_late_weights())
-      send_late_weights(routed_step(rank_.group(), ticket), ticket, args);
+      send_late_weights(routed_step(rank_.group(), ticket), ticket);
     else
       rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
         send_all_back(routed_step(sending_group(found_.starts()), ticket), found_places(ticket), args);
@@ -76,11 +77,16 @@ class CombineCalls {
  private:
   bool has_late_weights() const { return rank_.plan().map.has_late_weights(); }
 
+  // Before anything moves: a hook of the caller's may throw, and the call may then be made again.
+  void fill_late(const Ticket& ticket, const CombineArgs& args) {
+    if (!has_late_weights()) return;
+    const int copy = late_copy(Operation::combine, ticket.result);
+    fill_late_weights(rank_.plan(), rank_.fabric(), copy, ticket.num_tokens, args.weights);
+  }
   // In place of results, which follow when the weights of all ranks are there.
   template <ReceiveStep S>
-  void send_late_weights(const S& step, const Ticket& ticket, const CombineArgs& args) {
+  void send_late_weights(const S& step, const Ticket& ticket) {
     const int copy = late_copy(Operation::combine, ticket.result);
-    fill_late_weights(step.plan, step.fabric, copy, ticket.num_tokens, args.weights);
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(step.plan.shape.ranks));
     put_late_weights(step, copy, ticket.num_tokens, bytes.data());
     rank_.add_bytes(bytes);
@@ -138,12 +144,13 @@ class CombineCalls {
     rank_.masks().begin_combine_with_handle();
     if (rank_.plan().packed != nullptr) call.number_slots();
     rank_.require_no_one_missing(await_summed(call.plan(), rank_.fabric(), rank_.group(), ticket.result));
+    fill_late(ticket, args);
     rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
       post_combining(call.plan(), rank_.fabric(), rank_.group(), ticket.result, ticket.mark);
       const HostGroup group = sending_group(call.starts());
       const auto sending = kept_step(rank_, call, group, ticket.result);
       if (has_late_weights())
-        send_late_weights(sending, ticket, args);
+        send_late_weights(sending, ticket);
       else
         send_all_back(sending, returned_places(ticket), args);
     });

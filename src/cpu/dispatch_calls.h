@@ -98,7 +98,11 @@ class DispatchCalls {
   }
 
   RowCounts row_counts(const Ticket& ticket) const {
-    if (ticket.handle != nullptr) return counts_of(replayed_->plan(), starts_of(places_of(ticket, *replayed_)));
+    if (ticket.handle != nullptr) {
+      RowCounts kept = counts_of(replayed_->plan(), starts_of(places_of(ticket, *replayed_)));
+      if (ticket.by_counts) kept.by_expert.clear();  // no table says which experts, and no rank gave counts
+      return kept;
+    }
     RowCounts counts = counts_of(rank_.plan(), starts_of(found_places(ticket)));
     if (ticket.by_counts) counts.by_expert = given_counts_of(rank_.plan(), rank_.fabric(), ticket.routing);
     return counts;
@@ -137,8 +141,9 @@ class DispatchCalls {
     if (out.handle != nullptr) keep_routing(ticket, kept_routing_at(rank_.plan(), out.handle));
     if (ticket.by_counts && out.counts != nullptr) {
       const std::vector<std::int64_t> given = given_counts_of(rank_.plan(), rank_.fabric(), ticket.routing);
-      std::transform(given.begin(), given.end(), out.counts,
-                     [](std::int64_t count) { return static_cast<std::int32_t>(count); });
+      std::transform(given.begin(), given.end(), out.counts, [](std::int64_t count) {
+        return static_cast<std::int32_t>(std::min<std::int64_t>(count, INT32_MAX));
+      });
     }
     // Last, so that a refused dispatch is one whose combine never comes.
     if (rank_.plan().map.has_token_lists()) require_counts_alike(rank_.plan(), rank_.fabric(), ticket.routing);

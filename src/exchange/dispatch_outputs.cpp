@@ -111,8 +111,8 @@ std::vector<OutputRule> output_rules(const RowLayout& layout, std::int64_t rows,
   add(rules, "source_starts", &Out::source_starts, DType::i32, {groups, sources}, {{}, kAny, kNone, kNone});
   add(rules, "row_weights", &Out::row_weights, DType::f32, {rows}, {{}, kGrouped, kNone, kNone});
   add(rules, "row_sources", &Out::row_sources, DType::i32, {rows}, {{}, kGrouped, kNone, kNone});
-  const std::int64_t messages = std::min(rows, layout.expert_rows);
-  add(rules, "messages", &Out::messages, DType::i32, {messages, 2 + top_k}, {{}, kAny, kNone, kNone});
+  // Messages come whether their rows fit or not.
+  add(rules, "messages", &Out::messages, DType::i32, {layout.expert_rows, 2 + top_k}, {{}, kAny, kNone, kNone});
   if (layout.scale_layout != ScaleLayout::none)
     add(rules, "row_scales", &Out::row_scales, layout.scale_dtype, {rows, layout.scales_per_row},
         {{}, kCopied, kNone, kNone});

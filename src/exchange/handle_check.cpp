@@ -141,7 +141,7 @@ void check_replay_output(const CheckContext& c, const RowsOut& out, const Handle
     refuse(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
            c.layout.alignment);
   if (!out.may_overflow && out.row_capacity < facts.num_rows)
-    refuse(c, "it has {} rows; payload holds {}", facts.num_rows, out.scales.row_capacity);
+    refuse(c, "it has {} rows; payload holds {}", facts.num_rows, out.row_capacity);
 }
 
 void check_replayed_order(const CheckContext& c, const RowChoice& asked, const HandleFacts& facts) {

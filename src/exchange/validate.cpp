@@ -176,9 +176,10 @@ void require_sum_dtype(const CheckContext& c, const char* name, const ConstTenso
 
 // GPUs add all columns of the bias in one width: both have one dtype.
 void check_bias(const CheckContext& c, const CombineInput& in, int num_tokens, CombineArgs& args) {
-  for (const ConstTensor& given : in.bias) {
+  for (int index = 0; index < kMaxBias; ++index) {
+    const ConstTensor& given = in.bias[index];
     if (!given) continue;
-    const std::string name = fmt::format("bias[{}]", &given - in.bias);
+    const std::string name = fmt::format("bias[{}]", index);
     const ConstTensor bias = or_empty(given);
     require_host_memory(c, name.c_str(), bias);
     require_sum_dtype(c, name.c_str(), bias);
@@ -188,8 +189,9 @@ void check_bias(const CheckContext& c, const CombineInput& in, int num_tokens, C
       refuse(c, "{} is {}; this round dispatched {} tokens", name, to_string(bias), num_tokens);
     if (args.num_bias != 0 && args.bias[0].dtype != bias.dtype)
       refuse(c, "bias[0] is {}, bias[1] is {}; both must have one dtype", to_string(in.bias[0]), to_string(in.bias[1]));
-    args.bias[args.num_bias++] = {static_cast<const std::byte*>(bias.data),
-                                  bias.strides[0] * static_cast<std::int64_t>(size_of(bias.dtype)), bias.dtype};
+    args.bias[std::min(args.num_bias++, index)] = {static_cast<const std::byte*>(bias.data),
+                                                   bias.strides[0] * static_cast<std::int64_t>(size_of(bias.dtype)),
+                                                   bias.dtype};
   }
 }
 

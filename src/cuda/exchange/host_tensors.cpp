@@ -32,8 +32,9 @@ Runs runs_of(const ConstTensor& tensor) {
 
 // The end of the rows that a dispatch wrote.
 std::int64_t written_rows(const DispatchOutput& host, const RowLayout& layout) {
-  if (host.source_offsets) return host.source_offsets.as<std::uint32_t>()[layout.sources];
-  return std::min<std::int64_t>(host.row_offsets.as<std::uint32_t>()[layout.groups], host.payload.shape[0]);
+  const std::uint32_t rows = host.source_offsets ? host.source_offsets.as<std::uint32_t>()[layout.sources]
+                                                 : host.row_offsets.as<std::uint32_t>()[layout.groups];
+  return std::min<std::int64_t>(rows, host.payload.shape[0]);
 }
 
 // How many tiles of scales a dispatch wrote.

@@ -48,7 +48,8 @@ static __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_con
   extern __shared__ __align__(128) std::byte count_memory[];
   const SyncedTeam all = SyncedTeam::of_block();
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0) return;
+  // Asked together: a fast thread of this block may fail before a slow one has looked.
+  if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   auto& memory = *reinterpret_cast<CountMemory*>(count_memory);
   auto* const words = reinterpret_cast<std::uint32_t*>(count_memory + sizeof(CountMemory));

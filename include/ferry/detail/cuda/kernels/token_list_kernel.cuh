@@ -13,7 +13,7 @@ static __global__ void __launch_bounds__(kThreads) token_list_kernel(const __gri
   const SyncedTeam all = SyncedTeam::of_block();
   auto& memory = *reinterpret_cast<TokenListMemory*>(list_memory);
   ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0) return;
+  if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   for (int peer = static_cast<int>(blockIdx.x); peer < p.plan.shape.ranks; peer += static_cast<int>(gridDim.x)) {
     if (p.plan.is_masked(peer)) continue;
