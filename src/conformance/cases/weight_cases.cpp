@@ -1,5 +1,7 @@
 // Cases over router weights that come late, with combine or with a dispatch that is given a handle; and over weights
 // that combine sends home.
+#include <stdexcept>
+
 #include "conformance/cases.h"
 #include "conformance/handle_sequence.h"
 
@@ -129,6 +131,18 @@ void new_weights(const Target& target, RowOrder order) {
   });
 }
 
+// A hook that throws: nothing has moved, and the call may be made again.
+void throw_in_combine(Exchange& exchange, const RankRound& round) {
+  CombineInput bad{.rows = round.combine_in.rows, .handle = round.out.handle};
+  bad.router_weight = [](void*, int, int) -> float { throw std::range_error("no weight"); };
+  try {
+    exchange.combine_async(bad);
+  } catch (const std::range_error&) {
+    return;
+  }
+  throw Failure(exchange.rank(), "combine_async", "what the hook threw", "nothing");
+}
+
 // A handle whose dispatch was given no weights takes some in each combine.
 void late_with_handle(const Target& target) {
   const ScenarioSettings settings = settings_for("bf16", 43);
@@ -141,6 +155,7 @@ void late_with_handle(const Target& target) {
     RankRound round(first, world.rank());
     round.out.handle = handle.tensor();
     run_dispatch(exchange, round, Form::one_call);
+    if (target.hooks_may_throw && world.rank() == 1) throw_in_combine(exchange, round);
     for (const Form form : {Form::split, Form::one_call}) {
       combine(exchange, first, handle, form);
       combine(exchange, second, handle, form);
