@@ -57,6 +57,12 @@ def commands_of(ranks):
                                 *(cuda(SHAPES[0], name, 24, "128 1024 4096") for name in ("nvfp4", "bf16")),
                                 *(cuda(shape, "fp8_block128", 24, "128 1024 4096") for shape in LARGE[1:]),
                                 cuda(SHAPES[0], "fp8_block128", 48, "128 1024 4096")]),
+        "engines": ("engines_{}", [
+            *(cuda(SHAPES[0], f"fp8_block128,{asked}", 0, SWEEP)
+              for asked in ("replay", "rows=by_source", "given,rows=by_source", "given,rows=by_source,replay")),
+            *(cuda(SHAPES[0], f"fp8_block128,{asked}", 0, "128 1024 4096") for asked in ("rows=padded", "rows=in_place")),
+            cuda(SHAPES[0], "bf16,rows=by_source", 0, "4096"), cuda(SHAPES[0], "bf16,rows=by_source,replay", 0, "4096"),
+            *(cuda(SHAPES[0], f"fp8_block128,{asked}", 24, "128 4096") for asked in ("rows=by_source", "replay"))]),
         "bench": ("ferry_bench_{}", [f"{bench} --hidden 7168 --experts 256 --top-k 8 {operations} --tokens "
                                   f"{SWEEP.replace(' ', ',')} --baseline --seconds 0.1"]),
         "models": ("ferry_bench_{}_models", [f"{bench} --model all --routing uniform,zipf {operations} "
