@@ -106,6 +106,17 @@ class DumpTestCase(FerryTestCase):
         self.check("bf16", "exact", 3)
         self.check("mxfp8", "exact", 3)
 
+    def test_offsets_of_an_earlier_format_go(self):
+        arrays = make_layer()
+        offsets = [self.folder / "dump" / f"rank{rank}" / "scales_offsets.npy" for rank in range(2)]
+        self.assert_done(self.layer(arrays, "--format", "nvfp4", "--dump", self.folder / "dump"))
+        self.assertTrue(all(file.exists() for file in offsets))
+        other = offsets[0].with_name("notes.npy")
+        other.write_text("not of a dump")
+        self.assert_done(self.layer(arrays, "--format", "mxfp8", "--dump", self.folder / "dump"))
+        self.assertFalse(any(file.exists() for file in offsets))
+        self.assertTrue(other.exists())
+
     def test_codec_decodes_a_dump(self):
         """Each row as its token comes back through `ferry codec`; padding is 0."""
         arrays = make_layer(tokens=75, hidden=160, experts=11, top_k=3, inter=8)

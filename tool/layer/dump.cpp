@@ -20,6 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kScalesOffsets = "scales_offsets";  // the one array that not every format has
+
 // The number in a folder name "rank<number>", -1 where it is no such name.
 int rank_in(const std::string& name) {
   constexpr std::string_view kPrefix = "rank";
@@ -72,7 +74,7 @@ void add_scales(const RankRows& rows, std::int64_t count, DumpedRank& arrays) {
   }
   std::vector<std::int64_t> shape = layout.scales_shape(rows.row_capacity);
   shape[0] = num_scale_tiles(rows);
-  arrays.push_back(dumped("scales_offsets", DType::u32, {layout.groups}, rows.scales_offsets.data()));
+  arrays.push_back(dumped(kScalesOffsets, DType::u32, {layout.groups}, rows.scales_offsets.data()));
   arrays.push_back(dumped("scales", layout.scale_dtype, std::move(shape), rows.scales));
 }
 
@@ -162,8 +164,13 @@ Dump::Dump(const fs::path& folder, int ranks) : held_(folder) {
 }
 
 void Dump::write(int rank, const DumpedRank& rows) {
+  const fs::path folder = held_.folder() / fmt::format("rank{}", rank);
+  if (std::ranges::find(rows, kScalesOffsets, &DumpedArray::name) == rows.end()) {
+    const std::lock_guard lock(guard_);
+    stale_.push_back(folder / fmt::format("{}.npy", kScalesOffsets));
+  }
   for (const DumpedArray& array : rows) {
-    NpyWriter file("--dump", held_.folder() / fmt::format("rank{}", rank) / fmt::format("{}.npy", array.name));
+    NpyWriter file("--dump", folder / fmt::format("{}.npy", array.name));
     file.begin(array.dtype, array.shape);
     file.write(array.bytes.data(), array.bytes.size());
     const std::lock_guard lock(guard_);
@@ -174,6 +181,11 @@ void Dump::write(int rank, const DumpedRank& rows) {
 void Dump::commit() {
   for (NpyWriter& file : files_) file.commit();
   files_.clear();
+  for (const fs::path& file : stale_)
+    if (unlink(file.c_str()) != 0 && errno != ENOENT)
+      throw Error(ErrorKind::io, fmt::format("--dump {}: is of an earlier dump and cannot be removed: {}",
+                                             file.string(), std::strerror(errno)));
+  stale_.clear();
 }
 
 }  // namespace ferry::app

@@ -55,6 +55,7 @@ class Dump {
 
   // From any thread, once per rank.
   void write(int rank, const DumpedRank& rows);
+  // All files appear, and an array that only an earlier dump had goes. Throws Error(io) where one cannot.
   void commit();
   // For a process that a signal ends: takes away the folders that were made here and hold no file. From any thread.
   void drop_empty() const { held_.drop_empty(); }
@@ -63,6 +64,7 @@ class Dump {
   HeldFolder held_;
   std::mutex guard_;
   std::vector<NpyWriter> files_;
+  std::vector<std::filesystem::path> stale_;  // what an earlier dump may have left, and this one does not write
 };
 
 }  // namespace ferry::app
