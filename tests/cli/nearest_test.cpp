@@ -21,6 +21,11 @@ TEST(Nearest, FindsByTheBeginning) {
   EXPECT_EQ(nearest("fp8_block128_", formats), "fp8_block128");
 }
 
+TEST(Nearest, FindsWhatAGpuIsCalled) {
+  EXPECT_EQ(nearest("GPU", std::vector<std::string>{"auto", "cpu", "cuda"}), "cuda");
+  EXPECT_EQ(nearest("gpu", std::vector<std::string>{"auto", "cpu"}), "cpu");
+}
+
 TEST(Nearest, FindsNothingWhereNothingIsNear) {
   EXPECT_EQ(nearest("--colour", kOptions), "");
   EXPECT_EQ(did_you_mean("--colour", kOptions), "");

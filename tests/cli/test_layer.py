@@ -225,7 +225,8 @@ class CheckTestCase(FerryTestCase):
                 text = self.layer(arrays, "--check", "--format", format_name, ranks=3).stdout
                 percent = 100 * costs[format_name] / check["unencoded"]["rms_value"]
                 self.assertRegex(text, rf"(?m)^format +{format_name} beside unencoded tokens: RMS ")
-                self.assertIn(f"({percent:.2g} % of the RMS of the output)", " ".join(text.split()))
+                self.assertIn(f"({percent:.2g} % of the RMS of the output from unencoded tokens)", " ".join(text.split()))
+                self.assertIn("RMS of the output from the tokens as sent", " ".join(text.split()))
         self.assertLess(20 * costs["bf16"], costs["mxfp4"])
         self.assertLess(costs["mxfp8"], costs["mxfp6_e3m2"])
 
@@ -304,7 +305,7 @@ class FilesTestCase(FerryTestCase):
         self.assertRegex(text, r"(?m)^exchange +1 rank \(")
         self.assertIn(", 1 round\n", text)
         self.assertIn("1 block of the tokens with a NaN", text)
-        self.assertIn("one round, without one to warm up", " ".join(text.split()))
+        self.assertIn("one round, with no warm-up before (ferry bench warms up first)", " ".join(text.split()))
         self.assertRegex(text, rf"(?m)^dump +{self.folder}/dump/rank<r>/\*\.npy")
 
     def test_table(self):

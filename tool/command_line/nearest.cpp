@@ -38,6 +38,8 @@ std::size_t distance(const std::string& a, const std::string& b) {
 std::string nearest(const std::string& word, std::span<const std::string> known) {
   constexpr std::size_t kLeastOfBeginning = 3;
   const std::string wanted = lower(word);
+  // By its letters it would be cpu.
+  if (wanted == "gpu" && std::ranges::find(known, "cuda") != known.end()) return "cuda";
   std::string best;
   std::size_t least = 1 + wanted.size() / 4;  // more changes than this are another word
   for (const std::string& each : known) {

@@ -231,10 +231,11 @@ void add_checks(Table& table, const Checks& checks, const std::string& format) {
   const CheckResult& sent = checks.as_sent;
   const CheckResult& given = checks.as_given;
   table.add_row({text_cell("check"),
-                 text_cell(fmt::format("ok: largest error {:.3g}, where the bound is {:.3g}; no error is more than "
-                                       "{:.1f} % of its bound; RMS error {:.3g}, RMS of the output {:.3g}",
-                                       sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error,
-                                       sent.rms_value))});
+                 text_cell(fmt::format(
+                     "ok: largest error {:.3g}, where the bound is {:.3g}; no error is more than "
+                     "{:.1f} % of its bound; RMS error {:.3g}, RMS of the output from the tokens as sent "
+                     "{:.3g}",
+                     sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error, sent.rms_value))});
   if (given.rms_value < kLeastOfFloat) {
     table.add_row(
         {text_cell("format"),
@@ -246,8 +247,8 @@ void add_checks(Table& table, const Checks& checks, const std::string& format) {
     return;
   }
   table.add_row({text_cell("format"),
-                 text_cell(fmt::format("{} beside unencoded tokens: RMS error {:.3g} ({} of the RMS of the output), "
-                                       "largest error {:.3g} ({} of that RMS, {:.3g})",
+                 text_cell(fmt::format("{} beside unencoded tokens: RMS error {:.3g} ({} of the RMS of the output from "
+                                       "unencoded tokens), largest error {:.3g} ({} of that RMS, {:.3g})",
                                        format, given.rms_error, percent(given.rms_error, given.rms_value),
                                        given.max_error, percent(given.max_error, given.rms_value), given.rms_value))});
 }
@@ -272,10 +273,11 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
                           count_cell(static_cast<std::int64_t>(report.messages)).text, report.messages == 1 ? "" : "s",
                           human_bytes(report.message_bytes), human_bytes(report.dispatch_bytes),
                           human_bytes(report.wire_bytes)));
-  row("time", fmt::format("dispatch {}, experts {}, combine {}; {}, without one to warm up (ferry bench has those)",
-                          human_seconds(report.dispatch_seconds), human_seconds(report.expert_seconds),
-                          human_seconds(report.combine_seconds),
-                          report.rounds == 1 ? "one round" : fmt::format("all {} rounds", report.rounds)));
+  row("time",
+      fmt::format("dispatch {}, experts {}, combine {}; {}, with no warm-up before (ferry bench warms up first)",
+                  human_seconds(report.dispatch_seconds), human_seconds(report.expert_seconds),
+                  human_seconds(report.combine_seconds),
+                  report.rounds == 1 ? "one round" : fmt::format("all {} rounds", report.rounds)));
   if (report.non_finite_blocks != 0)
     row("non-finite", fmt::format("{} of the tokens with a NaN or an infinity",
                                   counted(static_cast<std::int64_t>(report.non_finite_blocks), "block")));
