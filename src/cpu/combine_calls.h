@@ -61,9 +61,13 @@ class CombineCalls {
     }
   }
 
-  // I8: combine_async was called, combine_wait will not be. With late weights no result is on its way.
+  // I8: combine_async was called, combine_wait will not be. With late weights no result is on its way, but weights are:
+  // who has seen `weighed` of all ranks has their weights, and says so by `summed` (I15: the next combine writes to
+  // where they were put from).
   void drain() {
-    if (!due_ || has_late_weights()) return;
+    if (!due_) return;
+    if (has_late_weights())
+      return rank_.require_no_one_missing(await_weighed(rank_.plan(), rank_.fabric(), rank_.group(), due_->result));
     rank_.on_workers([&](FixedShare share) {
       return drain_results(routed_step(rank_.group(), *due_), share, rank_.scratch(share));
     });
