@@ -71,6 +71,10 @@ endforeach()
 add_library(ferry_cuda_flags INTERFACE)
 target_compile_options(ferry_cuda_flags
                        INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings>)
+# `./dev check` builds much that it does not run: what only has to compile and link takes a third of the time then. The
+# libraries are compiled as for users.
+option(FERRY_CUDA_QUICK_COMPILE "GPU code of tests, examples and headers alone is hardly optimised: it is not run" OFF)
+set(FERRY_CUDA_HARDLY_OPTIMISED $<$<AND:$<BOOL:${FERRY_CUDA_QUICK_COMPILE}>,$<COMPILE_LANGUAGE:CUDA>>:--Ofast-compile=mid>)
 find_package(CUDAToolkit REQUIRED)
 add_library(ferry_cuda STATIC ${FERRY_CUDA_SOURCES})
 add_library(ferry::cuda ALIAS ferry_cuda)
@@ -86,9 +90,11 @@ ferry_for_shared_libraries(ferry_cuda)
 target_compile_options(
   ferry_cuda_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr>
                                $<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>)
+target_compile_options(ferry_cuda_kernels INTERFACE $<BUILD_INTERFACE:${FERRY_CUDA_HARDLY_OPTIMISED}>)
 target_link_libraries(ferry_cuda_kernels INTERFACE ferry_cuda CUDA::cudart)
 add_library(ferry_cuda_compile OBJECT ${FERRY_CUDA_COMPILE_SOURCES})
 target_include_directories(ferry_cuda_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
+target_compile_options(ferry_cuda_compile PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})
 target_link_libraries(ferry_cuda_compile PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda)
 # The same text for GPUs before and after Hopper, one of each kind of kernel: combine, a dispatch, codecs, activations by
@@ -99,6 +105,7 @@ add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launc
                                                           ${dispatch_sources} ${swiglu_sources})
 set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-real;100f-real")
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
+target_compile_options(ferry_cuda_other_gpus PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})
 target_link_libraries(ferry_cuda_other_gpus PRIVATE ferry_cuda_flags)
 add_dependencies(ferry_cuda_compile ferry_cuda_other_gpus)
 

@@ -70,4 +70,5 @@ add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds the first has
 
 # `./dev check nvshmem`: ferry_nvshmem has the library's kernels; these have a user's hooks.
 ferry_nvshmem_objects(ferry_nvshmem_compile src/nvshmem/hooks_compile.cu)
+target_compile_options(ferry_nvshmem_compile PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})
 add_dependencies(ferry_nvshmem_compile ferry_nvshmem)
