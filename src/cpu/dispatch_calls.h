@@ -204,7 +204,6 @@ class DispatchCalls {
     const auto receiving = with_ops(from, HostOps{{out.global_scales, global_scale_at_}});
     write_metadata(receiving, places, out);
     write_more_rows(receiving, places, out);
-    zero_global_scales_of_padding(receiving.plan, places, out);
     const WaitsAdded added(rank_.waits(), waited_ns_);
     const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
     rank_.on_workers([&](FixedShare share) {

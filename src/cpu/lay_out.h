@@ -52,17 +52,6 @@ void write_metadata_of(const S& step, RowOrder order, const RowStarts& starts, c
   }
 }
 
-// Rows that only fill a group up are multiplied by 0.
-inline void zero_global_scales_of_padding(const Plan& plan, const RowPlaces& places, const RowsOut& out) {
-  if (out.global_scales == nullptr || places.order != RowOrder::by_expert) return;
-  const RowStarts& starts = places.starts;
-  const auto room = static_cast<std::uint32_t>(std::min<std::int64_t>(out.row_capacity, UINT32_MAX));
-  for (int group = 0; group < plan.groups(); ++group) {
-    const std::uint32_t first = std::min(starts.group[group] + starts.filled[group], room);
-    std::fill(out.global_scales + first, out.global_scales + std::min(starts.group[group + 1], room), 0.0f);
-  }
-}
-
 // What follows from the row starts alone. It comes before lay_out_share. Of groups that end past the room, what is in
 // it is marked; offsets are the true ones.
 template <ReceiveStep S>
