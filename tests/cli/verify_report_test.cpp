@@ -1,11 +1,17 @@
-// What `ferry verify` says when it is interrupted.
+// What `ferry verify` says when it is interrupted, and how backends are named.
 #include "tool/commands/verify_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <type_traits>
+
 namespace ferry::app {
 namespace {
+
+// A reference that a call gives for a temporary string would look dangling to compilers.
+static_assert(std::is_same_v<decltype(backend_named), const Backend&(std::string_view)>);
+static_assert(std::is_same_v<decltype(choose_backend), const Backend&(std::string_view, int)>);
 
 TEST(InterruptedVerify, CountsTheCasesOfBackendsThatHaveNotBegun) {
   VerifyArguments asked;

@@ -148,7 +148,7 @@ void run(const InfoArguments& asked) {
 }  // namespace
 
 void run_info_command(const InfoArguments& asked) {
-  const Backend& backend = asked.backend == "auto" ? choose_backend("auto") : backend_named(asked.backend);
+  const Backend& backend = asked.backend == "auto" ? choose_backend(asked.backend) : backend_named(asked.backend);
   if (backend.ranks == RanksAre::processes && process_number() != 0) return;  // the first says it
   if (const std::vector<std::string> given = given_of_plan(asked); !asks_for_plan(asked) && !given.empty())
     note(fmt::format("{} {} no effect without a shape: add --model", fmt::join(given, ", "),

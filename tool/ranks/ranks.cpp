@@ -98,13 +98,13 @@ std::vector<int> gpus_of_ranks(int ranks) {
 
 bool is_gpu_backend(const Backend& backend) { return is_of_gpus(backend.kind); }
 
-const Backend& backend_named(const std::string& name) {
+const Backend& backend_named(std::string_view name) {
   for (const Backend& backend : backends())
     if (name == backend.name) return backend;
   throw Error(ErrorKind::unsupported, fmt::format("--backend {}: no such backend", name));
 }
 
-const Backend& choose_backend(const std::string& name, int ranks) {
+const Backend& choose_backend(std::string_view name, int ranks) {
   if (name == "auto" && ranks >= 1 && gpus_are_enough(ranks)) return backend_named("cuda");
   if (name == "auto")
     return backend_named(num_processes() > 1 && backend_named("shmem").why_missing().empty() ? "shmem" : "cpu");

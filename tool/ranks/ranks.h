@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ferry/world.h"
@@ -62,7 +63,7 @@ struct Backend {
 };
 const std::vector<Backend>& backends();
 // Whether it works here or not. Throws Error(unsupported) where there is none of this name.
-const Backend& backend_named(const std::string& name);
+const Backend& backend_named(std::string_view name);
 bool is_gpu_backend(const Backend& backend);
 
 // From here on several ranks of this process, or of its job, may have the same GPU, where there are fewer than ranks.
@@ -75,7 +76,7 @@ std::vector<int> gpus_of_ranks(int ranks);
 // The backend that `name` stands for; auto is the GPUs where they are enough for `ranks`, else OpenSHMEM where a
 // launcher started several processes, else the CPU. Throws Error(unsupported) where this build or this machine lacks
 // it.
-const Backend& choose_backend(const std::string& name, int ranks = 1);
+const Backend& choose_backend(std::string_view name, int ranks = 1);
 
 // Throws Error(invalid_argument) unless the ranks fit the backend and the nodes fit both.
 void require_ranks(const Backend& backend, int ranks, int nodes);
