@@ -1,9 +1,10 @@
-// Kinds of worlds, and what a world of threads can do.
+// Kinds of worlds, and what those of threads and of GPUs can do.
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
+#include "cuda/world/gpu_capabilities.h"
 #include "ferry/world.h"
 
 namespace ferry {
@@ -30,6 +31,21 @@ TEST(WorldKind, ThreadsTakeHostMemoryAndFunctions) {
   EXPECT_TRUE(can.function_hooks);
   EXPECT_FALSE(can.compiled_hooks);
   EXPECT_FALSE(can.gpus);
+}
+
+TEST(WorldKind, GpusReachedByPutsCanDoNoMoreThanOthers) {
+  for (const bool staged : {false, true}) {
+    const WorldCapabilities near = cuda::gpu_capabilities({.staged = staged});
+    const WorldCapabilities far = cuda::gpu_capabilities({.staged = staged, .remote_ranks = true});
+    EXPECT_TRUE(near.gpus && far.gpus);
+    EXPECT_TRUE(!near.remote_ranks && far.remote_ranks);
+    EXPECT_TRUE(near.device_memory == !staged && near.function_hooks == staged);
+    for (const auto can : {&WorldCapabilities::handles, &WorldCapabilities::asked_counts,
+                           &WorldCapabilities::result_formats, &WorldCapabilities::more_outputs})
+      EXPECT_LE(far.*can, near.*can);
+    EXPECT_EQ(near.row_orders.has(RowOrder::in_place), !staged);
+    EXPECT_EQ(far.row_orders, RowOrders{RowOrder::by_expert});
+  }
 }
 
 }  // namespace

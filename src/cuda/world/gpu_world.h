@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cuda/device/rank_device.h"
+#include "cuda/world/gpu_capabilities.h"
 #include "exchange/exchange_steps.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/exchange.h"
@@ -84,30 +85,7 @@ class GpuWorld : public Base, public GpuRank {
       : Base(std::forward<OfBase>(of_base)...), GpuRank(static_cast<World&>(*this), device, staged) {}
 
   WorldCapabilities capabilities() const override {
-    return {.device_memory = !is_staged(),
-            .remote_ranks = this->has_remote_ranks(),
-            .function_hooks = is_staged(),
-            .compiled_hooks = !is_staged(),
-            .gpus = true,
-            .handles = !this->has_remote_ranks(),
-            .row_counts = false,
-            .asked_counts = !this->has_remote_ranks(),
-            .result_formats = false,
-            .f16_sums = false,
-            .more_outputs = false,
-            .overflow = false,
-            .narrow_weights = is_staged(),
-            .late_weights = false,
-            .dynamic_scales = false,
-            .counts_dispatch = false,
-            .returned_weights = false,
-            .row_orders = row_orders()};
-  }
-  // Where ranks are staged, their callers cannot read the slots.
-  RowOrders row_orders() const {
-    if (this->has_remote_ranks()) return {RowOrder::by_expert};
-    if (is_staged()) return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
-    return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+    return gpu_capabilities({.staged = is_staged(), .remote_ranks = this->has_remote_ranks()});
   }
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,

@@ -1,0 +1,41 @@
+// What exchanges of GPUs can do. Nothing of CUDA is in here: `ferry info` plans by it on machines without a GPU.
+#pragma once
+
+#include "ferry/world.h"
+
+namespace ferry::cuda {
+
+struct GpuWorldIs {
+  bool staged = false;        // its calls take host memory
+  bool remote_ranks = false;  // some GPUs are reached by puts only
+};
+
+// Where ranks are staged, their callers cannot read the slots.
+constexpr RowOrders gpu_row_orders(const GpuWorldIs& world) {
+  if (world.remote_ranks) return {RowOrder::by_expert};
+  if (world.staged) return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
+  return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+}
+
+constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
+  return {.device_memory = !world.staged,
+          .remote_ranks = world.remote_ranks,
+          .function_hooks = world.staged,
+          .compiled_hooks = !world.staged,
+          .gpus = true,
+          .handles = !world.remote_ranks,
+          .row_counts = false,
+          .asked_counts = !world.remote_ranks,
+          .result_formats = false,
+          .f16_sums = false,
+          .more_outputs = false,
+          .overflow = false,
+          .narrow_weights = world.staged,
+          .late_weights = false,
+          .dynamic_scales = false,
+          .counts_dispatch = false,
+          .returned_weights = false,
+          .row_orders = gpu_row_orders(world)};
+}
+
+}  // namespace ferry::cuda
