@@ -165,8 +165,47 @@ class InfoTestCase(FerryTestCase):
         self.assertNotIn("Less memory: ", done.stdout)
         much = ferry("info", "--model", "deepseek-v3", "--ranks", 8, "--tokens", 4096).stdout
         self.assertRegex(" ".join(much.split()), r"Less memory: .* --tokens 512 ")
+        self.assertEqual(done.stdout.count("`ferry info` without a shape"), 1)
         for line in done.stdout.splitlines():
             self.assertLessEqual(len(line), 120, line)
+
+    def test_memory_of_even_routing(self):
+        """What the text says beside the worst case, for each kind of backend."""
+        shape = ["--model", "deepseek-v3", "--ranks", 64, "--format", "fp8_block128"]
+        for backend, tokens, says in (("cpu", 4096, ["memory only to rows that are written", "8 rounds of --tokens 512 "]),
+                                      ("cuda", 4096, ["waits for the counts", "8 rounds of --tokens 512 "]),
+                                      ("cuda", 512, ["waits for the counts", "same 2.85 GB of tensors in turn (docs"]),
+                                      ("nvshmem", 512, ["on GPUs all of them are taken. Less memory: "])):
+            with self.subTest(backend=backend, tokens=tokens):
+                arguments = [*shape, "--backend", backend, "--tokens", tokens]
+                text = " ".join(ferry("info", *arguments).stdout.split())
+                for words in says:
+                    self.assertIn(words, text)
+                report = self.info(*arguments)
+                (each,) = report["outputs"]
+                even = (report["exchange_memory_bytes"] + report["gpu_state_bytes"] + report["rows_of_even_routing"] /
+                        each["row_capacity"] * (each["output_bytes"] + each["result_bytes"]))
+                said = re.search(r"takes about ([0-9.]+) ([GM])B", text)
+                self.assertEqual(said is None, backend == "nvshmem")
+                if said:
+                    self.assertAlmostEqual(float(said.group(1)) * {"G": 1e9, "M": 1e6}[said.group(2)] / even, 1,
+                                           delta=0.01)
+
+    def test_formats_of_results(self):
+        """The plan names the format, and says where no machine has it."""
+        shape = ["--model", "deepseek-v3", "--ranks", 4]
+        for backend in ("cpu", "shmem", "cuda", "nvshmem"):
+            for results in ("bf16", "mxfp8"):
+                with self.subTest(backend=backend, results=results):
+                    arguments = [*shape, "--backend", backend, "--result-format", results]
+                    why = self.info(*arguments)["why_nowhere"]
+                    text = ferry("info", *arguments).stdout
+                    self.assertIn(f", by_rank, results in {results}, backend {backend}; ", " ".join(text.split()))
+                    self.assertEqual("\nOn no machine: " in text, why != "")
+                    if backend == "nvshmem" and results != "bf16":
+                        self.assertIn("mxfp8: leave out --result-format", why)
+                    elif backend != "cuda":
+                        self.assertEqual(why, "")
 
     def test_models(self):
         models = self.info("--list-models")["models"]

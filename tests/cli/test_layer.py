@@ -45,8 +45,9 @@ class RowOrdersTestCase(FerryTestCase):
                     self.assertEqual(self.output(arrays, "--format", format_name, "--rows", rows, "--check"), by_expert)
 
     def test_what_does_not_go_together_is_refused(self):
-        for arrays, options, words in ((make_layer(shared_inter=24), (), "fused_shared_expert"),
-                                       (make_layer(), ("--combine", "exact"), "reduction exact"),
+        refused = "--rows by_source does not go with "
+        for arrays, options, words in ((make_layer(shared_inter=24), (), refused + "--shared-gate-up: "),
+                                       (make_layer(), ("--combine", "exact"), refused + "--combine exact: "),
                                        (make_layer(), ("--dump", self.folder / "dump"), "--dump")):
             with self.subTest(options=options):
                 done = self.layer(arrays, "--rows", "by_source", *options, ranks=2)

@@ -115,7 +115,8 @@ class SimulateRefusalTestCase(FerryTestCase):
     def test_bad_use(self):
         for arguments, words in (
             (["--simulate", "--ranks", 2049], ["--ranks", "2049"]),
-            (["--simulate", "--ranks", 128], ["experts", "--ranks 128"]),
+            (["--simulate", "--ranks", 128], ["--ranks 128", "64 (the default of --experts)"]),
+            (["--simulate", "--ranks", 16, "--model", "all"], ["--ranks 16", "8 (of --model mixtral-8x7b)"]),
             (["--ranks", 73, "--experts", 128], ["--ranks", "73", "72"]),
             (["--simulate", "--baseline"], ["--baseline", "--simulate"]),
             (["--simulate", "--operation", "pair"], ["--operation", "--simulate"]),

@@ -116,6 +116,12 @@ class DemoAndInfoTestCase(ProcessesTestCase):
         self.assertEqual(report["messages_between"], threads["messages_between"])
         self.assertEqual((self.folder / "demo.svg").read_bytes(), (self.folder / "threads.svg").read_bytes())
 
+    def test_demo_of_fewer_processes_than_its_ranks(self):
+        done = oshrun(2, "demo", "--no-svg")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("ferry: --ranks 4: 2 processes were started, and with backend shmem each is a rank: give --ranks 2\n",
+                      done.stderr)
+
     def test_demo_text_is_read_by_the_first_process(self):
         done = oshrun(4, "demo", "--text", self.folder / "nothing.txt", "--svg", self.folder / "demo.svg")
         self.assertEqual(done.returncode, 1)

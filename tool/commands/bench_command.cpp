@@ -42,6 +42,7 @@ std::vector<std::string> names_of(const std::map<std::string, Value>& map) {
 struct NamedShape {
   std::string name;
   Shape shape;
+  ShapeNames options;  // what it is refused by
 };
 
 std::vector<Model> models_of(const BenchOptions& options) {
@@ -54,10 +55,17 @@ std::vector<Model> models_of(const BenchOptions& options) {
 }
 
 std::vector<NamedShape> shapes_of(const BenchOptions& options) {
-  if (options.models.empty()) return {{"", options.shape}};
   std::vector<NamedShape> shapes;
-  for (const Model& model : models_of(options))
-    shapes.push_back({std::string(model.name), {0, model.experts, model.top_k, 1, model.hidden}});
+  if (options.models.empty()) {
+    shapes.push_back({"", options.shape, {}});
+    if (options.shape.experts == BenchOptions{}.shape.experts)
+      shapes.front().options.experts_are = "the default of --experts";
+  }
+  for (const Model& model : models_of(options)) {
+    const std::string name(model.name);
+    shapes.push_back({name, {0, model.experts, model.top_k, 1, model.hidden}, {}});
+    shapes.back().options.experts_are = "of --model " + name;
+  }
   return shapes;
 }
 
@@ -92,7 +100,8 @@ std::vector<BenchCase> cases_of(const BenchOptions& options, const NamedShape& n
                 bench.rows = row_order_named(rows);
                 bench.routing = kRoutings.at(routing);
                 bench.shape.max_tokens = tokens;
-                require_shape(bench.shape);
+                require_shape(bench.shape, named.options);
+                require_rows_fit(exchange_options(bench));
                 cases.push_back(bench);
               }
   return cases;

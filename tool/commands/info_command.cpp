@@ -87,7 +87,8 @@ std::string use_of(const Backend& known) {
 }
 
 constexpr const char* kMissing = "not here, see below";
-constexpr const char* kMissingBesidePlan = "not here; `ferry info` without a shape says why";
+constexpr const char* kMissingBesidePlan = "not here";
+constexpr const char* kWhyMissing = "Why a backend is not here, and what to do: `ferry info` without a shape.\n";
 
 Table backend_table(const char* missing) {
   Table table({{"backend", "backend", true}, {"works", "here", true}, {"use", "what it would use", true}});
@@ -140,7 +141,7 @@ void run(const InfoArguments& asked) {
   if (plans) {  // what was asked, before what is here
     const Plan plan = plan_of(asked);
     report.update(plan.report);
-    text = fmt::format("{}\nThis machine: {}", plan.text, machine);
+    text = fmt::format("{}\nThis machine: {}{}", plan.text, machine, missing_text().empty() ? "" : kWhyMissing);
   }
   asked.json ? print(report) : print(text);
 }

@@ -30,7 +30,9 @@ Shape shape_of(const InfoArguments& asked) {
   const Shape shape{asked.ranks.value_or(kRanksUnasked), asked.experts.value_or(model.experts),
                     asked.top_k.value_or(model.top_k), asked.tokens.value_or(kTokensUnasked),
                     asked.hidden.value_or(model.hidden)};
-  require_shape(shape);
+  ShapeNames names;
+  if (!asked.model.empty() && !asked.experts) names.experts_are = "of --model " + asked.model;
+  require_shape(shape, names);
   return shape;
 }
 
@@ -67,14 +69,19 @@ const Backend& planned_backend(std::string_view name, int ranks) {
   return name == "auto" && here.kind == WorldKind::threads && ranks > kMaxRanksPerNode ? backend_named("shmem") : here;
 }
 
-// A limit of the library; empty where some machine would run these ranks.
-std::string why_nowhere(const Backend& backend, int ranks) {
+// A limit of the library; empty where some machine would run this.
+std::string why_nowhere(const Backend& backend, int ranks, const ExchangeOptions& options) {
   if (is_gpu_backend(backend) && ranks > kMaxGpuRanks)
     return fmt::format("backend {}: a world of GPUs has at most {} ranks, on one node or on several", backend.name,
                        kMaxGpuRanks);
   if (backend.kind == WorldKind::threads && ranks > kMaxRanksPerNode)
     return fmt::format("backend {}: a world of threads has at most {} ranks; --backend shmem has up to {}",
                        backend.name, kMaxRanksPerNode, kMaxRanks);
+  if (!capabilities_of(backend).result_formats && std::string_view(options.result_format.name()) != "bf16")
+    return fmt::format(
+        "backend {}: results travel home as bf16 between its GPUs, so far, not as {}: leave out "
+        "--result-format, or take CPU ranks",
+        backend.name, options.result_format.name());
   return {};
 }
 
@@ -84,9 +91,9 @@ std::uint64_t symmetric_megabytes(std::uint64_t exchange) {
   return (exchange + kOwnBytesOfNvshmem + (std::uint64_t{1} << kMegabyte) - 1) >> kMegabyte;
 }
 
-// Empty where the commands would run these ranks on this machine.
-std::string why_not_here(const Backend& backend, int ranks) {
-  if (std::string why = why_nowhere(backend, ranks); !why.empty()) return why;
+// Empty where the commands would run this on this machine.
+std::string why_not_here(const Backend& backend, int ranks, const ExchangeOptions& options) {
+  if (std::string why = why_nowhere(backend, ranks, options); !why.empty()) return why;
   if (const std::string why = backend.why_missing(); !why.empty())
     return fmt::format("backend {}: {}", backend.name, why);
   try {
@@ -120,29 +127,47 @@ std::string place_text(const Backend& backend, const PlannedMemory& memory, int 
   return {};
 }
 
+// What is taken of the worst case, and what of even routing.
+std::string taken_text(const Backend& backend, const PlannedMemory& memory) {
+  const RankTensors& most = memory.ranks.front();
+  const double filled = static_cast<double>(most.even_rows) / static_cast<double>(most.capacity);
+  const auto tensors = static_cast<std::uint64_t>(filled * static_cast<double>(most.outputs + most.results));
+  const std::string even = human_bytes(memory.exchange.total + tensors + memory.gpu_state);
+  std::string text = fmt::format("Even routing fills about {} of the {} rows ({:.1f} %)",
+                                 count_cell(most.even_rows).text, count_cell(most.capacity).text, 100 * filled);
+  if (!is_gpu_backend(backend))
+    return text + fmt::format("; the system gives memory only to rows that are written, so that takes about {}.", even);
+  if (!capabilities_of(backend).asked_counts) return text + "; on GPUs all of them are taken.";
+  return text + fmt::format(
+                    "; on GPUs all of them are taken, unless the host waits for the counts and then allocates "
+                    "what came: that takes about {} (docs/rows.md, Exact sizes).",
+                    even);
+}
+
 // What a worst case costs, and what takes less.
 std::string worst_case_text(const Shape& shape, const ExchangeOptions& options, const Backend& backend,
                             const PlannedMemory& memory) {
-  const RankTensors& most = memory.ranks.front();
-  std::string text = wrapped(fmt::format(
+  std::string text = wrapped(
       "The caller owns its tensors; rows for combine are the experts' output, as bf16. A row capacity is the worst "
-      "case, where every token names as many experts of the rank as it can, and dispatch refuses less. Even routing "
-      "fills about {} of the {} rows ({:.1f} %). On CPUs the system gives memory only to rows that are written; on "
-      "GPUs "
-      "all of it is taken.",
-      count_cell(most.even_rows).text, count_cell(most.capacity).text,
-      100 * static_cast<double>(most.even_rows) / static_cast<double>(most.capacity)));
-  if (shape.max_tokens <= 1 || memory.most() < kMuch) return text;
-  Shape fewer = shape;
-  fewer.max_tokens = shape.max_tokens > kModestTokens ? kModestTokens : shape.max_tokens / 2;
-  return text + wrapped(fmt::format(
-                    "Less memory: carry the tokens in several rounds of fewer. With --tokens {} it is {} in all "
-                    "(docs/tuning.md, Memory of many ranks).",
-                    fewer.max_tokens, human_bytes(planned_memory(fewer, options, backend).most())));
+      "case, where every token names as many experts of the rank as it can. " +
+      taken_text(backend, memory));
+  if (memory.most() < kMuch) return text;
+  const RankTensors& most = memory.ranks.front();
+  std::string less = fmt::format("all layers of a model may use one exchange, and the same {} of tensors in turn",
+                                 human_bytes(most.outputs + most.results));
+  if (shape.max_tokens > kModestTokens) {
+    Shape fewer = shape;
+    fewer.max_tokens = kModestTokens;
+    less += fmt::format("; {} rounds of --tokens {} take {} in place of one of {}",
+                        (shape.max_tokens + kModestTokens - 1) / kModestTokens, kModestTokens,
+                        human_bytes(planned_memory(fewer, options, backend).most()), human_bytes(memory.most()));
+  }
+  return text + wrapped("Less memory: " + less + " (docs/tuning.md, Memory of many ranks).");
 }
 
-Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& backend, const PlannedMemory& memory) {
-  const std::string why_not = why_not_here(backend, shape.ranks);
+Json report_of(const InfoArguments& asked, const Shape& shape, const ExchangeOptions& options, const Backend& backend,
+               const PlannedMemory& memory) {
+  const std::string why_not = why_not_here(backend, shape.ranks, options);
   Json report = {{"shape",
                   {{"ranks", shape.ranks},
                    {"experts", shape.experts},
@@ -156,7 +181,7 @@ Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& ba
                  {"planned_backend", backend.name},
                  {"runs_here", why_not.empty()},
                  {"why_not_here", why_not},
-                 {"why_nowhere", why_nowhere(backend, shape.ranks)},
+                 {"why_nowhere", why_nowhere(backend, shape.ranks, options)},
                  {"exchange_memory_bytes", memory.exchange.total},
                  {"exchange_memory", region_table(memory.exchange).json()},
                  {"outputs", tensor_table(memory.ranks).json()},
@@ -181,13 +206,13 @@ Plan plan_of(const InfoArguments& asked) {
   const Backend& backend = planned_backend(asked.backend, shape.ranks);
   const PlannedMemory memory = planned_memory(shape, options, backend);
   Plan plan;
-  plan.report = report_of(asked, shape, backend, memory);
-  plan.text =
-      wrapped(fmt::format("{}, {}, {}, backend {}; a message is {}", to_string(shape), asked.format, asked.combine,
-                          backend.name, human_bytes(message_bytes(options.format, shape.hidden))));
-  if (const std::string why = why_nowhere(backend, shape.ranks); !why.empty())
+  plan.report = report_of(asked, shape, options, backend, memory);
+  plan.text = wrapped(fmt::format("{}, {}, {}, results in {}, backend {}; a message is {}", to_string(shape),
+                                  asked.format, asked.combine, asked.results, backend.name,
+                                  human_bytes(message_bytes(options.format, shape.hidden))));
+  if (const std::string why = why_nowhere(backend, shape.ranks, options); !why.empty())
     plan.text += wrapped(why, "On no machine: ");
-  else if (const std::string why_here = why_not_here(backend, shape.ranks); !why_here.empty())
+  else if (const std::string why_here = why_not_here(backend, shape.ranks, options); !why_here.empty())
     plan.text += wrapped(why_here, "Not on this machine: ");
   plan.text += fmt::format("\n{}\n{}\n", region_table(memory.exchange).text(), tensor_table(memory.ranks).text());
   plan.text +=

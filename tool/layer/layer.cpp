@@ -316,13 +316,15 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
   require_shape(plan.shape,
                 {.top_k = "K of --topk-ids,",
                  .tokens = options.one_round ? "tokens of a rank in one round (--dump)," : "tokens of a rank,",
-                 .hidden = "columns of --tokens,"});
+                 .hidden = "columns of --tokens,",
+                 .experts_are = "of --gate-up"});
   plan.exchange.format = options.format;
   plan.exchange.reduction = options.reduction;
   plan.exchange.result_format = options.results;
   plan.exchange.row_orders = {options.rows};
   plan.exchange.fused_shared_expert = layer.shared_inter != 0;
   plan.exchange.deadline = plan.exchange.set_up_deadline = options.deadline;
+  require_rows_fit(plan.exchange);
   memory_use(plan.shape, plan.exchange);  // throws where these do not fit together
   return plan;
 }

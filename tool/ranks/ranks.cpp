@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cuda/world/gpu_capabilities.h"
 #include "net/launch_environment.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/job_starters.h"
@@ -98,6 +99,11 @@ std::vector<int> gpus_of_ranks(int ranks) {
 
 bool is_gpu_backend(const Backend& backend) { return is_of_gpus(backend.kind); }
 
+WorldCapabilities capabilities_of(const Backend& backend) {
+  if (is_gpu_backend(backend)) return cuda::gpu_capabilities({.remote_ranks = backend.kind == WorldKind::nvshmem});
+  return {.remote_ranks = backend.kind == WorldKind::shmem};
+}
+
 const Backend& backend_named(std::string_view name) {
   for (const Backend& backend : backends())
     if (name == backend.name) return backend;
@@ -120,9 +126,10 @@ const Backend& choose_backend(std::string_view name, int ranks) {
 
 void require_ranks(const Backend& backend, int ranks, int nodes) {
   if (backend.ranks == RanksAre::processes && ranks != backend.most_ranks())
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("--ranks {}: {} processes were started, and with backend {} each is a rank", ranks,
-                            backend.most_ranks(), backend.name));
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("--ranks {}: {} processes were started, and with backend {} each is a rank: give --ranks {}", ranks,
+                    backend.most_ranks(), backend.name, backend.most_ranks()));
   if (ranks < 1 || ranks > backend.most_ranks())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--ranks {}: must be 1 to {} with backend {}, whose ranks are {}{}", ranks,

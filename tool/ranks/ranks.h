@@ -65,6 +65,8 @@ const std::vector<Backend>& backends();
 // Whether it works here or not. Throws Error(unsupported) where there is none of this name.
 const Backend& backend_named(std::string_view name);
 bool is_gpu_backend(const Backend& backend);
+// What the exchanges of its worlds can do, whether it works here or not. nvshmem: of ranks on several hosts.
+WorldCapabilities capabilities_of(const Backend& backend);
 
 // From here on several ranks of this process, or of its job, may have the same GPU, where there are fewer than ranks.
 // Before anything else of GPUs is called.

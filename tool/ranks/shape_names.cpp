@@ -4,7 +4,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
 
+#include "exchange/row_order_rules.h"
 #include "ferry/error.h"
 
 namespace ferry::app {
@@ -12,6 +16,15 @@ namespace {
 
 void require(const std::string& name, std::int64_t value, bool fits, const std::string& must) {
   if (!fits) throw Error(ErrorKind::invalid_argument, fmt::format("{} {}: must be {}", name, value, must));
+}
+
+// What the commands call an option of the library.
+std::string_view option_of(std::string_view option) {
+  constexpr std::array kOptions = {std::pair{"reduction exact", "--combine exact"},
+                                   std::pair{"fused_shared_expert", "--shared-gate-up"}};
+  for (const auto& [of_library, of_commands] : kOptions)
+    if (option == of_library) return of_commands;
+  return option;
 }
 
 // The most tokens whose (token, k) pairs have room beside the expert id.
@@ -27,18 +40,26 @@ std::int64_t most_tokens(Shape shape) {
 }  // namespace
 
 void require_shape(const Shape& shape, const ShapeNames& names) {
+  const std::string are = names.experts_are.empty() ? "" : " (" + names.experts_are + ")";
   require(names.experts, shape.experts, shape.experts >= 1, "at least 1");
   require(names.ranks, shape.ranks, shape.ranks >= 1 && shape.ranks <= kMaxRanks, fmt::format("1 to {}", kMaxRanks));
   require(names.ranks, shape.ranks, shape.ranks <= shape.experts,
-          fmt::format("at most the number of experts, {}: every rank owns one or more", shape.experts));
+          fmt::format("at most the number of experts, {}{}: every rank owns one or more", shape.experts, are));
   require(names.top_k, shape.top_k, shape.top_k >= 1 && shape.top_k <= std::min(kMaxTopK, shape.experts),
           shape.experts < kMaxTopK
-              ? fmt::format("1 to {}, the number of experts: those of a token are distinct", shape.experts)
+              ? fmt::format("1 to {}, the number of experts{}: those of a token are distinct", shape.experts, are)
               : fmt::format("1 to {}", kMaxTopK));
   require(names.hidden, shape.hidden, shape.hidden >= kHiddenMultiple && shape.hidden % kHiddenMultiple == 0,
           fmt::format("a positive multiple of {}", kHiddenMultiple));
   require(names.tokens, shape.max_tokens, why_invalid(shape) == nullptr,
           fmt::format("1 to {}, with {} of {} experts for each", most_tokens(shape), shape.top_k, shape.experts));
+}
+
+void require_rows_fit(const ExchangeOptions& options) {
+  for (const RowOrderRule& rule : row_order_rules())
+    if (rule.at_exchange && options.row_orders.has(rule.order) && rule.is_on(options))
+      throw Error(ErrorKind::invalid_argument, fmt::format("--rows {} does not go with {}: {}", to_string(rule.order),
+                                                           option_of(rule.option), rule.why));
 }
 
 }  // namespace ferry::app

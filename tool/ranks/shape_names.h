@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "ferry/exchange.h"
 #include "ferry/shape.h"
 
 namespace ferry::app {
@@ -14,9 +15,14 @@ struct ShapeNames {
   std::string top_k = "--top-k";
   std::string tokens = "--tokens";
   std::string hidden = "--hidden";
+  std::string experts_are;  // who says how many, as "the default of --experts"; empty: the option
 };
 
 // Throws Error(invalid_argument) exactly where require_valid does.
 void require_shape(const Shape& shape, const ShapeNames& names = {});
+
+// Throws Error(invalid_argument) where --rows does not go with another option. Options that fit are the library's to
+// check.
+void require_rows_fit(const ExchangeOptions& options);
 
 }  // namespace ferry::app
