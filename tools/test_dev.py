@@ -30,14 +30,19 @@ class RefusalTests(unittest.TestCase):
         self.assert_refused(dev("nosuch"), "no command nosuch", "usage: ./dev")
 
 
+def of_function(name, text, *arguments):
+    """The lines that a function of ./dev prints where it reads this text."""
+    function = re.search(rf"^{name}\(\) {{$.*?^}}$", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL).group()
+    script = "set -euo pipefail\nsay() { printf '== %s\\n' \"$*\"; }\n" + function + f'\n{name} "$@"'
+    return subprocess.run(["bash", "-c", script, "bash", *arguments], input=text, capture_output=True, text=True,
+                          timeout=60, check=True).stdout.splitlines()
+
+
 class ProgressTests(unittest.TestCase):
     """What a build says where it has no terminal, from what ninja says."""
 
     def some_progress(self, text):
-        function = re.search(r"^some_progress\(\) {$.*?^}$", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL).group()
-        script = "say() { printf '== %s\\n' \"$*\"; }\n" + function + "\nsome_progress"
-        return subprocess.run(["bash", "-c", script], input=text, capture_output=True, text=True, timeout=60,
-                              check=True).stdout.splitlines()
+        return of_function("some_progress", text)
 
     def test_a_line_for_each_tenth(self):
         said = self.some_progress("".join(f"[{step}/200] Building CXX object a{step}.o\n" for step in range(201)))
@@ -48,6 +53,36 @@ class ProgressTests(unittest.TestCase):
         said = self.some_progress("\n".join(["ninja: Entering directory `build'", "[1/2] Building a.o", *others, ""]))
         self.assertEqual(said, ["== 1 of 2 built (50 %)", *others])
         self.assertEqual(self.some_progress("ninja: no work to do.\n"), [])
+
+
+class TestsProgressTests(unittest.TestCase):
+    """What the tests say, from what ctest says."""
+
+    SAID = """Test project /ferry/build/release
+      Start   1: unit/Passed.One
+  1/4 Test   #1: unit/Passed.One ..............   Passed    0.01 sec
+      Start  12: unit/Not.There
+  2/4 Test  #12: unit/Not.There ...............***Skipped   0.02 sec
+  3/4 Test   #3: cli/test_some.Case ...........***Failed    0.36 sec
+1/4 Test #9: is what the failed test printed
+  4/4 Test   #4: tools/passed .................   Passed   36.00 sec
+
+50% tests passed, 1 tests failed out of 4
+"""
+    END = "== 2 of 4 tests passed, 1 skipped, 1 failed"
+
+    def test_failures_and_the_end(self):
+        self.assertEqual(of_function("tests_progress", self.SAID, "1000"), ["== FAILED cli/test_some.Case", self.END])
+
+    def test_how_far_it_is(self):
+        self.assertEqual(of_function("tests_progress", self.SAID, "0"), [
+            "== 1 of 4 tests passed so far, 0 failed", "== 1 of 4 tests passed so far, 0 failed",
+            "== FAILED cli/test_some.Case", "== 1 of 4 tests passed so far, 1 failed",
+            "== 2 of 4 tests passed so far, 1 failed", self.END])
+
+    def test_no_test(self):
+        self.assertEqual(of_function("tests_progress", "No tests were found!!!\n", "0"),
+                         ["== 0 of 0 tests passed, 0 skipped, 0 failed"])
 
 
 if __name__ == "__main__":
