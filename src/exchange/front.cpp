@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <exception>
 
-#include "base/debug_log.h"
 #include "exchange/contract.h"
 #include "exchange/handle_check.h"
+#include "exchange/made_log.h"
 #include "exchange/row_order_rules.h"
 #include "exchange/sizes.h"
 #include "exchange/world_options.h"
@@ -50,7 +50,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   steps_ = world.make_steps(shape_, options_, map);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
-  log_made(world, map);
+  log_made(world, shape_, options_, layout_, map);
 }
 
 // I10: the others may wait for more of this rank in a round that is open, or when an error takes this rank away.
@@ -66,22 +66,6 @@ void Exchange::Front::tell_left() noexcept {
   } catch (...) {
     // Then the others find it out at their deadlines.
   }
-}
-
-// What was agreed and allocated, with FERRY_DEBUG.
-void Exchange::Front::log_made(const World& world, const HeapMap& map) const {
-  debug_log(DebugLevel::info, rank_, [&] {
-    return fmt::format(
-        "exchange on {} ({} ranks{}): {}, format {}, {}; {} bytes of symmetric memory, rows {} of {} + {} scales, "
-        "{} groups at multiples of {}; deadline {} ms",
-        world.backend(), world.size(), map.has_remote_ranks() ? ", some by puts" : "", to_string(shape_),
-        options_.format.name(), to_string(options_.reduction), memory_bytes_, layout_.min_row_capacity,
-        layout_.payload_row_bytes, layout_.scales_per_row, layout_.groups, layout_.alignment,
-        options_.deadline.count());
-  });
-  if (!debug_logs(DebugLevel::trace)) return;
-  for (const MemoryUse::Region& region : memory_use(shape_, options_, map.has_remote_ranks()).regions)
-    debug_log(DebugLevel::trace, rank_, [&] { return fmt::format("  {}: {} bytes", region.name, region.bytes); });
 }
 
 class Exchange::Front::StepsScope {

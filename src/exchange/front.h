@@ -47,7 +47,6 @@ class Exchange::Front {
   void require_not_ended() const;
   void require_order_of_world(RowOrder order) const;
   void tell_left() noexcept;
-  void log_made(const World& world, const HeapMap& map) const;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later);
   RowsOut checked_rows(const DispatchOutput& out, const Ticket& ticket);
   template <class Body>

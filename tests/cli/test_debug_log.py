@@ -56,6 +56,11 @@ class DebugLogTestCase(FerryTestCase):
         for text in made.values():
             for word in ("format mxfp8", "by_rank", "experts=10 top_k=3", "bytes of symmetric memory", "deadline"):
                 self.assertIn(word, text)
+            self.assertRegex(text, r", rows \d+ of 64 bytes \+ 2 scales, ")
+        for _, _, text in self.logged("info"):
+            self.assertNotIn("scales", text)
+            if "exchange on cpu" in text:
+                self.assertRegex(text, r", rows \d+ of 128 bytes, ")
 
     def test_trace_has_memory_and_calls(self):
         texts = [text for whose, level, text in self.logged("trace") if (whose, level) == ("rank 1", "trace")]
