@@ -82,7 +82,7 @@ TEST_F(FilesTest, DumpsThatBeginAtOnceTakeTurnsOrSayWhy) {
   const auto dump = [&] {
     for (int i = 0; i < kTries; ++i) {
       try {
-        const Dump one(folder_ / "dump", 2);
+        const Dump one(folder_ / "dump", 2, "");
         const std::unique_lock alone(held, std::try_to_lock);
         EXPECT_TRUE(alone.owns_lock()) << "two write to one folder";
         EXPECT_TRUE(fs::is_directory(folder_ / "dump" / "rank1"));

@@ -1,4 +1,5 @@
 """`ferry layer --dump`: rows, offsets, scales and payload of every rank, against the routing done again in numpy."""
+import json
 import unittest
 
 import numpy as np
@@ -58,6 +59,10 @@ class DumpTestCase(FerryTestCase):
                                "--payload", self.folder / "p.npy", "--scales", self.folder / "s.npy"))
         payloads, token_scales = np.load(self.folder / "p.npy"), np.load(self.folder / "s.npy")
         alignment = 4 if format_name == "fp8_block128" else 1
+        layout = {"bf16": "none", "fp8_block128": "transposed", "nvfp4": "tiled"}.get(format_name, "row_major")
+        for rank in range(ranks):
+            said = json.loads((self.folder / "dump" / f"rank{rank}" / "format.json").read_text())
+            self.assertEqual(said, {"format": format_name, "hidden": hidden, "scale_layout": layout, "input_scale": 1})
         expected, starts = route(arrays["topk-ids"], 11, ranks, alignment, shared)
         for rank, (offsets, rows) in enumerate(expected):
             np.testing.assert_array_equal(self.load(rank, "row_offsets"), np.array(offsets, np.uint32))
@@ -155,6 +160,13 @@ class DumpTestCase(FerryTestCase):
         arrays = make_layer(tokens=75, hidden=160, experts=11, top_k=3, inter=8)
         self.assert_done(self.layer(arrays, "--format", "nvfp4", "--dump", self.folder / "dump"))
         rank = self.folder / "dump" / "rank0"
+        self.assert_refused(decode("--format", "mxfp4", "--dump", rank), 2, "--format mxfp4: the rows of", "are in nvfp4")
+        other_scale = decode("--format", "nvfp4", "--input-scale", 37.5, "--dump", rank)
+        self.assertIn("note: --input-scale 37.5: the rows of", other_scale.stderr)
+        (self.folder / "out.npy").unlink()
+        (rank / "format.json").write_text("{}")
+        self.assert_refused(decode("--format", "nvfp4", "--dump", rank), 2, "format.json: is not as `ferry layer --dump`")
+        (rank / "format.json").unlink()
         self.assert_refused(decode("--format", "mxfp4", "--dump", rank), 2, "scales.npy: shape is [")
         self.assert_refused(ferry("codec", "decode", "--format", "nvfp4", "--dump", rank, "--out", rank / "payload.npy"), 2,
                             "is also --dump: give another file")

@@ -100,10 +100,12 @@ void add_layer_command(CLI::App& app) {
            "float32 [2*inter, hidden]: an expert for all tokens");
   add_file(layer, "--shared-down", asked->paths.shared_down, "float32 [hidden, inter]");
   add_file(layer, "--output", asked->output, "float32 [tokens, hidden]; appears when complete")->required();
-  as_path(layer.add_option("--dump", asked->dump,
-                           "Write each rank's dispatched rows to DIR/rank<r>/: row_offsets.npy, expert_ids.npy, "
-                           "src_info.npy, payload.npy, scales.npy, and for nvfp4 scales_offsets.npy; one round"),
-          "DIR");
+  as_path(
+      layer.add_option("--dump", asked->dump,
+                       "Write each rank's dispatched rows to DIR/rank<r>/: row_offsets.npy, expert_ids.npy, "
+                       "src_info.npy, payload.npy, scales.npy, for nvfp4 scales_offsets.npy, and format.json: in which "
+                       "format they are; one round"),
+      "DIR");
   in_range(
       layer
           .add_option("--deadline", asked->deadline_seconds, "Seconds that a rank waits for another before it gives up")

@@ -13,6 +13,7 @@
 #include "tool/io/memory.h"
 #include "tool/io/named_path.h"
 #include "tool/io/npy.h"
+#include "tool/layer/dump.h"
 #include "tool/layer/value_faults.h"
 #include "tool/ranks/job.h"
 #include "tool/text/progress.h"
@@ -148,7 +149,9 @@ void CodecCommand::decode_dump(const AnyFormat& named) const {
   std::vector<NamedPath> files;
   for (const char* name : {"payload", "scales", "row_offsets", "scales_offsets", "expert_ids", "src_info"})
     files.push_back({"--dump", fmt::format("{}/{}.npy", dump, name)});
+  files.push_back({"--dump", fmt::format("{}/{}", dump, kFormatFile)});
   require_distinct({{"--out", out}}, files);
+  require_format_of_dump(named, input_scale, dump);
   const DumpedRows dumped(named, dump);
   write_rows(dumped.rows(), dumped.hidden(),
              [&](std::int64_t row, std::span<float> values) { dumped.decode(row, values, input_scale); });

@@ -3,11 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
 #include "ferry/error.h"
+#include "tool/commands/options.h"
+#include "tool/layer/dump.h"
+#include "tool/text/json.h"
 
 namespace ferry::app {
 namespace {
@@ -53,6 +58,26 @@ void require_scales(const NpyFile& scales, const AnyFormat& format, std::int64_t
                             "folder of `ferry layer --dump` by --dump DIR",
                             scales.name(), shape_text(scales.shape()), rows, count, to_string(format.scale_layout())));
   scales.require_shape({rows, count}, "[rows, scales of a row]");
+}
+
+void require_format_of_dump(const AnyFormat& format, float input_scale, const std::string& folder) {
+  const std::string name = fmt::format("{}/{}", folder, kFormatFile);
+  std::ifstream file(name);
+  if (!file) return;
+  Json said;
+  try {
+    said = Json::parse({std::istreambuf_iterator<char>(file), {}});
+    said["format"].text();
+  } catch (const std::exception&) {
+    throw Error(ErrorKind::invalid_argument, fmt::format("--dump {}: is not as `ferry layer --dump` writes it", name));
+  }
+  if (const std::string& dumped = said["format"].text(); dumped != format.name())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--format {}: the rows of --dump {} are in {}: give --format {}", format.name(), folder,
+                            dumped, dumped));
+  if (format.takes_input_scale() && !(said["input_scale"] == Json(double{input_scale})))
+    note(fmt::format("--input-scale {}: the rows of --dump {} were encoded with {}", input_scale, folder,
+                     said["input_scale"].dump()));
 }
 
 DumpedRows::DumpedRows(const AnyFormat& format, const std::string& folder)

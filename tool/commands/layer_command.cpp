@@ -80,7 +80,11 @@ void LayerCommand::open(const Ranks& on, const LayerOptions& options, LayerFiles
   files.entries = files.inputs->check_ids();
   files.output.emplace("--output", output);
   if (dump.empty()) return;
-  files.dump = std::make_unique<Dump>(dump, ranks);
+  const Json said = {{"format", format},
+                     {"hidden", layer.hidden},
+                     {"scale_layout", to_string(options.format.scale_layout())},
+                     {"input_scale", double{input_scale}}};
+  files.dump = std::make_unique<Dump>(dump, ranks, said.dump(2) + "\n");
   files.interrupted.emplace([&files] { files.dump->drop_empty(); });
 }
 

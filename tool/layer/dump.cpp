@@ -149,7 +149,8 @@ void HeldFolder::fail(const std::string& why) const {
   throw Error(ErrorKind::io, fmt::format("--dump {}: {}", folder_.string(), why));
 }
 
-Dump::Dump(const fs::path& folder, int ranks) : held_(folder) {
+Dump::Dump(const fs::path& folder, int ranks, std::string format_text)
+    : held_(folder), format_text_(std::move(format_text)) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const int rank = rank_in(entry.path().filename().string());
@@ -176,11 +177,17 @@ void Dump::write(int rank, const DumpedRank& rows) {
     const std::lock_guard lock(guard_);
     files_.push_back(std::move(file));
   }
+  PendingFile text("--dump", folder / kFormatFile);
+  text.write(format_text_.data(), format_text_.size());
+  const std::lock_guard lock(guard_);
+  texts_.push_back(std::move(text));
 }
 
 void Dump::commit() {
   for (NpyWriter& file : files_) file.commit();
+  for (PendingFile& text : texts_) text.commit();
   files_.clear();
+  texts_.clear();
   for (const fs::path& file : stale_)
     if (unlink(file.c_str()) != 0 && errno != ENOENT)
       throw Error(ErrorKind::io, fmt::format("--dump {}: is of an earlier dump and cannot be removed: {}",

@@ -1,4 +1,5 @@
-// `--dump DIR`: what each rank's dispatch wrote, as DIR/rank<r>/*.npy. All files appear together, when asked to.
+// `--dump DIR`: what each rank's dispatch wrote, as DIR/rank<r>/*.npy, and beside it in which format, as format.json.
+// All files appear together, when asked to.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "tool/io/npy.h"
+#include "tool/io/pending_file.h"
 #include "tool/layer/layer.h"
 
 namespace ferry::app {
@@ -23,6 +25,8 @@ using DumpedRank = std::vector<DumpedArray>;
 
 // What a rank's dispatch wrote: views of `rows`, whose padding rows become zero and whose scales move together.
 DumpedRank dumped_rows(const RankRows& rows);
+
+inline constexpr const char* kFormatFile = "format.json";
 
 // A folder that one process at a time writes its files to, so that files of two never mix. It is made where it is
 // missing.
@@ -51,7 +55,8 @@ class Dump {
  public:
   // Makes DIR where it is missing. Throws Error(io) where it cannot be written or another process writes a dump there,
   // and Error(invalid_argument) where it holds ranks of an earlier, larger dump, which this one would not replace.
-  Dump(const std::filesystem::path& folder, int ranks);
+  // `format_text` is what the file beside each rank's arrays says of their encoding.
+  Dump(const std::filesystem::path& folder, int ranks, std::string format_text);
 
   // From any thread, once per rank.
   void write(int rank, const DumpedRank& rows);
@@ -62,8 +67,10 @@ class Dump {
 
  private:
   HeldFolder held_;
+  const std::string format_text_;
   std::mutex guard_;
   std::vector<NpyWriter> files_;
+  std::vector<PendingFile> texts_;
   std::vector<std::filesystem::path> stale_;  // what an earlier dump may have left, and this one does not write
 };
 
