@@ -1,9 +1,12 @@
 """`ferry bench`: the bytes it counts, the records it writes, and what it refuses. Nothing here looks at a time."""
 import json
 import os
+import signal
+import subprocess
+import time
 import unittest
 
-from support import FerryTestCase, ferry
+from support import BINARY, FerryTestCase, ferry
 
 FEW = ["--backend", "cpu", "--iterations", 3, "--json"]
 
@@ -149,6 +152,41 @@ class BenchTestCase(FerryTestCase):
     def test_baseline_without_mpirun(self):
         done = ferry("bench", "--backend", "cpu", "--baseline", "--tokens", 1, env={"PATH": str(self.folder)})
         self.assert_refused(done, 1, "--baseline needs", "openmpi-bin")
+
+
+class InterruptedTestCase(FerryTestCase):
+    """Ctrl-C while the second of three lines is measured."""
+
+    def interrupted(self, *options):
+        path = self.folder / "lines.jsonl"
+        process = subprocess.Popen([BINARY, "bench", "--backend", "cpu", "--hidden", "64", "--experts", "8", "--top-k", "2",
+                                    "--tokens", "2,3,4", "--seconds", "1", "--output", path, *options],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not (path.exists() and path.read_text().endswith("\n")):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT)  # 130 in a shell
+        (line,) = path.read_text().splitlines()
+        self.assertEqual(json.loads(line)["shape"]["tokens"], 2)
+        path.unlink()
+        return said, error
+
+    def test_the_table_has_what_was_measured(self):
+        said, _ = self.interrupted()
+        end = f"\n1 line of JSON appended to {self.folder / 'lines.jsonl'}\nInterrupted with 1 of 3 lines measured.\n"
+        self.assertTrue(said.endswith(end), said)
+        rows = [line.split() for line in said.splitlines()]
+        rule = next(i for i, line in enumerate(said.splitlines()) if line.startswith("----"))
+        self.assertIn("2", rows[rule + 1])
+        self.assertEqual(rows[rule + 2], [], said)
+        self.assertIn("min us", " ".join(said.split()))
+
+    def test_records_stay_records(self):
+        said, error = self.interrupted("--json")
+        self.assertEqual(json.loads(said)["shape"]["tokens"], 2)
+        self.assertIn("ferry: note: interrupted with 1 of 3 lines measured\n", error)
 
 
 class RefusalTestCase(FerryTestCase):

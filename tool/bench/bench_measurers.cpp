@@ -1,5 +1,6 @@
 #include "tool/bench/bench_measurers.h"
 
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,25 +17,46 @@
 namespace ferry::app {
 namespace {
 
+// Results since the last table: the thread that measures adds them, and when Ctrl-C comes another one takes them.
+template <class Result>
+class Results {
+ public:
+  void add(Result result) {
+    const std::lock_guard lock(guard_);
+    all_.push_back(std::move(result));
+  }
+  std::vector<Result> take() {
+    const std::lock_guard lock(guard_);
+    return std::exchange(all_, {});
+  }
+  std::optional<Result> last() const {
+    const std::lock_guard lock(guard_);
+    return all_.empty() ? std::nullopt : std::optional(all_.back());
+  }
+
+ private:
+  mutable std::mutex guard_;
+  std::vector<Result> all_;
+};
+
 class CpuMeasurer final : public Measurer {
  public:
   CpuMeasurer(bool baseline, std::string command) : baseline_(baseline), command_(std::move(command)) {
     if (baseline_) require_baseline();
   }
   Json measure(const BenchCase& bench) override {
-    if (is_codec(bench.operation))
-      results_.push_back({bench, measure_codec(bench), {}});
-    else
-      results_.push_back({bench, measure_exchange(bench), {}});
+    BenchResult result{bench, is_codec(bench.operation) ? measure_codec(bench) : measure_exchange(bench), {}};
     if (baseline_ && !is_codec(bench.operation)) {
       Progress::doing("MPI baseline" + effort_text(bench.effort));
-      results_.back().baseline = measure_baseline(bench);
+      result.baseline = measure_baseline(bench);
     }
-    return to_json(results_.back(), command_);
+    results_.add(result);
+    return to_json(result, command_);
   }
   std::string table() override {
-    footnote_ = footnote_of(results_);
-    return to_text(std::exchange(results_, {}));
+    const std::vector<BenchResult> results = results_.take();
+    footnote_ = footnote_of(results);
+    return to_text(results);
   }
   std::string footnote() const override { return footnote_; }
 
@@ -42,7 +64,7 @@ class CpuMeasurer final : public Measurer {
   std::string footnote_;
   bool baseline_;
   std::string command_;
-  std::vector<BenchResult> results_;
+  Results<BenchResult> results_;
 };
 
 class GpuMeasurer final : public Measurer {
@@ -55,15 +77,17 @@ class GpuMeasurer final : public Measurer {
   Json measure(const BenchCase& bench) override {
     Progress::doing((baseline_ ? "measuring the exchange and the baseline" : "measuring the exchange") +
                     effort_text(bench.effort));
-    if (results_.empty() || !differ_in_operation_only(bench, results_.back().bench))
-      results_.push_back({bench, &bench_->speeds(), bench_->measure(bench, baseline_), nodes_});
-    else  // operations are measured together
-      results_.push_back({bench, &bench_->speeds(), results_.back().measured, nodes_});
-    return to_json(results_.back(), *bench_, command_);
+    const std::optional<GpuResult> last = results_.last();
+    const bool is_measured = last && differ_in_operation_only(bench, last->bench);  // operations are together
+    const GpuResult result{bench, &bench_->speeds(), is_measured ? last->measured : bench_->measure(bench, baseline_),
+                           nodes_};
+    results_.add(result);
+    return to_json(result, *bench_, command_);
   }
   std::string table() override {
-    footnote_ = footnote_of(results_);
-    return to_text(std::exchange(results_, {}), *bench_);
+    const std::vector<GpuResult> results = results_.take();
+    footnote_ = footnote_of(results);
+    return to_text(results, *bench_);
   }
   std::string footnote() const override { return footnote_; }
 
@@ -77,7 +101,7 @@ class GpuMeasurer final : public Measurer {
   bool baseline_;
   std::string command_;
   std::unique_ptr<GpuBench> bench_;
-  std::vector<GpuResult> results_;
+  Results<GpuResult> results_;
 };
 
 // Ranks that are processes: all measure an exchange together, and the first alone measures the codecs.
@@ -92,13 +116,15 @@ class ProcessMeasurer final : public Measurer {
       return record;
     }
     Progress::doing("measuring the exchange and plain puts" + effort_text(bench.effort));
-    results_.push_back(measure_processes(ranks_, bench, nodes_));
-    return to_json(results_.back(), command_);
+    const ProcessResult result = measure_processes(ranks_, bench, nodes_);
+    results_.add(result);
+    return to_json(result, command_);
   }
   std::string table() override {
     const std::string codecs = codecs_.table();
-    footnote_ = results_.empty() ? codecs_.footnote() : footnote_of(results_);
-    return codecs + to_text(std::exchange(results_, {}));
+    const std::vector<ProcessResult> results = results_.take();
+    footnote_ = results.empty() ? codecs_.footnote() : footnote_of(results);
+    return codecs + to_text(results);
   }
   std::string footnote() const override { return footnote_; }
 
@@ -108,7 +134,7 @@ class ProcessMeasurer final : public Measurer {
   int nodes_;
   CpuMeasurer codecs_;
   std::string command_;
-  std::vector<ProcessResult> results_;
+  Results<ProcessResult> results_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace ferry::app {
 
-// Measures one line after the other, and says the results of a table.
+// Measures one line after the other, and says the results of a table, from another thread too while a line is measured.
 class Measurer {
  public:
   virtual ~Measurer() = default;

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -13,8 +11,10 @@
 
 #include "tool/bench/bench_measurers.h"
 #include "tool/bench/mpi/bench_baseline.h"
+#include "tool/commands/bench_output.h"
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
+#include "tool/io/interrupts.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/ranks/shape_names.h"
@@ -150,41 +150,6 @@ const Backend& require_backend(const BenchOptions& options) {
   return chosen;
 }
 
-// Records as they come: on standard output with --json, and at the end of the file of --output.
-class Records {
- public:
-  explicit Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
-    if (name_.empty() || !is_first_process()) return;
-    file_.open(name_, std::ios::app);
-    if (!file_) fail("cannot be appended to");
-  }
-  // Where the lines went; empty where that was said by the lines themselves, or where there is no file.
-  std::string summary() const {
-    if (json_ || !file_.is_open()) return {};
-    return fmt::format("{} of JSON appended to {}\n", counted(added_, "line"), name_);
-  }
-  // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
-  void add(const Json& record) {
-    in_first_process(kDefaultDeadline, [&] {
-      const std::string line = record.dump() + "\n";
-      if (json_) print(line);
-      if (!file_.is_open()) return;
-      if (!(file_ << line << std::flush)) fail("cannot be written");
-      ++added_;
-    });
-  }
-
- private:
-  [[noreturn]] void fail(const char* what) const {  // errno is that of the stream's call
-    throw Error(ErrorKind::io, fmt::format("--output {}: {}: {}", name_, what, std::strerror(errno)));
-  }
-
-  bool json_;
-  std::string name_;
-  std::ofstream file_;
-  int added_ = 0;
-};
-
 // What was given, and changes nothing of what is measured.
 void note_what_has_no_effect(const BenchOptions& options) {
   const BenchOptions defaults;
@@ -258,24 +223,19 @@ void run_bench_command(const BenchOptions& options) {
   std::int64_t count = 0;
   for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
   Measurers measurers(require_backend(options), {options.ranks.front(), options.nodes, options.baseline, command});
-  Records records(options);
+  BenchOutput output(options, count);
+  const OnInterrupt interrupted([&output] { output.interrupt(); });
   Progress progress("bench: lines", count);
-  std::vector<std::string> footnotes;
   for (const std::vector<BenchCase>& cases : tables) {
     Measurer& measurer = measurers.of(cases.front());
+    output.begin_table(measurer);
     for (const BenchCase& bench : cases) {
-      records.add(measurer.measure(bench));
+      output.add(measurer.measure(bench));
       progress.advance();
     }
-    if (options.json) continue;
-    const std::string table = measurer.table();
-    in_first_process(kDefaultDeadline, [&] { print(table + "\n"); });
-    if (const std::string next = measurer.footnote();
-        std::find(footnotes.begin(), footnotes.end(), next) == footnotes.end())
-      footnotes.push_back(next);
+    output.end_table();
   }
-  in_first_process(kDefaultDeadline,
-                   [&] { print(fmt::format("{}{}", fmt::join(footnotes, "\n"), records.summary())); });
+  output.finish();
 }
 
 void run_bench_worker_command(const BenchOptions& options) {

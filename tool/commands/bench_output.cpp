@@ -1,0 +1,92 @@
+#include "tool/commands/bench_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "tool/commands/options.h"
+#include "tool/ranks/job.h"
+#include "tool/text/table.h"
+
+namespace ferry::app {
+
+Records::Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
+  if (name_.empty() || !is_first_process()) return;
+  file_.open(name_, std::ios::app);
+  if (!file_) fail("cannot be appended to");
+}
+
+std::string Records::summary() const {
+  if (json_ || !file_.is_open()) return {};
+  return fmt::format("{} of JSON appended to {}\n", counted(added_, "line"), name_);
+}
+
+void Records::add(const Json& record) {
+  in_first_process(kDefaultDeadline, [&] {
+    const std::string line = record.dump() + "\n";
+    if (json_) print(line);
+    if (!file_.is_open()) return;
+    if (!(file_ << line << std::flush)) fail("cannot be written");
+    ++added_;
+  });
+}
+
+void Records::fail(const char* what) const {
+  throw Error(ErrorKind::io, fmt::format("--output {}: {}: {}", name_, what, std::strerror(errno)));
+}
+
+BenchOutput::BenchOutput(const BenchOptions& options, std::int64_t lines)
+    : json_(options.json), lines_(lines), records_(options) {}
+
+void BenchOutput::begin_table(Measurer& measurer) {
+  const std::lock_guard lock(guard_);
+  measurer_ = &measurer;
+}
+
+void BenchOutput::add(const Json& record) {
+  const std::lock_guard lock(guard_);
+  records_.add(record);
+  ++measured_;
+}
+
+void BenchOutput::keep_footnote() {
+  if (const std::string next = measurer_->footnote(); std::ranges::find(footnotes_, next) == footnotes_.end())
+    footnotes_.push_back(next);
+}
+
+void BenchOutput::end_table() {
+  const std::lock_guard lock(guard_);
+  if (!json_) {
+    const std::string table = measurer_->table();
+    in_first_process(kDefaultDeadline, [&] { print(table + "\n"); });
+    keep_footnote();
+  }
+  measurer_ = nullptr;
+}
+
+std::string BenchOutput::end_text() const {
+  return fmt::format("{}{}", fmt::join(footnotes_, "\n"), records_.summary());
+}
+
+void BenchOutput::finish() {
+  const std::lock_guard lock(guard_);
+  in_first_process(kDefaultDeadline, [&] { print(end_text()); });
+}
+
+void BenchOutput::interrupt() {
+  constexpr std::chrono::seconds kPatience{1};  // with a reader that does not read
+  const std::unique_lock lock(guard_, kPatience);
+  if (!lock.owns_lock()) return;
+  const std::string what = fmt::format("with {} of {} lines measured", measured_, lines_);
+  if (json_) return note("interrupted " + what);
+  if (const std::string table = measurer_ == nullptr ? "" : measurer_->table(); !table.empty()) {
+    print(table + "\n");
+    keep_footnote();
+  }
+  print(fmt::format("{}Interrupted {}.\n", end_text(), what));
+}
+
+}  // namespace ferry::app

@@ -1,0 +1,61 @@
+// What `ferry bench` prints: records as they come, a table when its lines are measured, and what was measured so far
+// when it is interrupted.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tool/bench/bench_measurers.h"
+#include "tool/commands/bench_command.h"
+#include "tool/text/json.h"
+
+namespace ferry::app {
+
+// Records on standard output with --json, and at the end of the file of --output.
+class Records {
+ public:
+  explicit Records(const BenchOptions& options);  // throws Error(io)
+
+  // Where the lines went; empty where that was said by the lines themselves, or where there is no file.
+  std::string summary() const;
+  // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
+  void add(const Json& record);
+
+ private:
+  [[noreturn]] void fail(const char* what) const;  // errno is that of the stream's call
+
+  bool json_;
+  std::string name_;
+  std::ofstream file_;
+  int added_ = 0;
+};
+
+// Of lines that are measured. One thread measures and calls all but interrupt(); the calls that print are collective
+// over the processes of a job.
+class BenchOutput {
+ public:
+  BenchOutput(const BenchOptions& options, std::int64_t lines);  // throws Error(io)
+
+  void begin_table(Measurer& measurer);  // which lives until end_table()
+  void add(const Json& record);          // of a line of it
+  void end_table();
+  void finish();
+  void interrupt();  // from another thread, while a line is measured; not collective
+
+ private:
+  void keep_footnote();
+  std::string end_text() const;
+
+  const bool json_;
+  const std::int64_t lines_;
+  std::timed_mutex guard_;
+  Records records_;
+  Measurer* measurer_ = nullptr;
+  std::int64_t measured_ = 0;
+  std::vector<std::string> footnotes_;
+};
+
+}  // namespace ferry::app
