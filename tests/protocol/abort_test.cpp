@@ -166,6 +166,48 @@ TEST(RunRanks, ReleasesTheOthersWhereARankThrowsBeforeSetUp) {
             "no such file: weights");
 }
 
+// The words of its error, also where it is the library that refuses what this rank alone asks for, and where another
+// one comes to the call later.
+TEST(RunRanks, TellsTheOthersWhyARankThrewBeforeSetUp) {
+  const Scenario scenario = scenario_of();
+  const Shape& shape = scenario.settings.shape;
+  Shape impossible = shape;
+  impossible.hidden = 100;
+  const std::string why = cause_of([&](World& world) { Exchange(world, impossible, scenario.settings.options); });
+  EXPECT_NE(why.find("100"), std::string::npos) << why;
+  for (const bool refused : {false, true}) {
+    const std::string reason = refused ? why : "no such file: weights";
+    EXPECT_EQ(cause_of([&](World& world) {
+                if (world.rank() == kFailing && !refused) throw std::runtime_error(reason);
+                if (world.rank() == kFailing) Exchange(world, impossible, scenario.settings.options);
+                if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                expect_aborted(world.rank(), kFailing, reason,
+                               [&] { const Exchange exchange(world, shape, scenario.settings.options); });
+                expect_aborted(world.rank(), kFailing, reason, [&] { world.barrier({}, kForever); });
+              }),
+              reason);
+  }
+}
+
+// A rank that leaves without a word, as a thread whose error nobody turns into an abort, is waited for.
+TEST(SilentRank, IsMissingWhenTheSetUpDeadlineIsOver) {
+  Scenario scenario = scenario_of();
+  scenario.settings.options.set_up_deadline = std::chrono::milliseconds(200);
+  run_ranks(kRanks, [&](World& world) {
+    if (world.rank() == kFailing) return;
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      const Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
+      ADD_FAILURE() << "no error";
+    } catch (const PeerMissing& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::peer_missing) << error.what();
+      EXPECT_EQ(error.record().missing_rank, kFailing) << error.what();
+      EXPECT_EQ(error.record().operation, Operation::set_up) << error.what();
+      EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(190));
+    }
+  });
+}
+
 // In a round that is open, and between rounds.
 TEST(RunRanks, ReleasesTheOthersWhereARankThrowsInARoundOrAfterIt) {
   const Scenario scenario = scenario_of();
