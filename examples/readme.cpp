@@ -1,6 +1,8 @@
 // One round: four ranks send two tokens each to the experts they name, and get the weighted sums back.
 #include <ferry/ferry.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <vector>
 
 int main() {
@@ -24,5 +26,7 @@ int main() {
     exchange.combine(rows.results(), {.tokens = {sums.data(), DType::f32, {2, 64}}});
     right[world.rank()] = sums[0] == 0.75f * 0 + 0.25f * 7 && sums[64] == 0.5f * 2 + 0.5f * 5;
   });
-  return right == std::vector<int>(4, 1) ? 0 : 1;
+  const auto ranks = std::count(right.begin(), right.end(), 1);
+  std::printf("%d of 4 ranks have the right sums\n", static_cast<int>(ranks));
+  return ranks == 4 ? 0 : 1;
 }

@@ -2,12 +2,14 @@
 """Every C++ block of README.md is text of a program under examples/, line for line, so that what readers copy is what
 the tests compile and run. So is a block of each page in PAGES, of the program that is named there.
 
-usage: check_readme.py [ROOT]
+usage: check_readme.py [ROOT [PROGRAM]]
 A block is lines that follow each other in one file, all of them indented by as much. README.md has a block of
-examples/readme.cpp and one of examples/cuda/readme.cu, and at most 120 lines.
+examples/readme.cpp and one of examples/cuda/readme.cu, and at most 120 lines. It says what the first of them prints:
+PROGRAM, which that file makes, is run and compared with it. And it names the commit of its figures.
 """
 
 import re
+import subprocess
 import sys
 import textwrap
 
@@ -42,12 +44,41 @@ def check(readme, programs):
     return len(blocks), findings
 
 
+def said_of(readme, path):
+    """What README.md says that the program of this file prints; None where it does not."""
+    said = re.search(rf"\]\({re.escape(path)}\), which prints `([^`]+)`", readme)
+    return said and said.group(1)
+
+
+def check_printed(readme, printed):
+    """Findings, where the program of SHOWN[0] printed this."""
+    said = said_of(readme, SHOWN[0])
+    if said is None:
+        return [f"README.md: does not say what {SHOWN[0]} prints"]
+    return [] if printed == said + "\n" else [f"README.md: {SHOWN[0]} prints {printed!r}, not {said!r}"]
+
+
+def check_commit(readme, comparison):
+    """Findings, where the figures of README.md are not said to be of the commit that docs/comparison.md measured."""
+    measured = re.search(r"\bFerry ([0-9a-f]{7})\b", comparison)
+    if measured is None:
+        return ["docs/comparison.md: does not say which commit of Ferry was measured"]
+    return [] if re.search(rf"\bcommit {measured.group(1)}\b", readme) else [
+        f"README.md: its figures are those of docs/comparison.md, of commit {measured.group(1)}, which it does not name"]
+
+
 def main():
     root = sources.root_argument()
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
     programs = list(sources.files_under(root, ("examples",)))
     count, findings = check(text, programs)
+    if len(sys.argv) > 2:
+        count += 1
+        findings += check_printed(text, subprocess.run([sys.argv[2]], capture_output=True, text=True, check=False).stdout)
+    count += 1
+    comparison = root / "docs" / "comparison.md"
+    findings += check_commit(text, comparison.read_text(encoding="utf-8") if comparison.is_file() else "")
     for page, path in PAGES.items():
         text = (root / page).read_text(encoding="utf-8") if (root / page).is_file() else ""
         count += 1

@@ -249,6 +249,19 @@ class Readme(unittest.TestCase):
         self.assertEqual(len(self.findings("```cpp\nlaunch();\n```\n")), 1)
         self.assertEqual(check_readme.check("no block\n", self.PROGRAMS)[0], 0)
 
+    def test_what_the_program_prints(self):
+        readme = "The program is [p](examples/readme.cpp), which prints `4 of 4`. Beside it [q](examples/q.cpp) lies.\n"
+        self.assertEqual(check_readme.check_printed(readme, "4 of 4\n"), [])
+        for printed in ("", "4 of 4", "3 of 4\n", "4 of 4\n4 of 4\n"):
+            self.assertEqual(len(check_readme.check_printed(readme, printed)), 1, printed)
+        self.assertEqual(len(check_readme.check_printed(readme.replace("readme.cpp", "r.cpp"), "4 of 4\n")), 1)
+
+    def test_the_commit_of_the_figures(self):
+        comparison = "2 x H200, one day. Ferry 0123abc; DeepEP 4567def.\n"
+        self.assertEqual(check_readme.check_commit("Microseconds, commit 0123abc: hidden\n", comparison), [])
+        for readme, measured in (("Microseconds\n", comparison), ("commit 4567def\n", comparison), ("commit 0123abc\n", "")):
+            self.assertEqual(len(check_readme.check_commit(readme, measured)), 1, readme)
+
     def test_it_may_not_be_long(self):
         self.assertEqual(self.findings(self.BLOCKS + "\n" * (check_readme.MOST_LINES - 7)), [])
         self.assertEqual(len(self.findings(self.BLOCKS + "\n" * (check_readme.MOST_LINES - 6))), 1)

@@ -73,7 +73,8 @@ std::vector<std::int32_t> ids_of(const ferry::Shape& shape) {
   return ids;
 }
 
-bool run_on_every_gpu(const std::vector<int>& devices) {
+// How many ranks have the right sums.
+int run_on_every_gpu(const std::vector<int>& devices) {
   std::vector<int> right(devices.size());
   const int ranks = static_cast<int>(devices.size());
   const ferry::Shape shape{
@@ -92,7 +93,7 @@ bool run_on_every_gpu(const std::vector<int>& devices) {
     exchange.check();  // throws what kernels found: a rank that did not come, a bad id
     right[rank] = layer.is_right();
   });
-  return std::count(right.begin(), right.end(), 1) == ranks;
+  return static_cast<int>(std::count(right.begin(), right.end(), 1));
 }
 
 }  // namespace
@@ -105,7 +106,9 @@ int main() {
     return 77;
   }
   try {
-    return run_on_every_gpu(devices) ? 0 : 1;
+    const int gpus = static_cast<int>(devices.size()), right = run_on_every_gpu(devices);
+    std::printf("%d of %d GPUs have the right sums\n", right, gpus);
+    return right == gpus ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "readme: %s\n", error.what());
     return 1;
