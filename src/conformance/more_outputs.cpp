@@ -116,6 +116,14 @@ void MoreOutputs::give(DispatchOutput& out) {
   if (scenario_.settings.scale_form != ScaleForm::rows) out.scales = out.scales_offsets = {};  // in place of them
 }
 
+std::vector<MoreOutputs::Memory> MoreOutputs::memory() {
+  std::vector<Memory> all;
+  for (Words& words : words_) all.push_back({words.field, std::as_writable_bytes(std::span(words.got))});
+  all.push_back({&DispatchOutput::waited_ns, std::as_writable_bytes(std::span(waited_ns_))});
+  if (!scales_.empty()) all.push_back({&DispatchOutput::row_scales, std::span(scales_)});
+  return all;
+}
+
 void MoreOutputs::put_expected_scales(std::size_t row, std::byte* to) const {
   const std::vector<std::byte> scales = test::expected_row_scales(scenario_.round, rank_, rows_, row);
   if (scales.empty()) return;

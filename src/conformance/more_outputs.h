@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,12 @@ class MoreOutputs {
   // Outputs of the order of this rank's rows.
   void give(DispatchOutput& out);
   void check() const;
+  // The memory that `give` gives, with what lies behind it: for a test whose calls take memory elsewhere.
+  struct Memory {
+    Tensor DispatchOutput::*field;
+    std::span<std::byte> bytes;
+  };
+  std::vector<Memory> memory();
   // Nothing was written.
   void check_untouched() const;
 

@@ -34,6 +34,9 @@ class RankRound {
   // in_place: reads the rows out of the slots, after a dispatch. run_dispatch does it.
   void read_slots(const ArrivalSlots& slots);
 
+  // Of ScenarioSettings::more_outputs; null where they are not asked for.
+  MoreOutputs* more() { return more_.get(); }
+
   // Memory behind the views, for cases that spoil it.
   std::vector<std::byte> tokens, token_scales, topk_ids, weights, rows, payload, scales, row_offsets, expert_ids,
       src_info, scales_offsets, counts, row_topk_ids, row_topk_weights, source_offsets, gather, output, bias[kMaxBias],

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "conformance/rank_round.h"
@@ -39,6 +40,9 @@ class DeviceRound {
     if (out.source_offsets) out.source_offsets.data = output(host.source_offsets);
     if (out.gather) out.gather.data = output(host.gather);
     if (out.scales_offsets) out.scales_offsets.data = output(host.scales_offsets);
+    if (host.more() != nullptr)
+      for (const conformance::MoreOutputs::Memory& memory : host.more()->memory())
+        (out.*memory.field).data = output(memory.bytes);
     combine_in.src_info = {};
     combine_out.tokens.data = output(host.output);
     cuda::cuda_check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");  // other streams do not wait
@@ -61,7 +65,7 @@ class DeviceRound {
   void fetch() {
     cuda::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     for (const Output& output : outputs_)
-      cuda::cuda_check(cudaMemcpy(output.host->data(), output.device, output.host->size(), cudaMemcpyDeviceToHost),
+      cuda::cuda_check(cudaMemcpy(output.host.data(), output.device, output.host.size(), cudaMemcpyDeviceToHost),
                        "cudaMemcpy");
     if (saved_.payload) host.read_slots(saved_);
   }
@@ -69,7 +73,7 @@ class DeviceRound {
   void fetch(cudaStream_t stream) {
     wait(stream);
     for (const Output& output : outputs_)
-      copy(output.host->data(), output.device, output.host->size(), cudaMemcpyDeviceToHost, stream);
+      copy(output.host.data(), output.device, output.host.size(), cudaMemcpyDeviceToHost, stream);
     wait(stream);
   }
   // Puts the poison back into the outputs, so that the round can be run once more. Waits for `stream` only.
@@ -87,15 +91,15 @@ class DeviceRound {
   CombineOutput combine_out;
 
  private:
-  std::byte* copy(const std::vector<std::byte>& bytes) {
+  std::byte* copy(std::span<const std::byte> bytes) {
     memory_.push_back(std::make_unique<cuda::DeviceMemory>(bytes.size() + 256));
     cuda::cuda_check(cudaMemcpy(memory_.back()->data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
                      "cudaMemcpy");
     return memory_.back()->data();
   }
-  std::byte* output(std::vector<std::byte>& bytes) {
+  std::byte* output(std::span<std::byte> bytes) {
     std::byte* device = copy(bytes);
-    outputs_.push_back({&bytes, device, bytes});
+    outputs_.push_back({bytes, device, {bytes.begin(), bytes.end()}});
     return device;
   }
   static void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -104,7 +108,7 @@ class DeviceRound {
   static void wait(cudaStream_t stream) { cuda::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
   struct Output {
-    std::vector<std::byte>* host;
+    std::span<std::byte> host;
     std::byte* device;
     std::vector<std::byte> poison;
   };

@@ -216,6 +216,7 @@ void refused(const Target& target, const std::vector<Spoiled>& all, const char* 
     settings.scale_form = ScaleForm::rows;
     const Scenario scenario = make_scenario(settings);
     on_ranks(target, settings.shape.ranks, std::string("refused: ") + bad.what, [&](World& world) {
+      if (!world.capabilities().row_orders.has(bad.order)) return;
       require_orders(world, settings);
       Exchange exchange(world, settings.shape, settings.options);
       RankRound round(scenario, world.rank());
@@ -225,6 +226,20 @@ void refused(const Target& target, const std::vector<Spoiled>& all, const char* 
       round.check_untouched();
       run_round(exchange, scenario, Form::split);
     });
+  }
+}
+
+void refused_outputs(Exchange& exchange, RankRound& round, int rank) {
+  round.out.zero_padding = true;
+  expect_error(rank, "zero_padding", ErrorKind::unsupported, {"zero_padding", "leave it out"},
+               [&] { exchange.dispatch(round.in, round.out); });
+  round.out.zero_padding = false;
+  for (Tensor DispatchOutput::*field : {&DispatchOutput::row_weights, &DispatchOutput::messages,
+                                        &DispatchOutput::row_scales, &DispatchOutput::waited_ns}) {
+    round.out.*field = Tensor(round.counts.data(), DType::i32, {1});
+    expect_error(rank, "an output", ErrorKind::unsupported, {"by_expert", "leave it out"},
+                 [&] { exchange.dispatch(round.in, round.out); });
+    round.out.*field = {};
   }
 }
 
@@ -241,21 +256,13 @@ void refused_worlds(const Target& target) {
     const int rank = world.rank();
     Exchange exchange(world, usual.settings.shape, usual.settings.options);
     RankRound round(usual, rank);
-    round.in.overflow = Overflow::expected;
-    expect_error(rank, "overflow", ErrorKind::unsupported, {"overflow is expected", "least_rows"},
-                 [&] { exchange.dispatch(round.in, round.out); });
-    round.in.overflow = Overflow::refused;
-    round.out.zero_padding = true;
-    expect_error(rank, "zero_padding", ErrorKind::unsupported, {"zero_padding", "leave it out"},
-                 [&] { exchange.dispatch(round.in, round.out); });
-    round.out.zero_padding = false;
-    for (Tensor DispatchOutput::*field : {&DispatchOutput::row_weights, &DispatchOutput::messages,
-                                          &DispatchOutput::row_scales, &DispatchOutput::waited_ns}) {
-      round.out.*field = Tensor(round.counts.data(), DType::i32, {1});
-      expect_error(rank, "an output", ErrorKind::unsupported, {"by_expert", "leave it out"},
+    if (!can.overflow) {
+      round.in.overflow = Overflow::expected;
+      expect_error(rank, "overflow", ErrorKind::unsupported, {"overflow is expected", "least_rows"},
                    [&] { exchange.dispatch(round.in, round.out); });
-      round.out.*field = {};
+      round.in.overflow = Overflow::refused;
     }
+    if (!can.more_outputs) refused_outputs(exchange, round, rank);
     round.check_untouched();
     run_round(exchange, usual, Form::split);
   });

@@ -91,6 +91,8 @@ void CudaSteps::plan_memory() {
   arrived_ = {memory_->as<HandleRow>(at.arrived_rows), memory_->as<std::uint8_t>(at.arrived_slots),
               row_starts_at(plan_, memory_->as<std::uint32_t>(at.row_starts))};
   block_counts_ = memory_->as<DeviceWord<Epoch>>(at.block_counts);
+  waited_before_ = memory_->as<std::uint64_t>(at.waited_before);
+  message_counts_ = memory_->as<std::uint32_t>(at.message_counts);
   set_links(memory_->as<DeviceState>(at.state));
 }
 
@@ -192,8 +194,10 @@ void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
 
 void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
   if (has_excess(ticket.num_tokens)) await_counts(ticket);  // throws
+  note_waiting_times(rows);
   run_dispatch(ticket, open_mask_, nullptr, &rows);
   keep_routing(ticket, rows);
+  write_more_rows(ticket, rows);
   order_.end_dispatch();
 }
 
@@ -201,14 +205,17 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
   const std::uint8_t* masked = masks_.newest();
   const DispatchArgs routed = begin_dispatch(ticket, args);
   if (ticket.rows.order == RowOrder::by_expert) {
+    note_waiting_times(rows);
     run_dispatch(ticket, masked, &routed, &rows);
   } else {
     run_dispatch(ticket, masked, &routed, nullptr);
+    note_waiting_times(rows);
     run_dispatch(ticket, masked, nullptr, &rows);
   }
   open_mask_ = masked;
   order_.begin_dispatch(capture_of(stream_), false);
   keep_routing(ticket, rows);
+  write_more_rows(ticket, rows);
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
@@ -266,10 +273,12 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.roles = launch.policy.roles;
   params.block_bytes = launch.block_bytes;
   log_launch(rank_, "dispatch", ticket.num_tokens, launch.policy);
+  if (params.out.scales.layout == ScaleLayout::none) params.out.stores_scales = false;  // at strides, or none
   if (out != nullptr && out->order != RowOrder::by_expert) return launch_receive(params, launch.policy, stream_);
-  if (launch.scales_follow) params.out.stores_scales = false;
+  const bool scales_follow = launch.scales_follow && params.out.stores_scales;
+  if (scales_follow) params.out.stores_scales = false;
   (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);
-  if (launch.scales_follow && out != nullptr) launch_scales_kernel(*out);
+  if (scales_follow) launch_scales_kernel(*out);
   if (in != nullptr && plan_.map.has_token_lists())
     launch_token_lists({params.plan, params.links, in->num_tokens, stats_.bytes}, launch.policy, stream_);
 }

@@ -1,6 +1,6 @@
 // CudaSteps: the steps of an exchange on a GPU. Each call enqueues the kernel that carries its tokens. The scales
 // kernel follows it after a large dispatch, the small kernels of handles come before or behind it (kept_calls.cpp), and
-// so do those of a dispatch whose host asks what comes (count_calls.cpp).
+// so do those of a dispatch whose host asks what comes (count_calls.cpp), or of which more was asked (more_rows.cpp).
 #pragma once
 
 #include <memory>
@@ -76,6 +76,9 @@ class CudaSteps final : public ExchangeSteps {
   // Of dispatches whose host asks what comes.
   bool has_excess(int num_tokens) const { return num_tokens > plan_.shape.max_tokens; }
   void send_excess(const Ticket& ticket);
+  // Of dispatches of which more was asked (more_rows.cpp).
+  void note_waiting_times(const RowsOut& out);
+  void write_more_rows(const Ticket& ticket, const RowsOut& out) const;
   // Of calls with handles.
   DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void keep_routing(const Ticket& ticket, const RowsOut& out) const;
@@ -103,6 +106,8 @@ class CudaSteps final : public ExchangeSteps {
   ArrivedRows arrived_;
   DeviceWord<Epoch>* block_counts_ = nullptr;
   StatsWords stats_;
+  std::uint64_t* waited_before_ = nullptr;   // [ranks]: links_.waited_ns when the newest receiving half began
+  std::uint32_t* message_counts_ = nullptr;  // [ranks, message_chunks]
   RoundMasks masks_;
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   HandleHeader header_;                      // of a handle, but for what its dispatch was

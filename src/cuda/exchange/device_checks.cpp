@@ -134,6 +134,14 @@ void DeviceChecks::check_rows(const CheckContext& context, const DispatchOutput&
   require_on_device("row_topk_weights", out.row_topk_weights);
   require_on_device("source_offsets", out.source_offsets);
   require_on_device("gather", out.gather);
+  require_on_device("source_starts", out.source_starts);
+  require_on_device("row_weights", out.row_weights);
+  require_on_device("row_sources", out.row_sources);
+  require_on_device("messages", out.messages);
+  require_on_device("row_scales", out.row_scales);
+  require_on_device("overflow", out.overflow);
+  require_on_device("cumulative_counts", out.cumulative_counts);
+  require_on_device("waited_ns", out.waited_ns);
   require_on_device("handle", out.handle);
   const auto scales = reinterpret_cast<std::uintptr_t>(out.scales.data);
   if (context.layout.scale_layout == ScaleLayout::tiled && scales % 16 != 0)

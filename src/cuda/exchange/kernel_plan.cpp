@@ -52,6 +52,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   if (!plan_.map.has_remote_ranks()) {
     prepare_receive_kernels(plan_);
     prepare_counts(plan_);
+    prepare_more_rows();
   }
   prepare_handles();
   for (const LoadedKernel& kernel : {dispatch_, given_rows_, combine_})
@@ -87,6 +88,11 @@ DeviceLimits KernelPlan::limits(const LoadedKernel& kernel, int max_blocks) cons
   DeviceLimits limits{multiprocessors_, kernel.blocks_per_multiprocessor, most_blocks(kernel), exchanges_ == 1};
   if (max_blocks > 0) limits.max_blocks = std::min(limits.max_blocks, max_blocks);
   return limits;
+}
+
+int KernelPlan::most_small_blocks(int max_blocks) const {
+  const int blocks = std::max(1, multiprocessors_ - reserved_multiprocessors_);
+  return max_blocks > 0 ? std::min(blocks, max_blocks) : blocks;
 }
 
 DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, bool given_rows, int max_blocks) const {

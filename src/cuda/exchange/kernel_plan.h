@@ -61,6 +61,9 @@ class KernelPlan {
   CombineLaunch combine(int num_tokens, Halves halves, bool is_f32, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
+  // Of kernels whose blocks wait for nothing.
+  int most_small_blocks(int max_blocks) const;
+
   int routing_words() const { return routing_words_; }
   const TableParts& table_parts() const { return table_parts_; }
 

@@ -137,6 +137,7 @@ RowsOut StagedSteps::on_device(const RowsOut& rows) {
   staged.row_topk_weights =
       stage(HostTensors::kRowTopkWeights, rows.row_topk_weights, DType::f32, {capacity, layout_.top_k});
   staged.source_offsets = stage(HostTensors::kSourceOffsets, rows.source_offsets, DType::u32, {layout_.sources + 1});
+  stage_more(rows, staged);
   tensors_.wait();
   return staged;
 }
@@ -154,6 +155,7 @@ void StagedSteps::bring(const RowsOut& rows) {
   tensors_.copy_out(HostTensors::kRowTopkIds, Tensor(rows.row_topk_ids, dtype_of_ids(rows), {capacity, layout_.top_k}));
   tensors_.copy_out(HostTensors::kRowTopkWeights, Tensor(rows.row_topk_weights, DType::f32, {capacity, layout_.top_k}));
   tensors_.copy_out(HostTensors::kSourceOffsets, Tensor(rows.source_offsets, DType::u32, {layout_.sources + 1}));
+  bring_more(rows);
   tensors_.wait();
   num_rows_ = rows.order == RowOrder::by_source ? end_of(rows.source_offsets, layout_.sources)
                                                 : end_of(rows.row_offsets, layout_.groups);

@@ -57,6 +57,9 @@ class StagedSteps final : public ExchangeSteps {
   Weights on_device(const Weights& weights, int num_tokens);
   GivenScales on_device(const GivenScales& scales, int num_tokens);
   Tensor scales_of(const RowsOut& rows) const;
+  void stage_more(const RowsOut& rows, RowsOut& staged);
+  void bring_more(const RowsOut& rows);
+  void bring_row_scales(const RowScales& to, std::int64_t rows);
   Tensor sums_of(const CombineOut& sums, int num_tokens) const;
 
   void finish();  // waits for the kernels of a step, and throws what they report

@@ -6,6 +6,7 @@
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/cuda/state/device_state.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
 
 namespace ferry::cuda {
 
@@ -27,6 +28,9 @@ StatePlan::StatePlan(const Plan& plan) {
   row_starts = take(static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
   block_counts =
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan.shape.experts) * sizeof(DeviceWord<Epoch>));
+  waited_before = take(ranks * sizeof(std::uint64_t));
+  message_counts =
+      take(ranks * static_cast<std::size_t>(message_chunks(plan.shape.max_tokens)) * sizeof(std::uint32_t));
 }
 
 }  // namespace ferry::cuda

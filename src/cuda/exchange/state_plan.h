@@ -12,14 +12,16 @@ namespace ferry::cuda {
 struct StatePlan {
   explicit StatePlan(const Plan& plan);
 
-  std::size_t state = 0;          // DeviceState
-  std::size_t masks = 0;          // RoundMasks::bytes
-  std::size_t counters = 0;       // u64 [3, ranks], then [ranks, local experts]: StatsWords and waiting times
-  std::size_t arrived_rows = 0;   // HandleRow [ranks, max_tokens, top_k]
-  std::size_t arrived_slots = 0;  // u8 [ranks, max_tokens]
-  std::size_t row_starts = 0;     // u32 [row_start_words]
-  std::size_t block_counts = 0;   // DeviceWord<Epoch> [table parts, experts]
-  std::size_t bytes = 0;          // of all
+  std::size_t state = 0;           // DeviceState
+  std::size_t masks = 0;           // RoundMasks::bytes
+  std::size_t counters = 0;        // u64 [3, ranks], then [ranks, local experts]: StatsWords and waiting times
+  std::size_t arrived_rows = 0;    // HandleRow [ranks, max_tokens, top_k]
+  std::size_t arrived_slots = 0;   // u8 [ranks, max_tokens]
+  std::size_t row_starts = 0;      // u32 [row_start_words]
+  std::size_t block_counts = 0;    // DeviceWord<Epoch> [table parts, experts]
+  std::size_t waited_before = 0;   // u64 [ranks]
+  std::size_t message_counts = 0;  // u32 [ranks, message_chunks]
+  std::size_t bytes = 0;           // of all
 
  private:
   std::size_t take(std::size_t wanted);

@@ -28,7 +28,7 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .asked_counts = !world.remote_ranks,
           .result_formats = false,
           .f16_sums = false,
-          .more_outputs = false,
+          .more_outputs = !world.remote_ranks,
           .overflow = false,
           .narrow_weights = world.staged,
           .late_weights = false,

@@ -58,6 +58,12 @@ void prepare_counts(const Plan& plan);
 void launch_count(const CountParams& params, cudaStream_t stream);
 void launch_excess(const ExcessParams& params, cudaStream_t stream);
 
+// Loads the kernels of outputs that may be left out on the current device. Direct ranks only.
+void prepare_more_rows();
+void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
+// `messages` and the first message of each source.
+void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
+
 // Loads the kernels of calls with handles on the current device.
 void prepare_handles();
 void launch_begin_handle(const HandleCallParams& params, cudaStream_t stream);

@@ -70,6 +70,25 @@ struct ExcessParams {
   std::uint32_t num_tokens = 0;
 };
 
+// Chunks of the tokens of a source, whose messages are counted together: a thread has a token.
+FERRY_HD constexpr int message_chunks(int max_tokens) { return (max_tokens + kThreads - 1) / kThreads; }
+
+// Behind a dispatch of which more was asked (more_rows_kernels.cuh).
+struct MoreRowsParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  const std::byte* heap = nullptr;  // this rank's symmetric memory
+  RowStarts starts;                 // that the dispatch left
+  RowsOut out;
+  const HandleRow* kept = nullptr;  // of a replay: [ranks, max_tokens, top_k] of its handle, for the weights
+  int shared_begin = 0;             // own tokens in the fused shared expert's group
+  bool writes_facts = false;        // row_weights, row_sources or row_scales
+  bool writes_padding = false;
+  std::uint32_t* message_counts = nullptr;  // [ranks, message_chunks]
+  const DeviceWord<std::uint64_t>* waited_ns = nullptr;
+  const std::uint64_t* waited_before = nullptr;  // `waited_ns` before the receiving half began
+};
+
 struct ScalesParams {
   Plan plan;
   const DeviceState* state = nullptr;

@@ -1,0 +1,53 @@
+// Kernels behind a dispatch whose caller asked for outputs that may be left out (WorldCapabilities::more_outputs). They
+// read what the dispatch left in the memory of the exchange, and wait for the kernel before them alone.
+//   more_rows_kernel       what is said of rows, counts, and padding
+//   count_messages_kernel  messages of each chunk of tokens
+//   list_messages_kernel   the messages, and the first one of each source
+#pragma once
+
+#include "ferry/detail/cuda/steps/more_rows.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+
+namespace ferry::cuda {
+
+static __global__ void __launch_bounds__(kThreads) more_rows_kernel(const __grid_constant__ MoreRowsParams p) {
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.state->failed) != 0) return;
+  const DispatchLeft left{p, load_relaxed(p.state->dispatched)};
+  const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  write_counts(left, {block.index * kThreads + static_cast<int>(threadIdx.x), block.count * kThreads});
+  const FixedShare warps = teams_of(32, block);
+  if (p.writes_padding) write_padding(left, warps);
+  if (!p.writes_facts) return;
+  const TokenSequence tokens(p.plan, p.starts, p.plan.rank);
+  for (int place = warps.index; place < tokens.length; place += warps.count)
+    if (const TokenAt at = tokens.at(place); at.token < left.tokens_of(at.source)) write_row_facts(left, at);
+  write_shared_facts(left, warps);
+}
+
+static __global__ void __launch_bounds__(kThreads) count_messages_kernel(const __grid_constant__ MoreRowsParams p) {
+  extern __shared__ __align__(16) std::byte message_memory[];
+  ptx::await_earlier_kernels();
+  const SyncedTeam all = SyncedTeam::of_block();
+  if (!all.all(load_relaxed(p.state->failed) == 0)) return;
+  const DispatchLeft left{p, load_relaxed(p.state->dispatched)};
+  const int chunks = p.plan.shape.ranks * chunks_of_source(p.plan);
+  for (int chunk = static_cast<int>(blockIdx.x); chunk < chunks; chunk += static_cast<int>(gridDim.x))
+    count_chunk(left, all, chunk, *reinterpret_cast<MessageMemory*>(message_memory));
+}
+
+static __global__ void __launch_bounds__(kThreads) list_messages_kernel(const __grid_constant__ MoreRowsParams p) {
+  extern __shared__ __align__(16) std::byte message_memory[];
+  ptx::await_earlier_kernels();
+  const SyncedTeam all = SyncedTeam::of_block();
+  if (!all.all(load_relaxed(p.state->failed) == 0)) return;
+  auto& memory = *reinterpret_cast<MessageMemory*>(message_memory);
+  const DispatchLeft left{p, load_relaxed(p.state->dispatched)};
+  const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  const int chunks = p.out.messages == nullptr ? 0 : p.plan.shape.ranks * chunks_of_source(p.plan);
+  for (int chunk = block.index; chunk < chunks; chunk += block.count) list_chunk(left, all, chunk, memory);
+  end_messages(left, all, block, memory);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,62 @@
+// CudaSteps: what a dispatch enqueues where its caller asked for outputs that may be left out.
+#include "cuda/exchange/cuda_steps.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/detail/protocol/handle.h"
+
+namespace ferry::cuda {
+namespace {
+
+bool has_facts(const RowsOut& out) {
+  return out.row_weights != nullptr || out.row_sources != nullptr || out.row_scales.data != nullptr;
+}
+
+// Rows past those of a padded group, and past the last one of by_source, stay as they were unless the caller wants
+// zeros.
+bool has_padding(const RowsOut& out) {
+  const bool is_marked = out.order == RowOrder::by_expert || out.order == RowOrder::in_place;
+  return out.zeroes_padding || (is_marked && has_facts(out));
+}
+
+// The kernels that lay out rows padded or by_source write counts themselves.
+bool has_counts(const RowsOut& out) {
+  const bool is_usual = out.order == RowOrder::by_source || out.order == RowOrder::padded;
+  return (out.counts != nullptr && !is_usual) || out.source_starts != nullptr || out.cumulative_counts != nullptr ||
+         out.waited_ns != nullptr || out.overflow != nullptr;
+}
+
+bool has_messages(const RowsOut& out) {
+  return out.messages != nullptr || (out.source_offsets != nullptr && out.order != RowOrder::by_source);
+}
+
+}  // namespace
+
+void CudaSteps::note_waiting_times(const RowsOut& out) {
+  if (out.waited_ns == nullptr) return;
+  streams_.follow(stream_);
+  const std::size_t bytes = static_cast<std::size_t>(plan_.shape.ranks) * sizeof(std::uint64_t);
+  cuda_check(cudaMemcpyAsync(waited_before_, links_.waited_ns, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+}
+
+void CudaSteps::write_more_rows(const Ticket& ticket, const RowsOut& out) const {
+  MoreRowsParams params;
+  params.writes_facts = has_facts(out);
+  params.writes_padding = has_padding(out);
+  const bool writes_rows = params.writes_facts || params.writes_padding || has_counts(out);
+  if (!writes_rows && !has_messages(out)) return;
+  params.plan = plan_;
+  params.plan.masked = open_mask_;
+  params.state = links_.state;
+  params.heap = links_.own;
+  params.starts = arrived_.starts;
+  params.out = out;
+  if (ticket.handle != nullptr) params.kept = kept_routing_at(plan_, ticket.handle).rows;
+  params.shared_begin = ticket.shared.begin;
+  params.message_counts = message_counts_;
+  params.waited_ns = links_.waited_ns;
+  params.waited_before = waited_before_;
+  const int most_blocks = kernel_plan_.most_small_blocks(max_blocks_);
+  if (writes_rows) launch_more_rows(params, most_blocks, stream_);
+  if (has_messages(out)) launch_messages(params, most_blocks, stream_);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,30 @@
+// The kernels of outputs that a dispatch may leave out.
+#include <algorithm>
+
+#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/kernels/more_rows_kernels.cuh"
+
+namespace ferry::cuda {
+
+void prepare_more_rows() {
+  prepare_kernel(&more_rows_kernel, kThreads, 0);
+  prepare_kernel(&count_messages_kernel, kThreads, sizeof(MessageMemory));
+  prepare_kernel(&list_messages_kernel, kThreads, sizeof(MessageMemory));
+}
+
+// No kernel waits for another block of its own, so any number of blocks does.
+void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
+  constexpr std::int64_t kTokensOfBlock = 2 * (kThreads / 32);
+  const std::int64_t tokens = std::int64_t{params.plan.shape.ranks} * params.plan.shape.max_tokens;
+  const auto blocks = static_cast<int>(std::clamp<std::int64_t>(tokens / kTokensOfBlock, 1, most_blocks));
+  launch(&more_rows_kernel, params, {.blocks = blocks}, stream);
+}
+
+void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
+  const int chunks = params.plan.shape.ranks * message_chunks(params.plan.shape.max_tokens);
+  const Grid grid{.blocks = std::min(chunks, most_blocks), .shared_bytes = sizeof(MessageMemory)};
+  if (params.out.order != RowOrder::by_source) launch(&count_messages_kernel, params, grid, stream);
+  launch(&list_messages_kernel, params, grid, stream);
+}
+
+}  // namespace ferry::cuda

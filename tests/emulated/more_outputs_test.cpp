@@ -1,0 +1,190 @@
+// Outputs that a dispatch may leave out, in memory of a GPU: every order of rows, captured graphs, memory that is not
+// the GPU's. The conformance suite has the same in host memory, in more formats and shapes.
+#include <gmock/gmock.h>
+
+#include <memory>
+
+#include "conformance/rank_round.h"
+#include "ferry/cuda/cuda_world.h"
+#include "gpu/captured_graph.h"
+#include "gpu/device_round.h"
+#include "gpu/stream.h"
+#include "support/emulated_gpu/gpus.h"
+#include "support/emulated_gpu/graphs.h"
+#include "support/emulated_gpu/machine.h"
+
+namespace ferry::test {
+namespace {
+
+using conformance::ScaleForm;
+using conformance::Scenario;
+using conformance::ScenarioSettings;
+
+constexpr int kRanks = 3;
+constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
+
+// The orders are those of rank 0, 1 and so on, and then from the first again.
+ScenarioSettings settings_of(const char* format, std::vector<RowOrder> orders) {
+  ScenarioSettings settings;
+  settings.shape = {kRanks, 7, 3, 9, 96};
+  settings.options = conformance::options_for(format);
+  settings.options.row_orders = kAllOrders;
+  settings.row_orders = std::move(orders);
+  settings.routing = "ragged";
+  settings.seed = 71;
+  settings.more_outputs = true;
+  return settings;
+}
+
+class EmulatedOutputs : public testing::Test {
+ protected:
+  void SetUp() override {
+    emulated::set_gpus({});
+    emulated::reset({});
+  }
+  void TearDown() override { EXPECT_EQ(emulated::failure(), ""); }
+};
+
+struct Rank {
+  Rank(World& world, const Scenario& scenario)
+      : stream(world.rank()),
+        call{.stream = stream.get()},
+        exchange(world, scenario.settings.shape, scenario.settings.options) {
+    cuda::cuda_check(cudaSetDevice(world.rank()), "cudaSetDevice");
+  }
+  void check_rows(DeviceRound& round) {
+    if (round.in.row_order == RowOrder::in_place) round.save_slots(exchange.arrival_slots(), stream.get());
+    round.fetch();
+    exchange.check();
+    round.host.check_rows();
+  }
+  Stream stream;
+  CallOptions call;
+  Exchange exchange;
+};
+
+TEST_F(EmulatedOutputs, AreThoseOfTheOracleInEveryOrderOfRows) {
+  using enum RowOrder;
+  for (const char* format : {"bf16", "mxfp8"})
+    for (const ScaleForm form : {ScaleForm::columns, ScaleForm::groups_of_four}) {
+      ScenarioSettings settings = settings_of(format, {in_place, by_source, padded});
+      settings.scale_form = form;
+      const Scenario first = make_scenario(settings);
+      settings.row_orders = {by_expert, in_place, by_source};
+      settings.seed = 72;
+      const Scenario second = make_scenario(settings);
+      run_cuda_ranks(kRanks, false, [&](World& world) {
+        Rank rank(world, first);
+        for (const Scenario* scenario : {&first, &second, &first}) {
+          DeviceRound round(*scenario, world.rank());
+          if (scenario == &first) {
+            rank.exchange.dispatch_async(round.in, rank.call);
+            rank.exchange.dispatch_wait(round.out, rank.call);
+          } else {
+            rank.exchange.dispatch(round.in, round.out, rank.call);
+          }
+          rank.check_rows(round);
+          rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
+          round.fetch();
+          round.host.check_tokens();
+        }
+      });
+    }
+}
+
+// More tokens of a source than a chunk of messages has.
+TEST_F(EmulatedOutputs, NumberMessagesOfManyChunks) {
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source}) {
+    ScenarioSettings settings = settings_of("bf16", {order});
+    settings.shape = {2, 5, 2, 1100, 32};
+    const Scenario scenario = make_scenario(settings);
+    run_cuda_ranks(2, false, [&](World& world) {
+      Rank rank(world, scenario);
+      DeviceRound round(scenario, world.rank());
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      rank.check_rows(round);
+    });
+  }
+}
+
+TEST_F(EmulatedOutputs, AreInCapturedGraphs) {
+  const Scenario scenario =
+      make_scenario(settings_of("fp8_block128", {RowOrder::in_place, RowOrder::by_expert, RowOrder::by_source}));
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    Rank rank(world, scenario);
+    DeviceRound round(scenario, world.rank());
+    const CapturedGraph graph(rank.stream.get(), [&] {
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
+    });
+    for (int replay = 0; replay < 3; ++replay) {
+      world.barrier();
+      round.reset(rank.stream.get());
+      graph.launch(rank.stream.get());
+      rank.check_rows(round);
+      round.host.check_tokens();
+    }
+    world.barrier();
+  });
+}
+
+TEST_F(EmulatedOutputs, InHostMemoryAreRefused) {
+  const Scenario scenario = make_scenario([] {
+    ScenarioSettings settings = settings_of("mxfp8", {RowOrder::by_expert});
+    settings.scale_form = ScaleForm::rows;
+    return settings;
+  }());
+  using Out = DispatchOutput;
+  const std::pair<const char*, Tensor Out::*> fields[] = {
+      {"source_starts", &Out::source_starts},   {"row_weights", &Out::row_weights},
+      {"row_sources", &Out::row_sources},       {"messages", &Out::messages},
+      {"row_scales", &Out::row_scales},         {"overflow", &Out::overflow},
+      {"waited_ns", &Out::waited_ns},           {"counts", &Out::counts},
+      {"source_offsets", &Out::source_offsets}, {"cumulative_counts", &Out::cumulative_counts}};
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    Rank rank(world, scenario);
+    DeviceRound round(scenario, world.rank());
+    std::vector<std::int64_t> host(4096);
+    for (const auto& [name, field] : fields) {
+      DispatchOutput out = round.out;
+      (out.*field).data = host.data();
+      conformance::expect_error(world.rank(), name, ErrorKind::invalid_argument, {name, "host memory"},
+                                [&] { rank.exchange.dispatch(round.in, out, rank.call); });
+    }
+    round.fetch();
+    round.host.check_untouched();
+    rank.exchange.dispatch(round.in, round.out, rank.call);
+    rank.check_rows(round);
+  });
+}
+
+// What is asked for costs kernels, and what is not costs none (graph_nodes_test.cpp).
+TEST_F(EmulatedOutputs, AreKernelsOfTheirOwn) {
+  ScenarioSettings settings = settings_of("mxfp8", {RowOrder::by_expert});
+  settings.shape.ranks = 1;
+  settings.options.row_orders = kUsualRowOrders;
+  const Scenario scenario = make_scenario(settings);
+  run_cuda_ranks(1, false, [&](World& world) {
+    Rank rank(world, scenario);
+    DeviceRound round(scenario, 0);
+    const auto nodes = [&](std::initializer_list<Tensor DispatchOutput::*> asked) {
+      DispatchOutput out = round.out;
+      for (const conformance::MoreOutputs::Memory& each : round.host.more()->memory()) out.*each.field = {};
+      for (Tensor DispatchOutput::*field : asked) out.*field = round.out.*field;
+      cudaGraph_t graph = nullptr;
+      cuda::cuda_check(cudaStreamBeginCapture(rank.stream.get(), cudaStreamCaptureModeThreadLocal), "begin");
+      rank.exchange.dispatch(round.in, out, rank.call);
+      cuda::cuda_check(cudaStreamEndCapture(rank.stream.get(), &graph), "cudaStreamEndCapture");
+      const std::size_t count = graph->operations.size();
+      cudaGraphDestroy(graph);
+      return count;
+    };
+    EXPECT_EQ(nodes({}), 1u);
+    EXPECT_EQ(nodes({&DispatchOutput::counts, &DispatchOutput::row_weights}), 2u);
+    EXPECT_EQ(nodes({&DispatchOutput::messages, &DispatchOutput::source_offsets}), 3u);
+    EXPECT_EQ(nodes({&DispatchOutput::waited_ns}), 3u);  // one copies what was waited before
+  });
+}
+
+}  // namespace
+}  // namespace ferry::test
