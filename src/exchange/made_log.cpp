@@ -12,8 +12,8 @@ namespace ferry {
 void log_made(const World& world, const Shape& shape, const ExchangeOptions& options, const RowLayout& layout,
               const HeapMap& map) {
   debug_log(DebugLevel::info, world.rank(), [&] {
-    const std::string scales =
-        layout.scales_per_row == 0 ? std::string() : fmt::format(" + {} scales", layout.scales_per_row);
+    const int count = layout.scales_per_row;
+    const std::string scales = count == 0 ? "" : fmt::format(" + {} scale{}", count, count == 1 ? "" : "s");
     return fmt::format(
         "exchange on {} ({} ranks{}): {}, format {}, {}; {} bytes of symmetric memory, rows {} of {} bytes{}, "
         "{} groups at multiples of {}; deadline {} ms",

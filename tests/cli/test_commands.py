@@ -185,7 +185,7 @@ class InfoTestCase(FerryTestCase):
                 (each,) = report["outputs"]
                 even = (report["exchange_memory_bytes"] + report["gpu_state_bytes"] + report["rows_of_even_routing"] /
                         each["row_capacity"] * (each["output_bytes"] + each["result_bytes"]))
-                said = re.search(r"takes about ([0-9.]+) ([GM])B", text)
+                said = re.search(r": about ([0-9.]+) ([GM])B in all", text)
                 self.assertEqual(said is None, backend == "nvshmem")
                 if said:
                     self.assertAlmostEqual(float(said.group(1)) * {"G": 1e9, "M": 1e6}[said.group(2)] / even, 1,

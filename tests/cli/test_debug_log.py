@@ -57,10 +57,10 @@ class DebugLogTestCase(FerryTestCase):
             for word in ("format mxfp8", "by_rank", "experts=10 top_k=3", "bytes of symmetric memory", "deadline"):
                 self.assertIn(word, text)
             self.assertRegex(text, r", rows \d+ of 64 bytes \+ 2 scales, ")
-        for _, _, text in self.logged("info"):
-            self.assertNotIn("scales", text)
-            if "exchange on cpu" in text:
-                self.assertRegex(text, r", rows \d+ of 128 bytes, ")
+        for format_name, row in (("bf16", r"128 bytes, "), ("fp8_block128", r"64 bytes \+ 1 scale, ")):
+            made = [text for _, _, text in self.logged("info", "--format", format_name) if "exchange on cpu" in text]
+            for text in made:
+                self.assertRegex(text, r", rows \d+ of " + row)
 
     def test_trace_has_memory_and_calls(self):
         texts = [text for whose, level, text in self.logged("trace") if (whose, level) == ("rank 1", "trace")]

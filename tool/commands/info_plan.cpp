@@ -136,11 +136,11 @@ std::string taken_text(const Backend& backend, const PlannedMemory& memory) {
   std::string text = fmt::format("Even routing fills about {} of the {} rows ({:.1f} %)",
                                  count_cell(most.even_rows).text, count_cell(most.capacity).text, 100 * filled);
   if (!is_gpu_backend(backend))
-    return text + fmt::format("; the system gives memory only to rows that are written, so that takes about {}.", even);
+    return text + fmt::format("; the system gives memory only to rows that are written: about {} in all.", even);
   if (!capabilities_of(backend).asked_counts) return text + "; on GPUs all of them are taken.";
   return text + fmt::format(
                     "; on GPUs all of them are taken, unless the host waits for the counts and then allocates "
-                    "what came: that takes about {} (docs/rows.md, Exact sizes).",
+                    "what came: about {} in all (docs/rows.md, Exact sizes).",
                     even);
 }
 
