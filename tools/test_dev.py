@@ -4,6 +4,7 @@
 import pathlib
 import re
 import subprocess
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -30,12 +31,20 @@ class RefusalTests(unittest.TestCase):
         self.assert_refused(dev("nosuch"), "no command nosuch", "usage: ./dev")
 
 
-def of_function(name, text, *arguments):
-    """The lines that a function of ./dev prints where it reads this text."""
+def of_function(name, *parts, arguments=(), seconds=0):
+    """The lines that a function of ./dev prints where it reads these parts of a text, so many seconds apart."""
     function = re.search(rf"^{name}\(\) {{$.*?^}}$", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL).group()
     script = "set -euo pipefail\nsay() { printf '== %s\\n' \"$*\"; }\n" + function + f'\n{name} "$@"'
-    return subprocess.run(["bash", "-c", script, "bash", *arguments], input=text, capture_output=True, text=True,
-                          timeout=60, check=True).stdout.splitlines()
+    with subprocess.Popen(["bash", "-c", script, "bash", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        for number, part in enumerate(parts):
+            time.sleep(seconds if number > 0 else 0)
+            process.stdin.write(part)
+            process.stdin.flush()
+        said, _ = process.communicate(timeout=60)
+    if process.returncode != 0:
+        raise AssertionError(f"{name} ended with {process.returncode}: {said}")
+    return said.splitlines()
 
 
 class ProgressTests(unittest.TestCase):
@@ -71,18 +80,22 @@ class TestsProgressTests(unittest.TestCase):
 """
     END = "== 2 of 4 tests passed, 1 skipped, 1 failed"
 
-    def test_failures_and_the_end(self):
-        self.assertEqual(of_function("tests_progress", self.SAID, "1000"), ["== FAILED cli/test_some.Case", self.END])
+    def progress(self, *parts, every=1000, seconds=0):
+        return of_function("tests_progress", *parts, arguments=[str(every)], seconds=seconds)
 
-    def test_how_far_it_is(self):
-        self.assertEqual(of_function("tests_progress", self.SAID, "0"), [
-            "== 1 of 4 tests passed so far, 0 failed", "== 1 of 4 tests passed so far, 0 failed",
-            "== FAILED cli/test_some.Case", "== 1 of 4 tests passed so far, 1 failed",
-            "== 2 of 4 tests passed so far, 1 failed", self.END])
+    def test_failures_and_the_end(self):
+        self.assertEqual(self.progress(self.SAID), ["== FAILED cli/test_some.Case", self.END])
+
+    def test_how_far_it_is_while_nothing_ends(self):
+        """Also where a line comes in two pieces."""
+        middle = self.SAID.index("st   #4")
+        said = self.progress(self.SAID[:middle], self.SAID[middle:], every=2, seconds=3.5)
+        self.assertEqual(list(dict.fromkeys(said)), [  # on a slow machine it says it again
+            "== FAILED cli/test_some.Case", "== 1 of 4 tests passed so far, 1 failed", self.END])
 
     def test_no_test(self):
-        self.assertEqual(of_function("tests_progress", "No tests were found!!!\n", "0"),
-                         ["== 0 of 0 tests passed, 0 skipped, 0 failed"])
+        self.assertEqual(self.progress("No tests were found!!!\n", every=0), [
+            "== 0 of 0 tests passed, 0 skipped, 0 failed"])
 
 
 if __name__ == "__main__":
