@@ -82,11 +82,14 @@ __global__ void starts_kernel(const __grid_constant__ Setting s, const __grid_co
   for (int group = 0; group <= s.groups; ++group) {
     scratch.starts[group] = start;
     Found found;
-    found.compare(Wrong::row_offsets, -1, start, rows.row_offsets[group]);
+    const bool compares = rows.row_offsets != nullptr;
+    if (compares) found.compare(Wrong::row_offsets, -1, start, rows.row_offsets[group]);
     if (group < s.groups) {
-      found.compare(Wrong::expert_ids, -1, static_cast<unsigned>(group), static_cast<unsigned>(rows.expert_ids[group]));
       scratch.tiles[group] = tile;
-      if (s.layout == Layout::tiled)
+      if (compares)
+        found.compare(Wrong::expert_ids, -1, static_cast<unsigned>(group),
+                      static_cast<unsigned>(rows.expert_ids[group]));
+      if (compares && s.layout == Layout::tiled)
         found.compare(Wrong::scales_offsets, -1, tile - start / 128, rows.scales_offsets[group]);
       const unsigned end = (start + scratch.counts[group] + alignment - 1) / alignment * alignment;
       tile += (end - start + 127) / 128;
@@ -114,16 +117,19 @@ __global__ void rows_kernel(const __grid_constant__ Setting s, const __grid_cons
     return;
   }
   const long long row = static_cast<long long>(scratch.starts[group]) + in_group;
-  Found found;
-  found.compare(Wrong::src_info, 0, static_cast<unsigned>(token), static_cast<unsigned>(rows.src_info[2 * row]));
-  found.compare(Wrong::src_info, 1, static_cast<unsigned>(k), static_cast<unsigned>(rows.src_info[2 * row + 1]));
-  check_row_bytes(s, token_key(s, r, source, token), rows, {row, static_cast<unsigned>(in_group), scratch.tiles[group]},
-                  found);
-  report(verdict, r, found, static_cast<int>(row));
+  const bool compares = rows.src_info != nullptr;
+  if (compares) {
+    Found found;
+    found.compare(Wrong::src_info, 0, static_cast<unsigned>(token), static_cast<unsigned>(rows.src_info[2 * row]));
+    found.compare(Wrong::src_info, 1, static_cast<unsigned>(k), static_cast<unsigned>(rows.src_info[2 * row + 1]));
+    check_row_bytes(s, token_key(s, r, source, token), rows,
+                    {row, static_cast<unsigned>(in_group), scratch.tiles[group]}, found);
+    report(verdict, r, found, static_cast<int>(row));
+  }
   const unsigned key = result_key(s, r, source, token, k);
   for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += kThreads)
     scratch.results[row * s.hidden + column] = value_at(key, static_cast<unsigned>(column));
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0 || !compares) return;
   atomicAdd(&verdict->rows_checked, 1ull);
   if (source != s.rank) atomicAdd(&verdict->rows_of_others, 1ull);
 }
@@ -231,14 +237,26 @@ void delay(unsigned nanoseconds, cudaStream_t stream) {
   require_launched();
 }
 
-void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
-                const Scratch& scratch, Verdict* verdict, cudaStream_t stream) {
+static void run_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
+                     const Scratch& scratch, Verdict* verdict, cudaStream_t stream) {
   const auto groups = static_cast<unsigned>(setting.groups);
   const int entries = setting.ranks * setting.max_tokens * setting.top_k + (setting.shared ? setting.max_tokens : 0);
   count_kernel<<<groups, kThreads, 0, stream>>>(setting, round, inputs, scratch.counts);
   starts_kernel<<<1, 1, 0, stream>>>(setting, round, rows, scratch, verdict);
   rows_kernel<<<static_cast<unsigned>(entries), kThreads, 0, stream>>>(setting, round, inputs, rows, scratch, verdict);
-  padding_kernel<<<groups, kThreads, 0, stream>>>(setting, round, rows, scratch, verdict);
+}
+
+void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
+                const Scratch& scratch, Verdict* verdict, cudaStream_t stream) {
+  run_rows(setting, round, inputs, rows, scratch, verdict, stream);
+  padding_kernel<<<static_cast<unsigned>(setting.groups), kThreads, 0, stream>>>(setting, round, rows, scratch,
+                                                                                 verdict);
+  require_launched();
+}
+
+void make_results(const Setting& setting, const Round& round, const Inputs& inputs, const Scratch& scratch,
+                  Verdict* verdict, cudaStream_t stream) {
+  run_rows(setting, round, inputs, Rows{}, scratch, verdict, stream);
   require_launched();
 }
 

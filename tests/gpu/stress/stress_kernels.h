@@ -33,10 +33,13 @@ struct Setting {
   const int* owner;  // [experts]: the rank of each
 };
 
-// One round: how many tokens each rank has, and the seed of all values.
+// One round: how many tokens each rank has, and the seeds of all values. A replay has the routing of another round: its
+// ids, its weights and its numbers of tokens.
 struct Round {
   unsigned number;
-  unsigned seed;
+  unsigned seed;     // of tokens and answers
+  unsigned routing;  // the round whose routing it is, and the seed of that
+  unsigned routing_seed;
   int tokens[kMostRanks];
 };
 
@@ -47,6 +50,7 @@ struct Inputs {
   int* all_ids;           // [ranks, T, K]: of every rank, for the oracle
 };
 
+// Null: nothing is compared.
 struct Rows {
   const std::uint8_t* payload;
   const std::uint8_t* scales;
@@ -87,6 +91,9 @@ void delay(unsigned nanoseconds, cudaStream_t stream);
 // Fills scratch.results with what the experts answer.
 void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
                 const Scratch& scratch, Verdict* verdict, cudaStream_t stream);
+// Fills scratch.results for rows that are not there any more.
+void make_results(const Setting& setting, const Round& round, const Inputs& inputs, const Scratch& scratch,
+                  Verdict* verdict, cudaStream_t stream);
 // `sums`: bf16 or float32 [n, hidden].
 void check_sums(const Setting& setting, const Round& round, const Inputs& inputs, const void* sums, bool wide,
                 Verdict* verdict, cudaStream_t stream);

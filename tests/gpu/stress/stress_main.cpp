@@ -1,9 +1,10 @@
 // gpu_stress [ROUNDS [RANKS [SEED [damage]]]]: exchanges on the GPUs of this machine, every row and every sum compared.
 //
 // 4 ranks, or one for each GPU where there are more; where GPUs are fewer than ranks, several share one. Each round has
-// other numbers of tokens, data, routing and delays. What an exchange is of changes from segment to segment, and every
-// fourth segment replays captured graphs. `damage` changes one byte, which must be found. Exit code: 0 all right, 1 a
-// mismatch or an error, 77 nothing run, or by one rank alone, which exchanges nothing.
+// other numbers of tokens, data, routing and delays. Some dispatches leave a handle, some are replays of one, and
+// combines of earlier dispatches come between the rounds. What an exchange is of changes from segment to segment, and
+// every fourth segment replays captured graphs. `damage` changes one byte, which must be found. Exit code: 0 all right,
+// 1 a mismatch or an error, 77 nothing run, or by one rank alone, which exchanges nothing.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

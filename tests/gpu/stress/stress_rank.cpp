@@ -125,26 +125,28 @@ class RankSegment {
 
   // What every round of a replayed segment calls.
   void capture() {
-    const Round round = round_of(segment_.first_round);
-    dispatch_graph_.emplace(arena_.stream(), [&] { dispatch(round); });
-    combine_graph_.emplace(arena_.stream(), [&] { combine(round); });
+    const Calls calls = calls_of(segment_.first_round);
+    const Round round = round_of(segment_.first_round, calls);
+    dispatch_graph_.emplace(arena_.stream(), [&] { dispatch(round, calls); });
+    combine_graph_.emplace(arena_.stream(), [&] { combine(round, calls.returned); });
     wait();
   }
 
   void run(unsigned number) {
-    const Round round = round_of(number);
+    const Calls calls = calls_of(number);
+    const Round round = round_of(number, calls);
     cudaStream_t stream = arena_.stream();
     const unsigned index = number - segment_.first_round;
     if (index > 0 && index % segment_.rounds_at_once == 0) wait();
     make_inputs(setting_, round, inputs_, stream);
     const auto poison = static_cast<std::uint8_t>(draw(segment_.seed, number, 1) | 0x80u);
-    check(cudaMemsetAsync(arena_.at<void>(outputs_begin_), poison, outputs_end_ - outputs_begin_, stream),
-          "cudaMemsetAsync");
+    poison_from(outputs_begin_, poison);
     delay(delay_of(number, 2), stream);
     if (dispatch_graph_)
       dispatch_graph_->launch(stream);
     else
-      dispatch(round);
+      dispatch(round, calls);
+    if (calls.kept >= 0) kept_[calls.kept] = round;
     if (segment_.damage && number == segment_.first_round + segment_.rounds / 2 && rank_ == 0)
       damage(arena_.at<void>(src_info_), 0, stream);
     check_rows(setting_, round, inputs_, rows_with(poison), scratch_, verdict_, stream);
@@ -153,8 +155,9 @@ class RankSegment {
     if (combine_graph_)
       combine_graph_->launch(stream);
     else
-      combine(round);
+      combine(round, calls.returned);
     check_sums(setting_, round, inputs_, arena_.at<void>(sums_), sums_are_wide(number), verdict_, stream);
+    combine_late(number);
   }
 
   Verdict finish() {
@@ -166,6 +169,14 @@ class RankSegment {
   }
 
  private:
+  // Which of the handles a round's calls are given, or leave; -1: none.
+  struct Calls {
+    int given = -1;     // to dispatch: a replay
+    int kept = -1;      // by dispatch
+    int returned = -1;  // to combine
+  };
+  static constexpr unsigned kHandles = 2;
+
   void wait() const { check(cudaStreamSynchronize(arena_.stream()), "cudaStreamSynchronize"); }
 
   void plan(const RowLayout& layout) {
@@ -177,6 +188,7 @@ class RankSegment {
     const std::size_t starts = arena_.plan(layout.groups + 1, 4), counts = arena_.plan(layout.groups, 4);
     const std::size_t tiles = arena_.plan(layout.groups, 4);
     results_ = arena_.plan(rows, 2 * hidden);
+    for (std::size_t& handle : handles_) handle = arena_.plan(layout.handle_bytes, 1);
     plan_outputs(layout);
     arena_.allocate();
     setting_.owner = arena_.at<int>(owner);
@@ -214,12 +226,55 @@ class RankSegment {
 
   // The round that says how a round's calls are made: a graph keeps those of its capture.
   unsigned called_as(unsigned number) const { return segment_.replayed ? segment_.first_round : number; }
-  Round round_of(unsigned number) const {
-    Round round{number, draw(segment_.seed, number, 0), {}};
+  Round round_of(unsigned number, const Calls& calls) const {
+    const unsigned seed = draw(segment_.seed, number, 0);
+    Round round{number, seed, number, seed, {}};
+    if (calls.given >= 0) {
+      round = *kept_[calls.given];
+      round.number = number;
+      round.seed = seed;
+      return round;
+    }
     for (int rank = 0; rank < setting_.ranks; ++rank)
       round.tokens[rank] = tokens_of(called_as(number), static_cast<unsigned>(rank));
     return round;
   }
+  // A quarter of the dispatches are replays, as soon as there are handles, and a quarter leave one; half of the
+  // combines that could are given it. The same on all ranks. Graphs are captured before there is a handle.
+  Calls calls_of(unsigned number) const {
+    const unsigned x = draw(segment_.seed, called_as(number), 8);
+    const int handle = static_cast<int>((x >> 8) % kHandles);
+    Calls calls;
+    if (x % 4 == 0) calls.kept = handle;
+    if (x % 4 == 1 && !segment_.replayed && kept_[handle]) calls.given = handle;
+    if ((x >> 16) % 2 == 0) calls.returned = std::max(calls.kept, calls.given);
+    return calls;
+  }
+
+  // A combine of an earlier dispatch, beside the rounds: with other answers, and once more for some.
+  void combine_late(unsigned number) {
+    const unsigned x = draw(segment_.seed, number, 9);
+    const int handle = static_cast<int>((x >> 8) % kHandles);
+    if (x % 4 != 0 || !kept_[handle]) return;
+    Round late = *kept_[handle];
+    late.number = number;
+    late.seed = draw(segment_.seed, number, 10);
+    cudaStream_t stream = arena_.stream();
+    make_inputs(setting_, late, inputs_, stream);
+    make_results(setting_, late, inputs_, scratch_, verdict_, stream);
+    poison_from(sums_, 0xFF);
+    delay(delay_of(number, 11), stream);
+    combine(late, handle);
+    check_sums(setting_, late, inputs_, arena_.at<void>(sums_), sums_are_wide(number), verdict_, stream);
+  }
+  // Outputs that begin there, and those behind.
+  void poison_from(std::size_t begin, std::uint8_t poison) const {
+    check(cudaMemsetAsync(arena_.at<void>(begin), poison, outputs_end_ - begin, arena_.stream()), "cudaMemsetAsync");
+  }
+  Tensor handle_at(int index) const {
+    return {arena_.at<void>(handles_[index]), DType::u8, {exchange_.layout().handle_bytes}};
+  }
+
   bool sums_are_wide(unsigned number) const { return draw(segment_.seed, called_as(number), 6) % 2 == 0; }
 
   // Any number from none to all, and now and then exactly these.
@@ -241,14 +296,18 @@ class RankSegment {
     return kLimits[draw(segment_.seed, number, 2000 + 16 * what + static_cast<unsigned>(rank_)) % std::size(kLimits)];
   }
 
-  void dispatch(const Round& round) {
+  void dispatch(const Round& round, const Calls& calls) {
     const std::int64_t n = round.tokens[rank_], rows = setting_.capacity, hidden = setting_.hidden;
     const RowLayout& layout = exchange_.layout();
     const unsigned number = called_as(round.number);
     DispatchInput in;
     in.tokens = {inputs_.tokens, setting_.half ? DType::f16 : DType::bf16, {n, hidden}};
-    in.topk_ids = {inputs_.ids, setting_.wide_ids ? DType::i64 : DType::i32, {n, setting_.top_k}};
-    if (!setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
+    if (calls.given >= 0) {
+      in.handle = handle_at(calls.given);
+    } else {
+      in.topk_ids = {inputs_.ids, setting_.wide_ids ? DType::i64 : DType::i32, {n, setting_.top_k}};
+      if (!setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
+    }
     if (setting_.format == Format::nvfp4) in.input_scale = input_scale_;
     DispatchOutput out;
     if (setting_.format == Format::bf16)
@@ -261,18 +320,21 @@ class RankSegment {
     out.src_info = {arena_.at<void>(src_info_), DType::i32, {rows, 2}};
     if (setting_.layout == Layout::tiled)
       out.scales_offsets = {arena_.at<void>(scales_offsets_), DType::u32, {setting_.groups}};
+    if (calls.kept >= 0) out.handle = handle_at(calls.kept);
     const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(number, 0)};
     if (draw(segment_.seed, number, 5) % 2 == 0) return exchange_.dispatch(in, out, call);
     exchange_.dispatch_async(in, call);
     exchange_.dispatch_wait(out, call);
   }
 
-  void combine(const Round& round) {
+  // `handle`: of the round's dispatch; -1: it is the newest one.
+  void combine(const Round& round, int handle) {
     const std::int64_t n = round.tokens[rank_];
     const unsigned number = called_as(round.number);
     CombineInput in;
     in.rows = {arena_.at<void>(results_), DType::bf16, {setting_.capacity, setting_.hidden}};
     if (setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
+    if (handle >= 0) in.handle = handle_at(handle);
     CombineOutput out;
     out.tokens = {arena_.at<void>(sums_), sums_are_wide(number) ? DType::f32 : DType::bf16, {n, setting_.hidden}};
     const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(number, 1)};
@@ -291,6 +353,8 @@ class RankSegment {
   Verdict* verdict_ = nullptr;
   float* input_scale_ = nullptr;
   std::optional<test::CapturedGraph> dispatch_graph_, combine_graph_;
+  std::optional<Round> kept_[kHandles];  // the rounds whose routing the handles have
+  std::size_t handles_[kHandles] = {};
   std::vector<std::int64_t> scales_shape_;
   std::size_t outputs_begin_ = 0, outputs_end_ = 0, payload_ = 0, scales_ = 0, row_offsets_ = 0, expert_ids_ = 0;
   std::size_t src_info_ = 0, scales_offsets_ = 0, results_ = 0, sums_ = 0;

@@ -49,18 +49,18 @@ __device__ inline unsigned result_key(const Setting& s, const Round& r, int sour
   return key_of(r.seed, 2, static_cast<unsigned>((source * s.max_tokens + token) * (s.top_k + 1) + k));
 }
 __device__ inline float weight_at(const Setting& s, const Round& r, int source, int token, int k) {
-  const unsigned x = key_of(r.seed, 3, static_cast<unsigned>((source * s.max_tokens + token) * s.top_k + k));
+  const unsigned x = key_of(r.routing_seed, 3, static_cast<unsigned>((source * s.max_tokens + token) * s.top_k + k));
   return static_cast<float>(x >> 8) * 0x1p-24f;
 }
 
 // Distinct ids, a tenth of them -1, some tokens with none. In one round of eight most tokens name neighbours: one rank.
 __device__ inline int id_at(const Setting& s, const Round& r, int source, int token, int k) {
-  const unsigned x = key_of(r.seed, 4, static_cast<unsigned>(source * s.max_tokens + token));
+  const unsigned x = key_of(r.routing_seed, 4, static_cast<unsigned>(source * s.max_tokens + token));
   const unsigned missing = key_of(x, 5, static_cast<unsigned>(k));
   if (x % 37 == 0 || missing % 10 == 0) return -1;
   const auto experts = static_cast<unsigned>(s.experts);
   const unsigned widest = experts / static_cast<unsigned>(s.top_k);
-  const unsigned step = r.number % 8 == 0 ? 1 : 1 + (x >> 16) % widest;
+  const unsigned step = r.routing % 8 == 0 ? 1 : 1 + (x >> 16) % widest;
   return static_cast<int>((mix(x) % experts + static_cast<unsigned>(k) * step) % experts);
 }
 
