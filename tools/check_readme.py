@@ -8,6 +8,7 @@ examples/readme.cpp and one of examples/cuda/readme.cu, and at most 120 lines. I
 PROGRAM, which that file makes, is run and compared with it. And it names the commit of its figures.
 """
 
+import pathlib
 import re
 import subprocess
 import sys
@@ -50,11 +51,13 @@ def said_of(readme, path):
     return said and said.group(1)
 
 
-def check_printed(readme, printed):
-    """Findings, where the program of SHOWN[0] printed this."""
+def check_printed(readme, name, printed):
+    """Findings, where the program of SHOWN[0] has this name and printed this."""
     said = said_of(readme, SHOWN[0])
     if said is None:
         return [f"README.md: does not say what {SHOWN[0]} prints"]
+    if f"ninja -C build/release {name} && build/release/examples/{name}`" not in readme:
+        return [f"README.md: does not say how to build and run {name}"]
     return [] if printed == said + "\n" else [f"README.md: {SHOWN[0]} prints {printed!r}, not {said!r}"]
 
 
@@ -75,7 +78,9 @@ def main():
     count, findings = check(text, programs)
     if len(sys.argv) > 2:
         count += 1
-        findings += check_printed(text, subprocess.run([sys.argv[2]], capture_output=True, text=True, check=False).stdout)
+        program = pathlib.Path(sys.argv[2])
+        done = subprocess.run([program], capture_output=True, text=True, check=False)
+        findings += check_printed(text, program.name, done.stdout)
     count += 1
     comparison = root / "docs" / "comparison.md"
     findings += check_commit(text, comparison.read_text(encoding="utf-8") if comparison.is_file() else "")

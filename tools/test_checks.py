@@ -250,11 +250,13 @@ class Readme(unittest.TestCase):
         self.assertEqual(check_readme.check("no block\n", self.PROGRAMS)[0], 0)
 
     def test_what_the_program_prints(self):
-        readme = "The program is [p](examples/readme.cpp), which prints `4 of 4`. Beside it [q](examples/q.cpp) lies.\n"
-        self.assertEqual(check_readme.check_printed(readme, "4 of 4\n"), [])
+        readme = ("The program is [p](examples/readme.cpp), which prints `4 of 4`: `ninja -C build/release example && "
+                  "build/release/examples/example`. Beside it [q](examples/q.cpp) lies.\n")
+        self.assertEqual(check_readme.check_printed(readme, "example", "4 of 4\n"), [])
         for printed in ("", "4 of 4", "3 of 4\n", "4 of 4\n4 of 4\n"):
-            self.assertEqual(len(check_readme.check_printed(readme, printed)), 1, printed)
-        self.assertEqual(len(check_readme.check_printed(readme.replace("readme.cpp", "r.cpp"), "4 of 4\n")), 1)
+            self.assertEqual(len(check_readme.check_printed(readme, "example", printed)), 1, printed)
+        for other in (readme.replace("readme.cpp", "r.cpp"), readme.replace("examples/example`", "example`")):
+            self.assertEqual(len(check_readme.check_printed(other, "example", "4 of 4\n")), 1, other)
 
     def test_the_commit_of_the_figures(self):
         comparison = "2 x H200, one day. Ferry 0123abc; DeepEP 4567def.\n"
