@@ -1,10 +1,10 @@
 #include "tool/bench/bench_measurers.h"
 
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "tool/bench/base/results.h"
 #include "tool/bench/cpu/bench_exchange.h"
 #include "tool/bench/cpu/bench_report.h"
 #include "tool/bench/gpu/bench_gpu.h"
@@ -16,28 +16,6 @@
 
 namespace ferry::app {
 namespace {
-
-// Results since the last table: the thread that measures adds them, and when Ctrl-C comes another one takes them.
-template <class Result>
-class Results {
- public:
-  void add(Result result) {
-    const std::lock_guard lock(guard_);
-    all_.push_back(std::move(result));
-  }
-  std::vector<Result> take() {
-    const std::lock_guard lock(guard_);
-    return std::exchange(all_, {});
-  }
-  std::optional<Result> last() const {
-    const std::lock_guard lock(guard_);
-    return all_.empty() ? std::nullopt : std::optional(all_.back());
-  }
-
- private:
-  mutable std::mutex guard_;
-  std::vector<Result> all_;
-};
 
 class CpuMeasurer final : public Measurer {
  public:

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
+#include <utility>
 
+#include "tool/bench/base/results.h"
 #include "tool/bench/bench_measurers.h"
 #include "tool/bench/mpi/bench_baseline.h"
 #include "tool/commands/bench_output.h"
@@ -178,8 +179,57 @@ SimulatedCase simulated_case(const SimulateOptions& options, const BenchCase& be
   return {bench, cluster, options.node_limit};
 }
 
+// Simulates in place of measuring. Progress counts the ranks.
+class Simulator final : public Measurer {
+ public:
+  Simulator(const SimulateOptions& options, std::string command, std::int64_t sources)
+      : options_(options), command_(std::move(command)), progress_("simulate: ranks", sources) {}
+  Json measure(const BenchCase& bench) override {
+    const Simulated result = simulate(simulated_case(options_, bench), [this] { progress_.advance(); });
+    results_.add(result);
+    return to_json(result, command_);
+  }
+  std::string table() override {
+    const std::vector<Simulated> results = results_.take();
+    return results.empty() ? std::string() : to_text(results);
+  }
+  std::string footnote() const override { return {}; }
+
+ private:
+  const SimulateOptions options_;
+  const std::string command_;
+  Progress progress_;
+  Results<Simulated> results_;
+};
+
+using BenchTables = std::vector<std::vector<BenchCase>>;
+
+std::int64_t count_lines(const BenchTables& tables) {
+  std::int64_t count = 0;
+  for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
+  return count;
+}
+
+// Line after line; Ctrl-C prints what is done.
+void run_tables(const BenchOptions& options, const BenchTables& tables,
+                const std::function<Measurer&(const BenchCase&)>& measurer_of,
+                const std::function<void()>& after_line) {
+  BenchOutput output(options, count_lines(tables));
+  const OnInterrupt interrupted([&output] { output.interrupt(); });
+  for (const std::vector<BenchCase>& cases : tables) {
+    Measurer& measurer = measurer_of(cases.front());
+    output.begin_table(measurer);
+    for (const BenchCase& bench : cases) {
+      output.add(measurer.measure(bench));
+      after_line();
+    }
+    output.end_table();
+  }
+  output.finish();
+}
+
 void run_simulation(const BenchOptions& options, const std::string& command) {
-  std::vector<std::vector<BenchCase>> tables;
+  BenchTables tables;
   std::int64_t sources = 0;
   for (const NamedShape& named : shapes_of(options)) {
     std::vector<BenchCase>& table = tables.emplace_back();
@@ -189,17 +239,9 @@ void run_simulation(const BenchOptions& options, const std::string& command) {
         sources += ranks;
       }
   }
-  Records records(options);
-  Progress progress("simulate: ranks", sources);
-  for (const std::vector<BenchCase>& cases : tables) {
-    std::vector<Simulated> results;
-    for (const BenchCase& bench : cases) {
-      results.push_back(simulate(simulated_case(options.simulation, bench), [&] { progress.advance(); }));
-      records.add(to_json(results.back(), command));
-    }
-    if (!options.json) print(to_text(results) + "\n");
-  }
-  print(records.summary());
+  Simulator simulator(options.simulation, command, sources);
+  run_tables(
+      options, tables, [&](const BenchCase&) -> Measurer& { return simulator; }, [] {});
 }
 
 // What was typed, so that a record can be repeated.
@@ -219,23 +261,12 @@ void run_bench_command(const BenchOptions& options) {
   const std::string command = typed_command();
   if (options.simulation.simulate) return run_simulation(options, command);
   note_what_has_no_effect(options);
-  const std::vector<std::vector<BenchCase>> tables = tables_of(options);
-  std::int64_t count = 0;
-  for (const std::vector<BenchCase>& cases : tables) count += static_cast<std::int64_t>(cases.size());
+  const BenchTables tables = tables_of(options);
   Measurers measurers(require_backend(options), {options.ranks.front(), options.nodes, options.baseline, command});
-  BenchOutput output(options, count);
-  const OnInterrupt interrupted([&output] { output.interrupt(); });
-  Progress progress("bench: lines", count);
-  for (const std::vector<BenchCase>& cases : tables) {
-    Measurer& measurer = measurers.of(cases.front());
-    output.begin_table(measurer);
-    for (const BenchCase& bench : cases) {
-      output.add(measurer.measure(bench));
-      progress.advance();
-    }
-    output.end_table();
-  }
-  output.finish();
+  Progress progress("bench: lines", count_lines(tables));
+  run_tables(
+      options, tables, [&](const BenchCase& bench) -> Measurer& { return measurers.of(bench); },
+      [&] { progress.advance(); });
 }
 
 void run_bench_worker_command(const BenchOptions& options) {

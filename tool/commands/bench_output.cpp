@@ -80,7 +80,7 @@ void BenchOutput::interrupt() {
   constexpr std::chrono::seconds kPatience{1};  // with a reader that does not read
   const std::unique_lock lock(guard_, kPatience);
   if (!lock.owns_lock()) return;
-  const std::string what = fmt::format("with {} of {} lines measured", measured_, lines_);
+  const std::string what = fmt::format("with {} of {} lines done", measured_, lines_);
   if (json_) return note("interrupted " + what);
   if (const std::string table = measurer_ == nullptr ? "" : measurer_->table(); !table.empty()) {
     print(table + "\n");
