@@ -11,6 +11,7 @@ option(FERRY_APPS "Build the command-line tool" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(FERRY_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(FERRY_PYTHON "Build the compiled module of the Python package; needs nanobind" OFF)
 option(FERRY_WERROR "Warnings are errors" ${PROJECT_IS_TOP_LEVEL})
 set(FERRY_TEST_SUITES unit protocol conformance emulated shmem gpu cli faults compile_fail example package tools CACHE STRING
     "Which tests to build and run")

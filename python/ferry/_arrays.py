@@ -1,0 +1,63 @@
+"""Memory of numpy for what Ferry writes, and the names of element types."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+#: An array of numpy, or of anything else that has DLPack or the buffer protocol, in host memory.
+Array = Any
+
+_PLAIN = {"u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "f16": "float16", "f32": "float32",
+          "f64": "float64"}
+_ALIASES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+def bf16() -> np.dtype[Any]:
+    """ml_dtypes.bfloat16 where ml_dtypes is installed, else uint16: the same bits."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype(np.uint16)
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The type of numpy for a name of Ferry's: "u8", "i32", "u32", "i64", "f16", "bf16", "f32", "f64"."""
+    return bf16() if name == "bf16" else np.dtype(_PLAIN[name])
+
+
+def name_of_floats(dtype: Any) -> str:
+    """"f32", "f16" or "bf16" of anything that names such a type: a type of numpy, torch or jax, or text."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
+    if not isinstance(dtype, str) and text.startswith("<class"):
+        text = np.dtype(dtype).name
+    text = text.rpartition(".")[2]
+    name = _ALIASES.get(text, text)
+    if name == "uint16":
+        name = "bf16"
+    if name not in ("f32", "f16", "bf16"):
+        raise ValueError(f"dtype is {dtype!r}; it must be one of float32, float16, bfloat16")
+    return name
+
+
+def empty(shape: Sequence[int], dtype: str, alignment: int = 1) -> np.ndarray[Any, Any]:
+    """Memory that is not initialised, its first element at a multiple of `alignment` bytes."""
+    kind = dtype_named(dtype)
+    size = kind.itemsize
+    for extent in shape:
+        size *= extent
+    memory = np.empty(size + alignment, np.uint8)
+    start = -memory.ctypes.data % alignment
+    return memory[start:start + size].view(kind).reshape(tuple(shape))
+
+
+def int32(name: str, value: Any) -> int:
+    """The number, for an argument of C++ that has 32 bits."""
+    number = value.__index__() if hasattr(value, "__index__") else None
+    if number is None:
+        raise TypeError(f"{name} is {value!r}; it must be a whole number")
+    if not -2**31 <= number < 2**31:
+        raise ValueError(f"{name} is {number}; it must fit 32 bits")
+    return int(number)

@@ -1,0 +1,129 @@
+"""What a dispatch leaves at a rank: its rows, and the handle of its routing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _ferry
+from ._arrays import Array
+from .formats import Format
+
+
+class Handle:
+    """The routing of one dispatch at one rank, for later calls: `data`, u8 [handle_bytes], and what made it.
+
+    Any number may be alive. It is good for any exchange of the same ranks, experts, top_k, max_tokens, skip_a2a and
+    fused_shared_expert. In a call all ranks give their handle of the same dispatch, or none does.
+    """
+
+    def __init__(self, data: Array, tokens: int, row_order: str, expert_stride: int) -> None:
+        self.data = data
+        self.tokens = tokens  #: how many this rank dispatched
+        self.row_order = row_order
+        self.expert_stride = expert_stride
+
+    def __repr__(self) -> str:
+        return f"<ferry.Handle of {self.tokens} tokens, {self.row_order}>"
+
+
+class Arrivals:
+    """The rows of one dispatch at one rank. Arrays that this dispatch did not write are None.
+
+    N is the row capacity, `groups` this rank's experts (one more with a fused shared expert), K top_k, R the ranks.
+    """
+
+    payload: Array = None  #: u8 [N, bytes of a row]; format bf16: bf16 [N, hidden]
+    scales: Array = None  #: f32 or u8, in the format's layout; None for bf16
+    row_offsets: Array = None  #: u32 [groups + 1]: an expert's first row, and the end of the last one's
+    expert_ids: Array = None  #: i32 [groups]
+    src_info: Array = None  #: i32 [N, 2]: token and k at its source, -1 in padding; by_source: token, source rank
+    scales_offsets: Array = None  #: u32 [groups]; tiled scales only
+    counts: Array = None  #: i32 [groups]: tokens of each expert, without padding
+    row_topk_ids: Array = None  #: by_source: i32 [N, K]: local experts of a row's token, else -1
+    row_topk_weights: Array = None  #: by_source: f32 [N, K]: their weights, else 0
+    source_offsets: Array = None  #: by_source: u32 [R + 1]: the first row of each source
+    global_scales: Array = None  #: dynamic_scales: f32 [N]: what a row's values are multiplied by
+    gather: Array = None  #: in_place: i32 [N]: the slot of a row, -1 in padding
+    source_starts: Array = None  #: i32 [groups, R]: tokens of each expert from the ranks before
+    row_weights: Array = None  #: f32 [N]: the weight of a row
+    row_sources: Array = None  #: i32 [N]: the source rank of a row
+    messages: Array = None  #: i32 [messages, 2 + K]: source rank, token, and the token's rows
+    row_scales: Array = None  #: the scales of a row, row-major
+    overflow: Array = None  #: i32 [1]: rows for which there was no room
+    cumulative_counts: Array = None  #: i32 [groups]: `counts` is added to it
+    waited_ns: Array = None  #: i64 [R]: nanoseconds waited for each rank are added to it
+
+    def __init__(self, core: _ferry.Exchange, encoding: Format, arrays: dict[str, Array], handle: Handle | None,
+                 row_order: str, expert_stride: int) -> None:
+        self._core = core
+        self._format = encoding
+        self._arrays = arrays
+        self.handle = handle  #: what later calls are given, if the dispatch was asked to leave it
+        self.row_order = row_order
+        self.expert_stride = expert_stride
+        for name, array in arrays.items():
+            if name != "handle":
+                setattr(self, name, array)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All arrays that were written, by name: give them to a later dispatch to use their memory again."""
+        return dict(self._arrays)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, padding included: what combine reads. padded: all that lie at the stride."""
+        offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
+        return int(np.asarray(offsets)[-1])
+
+    def rows_of(self, group: int) -> slice:
+        """The rows of the tokens of one group (local expert), without padding. Not for rows by_source."""
+        if self.row_order == "by_source" or self.counts is None and self.src_info is None:
+            raise ValueError("rows_of: rows by_source lie in the order of their sources; row_topk_ids has their experts")
+        first, end = (int(value) for value in np.asarray(self.row_offsets)[group:group + 2])
+        if self.counts is not None:
+            return slice(first, first + int(np.asarray(self.counts)[group]))
+        return slice(first, first + int(np.count_nonzero(np.asarray(self.src_info)[first:end, 0] >= 0)))
+
+    @property
+    def has_token(self) -> np.ndarray[Any, Any]:
+        """bool [N]: whether a token came in that row; else it is padding, and what it holds means nothing."""
+        rows = int(self.src_info.shape[0] if self.src_info is not None else self.payload.shape[0])
+        has = np.zeros(rows, np.bool_)
+        if self.row_order == "by_source":
+            has[:self.rows] = True
+        elif self.row_order == "padded":
+            for group in range(len(np.asarray(self.counts))):
+                has[self.rows_of(group)] = True
+        else:
+            has[:self.rows] = np.asarray(self.src_info)[:self.rows, 0] >= 0
+        return has
+
+    def values(self, *, input_scale: float = 1.0) -> np.ndarray[Any, Any]:
+        """The rows decoded: f32 [N, hidden], padding as zeros. `input_scale`: that of the dispatch (nvfp4).
+
+        Rows in_place have no payload: Exchange.arrival_slots has them. Valid after the exchange's next dispatch, too,
+        but not after its close.
+        """
+        if self.payload is None:
+            raise ValueError("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
+        has = self.has_token
+        hidden = self._core.shape.hidden
+        scales = None if self.scales is None else np.asarray(self.scales)
+        if self.row_order == "padded" and scales is not None and scales.ndim == 3:
+            by_row = np.ascontiguousarray(scales.transpose(0, 2, 1)).reshape(-1, scales.shape[1])
+            values = self._format.decode(self.payload, by_row, hidden, input_scale=input_scale)
+            values[~has] = 0
+        else:
+            values = np.empty((len(has), hidden), np.float32)
+            named = ("payload", "scales", "row_offsets", "scales_offsets")
+            given = {name: self._arrays[name] for name in named if name in self._arrays}
+            self._core.decode_rows(given, values, has.view(np.uint8), input_scale)
+        if self.global_scales is not None:
+            values *= np.where(has, np.asarray(self.global_scales), 0)[:, None].astype(np.float32)
+        return values
+
+    def __repr__(self) -> str:
+        return f"<ferry.Arrivals: {self.rows} rows {self.row_order}: {', '.join(self._arrays)}>"

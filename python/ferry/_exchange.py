@@ -1,0 +1,299 @@
+"""Exchange: the calls that carry tokens to experts and back."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, NoReturn, Sequence
+
+import numpy as np
+
+from . import _ferry
+from ._arrays import Array, empty, name_of_floats
+from ._arrivals import Arrivals, Handle
+from ._errors import OutOfOrder
+from ._layout import options_of, shape_of
+from ._world import World
+from .formats import Format, format_named
+
+Allocate = Callable[[str, "tuple[int, ...]", str], Array]
+
+
+class Exchange:
+    """The buffers and options for one shape, and the calls that carry tokens to experts and back.
+
+    A round is one dispatch and its combine. All calls are collective: the same calls in the same order on all ranks.
+    Making one is collective, too: the ranks compare shape and options. Calls come from one thread at a time and
+    release the GIL.
+
+        with ferry.Exchange(world, experts=8, top_k=2, max_tokens=128, hidden=7168, format="fp8_block128") as exchange:
+            arrivals = exchange.dispatch(tokens, topk_ids, topk_weights)
+            sums = exchange.combine(my_experts(arrivals))
+
+    experts, top_k, max_tokens (most tokens that a rank dispatches) and hidden (columns, a multiple of 32) are those of
+    all ranks. The options are the fields of ferry::ExchangeOptions by the same names (include/ferry/exchange.h);
+    deadlines are seconds, `mask` names ranks that take no part, `row_orders` is an iterable of names.
+    `allocate(name, shape, dtype)` makes the arrays that dispatch and combine return; None: numpy does.
+
+    A context manager; close() and the end of the object are local and wait for nobody. Raises InvalidArgument that
+    says which value is bad or differs between ranks, or PeerMissing.
+    """
+
+    def __init__(self, world: World, *, experts: int, top_k: int, max_tokens: int, hidden: int,
+                 format: str | Format = "bf16", reduction: str = "by_rank", tiled_scales: bool = False,
+                 expert_alignment: int = 0, fused_shared_expert: bool = False, skip_a2a: bool = False,
+                 allreduce_world_size: int = 1, result_format: str | Format = "bf16", late_weights: bool = False,
+                 returns_weights: bool = False, dynamic_scales: bool = False,
+                 row_orders: str | Iterable[str] | None = None, concurrent: int = 1, mask: Iterable[int] = (),
+                 deadline: float | None = None, set_up_deadline: float | None = None, workers: int = 1,
+                 allocate: Allocate | None = None) -> None:
+        given = {name: value for name, value in locals().items()
+                 if name not in ("self", "world", "experts", "top_k", "max_tokens", "hidden", "allocate")}
+        shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
+        self._allocate = allocate
+        self._tokens = 0  # of the newest dispatch
+        self._begun: tuple[int, str, int] = (0, "by_expert", 0)  # of the dispatch that has begun: tokens, order, stride
+        self._dispatching: object = None  # what C++ reads until the wait
+        self._combining: object = None
+        self._reduced_by: dict[str, Any] = {}
+        self._core = _ferry.Exchange(world._core, shape, options_of(given))
+        self._format = format if isinstance(format, Format) else format_named(format)
+
+    @property
+    def rank(self) -> int:
+        return self._core.rank
+
+    @property
+    def shape(self) -> _ferry.Shape:
+        """ranks, experts, top_k, max_tokens, hidden; num_local_experts(rank), first_expert(rank), owner_of(expert)."""
+        return self._core.shape
+
+    @property
+    def layout(self) -> _ferry.RowLayout:
+        """How this rank's rows lie; see exchange_layout."""
+        return self._core.layout
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the exchange allocated on this rank."""
+        return self._core.memory_bytes
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
+                         expert_stride: int = 0, extra: Iterable[str] = ()) -> dict[str, Array]:
+        """What a dispatch of that order fills, as arrays that are not initialised.
+
+        row_capacity  None: the worst case, which no dispatch refuses
+        extra         outputs beside the usual ones: handle, counts, source_starts, row_weights, row_sources, messages,
+                      row_scales, overflow, cumulative_counts, waited_ns (docs/outputs.md). The last two start as zeros
+        """
+        layout = self.layout
+        if row_capacity is None:
+            row_capacity = layout.least_rows(row_order, expert_stride)
+        wanted = set(extra)
+        usual = {spec.name for spec in layout.dispatch_outputs(row_capacity, row_order, expert_stride, False)}
+        specs = layout.dispatch_outputs(row_capacity, row_order, expert_stride, True)
+        unknown = wanted - {spec.name for spec in specs}
+        if unknown:
+            raise ValueError(f"extra names {', '.join(sorted(unknown))}; rows {row_order} have "
+                             f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
+        outputs = {spec.name: self._empty(spec.name, spec.shape, spec.dtype, spec.alignment)
+                   for spec in specs if spec.name in usual | wanted}
+        for name in wanted & {"cumulative_counts", "waited_ns"}:
+            outputs[name][...] = 0
+        return outputs
+
+    def dispatch(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
+                 handle: Handle | Array | None = None, outputs: dict[str, Array] | None = None,
+                 row_capacity: int | None = None, extra: Iterable[str] = (), leave_handle: bool = False,
+                 zero_padding: bool = False, deadline: float | None = None, **more: Any) -> Arrivals:
+        """Sends each token to the ranks of its experts; returns the rows that came to this rank.
+
+        tokens        bf16, f16 or f32 [n, hidden], columns contiguous; or u8 [n, payload_row_bytes]: encoded already
+        topk_ids      i32 or i64 [n, K], contiguous, distinct in a token; -1 is no expert
+        topk_weights  f32, bf16 or f16 [n, K]; reduction by_rank only; None: 1
+        handle        in place of ids: the routing of an earlier dispatch of as many tokens
+        outputs       arrays to fill (allocate_outputs, or `arrays` of earlier Arrivals); None: new ones, with as many
+                      rows as came, or as row_capacity says
+        extra         as at allocate_outputs
+        leave_handle  whether the Arrivals have a handle
+        zero_padding  clears payload, scales and weights of padding rows
+        deadline      seconds of each wait; None: the exchange's
+        more          input_scale, row_order, expert_stride, overflow, in_rank, expert_counts, token_scales,
+                      token_global_scales: ferry::DispatchInput (include/ferry/exchange.h) says what each is
+
+        Arrays are of the caller, and read when it returns. bf16 is ml_dtypes.bfloat16, or its bits as uint16. Raises
+        InvalidArgument (nothing has moved unless it says so), OutOfOrder, PeerMissing.
+        """
+        extra = (*extra, "handle") if leave_handle else tuple(extra)
+        if outputs is None and row_capacity is None:
+            self.dispatch_async(tokens, topk_ids, topk_weights, handle=handle, deadline=deadline, **more)
+            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=deadline)
+        inputs, begins = self._dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)
+        if outputs is None:
+            outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra)
+        begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
+        try:
+            self._core.dispatch(inputs, {**outputs, "zero_padding": zero_padding}, deadline)
+        except OutOfOrder:
+            self._begun = begun
+            raise
+        return self._arrivals(outputs)
+
+    def dispatch_async(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
+                       handle: Handle | Array | None = None, deadline: float | None = None, **more: Any) -> None:
+        """The first half of dispatch: sends the tokens. What it was given has been read when it returns."""
+        inputs, begins = self._dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)
+        self._core.dispatch_async(inputs, deadline)
+        self._begun, self._dispatching = begins, inputs.get("handle")
+
+    def wait_for_counts(self, *, deadline: float | None = None) -> _ferry.RowCounts:
+        """Between the halves, any number of times: how many rows come. rows, by_expert, by_source."""
+        return self._core.wait_for_counts(deadline)
+
+    def dispatch_wait(self, outputs: dict[str, Array] | None = None, *, row_capacity: int | None = None,
+                      extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None
+                      ) -> Arrivals:
+        """The second half: waits for the tokens and writes their rows. Arguments as at dispatch."""
+        if outputs is None:
+            _, order, stride = self._begun
+            if row_capacity is None and order != "padded":
+                row_capacity = self.wait_for_counts(deadline=deadline).rows
+            outputs = self.allocate_outputs(row_capacity, row_order=order, expert_stride=stride, extra=extra)
+        self._core.dispatch_wait({**outputs, "zero_padding": zero_padding}, deadline)
+        self._dispatching = None
+        return self._arrivals(outputs)
+
+    def combine(self, rows: Array, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
+                topk_weights_out: Array | None = None, deadline: float | None = None, **more: Any) -> Array:
+        """Sends the experts' results home; returns the sums of this rank's tokens, [n, hidden].
+
+        rows              bf16, f16 or f32 [at least as many as Arrivals.rows, hidden], columns contiguous
+        out               where the sums go; None: a new array, of `dtype`, or of the type of rows
+        unreduced         reduction exact: [n, K, hidden], a missing k as zeros
+        topk_weights_out  f32 [n, K]: takes what row_topk_weights of the ranks sent home (returns_weights)
+        deadline          seconds of each wait; None: the exchange's
+        more              topk_weights, handle, bias (up to two arrays), sum_order, apply_weights, row_topk_weights,
+                          src_info: ferry::CombineInput (include/ferry/exchange.h) says what each is
+
+        Without a handle the rows of the newest dispatch go back, once. Raises as dispatch.
+        """
+        inputs, reduced_by = self._combine_inputs(rows, more)
+        sums = self._sums(out, dtype, unreduced, reduced_by)
+        self._core.combine(inputs, {"tokens": sums, "topk_weights": topk_weights_out}, deadline)
+        return sums
+
+    def combine_async(self, rows: Array, *, deadline: float | None = None, **more: Any) -> None:
+        """The first half of combine. The exchange keeps a reference to what it reads until combine_wait returns."""
+        inputs, reduced_by = self._combine_inputs(rows, more)
+        self._core.combine_async(inputs, deadline)
+        self._combining, self._reduced_by = inputs, reduced_by
+
+    def combine_wait(self, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
+                     topk_weights_out: Array | None = None, deadline: float | None = None) -> Array:
+        """The second half: waits for the results and returns the sums. Arguments as at combine."""
+        sums = self._sums(out, dtype, unreduced, self._reduced_by)
+        self._core.combine_wait({"tokens": sums, "topk_weights": topk_weights_out}, deadline)
+        self._combining = None
+        return sums
+
+    def check(self) -> None:
+        """Raises what was found out since the last call. It waits for nothing."""
+        self._core.check()
+
+    def add_to_mask(self, ranks: Iterable[int]) -> None:
+        """From the next round on these ranks take no part. Every rank that goes on masks a rank that has left."""
+        self._core.add_to_mask(tuple(ranks))
+
+    def arrival_slots(self) -> dict[str, Array]:
+        """Where messages arrive, for rows in_place (`gather`): payload [copies, R, T, ...], scales, global_scales.
+
+        Views of memory of the exchange, which they keep alive. What a dispatch left there is valid until this rank's
+        next dispatch. bf16 comes as uint16.
+        """
+        names = ("payload", "scales", "global_scales")
+        return {name: array for name, array in zip(names, self._core.arrival_slots()) if array is not None}
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the exchange was made, by the names of ferry::Stats, from any thread.
+
+        received_tokens and received_bytes are u64 [R, local experts]; messages_sent, bytes_sent and waited_ns u64 [R].
+        """
+        found = self._core.stats()
+        for name in ("received_tokens", "received_bytes", "messages_sent", "bytes_sent", "waited_ns"):
+            found[name] = np.array(found[name], np.uint64)
+        for name in ("received_tokens", "received_bytes"):
+            found[name] = found[name].reshape(len(found["messages_sent"]), -1)
+        return found
+
+    def close(self) -> None:
+        """Gives the memory back. Local: others that wait for this rank raise PeerMissing. Again: does nothing.
+
+        Where a `with` ends by an exception, the others are told at once.
+        """
+        self._core.close(False)
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._core.close(kind is not None)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Exchange cannot be pickled: it is memory of this process; make one on each rank")
+
+    def __repr__(self) -> str:
+        return "<ferry.Exchange, closed>" if self.closed else f"<ferry.Exchange, rank {self.rank}, {self.shape!r}>"
+
+    def _empty(self, name: str, shape: Sequence[int], dtype: str, alignment: int) -> Array:
+        if self._allocate is not None:
+            return self._allocate(name, tuple(shape), dtype)
+        return empty(shape, dtype, alignment)
+
+    def _dispatch_inputs(self, tokens: Array, topk_ids: Array | None, topk_weights: Array | None,
+                         handle: Handle | Array | None, more: dict[str, Any]
+                         ) -> tuple[dict[str, Any], tuple[int, str, int]]:
+        inputs = {"tokens": tokens, "topk_ids": topk_ids, "topk_weights": topk_weights, **more}
+        if isinstance(handle, Handle):
+            inputs.setdefault("row_order", handle.row_order)
+            inputs.setdefault("expert_stride", handle.expert_stride)
+            handle = handle.data
+        inputs["handle"] = handle
+        given = {name: value for name, value in inputs.items() if value is not None}
+        return given, (_length(tokens), given.get("row_order", "by_expert"), given.get("expert_stride", 0))
+
+    def _arrivals(self, outputs: dict[str, Array]) -> Arrivals:
+        self._tokens, order, stride = self._begun
+        left = outputs.get("handle")
+        handle = None if left is None else Handle(left, self._tokens, order, stride)
+        return Arrivals(self._core, self._format, outputs, handle, order, stride)
+
+    def _combine_inputs(self, rows: Array, more: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        handle = more.get("handle")
+        tokens: int | None = self._tokens if handle is None else None
+        if isinstance(handle, Handle):
+            tokens = handle.tokens
+            more = {**more, "handle": handle.data}
+        inputs = {name: value for name, value in {"rows": rows, **more}.items() if value is not None}
+        return inputs, {"tokens": tokens, "dtype": getattr(rows, "dtype", None)}
+
+    def _sums(self, out: Array | None, dtype: Any, unreduced: bool, reduced_by: dict[str, Any]) -> Array:
+        if out is not None:
+            return out
+        tokens = reduced_by.get("tokens", self._tokens)
+        if tokens is None:
+            raise ValueError("out is None, and the handle is plain memory; give out, or a ferry.Handle")
+        named = dtype if dtype is not None else reduced_by.get("dtype")
+        if named is None:
+            raise TypeError("rows has no dtype; it must be an array of float32, float16 or bfloat16")
+        shape = self.shape
+        extents = (tokens, shape.top_k, shape.hidden) if unreduced else (tokens, shape.hidden)
+        return self._empty("sums", extents, name_of_floats(named), 16)
+
+
+def _length(tokens: Array) -> int:
+    shape = getattr(tokens, "shape", None)
+    if shape is None:
+        raise TypeError(f"tokens is {type(tokens)}; it must be an array [n, hidden]: numpy's, or anything with DLPack")
+    return int(shape[0]) if len(shape) else 0

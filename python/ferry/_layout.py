@@ -1,0 +1,56 @@
+"""Questions about sizes, answered before anything is allocated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _ferry
+from ._arrays import int32
+
+_WHOLE = ("expert_alignment", "allreduce_world_size", "concurrent", "workers")
+_NAMES = ("format", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
+          "allreduce_world_size", "result_format", "late_weights", "returns_weights", "dynamic_scales", "row_orders",
+          "concurrent", "mask", "deadline", "set_up_deadline", "workers")
+
+
+def options_of(given: dict[str, Any]) -> _ferry.Options:
+    """The options of an exchange. None is the default. Raises TypeError for a name that is none of them."""
+    options = _ferry.Options()
+    for name, value in given.items():
+        if name not in _NAMES:
+            raise TypeError(f"there is no option {name}; the options are {', '.join(_NAMES)}")
+        if value is None:
+            continue
+        if name in _WHOLE:
+            value = int32(name, value)
+        elif name == "row_orders":
+            value = [value] if isinstance(value, str) else list(value)
+        elif name == "format" or name == "result_format":
+            value = getattr(value, "name", value)
+        setattr(options, name, value)
+    return options
+
+
+def shape_of(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int) -> _ferry.Shape:
+    return _ferry.Shape(ranks=int32("ranks", ranks), experts=int32("experts", experts), top_k=int32("top_k", top_k),
+                        max_tokens=int32("max_tokens", max_tokens), hidden=int32("hidden", hidden))
+
+
+def exchange_layout(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int, rank: int = 0,
+                    **options: Any) -> _ferry.RowLayout:
+    """How the rows of `rank` lie in an exchange of this shape and these options (those of Exchange).
+
+    Its attributes are those of ferry::RowLayout: groups, alignment, min_row_capacity, payload_row_bytes, scale_dtype,
+    scale_layout, scales_per_row, hidden, handle_bytes, expert_rows, sources, top_k, has_global_scales; its methods
+    least_rows(row_order, expert_stride) and dispatch_outputs(row_capacity, row_order, expert_stride, all), which lists
+    what a dispatch fills: name, dtype, shape, alignment, is_optional, nbytes. Raises InvalidArgument.
+    """
+    shape = shape_of(ranks=ranks, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
+    return _ferry.row_layout(shape, options_of(options), int32("rank", rank))
+
+
+def memory_use(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int, has_remote_ranks: bool = False,
+               **options: Any) -> dict[str, int]:
+    """Bytes of memory that such an exchange allocates on rank 0, which has the most: by region, and "total"."""
+    shape = shape_of(ranks=ranks, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
+    return _ferry.memory_use(shape, options_of(options), has_remote_ranks)

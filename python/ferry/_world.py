@@ -1,0 +1,147 @@
+"""Worlds, and running a function on every rank of one."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Callable, Iterable, NoReturn, Sequence, TypeVar
+
+from . import _ferry
+from ._arrays import int32
+from ._errors import PeerMissing
+
+T = TypeVar("T")
+
+
+class World:
+    """One rank's end of a world: the ranks that can exchange.
+
+    make_thread_worlds makes them, and run_ranks hands one to each rank. One thread at a time may be in a call; abort
+    may come from any thread. A World is a context manager: leaving it closes this rank's end, which waits for nobody.
+    Exchanges that are still open keep what they need of it.
+    """
+
+    def __init__(self, core: _ferry.World) -> None:
+        self._core = core
+
+    @property
+    def rank(self) -> int:
+        """This rank, 0 .. size-1."""
+        return self._core.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._core.size
+
+    @property
+    def kind(self) -> str:
+        """Who the ranks are: "threads"."""
+        return self._core.kind
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def capabilities(self) -> dict[str, bool]:
+        """What exchanges of this world can do, by the names of ferry::WorldCapabilities."""
+        return self._core.capabilities()
+
+    def barrier(self, *, mask: Iterable[int] = (), deadline: float | None = None) -> None:
+        """Collective: returns when all ranks have come but those of `mask`. `deadline` in seconds; None: 30.
+
+        Raises PeerMissing.
+        """
+        self._core.barrier(tuple(mask), deadline)
+
+    def all_gather(self, mine: bytes, *, mask: Iterable[int] = (), deadline: float | None = None) -> list[bytes]:
+        """Collective: the bytes of all ranks, in rank order. All give as many. Raises PeerMissing."""
+        return self._core.all_gather(mine, tuple(mask), deadline)
+
+    def abort(self, reason: str, missing_rank: int = -1) -> None:
+        """Says that this rank takes no further part: the calls of the others raise Aborted with the reason, at once.
+
+        Not collective, and from any thread. If this rank only gives up because another one is missing, `missing_rank`
+        is that one, and the others name it.
+        """
+        self._core.abort(reason, missing_rank)
+
+    def close(self) -> None:
+        """Lets go of this rank's end. Local; a second close does nothing."""
+        self._core.close()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a World cannot be pickled: it is this process's end of a world; make one where it is used")
+
+    def __repr__(self) -> str:
+        return "<ferry.World, closed>" if self.closed else f"<ferry.World of {self.kind}, rank {self.rank} of {self.size}>"
+
+
+def make_thread_worlds(ranks: int) -> list[World]:
+    """`ranks` ranks, 1 to 72, as threads of this process: element r is for the thread that plays rank r."""
+    return [World(core) for core in _ferry.make_thread_worlds(int32("ranks", ranks))]
+
+
+def run_ranks(ranks: int, body: Callable[[World], T]) -> list[T]:
+    """Runs body(world) once for each of `ranks` ranks, each on a thread of its own; what they return, in rank order.
+
+    If a body raises, its world is aborted with the text of the exception, so that no other rank waits for it, and the
+    exception comes out of this call: of several the first that did not merely follow from another rank's. Ctrl-C
+    aborts all ranks and raises KeyboardInterrupt.
+    """
+    worlds = make_thread_worlds(ranks)
+    try:
+        return run_worlds(worlds, body)
+    finally:
+        for world in worlds:
+            world.close()
+
+
+def run_worlds(worlds: Sequence[World], body: Callable[[World], T]) -> list[T]:
+    """As run_ranks, on worlds that the caller has made and keeps."""
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+    finished: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def run(place: int, world: World) -> None:
+        try:
+            results[place] = body(world)
+        except BaseException as error:  # pylint: disable=broad-except
+            errors.append(error)
+            world.abort(f"{type(error).__name__}: {error}", error.rank if isinstance(error, PeerMissing) else -1)
+        finally:
+            finished.put(place)
+
+    threads = [threading.Thread(target=run, args=(place, world), name=f"ferry rank {place}", daemon=True)
+               for place, world in enumerate(worlds)]
+    _run_all(threads, finished, worlds)
+    if errors:
+        raise next((error for error in errors if not isinstance(error, PeerMissing)), errors[0])
+    return [results[place] for place in range(len(worlds))]
+
+
+def _run_all(threads: Sequence[threading.Thread], finished: queue.SimpleQueue[int], worlds: Sequence[World]) -> None:
+    """Starts the threads and waits until all have finished. What interrupts this thread ends the waits of all ranks."""
+    started = done = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+        while done < started:  # an interrupted join() may take its thread for ended (Python 3.11)
+            finished.get()
+            done += 1
+    except BaseException as error:
+        for world in worlds:
+            world.abort(type(error).__name__)
+        while done < started:
+            finished.get()
+            done += 1
+        raise
+    for thread in threads:
+        thread.join()

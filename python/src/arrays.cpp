@@ -1,0 +1,101 @@
+#include "arrays.h"
+
+#include <string>
+
+namespace nb = nanobind;
+
+namespace ferry::python {
+namespace {
+
+alignas(64) std::byte no_elements[64];  // what views without elements point to: null would mean "not given"
+
+// uint16 elements are the bits of bf16, and elements of eight bits are bytes.
+DType dtype_of(nb::dlpack::dtype dtype) {
+  using Code = nb::dlpack::dtype_code;
+  const auto code = static_cast<Code>(dtype.code);
+  const bool is_float8 = dtype.code >= static_cast<std::uint8_t>(Code::Float8_E3M4) &&
+                         dtype.code <= static_cast<std::uint8_t>(Code::Float8_E8M0FNU);
+  if (dtype.lanes != 1) return DType::none;
+  switch (dtype.bits) {
+    case 8:
+      return code == Code::UInt || code == Code::Bool || is_float8 ? DType::u8 : DType::none;
+    case 16:
+      if (code == Code::Float) return DType::f16;
+      return code == Code::Bfloat || code == Code::UInt ? DType::bf16 : DType::none;
+    case 32:
+      if (code == Code::Float) return DType::f32;
+      if (code == Code::Int) return DType::i32;
+      return code == Code::UInt ? DType::u32 : DType::none;
+    case 64:
+      if (code == Code::Float) return DType::f64;
+      return code == Code::Int ? DType::i64 : DType::none;
+    default:
+      return DType::none;
+  }
+}
+
+std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
+
+// An array of numpy with elements that it does not know itself (ml_dtypes): the same bits as unsigned numbers.
+nb::object plain_bits(nb::handle array) {
+  const nb::object dtype = nb::getattr(array, "dtype", nb::none());
+  if (dtype.is_none() || !nb::hasattr(array, "view")) return nb::borrow(array);
+  const std::string name = text_of(dtype);
+  if (name == "bfloat16") return array.attr("view")("uint16");
+  if (name.starts_with("float8_")) return array.attr("view")("uint8");
+  return nb::borrow(array);
+}
+
+template <class Array>
+Array array_of(nb::handle object, const char* name, const char* must_be) {
+  const nb::object plain = plain_bits(object);
+  Array array;
+  if (!nb::try_cast(plain, array))
+    throw nb::type_error((std::string(name) + " is " + text_of(nb::repr(object.type())) + "; it must be " + must_be +
+                          ": numpy's, or anything with DLPack or the buffer protocol")
+                             .c_str());
+  if (dtype_of(array.dtype()) == DType::none)
+    throw nb::type_error((std::string(name) + " has elements of type " +
+                          text_of(nb::getattr(plain, "dtype", nb::str("unknown"))) +
+                          "; Ferry takes float32, float16, bfloat16 (also its bits as uint16), int32, int64, uint32, "
+                          "uint8 and 8-bit floats as bytes")
+                             .c_str());
+  return array;
+}
+
+template <class View, class Byte, class Array>
+View view_of(const Array& array, const char* name) {
+  if (array.ndim() > static_cast<std::size_t>(kMaxTensorRank))
+    throw Error(ErrorKind::invalid_argument,
+                std::string(name) + " has " + std::to_string(array.ndim()) + " axes; the limit is 5");
+  View view;
+  view.data = static_cast<Byte*>(array.data());
+  view.dtype = dtype_of(array.dtype());
+  view.rank = static_cast<int>(array.ndim());
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+    view.shape[axis] = static_cast<std::int64_t>(array.shape(axis));
+    view.strides[axis] = array.stride(axis);
+  }
+  const bool on_host = array.device_type() == nb::device::cpu::value;
+  view.device = on_host ? Device::cpu() : Device::cuda(array.device_id());
+  if (view.elements() != 0) return view;
+  // No elements: numpy has strides of 0 then, and others no memory.
+  return View(static_cast<Byte*>(no_elements), view.dtype,
+              std::span(view.shape).first(static_cast<std::size_t>(view.rank)), view.device);
+}
+
+}  // namespace
+
+ConstTensor Arrays::read(nb::handle array, const char* name) {
+  if (array.is_none()) return {};
+  read_.push_back(array_of<nb::ndarray<nb::ro>>(array, name, "an array"));
+  return view_of<ConstTensor, const void>(read_.back(), name);
+}
+
+Tensor Arrays::fill(nb::handle array, const char* name) {
+  if (array.is_none()) return {};
+  filled_.push_back(array_of<nb::ndarray<>>(array, name, "an array that can be written to"));
+  return view_of<Tensor, void>(filled_.back(), name);
+}
+
+}  // namespace ferry::python

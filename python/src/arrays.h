@@ -1,0 +1,26 @@
+// Arrays of Python as Ferry's views, without a copy.
+#pragma once
+
+#include <ferry/tensor.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <vector>
+
+namespace ferry::python {
+
+// Views of arrays, and references that keep the memory alive. Made and destroyed with the GIL; the views may be used
+// without it.
+class Arrays {
+ public:
+  // `name` is that of the argument, for errors. None is a view that is not given. Throws TypeError where the object is
+  // no array, cannot be written to, or has elements that Ferry knows nothing of.
+  ConstTensor read(nanobind::handle array, const char* name);
+  Tensor fill(nanobind::handle array, const char* name);
+
+ private:
+  std::vector<nanobind::ndarray<nanobind::ro>> read_;
+  std::vector<nanobind::ndarray<>> filled_;
+};
+
+}  // namespace ferry::python

@@ -1,0 +1,39 @@
+// The arguments of dispatch and combine out of dictionaries, by the names of the fields of C++.
+#pragma once
+
+#include <ferry/exchange.h>
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+#include "arrays.h"
+
+namespace ferry::python {
+
+// What a call reads and fills, while it runs: the arrays themselves are of whoever called. Made with the GIL.
+struct DispatchArguments {
+  DispatchArguments(const nanobind::dict& given);
+  DispatchInput in{};
+  std::optional<float> input_scale;
+  Arrays arrays;
+};
+
+struct OutputArguments {
+  OutputArguments(const nanobind::dict& given);
+  DispatchOutput out{};
+  Arrays arrays;
+};
+
+struct CombineArguments {
+  CombineArguments(const nanobind::dict& given);
+  CombineInput in{};
+  Arrays arrays;
+};
+
+struct SumArguments {
+  SumArguments(const nanobind::dict& given);
+  CombineOutput out{};
+  Arrays arrays;
+};
+
+}  // namespace ferry::python

@@ -1,0 +1,203 @@
+#include "exchange.h"
+
+#include <ferry/host_rows.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "calls.h"
+#include "parts.h"
+#include "values.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace ferry::python {
+
+PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options) {
+  const auto lock = world.guard().enter();
+  const std::shared_ptr<World> kept = world.world();
+  const nb::gil_scoped_release without_gil;
+  // The world lives as long as its exchange.
+  exchange_ = std::shared_ptr<Exchange>(new Exchange(*kept, shape, options.options),
+                                        [kept](const Exchange* exchange) { delete exchange; });
+}
+
+PyExchange::~PyExchange() {
+  if (!guard_.is_of_this_process()) new std::shared_ptr<Exchange>(exchange_);
+}
+
+Exchange& PyExchange::exchange() const {
+  if (!exchange_) throw nb::value_error("this Exchange is closed");
+  return *exchange_;
+}
+
+void PyExchange::close(bool fails) {
+  struct AtEndOfScope {
+    std::shared_ptr<Exchange> exchange;
+  };
+  const auto lock = guard_.enter();
+  const nb::gil_scoped_release without_gil;
+  if (!fails) return exchange_.reset();
+  try {
+    const AtEndOfScope last{std::move(exchange_)};
+    throw fails;  // The exchange is destroyed while this is under way, and so knows of it.
+  } catch (bool) {
+  }
+}
+
+namespace {
+
+CallOptions call_options(const std::optional<double>& deadline) {
+  return {.deadline = deadline_of("deadline", deadline)};
+}
+
+void dispatch_async(PyExchange& self, const nb::dict& inputs, const std::optional<double>& deadline) {
+  const DispatchArguments given(inputs);
+  const CallOptions call = call_options(deadline);
+  self.call([&](Exchange& exchange) { exchange.dispatch_async(given.in, call); });
+}
+
+void dispatch(PyExchange& self, const nb::dict& inputs, const nb::dict& outputs,
+              const std::optional<double>& deadline) {
+  const DispatchArguments given(inputs);
+  const OutputArguments filled(outputs);
+  const CallOptions call = call_options(deadline);
+  self.call([&](Exchange& exchange) { exchange.dispatch(given.in, filled.out, call); });
+}
+
+RowCounts wait_for_counts(PyExchange& self, const std::optional<double>& deadline) {
+  const CallOptions call = call_options(deadline);
+  return self.call([&](Exchange& exchange) { return exchange.wait_for_counts(call); });
+}
+
+void dispatch_wait(PyExchange& self, const nb::dict& outputs, const std::optional<double>& deadline) {
+  const OutputArguments given(outputs);
+  const CallOptions call = call_options(deadline);
+  self.call([&](Exchange& exchange) { exchange.dispatch_wait(given.out, call); });
+}
+
+void combine(PyExchange& self, const nb::dict& inputs, const nb::dict& sums, const std::optional<double>& deadline) {
+  const CombineArguments given(inputs);
+  const SumArguments filled(sums);
+  const CallOptions call = call_options(deadline);
+  self.call([&](Exchange& exchange) { exchange.combine(given.in, filled.out, call); });
+}
+
+void combine_async(PyExchange& self, const nb::dict& inputs, const std::optional<double>& deadline) {
+  const CombineArguments given(inputs);
+  const CallOptions call = call_options(deadline);
+  self.call([&](Exchange& exchange) { exchange.combine_async(given.in, call); });
+}
+
+void combine_wait(PyExchange& self, const nb::dict& sums, const std::optional<double>& deadline) {
+  const SumArguments given(sums);
+  const CallOptions call = call_options(deadline);
+  self.call([&](Exchange& exchange) { exchange.combine_wait(given.out, call); });
+}
+
+void add_to_mask(PyExchange& self, const nb::iterable& ranks) {
+  const RankMask mask = mask_of(ranks, self.exchange().shape().ranks);
+  self.call([&](Exchange& exchange) { exchange.add_to_mask(mask); });
+}
+
+// Decodes each row of `outputs` that has a token into its row of `values`; the others become zeros.
+void decode_rows(PyExchange& self, const nb::dict& outputs, nb::handle values, nb::handle has_token,
+                 float input_scale) {
+  const OutputArguments given(outputs);
+  Arrays arrays;
+  const Tensor out = arrays.fill(values, "values");
+  const ConstTensor tokens = arrays.read(has_token, "has_token");
+  const std::int64_t hidden = self.exchange().shape().hidden;
+  if (out.dtype != DType::f32 || out.rank != 2 || out.shape[1] != hidden || !out.is_contiguous() ||
+      tokens.dtype != DType::u8 || tokens.rank != 1 || tokens.shape[0] != out.shape[0] || !tokens.is_contiguous())
+    throw Error(ErrorKind::invalid_argument, "values is " + to_string(out) + " and has_token " + to_string(tokens) +
+                                                 "; they must be f32 [rows, " + std::to_string(hidden) +
+                                                 "] and u8 [rows]");
+  self.call([&](const Exchange& exchange) {
+    for (std::int64_t row = 0; row < out.shape[0]; ++row) {
+      const std::span to(out.as<float>() + row * hidden, static_cast<std::size_t>(hidden));
+      if (tokens.as<std::uint8_t>()[row] != 0)
+        decode_row(exchange.options().format, exchange.layout(), given.out, row, to, input_scale);
+      else
+        std::fill(to.begin(), to.end(), 0.0f);
+    }
+  });
+}
+
+nb::dict stats_of(PyExchange& self) {
+  const Stats stats = self.exchange().stats();
+  std::vector<std::uint64_t> tokens, bytes;
+  for (const ExpertTraffic& traffic : stats.received) {
+    tokens.push_back(traffic.tokens);
+    bytes.push_back(traffic.bytes);
+  }
+  nb::dict named;
+  named["received_tokens"] = tokens;
+  named["received_bytes"] = bytes;
+  named["messages_sent"] = stats.messages_sent;
+  named["bytes_sent"] = stats.bytes_sent;
+  named["waited_ns"] = stats.waited_ns;
+  named["non_finite_blocks"] = stats.non_finite_blocks;
+  named["dropped"] = stats.dropped;
+  named["dispatches"] = stats.dispatches;
+  named["combines"] = stats.combines;
+  return named;
+}
+
+using Slots = nb::ndarray<nb::numpy, nb::ro>;
+
+nb::object slots_of(const ConstTensor& view, const nb::capsule& owner) {
+  if (!view) return nb::none();
+  nb::dlpack::dtype dtype = nb::dtype<std::uint8_t>();
+  if (view.dtype == DType::f32) dtype = nb::dtype<float>();
+  if (view.dtype == DType::bf16) dtype = nb::dtype<std::uint16_t>();
+  std::size_t shape[kMaxTensorRank];
+  for (int axis = 0; axis < view.rank; ++axis) shape[axis] = static_cast<std::size_t>(view.shape[axis]);
+  const Slots array(view.data, static_cast<std::size_t>(view.rank), shape, owner, view.strides.data(), dtype);
+  return nb::cast(array);
+}
+
+// The views keep the memory of the exchange, also after close().
+nb::tuple arrival_slots(PyExchange& self) {
+  const ArrivalSlots slots = self.exchange().arrival_slots();
+  auto* kept = new std::shared_ptr<Exchange>(self.shared());
+  const nb::capsule owner(kept, [](void* held) noexcept { delete static_cast<std::shared_ptr<Exchange>*>(held); });
+  return nb::make_tuple(slots_of(slots.payload, owner), slots_of(slots.scales, owner),
+                        slots_of(slots.global_scales, owner));
+}
+
+void add_row_counts(nb::module_& module) {
+  nb::class_<RowCounts>(module, "RowCounts")
+      .def_ro("rows", &RowCounts::rows)
+      .def_ro("by_expert", &RowCounts::by_expert)
+      .def_ro("by_source", &RowCounts::by_source);
+}
+
+}  // namespace
+
+void add_exchange(nb::module_& module) {
+  add_row_counts(module);
+  nb::class_<PyExchange>(module, "Exchange")
+      .def(nb::init<PyWorld&, const Shape&, const PyOptions&>(), "world"_a, "shape"_a, "options"_a)
+      .def("dispatch", &dispatch, "inputs"_a, "outputs"_a, "deadline"_a.none())
+      .def("combine", &combine, "inputs"_a, "sums"_a, "deadline"_a.none())
+      .def("dispatch_async", &dispatch_async, "inputs"_a, "deadline"_a.none())
+      .def("wait_for_counts", &wait_for_counts, "deadline"_a.none())
+      .def("dispatch_wait", &dispatch_wait, "outputs"_a, "deadline"_a.none())
+      .def("combine_async", &combine_async, "inputs"_a, "deadline"_a.none())
+      .def("combine_wait", &combine_wait, "sums"_a, "deadline"_a.none())
+      .def("check", [](PyExchange& self) { self.call([](Exchange& exchange) { exchange.check(); }); })
+      .def("add_to_mask", &add_to_mask, "ranks"_a)
+      .def("decode_rows", &decode_rows, "outputs"_a, "values"_a, "has_token"_a, "input_scale"_a)
+      .def("stats", &stats_of)
+      .def("arrival_slots", &arrival_slots)
+      .def("close", &PyExchange::close, "fails"_a)
+      .def_prop_ro("closed", &PyExchange::is_closed)
+      .def_prop_ro("shape", [](const PyExchange& self) { return self.exchange().shape(); })
+      .def_prop_ro("layout", [](const PyExchange& self) { return self.exchange().layout(); })
+      .def_prop_ro("rank", [](const PyExchange& self) { return self.exchange().rank(); })
+      .def_prop_ro("memory_bytes", [](const PyExchange& self) { return self.exchange().memory_bytes(); });
+}
+
+}  // namespace ferry::python

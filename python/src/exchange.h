@@ -1,0 +1,47 @@
+// PyExchange: an exchange as Python holds it. Arrays go in and out by the names of the fields of C++.
+#pragma once
+
+#include <ferry/exchange.h>
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+
+#include "guard.h"
+#include "options.h"
+#include "world.h"
+
+namespace ferry::python {
+
+class PyExchange {
+ public:
+  // Collective.
+  PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options);
+  // Local. In a child process of a fork the exchange is left where it is, as its threads are not there to end.
+  ~PyExchange();
+  PyExchange(const PyExchange&) = delete;
+  PyExchange& operator=(const PyExchange&) = delete;
+
+  // Throws ValueError after close().
+  Exchange& exchange() const;
+  // What keeps the memory of the exchange alive behind views of it.
+  const std::shared_ptr<Exchange>& shared() const { return exchange_; }
+  // `fails`: because of an error. The others are told at once, as where an exception of C++ destroys an exchange.
+  void close(bool fails);
+  bool is_closed() const { return exchange_ == nullptr; }
+
+  // work(exchange), alone in the object and without the GIL.
+  template <class Work>
+  auto call(const Work& work) {
+    const auto lock = guard_.enter();
+    Exchange& open = exchange();
+    const nanobind::gil_scoped_release without_gil;
+    return work(open);
+  }
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+  Guard guard_{"this Exchange"};
+};
+
+}  // namespace ferry::python

@@ -1,0 +1,121 @@
+// Shapes, layouts, and what a dispatch fills.
+#include <ferry/dispatch_output.h>
+#include <ferry/exchange.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "options.h"
+#include "parts.h"
+#include "values.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace ferry::python {
+namespace {
+
+Shape make_shape(int ranks, int experts, int top_k, int max_tokens, int hidden) {
+  const Shape shape{.ranks = ranks, .experts = experts, .top_k = top_k, .max_tokens = max_tokens, .hidden = hidden};
+  require_valid(shape);
+  return shape;
+}
+
+int checked_rank(const Shape& shape, int rank) {
+  if (rank < 0 || rank >= shape.ranks)
+    throw Error(ErrorKind::invalid_argument,
+                "rank is " + std::to_string(rank) + "; it must be 0 to " + std::to_string(shape.ranks - 1));
+  return rank;
+}
+
+void add_shape(nb::module_& module) {
+  nb::class_<Shape>(module, "Shape")
+      .def(
+          "__init__",
+          [](Shape* self, int ranks, int experts, int top_k, int max_tokens, int hidden) {
+            new (self) Shape(make_shape(ranks, experts, top_k, max_tokens, hidden));
+          },
+          nb::kw_only(), "ranks"_a, "experts"_a, "top_k"_a, "max_tokens"_a, "hidden"_a)
+      .def_ro("ranks", &Shape::ranks)
+      .def_ro("experts", &Shape::experts)
+      .def_ro("top_k", &Shape::top_k)
+      .def_ro("max_tokens", &Shape::max_tokens)
+      .def_ro("hidden", &Shape::hidden)
+      .def(
+          "num_local_experts",
+          [](const Shape& self, int rank) { return num_local_experts(self, checked_rank(self, rank)); }, "rank"_a)
+      .def(
+          "first_expert", [](const Shape& self, int rank) { return first_expert(self, checked_rank(self, rank)); },
+          "rank"_a)
+      .def(
+          "owner_of",
+          [](const Shape& self, int expert) {
+            if (expert < 0 || expert >= self.experts)
+              throw Error(ErrorKind::invalid_argument, "expert is " + std::to_string(expert) + "; it must be 0 to " +
+                                                           std::to_string(self.experts - 1));
+            return owner_of(self, expert);
+          },
+          "expert"_a)
+      .def("__repr__", [](const Shape& self) { return "Shape(" + to_string(self) + ")"; });
+}
+
+std::vector<TensorSpec> outputs_of(const RowLayout& self, std::int64_t row_capacity, const std::string& row_order,
+                                   std::int64_t expert_stride, bool all) {
+  return dispatch_outputs(self, row_capacity, row_order_named(row_order), expert_stride,
+                          all ? OutputList::all : OutputList::usual);
+}
+
+void add_row_layout(nb::module_& module) {
+  nb::class_<RowLayout>(module, "RowLayout")
+      .def_ro("groups", &RowLayout::groups)
+      .def_ro("alignment", &RowLayout::alignment)
+      .def_ro("min_row_capacity", &RowLayout::min_row_capacity)
+      .def_ro("payload_row_bytes", &RowLayout::payload_row_bytes)
+      .def_prop_ro("scale_dtype", [](const RowLayout& self) { return to_string(self.scale_dtype); })
+      .def_prop_ro("scale_layout", [](const RowLayout& self) { return to_string(self.scale_layout); })
+      .def_ro("scales_per_row", &RowLayout::scales_per_row)
+      .def_ro("hidden", &RowLayout::hidden)
+      .def_ro("handle_bytes", &RowLayout::handle_bytes)
+      .def_ro("expert_rows", &RowLayout::expert_rows)
+      .def_ro("sources", &RowLayout::sources)
+      .def_ro("top_k", &RowLayout::top_k)
+      .def_ro("has_global_scales", &RowLayout::has_global_scales)
+      .def(
+          "least_rows",
+          [](const RowLayout& self, const std::string& row_order, std::int64_t expert_stride) {
+            return self.least_rows(row_order_named(row_order), expert_stride);
+          },
+          "row_order"_a, "expert_stride"_a = 0)
+      .def("dispatch_outputs", &outputs_of, "row_capacity"_a, "row_order"_a = "by_expert", "expert_stride"_a = 0,
+           "all"_a = false);
+  nb::class_<TensorSpec>(module, "TensorSpec")
+      .def_ro("name", &TensorSpec::name)
+      .def_prop_ro("dtype", [](const TensorSpec& self) { return to_string(self.dtype); })
+      .def_prop_ro("shape", [](const TensorSpec& self) { return nb::tuple(nb::cast(self.shape)); })
+      .def_ro("alignment", &TensorSpec::alignment)
+      .def_ro("is_optional", &TensorSpec::is_optional)
+      .def_prop_ro("nbytes", &TensorSpec::bytes);
+}
+
+nb::dict memory_of(const Shape& shape, const PyOptions& options, bool has_remote_ranks) {
+  const MemoryUse use = memory_use(shape, options.options, has_remote_ranks);
+  nb::dict regions;
+  for (const MemoryUse::Region& region : use.regions) regions[region.name] = region.bytes;
+  regions["total"] = use.total;
+  return regions;
+}
+
+}  // namespace
+
+void add_layout(nb::module_& module) {
+  add_shape(module);
+  add_row_layout(module);
+  module.def(
+      "row_layout",
+      [](const Shape& shape, const PyOptions& options, int rank) {
+        return row_layout(shape, options.options, checked_rank(shape, rank));
+      },
+      "shape"_a, "options"_a, "rank"_a);
+  module.def("memory_use", &memory_of, "shape"_a, "options"_a, "has_remote_ranks"_a);
+}
+
+}  // namespace ferry::python

@@ -1,0 +1,14 @@
+// ferry._ferry: the public C++ interface, as thin as Python needs it. The package `ferry` is written in Python over it.
+#include "parts.h"
+
+NB_MODULE(_ferry, module) {
+  using namespace ferry::python;
+  module.attr("__version__") = FERRY_PYTHON_VERSION;
+  add_errors(module);
+  add_world(module);
+  add_options(module);
+  add_layout(module);
+  add_exchange(module);
+  add_formats(module);
+  add_activation(module);
+}

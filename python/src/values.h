@@ -1,0 +1,37 @@
+// Words, seconds and lists of ranks as Python gives them.
+#pragma once
+
+#include <ferry/error.h>
+#include <ferry/world.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ferry::python {
+
+// The value of that name. Throws Error(invalid_argument) that lists all names.
+template <class Value, std::size_t kCount>
+Value value_named(const char* argument, std::string_view name, const std::array<Value, kCount>& values) {
+  std::string names;
+  for (const Value value : values) {
+    if (name == to_string(value)) return value;
+    names += (names.empty() ? "" : ", ") + std::string(to_string(value));
+  }
+  throw Error(ErrorKind::invalid_argument,
+              std::string(argument) + " is '" + std::string(name) + "'; it must be one of " + names);
+}
+
+// Seconds as Python counts them, up to the next millisecond; None is zero, which takes the default of the call.
+std::chrono::milliseconds deadline_of(const char* argument, const std::optional<double>& seconds);
+
+// The ranks of an iterable as a mask for a world of `size` ranks.
+RankMask mask_of(const nanobind::iterable& ranks, int size);
+
+RowOrder row_order_named(std::string_view name);
+
+}  // namespace ferry::python
