@@ -1,4 +1,5 @@
 # FERRY_FORMATS: the types of the library's formats, as include/ferry/detail/formats/format_list.h lists them.
+# FERRY_RESULT_FORMATS: those in which results may travel, which has more.
 set(FERRY_FORMAT_LIST ${PROJECT_SOURCE_DIR}/include/ferry/detail/formats/format_list.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${FERRY_FORMAT_LIST})
 file(READ ${FERRY_FORMAT_LIST} format_list)
@@ -6,8 +7,13 @@ if(NOT format_list MATCHES "using Formats = FormatList<([A-Za-z0-9_, \n]+)>;")
   message(FATAL_ERROR "${FERRY_FORMAT_LIST} has no line 'using Formats = FormatList<...>;', which names the formats")
 endif()
 string(REGEX MATCHALL "[A-Za-z0-9_]+" FERRY_FORMATS "${CMAKE_MATCH_1}")
+if(NOT format_list MATCHES "using ResultFormats = Formats::Into<FormatList, ([A-Za-z0-9_, \n]+)>;")
+  message(FATAL_ERROR "${FERRY_FORMAT_LIST} has no line 'using ResultFormats = Formats::Into<FormatList, ...>;'")
+endif()
+string(REGEX MATCHALL "[A-Za-z0-9_]+" FERRY_RESULT_FORMATS "${CMAKE_MATCH_1}")
+list(PREPEND FERRY_RESULT_FORMATS ${FERRY_FORMATS})
 
-# ferry_format_sources(<variable> <template> [<format>...]): the template's source for each format of the library, or for
+# ferry_format_sources(<variable> <template> [<format>...]): the template's source for each format of tokens, or for
 # those named. nvcc compiles the sources beside each other.
 function(ferry_format_sources variable template)
   set(formats ${ARGN})
@@ -17,8 +23,8 @@ function(ferry_format_sources variable template)
   get_filename_component(stem ${template} NAME_WE)
   set(sources)
   foreach(format IN LISTS formats)
-    if(NOT format IN_LIST FERRY_FORMATS)
-      message(FATAL_ERROR "${template}: ${format} is not in Formats of ${FERRY_FORMAT_LIST}, which has ${FERRY_FORMATS}")
+    if(NOT format IN_LIST FERRY_RESULT_FORMATS)
+      message(FATAL_ERROR "${template}: ${format} is not in ${FERRY_FORMAT_LIST}, which has ${FERRY_RESULT_FORMATS}")
     endif()
     string(REGEX REPLACE "([a-z0-9])([A-Z])" "\\1_\\2" name ${format})
     string(TOLOWER ${name} name)

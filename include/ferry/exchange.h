@@ -31,7 +31,7 @@ struct Launchers;
 }  // namespace cuda
 
 enum class Reduction : std::uint8_t {
-  by_rank,  // an expert rank sums its rows of a token and sends one bf16 partial; weights are given to dispatch
+  by_rank,  // an expert rank sums its rows of a token and sends one partial; weights are given to dispatch
   exact,    // every row travels; weights are given to combine; unreduced output is possible
 };
 const char* to_string(Reduction reduction);
@@ -54,7 +54,7 @@ struct ExchangeOptions {
   int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
   // How results travel: partial sums, or rows where the reduction is exact. result_formats() lists the library's; a
   // format of the caller's own is taken, too. The sender encodes. The home of a token decodes and sums in float32. A
-  // rank's own results are encoded as all others. GPU ranks take bf16 only, so far.
+  // rank's own results are encoded as all others. GPUs of several nodes take bf16 only, so far.
   AnyFormat result_format = format_named("bf16");
   // by_rank: weights may also be given to combine, or anew to a dispatch with a handle. Such a combine sends its
   // results when the weights of all ranks have come: combine_async sends weights alone, and results leave in

@@ -66,6 +66,14 @@ concept ColumnFormat = TokenFormat<F> && requires(const SerialGroup& g, const st
   { F::template encode_columns<1, 16>(g, values, float{}, true).words[0] } -> std::convertible_to<std::uint32_t>;
 };
 
+// And where it carries results on GPUs, which are decoded as they are added:
+//   decode_columns(payload, scales, column, input_scale, values)  the float32 values of eight columns from `column` on,
+//                           a multiple of 8. A static member, as encode_columns. A block has at most 256 columns.
+template <class F>
+concept DecodesColumns = TokenFormat<F> && requires(const std::byte* in, float (&values)[8]) {
+  F::decode_columns(in, in, int{}, float{}, values);
+};
+
 // A format may also say whether encode and decode use input_scale:
 //   static constexpr bool takes_input_scale()
 // One that does not say so counts as one that does: all ranks must give the same.

@@ -1,5 +1,7 @@
-// The table of dispatch launchers over NvshmemFabric, and its combine kernel.
+// The table of dispatch launchers over NvshmemFabric, and its combine kernel: results are bf16.
 #include "nvshmem/nvshmem_launch.h"
+
+#include <string_view>
 
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -16,15 +18,19 @@ const DispatchLauncher* find_dispatch(const char* format) {
 
 }  // namespace
 
-template <DeviceFabric F>
+template <TokenFormat Results, DeviceFabric F>
 CombineLauncher combine_instance() {
-  return combine_launcher<F>();
+  return combine_launcher<F, Results>();
 }
-template CombineLauncher combine_instance<NvshmemFabric>();
+template CombineLauncher combine_instance<Bf16, NvshmemFabric>();
 
 Launchers nvshmem_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, NvshmemFabric>();
-  return {&find_dispatch, &kGivenRows, combine_instance<NvshmemFabric>(), NvshmemFabric::kName};
+  static const CombineLauncher kCombine = combine_instance<Bf16, NvshmemFabric>();
+  return {
+      &find_dispatch, &kGivenRows,
+      [](const char* result_format) { return std::string_view(result_format) == Bf16::name() ? &kCombine : nullptr; },
+      NvshmemFabric::kName};
 }
 
 }  // namespace ferry::cuda

@@ -27,11 +27,12 @@ std::size_t nodes_of(cudaStream_t stream, const Enqueue& enqueue) {
 }
 
 // Of one rank.
-void expect_nodes(RowOrders orders, RowOrder order, std::size_t of_dispatch) {
+void expect_nodes(RowOrders orders, RowOrder order, std::size_t of_dispatch, const char* results = "bf16") {
   conformance::ScenarioSettings settings;
   settings.shape = {1, 4, 2, 8, 64};
   settings.options = conformance::options_for("mxfp8");
   settings.options.row_orders = orders;
+  settings.options.result_format = format_named(results);
   settings.row_orders = {order};
   const conformance::Scenario scenario = conformance::make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
@@ -53,6 +54,7 @@ TEST(EmulatedGraphs, HaveAsFewKernelsAsTheOrderOfRowsNeeds) {
   emulated::set_gpus({});
   emulated::reset({});
   expect_nodes(kUsualRowOrders, RowOrder::by_expert, 1);
+  expect_nodes(kUsualRowOrders, RowOrder::by_expert, 1, "nvfp4");
   expect_nodes(kUsualRowOrders, RowOrder::padded, 2);
   expect_nodes(kUsualRowOrders, RowOrder::in_place, 2);
   expect_nodes(kAllOrders, RowOrder::by_expert, 2);

@@ -27,6 +27,11 @@ const cuda::DispatchLauncher* find_late_dispatch(const char* name) {
   return found;
 }
 
+const cuda::CombineLauncher* find_late_combine(const char* name) {
+  static const cuda::CombineLauncher kLauncher = cuda::combine_launcher<LateFabric>();
+  return std::string_view(name) == Bf16::name() ? &kLauncher : nullptr;
+}
+
 // All ranks' memory, which each rank keeps (I16), and the way there.
 struct LateHeaps {
   std::vector<std::shared_ptr<DeviceMemory>> all;
@@ -60,7 +65,7 @@ class LateWorld final : public cuda::GpuWorld<World> {
  private:
   cuda::Launchers launchers() const override {
     static const cuda::DispatchLauncher kGivenRows = cuda::dispatch_launcher<GivenRows, LateFabric>();
-    return {&find_late_dispatch, &kGivenRows, cuda::combine_launcher<LateFabric>(), LateFabric::kName};
+    return {&find_late_dispatch, &kGivenRows, &find_late_combine, LateFabric::kName};
   }
   const char* fabric() const override { return LateFabric::kName; }
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {

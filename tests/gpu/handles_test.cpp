@@ -27,10 +27,11 @@ constexpr int kRanks = 4;
 constexpr int kReplays = 10;
 
 Scenario scenario_of(std::uint64_t seed, Reduction reduction = Reduction::by_rank,
-                     const std::vector<RowOrder>& orders = {}) {
+                     const std::vector<RowOrder>& orders = {}, const char* results = "bf16") {
   ScenarioSettings settings;
   settings.shape = {kRanks, 10, 3, 40, 288};
   settings.options = conformance::options_for("mxfp8", reduction);
+  settings.options.result_format = result_format_named(results);
   settings.row_orders = orders;
   if (!orders.empty()) settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
   settings.routing = seed % 2 == 0 ? "uniform" : "ragged";
@@ -213,8 +214,7 @@ TEST_F(GpuHandles, OfRanksOfDifferentOrders) {
 }
 
 // A combine in a graph has another number in every replay.
-TEST_F(GpuHandles, CombineInACapturedGraph) {
-  const Scenario scenario = scenario_of(6);
+void combine_in_a_captured_graph(const Scenario& scenario) {
   run([&](World& world) {
     Rank rank(world, scenario);
     const Handle handle(rank.exchange);
@@ -231,6 +231,11 @@ TEST_F(GpuHandles, CombineInACapturedGraph) {
     }
     world.barrier();
   });
+}
+TEST_F(GpuHandles, CombineInACapturedGraph) { combine_in_a_captured_graph(scenario_of(6)); }
+TEST_F(GpuHandles, CombineOfEncodedResultsInACapturedGraph) {
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact})
+    combine_in_a_captured_graph(scenario_of(6, reduction, {}, "nvfp4"));
 }
 
 // A dispatch that leaves a handle, one that is given it with other tokens, and a combine, each in a graph and all in

@@ -20,7 +20,7 @@ struct Int8Tiled : Int8Block64 {
 };
 static_assert(TokenFormat<Int8Tiled> && !ColumnFormat<Int8Tiled>);
 
-// The same bytes as Int8Block64, encoded from registers.
+// The same bytes as Int8Block64, encoded from registers and decoded into them.
 struct Int8Columns : Int8Block64 {
   FERRY_HD static constexpr const char* name() { return "int8_columns"; }
   using Stored = float;
@@ -43,6 +43,11 @@ struct Int8Columns : Int8Block64 {
       encoded.words[i / 4] |= code_of(__builtin_bit_cast(float, values[i]) / encoded.scale) << (8 * (i % 4));
     return encoded;
   }
+  FERRY_HD static void decode_columns(const std::byte* payload, const std::byte* scales, int column, float,
+                                      float (&values)[8]) {
+    const float scale = reinterpret_cast<const float*>(scales)[column / block()];
+    for (int i = 0; i < 8; ++i) values[i] = static_cast<float>(static_cast<signed char>(payload[column + i])) * scale;
+  }
 
  private:
   FERRY_HD static std::uint32_t code_of(float value) {
@@ -51,6 +56,6 @@ struct Int8Columns : Int8Block64 {
     return static_cast<std::uint32_t>(static_cast<int>(limited)) & 0xffu;
   }
 };
-static_assert(ColumnFormat<Int8Columns>);
+static_assert(ColumnFormat<Int8Columns> && DecodesColumns<Int8Columns>);
 
 }  // namespace ferry::test

@@ -28,6 +28,7 @@ conformance::Target gpu_target() {
   const int most = choose_backend("cuda").most_ranks();
   conformance::Target target;
   target.name = "cuda";
+  target.encodes_results = true;
   target.max_ranks = most;
   target.run_ranks = [make](int ranks, const std::function<void(World&)>& body) { run_worlds(make(ranks), body); };
   target.make_worlds = [make, most](int ranks) {
@@ -44,6 +45,7 @@ conformance::Target job_target(const Backend& known, int nodes) {
   conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
   target.encodes_results = job.world().capabilities().result_formats;
+  target.late_weights = job.world().capabilities().late_weights;
   target.hooks_may_throw = known.kind == WorldKind::shmem;  // a GPU's hooks are device functions
   return target;
 }

@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
@@ -37,10 +38,17 @@ namespace ferry::cuda {
 // `Fmt` is a format of the library or one of your own (docs/adding-a-format.md). Its encode() runs in threads of a GPU.
 //
 // `Wire` is the fabric of the kernels: how they reach other ranks. DirectFabric stores to ranks whose memory is mapped.
-template <TokenFormat Fmt, class Hooks = NoHooks, class Wire = DirectFabric<>>
+//
+// `Results` is the format in which results travel home: one of ResultFormats (format_list.h), or one of your own that
+// encodes columns and decodes eight at a time (ColumnFormat, DecodesColumns). Unless it is Bf16 the exchange has it,
+// whatever `options.result_format` says. Over DirectFabric and without hooks `options.result_format` may also name any
+// of result_formats(): then the library's kernels carry the results.
+template <TokenFormat Fmt, class Hooks = NoHooks, class Wire = DirectFabric<>, TokenFormat Results = Bf16>
 class CompiledExchange {
   static_assert(Fmt{}.scale_bytes() == 0 || Fmt{}.scale_bytes() == 1 || Fmt{}.scale_bytes() == 4,
                 "on a GPU a scale has 1 byte or 4");
+  static_assert(std::is_same_v<Results, Bf16> || !Wire::kHasRemoteRanks,
+                "where ranks are reached by puts, results travel as bf16");
   static constexpr bool kHasHooks = HasRouterWeight<Hooks> || HasInputScale<Hooks> || HasEpilogue<Hooks>;
   static_assert(kHasHooks || std::is_same_v<Hooks, NoHooks>,
                 "Hooks has none of router_weight, input_scale and epilogue");
@@ -102,11 +110,17 @@ class CompiledExchange {
  private:
   // Kernels without hooks are the library's own, but for the dispatch that encodes, which holds the format.
   using KernelFabric = typename Wire::template WithHooks<Hooks>;
+  static constexpr bool kHasResultsOfLibrary = !kHasHooks && std::is_same_v<Wire, DirectFabric<>>;
   static CombineLauncher combine_kernels() {
-    if constexpr (kHasHooks)
-      return combine_launcher<KernelFabric>();
+    if constexpr (kHasHooks || !ResultFormats::template kHas<Results>)
+      return combine_launcher<KernelFabric, Results>();
     else
-      return combine_instance<Wire>();
+      return combine_instance<Results, Wire>();
+  }
+  static const CombineLauncher* find_combine(const char* result_format) {
+    static const CombineLauncher kCombine = combine_kernels();
+    if (result_format == std::string_view(Results{}.name())) return &kCombine;
+    return kHasResultsOfLibrary ? direct_launchers().find_combine(result_format) : nullptr;
   }
   static DispatchLauncher given_rows() {
     if constexpr (kHasHooks)
@@ -118,7 +132,7 @@ class CompiledExchange {
     static const DispatchLauncher kDispatch = dispatch_launcher<Encoder<Fmt>, KernelFabric>();
     static const DispatchLauncher kGivenRows = given_rows();
     static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
-                                      &kGivenRows, combine_kernels(), Wire::kName};
+                                      &kGivenRows, &find_combine, Wire::kName};
     return kLaunchers;
   }
   // Other worlds than those of GPUs. make_steps of a world of GPUs checks on all ranks that these kernels reach them.
@@ -131,6 +145,7 @@ class CompiledExchange {
   }
   static ExchangeOptions completed(ExchangeOptions options) {
     options.format = any_format<Fmt>();
+    if constexpr (!std::is_same_v<Results, Bf16>) options.result_format = any_format<Results>();
     options.gpu_kernels = &launchers();
     return options;
   }

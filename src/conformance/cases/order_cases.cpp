@@ -111,11 +111,11 @@ void mixed(const Target& target, const std::vector<RowOrder>& orders) {
 }
 
 // What a rank sends home is a partial sum of its own making or of the caller's, in any format of results.
-void results(const Target& target) {
+void results(const Target& target, const std::vector<RowOrder>& orders) {
+  if (!target.encodes_results) throw Skipped("the results of this backend are bf16");
   for (const AnyFormat& format : result_formats())
     for (const DType rows : {DType::bf16, DType::f32}) {
-      ScenarioSettings settings =
-          settings_for("mxfp8", Reduction::by_rank, {RowOrder::by_source, RowOrder::padded, RowOrder::in_place});
+      ScenarioSettings settings = settings_for("mxfp8", Reduction::by_rank, orders);
       settings.options.result_format = format;
       settings.num_bias = 1;
       if (rows == DType::f32) settings.sum_order = SumOrder::by_last_k;
@@ -138,6 +138,7 @@ void strides(const Target& target) {
 void handles(const Target& target, RowOrder order, std::uint64_t seed) {
   ScenarioSettings first = settings_for("nvfp4", Reduction::by_rank, {order});
   ScenarioSettings second = settings_for("bf16", Reduction::by_rank, {order});
+  if (target.encodes_results) first.options.result_format = format_named("fp8_block128");
   first.shape = second.shape = {3, 7, 3, 6, 64};
   second.shape.hidden = 96;
   const HandleSequence sequence = make_handle_sequence({first, second}, seed, 16);
@@ -297,7 +298,14 @@ void add_order_cases(Cases& cases) {
       {"orders/mixed", "ranks that choose different orders, and others in every round", true, [](const Target& target) {
          mixed(target, {RowOrder::by_source, RowOrder::padded, RowOrder::by_expert, RowOrder::in_place});
        }});
-  cases.push_back({"orders/results", "results in every format, from ranks of different orders", true, results});
+  cases.push_back(
+      {"orders/results", "results in every format, from ranks of different orders", true, [](const Target& target) {
+         results(target, {RowOrder::by_source, RowOrder::padded, RowOrder::by_expert});
+       }});
+  cases.push_back(
+      {"orders/results_in_place", "the same, where a rank has rows in place", true, [](const Target& target) {
+         results(target, {RowOrder::by_source, RowOrder::in_place});
+       }});
   cases.push_back({"orders/strides", "padded experts at other strides, with a fused shared expert", true, strides});
   cases.push_back({"orders/refused_padded", "strides, counts and outputs of other orders", true,
                    [](const Target& target) { refused_calls(target, spoiled_padded()); }});

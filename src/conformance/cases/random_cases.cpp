@@ -87,7 +87,7 @@ void run_seeds(const Target& target, std::uint64_t seed, int count) {
   Random random(seed);
   for (int i = 0; i < count; ++i) {
     ScenarioSettings settings = draw_settings(random, target);
-    if (target.encodes_results) draw_weights(random, settings);
+    if (target.late_weights) draw_weights(random, settings);
     run_scenario(target, settings, random.chance(0.5) ? Form::split : Form::one_call);
   }
 }

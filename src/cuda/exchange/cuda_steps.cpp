@@ -12,7 +12,6 @@
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
 #include "ferry/detail/layout/abort_word.h"
-#include "ferry/detail/layout/result_layout.h"
 
 namespace ferry::cuda {
 namespace {
@@ -23,6 +22,22 @@ const DispatchLauncher& launcher_for(const Launchers& launchers, const AnyFormat
     refuse(ErrorKind::unsupported, rank,
            "no GPU kernel for the format {}; give one of all_formats(), or compile kernels for it: CompiledExchange "
            "(ferry/cuda/compiled_exchange.cuh)",
+           format.name());
+  return *launcher;
+}
+
+const CombineLauncher& launcher_for_results(const Launchers& launchers, const AnyFormat& format, const HeapMap& map,
+                                            int rank) {
+  const CombineLauncher* launcher = launchers.find_combine(format.name());
+  if (launcher == nullptr && map.has_remote_ranks())
+    refuse(ErrorKind::unsupported, rank,
+           "result_format is {}; of GPUs of which some are reached by puts only, results travel as bf16 so far "
+           "(WorldCapabilities::result_formats). Leave result_format out",
+           format.name());
+  if (launcher == nullptr)
+    refuse(ErrorKind::unsupported, rank,
+           "result_format is {}, for which these kernels have no combine; give one of result_formats(), or compile "
+           "kernels for it, with hooks for any: Results of CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
            format.name());
   return *launcher;
 }
@@ -47,15 +62,12 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       row_bytes_(row_bytes(row_layout(shape, options, rank), options.format)),
       plan_(make_plan(shape, options, map, rank)),
       heaps_(std::move(heaps)),
-      kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows, launchers.combine},
+      kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows,
+               launcher_for_results(launchers, options.result_format, map, rank)},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask),
       counts_(plan_) {
-  if (!is_bf16_row(options.result_format))
-    refuse(ErrorKind::unsupported, rank,
-           "result_format is {}; on GPUs results travel as bf16 so far. Leave result_format out",
-           options.result_format.name());
   header_ = handle_header(rank, shape, options, {.alignment = plan_.alignment});
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);

@@ -46,7 +46,7 @@ struct CombineLaunch {
 struct ExchangeKernels {
   const DispatchLauncher& dispatch;    // of its format
   const DispatchLauncher& given_rows;  // of tokens that the caller encoded
-  CombineLauncher combine;
+  const CombineLauncher& combine;      // of its format of results
 };
 
 class KernelPlan {

@@ -1,4 +1,4 @@
-// The table of dispatch launchers, the combine kernel, and how much shared memory a block needs.
+// The tables of launchers, small kernels, and how much shared memory a block needs.
 #include "ferry/detail/cuda/kernels/launch.h"
 
 #include <algorithm>
@@ -19,15 +19,15 @@ static const DispatchLauncher* find_direct_dispatch(const char* format) {
   return find_format(kLaunchers, format);
 }
 
-template <DeviceFabric F>
-CombineLauncher combine_instance() {
-  return combine_launcher<F>();
+static const CombineLauncher* find_direct_combine(const char* result_format) {
+  static const auto kLaunchers =
+      ResultFormats::table([]<class F>(std::type_identity<F>) { return combine_instance<F, DirectFabric<>>(); });
+  return ResultFormats::find(kLaunchers, result_format);
 }
-template CombineLauncher combine_instance<DirectFabric<>>();
 
 Launchers direct_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, DirectFabric<>>();
-  return {&find_direct_dispatch, &kGivenRows, combine_instance<DirectFabric<>>(), DirectFabric<>::kName};
+  return {&find_direct_dispatch, &kGivenRows, &find_direct_combine, DirectFabric<>::kName};
 }
 
 int routing_words(const Plan& plan) {

@@ -26,7 +26,7 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .handles = !world.remote_ranks,
           .row_counts = false,
           .asked_counts = !world.remote_ranks,
-          .result_formats = false,
+          .result_formats = !world.remote_ranks,
           .f16_sums = false,
           .more_outputs = !world.remote_ranks,
           .overflow = false,

@@ -95,6 +95,13 @@ class BlockFormat {
                                  stored + column / kBlock, input_scale, out + column);
   }
 
+  // The values of eight columns from `column` on, a multiple of 8, which all exist.
+  FERRY_HD static void decode_columns(const std::byte* payload, const std::byte* scales, int column, float input_scale,
+                                      float (&values)[8]) {
+    decode_part<1, 8>(payload + packed_bytes<Element::kBits>(column), 8,
+                      reinterpret_cast<const Stored*>(scales) + column / kBlock, input_scale, values);
+  }
+
  private:
   // The result is above kInfinityBits where a value is a NaN. GPUs compare two magnitudes in one instruction, and take
   // the largest of three integers in one; hence pairs, then threes.

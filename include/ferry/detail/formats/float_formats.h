@@ -16,6 +16,7 @@ namespace codec {
 template <class Bits>
 struct FloatFormat {
   static constexpr bool kIsF32 = sizeof(Bits) == 4;
+  using Code = Bits;
   FERRY_HD static constexpr const char* name() { return kIsF32 ? "f32" : "f16"; }
   FERRY_HD static constexpr int block() { return 0; }
   FERRY_HD static constexpr int scale_bytes() { return 0; }
@@ -23,6 +24,19 @@ struct FloatFormat {
   FERRY_HD static constexpr int alignment() { return 1; }
   FERRY_HD static constexpr std::size_t payload_bytes(int hidden) {
     return sizeof(Bits) * static_cast<std::size_t>(hidden);
+  }
+  // One column, as float32 bits, and back.
+  FERRY_HD static Code encode_column(std::uint32_t bits) {
+    if constexpr (kIsF32)
+      return bits;
+    else
+      return f16_of(bits);
+  }
+  FERRY_HD static std::uint32_t decode_column(Code code) {
+    if constexpr (kIsF32)
+      return code;
+    else
+      return float_bits_of_f16(code);
   }
 
   template <ThreadGroup G>
@@ -32,10 +46,7 @@ struct FloatFormat {
     for (int column = group.thread(); column < hidden; column += group.size()) {
       const std::uint32_t bits = bits_of(value_at(row, column));
       found = found || (bits & 0x7fffffffu) >= 0x7f800000u;
-      if constexpr (kIsF32)
-        codes[column] = bits;
-      else
-        codes[column] = f16_of(bits);
+      codes[column] = encode_column(bits);
     }
     const bool counts = group.thread() % G::kWidth == 0;
     return group.template max_over<G::kWidth>(found ? 1u : 0u) != 0 && counts ? 1 : 0;

@@ -11,6 +11,7 @@
 
 #include "ferry/detail/formats/bf16.h"
 #include "ferry/detail/formats/block_format.h"
+#include "ferry/detail/formats/float_formats.h"
 
 namespace ferry {
 
@@ -77,10 +78,20 @@ using Nvfp4 = codec::BlockFormat<codec::Nvfp4Spec>;
 template <TokenFormat... Fs>
 struct FormatList {
   static constexpr std::size_t kCount = sizeof...(Fs);
+  template <class F>
+  static constexpr bool kHas = (std::is_same_v<F, Fs> || ...);
 
   template <template <class...> class Other, class... More>
   using Into = Other<Fs..., More...>;
 
+  // The entry of the format with this name in a table of the list, or null where there is no such format.
+  template <class T>
+  static constexpr const T* find(const std::array<T, kCount>& table, std::string_view name) {
+    constexpr std::array<const char*, kCount> kNames{Fs::name()...};
+    for (std::size_t i = 0; i < kCount; ++i)
+      if (name == kNames[i]) return &table[i];
+    return nullptr;
+  }
   // make(std::type_identity<F>{}) of each format F, in the order of the list.
   template <class Make>
   static constexpr auto table(const Make& make) {
@@ -93,6 +104,8 @@ struct FormatList {
 };
 
 using Formats = FormatList<Bf16, Fp8Block128, Fp8Block128Ue8m0, Mxfp8, Mxfp6E2m3, Mxfp6E3m2, Mxfp4, Nvfp4>;
+// In which results may travel home.
+using ResultFormats = Formats::Into<FormatList, F16, F32>;
 
 inline constexpr std::array<const char*, Formats::kCount> kFormatNames =
     Formats::table([]<class F>(std::type_identity<F>) { return F::name(); });
@@ -100,9 +113,7 @@ inline constexpr std::array<const char*, Formats::kCount> kFormatNames =
 // The entry of the format with this name in a table of Formats, or null where there is no such format.
 template <class T>
 constexpr const T* find_format(const std::array<T, Formats::kCount>& table, std::string_view name) {
-  for (std::size_t i = 0; i < Formats::kCount; ++i)
-    if (name == kFormatNames[i]) return &table[i];
-  return nullptr;
+  return Formats::find(table, name);
 }
 
 }  // namespace ferry

@@ -3,22 +3,26 @@
 // finite, and where g is not finite. What travels, and what a row is multiplied by, is 1 / g, one more division.
 #pragma once
 
-#include <cmath>
+#include <cstdint>
 
+#include "ferry/detail/formats/rounded.h"
 #include "ferry/input_row.h"
 
 namespace ferry {
 
-inline float row_scale_of(InputRow row, int hidden) {
-  float largest = 0;
-  for (int column = 0; column < hidden; ++column) {
-    const float magnitude = std::fabs(value_at(row, column));
-    if (!std::isfinite(magnitude)) return 1.0f;
-    largest = magnitude > largest ? magnitude : largest;
-  }
+// `largest`: the bits of the row's largest magnitude, above those of infinity where a value is a NaN.
+FERRY_HD inline float row_scale_of_largest(std::uint32_t largest) {
   constexpr float kLargestValue = 6.0f * 448.0f;
-  const float scale = kLargestValue / largest;
-  return std::isfinite(scale) ? scale : 1.0f;
+  const float scale = codec::divide_rounded(kLargestValue, codec::float_of(largest));
+  const bool is_finite = (codec::bits_of(scale) & codec::kMagnitudeMask) < codec::kInfinityBits;
+  return largest < codec::kInfinityBits && is_finite ? scale : 1.0f;
+}
+
+inline float row_scale_of(InputRow row, int hidden) {
+  std::uint32_t largest = 0;
+  for (int column = 0; column < hidden; ++column)
+    largest = codec::larger(largest, codec::bits_of(value_at(row, column)) & codec::kMagnitudeMask);
+  return row_scale_of_largest(largest);
 }
 
 }  // namespace ferry

@@ -38,7 +38,7 @@ FERRY_HD inline void store_value(std::byte* row, DType dtype, int column, float 
 struct SumRow {
   const std::byte* data;
   float weight;
-  DType dtype;  // bf16, f16 or f32. Kernels have no f16 rows
+  DType dtype;  // bf16, f16 or f32. Kernels have no f16 rows, and their results stay encoded until they are added: u8
 
   FERRY_HD bool is_f32() const { return dtype == DType::f32; }
   FERRY_HD float at(int column) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "ferry/portable.h"
 #include "ferry/token_format.h"
 
 namespace ferry {
@@ -18,17 +19,29 @@ struct ResultLayout {
   std::size_t bytes = 0;      // of a result
 };
 
-inline ResultLayout result_layout(const AnyFormat& format, int hidden) {
+template <class F>
+constexpr bool has_row_scale(const F& format) {
+  return format.name() == std::string_view("nvfp4");
+}
+
+// `scale_bytes`: of all scales of a row. A kernel has asked has_row_scale when it was compiled.
+FERRY_HD constexpr ResultLayout result_layout(std::size_t payload_bytes, std::size_t scale_bytes, bool with_row_scale) {
   ResultLayout layout;
-  layout.scales = format.payload_bytes(hidden);
-  std::size_t end = layout.scales + static_cast<std::size_t>(scales_per_row(format, hidden)) *
-                                        static_cast<std::size_t>(format.scale_bytes());
-  if (format.name() == std::string_view("nvfp4")) {
+  layout.scales = payload_bytes;
+  std::size_t end = payload_bytes + scale_bytes;
+  if (with_row_scale) {
     layout.row_scale = (end + 3) / 4 * 4;
     end = layout.row_scale + sizeof(float);
   }
   layout.bytes = (end + 15) / 16 * 16;
   return layout;
+}
+
+inline ResultLayout result_layout(const AnyFormat& format, int hidden) {
+  const int block = format.block();
+  const int scales = block == 0 ? 0 : (hidden + block - 1) / block;
+  return result_layout(format.payload_bytes(hidden), static_cast<std::size_t>(scales * format.scale_bytes()),
+                       has_row_scale(format));
 }
 
 }  // namespace ferry

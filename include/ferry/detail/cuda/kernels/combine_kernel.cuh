@@ -1,5 +1,5 @@
-// The combine kernel: blocks send results, or sum what has arrived, or do both. Results are bf16, whatever the token
-// format is.
+// The combine kernel: blocks send results, or sum what has arrived, or do both. It knows nothing of the token format;
+// `Ops` know how results travel: TeamOps as bf16, EncodedOps in another format.
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
@@ -7,6 +7,7 @@
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/combine_receive.cuh"
 #include "ferry/detail/cuda/steps/combine_send.cuh"
+#include "ferry/detail/cuda/team/encoded_ops.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {
@@ -17,6 +18,7 @@ struct CombineMemory {
   std::uint64_t bytes_sent[kMostTeams][kMaxGpuRanks];  // of each team
   int queue_slots[kMostTeams][2];
   RoundStart round;
+  std::uint32_t words[kThreads / 32];  // of each warp, for its ops
 };
 inline constexpr std::size_t kCombineSharedBytes = HeapMap::whole_lines(sizeof(CombineMemory));
 static_assert(kCombineSharedBytes + kPipelineBytes <= 227 * 1024, "the pipeline does not fit on a Hopper GPU");
@@ -26,7 +28,7 @@ __device__ inline FixedShare sending_teams(const CombineParams& p) {
 }
 
 // `pipeline`: the block's memory for rows in flight; null where there is none.
-template <DeviceFabric F, bool kIsKept>
+template <class Ops, DeviceFabric F, bool kIsKept>
 __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, const ArrivedStart<kIsKept>& start,
                               CombineMemory& memory, std::byte* pipeline) {
   const int block = static_cast<int>(blockIdx.x);
@@ -38,10 +40,11 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   const WarpwiseTeam receivers(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
   const FixedShare teams = teams_of(receivers.size(), among);
   const FixedShare share = receives && teams.index < teams.count ? teams : FixedShare{p.num_tokens, 1};  // or no token
-  ResultReceiver<F> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
+  ResultReceiver<F, Ops> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
-    ResultSender<F, kIsKept> sender(p, fabric, team, epoch, scratch.rows, memory.bytes_sent[team.team()]);
+    ResultSender<F, kIsKept, Ops> sender(p, fabric, team, epoch, Ops::of_block(memory.words), scratch.rows,
+                                         memory.bytes_sent[team.team()]);
     sender.send(sending_teams(p), start, memory.queue_slots[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) fabric.complete_puts(team);  // I8: combine_async, whose round may be given up
   }
@@ -60,7 +63,7 @@ __device__ inline void report_few_rows(const CombineParams& p) {
 // kPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers. kIsKept: the
 // combine may have a handle, and has a number that begin_handle_kernel found (CombineParams::is_extra). The text of all
 // others has nothing of it.
-template <DeviceFabric F, bool kPipelined, bool kIsKept>
+template <DeviceFabric F, bool kPipelined, bool kIsKept, class Ops>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const SyncedTeam all = SyncedTeam::of_block();
@@ -76,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   if (p.roles.in_place) fabric.make_in_place();
   std::byte* const rest = memory + kCombineSharedBytes;
   fabric.use_buffers(rest, SyncedTeam(p.roles.send_team_threads));
-  combine_share(p, fabric, round.epoch, start, shared, kPipelined ? rest : nullptr);
+  combine_share<Ops>(p, fabric, round.epoch, start, shared, kPipelined ? rest : nullptr);
   if (!p.roles.triggers_late) ptx::let_next_kernel_launch();
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);

@@ -60,35 +60,36 @@ DispatchLauncher dispatch_launcher() {
 }
 
 // Both kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
-template <DeviceFabric F, bool kIsKept>
+template <DeviceFabric F, bool kIsKept, class Ops>
 int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-  const int blocks = prepare_kernel(&combine_kernel<F, false, kIsKept>, threads, shared_bytes);
+  const int blocks = prepare_kernel(&combine_kernel<F, false, kIsKept, Ops>, threads, shared_bytes);
   if constexpr (!F::kHasRemoteRanks)
     if (pipeline_bytes != 0)
-      return std::min(blocks, prepare_kernel(&combine_kernel<F, true, kIsKept>, threads, pipeline_bytes));
+      return std::min(blocks, prepare_kernel(&combine_kernel<F, true, kIsKept, Ops>, threads, pipeline_bytes));
   return blocks;
 }
-template <DeviceFabric F, bool kIsKept>
+template <DeviceFabric F, bool kIsKept, class Ops>
 void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t stream) {
   if constexpr (!F::kHasRemoteRanks)
-    if (params.roles.pipelined) return launch(&combine_kernel<F, true, kIsKept>, params, grid, stream);
-  launch(&combine_kernel<F, false, kIsKept>, params, grid, stream);
+    if (params.roles.pipelined) return launch(&combine_kernel<F, true, kIsKept, Ops>, params, grid, stream);
+  launch(&combine_kernel<F, false, kIsKept, Ops>, params, grid, stream);
 }
 
-// Where some ranks are remote there are no handles.
-template <DeviceFabric F>
+// Of results that travel in the format `Results`. Where some ranks are remote there are no handles.
+template <DeviceFabric F, TokenFormat Results = Bf16>
 CombineLauncher combine_launcher() {
+  using Ops = OpsOfResults<Results>;
   return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-            const int blocks = prepare_combine<F, false>(threads, shared_bytes, pipeline_bytes);
+            const int blocks = prepare_combine<F, false, Ops>(threads, shared_bytes, pipeline_bytes);
             if constexpr (!F::kHasRemoteRanks)
-              return std::min(blocks, prepare_combine<F, true>(threads, shared_bytes, pipeline_bytes));
+              return std::min(blocks, prepare_combine<F, true, Ops>(threads, shared_bytes, pipeline_bytes));
             return blocks;
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             const Grid grid{policy.blocks, policy.pdl, shared_bytes};
             if constexpr (!F::kHasRemoteRanks)
-              if (params.is_extra) return launch_combine<F, true>(params, grid, stream);
-            launch_combine<F, false>(params, grid, stream);
+              if (params.is_extra) return launch_combine<F, true, Ops>(params, grid, stream);
+            launch_combine<F, false, Ops>(params, grid, stream);
           },
           !F::kHasRemoteRanks};
 }
@@ -98,8 +99,9 @@ CombineLauncher combine_launcher() {
 // launchers only declares it.
 template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_instance();
-// The library's combine over one of its fabrics, without hooks.
-template <DeviceFabric F>
+// The library's combine over one of its fabrics, without hooks, for results in one of ResultFormats. A source for each
+// defines it (combine_instance.cu.in).
+template <TokenFormat Results, DeviceFabric F>
 CombineLauncher combine_instance();
 
 }  // namespace ferry::cuda

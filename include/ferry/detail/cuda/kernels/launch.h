@@ -35,7 +35,8 @@ struct CombineLauncher {
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
   const DispatchLauncher* given_rows;                            // of tokens that the caller encoded, in any format
-  CombineLauncher combine;
+  // Null where this build has no kernel for results in the format.
+  const CombineLauncher* (*find_combine)(const char* result_format);
   const char* fabric;  // its name (DeviceFabric): a world refuses kernels over the fabric of another transport
 };
 // Over DirectFabric, which reaches direct ranks only.

@@ -16,7 +16,7 @@ struct CombineScratch : TokenScratch {
   const RoutingEntry* own;  // this rank's table
 };
 
-template <DeviceFabric F>
+template <DeviceFabric F, class Ops>
 class ResultReceiver {
  public:
   // `block`: this team's share of the tokens; `scratch`: this warp's.
@@ -42,7 +42,7 @@ class ResultReceiver {
   }
 
  private:
-  __device__ Step<F, WarpwiseTeam, WarpLookup, TeamOps> step() const {
+  __device__ Step<F, WarpwiseTeam, WarpLookup, Ops> step() const {
     return {p_.plan, fabric_, g_, epoch_, epoch_};  // scratch_.own is of the routing
   }
 

@@ -63,13 +63,13 @@ __device__ inline void prefetch_rows_of(const SyncedTeam& g, const CombineArgs& 
 }
 
 // The sends of one team.
-template <DeviceFabric F, bool kIsKept>
+template <DeviceFabric F, bool kIsKept, class Ops>
 class ResultSender {
  public:
   // `rows` is of this warp, `bytes_sent` of the team.
-  __device__ ResultSender(const CombineParams& p, F& fabric, const SyncedTeam& g, Epoch epoch, SumRow* rows,
-                          std::uint64_t* bytes_sent)
-      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), rows_(rows), bytes_sent_(bytes_sent) {}
+  __device__ ResultSender(const CombineParams& p, F& fabric, const SyncedTeam& g, Epoch epoch, const Ops& ops,
+                          SumRow* rows, std::uint64_t* bytes_sent)
+      : p_(p), fabric_(fabric), g_(g), epoch_(epoch), ops_(ops), rows_(rows), bytes_sent_(bytes_sent) {}
 
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first place of `block`. Calls `between` after every
   // place of the sequence.
@@ -99,7 +99,7 @@ class ResultSender {
     const unsigned local = list_rows(token);
     if (local == 0) return;
     std::byte* made_at = target(token.at, token.slot);
-    TeamOps{}.write_sum(g_, rows_, __popc(local), p_.plan.shape.hidden, made_at);
+    ops_.write_sum(g_, rows_, __popc(local), p_.plan.shape.hidden, made_at);
     deliver(token.at, token.slot, made_at);
   }
   __device__ void send_each_row(const ArrivedToken& token) {
@@ -107,7 +107,7 @@ class ResultSender {
       const int k = __ffs(static_cast<int>(rest)) - 1;
       std::byte* made_at = target(token.at, k);
       const SumRow row = p_.in.row(__shfl_sync(kAllLanes, token.row.row, k), 1.0f);
-      TeamOps{}.write_row(g_, row, p_.plan.shape.hidden, made_at);
+      ops_.write_row(g_, row, p_.plan.shape.hidden, made_at);
       deliver(token.at, k, made_at);
     }
   }
@@ -145,6 +145,7 @@ class ResultSender {
   F& fabric_;
   const SyncedTeam& g_;
   Epoch epoch_;
+  Ops ops_;
   SumRow* rows_;
   std::uint64_t* bytes_sent_;
 };

@@ -124,9 +124,10 @@ __device__ inline uint4 load_vector(const std::byte* from) {
 // Eight columns of a row that starts at a multiple of 16 bytes. They stay as they are in memory until they are added.
 template <bool kWide>
 struct EightColumns {
+  static constexpr bool kIsWide = kWide;
   uint4 low;
   uint4 high;  // float32 rows only
-  __device__ void load(const SumRow& row, int column) {
+  __device__ void load(const SumRow& row, int column, int /*hidden*/) {
     const std::byte* from = row.data + static_cast<std::size_t>(column) * (row.is_f32() ? 4 : 2);
     low = load_vector(from);
     high = row.is_f32() ? load_vector(from + sizeof low) : uint4{};
@@ -139,8 +140,9 @@ struct EightColumns {
 };
 template <>
 struct EightColumns<false> {
+  static constexpr bool kIsWide = false;
   uint4 low;
-  __device__ void load(const SumRow& row, int column) {
+  __device__ void load(const SumRow& row, int column, int /*hidden*/) {
     low = load_vector(row.data + static_cast<std::size_t>(column) * 2);
   }
   __device__ std::uint32_t float_bits(int c, bool) const {
@@ -149,8 +151,8 @@ struct EightColumns<false> {
   }
 };
 
-template <bool kWide>
-__device__ void add_columns(float (&sum)[8], float weight, const EightColumns<kWide>& columns, bool is_f32) {
+template <class Columns>
+__device__ void add_columns(float (&sum)[8], float weight, const Columns& columns, bool is_f32) {
 #pragma unroll
   for (int c = 0; c < 8; ++c)
     sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, __uint_as_float(columns.float_bits(c, is_f32))));
@@ -174,9 +176,18 @@ __device__ inline void store_eight(const RowSink& sink, int column, const float 
                  ptx::two_bf16(sum[6], sum[7]));
 }
 
+// Where eight columns of a sum go: a row in memory, or an epilogue. kTogether: all threads of a warp put theirs
+// together, and are told which columns exist (encoded_ops.cuh); otherwise only columns that exist are put.
+struct StoredColumns {
+  static constexpr bool kTogether = false;
+  const RowSink& sink;
+  __device__ void put(int column, const float (&sum)[8]) const { store_eight(sink, column, sum); }
+};
+
 // kVectors vectors of a row, of 8 columns each and a team's width apart. Vectors past the end of the row load its last
-// columns and store nothing, so that no load waits for a branch.
-template <bool kWide, int kVectors>
+// columns and store nothing, so that no load waits for a branch. `Columns`: EightColumns, or those of results that come
+// encoded (encoded_ops.cuh).
+template <class Columns, int kVectors>
 struct VectorSums {
   int column[kVectors];
   float sum[kVectors][8] = {};
@@ -184,12 +195,12 @@ struct VectorSums {
   // Adds the first `count` of kRows rows, whose loads are in flight together. If there are fewer, the last row is
   // loaded again: a load that waits for a branch costs more.
   template <int kRows>
-  __device__ void add(const SumRow* rows, int count) {
-    EightColumns<kWide> loaded[kRows][kVectors];
+  __device__ void add(const SumRow* rows, int count, int hidden) {
+    Columns loaded[kRows][kVectors];
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) loaded[i][v].load(rows[min(i, count - 1)], column[v]);
+      for (int v = 0; v < kVectors; ++v) loaded[i][v].load(rows[min(i, count - 1)], column[v], hidden);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (i >= count) continue;
@@ -201,46 +212,48 @@ struct VectorSums {
   }
 };
 
-template <bool kWide, int kVectors>
-__device__ void sum_vectors(const SumRow* rows, int count, int first_column, int stride, int hidden,
-                            const RowSink& sink) {
-  VectorSums<kWide, kVectors> sums;
+template <class Columns, int kVectors, class To>
+__device__ void sum_vectors(const SumRow* rows, int count, int first_column, int stride, int hidden, To& to) {
+  VectorSums<Columns, kVectors> sums;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) sums.column[v] = min(first_column + v * stride, hidden - 8);
-  if constexpr (kVectors > 2 || kWide) {
+  if constexpr (kVectors > 2 || Columns::kIsWide) {
     int i = 0;
-    for (; i + 2 <= count; i += 2) sums.template add<2>(rows + i, 2);
-    if (i < count) sums.template add<1>(rows + i, 1);
+    for (; i + 2 <= count; i += 2) sums.template add<2>(rows + i, 2, hidden);
+    if (i < count) sums.template add<1>(rows + i, 1, hidden);
   } else {
 #pragma unroll 1
-    for (int i = 0; i < count; i += 4) sums.template add<4>(rows + i, count - i);
+    for (int i = 0; i < count; i += 4) sums.template add<4>(rows + i, count - i, hidden);
   }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v)
-    if (first_column + v * stride < hidden) store_eight(sink, first_column + v * stride, sums.sum[v]);
+    if constexpr (To::kTogether)
+      to.put(first_column + v * stride, sums.sum[v], first_column + v * stride < hidden);
+    else if (first_column + v * stride < hidden)
+      to.put(first_column + v * stride, sums.sum[v]);
 }
 
-template <bool kWide, int kVectors, ThreadGroup G>
-__device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+template <class Columns, int kVectors, ThreadGroup G, class To>
+__device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   const int stride = g.size() * 8;
   for (int begin = 0; begin < hidden;) {
     const int column = begin + g.thread() * 8;
     if (begin + (kVectors / 2) * stride < hidden) {
-      sum_vectors<kWide, kVectors>(rows, count, column, stride, hidden, sink);
+      sum_vectors<Columns, kVectors>(rows, count, column, stride, hidden, to);
       begin += kVectors * stride;
     } else if (kVectors > 2 && begin + stride < hidden) {
-      sum_vectors<kWide, 2>(rows, count, column, stride, hidden, sink);
+      sum_vectors<Columns, 2>(rows, count, column, stride, hidden, to);
       begin += 2 * stride;
     } else {
-      sum_vectors<kWide, 1>(rows, count, column, stride, hidden, sink);
+      sum_vectors<Columns, 1>(rows, count, column, stride, hidden, to);
       begin += stride;
     }
   }
 }
 
 // Sums `count` bf16 rows, at least one.
-template <ThreadGroup G>
-__device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+template <ThreadGroup G, class To>
+__device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   const int stride = g.size() * 8;
   const int column = g.thread() * 8;
   RowPipeline pipeline(g.pipeline());
@@ -261,23 +274,28 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
     }
 #pragma unroll
     for (int v = 0; v < kStageVectors; ++v)
-      if (begin + v * stride + column < hidden) store_eight(sink, begin + v * stride + column, sum[v]);
+      if constexpr (To::kTogether)
+        to.put(begin + v * stride + column, sum[v], begin + v * stride + column < hidden);
+      else if (begin + v * stride + column < hidden)
+        to.put(begin + v * stride + column, sum[v]);
   }
 }
 
 // As ferry::sum_rows: the same operations in the same order. If any row is float32, the first or the last one is: all
 // rows have one dtype except bias, which comes first, and that of a shared expert, which comes last.
-template <ThreadGroup G>
-__device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) {
+template <ThreadGroup G, class To>
+__device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   if (count > 0 && (rows[0].is_f32() || rows[count - 1].is_f32()))
-    sum_columns<true, 1>(g, rows, count, hidden, sink);
+    sum_columns<EightColumns<true>, 1>(g, rows, count, hidden, to);
   else if (count > 0 && g.pipeline() != nullptr)
-    sum_rows_pipelined(g, rows, count, hidden, sink);
+    sum_rows_pipelined(g, rows, count, hidden, to);
   else
-    sum_columns<false, 4>(g, rows, count, hidden, sink);
+    sum_columns<EightColumns<false>, 4>(g, rows, count, hidden, to);
 }
 
 struct TeamOps {
+  // `words`: of shared memory, for each warp of the block. Only some encodings need them (encoded_ops.cuh).
+  __device__ static TeamOps of_block(std::uint32_t*) { return {}; }
   template <ThreadGroup G>
   __device__ void copy_to_rows(const G& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
                                const std::byte* from, std::size_t bytes) const {
@@ -299,7 +317,8 @@ struct TeamOps {
   }
   template <ThreadGroup G>
   __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
-    sum_rows_ahead(g, rows, count, hidden, sink);
+    const StoredColumns to{sink};
+    sum_rows_ahead(g, rows, count, hidden, to);
   }
   template <ThreadGroup G>
   __device__ void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {

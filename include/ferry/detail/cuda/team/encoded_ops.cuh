@@ -1,0 +1,143 @@
+// EncodedOps: TeamOps whose results travel in a format other than bf16 (ExchangeOptions::result_format). A sender
+// encodes a sum from the registers that it was made in; a receiver decodes a result as it adds it. No decoded row is
+// ever in memory. The bytes are those of cpu::EncodedResults.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "ferry/detail/cuda/team/result_codec.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+#include "ferry/detail/formats/bf16.h"
+#include "ferry/detail/formats/row_scale.h"
+
+namespace ferry::cuda {
+
+// Encodes columns into the result at `to`.
+template <class F, ThreadGroup G>
+struct ResultColumns {
+  static constexpr bool kTogether = true;
+  const G& g;
+  int hidden;
+  float input_scale;
+  std::byte* to;
+  __device__ void put(int column, const float (&values)[8], bool exist) const {
+    ResultCodec<F>::encode(g, values, column, exist, hidden, input_scale, to);
+  }
+};
+
+// The bits of the largest magnitude of this thread's columns; above those of infinity where one is a NaN.
+struct LargestColumn {
+  static constexpr bool kTogether = true;
+  std::uint32_t bits = 0;
+  __device__ void put(int, const float (&values)[8], bool exist) {
+    for (int i = 0; i < 8; ++i)
+      bits = codec::larger(bits, exist ? codec::bits_of(values[i]) & codec::kMagnitudeMask : 0u);
+  }
+};
+
+// Eight columns of a row of a sum: of a result of the format, or of a bf16 or float32 row, as bias is.
+template <class F>
+struct SummedColumns {
+  static constexpr bool kIsWide = true;
+  float values[8];
+
+  __device__ void load(const SumRow& row, int column, int hidden) {
+    if (row.dtype == DType::u8) {
+      __builtin_assume(__isGlobal(row.data));
+      constexpr bool kScaled = ResultCodec<F>::kHasRowScale;
+      const ResultLayout at = ResultCodec<F>::layout(hidden);
+      const float inverse = kScaled ? *reinterpret_cast<const float*>(row.data + at.row_scale) : 1.0f;
+      const float input_scale = kScaled ? codec::divide_rounded(1.0f, inverse) : 1.0f;
+      ResultCodec<F>::decode(row.data, at.scales, column, input_scale, values);
+      return;
+    }
+    EightColumns<true> plain;
+    plain.load(row, column, hidden);
+    for (int c = 0; c < 8; ++c) values[c] = __uint_as_float(plain.float_bits(c, row.is_f32()));
+  }
+  __device__ std::uint32_t float_bits(int c, bool) const { return __float_as_uint(values[c]); }
+};
+
+template <TokenFormat F>
+struct EncodedOps : TeamOps {
+  std::uint32_t* words = nullptr;  // of each warp of the block
+
+  __device__ static EncodedOps of_block(std::uint32_t* words) {
+    EncodedOps ops;
+    ops.words = words;
+    return ops;
+  }
+
+  template <ThreadGroup G>
+  __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
+    const StoredColumns to{sink};
+    sum_columns<SummedColumns<F>, 2>(g, rows, count, hidden, to);
+  }
+  template <ThreadGroup G>
+  __device__ void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
+    if (row.dtype != DType::u8) return ferry::convert_row(g, row, hidden, to, dtype);
+    for (int column = g.thread() * 8; column < hidden; column += g.size() * 8) {
+      SummedColumns<F> columns;
+      columns.load(row, column, hidden);
+      for (int c = 0; c < 8; ++c) store_value(to, dtype, column + c, columns.values[c]);
+    }
+  }
+
+  template <ThreadGroup G>
+  __device__ void write_sum(const G& g, const SumRow* rows, int count, int hidden, std::byte* to) const {
+    encode(g, hidden, to, [&](auto& columns) { sum_rows_ahead(g, rows, count, hidden, columns); });
+  }
+  // Not a sum of one row, which would lose the sign of a zero.
+  template <ThreadGroup G>
+  __device__ void write_row(const G& g, const SumRow& row, int hidden, std::byte* to) const {
+    encode(g, hidden, to, [&](auto& columns) {
+      for (int begin = 0; begin < hidden; begin += g.size() * 8) {
+        const int column = begin + g.thread() * 8;
+        SummedColumns<F> loaded;
+        loaded.load(row, min(column, hidden - 8), hidden);
+        columns.put(column, loaded.values, column < hidden);
+      }
+    });
+  }
+  template <ThreadGroup G>
+  __device__ SumRow result_row(const G&, const std::byte* result, int, int, float weight) const {
+    return {result, weight, DType::u8};
+  }
+
+ private:
+  // `pass` puts all columns of the row, in steps that all threads of the group make together. A format with a scale for
+  // the row needs its largest magnitude first, so it has two passes; the rows of the second are in a cache.
+  template <ThreadGroup G, class Pass>
+  __device__ void encode(const G& g, int hidden, std::byte* to, const Pass& pass) const {
+    float input_scale = 1.0f;
+    if constexpr (ResultCodec<F>::kHasRowScale) {
+      LargestColumn largest;
+      pass(largest);
+      const float inverse = codec::divide_rounded(1.0f, row_scale_of_largest(largest_of_team(g, largest.bits)));
+      if (g.thread() == 0) *reinterpret_cast<float*>(to + ResultCodec<F>::layout(hidden).row_scale) = inverse;
+      input_scale = codec::divide_rounded(1.0f, inverse);
+    }
+    const ResultColumns<F, G> columns{g, hidden, input_scale, to};
+    pass(columns);
+  }
+  // The first barrier: every warp has read the words of the row before.
+  __device__ std::uint32_t largest_of_team(const SyncedTeam& g, std::uint32_t mine) const {
+    std::uint32_t largest = g.max_over<SyncedTeam::kWidth>(mine);
+    if (g.size() == SyncedTeam::kWidth) return largest;
+    const auto warp = static_cast<int>(threadIdx.x) / 32;
+    const int first = warp - g.thread() / 32;
+    g.sync();
+    if (threadIdx.x % 32 == 0) words[warp] = largest;
+    g.sync();
+    for (int i = 0; i < g.size() / 32; ++i) largest = codec::larger(largest, words[first + i]);
+    return largest;
+  }
+};
+
+// The ops of a combine whose results travel in the format F.
+template <TokenFormat F>
+using OpsOfResults = std::conditional_t<std::is_same_v<F, Bf16>, TeamOps, EncodedOps<F>>;
+
+}  // namespace ferry::cuda
