@@ -11,7 +11,8 @@ from ._arrivals import Arrivals, Handle
 from ._errors import (Aborted, Error, FileRefused, InvalidArgument, OutOfOrder, PeerMissing, SystemRefused,
                       Unsupported)
 from ._exchange import Exchange
-from ._ferry import RowCounts, RowLayout, Shape, TensorSpec, __version__
+from ._ferry import RowCounts, RowLayout, Shape, TensorSpec
+from ._ferry import version as __version__
 from ._layout import exchange_layout, memory_use
 from ._world import World, make_thread_worlds, run_ranks, run_worlds
 
