@@ -5,6 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <new>
+#include <stdexcept>
+
 #include "calls.h"
 #include "parts.h"
 #include "values.h"
@@ -24,7 +27,7 @@ PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& opti
 }
 
 PyExchange::~PyExchange() {
-  if (!guard_.is_of_this_process()) new std::shared_ptr<Exchange>(exchange_);
+  if (!guard_.is_of_this_process()) new (std::nothrow) std::shared_ptr<Exchange>(exchange_);
 }
 
 Exchange& PyExchange::exchange() const {
@@ -33,16 +36,13 @@ Exchange& PyExchange::exchange() const {
 }
 
 void PyExchange::close(bool fails) {
-  struct AtEndOfScope {
-    std::shared_ptr<Exchange> exchange;
-  };
   const auto lock = guard_.enter();
   const nb::gil_scoped_release without_gil;
   if (!fails) return exchange_.reset();
   try {
-    const AtEndOfScope last{std::move(exchange_)};
-    throw fails;  // The exchange is destroyed while this is under way, and so knows of it.
-  } catch (bool) {
+    const std::shared_ptr<Exchange> last = std::move(exchange_);
+    throw std::runtime_error("an error of the caller");  // it destroys the exchange, which so knows of an error
+  } catch (const std::runtime_error&) {
   }
 }
 

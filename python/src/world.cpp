@@ -13,7 +13,7 @@ using namespace nb::literals;
 
 namespace ferry::python {
 
-const std::shared_ptr<World>& PyWorld::world() const {
+std::shared_ptr<World> PyWorld::world() const {
   if (!world_) throw nb::value_error("this World is closed");
   return world_;
 }

@@ -15,8 +15,8 @@ class PyWorld {
   PyWorld(const PyWorld&) = delete;
   PyWorld& operator=(const PyWorld&) = delete;
 
-  // Throws ValueError after close().
-  const std::shared_ptr<World>& world() const;
+  // A reference of its own, for calls without the GIL. Throws ValueError after close().
+  std::shared_ptr<World> world() const;
   Guard& guard() { return guard_; }
   void close() { world_.reset(); }
   bool is_closed() const { return world_ == nullptr; }

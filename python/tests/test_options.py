@@ -1,0 +1,149 @@
+"""What an exchange can be told besides: each option once, beside the oracle."""
+
+import numpy as np
+import pytest
+
+import ferry
+from oracle import make_layer
+
+LAYER = make_layer(3, 8, 2, 256, [4, 0, 6])
+
+
+def open_exchange(world, **options):
+    return ferry.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, **options)
+
+
+def scaled(arrivals, rank):
+    """The results where expert e multiplies by e + 1."""
+    values = arrivals.values()
+    for group, expert in enumerate(LAYER.experts_of(rank)):
+        values[arrivals.rows_of(group)] *= expert + 1
+    return values
+
+
+def sums_of(rank):
+    return LAYER.sums(rank, lambda expert: expert + 1)
+
+
+def close(got, want, room=0.02):
+    return np.abs(np.asarray(got, np.float64) - want).max(initial=0) <= room * np.abs(want).max(initial=1)
+
+
+def inputs_of(rank):
+    return LAYER.tokens[rank], LAYER.ids[rank], LAYER.weights[rank]
+
+
+class OnlyDLPack:
+    """What other frameworks have: DLPack, a shape and a type, and no buffer of Python's."""
+
+    def __init__(self, array):
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __dlpack__(self, **more):
+        return self._array.__dlpack__(**more)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def test_anything_with_dlpack():
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, allocate=lambda name, shape, dtype: OnlyDLPack(
+                np.empty(shape, {"bf16": "u2", "f32": "f4", "u8": "u1"}.get(dtype, dtype.replace("32", "4"))))) as exchange:
+            arrivals = exchange.dispatch(*(OnlyDLPack(array) for array in inputs_of(rank)), row_capacity=32,
+                                         outputs=None)
+            rows = OnlyDLPack(np.zeros((32, 256), np.float32))
+            sums = exchange.combine(rows)
+            assert isinstance(arrivals.payload, OnlyDLPack) and isinstance(sums, OnlyDLPack)
+            assert not np.from_dlpack(sums).any()
+
+    ferry.run_ranks(3, body)
+
+
+def test_results_may_travel_in_every_format():
+    def body(world):
+        rank = world.rank
+        for name in ferry.formats.result_names():
+            with open_exchange(world, result_format=name) as exchange:
+                arrivals = exchange.dispatch(*inputs_of(rank))
+                assert close(exchange.combine(scaled(arrivals, rank)), sums_of(rank), 0.35 if "4" in name else 0.1), name
+
+    ferry.run_ranks(3, body)
+
+
+def test_bias_and_late_and_returned_weights():
+    def body(world):
+        rank = world.rank
+        tokens, ids, weights = inputs_of(rank)
+        with open_exchange(world, late_weights=True, returns_weights=True) as exchange:
+            arrivals = exchange.dispatch(tokens, ids)
+            home = np.full(ids.shape, -1, np.float32)
+            per_row = np.where(arrivals.has_token, arrivals.src_info[:, 1] + 1, 0).astype(np.float32)
+            sums = exchange.combine(scaled(arrivals, rank), topk_weights=weights, bias=[tokens, tokens],
+                                    row_topk_weights=per_row, topk_weights_out=home)
+            assert close(sums, sums_of(rank) + 2 * tokens)
+            assert (home == np.where(ids >= 0, np.arange(2) + 1, 0)).all()
+
+    ferry.run_ranks(3, body)
+
+
+@pytest.mark.parametrize("options", [dict(format="mxfp8", tiled_scales=True), dict(format="nvfp4", dynamic_scales=True)])
+def test_scales_in_tiles_and_of_each_token(options):
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, **options) as exchange:
+            arrivals = exchange.dispatch(*inputs_of(rank))
+            values, has = arrivals.values(), np.flatnonzero(arrivals.has_token)
+            assert arrivals.scales.ndim == 5 and len(has) == len(LAYER.rows_of(rank))
+            for row, (_, source, token, _) in zip(has, LAYER.rows_of(rank)):
+                assert close(values[row], LAYER.tokens[source][token], 0.0 if options["format"] == "mxfp8" else 0.15)
+
+    ferry.run_ranks(3, body)
+
+
+def test_a_shared_expert_and_replicated_tokens():
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, fused_shared_expert=True) as exchange:
+            arrivals = exchange.dispatch(*inputs_of(rank))
+            rows = arrivals.values()
+            for group in range(exchange.layout.groups):
+                rows[arrivals.rows_of(group)] *= 1 if group == 0 else LAYER.experts_of(rank)[group - 1] + 1
+            assert close(exchange.combine(rows), sums_of(rank) + LAYER.tokens[rank])
+        with open_exchange(world, skip_a2a=True) as exchange:  # every rank has the tokens of rank 2
+            arrivals = exchange.dispatch(*inputs_of(2))
+            return exchange.combine(scaled(arrivals, rank))
+
+    assert close(sum(ferry.run_ranks(3, body)), sums_of(2))
+
+
+def test_rows_without_room():
+    def body(world):
+        rank = world.rank
+        with open_exchange(world) as exchange:
+            arrivals = exchange.dispatch(*inputs_of(rank), overflow="reported", row_capacity=1, extra=["overflow"])
+            lost = max(len(LAYER.rows_of(rank)) - 1, 0)
+            assert arrivals.overflow.tolist() == [lost]
+            exchange.combine(np.zeros((1, 256), np.float32))
+            if lost:
+                with pytest.raises(ValueError, match=str(lost)):
+                    exchange.check()
+
+    ferry.run_ranks(3, body)
+
+
+def test_on_with_a_mask():
+    def body(world):
+        rank = world.rank
+        exchange = open_exchange(world, deadline=2.0)
+        if rank == 1:
+            return
+        exchange.add_to_mask([1])
+        arrivals = exchange.dispatch(*inputs_of(rank))
+        want = LAYER.sums(rank, lambda expert: 0 if LAYER.owner(expert) == 1 else expert + 1)
+        assert close(exchange.combine(scaled(arrivals, rank)), want)
+        assert exchange.stats()["dropped"] == sum(LAYER.owner(expert) == 1 for expert in LAYER.ids[rank].ravel()
+                                                  if expert >= 0)
+
+    ferry.run_ranks(3, body)
