@@ -203,7 +203,7 @@ class InfoTestCase(FerryTestCase):
                     self.assertIn(f", by_rank, results in {results}, backend {backend}; ", " ".join(text.split()))
                     self.assertEqual("\nOn no machine: " in text, why != "")
                     if backend == "nvshmem" and results != "bf16":
-                        self.assertIn("mxfp8: leave out --result-format", why)
+                        self.assertIn("between hosts results travel home as bf16, so far, not as mxfp8: leave out", why)
                     else:
                         self.assertEqual(why, "")
 

@@ -79,8 +79,8 @@ std::string why_nowhere(const Backend& backend, int ranks, const ExchangeOptions
                        backend.name, kMaxRanksPerNode, kMaxRanks);
   if (!capabilities_of(backend).result_formats && std::string_view(options.result_format.name()) != "bf16")
     return fmt::format(
-        "backend {}: results travel home as bf16 between its GPUs, so far, not as {}: leave out "
-        "--result-format, or take CPU ranks",
+        "backend {}: between hosts results travel home as bf16, so far, not as {}: leave out "
+        "--result-format, or take GPUs of one host or CPU ranks",
         backend.name, options.result_format.name());
   return {};
 }
