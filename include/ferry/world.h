@@ -60,6 +60,7 @@ struct WorldCapabilities {
   bool f16_sums = true;          // combine's rows, bias and sums may be f16, not bf16 and f32 only
   bool more_outputs = true;      // the outputs that OutputList::all adds to OutputList::usual, and zero_padding
   bool overflow = true;          // DispatchInput::overflow
+  bool overflow_handles = true;  // ... of dispatches that leave a handle
   bool narrow_weights = true;    // topk_weights may be bf16 or f16, not f32 only
   bool late_weights = true;      // ExchangeOptions::late_weights may be on
   bool dynamic_scales = true;    // ExchangeOptions::dynamic_scales may be on

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "exchange/refuse_overflow.h"
 #include "ferry/detail/protocol/round.h"
 
 namespace ferry::cpu {
@@ -15,10 +16,7 @@ class OverflowReport {
   void tell(int rank);
 
  private:
-  int dispatches_ = 0;
-  std::uint32_t rows_ = 0;         // of the newest of them
-  std::int64_t row_capacity_ = 0;  // the same; padded: of an expert
-  bool is_padded_ = false;
+  Overflows untold_;
 };
 
 }  // namespace ferry::cpu

@@ -22,6 +22,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       takes_host_memory_(!world.capabilities().device_memory),
       learns_counts_(world.capabilities().row_counts),
       takes_overflow_(world.capabilities().overflow),
+      keeps_overflow_(world.capabilities().overflow_handles),
       may_ask_(world.capabilities().asked_counts),
       world_orders_(world.capabilities().row_orders),
       takes_counts_(world.capabilities().counts_dispatch),
@@ -164,6 +165,11 @@ RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& t
                 fmt::format("rank {}: handle is given, and expert_stride is {}: a dispatch whose padded rows may "
                             "overflow leaves none. Give a stride of {} or more (RowLayout::expert_rows)",
                             rank_, ticket.rows.expert_stride, layout_.expert_rows));
+  if (out.handle && ticket.overflow != Overflow::refused && !keeps_overflow_)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rank {}: handle is given, and overflow is {}; in this world a dispatch whose rows may "
+                            "overflow leaves none yet: leave one of the two out",
+                            rank_, to_string(ticket.overflow)));
   steps_->check_rows(context_, out);
   if (ticket.handle != nullptr && replayed_) check_replay_output(context_, rows, *replayed_);
   return rows;

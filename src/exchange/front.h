@@ -65,7 +65,8 @@ class Exchange::Front {
   const bool takes_host_memory_;
   const bool learns_counts_;
   const bool takes_overflow_;
-  const bool may_ask_;  // wait_for_counts
+  const bool keeps_overflow_;  // handles of dispatches that may overflow
+  const bool may_ask_;         // wait_for_counts
   const RowOrders world_orders_;
   const bool takes_counts_;
   RowLayout layout_;

@@ -92,6 +92,64 @@ TEST_F(EmulatedOutputs, AreThoseOfTheOracleInEveryOrderOfRows) {
     }
 }
 
+// Rows without room, by each rank in another order.
+TEST_F(EmulatedOutputs, SayWhichRowsHadNoRoom) {
+  using enum RowOrder;
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact})
+    for (const int percent : {0, 40, 100}) {
+      ScenarioSettings settings = settings_of("mxfp8", {in_place, padded, by_expert});
+      settings.options.reduction = reduction;
+      if (reduction == Reduction::exact) settings.options.row_orders = kUsualRowOrders;
+      settings.overflow = Overflow::expected;
+      settings.room_percent = percent;
+      if (percent == 40)
+        settings.options.result_format = format_named(reduction == Reduction::exact ? "nvfp4" : "fp8_block128");
+      settings.expert_stride = 2;
+      settings.spare_rows = 0;
+      const Scenario first = make_scenario(settings);
+      settings.row_orders = {padded, by_expert, reduction == Reduction::exact ? in_place : by_source};
+      const Scenario second = make_scenario(settings);
+      run_cuda_ranks(kRanks, false, [&](World& world) {
+        Rank rank(world, first);
+        for (const Scenario* scenario : {&first, &second, &first}) {
+          DeviceRound round(*scenario, world.rank());
+          rank.exchange.dispatch(round.in, round.out, rank.call);
+          rank.check_rows(round);
+          rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
+          round.fetch();
+          round.host.check_tokens();
+        }
+      });
+    }
+}
+
+// A graph of a dispatch whose rows overflow, and a combine that the host makes behind it, after another dispatch.
+TEST_F(EmulatedOutputs, OfGraphsSayWhichRowsHadNoRoom) {
+  ScenarioSettings settings = settings_of("bf16", {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded});
+  const Scenario usual = make_scenario(settings);
+  settings.overflow = Overflow::expected;
+  settings.room_percent = 20;
+  settings.expert_stride = 1;
+  settings.spare_rows = 0;
+  const Scenario overflowing = make_scenario(settings);
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    Rank rank(world, usual);
+    DeviceRound captured(overflowing, world.rank()), round(usual, world.rank());
+    const CapturedGraph graph(rank.stream.get(), [&] { rank.exchange.dispatch(captured.in, captured.out, rank.call); });
+    for (int again = 0; again < 2; ++again) {
+      round.reset(rank.stream.get());
+      captured.reset(rank.stream.get());
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      rank.check_rows(round);
+      graph.launch(rank.stream.get());
+      rank.exchange.combine(captured.combine_in, captured.combine_out, rank.call);
+      rank.check_rows(captured);
+      captured.host.check_tokens();
+    }
+    world.barrier();
+  });
+}
+
 // More tokens of a source than a chunk of messages has.
 TEST_F(EmulatedOutputs, NumberMessagesOfManyChunks) {
   for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source}) {

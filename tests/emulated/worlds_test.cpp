@@ -97,7 +97,14 @@ constexpr const char* kSmall[] = {"shapes/smallest",
                                   "sizes/nothing",
                                   "sizes/wrong_order",
                                   "sizes/worst_case",
-                                  "sizes/too_many_tokens"};
+                                  "sizes/too_many_tokens",
+                                  "overflow/formats_by_source",
+                                  "overflow/wide",
+                                  "overflow/routings_by_expert",
+                                  "overflow/mixed",
+                                  "overflow/shared_expert",
+                                  "overflow/told_once",
+                                  "overflow/refused"};
 
 bool is_small(const conformance::Case& each) {
   for (const char* chosen : kSmall)

@@ -111,6 +111,9 @@ void handles(const Target& target, RowOrder order) {
     HandleMemory handle(exchange);
     RankRound round(first, world.rank());
     round.out.handle = handle.tensor();
+    if (!world.capabilities().overflow_handles)
+      return expect_error(world.rank(), "a handle of rows that may overflow", ErrorKind::unsupported,
+                          {"handle", "overflow is expected"}, [&] { exchange.dispatch(round.in, round.out); });
     run_dispatch(exchange, round, Form::one_call);
     round.check_rows();
     run_combine(exchange, round, Form::split);

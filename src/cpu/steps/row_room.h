@@ -7,44 +7,11 @@
 #include <vector>
 
 #include "ferry/detail/protocol/args.h"
+#include "ferry/detail/protocol/row_room.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 #include "ferry/detail/protocol/token_lookup.h"
 
 namespace ferry::cpu {
-
-struct RowRoom {
-  static constexpr std::uint32_t kAll = UINT32_MAX;
-  std::uint32_t rows = kAll;      // in all
-  std::uint32_t of_group = kAll;  // padded: of one expert
-
-  bool holds_all() const { return rows == kAll && of_group == kAll; }
-  bool has(std::uint32_t row) const { return row < rows; }
-  // The same of a row of a local expert.
-  bool has(const Plan& plan, const RowStarts& starts, std::uint32_t row, int local) const {
-    return row < rows && (of_group == kAll || row - starts.group[local + plan.shared_groups] < of_group);
-  }
-
-  // Leaves only those that it has.
-  void keep_fitting(const Plan& plan, const RowStarts& starts, LocalRows& found) const {
-    if (holds_all()) return;
-    int kept = 0;
-    for (int i = 0; i < found.count; ++i) {
-      if (!has(plan, starts, found.row[i], found.local[i])) continue;
-      found.k[kept] = found.k[i];
-      found.local[kept] = found.local[i];
-      found.row[kept] = found.row[i];
-      found.weight[kept++] = found.weight[i];
-    }
-    found.count = kept;
-  }
-};
-
-// The room of a dispatch's outputs.
-inline RowRoom room_of(const RowsOut& out) {
-  if (!out.may_overflow) return {};
-  const auto rows = static_cast<std::uint32_t>(std::min<std::int64_t>(out.row_capacity, RowRoom::kAll - 1));
-  return {rows, out.order == RowOrder::padded ? out.expert_stride : RowRoom::kAll};
-}
 
 // Row starts, and the first rows of sources, that end where the room does.
 class FittingRows {
@@ -53,11 +20,7 @@ class FittingRows {
       : words_(starts.of_source, starts.of_source + row_start_words(plan)),
         starts_(row_starts_at(plan, words_.data())),
         by_source_(by_source) {
-    for (int group = 0; group < plan.groups(); ++group) {
-      const std::uint32_t first = std::min(starts.group[group], room.rows);
-      starts_.filled[group] = std::min({starts.filled[group], room.rows - first, room.of_group});
-      starts_.group[group] = first;
-    }
+    for (int group = 0; group < plan.groups(); ++group) room.fit(group, starts, starts_);
     starts_.group[plan.groups()] = std::min(starts.group[plan.groups()], room.rows);
     if (by_source.offsets == nullptr) return;
     for (int source = 0; source <= plan.shape.ranks; ++source)

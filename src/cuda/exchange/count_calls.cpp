@@ -37,7 +37,7 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
   counts_.ask(params);
   launch_count(params, stream_);
   if (!counts_.await(record_, stream_)) {
-    poll();
+    poll_calls();
     refuse(ErrorKind::system, rank_, "wait_for_counts: the device ended its work without an answer");
   }
   if (const ExcessTokens excess = counts_.excess(); excess.rank >= 0) {

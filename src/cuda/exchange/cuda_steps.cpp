@@ -127,7 +127,7 @@ void CudaSteps::set_links(DeviceState* state) {
 }
 
 void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadline) {
-  poll();
+  poll_calls();
   checks_.check_call(call);
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
   links_.hooks = call.gpu_hooks != nullptr ? *call.gpu_hooks : HookBytes{};
@@ -136,6 +136,11 @@ void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadlin
 }
 
 void CudaSteps::poll() {
+  poll_calls();
+  record_.tell_overflow(rank_);
+}
+
+void CudaSteps::poll_calls() {
   if (record_.has_failed()) {
     if (end().get() == nullptr) end().note(record_.failure(links_, masks_));
     record_.require_no_bad_handle(rank_);
@@ -210,13 +215,14 @@ void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
   run_dispatch(ticket, open_mask_, nullptr, &rows);
   keep_routing(ticket, rows);
   write_more_rows(ticket, rows);
+  note_overflow(rows);
   order_.end_dispatch();
 }
 
 void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
   const std::uint8_t* masked = masks_.newest();
   const DispatchArgs routed = begin_dispatch(ticket, args);
-  if (ticket.rows.order == RowOrder::by_expert) {
+  if (ticket.rows.order == RowOrder::by_expert && !rows.may_overflow) {
     note_waiting_times(rows);
     run_dispatch(ticket, masked, &routed, &rows);
   } else {
@@ -228,10 +234,12 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
   order_.begin_dispatch(capture_of(stream_), false);
   keep_routing(ticket, rows);
   write_more_rows(ticket, rows);
+  note_overflow(rows);
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
   begin_combine(ticket);
+  send_zero_results(ticket);
   run_combine(ticket, {.sends = true, .receives = false}, args, nullptr);
   order_.begin_combine(capture_of(stream_), ticket.handle != nullptr, true);
 }
@@ -244,6 +252,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
   begin_combine(ticket);
+  send_zero_results(ticket);
   run_combine(ticket, {.sends = true, .receives = true}, args, &sums);
   order_.begin_combine(capture_of(stream_), ticket.handle != nullptr, false);
 }
@@ -286,7 +295,8 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.block_bytes = launch.block_bytes;
   log_launch(rank_, "dispatch", ticket.num_tokens, launch.policy);
   if (params.out.scales.layout == ScaleLayout::none) params.out.stores_scales = false;  // at strides, or none
-  if (out != nullptr && out->order != RowOrder::by_expert) return launch_receive(params, launch.policy, stream_);
+  if (out != nullptr && (out->order != RowOrder::by_expert || out->may_overflow))
+    return launch_receive(params, launch.policy, stream_);
   const bool scales_follow = launch.scales_follow && params.out.stores_scales;
   if (scales_follow) params.out.stores_scales = false;
   (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);

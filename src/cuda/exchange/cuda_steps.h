@@ -57,6 +57,8 @@ class CudaSteps final : public ExchangeSteps {
   void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
 
   void poll() override;
+  // The same, but for overflow, of which check() alone tells.
+  void poll_calls();
   void tell_aborted(int missing) override;
   void tell_left(const CallOrder& order) override;
   void set_mask(const RankMask& mask) override { masks_.add(mask); }
@@ -79,6 +81,8 @@ class CudaSteps final : public ExchangeSteps {
   // Of dispatches of which more was asked (more_rows.cpp).
   void note_waiting_times(const RowsOut& out);
   void write_more_rows(const Ticket& ticket, const RowsOut& out) const;
+  void note_overflow(const RowsOut& out);
+  void send_zero_results(const Ticket& ticket) const;
   // Of calls with handles.
   DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void keep_routing(const Ticket& ticket, const RowsOut& out) const;
@@ -112,6 +116,8 @@ class CudaSteps final : public ExchangeSteps {
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   HandleHeader header_;                      // of a handle, but for what its dispatch was
   CombineOrder order_;
+  bool may_have_overflowed_ = false;  // rows of the newest dispatch
+  bool graphs_may_overflow_ = false;  // rows of a captured one, which may run when the host does not know
   bool is_extra_ = false;             // begin_handle_kernel found the number of the newest combine
   cudaStream_t stream_ = nullptr;     // of the call under way
   int max_blocks_ = 0;                // of the call under way

@@ -17,11 +17,11 @@ bool has_padding(const RowsOut& out) {
   return out.zeroes_padding || (is_marked && has_facts(out));
 }
 
-// The kernels that lay out rows padded or by_source write counts themselves.
+// The kernels that lay out rows padded or by_source write counts themselves, where all rows have room.
 bool has_counts(const RowsOut& out) {
   const bool is_usual = out.order == RowOrder::by_source || out.order == RowOrder::padded;
-  return (out.counts != nullptr && !is_usual) || out.source_starts != nullptr || out.cumulative_counts != nullptr ||
-         out.waited_ns != nullptr || out.overflow != nullptr;
+  return out.may_overflow || (out.counts != nullptr && !is_usual) || out.source_starts != nullptr ||
+         out.cumulative_counts != nullptr || out.waited_ns != nullptr || out.overflow != nullptr;
 }
 
 bool has_messages(const RowsOut& out) {
@@ -54,9 +54,30 @@ void CudaSteps::write_more_rows(const Ticket& ticket, const RowsOut& out) const 
   params.message_counts = message_counts_;
   params.waited_ns = links_.waited_ns;
   params.waited_before = waited_before_;
+  params.arrived = arrived_;
+  if (ticket.overflow == Overflow::reported) params.record = links_.record;
   const int most_blocks = kernel_plan_.most_small_blocks(max_blocks_);
   if (writes_rows) launch_more_rows(params, most_blocks, stream_);
   if (has_messages(out)) launch_messages(params, most_blocks, stream_);
+  if (out.may_overflow) launch_forget_rows(params, most_blocks, stream_);
+}
+
+void CudaSteps::note_overflow(const RowsOut& out) {
+  may_have_overflowed_ = out.may_overflow;
+  if (out.may_overflow && capture_of(stream_) != kNoCapture) graphs_may_overflow_ = true;
+}
+
+void CudaSteps::send_zero_results(const Ticket& ticket) const {
+  const bool may_lack_rows = may_have_overflowed_ || graphs_may_overflow_;
+  if (!may_lack_rows || ticket.handle != nullptr) return;
+  ZeroResultsParams params;
+  params.plan = plan_;
+  params.links = links_;
+  params.plan.masked = params.links.masked = open_mask_;
+  params.arrived = arrived_;
+  params.bytes = stats_.bytes;
+  params.is_extra = is_extra_;
+  launch_zero_results(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
 }
 
 }  // namespace ferry::cuda

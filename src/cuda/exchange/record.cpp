@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "base/deadline.h"
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/abort_waits.h"
+#include "exchange/refuse_overflow.h"
 
 namespace ferry::cuda {
 namespace {
@@ -91,6 +94,13 @@ void Record::require_enough_rows(int rank, std::int64_t min_row_capacity) {
          "rows of an earlier combine had {} rows; its dispatch laid out {} (row_offsets[groups]). Its sums are wrong. "
          "{} rows are enough for any dispatch",
          record_->rows_given, record_->rows_laid_out, min_row_capacity);
+}
+
+void Record::tell_overflow(int rank) {
+  const std::uint32_t overflows = load_acquire(record_->overflows);
+  const std::uint32_t untold = overflows - std::exchange(overflows_told_, overflows);
+  const OverflowNote& newest = record_->overflow;
+  if (untold != 0) refuse_overflow(rank, {untold, newest.rows, newest.is_padded, newest.room});
 }
 
 }  // namespace ferry::cuda

@@ -29,10 +29,13 @@ class Record {
   void require_good_input_scale(int rank);
   void require_no_bad_handle(int rank);
   void require_enough_rows(int rank, std::int64_t min_row_capacity);
+  // Of the dispatches since the last time.
+  void tell_overflow(int rank);
 
  private:
   std::shared_ptr<PinnedMemory> memory_;
   HostRecord* record_;
+  std::uint32_t overflows_told_ = 0;
 };
 
 }  // namespace ferry::cuda

@@ -1,5 +1,6 @@
 #include "cuda/exchange/staged_steps.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ferry/detail/cuda/state/cuda_check.h"
@@ -159,6 +160,7 @@ void StagedSteps::bring(const RowsOut& rows) {
   tensors_.wait();
   num_rows_ = rows.order == RowOrder::by_source ? end_of(rows.source_offsets, layout_.sources)
                                                 : end_of(rows.row_offsets, layout_.groups);
+  num_rows_ = static_cast<std::uint32_t>(std::min<std::int64_t>(num_rows_, capacity));  // the others had no room
   src_info_.clear();
   if (rows.src_info != nullptr)
     src_info_.assign(rows.src_info, rows.src_info + 2 * static_cast<std::size_t>(num_rows_));
@@ -216,7 +218,7 @@ void StagedSteps::bring(const CombineOut& sums, int num_tokens) {
 
 void StagedSteps::finish() {
   cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-  steps_->poll();
+  steps_->poll_calls();
 }
 
 void StagedSteps::send(const Ticket& ticket, const DispatchArgs& args) {

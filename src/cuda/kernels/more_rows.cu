@@ -3,6 +3,7 @@
 
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/more_rows_kernels.cuh"
+#include "ferry/detail/cuda/kernels/overflow_kernels.cuh"
 
 namespace ferry::cuda {
 
@@ -10,14 +11,25 @@ void prepare_more_rows() {
   prepare_kernel(&more_rows_kernel, kThreads, 0);
   prepare_kernel(&count_messages_kernel, kThreads, sizeof(MessageMemory));
   prepare_kernel(&list_messages_kernel, kThreads, sizeof(MessageMemory));
+  prepare_kernel(&forget_rows_kernel, kThreads, 0);
+  prepare_kernel(&zero_results_kernel, kThreads, 0);
 }
 
-// No kernel waits for another block of its own, so any number of blocks does.
-void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
+// Blocks whose warps take tokens in turn. They wait for nothing, so any number of them does.
+static Grid grid_of_tokens(const Plan& plan, int most_blocks) {
   constexpr std::int64_t kTokensOfBlock = 2 * (kThreads / 32);
-  const std::int64_t tokens = std::int64_t{params.plan.shape.ranks} * params.plan.shape.max_tokens;
-  const auto blocks = static_cast<int>(std::clamp<std::int64_t>(tokens / kTokensOfBlock, 1, most_blocks));
-  launch(&more_rows_kernel, params, {.blocks = blocks}, stream);
+  const std::int64_t tokens = std::int64_t{plan.shape.ranks} * plan.shape.max_tokens;
+  return {.blocks = static_cast<int>(std::clamp<std::int64_t>(tokens / kTokensOfBlock, 1, most_blocks))};
+}
+
+void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
+  launch(&more_rows_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
+}
+void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
+  launch(&forget_rows_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
+}
+void launch_zero_results(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream) {
+  launch(&zero_results_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
 }
 
 void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {

@@ -16,6 +16,7 @@
 #include "ferry/detail/protocol/dispatch_receive.h"
 #include "ferry/detail/protocol/dispatch_send.h"
 #include "ferry/detail/protocol/padded_rows.h"
+#include "ferry/detail/protocol/row_room.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 #include "ferry/detail/protocol/rows_in_place.h"
 
@@ -178,6 +179,7 @@ __device__ inline FixedShare without_tokens(const DispatchParams& p, const RowSt
 struct RowPlaces {
   RowStarts starts;
   SourceRows by_source;  // of that order alone
+  RowRoom room{};        // of kernels for rows that may have none
 };
 
 // Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.
@@ -195,6 +197,66 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
   if (block.index != 0) return;
   save_row_starts(b.all, b.p.plan, starts, b.p.arrived);
   count_received(b.p, b.all, fabric, b.epoch);
+}
+
+// The same where the outputs may not have room for all rows: of groups that end past it, what is in it is marked. Row
+// starts and offsets that are kept are the true ones. `words`: shared memory for other starts, and for first rows of
+// sources behind them.
+template <RowOrder kOrder, DeviceFabric F>
+__device__ void write_fitting_metadata(const DispatchBlock& b, const F& fabric, const RowPlaces& places,
+                                       FixedShare block, std::uint32_t* words) {
+  if (block.index >= block.count) return;
+  const Plan& plan = b.p.plan;
+  const int groups = plan.groups(), sources = plan.shape.ranks, count = row_start_words(plan);
+  const RowRoom& room = places.room;
+  RowPlaces fitting{row_starts_at(plan, words), places.by_source, room};
+  fitting.by_source.offsets = words + count;
+  for (int i = b.all.thread(); i < count; i += b.all.size()) words[i] = places.starts.of_source[i];
+  b.all.sync();
+  for (int group = b.all.thread(); group < groups; group += b.all.size())
+    room.fit(group, places.starts, fitting.starts);
+  if (b.all.thread() == 0) fitting.starts.group[groups] = min(places.starts.group[groups], room.rows);
+  for (int i = b.all.thread(); kOrder == RowOrder::by_source && i <= sources; i += b.all.size())
+    words[count + i] = min(places.by_source.offsets[i], room.rows);
+  b.all.sync();
+  write_metadata<kOrder>(b, fabric, fitting, block);
+  if (block.index != 0) return;
+  b.all.sync();
+  save_row_starts(b.all, plan, places.starts, b.p.arrived);
+  for (int i = b.all.thread(); kOrder == RowOrder::by_source && i <= sources; i += b.all.size())
+    b.p.out.source_offsets[i] = places.by_source.offsets[i];
+  for (int i = b.all.thread(); kOrder != RowOrder::by_source && i <= groups; i += b.all.size())
+    b.p.out.row_offsets[i] = places.starts.group[i];
+}
+
+// A team's rows, as far as there is room for them. All messages are awaited (I1), and all rows kept for combine.
+template <RowOrder kOrder, ReceiveStep S>
+__device__ bool lay_out_fitting(const S& step, FixedShare teams, const RowPlaces& places, const DispatchParams& p,
+                                TokenScratch& scratch) {
+  const RowStarts& starts = places.starts;
+  const auto keep_fitting = [&](LocalRows& found) {
+    const auto unit = step.lookup.sync_unit(step.group);
+    unit.sync();
+    if (unit.thread() == 0) places.room.keep_fitting(step.plan, starts, found);
+    unit.sync();
+    return found.count != 0;
+  };
+  if constexpr (kOrder == RowOrder::by_source) {
+    const SourceRowLog log{p.arrived, places.by_source};
+    return for_each_arrival(step, teams, starts, log, scratch, [&](TokenAt at, LocalRows& found) {
+      const std::uint32_t row = places.by_source.row_of(at);
+      if (places.room.has(row)) write_row_of_token(step, at, row, starts, p.out, found);
+    });
+  } else if constexpr (kOrder == RowOrder::in_place) {
+    return for_each_arrival(step, teams, starts, RowLog{p.arrived}, scratch, [&](TokenAt at, LocalRows& to) {
+      if (keep_fitting(to)) name_slot(step, at, p.out, to);
+    });
+  } else {
+    return lay_out_shared_rows(step, p.in.shared(), teams, starts, p.out, scratch) &&
+           for_each_arrival(step, teams, starts, RowLog{p.arrived}, scratch, [&](TokenAt at, LocalRows& to) {
+             if (keep_fitting(to)) write_rows(step, at, starts, p.out, to);
+           });
+  }
 }
 
 // A team's rows.
@@ -217,7 +279,8 @@ using OpsOf = std::conditional_t<kOrder == RowOrder::padded, PaddedOps<TeamOps>,
 template <RowOrder kOrder>
 using LookupOf = std::conditional_t<kOrder == RowOrder::by_source, SourceLookup, WarpLookup>;
 
-template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert>
+// `kMayOverflow`: the outputs may not have room for all rows.
+template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert, bool kMayOverflow = false>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
   RowPlaces places{row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory)), {}};
@@ -234,11 +297,22 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
     if (!find_source_rows(b.all, p.plan, fabric, b.epoch, starts, offsets)) return false;
     places.by_source = source_rows_at(p.plan, fabric, b.epoch, offsets);
   }
-  write_metadata<kOrder>(b, fabric, places, without_tokens(p, starts, team.size(), block));
+  const FixedShare idle = without_tokens(p, starts, team.size(), block);
+  if constexpr (kMayOverflow) {
+    places.room = room_of(p.out);
+    write_fitting_metadata<kOrder>(b, fabric, places, idle, starts.of_source + place_words(p.plan));
+  } else {
+    write_metadata<kOrder>(b, fabric, places, idle);
+  }
   TokenScratch& scratch = b.shared.scratch[threadIdx.x / 32];
   const Step<F, WarpwiseTeam, LookupOf<kOrder>, OpsOf<kOrder>> step{p.plan, fabric, team, b.epoch, b.epoch};
-  const bool ok = teams.index >= teams.count ||  // a team without tokens (teams_serving_all_ranks)
-                  lay_out_team<kOrder>(step, teams, places, p, scratch);
+  const auto lay_out = [&] {
+    if constexpr (kMayOverflow)
+      return lay_out_fitting<kOrder>(step, teams, places, p, scratch);
+    else
+      return lay_out_team<kOrder>(step, teams, places, p, scratch);
+  };
+  const bool ok = teams.index >= teams.count || lay_out();  // or a team without tokens (teams_serving_all_ranks)
   // Counts prove only that they have arrived. One block awaits `routed` of every source for all blocks: it proves that
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);

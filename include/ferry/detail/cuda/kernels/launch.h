@@ -47,8 +47,8 @@ Launchers direct_launchers();
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream);
 
-// Loads the receiving kernels of rows that are padded or in_place on the current device; and where rows may be
-// by_source, the one for these, and the kernel that sends token lists. Direct ranks only.
+// Loads the receiving kernels of rows that are padded or in_place, or by_expert and may overflow, on the current
+// device; and where rows may be by_source, those for these, and the kernel that sends token lists. Direct ranks only.
 void prepare_receive_kernels(const Plan& plan);
 void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 // `policy`: of the kernel that sends. There are no more blocks than it has, or than ranks.
@@ -64,6 +64,9 @@ void prepare_more_rows();
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 // `messages` and the first message of each source.
 void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
+// Behind all others of a dispatch whose rows may overflow, and before its combine (overflow_kernels.cuh).
+void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
+void launch_zero_results(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
 
 // Loads the kernels of calls with handles on the current device.
 void prepare_handles();

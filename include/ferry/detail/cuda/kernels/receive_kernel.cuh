@@ -1,13 +1,13 @@
-// The receiving half of a dispatch whose rows are not by_expert, as a kernel of its own: padded, by_source or in_place.
-// It follows a dispatch kernel that only sends. It moves bytes and knows no format, so there is one for each order; and
-// the dispatch kernels, of which there is one for each format, stay as small as they are.
+// The receiving half of a dispatch whose rows are not by_expert, or may overflow, as a kernel of its own. It follows a
+// dispatch kernel that only sends. It moves bytes and knows no format, so there are two for each order, one of them for
+// rows that may overflow; and the dispatch kernels, of which there is one for each format, stay as small as they are.
 #pragma once
 
 #include "ferry/detail/cuda/kernels/dispatch_kernel.cuh"
 
 namespace ferry::cuda {
 
-template <DeviceFabric F, RowOrder kOrder>
+template <DeviceFabric F, RowOrder kOrder, bool kMayOverflow>
 __global__ void __launch_bounds__(kThreads, 2) receive_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte receive_memory[];
   const LogicalBlock place = this_logical_block<false>(p.roles);
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads, 2) receive_kernel(const __grid_const
   DispatchBlock block{p, place, all, shared, receive_memory + kDispatchSharedBytes};
   F fabric(p.links, p.plan, p.plan.map.message_bytes());
   block.await_earlier_kernels();
-  if (block.begin()) lay_out_share<F, kOrder>(block, fabric);
+  if (block.begin()) lay_out_share<F, kOrder, kMayOverflow>(block, fabric);
 }
 
 }  // namespace ferry::cuda

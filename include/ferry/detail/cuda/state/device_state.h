@@ -14,6 +14,13 @@
 
 namespace ferry::cuda {
 
+// Rows for which the outputs of a dispatch had no room.
+struct OverflowNote {
+  std::uint32_t rows;
+  bool is_padded;
+  std::int64_t room;  // rows in all; padded: of an expert
+};
+
 // In host memory that the device can write. A writer sets `failed` or `has_...` after the fields that it announces.
 struct HostRecord {
   WaitRecord wait;
@@ -31,6 +38,8 @@ struct HostRecord {
   HandleField handle_field;  // of a handle that this rank refused: what is wrong, what it is, and what it must be
   std::int64_t handle_value;
   std::int64_t handle_limit;
+  SystemWord<std::uint32_t> overflows;  // dispatches of Overflow::reported that had too little room
+  OverflowNote overflow;                // of the newest of them
 };
 
 // A rank that gave a dispatch more tokens than it can take.

@@ -43,6 +43,9 @@ struct DispatchParams {
   int num_experts = 0;            // expert ids are below it
 };
 
+// Shared memory of a receiving block: row starts, and by_source the first rows of all sources.
+FERRY_HD inline int place_words(const Plan& plan) { return row_start_words(plan) + plan.shape.ranks + 1; }
+
 // After the kernel that routes (token_list_kernel.cuh).
 struct TokenListParams {
   Plan plan;
@@ -84,9 +87,20 @@ struct MoreRowsParams {
   int shared_begin = 0;             // own tokens in the fused shared expert's group
   bool writes_facts = false;        // row_weights, row_sources or row_scales
   bool writes_padding = false;
+  ArrivedRows arrived;                      // as combine will find them, but for rows without room
+  HostRecord* record = nullptr;             // Overflow::reported: which learns of rows without room
   std::uint32_t* message_counts = nullptr;  // [ranks, message_chunks]
   const DeviceWord<std::uint64_t>* waited_ns = nullptr;
   const std::uint64_t* waited_before = nullptr;  // `waited_ns` before the receiving half began
+};
+
+// Before a combine whose dispatch had no room for some rows (overflow_kernels.cuh).
+struct ZeroResultsParams {
+  Plan plan;
+  PeerLinks links;
+  ArrivedRows arrived;
+  DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
+  bool is_extra = false;                       // DeviceState::extra_result has its number
 };
 
 struct ScalesParams {

@@ -10,6 +10,7 @@
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/padded_rows.h"
 #include "ferry/detail/protocol/row_ops.h"
+#include "ferry/detail/protocol/row_room.h"
 #include "ferry/detail/protocol/row_scales.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 
@@ -19,6 +20,7 @@ namespace ferry::cuda {
 struct LocalEntry {
   int local = -1;
   std::uint32_t row = 0;  // of by_expert, padded and in_place
+  bool fits = false;      // there is room for that row
   float weight = 0.0f;
 };
 
@@ -26,6 +28,7 @@ struct LocalEntry {
 struct DispatchLeft {
   const MoreRowsParams& p;
   Epoch routing;
+  RowRoom room;
 
   __device__ const RowStarts& starts() const { return p.starts; }
   __device__ bool by_source() const { return p.out.order == RowOrder::by_source; }
@@ -42,10 +45,11 @@ struct DispatchLeft {
     if (!mine.contains(expert)) return {};
     const int local = expert - mine.first;
     const std::uint32_t row = row_of(p.plan, p.starts, at.source, local, p.plan.code.position_in_expert(entry.code));
-    if (p.kept == nullptr) return {local, row, entry.weight};
+    const bool fits = room.has(p.plan, p.starts, row, local);
+    if (p.kept == nullptr) return {local, row, fits, entry.weight};
     const std::size_t before =
         static_cast<std::size_t>(at.source) * static_cast<std::size_t>(p.plan.shape.max_tokens * p.plan.shape.top_k);
-    return {local, row, p.kept[before + index].weight};
+    return {local, row, fits, p.kept[before + index].weight};
   }
   __device__ bool comes(TokenAt at) const {
     bool names_one = false;
@@ -61,6 +65,32 @@ struct DispatchLeft {
     return p.heap + p.plan.map.message(routing, at.source, at.token) + p.out.row_bytes;
   }
 };
+
+// Rows that came, and for which there was no room. One thread.
+__device__ inline std::uint32_t rows_without_room(const DispatchLeft& left) {
+  const Plan& plan = left.p.plan;
+  if (left.room.holds_all()) return 0;
+  if (left.by_source()) {
+    const std::uint32_t came = left.p.out.source_offsets[plan.shape.ranks];
+    return came - min(came, left.room.rows);
+  }
+  std::uint32_t rows = 0;
+  for (int group = 0; group < plan.groups(); ++group) {
+    const std::uint32_t filled = left.starts().filled[group];
+    const std::uint32_t first = min(left.starts().group[group], left.room.rows);
+    rows += filled - min(filled, min(left.room.rows - first, left.room.of_group));
+  }
+  return rows;
+}
+
+// The host tells of it (Record::tell_overflow). One thread.
+__device__ inline void report_overflow(const DispatchLeft& left, std::uint32_t rows) {
+  HostRecord* const record = left.p.record;
+  if (record == nullptr || rows == 0) return;
+  const bool is_padded = left.p.out.order == RowOrder::padded;
+  record->overflow = {rows, is_padded, is_padded ? std::int64_t{left.p.out.expert_stride} : left.p.out.row_capacity};
+  store_release(record->overflows, load_relaxed(record->overflows) + 1);
+}
 
 // counts, source_starts and what is added to: each by one thread.
 __device__ inline void write_counts(const DispatchLeft& left, const FixedShare& threads) {
@@ -81,7 +111,11 @@ __device__ inline void write_counts(const DispatchLeft& left, const FixedShare& 
       out.source_starts[group * sources + source] = static_cast<std::int32_t>(start);
     }
   }
-  if (threads.index == 0 && out.overflow != nullptr) *out.overflow = 0;
+  if (threads.index == 0 && (out.overflow != nullptr || left.p.record != nullptr)) {
+    const std::uint32_t rows = rows_without_room(left);
+    if (out.overflow != nullptr) *out.overflow = static_cast<std::int32_t>(rows);
+    report_overflow(left, rows);
+  }
   for (int source = threads.index; out.waited_ns != nullptr && source < sources; source += threads.count)
     out.waited_ns[source] +=
         static_cast<std::int64_t>(load_relaxed(left.p.waited_ns[source]) - left.p.waited_before[source]);
@@ -96,13 +130,15 @@ __device__ inline void write_row_facts(const DispatchLeft& left, TokenAt at) {
   const unsigned local = __ballot_sync(kAllLanes, mine.local >= 0);
   if (local == 0) return;
   if (left.by_source()) {
-    if (out.row_scales.data != nullptr)
-      put_row_scales(warp, out.row_scales, left.source_rows().row_of(at), left.scales(at));
+    const std::uint32_t row = out.row_scales.data != nullptr ? left.source_rows().row_of(at) : RowRoom::kAll;
+    if (out.row_scales.data != nullptr && left.room.has(row))
+      put_row_scales(warp, out.row_scales, row, left.scales(at));
     return;
   }
-  if (mine.local >= 0 && out.row_weights != nullptr) out.row_weights[mine.row] = mine.weight;
-  if (mine.local >= 0 && out.row_sources != nullptr) out.row_sources[mine.row] = at.source;
-  for (unsigned rest = out.row_scales.data != nullptr ? local : 0; rest != 0; rest &= rest - 1) {
+  const unsigned fitting = __ballot_sync(kAllLanes, mine.fits);
+  if (mine.fits && out.row_weights != nullptr) out.row_weights[mine.row] = mine.weight;
+  if (mine.fits && out.row_sources != nullptr) out.row_sources[mine.row] = at.source;
+  for (unsigned rest = out.row_scales.data != nullptr ? fitting : 0; rest != 0; rest &= rest - 1) {
     const std::uint32_t row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int>(rest)) - 1);
     put_row_scales(warp, out.row_scales, row, left.scales(at));
   }
@@ -225,7 +261,8 @@ __device__ inline void describe_message(const DispatchLeft& left, TokenAt at, st
   for (int k = 0; k < top_k; ++k) {
     const LocalEntry entry = left.entry(at, k);
     const std::uint32_t row = left.by_source() ? number : entry.row;
-    line[2 + k] = entry.local >= 0 ? static_cast<std::int32_t>(row) : -1;
+    const bool fits = left.by_source() ? entry.local >= 0 && left.room.has(row) : entry.fits;
+    line[2 + k] = fits ? static_cast<std::int32_t>(row) : -1;
   }
 }
 

@@ -1,0 +1,39 @@
+// Two small kernels around a combine whose dispatch may have had no room for some rows (Overflow).
+//   forget_rows_kernel   behind all other kernels of that dispatch: combine will not find those rows
+//   zero_results_kernel  before the combine: sends the results that no row makes any more, of zeros
+#pragma once
+
+#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/steps/overflow.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+
+namespace ferry::cuda {
+
+static __global__ void __launch_bounds__(kThreads) forget_rows_kernel(const __grid_constant__ MoreRowsParams p) {
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.state->failed) != 0) return;
+  const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
+  const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  const FixedShare warps = teams_of(32, block);
+  const TokenSequence tokens(p.plan, p.starts, p.plan.rank);
+  for (int place = warps.index; place < tokens.length; place += warps.count)
+    if (const TokenAt at = tokens.at(place); at.token < left.tokens_of(at.source)) forget_rows(left, at);
+  std::uint32_t& end = p.starts.group[p.plan.groups()];  // the rows that combine needs
+  if (block.index == 0 && threadIdx.x == 0) end = min(end, left.room.rows);
+}
+
+static __global__ void __launch_bounds__(kThreads) zero_results_kernel(const __grid_constant__ ZeroResultsParams p) {
+  ptx::await_earlier_kernels();
+  const DeviceState& state = *p.links.state;
+  if (load_relaxed(state.failed) != 0) return;
+  const Epoch routing = load_relaxed(state.dispatched);
+  const Epoch epoch = p.is_extra ? load_relaxed(state.extra_result) : routing + load_relaxed(state.extra);
+  const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
+  const TokenSequence tokens(p.plan, p.arrived.starts, p.plan.rank + 1);
+  for (int place = warps.index; place < tokens.length; place += warps.count)
+    if (const TokenAt at = tokens.at(place); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+      send_zeros_of(p, at, routing, epoch);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,61 @@
+// What combine has to know of rows for which a dispatch had no room: they are none of its rows, and where a result
+// would be made of them alone, zeros go home in its place. So the kernels of combine are the same with and without
+// them.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/steps/more_rows.cuh"
+
+namespace ferry::cuda {
+
+// The rows of a token that have no room: combine will not find them. A warp.
+__device__ inline void forget_rows(const DispatchLeft& left, TokenAt at) {
+  const Plan& plan = left.p.plan;
+  const int k = static_cast<int>(threadIdx.x % 32);
+  const LocalEntry mine = k < plan.shape.top_k ? left.entry(at, k) : LocalEntry{};
+  if (mine.local < 0) return;
+  const bool fits = left.by_source() ? left.room.has(left.source_rows().row_of(at)) : mine.fits;
+  const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
+                            static_cast<std::size_t>(at.token);
+  if (!fits)
+    left.p.arrived.rows[token * static_cast<std::size_t>(plan.shape.top_k) + static_cast<std::size_t>(k)].row = kNoRow;
+}
+
+// A result of zeros at its source, in any format of results (I7). A warp.
+__device__ inline void send_zeros(const ZeroResultsParams& p, TokenAt at, int index, Epoch epoch) {
+  const SyncedTeam warp(32);
+  const HeapMap& map = p.plan.map;
+  std::byte* const source = p.links.heap[at.source];
+  zero_bytes(warp, source + map.result(at.token, index), map.result_bytes());
+  warp.sync();
+  if (warp.thread() != 0) return;
+  store_release(*reinterpret_cast<SignalWord*>(source + map.result_arrived(at.token, index)), epoch);
+  fetch_add_relaxed(p.bytes[at.source], std::uint64_t{map.result_bytes()});
+}
+
+// The results of a token that no row makes any more. by_rank: that of this rank; exact: those of rows without room.
+__device__ inline void send_zeros_of(const ZeroResultsParams& p, TokenAt at, Epoch routing, Epoch epoch) {
+  const Plan& plan = p.plan;
+  const int k = static_cast<int>(threadIdx.x % 32);
+  const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
+  const auto* table = reinterpret_cast<const RoutingEntry*>(p.links.own + plan.map.table(routing, at.source));
+  const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
+                            static_cast<std::size_t>(at.token);
+  bool is_local = false, has_row = false;
+  if (k < plan.shape.top_k) {
+    const RoutingEntry entry = table[static_cast<std::size_t>(at.token) * top_k + static_cast<std::size_t>(k)];
+    is_local = plan.experts_of(plan.rank).contains(plan.code.expert(entry.code));
+    has_row = p.arrived.rows[token * top_k + static_cast<std::size_t>(k)].row != kNoRow;
+  }
+  const unsigned local = __ballot_sync(kAllLanes, is_local);
+  const unsigned with_row = __ballot_sync(kAllLanes, has_row);
+  if (!plan.exact) {
+    if (local != 0 && with_row == 0) send_zeros(p, at, p.arrived.slots[token], epoch);
+    return;
+  }
+  for (unsigned rest = local & ~with_row; rest != 0; rest &= rest - 1)
+    send_zeros(p, at, __ffs(static_cast<int>(rest)) - 1, epoch);
+}
+
+}  // namespace ferry::cuda

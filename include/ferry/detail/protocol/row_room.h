@@ -1,0 +1,55 @@
+// Which rows of a dispatch its outputs have room for (Overflow). The others are not written, and their results are
+// zeros.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/token_lookup.h"
+
+namespace ferry {
+
+struct RowRoom {
+  static constexpr std::uint32_t kAll = UINT32_MAX;
+  std::uint32_t rows = kAll;      // in all
+  std::uint32_t of_group = kAll;  // padded: of one expert
+
+  FERRY_HD bool holds_all() const { return rows == kAll && of_group == kAll; }
+  FERRY_HD bool has(std::uint32_t row) const { return row < rows; }
+  // The same of a row of a local expert.
+  FERRY_HD bool has(const Plan& plan, const RowStarts& starts, std::uint32_t row, int local) const {
+    return row < rows && (of_group == kAll || row - starts.group[local + plan.shared_groups] < of_group);
+  }
+
+  // Leaves only those that it has.
+  FERRY_HD void keep_fitting(const Plan& plan, const RowStarts& starts, LocalRows& found) const {
+    if (holds_all()) return;
+    int kept = 0;
+    for (int i = 0; i < found.count; ++i) {
+      if (!has(plan, starts, found.row[i], found.local[i])) continue;
+      found.k[kept] = found.k[i];
+      found.local[kept] = found.local[i];
+      found.row[kept] = found.row[i];
+      found.weight[kept++] = found.weight[i];
+    }
+    found.count = kept;
+  }
+
+  // Row starts of a group that end where the room does: `starts` are the true ones.
+  FERRY_HD void fit(int group, const RowStarts& starts, const RowStarts& to) const {
+    const std::uint32_t first = lesser(starts.group[group], rows);
+    to.filled[group] = lesser(lesser(starts.filled[group], rows - first), of_group);
+    to.group[group] = first;
+  }
+  FERRY_HD static constexpr std::uint32_t lesser(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
+};
+
+// The room of a dispatch's outputs.
+FERRY_HD inline RowRoom room_of(const RowsOut& out) {
+  if (!out.may_overflow) return {};
+  constexpr std::int64_t kMost = RowRoom::kAll - 1;
+  const auto rows = static_cast<std::uint32_t>(out.row_capacity < kMost ? out.row_capacity : kMost);
+  return {rows, out.order == RowOrder::padded ? out.expert_stride : RowRoom::kAll};
+}
+
+}  // namespace ferry
