@@ -24,16 +24,22 @@ def test_ranks_and_results():
 
 
 def test_the_exception_of_a_rank_comes_out():
+    seen = []
+
     def body(world):
         with ferry.Exchange(world, **SHAPE) as exchange:
             if world.rank == 1:
                 raise KeyError("mine")
-            exchange.dispatch(TOKENS, IDS)
+            try:
+                exchange.dispatch(TOKENS, IDS)
+            except ferry.PeerMissing as error:
+                seen.append(error)
+                raise
 
-    start = time.monotonic()
     with pytest.raises(KeyError, match="mine"):
         ferry.run_ranks(4, body)
-    assert time.monotonic() - start < 15  # nobody waited for the deadline, 30 s
+    # Nobody waited for the deadline.
+    assert len(seen) == 3 and all(error.rank == 1 and error.absence != "late" for error in seen)
 
 
 def test_a_rank_that_does_not_come_is_named():
@@ -172,36 +178,45 @@ def test_nothing_is_left_of_many_worlds():
     assert resident() - before < 8 << 20 and threading.active_count() == threads
 
 
-def run_script(text, **more):
-    return subprocess.Popen([sys.executable, "-W", "error", "-c", text], stdout=subprocess.PIPE, text=True, **more)
+def start_script(text):
+    return subprocess.Popen([sys.executable, "-W", "error", "-c", text], stdout=subprocess.PIPE, text=True)
+
+
+def run_script(text):
+    with start_script(text) as child:
+        out, _ = child.communicate(timeout=120)
+    assert child.returncode == 0
+    return out
 
 
 def test_ctrl_c_ends_the_waits_of_all_ranks():
-    child = run_script("""
-import ferry
+    with start_script("""
+import signal, ferry
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 def body(world):
     if world.rank == 0:
         print("waiting", flush=True)
+    if world.rank != 2:
         world.barrier(deadline=600)
-    else:
-        world.barrier(deadline=600) if world.rank == 1 else __import__("time").sleep(0.1)
 try:
     ferry.run_ranks(3, body)
 except KeyboardInterrupt:
     print("interrupted")
-""")
-    assert child.stdout.readline() == "waiting\n"
-    time.sleep(0.5)
-    child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=30)
+""") as child:
+        assert child.stdout.readline() == "waiting\n"
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=120)
     assert child.returncode == 0 and out == "interrupted\n"
 
 
 def test_a_fork_is_refused_and_ends():
-    child = run_script("""
-import os, numpy as np, ferry
+    assert run_script("""
+import os, warnings, numpy as np, ferry
+warnings.simplefilter("ignore")  # from Python 3.12 on fork() warns where there are threads
 world = ferry.make_thread_worlds(1)[0]
 exchange = ferry.Exchange(world, experts=2, top_k=1, max_tokens=1, hidden=32, workers=2)
+exchange.dispatch(np.ones((1, 32), np.float32), np.zeros((1, 1), np.int32))
 pid = os.fork()
 if pid == 0:
     try:
@@ -212,17 +227,18 @@ if pid == 0:
         os._exit(7)
     os._exit(1)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-""")
-    out, _ = child.communicate(timeout=60)
-    assert out == "7\n"
+""") == "7\n"
 
 
-def test_import_is_quick_and_takes_no_gpu():
-    script = """
-import sys, time
-start = time.process_time()
+def test_import_takes_numpy_only_and_no_gpu():
+    assert run_script("""
+import pathlib, sys
 import ferry
-print(time.process_time() - start, "torch" in sys.modules, any("cuda" in line for line in open("/proc/self/maps")))
-"""
-    seconds, torch, cuda = min(run_script(script).communicate(timeout=60)[0].split() for _ in range(3))
-    assert float(seconds) < 0.2 and torch == "False" and cuda == "False"
+print({"torch", "ml_dtypes"} & set(sys.modules), "cuda" in pathlib.Path("/proc/self/maps").read_text())
+""") == "set() False\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before Python 3.12 the module is of one version")
+def test_the_module_is_of_the_stable_abi():
+    from ferry import _ferry
+    assert _ferry.__file__.endswith(".abi3.so")
