@@ -78,6 +78,7 @@ nb::dict capabilities(const PyWorld& self) {
   named["f16_sums"] = can.f16_sums;
   named["more_outputs"] = can.more_outputs;
   named["overflow"] = can.overflow;
+  named["overflow_handles"] = can.overflow_handles;
   named["narrow_weights"] = can.narrow_weights;
   named["late_weights"] = can.late_weights;
   named["dynamic_scales"] = can.dynamic_scales;
