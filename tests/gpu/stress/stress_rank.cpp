@@ -240,14 +240,15 @@ class RankSegment {
     return round;
   }
   // A quarter of the dispatches are replays, as soon as there are handles, and a quarter leave one; half of the
-  // combines that could are given it. The same on all ranks. Graphs are captured before there is a handle.
+  // combines of those are given it. The same on all ranks. Graphs are captured before there is a handle.
   Calls calls_of(unsigned number) const {
     const unsigned x = draw(segment_.seed, called_as(number), 8);
     const int handle = static_cast<int>((x >> 8) % kHandles);
     Calls calls;
     if (x % 4 == 0) calls.kept = handle;
     if (x % 4 == 1 && !segment_.replayed && kept_[handle]) calls.given = handle;
-    if ((x >> 16) % 2 == 0) calls.returned = std::max(calls.kept, calls.given);
+    calls.returned = calls.given;  // the combine of a replay needs its handle
+    if (calls.kept >= 0 && (x >> 16) % 2 == 0) calls.returned = calls.kept;
     return calls;
   }
 
