@@ -72,10 +72,15 @@ endforeach()
 add_library(ferry_cuda_flags INTERFACE)
 target_compile_options(ferry_cuda_flags
                        INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings>)
-# `./dev check` builds much that it does not run: what only has to compile and link takes a third of the time then. The
-# libraries are compiled as for users.
-option(FERRY_CUDA_QUICK_COMPILE "GPU code of tests, examples and headers alone is hardly optimised: it is not run" OFF)
+# `./dev check` builds what it does not run: what only has to compile and link takes a third of the time then. Two formats
+# of each kind of kernel are compiled as for users.
+option(FERRY_CUDA_QUICK_COMPILE "GPU code is hardly optimised, but for two formats: it is not run" OFF)
 set(FERRY_CUDA_HARDLY_OPTIMISED $<$<AND:$<BOOL:${FERRY_CUDA_QUICK_COMPILE}>,$<COMPILE_LANGUAGE:CUDA>>:--Ofast-compile=mid>)
+function(ferry_quick_instances)
+  list(FILTER ARGN EXCLUDE REGEX "/(bf16|fp8_block128)\\.cu$")
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${FERRY_CUDA_HARDLY_OPTIMISED})
+endfunction()
+ferry_quick_instances(${dispatch_sources} ${combine_sources} ${swiglu_sources})
 find_package(CUDAToolkit REQUIRED)
 add_library(ferry_cuda STATIC ${FERRY_CUDA_SOURCES})
 add_library(ferry::cuda ALIAS ferry_cuda)

@@ -38,6 +38,7 @@ endfunction()
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/nvshmem/*.cpp src/nvshmem/*.cu)
 list(FILTER sources EXCLUDE REGEX "_compile\\.cu$")
 ferry_format_sources(dispatch_sources src/nvshmem/nvshmem_dispatch_instance.cu.in)
+ferry_quick_instances(${dispatch_sources})
 ferry_nvshmem_objects(ferry_nvshmem_objects ${sources} ${dispatch_sources})
 
 # The same objects twice, since the device code of a program may be linked with NVSHMEM's once only: ferry_nvshmem has
