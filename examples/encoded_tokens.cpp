@@ -2,6 +2,8 @@
 // encoded.
 #include <ferry/ferry.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <vector>
 
 namespace {
@@ -55,5 +57,7 @@ int main() {
                       expected.arrivals());
     right[world.rank()] = !all_rows(rows).empty() && all_rows(rows) == all_rows(expected);
   });
-  return right == std::vector<int>(kRanks, 1) ? 0 : 1;
+  const auto num_right = std::count(right.begin(), right.end(), 1);
+  std::printf("%d of %d ranks got the rows of tokens that Ferry encodes\n", static_cast<int>(num_right), kRanks);
+  return num_right == kRanks ? 0 : 1;
 }

@@ -140,7 +140,7 @@ std::string taken_text(const Backend& backend, const PlannedMemory& memory) {
   if (!capabilities_of(backend).asked_counts) return text + "; on GPUs all of them are taken.";
   return text + fmt::format(
                     "; on GPUs all of them are taken, unless the host waits for the counts and then allocates "
-                    "what came: about {} in all (docs/rows.md, Exact sizes).",
+                    "what came: about {} in all (docs/rows.md, Exact sizes), or rows may overflow (docs/outputs.md).",
                     even);
 }
 
