@@ -10,6 +10,7 @@
 #include "ferry/detail/cuda/team/result_codec.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/formats/bf16.h"
+#include "ferry/detail/formats/float_formats.h"
 #include "ferry/detail/formats/row_scale.h"
 
 namespace ferry::cuda {
@@ -36,6 +37,7 @@ struct LargestColumn {
       bits = codec::larger(bits, exist ? codec::bits_of(values[i]) & codec::kMagnitudeMask : 0u);
   }
 };
+static_assert(ColumnSink<const ResultColumns<F16, SyncedTeam>> && ColumnSink<LargestColumn>);
 
 // Eight columns of a row of a sum: of a result of the format, or of a bf16 or float32 row, as bias is.
 template <class F>
@@ -135,6 +137,8 @@ struct EncodedOps : TeamOps {
     return largest;
   }
 };
+static_assert(RowOps<EncodedOps<F16>, SyncedTeam> && ResultOps<EncodedOps<F16>, SyncedTeam> &&
+              RowOps<EncodedOps<F16>, WarpwiseTeam>);
 
 // The ops of a combine whose results travel in the format F.
 template <TokenFormat F>

@@ -1,6 +1,7 @@
 // TeamOps: RowOps by a team of threads: 16-byte vectors, several loads in flight. The bytes are those of PortableOps.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "ferry/detail/base/copy.h"
@@ -176,13 +177,20 @@ __device__ inline void store_eight(const RowSink& sink, int column, const float 
                  ptx::two_bf16(sum[6], sum[7]));
 }
 
-// Where eight columns of a sum go: a row in memory, or an epilogue. kTogether: all threads of a warp put theirs
-// together, and are told which columns exist (encoded_ops.cuh); otherwise only columns that exist are put.
+// Where eight columns of a sum go. kTogether: all threads of a warp put theirs together, and are told which columns
+// exist (encoded_ops.cuh); otherwise only columns that exist are put.
+template <class T>
+concept ColumnSink = std::same_as<decltype(T::kTogether), const bool> &&
+    ((T::kTogether && requires(T & to, const float (&sum)[8]) { to.put(int{}, sum, bool{}); }) ||
+     (!T::kTogether && requires(T & to, const float (&sum)[8]) { to.put(int{}, sum); }));
+
+// A row in memory, or an epilogue.
 struct StoredColumns {
   static constexpr bool kTogether = false;
   const RowSink& sink;
   __device__ void put(int column, const float (&sum)[8]) const { store_eight(sink, column, sum); }
 };
+static_assert(ColumnSink<const StoredColumns>);
 
 // kVectors vectors of a row, of 8 columns each and a team's width apart. Vectors past the end of the row load its last
 // columns and store nothing, so that no load waits for a branch. `Columns`: EightColumns, or those of results that come
@@ -212,7 +220,7 @@ struct VectorSums {
   }
 };
 
-template <class Columns, int kVectors, class To>
+template <class Columns, int kVectors, ColumnSink To>
 __device__ void sum_vectors(const SumRow* rows, int count, int first_column, int stride, int hidden, To& to) {
   VectorSums<Columns, kVectors> sums;
 #pragma unroll
@@ -233,7 +241,7 @@ __device__ void sum_vectors(const SumRow* rows, int count, int first_column, int
       to.put(first_column + v * stride, sums.sum[v]);
 }
 
-template <class Columns, int kVectors, ThreadGroup G, class To>
+template <class Columns, int kVectors, ThreadGroup G, ColumnSink To>
 __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   const int stride = g.size() * 8;
   for (int begin = 0; begin < hidden;) {
@@ -252,7 +260,7 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
 }
 
 // Sums `count` bf16 rows, at least one.
-template <ThreadGroup G, class To>
+template <ThreadGroup G, ColumnSink To>
 __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   const int stride = g.size() * 8;
   const int column = g.thread() * 8;
@@ -283,7 +291,7 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
 
 // As ferry::sum_rows: the same operations in the same order. If any row is float32, the first or the last one is: all
 // rows have one dtype except bias, which comes first, and that of a shared expert, which comes last.
-template <ThreadGroup G, class To>
+template <ThreadGroup G, ColumnSink To>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   if (count > 0 && (rows[0].is_f32() || rows[count - 1].is_f32()))
     sum_columns<EightColumns<true>, 1>(g, rows, count, hidden, to);
