@@ -4,13 +4,8 @@
 
 #include <memory>
 
-#include "conformance/rank_round.h"
-#include "ferry/cuda/cuda_world.h"
+#include "emulated/device_rank.h"
 #include "gpu/captured_graph.h"
-#include "gpu/device_round.h"
-#include "gpu/stream.h"
-#include "support/emulated_gpu/gpus.h"
-#include "support/emulated_gpu/machine.h"
 
 namespace ferry::test {
 namespace {
@@ -33,37 +28,12 @@ Scenario scenario_of(std::uint64_t seed, bool exact_rows = true) {
   return conformance::make_scenario(settings);
 }
 
-class EmulatedCounts : public testing::Test {
- protected:
-  void SetUp() override {
-    emulated::set_gpus({});
-    emulated::reset({});
-  }
-  void TearDown() override { EXPECT_EQ(emulated::failure(), ""); }
-};
-
-struct Rank {
-  Rank(World& world, const Scenario& scenario)
-      : stream(world.rank()),
-        call{.stream = stream.get()},
-        exchange(world, scenario.settings.shape, scenario.settings.options) {
-    cuda::cuda_check(cudaSetDevice(world.rank()), "cudaSetDevice");
-  }
-  void check_rows(DeviceRound& round) {
-    if (round.in.row_order == RowOrder::in_place) round.save_slots(exchange.arrival_slots(), stream.get());
-    round.fetch();
-    exchange.check();
-    round.host.check_rows();
-  }
-  Stream stream;
-  CallOptions call;
-  Exchange exchange;
-};
+class EmulatedCounts : public EmulatedGpus {};
 
 TEST_F(EmulatedCounts, GiveOutputsOfThatSize) {
   const Scenario first = scenario_of(3), second = scenario_of(4);
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, first);
+    DeviceRank rank(world, first);
     for (const Scenario* scenario : {&first, &second, &first}) {
       DeviceRound round(*scenario, world.rank());
       rank.exchange.dispatch_async(round.in, rank.call);
@@ -81,7 +51,7 @@ TEST_F(EmulatedCounts, GiveOutputsOfThatSize) {
 TEST_F(EmulatedCounts, AreOfTheirDispatchAlone) {
   const Scenario exact = scenario_of(3), worst = scenario_of(3, false);
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, exact);
+    DeviceRank rank(world, exact);
     DeviceRound small(exact, world.rank()), large(worst, world.rank());
     rank.exchange.dispatch_async(small.in, rank.call);
     rank.exchange.wait_for_counts(rank.call);
@@ -97,7 +67,7 @@ TEST_F(EmulatedCounts, AreOfTheirDispatchAlone) {
 TEST_F(EmulatedCounts, OfARankThatDoesNotComeNameIt) {
   const Scenario scenario = scenario_of(5);
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, scenario);
+    DeviceRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     if (world.rank() != 1) {
       CallOptions soon = rank.call;
@@ -117,7 +87,7 @@ TEST_F(EmulatedCounts, OfARankThatDoesNotComeNameIt) {
 TEST_F(EmulatedCounts, AreRefusedInACapture) {
   const Scenario scenario = scenario_of(6, false);
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, scenario);
+    DeviceRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     const auto refused = [&](const char* what) {
       conformance::expect_error(world.rank(), what, ErrorKind::out_of_order, {"wait_for_counts", what},
@@ -144,7 +114,7 @@ TEST_F(EmulatedCounts, AreRefusedInACapture) {
 TEST_F(EmulatedCounts, OfTooManyTokensAreNotAskedInACapture) {
   const Scenario scenario = scenario_of(7, false);
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, scenario);
+    DeviceRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     DispatchInput many = round.in;
     many.tokens.shape[0] = many.topk_ids.shape[0] = many.topk_weights.shape[0] = scenario.settings.shape.max_tokens + 1;

@@ -4,14 +4,9 @@
 
 #include <memory>
 
-#include "conformance/rank_round.h"
-#include "ferry/cuda/cuda_world.h"
+#include "emulated/device_rank.h"
 #include "gpu/captured_graph.h"
-#include "gpu/device_round.h"
-#include "gpu/stream.h"
-#include "support/emulated_gpu/gpus.h"
 #include "support/emulated_gpu/graphs.h"
-#include "support/emulated_gpu/machine.h"
 
 namespace ferry::test {
 namespace {
@@ -36,32 +31,7 @@ ScenarioSettings settings_of(const char* format, std::vector<RowOrder> orders) {
   return settings;
 }
 
-class EmulatedOutputs : public testing::Test {
- protected:
-  void SetUp() override {
-    emulated::set_gpus({});
-    emulated::reset({});
-  }
-  void TearDown() override { EXPECT_EQ(emulated::failure(), ""); }
-};
-
-struct Rank {
-  Rank(World& world, const Scenario& scenario)
-      : stream(world.rank()),
-        call{.stream = stream.get()},
-        exchange(world, scenario.settings.shape, scenario.settings.options) {
-    cuda::cuda_check(cudaSetDevice(world.rank()), "cudaSetDevice");
-  }
-  void check_rows(DeviceRound& round) {
-    if (round.in.row_order == RowOrder::in_place) round.save_slots(exchange.arrival_slots(), stream.get());
-    round.fetch();
-    exchange.check();
-    round.host.check_rows();
-  }
-  Stream stream;
-  CallOptions call;
-  Exchange exchange;
-};
+class EmulatedOutputs : public EmulatedGpus {};
 
 TEST_F(EmulatedOutputs, AreThoseOfTheOracleInEveryOrderOfRows) {
   using enum RowOrder;
@@ -74,7 +44,7 @@ TEST_F(EmulatedOutputs, AreThoseOfTheOracleInEveryOrderOfRows) {
       settings.seed = 72;
       const Scenario second = make_scenario(settings);
       run_cuda_ranks(kRanks, false, [&](World& world) {
-        Rank rank(world, first);
+        DeviceRank rank(world, first);
         for (const Scenario* scenario : {&first, &second, &first}) {
           DeviceRound round(*scenario, world.rank());
           if (scenario == &first) {
@@ -110,7 +80,7 @@ TEST_F(EmulatedOutputs, SayWhichRowsHadNoRoom) {
       settings.row_orders = {padded, by_expert, reduction == Reduction::exact ? in_place : by_source};
       const Scenario second = make_scenario(settings);
       run_cuda_ranks(kRanks, false, [&](World& world) {
-        Rank rank(world, first);
+        DeviceRank rank(world, first);
         for (const Scenario* scenario : {&first, &second, &first}) {
           DeviceRound round(*scenario, world.rank());
           rank.exchange.dispatch(round.in, round.out, rank.call);
@@ -133,7 +103,7 @@ TEST_F(EmulatedOutputs, OfGraphsSayWhichRowsHadNoRoom) {
   settings.spare_rows = 0;
   const Scenario overflowing = make_scenario(settings);
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, usual);
+    DeviceRank rank(world, usual);
     DeviceRound captured(overflowing, world.rank()), round(usual, world.rank());
     const CapturedGraph graph(rank.stream.get(), [&] { rank.exchange.dispatch(captured.in, captured.out, rank.call); });
     for (int again = 0; again < 2; ++again) {
@@ -157,7 +127,7 @@ TEST_F(EmulatedOutputs, NumberMessagesOfManyChunks) {
     settings.shape = {2, 5, 2, 1100, 32};
     const Scenario scenario = make_scenario(settings);
     run_cuda_ranks(2, false, [&](World& world) {
-      Rank rank(world, scenario);
+      DeviceRank rank(world, scenario);
       DeviceRound round(scenario, world.rank());
       rank.exchange.dispatch(round.in, round.out, rank.call);
       rank.check_rows(round);
@@ -169,7 +139,7 @@ TEST_F(EmulatedOutputs, AreInCapturedGraphs) {
   const Scenario scenario =
       make_scenario(settings_of("fp8_block128", {RowOrder::in_place, RowOrder::by_expert, RowOrder::by_source}));
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, scenario);
+    DeviceRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     const CapturedGraph graph(rank.stream.get(), [&] {
       rank.exchange.dispatch(round.in, round.out, rank.call);
@@ -200,7 +170,7 @@ TEST_F(EmulatedOutputs, InHostMemoryAreRefused) {
       {"waited_ns", &Out::waited_ns},           {"counts", &Out::counts},
       {"source_offsets", &Out::source_offsets}, {"cumulative_counts", &Out::cumulative_counts}};
   run_cuda_ranks(kRanks, false, [&](World& world) {
-    Rank rank(world, scenario);
+    DeviceRank rank(world, scenario);
     DeviceRound round(scenario, world.rank());
     std::vector<std::int64_t> host(4096);
     for (const auto& [name, field] : fields) {
@@ -223,7 +193,7 @@ TEST_F(EmulatedOutputs, AreKernelsOfTheirOwn) {
   settings.options.row_orders = kUsualRowOrders;
   const Scenario scenario = make_scenario(settings);
   run_cuda_ranks(1, false, [&](World& world) {
-    Rank rank(world, scenario);
+    DeviceRank rank(world, scenario);
     DeviceRound round(scenario, 0);
     const auto nodes = [&](std::initializer_list<Tensor DispatchOutput::*> asked) {
       DispatchOutput out = round.out;
