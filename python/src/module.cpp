@@ -3,7 +3,7 @@
 
 NB_MODULE(_ferry, module) {
   using namespace ferry::python;
-  module.attr("version") = FERRY_PYTHON_VERSION;
+  add_build_info(module);
   add_errors(module);
   add_world(module);
   add_options(module);
