@@ -39,22 +39,39 @@ __device__ inline int scales_of_row(const Setting& s) {
   return width == 0 ? 0 : (s.hidden + width - 1) / width;
 }
 
-// A row, and which one it is in its group, whose scales begin at that tile.
+// A row, which one it is in its group, and the tile where the group's scales begin.
 struct RowPlace {
   long long row;
   unsigned in_group, first_tile;
+  int group;
 };
 
-__device__ inline unsigned scale_at(const Setting& s, const Rows& rows, const RowPlace& at, int block) {
+// The first byte of a row's payload. A gather that points nowhere is found before this is asked.
+__device__ inline const std::uint8_t* payload_of(const Setting& s, const Rows& rows, const RowPlace& at) {
+  if (rows.gather != nullptr) return rows.slots + rows.gather[at.row] * rows.slot_bytes;
+  return rows.payload + at.row * (s.hidden * code_bits(s.format) / 8);
+}
+
+__device__ inline long long scale_place(const Setting& s, const Rows& rows, const RowPlace& at, int block) {
   const int blocks = scales_of_row(s);
-  long long place = at.row * blocks + block;
-  if (s.layout == Layout::transposed) place = block * s.capacity + at.row;
-  if (s.layout == Layout::tiled) {  // [tile, column of tiles, row % 32, row % 128 / 32, block % 4]
-    const long long tile = at.first_tile + at.in_group / 128;
-    place =
-        ((tile * ((blocks + 3) / 4) + block / 4) * 32 + at.in_group % 32) * 16 + at.in_group % 128 / 32 * 4 + block % 4;
-  }
-  return s.format == Format::fp8_block128 ? reinterpret_cast<const unsigned*>(rows.scales)[place] : rows.scales[place];
+  if (s.layout == Layout::transposed)
+    return rows.order == RowOrder::padded ? (static_cast<long long>(at.group) * blocks + block) * s.stride + at.in_group
+                                          : block * rows.capacity + at.row;
+  if (s.layout != Layout::tiled) return at.row * blocks + block;
+  // [tile, column of tiles, row % 32, row % 128 / 32, block % 4]
+  const long long tile = at.first_tile + at.in_group / 128;
+  return ((tile * ((blocks + 3) / 4) + block / 4) * 32 + at.in_group % 32) * 16 + at.in_group % 128 / 32 * 4 +
+         block % 4;
+}
+
+__device__ inline unsigned scale_at(const Setting& s, const Rows& rows, const RowPlace& at, int block) {
+  const std::uint8_t* scales = rows.scales;
+  long long place = block;
+  if (rows.gather != nullptr)
+    scales = rows.slot_scales + rows.gather[at.row] * rows.slot_bytes;
+  else
+    place = scale_place(s, rows, at, block);
+  return s.format == Format::fp8_block128 ? reinterpret_cast<const unsigned*>(scales)[place] : scales[place];
 }
 
 struct BlockScale {
@@ -78,8 +95,8 @@ __device__ inline unsigned even_byte(float amax) {
 }
 __device__ inline BlockScale power_of_two(unsigned byte) { return {byte, ldexpf(1.0f, 127 - static_cast<int>(byte))}; }
 
-__device__ inline BlockScale scale_of(const Setting& s, float amax) {
-  switch (s.format) {
+__device__ inline BlockScale scale_of(Format format, float input_scale, float amax) {
+  switch (format) {
     case Format::fp8_block128_ue8m0:
       return power_of_two(ceil_byte(fmaxf(amax, 1e-4f)));
     case Format::mxfp8:
@@ -87,8 +104,8 @@ __device__ inline BlockScale scale_of(const Setting& s, float amax) {
     case Format::mxfp4:
       return power_of_two(even_byte(amax));
     case Format::nvfp4: {
-      const unsigned code = e4m3_of(__fdiv_rn(__fmul_rn(s.input_scale, amax), 6.0f));
-      return {code, code == 0 ? 0.0f : __fdiv_rn(s.input_scale, float_of_e4m3(code))};
+      const unsigned code = e4m3_of(__fdiv_rn(__fmul_rn(input_scale, amax), 6.0f));
+      return {code, code == 0 ? 0.0f : __fdiv_rn(input_scale, float_of_e4m3(code))};
     }
     default:
       amax = fmaxf(amax, 1e-4f);
@@ -108,7 +125,7 @@ __device__ inline void check_block(const Setting& s, unsigned key, int block, co
     values[i] = exists ? token_value(s, key, static_cast<unsigned>(column)) : 0.0f;
     amax = fmaxf(amax, fabsf(values[i]));
   }
-  const BlockScale scale = scale_of(s, largest_in_warp(amax));
+  const BlockScale scale = scale_of(s.format, s.input_scale, largest_in_warp(amax));
   if (lane == 0) found.compare(Wrong::scale, block, scale.stored, scale_at(s, rows, at, block));
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -127,13 +144,13 @@ __device__ inline void check_row_bytes(const Setting& s, unsigned key, const Row
                                        Found& found) {
   const int warp = static_cast<int>(threadIdx.x / 32), warps = static_cast<int>(blockDim.x / 32);
   if (s.format == Format::bf16) {
-    const auto* payload = reinterpret_cast<const std::uint16_t*>(rows.payload) + at.row * s.hidden;
+    const auto* payload = reinterpret_cast<const std::uint16_t*>(payload_of(s, rows, at));
     for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += static_cast<int>(blockDim.x))
       found.compare(Wrong::payload, column, bf16_of_float(token_value(s, key, static_cast<unsigned>(column))),
                     payload[column]);
     return;
   }
-  const std::uint8_t* payload = rows.payload + at.row * (s.hidden * code_bits(s.format) / 8);
+  const std::uint8_t* payload = payload_of(s, rows, at);
   for (int block = warp; block < scales_of_row(s); block += warps) check_block(s, key, block, payload, rows, at, found);
 }
 

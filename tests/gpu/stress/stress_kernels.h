@@ -7,40 +7,44 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ferry/row_order.h"
+
 namespace ferry::stress {
 
 inline constexpr int kMostRanks = 16;
 
-enum class Format { bf16, fp8_block128, fp8_block128_ue8m0, mxfp8, mxfp4, nvfp4 };
+enum class Format { bf16, f16, f32, fp8_block128, fp8_block128_ue8m0, mxfp8, mxfp4, nvfp4 };
 enum class Layout { none, row_major, transposed, tiled };  // of the scales
 
 // Columns that share a scale; 0 without scales.
 constexpr int scale_width(Format format) {
-  return format == Format::bf16 ? 0 : format == Format::nvfp4 ? 16 : format < Format::mxfp8 ? 128 : 32;
+  return format < Format::fp8_block128 ? 0 : format == Format::nvfp4 ? 16 : format < Format::mxfp8 ? 128 : 32;
 }
+// Of tokens: f16 and f32 are formats of results only.
 constexpr int code_bits(Format format) { return format == Format::bf16 ? 16 : format < Format::mxfp4 ? 8 : 4; }
 
 // What is the same in all rounds of a segment. `T` is max_tokens; pointers are to device memory of the rank.
 struct Setting {
   int ranks, rank, experts, top_k, max_tokens, hidden;
-  Format format;
+  Format format, result;
   Layout layout;
   bool exact, shared;
   bool half, wide_ids;  // tokens are float16, ids are int64
   float input_scale;    // nvfp4
   int alignment, groups, first_expert;
-  long long capacity;
+  long long stride;  // of padded rows: ranks * T
   const int* owner;  // [experts]: the rank of each
 };
 
-// One round: how many tokens each rank has, and the seeds of all values. A replay has the routing of another round: its
-// ids, its weights and its numbers of tokens.
+// One round: how many tokens each rank has, how its rows lie, and the seeds of all values. A replay has the routing of
+// another round: its ids, its weights, its numbers of tokens and its orders of rows.
 struct Round {
   unsigned number;
   unsigned seed;     // of tokens and answers
   unsigned routing;  // the round whose routing it is, and the seed of that
   unsigned routing_seed;
   int tokens[kMostRanks];
+  RowOrder order[kMostRanks];
 };
 
 struct Inputs {
@@ -50,27 +54,54 @@ struct Inputs {
   int* all_ids;           // [ranks, T, K]: of every rank, for the oracle
 };
 
-// Null: nothing is compared.
+// What a dispatch wrote. Which of it is there follows from the order of rows; src_info null: nothing is compared.
 struct Rows {
+  RowOrder order;
   const std::uint8_t* payload;
   const std::uint8_t* scales;
   const unsigned* row_offsets;
   const int* expert_ids;
   const int* src_info;
   const unsigned* scales_offsets;  // tiles only
-  std::uint8_t poison;             // what every byte was before
+  const int* counts;
+  const int* row_topk_ids;
+  const float* row_topk_weights;
+  const unsigned* source_offsets;
+  const int* gather;
+  const std::uint8_t* slots;  // rows in place: of all copies, the bytes from slot to slot, and the scales of the first
+  long long slot_bytes;
+  const std::uint8_t* slot_scales;
+  long long capacity;   // rows of the tensors
+  std::uint8_t poison;  // what every byte was before
 };
 
 // What the oracle keeps for itself: of each group where its rows begin [groups + 1], how many there are, and its first
-// tile of scales; and the experts' answers, bf16 [capacity, hidden].
+// tile of scales; whether a token names an expert of this rank [ranks, T]; and the rows of combine, bf16, in the order
+// of the round.
 struct Scratch {
   unsigned* starts;
   unsigned* counts;
   unsigned* tiles;
+  std::uint8_t* comes;
   std::uint16_t* results;
 };
 
-enum class Wrong : int { none, row_offsets, expert_ids, src_info, scales_offsets, payload, scale, padding, sum };
+enum class Wrong : int {
+  none,
+  row_offsets,
+  expert_ids,
+  src_info,
+  scales_offsets,
+  counts,
+  row_topk_ids,
+  row_topk_weights,
+  source_offsets,
+  gather,
+  payload,
+  scale,
+  padding,
+  sum
+};
 const char* to_string(Wrong wrong);
 
 // What the oracle found; the fields after `mismatches` describe the first one.
@@ -88,7 +119,7 @@ struct Verdict {
 
 void make_inputs(const Setting& setting, const Round& round, const Inputs& inputs, cudaStream_t stream);
 void delay(unsigned nanoseconds, cudaStream_t stream);
-// Fills scratch.results with what the experts answer.
+// Fills scratch.results with what the experts answer: rows by_source with what they add up to.
 void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
                 const Scratch& scratch, Verdict* verdict, cudaStream_t stream);
 // Fills scratch.results for rows that are not there any more.

@@ -2,9 +2,10 @@
 //
 // 4 ranks, or one for each GPU where there are more; where GPUs are fewer than ranks, several share one. Each round has
 // other numbers of tokens, data, routing and delays. Some dispatches leave a handle, some are replays of one, and
-// combines of earlier dispatches come between the rounds. What an exchange is of changes from segment to segment, and
-// every fourth segment replays captured graphs. `damage` changes one byte, which must be found. Exit code: 0 all right,
-// 1 a mismatch or an error, 77 nothing run, or by one rank alone, which exchanges nothing.
+// combines of earlier dispatches come between the rounds. Each rank lays its rows out in another order. What an
+// exchange is of changes from segment to segment, and every fourth segment replays captured graphs. `damage` changes
+// one byte, which must be found. Exit code: 0 all right, 1 a mismatch or an error, 77 nothing run, or by one rank
+// alone, which exchanges nothing.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -32,10 +33,15 @@ constexpr unsigned kAtOnceOnASharedGpu = 16;
 // Their number has no divisor in common with 3 and 4, after which tokens and graphs come again: all meet all.
 constexpr Config kConfigs[] = {
     {.hidden = 7168, .experts = 256, .top_k = 8, .format = Format::fp8_block128},
-    {.hidden = 7168, .experts = 256, .top_k = 8, .format = Format::nvfp4},
-    {.hidden = 2880, .experts = 128, .top_k = 4, .format = Format::fp8_block128},
-    {.hidden = 4096, .experts = 128, .top_k = 8, .format = Format::bf16, .alignment = 16},
-    {.hidden = 2880, .experts = 64, .top_k = 6, .format = Format::mxfp4},
+    {.hidden = 7168, .experts = 256, .top_k = 8, .format = Format::nvfp4, .sources = true, .result = Format::nvfp4},
+    {.hidden = 2880,
+     .experts = 128,
+     .top_k = 4,
+     .format = Format::fp8_block128,
+     .sources = true,
+     .result = Format::fp8_block128},
+    {.hidden = 4096, .experts = 128, .top_k = 8, .format = Format::bf16, .sources = true, .alignment = 16},
+    {.hidden = 2880, .experts = 64, .top_k = 6, .format = Format::mxfp4, .result = Format::mxfp8},
     {.hidden = 1024, .experts = 512, .top_k = 22, .format = Format::mxfp8},
     {.hidden = 256, .experts = 64, .top_k = 8, .format = Format::fp8_block128, .shared = true, .alignment = 128},
     {.hidden = 2048, .experts = 64, .top_k = 8, .format = Format::fp8_block128_ue8m0, .exact = true},
@@ -49,7 +55,12 @@ constexpr Config kConfigs[] = {
      .input_scale = 37.5f},
     {.hidden = 4096, .experts = 8, .top_k = 2, .format = Format::bf16, .exact = true},
     {.hidden = 2080, .experts = 64, .top_k = 6, .format = Format::mxfp8, .alignment = 8, .tiled = true},
-    {.hidden = 3072, .experts = 256, .top_k = 8, .format = Format::fp8_block128, .exact = true},
+    {.hidden = 3072,
+     .experts = 256,
+     .top_k = 8,
+     .format = Format::fp8_block128,
+     .exact = true,
+     .result = Format::nvfp4},
     {.hidden = 2048, .experts = 64, .top_k = 6, .format = Format::mxfp8, .exact = true, .alignment = 8},
     {.hidden = 512,
      .experts = 37,
@@ -59,10 +70,17 @@ constexpr Config kConfigs[] = {
      .shared = true,
      .half = true,
      .wide_ids = true},
-    {.hidden = 1536, .experts = 64, .top_k = 8, .format = Format::fp8_block128, .half = true, .wide_ids = true},
+    {.hidden = 1536,
+     .experts = 64,
+     .top_k = 8,
+     .format = Format::fp8_block128,
+     .sources = true,
+     .result = Format::f16,
+     .half = true,
+     .wide_ids = true},
     // The scales kernel's: so many that it stores all scales of most rounds.
     {.hidden = 7168, .experts = 64, .top_k = 8, .format = Format::fp8_block128, .max_tokens = 1600},
-    {.hidden = 32, .experts = 16, .top_k = 3, .format = Format::bf16},
+    {.hidden = 32, .experts = 16, .top_k = 3, .format = Format::bf16, .sources = true, .result = Format::f32},
 };
 static_assert(std::size(kConfigs) % 3 != 0 && std::size(kConfigs) % 2 != 0);
 

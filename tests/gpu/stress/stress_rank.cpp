@@ -1,64 +1,15 @@
 #include "gpu/stress/stress_rank.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "ferry/exchange.h"
 #include "gpu/captured_graph.h"
+#include "gpu/stress/stress_outputs.h"
 
 namespace ferry::stress {
 namespace {
-
-void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
-}
-
-// A hash of its own for what the host decides: the same on all ranks.
-unsigned draw(unsigned seed, unsigned round, unsigned what) {
-  unsigned x = seed * 0x9E3779B1u + round * 0x85EBCA6Bu + what * 0xC2B2AE35u;
-  x = (x ^ (x >> 15)) * 0x2C1B3C6Du;
-  x = (x ^ (x >> 12)) * 0x297A2D39u;
-  return x ^ (x >> 15);
-}
-
-// Device memory out of one piece, freed with the segment.
-class Arena {
- public:
-  ~Arena() {
-    cudaFree(memory_);
-    cudaStreamDestroy(stream_);
-  }
-  Arena() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-
-  std::size_t plan(std::int64_t count, std::size_t bytes) {
-    const std::size_t at = bytes_;
-    bytes_ += (static_cast<std::size_t>(count) * bytes + 511) / 256 * 256;
-    return at;
-  }
-  void allocate() {
-    check(cudaMalloc(&memory_, bytes_), "cudaMalloc");
-    check(cudaMemset(memory_, 0xFF, bytes_), "cudaMemset");  // as bf16 a NaN, wherever nothing was written
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  }
-  template <class T>
-  T* at(std::size_t place) const {
-    return reinterpret_cast<T*>(static_cast<std::byte*>(memory_) + place);
-  }
-  std::size_t end() const { return bytes_; }
-  cudaStream_t stream() const { return stream_; }
-
- private:
-  std::size_t bytes_ = 0;
-  void* memory_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-};
 
 Layout layout_of(ScaleLayout layout) {
   if (layout == ScaleLayout::row_major) return Layout::row_major;
@@ -73,7 +24,25 @@ ExchangeOptions options_of(const Config& config) {
   options.fused_shared_expert = config.shared;
   options.expert_alignment = config.alignment;
   options.tiled_scales = config.tiled;
+  options.result_format = result_format_named(name_of(config.result));
+  options.row_orders = kUsualRowOrders;
+  if (config.sources)
+    options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
   return options;
+}
+
+// The orders in which dispatches of a segment lay out rows. Padded ones only where that takes no gigabytes; tiles of
+// padded rows are left to the conformance suite.
+RowOrders orders_of(const Config& config, const RowLayout& layout) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 29;
+  std::uint8_t bits = RowOrders{RowOrder::by_expert}.bits();
+  const auto add = [&](RowOrder order) { bits = static_cast<std::uint8_t>(bits | RowOrders{order}.bits()); };
+  if (config.sources) add(RowOrder::by_source);
+  if (!config.shared) add(RowOrder::in_place);
+  if (layout.scale_layout != ScaleLayout::tiled &&
+      layout.least_rows(RowOrder::padded) * 2 * config.hidden <= kMostBytes)
+    add(RowOrder::padded);
+  return RowOrders::of_bits(bits);
 }
 
 // Dealt out: consecutive experts, the first experts % ranks ranks get one more.
@@ -92,7 +61,9 @@ class RankSegment {
         exchange_(
             world,
             {world.size(), segment.config.experts, segment.config.top_k, segment.max_tokens, segment.config.hidden},
-            options_of(segment.config)) {
+            options_of(segment.config)),
+        orders_(orders_of(segment.config, exchange_.layout())),
+        outputs_(arena_, exchange_.layout(), orders_) {
     const RowLayout& layout = exchange_.layout();
     const Config& config = segment.config;
     const std::vector<int> owner = owners(config.experts, world.size());
@@ -103,6 +74,7 @@ class RankSegment {
                 .max_tokens = segment.max_tokens,
                 .hidden = config.hidden,
                 .format = config.format,
+                .result = config.result,
                 .layout = layout_of(layout.scale_layout),
                 .exact = config.exact,
                 .shared = config.shared,
@@ -112,7 +84,7 @@ class RankSegment {
                 .alignment = layout.alignment,
                 .groups = layout.groups,
                 .first_expert = static_cast<int>(std::find(owner.begin(), owner.end(), rank_) - owner.begin()),
-                .capacity = layout.min_row_capacity,
+                .stride = layout.expert_rows,
                 .owner = nullptr};
     plan(layout);
     check(
@@ -140,7 +112,9 @@ class RankSegment {
     if (index > 0 && index % segment_.rounds_at_once == 0) wait();
     make_inputs(setting_, round, inputs_, stream);
     const auto poison = static_cast<std::uint8_t>(draw(segment_.seed, number, 1) | 0x80u);
-    poison_from(outputs_begin_, poison);
+    const RowOrder order = round.order[rank_];
+    outputs_.poison(order, poison);
+    poison_sums(poison);
     delay(delay_of(number, 2), stream);
     if (dispatch_graph_)
       dispatch_graph_->launch(stream);
@@ -148,8 +122,8 @@ class RankSegment {
       dispatch(round, calls);
     if (calls.kept >= 0) kept_[calls.kept] = round;
     if (segment_.damage && number == segment_.first_round + segment_.rounds / 2 && rank_ == 0)
-      damage(arena_.at<void>(src_info_), 0, stream);
-    check_rows(setting_, round, inputs_, rows_with(poison), scratch_, verdict_, stream);
+      damage(outputs_.of(order).src_info.data, 0, stream);
+    check_rows(setting_, round, inputs_, outputs_.written(order, slots(), poison), scratch_, verdict_, stream);
     if (draw(segment_.seed, number, 3) % 16 == 0) return;  // the next dispatch abandons the round
     delay(delay_of(number, 4), stream);
     if (combine_graph_)
@@ -180,16 +154,19 @@ class RankSegment {
   void wait() const { check(cudaStreamSynchronize(arena_.stream()), "cudaStreamSynchronize"); }
 
   void plan(const RowLayout& layout) {
-    const std::int64_t n = segment_.max_tokens, rows = layout.min_row_capacity, k = setting_.top_k;
+    const std::int64_t n = segment_.max_tokens, k = setting_.top_k;
     const std::size_t hidden = static_cast<std::size_t>(setting_.hidden);
+    std::int64_t rows = 0;  // of combine
+    for (int order = 0; order < kRowOrders; ++order)
+      if (orders_.has(static_cast<RowOrder>(order))) rows = std::max(rows, outputs_.rows(static_cast<RowOrder>(order)));
     const std::size_t owner = arena_.plan(setting_.experts, 4), verdict = arena_.plan(1, sizeof(Verdict));
     const std::size_t tokens = arena_.plan(n, 2 * hidden), ids = arena_.plan(n * k, 8), weights = arena_.plan(n * k, 4);
     const std::size_t all_ids = arena_.plan(setting_.ranks * n * k, 4), input_scale = arena_.plan(1, 4);
     const std::size_t starts = arena_.plan(layout.groups + 1, 4), counts = arena_.plan(layout.groups, 4);
-    const std::size_t tiles = arena_.plan(layout.groups, 4);
-    results_ = arena_.plan(rows, 2 * hidden);
+    const std::size_t tiles = arena_.plan(layout.groups, 4), comes = arena_.plan(setting_.ranks * n, 1);
+    const std::size_t results = arena_.plan(rows, 2 * hidden);
     for (std::size_t& handle : handles_) handle = arena_.plan(layout.handle_bytes, 1);
-    plan_outputs(layout);
+    sums_ = arena_.plan(n, 4 * hidden);
     arena_.allocate();
     setting_.owner = arena_.at<int>(owner);
     verdict_ = arena_.at<Verdict>(verdict);
@@ -197,47 +174,32 @@ class RankSegment {
     inputs_ = {arena_.at<std::uint16_t>(tokens), arena_.at<void>(ids), arena_.at<float>(weights),
                arena_.at<int>(all_ids)};
     scratch_ = {arena_.at<unsigned>(starts), arena_.at<unsigned>(counts), arena_.at<unsigned>(tiles),
-                arena_.at<std::uint16_t>(results_)};
+                arena_.at<std::uint8_t>(comes), arena_.at<std::uint16_t>(results)};
   }
-  void plan_outputs(const RowLayout& layout) {
-    const std::int64_t rows = layout.min_row_capacity;
-    outputs_begin_ = arena_.end();
-    payload_ = arena_.plan(rows, static_cast<std::size_t>(layout.payload_row_bytes));
-    std::size_t scale_bytes = size_of(layout.scale_dtype);
-    scales_shape_ = layout.scales_shape(rows);
-    for (const std::int64_t extent : scales_shape_) scale_bytes *= static_cast<std::size_t>(extent);
-    scales_ = arena_.plan(1, scale_bytes);
-    row_offsets_ = arena_.plan(layout.groups + 1, 4);
-    expert_ids_ = arena_.plan(layout.groups, 4);
-    src_info_ = arena_.plan(rows, 8);
-    scales_offsets_ = arena_.plan(layout.groups, 4);
-    sums_ = arena_.plan(segment_.max_tokens, 4 * static_cast<std::size_t>(setting_.hidden));
-    outputs_end_ = arena_.end();
-  }
-  Rows rows_with(std::uint8_t poison) const {
-    return {arena_.at<std::uint8_t>(payload_),
-            arena_.at<std::uint8_t>(scales_),
-            arena_.at<unsigned>(row_offsets_),
-            arena_.at<int>(expert_ids_),
-            arena_.at<int>(src_info_),
-            arena_.at<unsigned>(scales_offsets_),
-            poison};
-  }
+  ArrivalSlots slots() const { return orders_.has(RowOrder::in_place) ? exchange_.arrival_slots() : ArrivalSlots{}; }
 
   // The round that says how a round's calls are made: a graph keeps those of its capture.
   unsigned called_as(unsigned number) const { return segment_.replayed ? segment_.first_round : number; }
   Round round_of(unsigned number, const Calls& calls) const {
     const unsigned seed = draw(segment_.seed, number, 0);
-    Round round{number, seed, number, seed, {}};
+    Round round{number, seed, number, seed, {}, {}};
     if (calls.given >= 0) {
       round = *kept_[calls.given];
       round.number = number;
       round.seed = seed;
       return round;
     }
-    for (int rank = 0; rank < setting_.ranks; ++rank)
+    for (int rank = 0; rank < setting_.ranks; ++rank) {
       round.tokens[rank] = tokens_of(called_as(number), static_cast<unsigned>(rank));
+      round.order[rank] = order_of(called_as(number), static_cast<unsigned>(rank));
+    }
     return round;
+  }
+  // Each rank has its own. Half of them by_expert.
+  RowOrder order_of(unsigned number, unsigned rank) const {
+    const unsigned x = draw(segment_.seed, number, 200 + rank);
+    const auto order = static_cast<RowOrder>((x >> 8) % kRowOrders);
+    return x % 2 == 0 && orders_.has(order) ? order : RowOrder::by_expert;
   }
   // A quarter of the dispatches are replays, as soon as there are handles, and a quarter leave one; half of the
   // combines of those are given it. The same on all ranks. Graphs are captured before there is a handle.
@@ -263,14 +225,15 @@ class RankSegment {
     cudaStream_t stream = arena_.stream();
     make_inputs(setting_, late, inputs_, stream);
     make_results(setting_, late, inputs_, scratch_, verdict_, stream);
-    poison_from(sums_, 0xFF);
+    poison_sums(0xFF);
     delay(delay_of(number, 11), stream);
     combine(late, handle);
     check_sums(setting_, late, inputs_, arena_.at<void>(sums_), sums_are_wide(number), verdict_, stream);
   }
-  // Outputs that begin there, and those behind.
-  void poison_from(std::size_t begin, std::uint8_t poison) const {
-    check(cudaMemsetAsync(arena_.at<void>(begin), poison, outputs_end_ - begin, arena_.stream()), "cudaMemsetAsync");
+  void poison_sums(std::uint8_t poison) const {
+    const std::size_t bytes =
+        static_cast<std::size_t>(segment_.max_tokens) * 4 * static_cast<std::size_t>(setting_.hidden);
+    check(cudaMemsetAsync(arena_.at<void>(sums_), poison, bytes, arena_.stream()), "cudaMemsetAsync");
   }
   Tensor handle_at(int index) const {
     return {arena_.at<void>(handles_[index]), DType::u8, {exchange_.layout().handle_bytes}};
@@ -298,8 +261,7 @@ class RankSegment {
   }
 
   void dispatch(const Round& round, const Calls& calls) {
-    const std::int64_t n = round.tokens[rank_], rows = setting_.capacity, hidden = setting_.hidden;
-    const RowLayout& layout = exchange_.layout();
+    const std::int64_t n = round.tokens[rank_], hidden = setting_.hidden;
     const unsigned number = called_as(round.number);
     DispatchInput in;
     in.tokens = {inputs_.tokens, setting_.half ? DType::f16 : DType::bf16, {n, hidden}};
@@ -310,17 +272,8 @@ class RankSegment {
       if (!setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
     }
     if (setting_.format == Format::nvfp4) in.input_scale = input_scale_;
-    DispatchOutput out;
-    if (setting_.format == Format::bf16)
-      out.payload = {arena_.at<void>(payload_), DType::bf16, {rows, hidden}};
-    else
-      out.payload = {arena_.at<void>(payload_), DType::u8, {rows, layout.payload_row_bytes}};
-    if (!scales_shape_.empty()) out.scales = {arena_.at<void>(scales_), layout.scale_dtype, std::span(scales_shape_)};
-    out.row_offsets = {arena_.at<void>(row_offsets_), DType::u32, {setting_.groups + 1}};
-    out.expert_ids = {arena_.at<void>(expert_ids_), DType::i32, {setting_.groups}};
-    out.src_info = {arena_.at<void>(src_info_), DType::i32, {rows, 2}};
-    if (setting_.layout == Layout::tiled)
-      out.scales_offsets = {arena_.at<void>(scales_offsets_), DType::u32, {setting_.groups}};
+    in.row_order = round.order[rank_];
+    DispatchOutput out = outputs_.of(in.row_order);
     if (calls.kept >= 0) out.handle = handle_at(calls.kept);
     const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(number, 0)};
     if (draw(segment_.seed, number, 5) % 2 == 0) return exchange_.dispatch(in, out, call);
@@ -333,7 +286,7 @@ class RankSegment {
     const std::int64_t n = round.tokens[rank_];
     const unsigned number = called_as(round.number);
     CombineInput in;
-    in.rows = {arena_.at<void>(results_), DType::bf16, {setting_.capacity, setting_.hidden}};
+    in.rows = {scratch_.results, DType::bf16, {outputs_.rows(round.order[rank_]), setting_.hidden}};
     if (setting_.exact) in.topk_weights = {inputs_.weights, DType::f32, {n, setting_.top_k}};
     if (handle >= 0) in.handle = handle_at(handle);
     CombineOutput out;
@@ -349,6 +302,8 @@ class RankSegment {
   Exchange exchange_;
   Setting setting_{};
   Arena arena_;
+  RowOrders orders_;
+  Outputs outputs_;
   Inputs inputs_{};
   Scratch scratch_{};
   Verdict* verdict_ = nullptr;
@@ -356,15 +311,14 @@ class RankSegment {
   std::optional<test::CapturedGraph> dispatch_graph_, combine_graph_;
   std::optional<Round> kept_[kHandles];  // the rounds whose routing the handles have
   std::size_t handles_[kHandles] = {};
-  std::vector<std::int64_t> scales_shape_;
-  std::size_t outputs_begin_ = 0, outputs_end_ = 0, payload_ = 0, scales_ = 0, row_offsets_ = 0, expert_ids_ = 0;
-  std::size_t src_info_ = 0, scales_offsets_ = 0, results_ = 0, sums_ = 0;
+  std::size_t sums_ = 0;
 };
 
 }  // namespace
 
 const char* name_of(Format format) {
-  constexpr const char* kNames[] = {"bf16", "fp8_block128", "fp8_block128_ue8m0", "mxfp8", "mxfp4", "nvfp4"};
+  constexpr const char* kNames[] = {"bf16",  "f16",   "f32",  "fp8_block128", "fp8_block128_ue8m0",
+                                    "mxfp8", "mxfp4", "nvfp4"};
   return kNames[static_cast<int>(format)];
 }
 

@@ -12,6 +12,8 @@ struct Config {
   int hidden, experts, top_k;
   Format format;
   bool exact = false, shared = false;
+  bool sources = false;  // rows may be by_source, too
+  Format result = Format::bf16;
   int alignment = 0;  // 0: the format's
   bool tiled = false;
   bool half = false, wide_ids = false;  // tokens are float16, ids are int64
