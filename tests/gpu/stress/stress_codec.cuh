@@ -46,14 +46,9 @@ struct RowPlace {
   int group;
 };
 
-// The first byte of a row's payload. A gather that points nowhere is found before this is asked.
-__device__ inline const std::uint8_t* payload_of(const Setting& s, const Rows& rows, const RowPlace& at) {
-  if (rows.gather != nullptr) return rows.slots + rows.gather[at.row] * rows.slot_bytes;
-  return rows.payload + at.row * (s.hidden * code_bits(s.format) / 8);
-}
-
 __device__ inline long long scale_place(const Setting& s, const Rows& rows, const RowPlace& at, int block) {
   const int blocks = scales_of_row(s);
+  if (rows.order == RowOrder::in_place) return at.row * blocks + block;
   if (s.layout == Layout::transposed)
     return rows.order == RowOrder::padded ? (static_cast<long long>(at.group) * blocks + block) * s.stride + at.in_group
                                           : block * rows.capacity + at.row;
@@ -65,13 +60,8 @@ __device__ inline long long scale_place(const Setting& s, const Rows& rows, cons
 }
 
 __device__ inline unsigned scale_at(const Setting& s, const Rows& rows, const RowPlace& at, int block) {
-  const std::uint8_t* scales = rows.scales;
-  long long place = block;
-  if (rows.gather != nullptr)
-    scales = rows.slot_scales + rows.gather[at.row] * rows.slot_bytes;
-  else
-    place = scale_place(s, rows, at, block);
-  return s.format == Format::fp8_block128 ? reinterpret_cast<const unsigned*>(scales)[place] : scales[place];
+  const long long place = scale_place(s, rows, at, block);
+  return s.format == Format::fp8_block128 ? reinterpret_cast<const unsigned*>(rows.scales)[place] : rows.scales[place];
 }
 
 struct BlockScale {
@@ -144,13 +134,13 @@ __device__ inline void check_row_bytes(const Setting& s, unsigned key, const Row
                                        Found& found) {
   const int warp = static_cast<int>(threadIdx.x / 32), warps = static_cast<int>(blockDim.x / 32);
   if (s.format == Format::bf16) {
-    const auto* payload = reinterpret_cast<const std::uint16_t*>(payload_of(s, rows, at));
+    const auto* payload = reinterpret_cast<const std::uint16_t*>(rows.payload) + at.row * s.hidden;
     for (int column = static_cast<int>(threadIdx.x); column < s.hidden; column += static_cast<int>(blockDim.x))
       found.compare(Wrong::payload, column, bf16_of_float(token_value(s, key, static_cast<unsigned>(column))),
                     payload[column]);
     return;
   }
-  const std::uint8_t* payload = payload_of(s, rows, at);
+  const std::uint8_t* payload = rows.payload + at.row * (s.hidden * code_bits(s.format) / 8);
   for (int block = warp; block < scales_of_row(s); block += warps) check_block(s, key, block, payload, rows, at, found);
 }
 

@@ -242,8 +242,22 @@ __global__ void padding_kernel(const __grid_constant__ Setting s, const __grid_c
   const unsigned end = padded ? min(first + 1, scratch.starts[group + 1]) : scratch.starts[group + 1];
   Found found;
   for (unsigned row = first; row < end; ++row) check_empty_row(s, rows, row, found);
-  if (!padded && rows.scales != nullptr) check_zero_scales(s, rows, scratch, group, found);
+  if (rows.order == RowOrder::by_expert && rows.scales != nullptr) check_zero_scales(s, rows, scratch, group, found);
   report(verdict, r, found, group);
+}
+
+// A block for each row. One that points outside of the slots is left as it is, and found by the check.
+__global__ void gather_kernel(const __grid_constant__ Setting s, Rows rows, Slots slots) {
+  const long long row = blockIdx.x;
+  const int slot = rows.gather[row], row_bytes = s.hidden * code_bits(s.format) / 8;
+  if (slot < 0 || slot >= slots.count) return;
+  auto* payload = const_cast<std::uint8_t*>(rows.payload) + row * row_bytes;
+  for (int at = static_cast<int>(threadIdx.x); at < row_bytes; at += kThreads)
+    payload[at] = slots.payload[slot * slots.payload_pitch + at];
+  const int scale_bytes = scales_of_row(s) * (s.format == Format::fp8_block128 ? 4 : 1);
+  auto* scales = const_cast<std::uint8_t*>(rows.scales) + row * scale_bytes;
+  for (int at = static_cast<int>(threadIdx.x); at < scale_bytes; at += kThreads)
+    scales[at] = slots.scales[slot * slots.scales_pitch + at];
 }
 
 __global__ void damage_kernel(std::uint8_t* byte) { *byte ^= 0x10; }
@@ -290,6 +304,11 @@ void check_rows(const Setting& setting, const Round& round, const Inputs& inputs
   else
     padding_kernel<<<static_cast<unsigned>(setting.groups), kThreads, 0, stream>>>(setting, round, rows, scratch,
                                                                                    verdict);
+  require_launched();
+}
+
+void gather_rows(const Setting& setting, const Rows& rows, const Slots& slots, cudaStream_t stream) {
+  gather_kernel<<<static_cast<unsigned>(rows.capacity), kThreads, 0, stream>>>(setting, rows, slots);
   require_launched();
 }
 

@@ -67,10 +67,7 @@ struct Rows {
   const int* row_topk_ids;
   const float* row_topk_weights;
   const unsigned* source_offsets;
-  const int* gather;
-  const std::uint8_t* slots;  // rows in place: of all copies, the bytes from slot to slot, and the scales of the first
-  long long slot_bytes;
-  const std::uint8_t* slot_scales;
+  const int* gather;    // of rows in place, whose payload and scales are what gather_rows made
   long long capacity;   // rows of the tensors
   std::uint8_t poison;  // what every byte was before
 };
@@ -118,7 +115,16 @@ struct Verdict {
 };
 
 void make_inputs(const Setting& setting, const Round& round, const Inputs& inputs, cudaStream_t stream);
+// Rows in place: the slots of all copies, the bytes from one to the next, and their number.
+struct Slots {
+  const std::uint8_t* payload;
+  const std::uint8_t* scales;
+  long long payload_pitch, scales_pitch, count;
+};
+
 void delay(unsigned nanoseconds, cudaStream_t stream);
+// What a matmul that gathers its rows would read: payload and scales of each row in place, by `rows.gather`.
+void gather_rows(const Setting& setting, const Rows& rows, const Slots& slots, cudaStream_t stream);
 // Fills scratch.results with what the experts answer: rows by_source with what they add up to.
 void check_rows(const Setting& setting, const Round& round, const Inputs& inputs, const Rows& rows,
                 const Scratch& scratch, Verdict* verdict, cudaStream_t stream);

@@ -30,6 +30,9 @@ class Outputs {
       most = std::max(most, end);
     }
     begin_ = arena.plan(1, most);
+    if (!orders.has(RowOrder::in_place)) return;
+    gathered_payload_ = arena.plan(layout.min_row_capacity, static_cast<std::size_t>(layout.payload_row_bytes));
+    gathered_scales_ = arena.plan(layout.min_row_capacity * layout.scales_per_row, size_of(layout.scale_dtype));
   }
 
   std::int64_t rows(RowOrder order) const { return layout_.least_rows(order); }
@@ -47,7 +50,7 @@ class Outputs {
     for (std::size_t i = 0; i < mine.specs.size(); ++i)
       check(cudaMemsetAsync(memory(mine, i), byte, mine.specs[i].bytes(), arena_.stream()), "cudaMemsetAsync");
   }
-  Rows written(RowOrder order, const ArrivalSlots& slots, std::uint8_t poison) const {
+  Rows written(RowOrder order, std::uint8_t poison) const {
     const DispatchOutput out = of(order);
     Rows rows{};
     rows.order = order;
@@ -65,9 +68,8 @@ class Outputs {
     rows.capacity = layout_.least_rows(order);
     rows.poison = poison;
     if (order != RowOrder::in_place) return rows;
-    rows.slots = slots.payload.as<std::uint8_t>();
-    rows.slot_bytes = slots.payload.strides[2] * static_cast<std::int64_t>(size_of(slots.payload.dtype));
-    rows.slot_scales = slots.scales.as<std::uint8_t>();
+    rows.payload = arena_.at<std::uint8_t>(gathered_payload_);
+    rows.scales = arena_.at<std::uint8_t>(gathered_scales_);
     return rows;
   }
 
@@ -82,7 +84,7 @@ class Outputs {
   Arena& arena_;
   RowLayout layout_;
   std::array<Order, kRowOrders> orders_;
-  std::size_t begin_ = 0;
+  std::size_t begin_ = 0, gathered_payload_ = 0, gathered_scales_ = 0;
 };
 
 }  // namespace ferry::stress

@@ -123,7 +123,7 @@ class RankSegment {
     if (calls.kept >= 0) kept_[calls.kept] = round;
     if (segment_.damage && number == segment_.first_round + segment_.rounds / 2 && rank_ == 0)
       damage(outputs_.of(order).src_info.data, 0, stream);
-    check_rows(setting_, round, inputs_, outputs_.written(order, slots(), poison), scratch_, verdict_, stream);
+    check_rows(setting_, round, inputs_, outputs_.written(order, poison), scratch_, verdict_, stream);
     if (draw(segment_.seed, number, 3) % 16 == 0) return;  // the next dispatch abandons the round
     delay(delay_of(number, 4), stream);
     if (combine_graph_)
@@ -176,7 +176,15 @@ class RankSegment {
     scratch_ = {arena_.at<unsigned>(starts), arena_.at<unsigned>(counts), arena_.at<unsigned>(tiles),
                 arena_.at<std::uint8_t>(comes), arena_.at<std::uint16_t>(results)};
   }
-  ArrivalSlots slots() const { return orders_.has(RowOrder::in_place) ? exchange_.arrival_slots() : ArrivalSlots{}; }
+  Slots slots() const {
+    const ArrivalSlots slots = exchange_.arrival_slots();
+    const auto pitch = [](const ConstTensor& tensor) {
+      return tensor.strides[2] * static_cast<std::int64_t>(size_of(tensor.dtype));
+    };
+    return {slots.payload.as<std::uint8_t>(), slots.scales.as<std::uint8_t>(), pitch(slots.payload),
+            slots.scales ? pitch(slots.scales) : 0,
+            slots.payload.shape[0] * slots.payload.shape[1] * slots.payload.shape[2]};
+  }
 
   // The round that says how a round's calls are made: a graph keeps those of its capture.
   unsigned called_as(unsigned number) const { return segment_.replayed ? segment_.first_round : number; }
@@ -276,9 +284,14 @@ class RankSegment {
     DispatchOutput out = outputs_.of(in.row_order);
     if (calls.kept >= 0) out.handle = handle_at(calls.kept);
     const CallOptions call{.stream = arena_.stream(), .max_blocks = max_blocks_of(number, 0)};
-    if (draw(segment_.seed, number, 5) % 2 == 0) return exchange_.dispatch(in, out, call);
-    exchange_.dispatch_async(in, call);
-    exchange_.dispatch_wait(out, call);
+    if (draw(segment_.seed, number, 5) % 2 == 0) {
+      exchange_.dispatch(in, out, call);
+    } else {
+      exchange_.dispatch_async(in, call);
+      exchange_.dispatch_wait(out, call);
+    }
+    if (in.row_order == RowOrder::in_place)  // in a graph, too: a replay may use another copy of the slots
+      gather_rows(setting_, outputs_.written(in.row_order, 0), slots(), arena_.stream());
   }
 
   // `handle`: of the round's dispatch; -1: it is the newest one.
