@@ -55,6 +55,24 @@ class RowOrdersTestCase(FerryTestCase):
                 self.assertIn(words, done.stderr)
 
 
+class EncodedTokensTestCase(FerryTestCase):
+    """Tokens that are encoded before the dispatch give the same bytes, and the same count of lost blocks."""
+
+    def test_outputs_are_the_same_bytes(self):
+        arrays = make_layer(tokens=53, hidden=160, experts=13, top_k=4, inter=40)
+        arrays["tokens"][7, 33] = np.nan
+        for format_name in FORMATS:
+            with self.subTest(format=format_name):
+                outputs, blocks = [], []
+                for options in ((), ("--encoded",)):
+                    done = self.layer(arrays, "--format", format_name, "--input-scale", "3", "--json", *options, ranks=3)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    outputs.append(np.load(self.folder / "y.npy").tobytes())
+                    blocks.append(json.loads(done.stdout)["non_finite_blocks"])
+                self.assertEqual(outputs[0], outputs[1])
+                self.assertEqual(blocks[0], blocks[1])
+
+
 class ResultFormatsTestCase(FerryTestCase):
     def output(self, arrays, name):
         self.assert_done(self.layer(arrays, "--result-format", name, ranks=3))
@@ -67,10 +85,18 @@ class ResultFormatsTestCase(FerryTestCase):
         self.assertEqual(errors, sorted(errors))
         self.assertGreater(errors[0], 0)
 
-    def test_check_knows_bf16_only(self):
-        done = self.layer(make_layer(), "--result-format", "mxfp8", "--check", ranks=2)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--result-format", done.stderr)
+    def test_check_knows_the_bound_of_each(self):
+        plain = make_layer(tokens=53, hidden=160, experts=13, top_k=4, inter=40)
+        shared = make_layer(tokens=53, hidden=160, experts=13, top_k=4, inter=40, shared_inter=24)
+        for name in ("f32", "f16", "fp8_block128", "mxfp8", "mxfp6_e3m2", "mxfp4", "nvfp4"):
+            for arrays, options in ((plain, ()), (plain, ("--combine", "exact")), (plain, ("--rows", "by_source")),
+                                    (shared, ())):
+                with self.subTest(results=name, options=options):
+                    done = self.layer(arrays, "--result-format", name, "--check", "--json", *options, ranks=3)
+                    self.assert_done(done)
+                    share = json.loads(done.stdout)["check"]["worst_share_of_bound"]
+                    self.assertLess(share, 1)
+                    self.assertGreater(share, 0.001)
 
 
 class AgainstNumpyTestCase(FerryTestCase):

@@ -88,6 +88,7 @@ void add_layer_command(CLI::App& app) {
   one_of(layer.add_option("--rows", asked->rows, "In which order a rank's rows lie (docs/row-orders.md)"),
          row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}))
       ->capture_default_str();
+  layer.add_flag("--encoded", asked->encoded, "Give dispatch tokens that are encoded already: the same output");
   add_input_scale_option(layer, asked->input_scale, kInputScaleHelp);
   add_file(layer, "--tokens", asked->paths.tokens, "float32 [tokens, hidden]: a file, not a count as in bench and info")
       ->required();

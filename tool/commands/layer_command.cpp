@@ -71,7 +71,7 @@ void LayerCommand::open(const Ranks& on, const LayerOptions& options, LayerFiles
   files.inputs.emplace(paths);
   const Layer& layer = files.inputs->layer();
   std::vector<MemoryNeed> needs = files.inputs->memory();
-  for (MemoryNeed& need : layer_memory(layer, plan_layer(layer, options), on.on_gpus())) needs.push_back(need);
+  for (MemoryNeed& need : layer_memory(layer, plan_layer(layer, options), options, on.on_gpus())) needs.push_back(need);
   needs.push_back({"--output " + output, output_bytes(layer)});
   for (const MemoryNeed& array : files.inputs->memory())  // each part is once more in the process that works on it
     if (on.is_part()) needs.push_back({array.what + " in the other processes", array.bytes});
@@ -163,15 +163,13 @@ void LayerCommand::run() const {
   note_unused_input_scale(input_scale, format_named(format));
   require_distinct({{"--output", output}}, inputs());
   if (!dump.empty()) require_outside({"--dump", dump}, inputs());
-  if (check && results != LayerArguments{}.results)
-    throw Error(ErrorKind::invalid_argument,
-                "--check: its bound is that of results in bf16; leave out --result-format, or compare two --output");
   if (!dump.empty() && rows != LayerArguments{}.rows)
     throw Error(ErrorKind::invalid_argument, "--dump: writes rows by_expert; leave out --rows");
   LayerOptions options{ranks,       format_named(format), reduction_named(combine),
                        input_scale, !dump.empty(),        std::chrono::seconds(deadline_seconds)};
   options.rows = row_order_named(rows);
   options.results = result_format_named(results);
+  options.encoded = encoded;
   finish_job_within(options.deadline, "--deadline");
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
@@ -195,6 +193,7 @@ Json LayerCommand::json_report(const Backend& chosen, const LayerReport& report,
       {"combine", combine},
       {"result_format", results},
       {"row_order", rows},
+      {"given", encoded ? "encoded" : "bf16"},
       {"rounds", report.rounds},
       {"rows", report.rows},
       {"message_bytes", report.message_bytes},

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "ferry/detail/base/order.h"
+#include "tool/layer/given_tokens.h"
 #include "tool/layer/rank_buffers.h"
 #include "tool/layer/source_experts.h"
 #include "tool/ranks/gpus.h"
@@ -106,6 +107,7 @@ class RankRun {
         rank_(world.rank()),
         mine_(tokens_of_rank(team.layer.tokens, team.options.ranks, rank_)),
         exchange_(world, team.plan.shape, team.plan.exchange),
+        tokens_(exchange_.layout(), team.plan.shape, team.options),
         buffers_(exchange_.layout(), team.plan.shape, team.options.rows),
         calls_(make_calls(team, world, exchange_.layout())),
         runner_(team.layer.hidden, team.layer.largest_inter()) {}
@@ -124,7 +126,7 @@ class RankRun {
       team_.report.messages += messages;
       team_.report.wire_bytes += stats.bytes_sent[static_cast<std::size_t>(peer)] / passes;
     }
-    team_.report.non_finite_blocks += stats.non_finite_blocks / passes;
+    team_.report.non_finite_blocks += stats.non_finite_blocks / passes + tokens_.non_finite_blocks();
     team_.report.rows += rows_done_;
     calls_->finish(exchange_);
   }
@@ -146,8 +148,7 @@ class RankRun {
     const std::int64_t most = team_.plan.shape.max_tokens;
     const std::int64_t done = std::min(round * most, mine_.count);
     const TokenSpan tokens{mine_.begin + done, std::min(most, mine_.count - done)};
-    to_bf16(team_.layer.x + tokens.begin * team_.layer.hidden, buffers_.tokens(),
-            static_cast<std::size_t>(tokens.count) * static_cast<std::size_t>(team_.layer.hidden));
+    tokens_.take(team_.layer.x + tokens.begin * team_.layer.hidden, tokens.count);
     for (int number = 0; number <= team_.options.repeats; ++number)
       if (!run_pass({round, number}, tokens)) return false;
     if (team_.observer) team_.observer(rank_, buffers_.rows());
@@ -182,7 +183,7 @@ class RankRun {
 
   DispatchInput dispatch_input(const TokenSpan& tokens) const {
     DispatchInput in;
-    in.tokens = ConstTensor(buffers_.tokens(), DType::bf16, {tokens.count, team_.layer.hidden});
+    tokens_.give(in);
     in.topk_ids = lines(team_.layer.ids.data, team_.layer.ids.dtype, tokens, team_.layer.top_k);
     if (team_.options.reduction == Reduction::by_rank)
       in.topk_weights = lines(team_.layer.weights, DType::f32, tokens, team_.layer.top_k);
@@ -237,6 +238,7 @@ class RankRun {
   const int rank_;
   const TokenSpan mine_;
   Exchange exchange_;
+  GivenTokens tokens_;
   RankBuffers buffers_;
   std::unique_ptr<RankCalls> calls_;
   ExpertRunner runner_;
@@ -329,7 +331,8 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
   return plan;
 }
 
-std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, bool on_gpus) {
+std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, const LayerOptions& options,
+                                     bool on_gpus) {
   const auto ranks = static_cast<std::uint64_t>(plan.shape.ranks);
   const auto hidden = static_cast<std::uint64_t>(layer.hidden);
   const std::uint64_t tokens = ranks * static_cast<std::uint64_t>(plan.shape.max_tokens);
@@ -344,7 +347,7 @@ std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, 
       message_bytes(plan.exchange.format, layer.hidden) + results * hidden * sizeof(Bf16) + 8;
   return {{"buffers of the exchange", on_gpus ? 0 : ranks * memory_use(plan.shape, plan.exchange).total},
           {"rows of the experts", most_rows * row_bytes},
-          {"tokens of a round", tokens * hidden * sizeof(Bf16)},
+          {"tokens of a round", GivenTokens::bytes(rows, options.encoded, tokens)},
           {"scratch of the experts", ranks * (ExpertRunner::bytes(layer.hidden, layer.largest_inter()) +
                                               RankBuffers::decoded_bytes(layer.hidden))}};
 }

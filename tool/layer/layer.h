@@ -51,6 +51,7 @@ struct LayerOptions {
   // warms up, and the times are medians of the repeats.
   int repeats = 0;
   RowOrder rows = RowOrder::by_expert;       // or by_source, or padded
+  bool encoded = false;                      // tokens are given to dispatch in the format
   AnyFormat results = format_named("bf16");  // in which results travel
 };
 
@@ -71,7 +72,8 @@ struct LayerPlan {
 LayerPlan plan_layer(const Layer& layer, const LayerOptions& options);
 
 // Host memory that run_layer will use in all processes together, beside the arrays of the layer and the output.
-std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, bool on_gpus);
+std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, const LayerOptions& options,
+                                     bool on_gpus);
 
 // The output of one rank's dispatch, as it is when the experts are done with it.
 struct RankRows {

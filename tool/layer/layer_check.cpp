@@ -9,8 +9,10 @@
 //   expert row    dr = |w2_row|2 (|da|2 + S(inter) u |a + da|2), then b (|row| + dr) for the rounding to bf16
 // and the reduction, over the rows r_k with weights w_k of a token:
 //   exact         sum |w_k| dr_k + (K + 2) u sum |w_k| (|r_k| + dr_k)
-//   by_rank       the same for each rank's partial p, then b (|p| + dp) for its rounding to bf16, then the same over
-//   ranks shared        its row and its dr are added
+//   by_rank       the same for each rank's partial p, then what it loses on its way home, then the same over ranks
+//   shared        its row and its dr are added
+// What travels, a row or a partial, loses what its format does (travel_errors): in bf16 b (|p| + dp). A row in bf16
+// loses nothing more, and a row by_source was rounded to bf16 before it travels.
 // Each rounding of a number too small for its type adds 2^-133 at most, which is added where it could count.
 // The oracle's own float64 roundings are 2^-29 of these and fit in the factor kSlack.
 #include "tool/layer/layer_check.h"
@@ -20,6 +22,7 @@
 #include <limits>
 #include <thread>
 
+#include "conformance/oracle/travel_errors.h"
 #include "tool/io/bfloat16.h"
 
 namespace ferry::app {
@@ -75,7 +78,12 @@ struct Entry {
 class Oracle {
  public:
   Oracle(const Layer& layer, const LayerOptions& options, OracleTokens tokens)
-      : layer_(layer), options_(options), tokens_(tokens), hidden_(static_cast<std::size_t>(layer.hidden)) {}
+      : layer_(layer),
+        options_(options),
+        tokens_(tokens),
+        hidden_(static_cast<std::size_t>(layer.hidden)),
+        travel_errors_(options.results, layer.hidden),
+        reach_(hidden_) {}
 
   // The layer's output for these tokens, with bounds.
   const Bounded& run(const TokenSpan& span, const std::function<void(std::int64_t)>& progress) {
@@ -161,7 +169,7 @@ class Oracle {
     for (int i = 0; i < count; ++i) spread_[static_cast<std::size_t>(i)] = activate(i, inter);
     rows_out_.resize(area(count, layer_.hidden));
     product(activated_.data(), down_.values.data(), rows_out_.data(), count, layer_.hidden, inter);
-    for (std::size_t i = 0; i < entries.size(); ++i) add_row(entries[i], i);
+    for (std::size_t i = 0; i < entries.size(); ++i) add_row(entries[i], i, &weights == &shared_);
   }
 
   // Fills row i of activated_; returns the factor of |w2_row|2 in the bound of the expert's row.
@@ -192,11 +200,17 @@ class Oracle {
     return carried + kBf16 * (std::abs(rows_out_[i * hidden_ + column]) + carried) + kTiny;
   }
 
-  void add_row(const Entry& entry, std::size_t i) {
+  // With the exact reduction each row travels; the shared expert's never does.
+  void add_row(const Entry& entry, std::size_t i, bool is_shared) {
     const std::size_t to = area(entry.token, layer_.hidden);
+    const bool travels = options_.reduction == Reduction::exact && !is_bf16_ && !is_shared;
+    for (std::size_t column = 0; travels && column < hidden_; ++column)
+      reach_[column] = std::abs(rows_out_[i * hidden_ + column]) + row_bound(i, column);
+    if (travels) travel_errors_.find(reach_);
     for (std::size_t column = 0; column < hidden_; ++column) {
       const double value = entry.weight * rows_out_[i * hidden_ + column];
-      const double bound = std::abs(entry.weight) * row_bound(i, column) + kTiny;
+      const double lost = travels ? travel_errors_[column] : 0;
+      const double bound = std::abs(entry.weight) * (row_bound(i, column) + lost) + kTiny;
       partial_.value[to + column] += value;
       partial_.bound[to + column] += bound;
       partial_magnitude_[to + column] += std::abs(value) + bound;
@@ -206,14 +220,32 @@ class Oracle {
   // A rank's sum joins the token's. With the exact reduction all rows are one chain, and a rank has no rounding of its
   // own.
   void close_partial() {
-    const bool rounds = options_.reduction == Reduction::by_rank;
-    for (std::size_t i = 0; i < partial_.value.size(); ++i) {
-      double bound = partial_.bound[i] + additions(layer_.top_k) * partial_magnitude_[i];
-      if (rounds && partial_magnitude_[i] != 0) bound += kBf16 * (std::abs(partial_.value[i]) + bound) + kTiny;
-      sum_.value[i] += partial_.value[i];
-      sum_.bound[i] += bound;
-      magnitude_[i] += std::abs(partial_.value[i]) + bound;
+    for (std::size_t begin = 0; begin < partial_.value.size(); begin += hidden_) {
+      bool is_there = false;
+      for (std::size_t column = 0; column < hidden_; ++column) {
+        const std::size_t i = begin + column;
+        partial_.bound[i] += additions(layer_.top_k) * partial_magnitude_[i];
+        is_there = is_there || partial_magnitude_[i] != 0;
+      }
+      if (options_.reduction == Reduction::by_rank && is_there) send_partial(begin);
+      for (std::size_t i = begin; i < begin + hidden_; ++i) {
+        sum_.value[i] += partial_.value[i];
+        sum_.bound[i] += partial_.bound[i];
+        magnitude_[i] += std::abs(partial_.value[i]) + partial_.bound[i];
+      }
     }
+  }
+
+  // The partial sum of the token that begins there.
+  void send_partial(std::size_t begin) {
+    for (std::size_t column = 0; column < hidden_; ++column) {
+      double& bound = partial_.bound[begin + column];
+      const double value = std::abs(partial_.value[begin + column]);
+      if (options_.rows == RowOrder::by_source && !is_bf16_) bound += kBf16 * (value + bound) + kTiny;
+      reach_[column] = value + bound;
+    }
+    travel_errors_.find(reach_);
+    for (std::size_t column = 0; column < hidden_; ++column) partial_.bound[begin + column] += travel_errors_[column];
   }
 
   void add_shared(const TokenSpan& span) {
@@ -221,7 +253,7 @@ class Oracle {
     for (std::int64_t token = 0; token < span.count; ++token) all.push_back({token, 1.0});
     partial_.clear(sum_.value.size());
     partial_magnitude_.assign(sum_.value.size(), 0.0);
-    run_expert(layer_.shared_expert(), all);
+    run_expert(shared_, all);
     for (std::size_t i = 0; i < partial_.value.size(); ++i) {
       const double bound = sum_.bound[i] + partial_.bound[i];
       sum_.value[i] += partial_.value[i];
@@ -233,6 +265,10 @@ class Oracle {
   const LayerOptions& options_;
   const OracleTokens tokens_;
   const std::size_t hidden_;
+  const bool is_bf16_ = std::string_view(options_.results.name()) == "bf16";
+  const ExpertWeights shared_ = layer_.shared_expert();
+  test::TravelErrors travel_errors_;
+  std::vector<double> reach_;  // of what travels: |value| + bound
   std::vector<double> x_, rows_in_, products_, activated_, rows_out_, spread_;
   Matrix gate_up_, down_;
   Bounded sum_, partial_;

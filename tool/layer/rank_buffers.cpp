@@ -18,7 +18,6 @@ std::size_t area(std::int64_t rows, std::int64_t bytes) {
 RankBuffers::RankBuffers(const RowLayout& layout, const Shape& shape, RowOrder order)
     : layout_(layout),
       order_(order),
-      tokens_(area(shape.max_tokens, shape.hidden * 2)),
       expert_rows_(area(layout.least_rows(order), shape.hidden * 2)),
       decoded_(decoded_bytes(shape.hidden)),
       one_payload_(static_cast<std::size_t>(layout.payload_row_bytes)),

@@ -13,7 +13,6 @@ class RankBuffers {
  public:
   RankBuffers(const RowLayout& layout, const Shape& shape, RowOrder order);
 
-  Bf16* tokens() const { return tokens_.as<Bf16>(); }            // [max_tokens, hidden]
   Bf16* expert_rows() const { return expert_rows_.as<Bf16>(); }  // [row_capacity, hidden]
   const float* decoded() const { return decoded_.as<float>(); }  // [ExpertRunner::kMostRows, hidden]
   std::int64_t row_capacity() const { return layout_.least_rows(order_); }
@@ -44,7 +43,6 @@ class RankBuffers {
   RowOrder order_;
   std::vector<Pages> outputs_;  // of a dispatch
   DispatchOutput arrivals_;
-  Pages tokens_;
   Pages expert_rows_;
   Pages decoded_;
   Pages one_payload_;  // of a row, aligned as decode wants it

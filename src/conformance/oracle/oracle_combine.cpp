@@ -6,9 +6,9 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
 #include "conformance/oracle/oracle_parts.h"
+#include "conformance/oracle/travel_errors.h"
 
 namespace ferry::test {
 
@@ -130,44 +130,13 @@ std::vector<float> sum_of(const Round& round, const std::vector<Term>& terms, in
   return sum;
 }
 
-// How far a format takes a value from where it was, at most. docs/numerics-of-combine.md derives the numbers.
-struct FormatError {
-  const char* name;
-  double of_value;  // times its magnitude
-  double of_block;  // times the largest magnitude of its block
-  double of_row;    // times the largest magnitude of the row
-  double absolute;
-};
-constexpr FormatError kFormatErrors[] = {
-    {"bf16", 0x1p-8, 0, 0, 0x1p-134},
-    {"f16", 0x1p-11, 0, 0, 0x1p-25},
-    {"f32", 0, 0, 0, 0},
-    {"fp8_block128", 0, 0x1p-4, 0, 0x1p-32},
-    {"fp8_block128_ue8m0", 0, 0x1p-4, 0, 0x1p-32},
-    {"mxfp8", 0, 0x1p-4, 0, 0x1p-126},
-    {"mxfp6_e2m3", 0, 0x1p-4, 0, 0x1p-126},
-    {"mxfp6_e3m2", 0, 0x1p-3, 0, 0x1p-126},
-    {"mxfp4", 0, 0.34, 0, 0x1p-126},
-    {"nvfp4", 0, 0.34, 0x1p-17, 0x1p-126},
-};
-
 // Adds what the travel of a row may change in each column.
 void add_travel_error(const Round& round, const std::vector<float>& row, std::vector<double>& bound) {
-  const AnyFormat& format = round.options.result_format;
-  const auto known = std::find_if(std::begin(kFormatErrors), std::end(kFormatErrors), [&](const FormatError& each) {
-    return format.name() == std::string_view(each.name);
-  });
-  if (known == std::end(kFormatErrors)) throw std::logic_error(std::string("no error is known of ") + format.name());
-  const std::size_t block = format.block() == 0 ? row.size() : size(format.block());
-  const auto larger = [](float a, float b) { return std::max(a, std::fabs(b)); };
-  const double of_row = std::accumulate(row.begin(), row.end(), 0.0f, larger);
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    const auto first = row.begin() + static_cast<std::ptrdiff_t>(i / block * block);
-    const auto length = std::min<std::ptrdiff_t>(row.end() - first, static_cast<std::ptrdiff_t>(block));
-    const double of_block = known->of_block == 0 ? 0.0 : std::accumulate(first, first + length, 0.0f, larger);
-    bound[i] += known->of_value * std::fabs(double{row[i]}) + known->of_block * of_block + known->of_row * of_row +
-                known->absolute;
-  }
+  std::vector<double> reach(row.size());
+  std::transform(row.begin(), row.end(), reach.begin(), [](float value) { return std::fabs(double{value}); });
+  TravelErrors errors(round.options.result_format, static_cast<int>(row.size()));
+  errors.find(reach);
+  for (std::size_t i = 0; i < row.size(); ++i) bound[i] += errors[i];
 }
 
 }  // namespace

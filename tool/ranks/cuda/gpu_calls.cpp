@@ -32,6 +32,7 @@ class GpuCalls final : public RankCalls {
     const cuda::DeviceScope scope(device_);
     dispatch_in_ = in;
     dispatch_in_.tokens = tensors_.copy_in(HostTensors::kTokens, in.tokens);
+    if (in.token_scales) dispatch_in_.token_scales = tensors_.copy_in(HostTensors::kTokenScales, in.token_scales);
     dispatch_in_.topk_ids = tensors_.copy_in(HostTensors::kTopkIds, in.topk_ids);
     dispatch_in_.topk_weights = tensors_.copy_in(HostTensors::kTopkWeights, in.topk_weights);
     if (in.input_scale != nullptr)
