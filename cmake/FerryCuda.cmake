@@ -82,11 +82,12 @@ function(ferry_quick_instances)
 endfunction()
 ferry_quick_instances(${dispatch_sources} ${combine_sources} ${swiglu_sources})
 find_package(CUDAToolkit REQUIRED)
+set(FERRY_CUDART CUDA::cudart CACHE STRING "CUDA's runtime: CUDA::cudart, or CUDA::cudart_static for what runs without the toolkit")
 add_library(ferry_cuda STATIC ${FERRY_CUDA_SOURCES})
 add_library(ferry::cuda ALIAS ferry_cuda)
 target_include_directories(ferry_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda PUBLIC ferry PRIVATE fmt::fmt $<BUILD_INTERFACE:ferry_cuda_flags>
-                                                      $<BUILD_INTERFACE:ferry_warnings> CUDA::cudart)
+                                                      $<BUILD_INTERFACE:ferry_warnings> ${FERRY_CUDART})
 # For users who compile kernels with their own hooks inside (include/ferry/cuda/hooked_exchange.cuh): the kernels' text.
 add_library(ferry_cuda_kernels INTERFACE)
 add_library(ferry::cuda_kernels ALIAS ferry_cuda_kernels)
@@ -97,7 +98,7 @@ target_compile_options(
   ferry_cuda_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr>
                                $<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>)
 target_compile_options(ferry_cuda_kernels INTERFACE $<BUILD_INTERFACE:${FERRY_CUDA_HARDLY_OPTIMISED}>)
-target_link_libraries(ferry_cuda_kernels INTERFACE ferry_cuda CUDA::cudart)
+target_link_libraries(ferry_cuda_kernels INTERFACE ferry_cuda ${FERRY_CUDART})
 add_library(ferry_cuda_compile OBJECT ${FERRY_CUDA_COMPILE_SOURCES})
 target_include_directories(ferry_cuda_compile PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_compile_options(ferry_cuda_compile PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})

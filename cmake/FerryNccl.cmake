@@ -1,5 +1,9 @@
 # FERRY_NCCL_INCLUDE and FERRY_NCCL_LIBRARY: NCCL of the system, of the CUDA toolkit, of FERRY_NCCL_ROOT, or of the Python
 # package nvidia-nccl-cu13. All optional.
+option(FERRY_NCCL "Look for NCCL" ON)
+if(NOT FERRY_NCCL)
+  return()
+endif()
 set(FERRY_NCCL_ROOT "" CACHE PATH "A folder with NCCL's include/ and lib/")
 set(hints ${FERRY_NCCL_ROOT} ${CUDAToolkit_LIBRARY_ROOT})
 find_package(Python3 QUIET COMPONENTS Interpreter)

@@ -6,11 +6,14 @@ from typing import Any, Sequence
 
 import numpy as np
 
-#: An array of numpy, or of anything else that has DLPack or the buffer protocol, in host memory.
+from . import _ferry
+
+#: An array of numpy, or of anything else that has DLPack or the buffer protocol, where the exchange's arrays lie.
 Array = Any
 
 _PLAIN = {"u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "f16": "float16", "f32": "float32",
           "f64": "float64"}
+_GPUS = (2, 13)  # DLPack's numbers of memory of NVIDIA GPUs, and of managed memory
 _ALIASES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
@@ -52,6 +55,24 @@ def empty(shape: Sequence[int], dtype: str, alignment: int = 1) -> np.ndarray[An
     memory = np.empty(size + alignment, np.uint8)
     start = -memory.ctypes.data % alignment
     return memory[start:start + size].view(kind).reshape(tuple(shape))
+
+
+def gpu_of(array: Array) -> str | None:
+    """The GPU in whose memory the array lies, as "cuda:1"; None on the host."""
+    place = getattr(array, "__dlpack_device__", None)
+    if place is None:
+        return None
+    kind, index = place()
+    return f"cuda:{int(index)}" if kind in _GPUS else None
+
+
+def on_host(array: Array, stream: int = 0) -> np.ndarray[Any, Any]:
+    """The array as numpy's. One on a GPU is copied, in the order of the stream, which the host waits for."""
+    if gpu_of(array) is None:
+        return np.asarray(array)
+    copy = np.asarray(_ferry.to_host(array, stream))
+    is_bf16 = "bfloat16" in str(getattr(array, "dtype", ""))
+    return copy.view(bf16()) if is_bf16 else copy
 
 
 def int32(name: str, value: Any) -> int:

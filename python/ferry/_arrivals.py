@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _ferry
-from ._arrays import Array
+from ._arrays import Array, on_host
 from .formats import Format
 
 
@@ -31,6 +31,7 @@ class Handle:
 class Arrivals:
     """The rows of one dispatch at one rank. Arrays that this dispatch did not write are None.
 
+    On a GPU its arrays lie there; rows, rows_of, has_token and values copy what they need to the host, and wait for it.
     N is the row capacity, `groups` this rank's experts (one more with a fused shared expert), K top_k, R the ranks.
     """
 
@@ -56,10 +57,11 @@ class Arrivals:
     waited_ns: Array = None  #: i64 [R]: nanoseconds waited for each rank are added to it
 
     def __init__(self, core: _ferry.Exchange, encoding: Format, arrays: dict[str, Array], handle: Handle | None,
-                 row_order: str, expert_stride: int) -> None:
+                 row_order: str, expert_stride: int, stream: int = 0) -> None:
         self._core = core
         self._format = encoding
         self._arrays = arrays
+        self._stream = stream  # that writes them
         self.handle = handle  #: what later calls are given, if the dispatch was asked to leave it
         self.row_order = row_order
         self.expert_stride = expert_stride
@@ -76,16 +78,16 @@ class Arrivals:
     def rows(self) -> int:
         """How many rows there are, padding included: what combine reads. padded: all that lie at the stride."""
         offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
-        return int(np.asarray(offsets)[-1])
+        return int(self._host(offsets)[-1])
 
     def rows_of(self, group: int) -> slice:
         """The rows of the tokens of one group (local expert), without padding. Not for rows by_source."""
         if self.row_order == "by_source" or self.counts is None and self.src_info is None:
             raise ValueError("rows_of: rows by_source lie in the order of their sources; row_topk_ids has their experts")
-        first, end = (int(value) for value in np.asarray(self.row_offsets)[group:group + 2])
+        first, end = (int(value) for value in self._host(self.row_offsets)[group:group + 2])
         if self.counts is not None:
-            return slice(first, first + int(np.asarray(self.counts)[group]))
-        return slice(first, first + int(np.count_nonzero(np.asarray(self.src_info)[first:end, 0] >= 0)))
+            return slice(first, first + int(self._host(self.counts)[group]))
+        return slice(first, first + int(np.count_nonzero(self._host(self.src_info)[first:end, 0] >= 0)))
 
     @property
     def has_token(self) -> np.ndarray[Any, Any]:
@@ -95,10 +97,10 @@ class Arrivals:
         if self.row_order == "by_source":
             has[:self.rows] = True
         elif self.row_order == "padded":
-            for group in range(len(np.asarray(self.counts))):
+            for group in range(len(self.counts)):
                 has[self.rows_of(group)] = True
         else:
-            has[:self.rows] = np.asarray(self.src_info)[:self.rows, 0] >= 0
+            has[:self.rows] = self._host(self.src_info)[:self.rows, 0] >= 0
         return has
 
     def values(self, *, input_scale: float = 1.0) -> np.ndarray[Any, Any]:
@@ -111,19 +113,25 @@ class Arrivals:
             raise ValueError("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
         has = self.has_token
         hidden = self._core.shape.hidden
-        scales = None if self.scales is None else np.asarray(self.scales)
+        payload = self._host(self.payload)
+        scales = None if self.scales is None else self._host(self.scales)
         if self.row_order == "padded" and scales is not None and scales.ndim == 3:
             by_row = np.ascontiguousarray(scales.transpose(0, 2, 1)).reshape(-1, scales.shape[1])
-            values = self._format.decode(self.payload, by_row, hidden, input_scale=input_scale)
+            values = self._format.decode(payload, by_row, hidden, input_scale=input_scale)
             values[~has] = 0
         else:
             values = np.empty((len(has), hidden), np.float32)
-            named = ("payload", "scales", "row_offsets", "scales_offsets")
-            given = {name: self._arrays[name] for name in named if name in self._arrays}
+            given = {"payload": payload} if scales is None else {"payload": payload, "scales": scales}
+            for name in ("row_offsets", "scales_offsets"):
+                if name in self._arrays:
+                    given[name] = self._host(self._arrays[name])
             self._core.decode_rows(given, values, has.view(np.uint8), input_scale)
         if self.global_scales is not None:
-            values *= np.where(has, np.asarray(self.global_scales), 0)[:, None].astype(np.float32)
+            values *= np.where(has, self._host(self.global_scales), 0)[:, None].astype(np.float32)
         return values
+
+    def _host(self, array: Array) -> np.ndarray[Any, Any]:
+        return on_host(array, self._stream)
 
     def __repr__(self) -> str:
         return f"<ferry.Arrivals: {self.rows} rows {self.row_order}: {', '.join(self._arrays)}>"

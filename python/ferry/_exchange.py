@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable, NoReturn, Sequence
 
 import numpy as np
 
-from . import _ferry
+from . import _ferry, _frameworks
 from ._arrays import Array, empty, name_of_floats
 from ._arrivals import Arrivals, Handle
 from ._errors import OutOfOrder
@@ -31,7 +31,13 @@ class Exchange:
     experts, top_k, max_tokens (most tokens that a rank dispatches) and hidden (columns, a multiple of 32) are those of
     all ranks. The options are the fields of ferry::ExchangeOptions by the same names (include/ferry/exchange.h);
     deadlines are seconds, `mask` names ranks that take no part, `row_orders` is an iterable of names.
-    `allocate(name, shape, dtype)` makes the arrays that dispatch and combine return; None: numpy does.
+    `allocate(name, shape, dtype)` makes the arrays that dispatch and combine return; None: numpy does, and on a GPU
+    the framework (torch, cupy) whose arrays a call is given.
+
+    On a GPU (`device`) arrays lie in its memory, and calls enqueue kernels on `stream` and return: a number, or a stream
+    of torch or cupy; None: that framework's current one. The arrays of a call stay as they are until its kernels are
+    done. What only a kernel can find out is raised by the next call, or by check(). `max_blocks`: most blocks of a
+    kernel, 0: no limit.
 
     A context manager; close() and the end of the object are local and wait for nobody. Raises InvalidArgument that
     says which value is bad or differs between ranks, or PeerMissing.
@@ -44,11 +50,13 @@ class Exchange:
                  returns_weights: bool = False, dynamic_scales: bool = False,
                  row_orders: str | Iterable[str] | None = None, concurrent: int = 1, mask: Iterable[int] = (),
                  deadline: float | None = None, set_up_deadline: float | None = None, workers: int = 1,
-                 allocate: Allocate | None = None) -> None:
+                 reserve_sms: int = 0, allocate: Allocate | None = None) -> None:
         given = {name: value for name, value in locals().items()
                  if name not in ("self", "world", "experts", "top_k", "max_tokens", "hidden", "allocate")}
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         self._allocate = allocate
+        self._framework = ""  # of the newest arrays on a GPU
+        self._stream = 0  # of the newest dispatch
         self._tokens = 0  # of the newest dispatch
         self._begun: tuple[int, str, int] = (0, "by_expert", 0)  # of the dispatch that has begun: tokens, order, stride
         self._dispatching: object = None  # what C++ reads until the wait
@@ -72,6 +80,11 @@ class Exchange:
         return self._core.layout
 
     @property
+    def device(self) -> str:
+        """Where the arrays of its calls lie: "cpu", "cuda:1"."""
+        return self._core.device
+
+    @property
     def memory_bytes(self) -> int:
         """Memory that the exchange allocated on this rank."""
         return self._core.memory_bytes
@@ -81,14 +94,16 @@ class Exchange:
         return self._core.closed
 
     def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
-                         expert_stride: int = 0, extra: Iterable[str] = ()) -> dict[str, Array]:
+                         expert_stride: int = 0, extra: Iterable[str] = (), like: Array = None, stream: Any = None
+                         ) -> dict[str, Array]:
         """What a dispatch of that order fills, as arrays that are not initialised.
 
         row_capacity  None: the worst case, which no dispatch refuses
+        like          on a GPU: an array of the framework that makes them; None: that of the newest call
         extra         outputs beside the usual ones: handle, counts, source_starts, row_weights, row_sources, messages,
                       row_scales, overflow, cumulative_counts, waited_ns (docs/outputs.md). The last two start as zeros
         """
-        layout = self.layout
+        layout, number = self.layout, self._number(stream, like)
         if row_capacity is None:
             row_capacity = layout.least_rows(row_order, expert_stride)
         wanted = set(extra)
@@ -101,13 +116,17 @@ class Exchange:
         outputs = {spec.name: self._empty(spec.name, spec.shape, spec.dtype, spec.alignment)
                    for spec in specs if spec.name in usual | wanted}
         for name in wanted & {"cumulative_counts", "waited_ns"}:
-            outputs[name][...] = 0
+            if self.device == "cpu":
+                outputs[name][...] = 0
+            else:
+                _ferry.clear(outputs[name], number)
         return outputs
 
     def dispatch(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
                  handle: Handle | Array | None = None, outputs: dict[str, Array] | None = None,
                  row_capacity: int | None = None, extra: Iterable[str] = (), leave_handle: bool = False,
-                 zero_padding: bool = False, deadline: float | None = None, **more: Any) -> Arrivals:
+                 zero_padding: bool = False, deadline: float | None = None, stream: Any = None, max_blocks: int = 0,
+                 **more: Any) -> Arrivals:
         """Sends each token to the ranks of its experts; returns the rows that came to this rank.
 
         tokens        bf16, f16 or f32 [n, hidden], columns contiguous; or u8 [n, payload_row_bytes]: encoded already
@@ -127,46 +146,62 @@ class Exchange:
         InvalidArgument (nothing has moved unless it says so), OutOfOrder, PeerMissing.
         """
         extra = (*extra, "handle") if leave_handle else tuple(extra)
+        number = self._number(stream, tokens)
         if outputs is None and row_capacity is None:
-            self.dispatch_async(tokens, topk_ids, topk_weights, handle=handle, deadline=deadline, **more)
-            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=deadline)
+            self.dispatch_async(tokens, topk_ids, topk_weights, handle=handle, deadline=deadline, stream=number,
+                                max_blocks=max_blocks, **more)
+            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=deadline, stream=number,
+                                      max_blocks=max_blocks)
         inputs, begins = self._dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)
         if outputs is None:
-            outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra)
+            outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra,
+                                            stream=number)
         begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
         try:
-            self._core.dispatch(inputs, {**outputs, "zero_padding": zero_padding}, deadline)
+            self._core.dispatch(inputs, {**outputs, "zero_padding": zero_padding}, (deadline, number, max_blocks))
         except OutOfOrder:
             self._begun = begun
             raise
-        return self._arrivals(outputs)
+        return self._arrivals(outputs, number)
 
     def dispatch_async(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
-                       handle: Handle | Array | None = None, deadline: float | None = None, **more: Any) -> None:
+                       handle: Handle | Array | None = None, deadline: float | None = None, stream: Any = None,
+                       max_blocks: int = 0, **more: Any) -> None:
         """The first half of dispatch: sends the tokens. What it was given has been read when it returns."""
+        number = self._number(stream, tokens)
         inputs, begins = self._dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)
-        self._core.dispatch_async(inputs, deadline)
+        self._core.dispatch_async(inputs, (deadline, number, max_blocks))
+        self._stream = number
         self._begun, self._dispatching = begins, inputs.get("handle")
 
-    def wait_for_counts(self, *, deadline: float | None = None) -> _ferry.RowCounts:
-        """Between the halves, any number of times: how many rows come. rows, by_expert, by_source."""
-        return self._core.wait_for_counts(deadline)
+    def wait_for_counts(self, *, deadline: float | None = None, stream: Any = None) -> _ferry.RowCounts:
+        """Between the halves, any number of times: how many rows come. rows, by_expert, by_source.
+
+        It waits, also on a GPU. `stream`: None: that of dispatch_async.
+        """
+        return self._core.wait_for_counts((deadline, self._same(stream), 0))
 
     def dispatch_wait(self, outputs: dict[str, Array] | None = None, *, row_capacity: int | None = None,
-                      extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None
-                      ) -> Arrivals:
-        """The second half: waits for the tokens and writes their rows. Arguments as at dispatch."""
+                      extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None,
+                      stream: Any = None, max_blocks: int = 0) -> Arrivals:
+        """The second half: waits for the tokens and writes their rows. Arguments as at dispatch.
+
+        `stream`: None: that of dispatch_async.
+        """
+        number = self._same(stream)
         if outputs is None:
             _, order, stride = self._begun
             if row_capacity is None and order != "padded":
-                row_capacity = self.wait_for_counts(deadline=deadline).rows
-            outputs = self.allocate_outputs(row_capacity, row_order=order, expert_stride=stride, extra=extra)
-        self._core.dispatch_wait({**outputs, "zero_padding": zero_padding}, deadline)
+                row_capacity = self.wait_for_counts(deadline=deadline, stream=number).rows
+            outputs = self.allocate_outputs(row_capacity, row_order=order, expert_stride=stride, extra=extra,
+                                            stream=number)
+        self._core.dispatch_wait({**outputs, "zero_padding": zero_padding}, (deadline, number, max_blocks))
         self._dispatching = None
-        return self._arrivals(outputs)
+        return self._arrivals(outputs, number)
 
     def combine(self, rows: Array, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
-                topk_weights_out: Array | None = None, deadline: float | None = None, **more: Any) -> Array:
+                topk_weights_out: Array | None = None, deadline: float | None = None, stream: Any = None,
+                max_blocks: int = 0, **more: Any) -> Array:
         """Sends the experts' results home; returns the sums of this rank's tokens, [n, hidden].
 
         rows              bf16, f16 or f32 [at least as many as Arrivals.rows, hidden], columns contiguous
@@ -179,22 +214,30 @@ class Exchange:
 
         Without a handle the rows of the newest dispatch go back, once. Raises as dispatch.
         """
+        number = self._number(stream, rows)
         inputs, reduced_by = self._combine_inputs(rows, more)
         sums = self._sums(out, dtype, unreduced, reduced_by)
-        self._core.combine(inputs, {"tokens": sums, "topk_weights": topk_weights_out}, deadline)
+        self._core.combine(inputs, {"tokens": sums, "topk_weights": topk_weights_out}, (deadline, number, max_blocks))
         return sums
 
-    def combine_async(self, rows: Array, *, deadline: float | None = None, **more: Any) -> None:
+    def combine_async(self, rows: Array, *, deadline: float | None = None, stream: Any = None, max_blocks: int = 0,
+                      **more: Any) -> None:
         """The first half of combine. The exchange keeps a reference to what it reads until combine_wait returns."""
+        number = self._number(stream, rows)
         inputs, reduced_by = self._combine_inputs(rows, more)
-        self._core.combine_async(inputs, deadline)
-        self._combining, self._reduced_by = inputs, reduced_by
+        self._core.combine_async(inputs, (deadline, number, max_blocks))
+        self._combining, self._reduced_by = inputs, {**reduced_by, "stream": number}
 
     def combine_wait(self, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
-                     topk_weights_out: Array | None = None, deadline: float | None = None) -> Array:
-        """The second half: waits for the results and returns the sums. Arguments as at combine."""
+                     topk_weights_out: Array | None = None, deadline: float | None = None, stream: Any = None,
+                     max_blocks: int = 0) -> Array:
+        """The second half: waits for the results and returns the sums. Arguments as at combine.
+
+        `stream`: None: that of combine_async.
+        """
+        number = self._reduced_by.get("stream", 0) if stream is None else self._number(stream, out)
         sums = self._sums(out, dtype, unreduced, self._reduced_by)
-        self._core.combine_wait({"tokens": sums, "topk_weights": topk_weights_out}, deadline)
+        self._core.combine_wait({"tokens": sums, "topk_weights": topk_weights_out}, (deadline, number, max_blocks))
         self._combining = None
         return sums
 
@@ -210,10 +253,12 @@ class Exchange:
         """Where messages arrive, for rows in_place (`gather`): payload [copies, R, T, ...], scales, global_scales.
 
         Views of memory of the exchange, which they keep alive. What a dispatch left there is valid until this rank's
-        next dispatch. bf16 comes as uint16.
+        next dispatch. bf16 comes as uint16. On a GPU they are of the framework of the newest call, torch's with its own
+        bf16; without one, anything that takes DLPack may have them. Nothing may be written there.
         """
         names = ("payload", "scales", "global_scales")
-        return {name: array for name, array in zip(names, self._core.arrival_slots()) if array is not None}
+        views = self._core.arrival_slots(self._framework == "torch")
+        return {name: _frameworks.taken(self._framework, view) for name, view in zip(names, views) if view is not None}
 
     def stats(self) -> dict[str, Any]:
         """Counts since the exchange was made, by the names of ferry::Stats, from any thread.
@@ -249,7 +294,20 @@ class Exchange:
     def _empty(self, name: str, shape: Sequence[int], dtype: str, alignment: int) -> Array:
         if self._allocate is not None:
             return self._allocate(name, tuple(shape), dtype)
+        if self.device != "cpu":
+            return _frameworks.empty(self._framework, shape, dtype, self.device)
         return empty(shape, dtype, alignment)
+
+    def _number(self, stream: Any, array: Array) -> int:
+        """The stream of a call that is given this array. CPUs have none."""
+        if self.device == "cpu":
+            return 0
+        self._framework = _frameworks.framework_of(array) or self._framework
+        return _frameworks.stream_number(stream, self._framework, self.device)
+
+    def _same(self, stream: Any) -> int:
+        """The stream of a second half; None: that of the first."""
+        return self._stream if stream is None else self._number(stream, None)
 
     def _dispatch_inputs(self, tokens: Array, topk_ids: Array | None, topk_weights: Array | None,
                          handle: Handle | Array | None, more: dict[str, Any]
@@ -263,11 +321,11 @@ class Exchange:
         given = {name: value for name, value in inputs.items() if value is not None}
         return given, (_length(tokens), given.get("row_order", "by_expert"), given.get("expert_stride", 0))
 
-    def _arrivals(self, outputs: dict[str, Array]) -> Arrivals:
+    def _arrivals(self, outputs: dict[str, Array], stream: int) -> Arrivals:
         self._tokens, order, stride = self._begun
         left = outputs.get("handle")
         handle = None if left is None else Handle(left, self._tokens, order, stride)
-        return Arrivals(self._core, self._format, outputs, handle, order, stride)
+        return Arrivals(self._core, self._format, outputs, handle, order, stride, stream)
 
     def _combine_inputs(self, rows: Array, more: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         handle = more.get("handle")

@@ -7,10 +7,10 @@ from typing import Any
 from . import _ferry
 from ._arrays import int32
 
-_WHOLE = ("expert_alignment", "allreduce_world_size", "concurrent", "workers")
+_WHOLE = ("expert_alignment", "allreduce_world_size", "concurrent", "workers", "reserve_sms")
 _NAMES = ("format", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
           "allreduce_world_size", "result_format", "late_weights", "returns_weights", "dynamic_scales", "row_orders",
-          "concurrent", "mask", "deadline", "set_up_deadline", "workers")
+          "concurrent", "mask", "deadline", "set_up_deadline", "workers", "reserve_sms")
 
 
 def options_of(given: dict[str, Any]) -> _ferry.Options:
@@ -54,3 +54,10 @@ def memory_use(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden:
     """Bytes of memory that such an exchange allocates on rank 0, which has the most: by region, and "total"."""
     shape = shape_of(ranks=ranks, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
     return _ferry.memory_use(shape, options_of(options), has_remote_ranks)
+
+
+def cuda_state_bytes(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int, rank: int = 0,
+                     **options: Any) -> int:
+    """Bytes that an exchange on GPUs has on a rank besides memory_use. Raises Unsupported in a build without GPUs."""
+    shape = shape_of(ranks=ranks, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
+    return _ferry.cuda_state_bytes(shape, options_of(options), int32("rank", rank))

@@ -36,8 +36,13 @@ class World:
 
     @property
     def kind(self) -> str:
-        """Who the ranks are: "threads"."""
+        """Who the ranks are: "threads", or "cuda": threads with a GPU each."""
         return self._core.kind
+
+    @property
+    def device(self) -> str:
+        """Where the arrays of its exchanges lie: "cpu", "cuda:1"."""
+        return self._core.device
 
     @property
     def closed(self) -> bool:
@@ -88,14 +93,41 @@ def make_thread_worlds(ranks: int) -> list[World]:
     return [World(core) for core in _ferry.make_thread_worlds(int32("ranks", ranks))]
 
 
-def run_ranks(ranks: int, body: Callable[[World], T]) -> list[T]:
+def cuda_devices() -> int:
+    """GPUs that this process sees; 0 where there is no driver, and in a build without GPUs."""
+    return _ferry.num_cuda_devices()
+
+
+def cuda_worlds(ranks: int, *, devices: Sequence[int] | None = None, staged: bool = False) -> list[World]:
+    """`ranks` ranks as threads of this process with a GPU each, which reach each other's memory: element r is for the
+    thread that plays rank r.
+
+    devices  the GPU of each rank; None: rank r has GPU r. A GPU may come several times, for tests: each of its ranks
+             needs streams of its own then (include/ferry/cuda/cuda_world.h)
+    staged   exchanges take arrays in host memory, and copy them; for tests
+
+    Raises InvalidArgument where a GPU does not exist, and Unsupported that names two GPUs that cannot reach each other,
+    or in a build without GPUs (build_info).
+    """
+    ranks = int32("ranks", ranks)
+    chosen = list(range(ranks)) if devices is None else [int32("devices", device) for device in devices]
+    if len(chosen) != ranks:
+        raise ValueError(f"devices has {len(chosen)} GPUs; it must name one for each of {ranks} ranks")
+    return [World(core) for core in _ferry.make_cuda_worlds(chosen, staged)]
+
+
+def run_ranks(ranks: int, body: Callable[[World], T], *, device: str = "cpu") -> list[T]:
     """Runs body(world) once for each of `ranks` ranks, each on a thread of its own; what they return, in rank order.
+
+    device "cuda": rank r has GPU r, as of cuda_worlds.
 
     If a body raises, its world is aborted with the text of the exception, so that no other rank waits for it, and the
     exception comes out of this call: of several the first that did not merely follow from another rank's. Ctrl-C
     aborts all ranks and raises KeyboardInterrupt.
     """
-    worlds = make_thread_worlds(ranks)
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device is {device!r}; it must be cpu or cuda")
+    worlds = make_thread_worlds(ranks) if device == "cpu" else cuda_worlds(ranks)
     try:
         return run_worlds(worlds, body)
     finally:

@@ -1,10 +1,11 @@
-// SwiGLU on rows in host memory.
+// SwiGLU on rows of dispatches, on the host or on a GPU: where they lie.
 #include <ferry/activation.h>
 #include <ferry/exchange.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "cuda_parts.h"
 #include "parts.h"
 
 namespace nb = nanobind;
@@ -25,7 +26,7 @@ SwigluOptions options_of(const nb::object& clamp, bool interleaved, bool tiled_s
 
 // `inputs` and `outputs` by the names of SwigluInput and SwigluOutput; `clamp` is (alpha, limit) or None.
 void run_swiglu(const std::string& format, const nb::dict& inputs, const nb::dict& outputs, const nb::object& clamp,
-                bool interleaved, bool tiled_scales) {
+                bool interleaved, bool tiled_scales, std::uintptr_t stream) {
   Arrays arrays;
   const auto read = [&](const char* name) {
     return inputs.contains(name) ? arrays.read(inputs[name], name) : ConstTensor{};
@@ -41,7 +42,10 @@ void run_swiglu(const std::string& format, const nb::dict& inputs, const nb::dic
   const SwigluOptions options = options_of(clamp, interleaved, tiled_scales);
   const AnyFormat activated = format_named(format);
   const nb::gil_scoped_release without_gil;
-  swiglu(activated, in, out, options);
+  if (in.rows.device.kind == Device::Kind::cuda)
+    swiglu_on_gpu(activated, in, out, options, stream);
+  else
+    swiglu(activated, in, out, options);
 }
 
 // Shape of the scales of activated rows; empty where the format has none.
@@ -60,7 +64,7 @@ std::vector<std::int64_t> scales_shape(const std::string& format, int inter, std
 
 void add_activation(nb::module_& module) {
   module.def("swiglu", &run_swiglu, "format"_a, "inputs"_a, "outputs"_a, "clamp"_a.none(), "interleaved"_a,
-             "tiled_scales"_a);
+             "tiled_scales"_a, "stream"_a);
   module.def("swiglu_scales_shape", &scales_shape, "format"_a, "inter"_a, "row_capacity"_a, "groups"_a,
              "tiled_scales"_a);
 }

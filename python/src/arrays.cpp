@@ -1,6 +1,7 @@
 #include "arrays.h"
 
 #include <string>
+#include <string_view>
 
 namespace nb = nanobind;
 
@@ -36,14 +37,36 @@ DType dtype_of(nb::dlpack::dtype dtype) {
 
 std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
 
-// An array of numpy with elements that it does not know itself (ml_dtypes): the same bits as unsigned numbers.
+// What DLPack cannot say, or does not say everywhere, as the same bits: ml_dtypes' types in numpy, and of torch 8-bit
+// floats, and tensors that require gradients, which it does not give away.
 nb::object plain_bits(nb::handle array) {
   const nb::object dtype = nb::getattr(array, "dtype", nb::none());
   if (dtype.is_none() || !nb::hasattr(array, "view")) return nb::borrow(array);
   const std::string name = text_of(dtype);
   if (name == "bfloat16") return array.attr("view")("uint16");
   if (name.starts_with("float8_")) return array.attr("view")("uint8");
-  return nb::borrow(array);
+  if (!name.starts_with("torch.")) return nb::borrow(array);
+  nb::object plain = nb::cast<bool>(array.attr("requires_grad")) ? array.attr("detach")() : nb::borrow(array);
+  if (name.starts_with("torch.float8_") || name.starts_with("torch.float4_"))
+    return plain.attr("view")(nb::module_::import_("torch").attr("uint8"));
+  return plain;
+}
+
+// Managed memory lies on no device, and pinned memory is the host's.
+Device device_of(const nb::ndarray<nb::ro>& array, const char* name) {
+  switch (array.device_type()) {
+    case nb::device::cpu::value:
+    case nb::device::cuda_host::value:
+      return Device::cpu();
+    case nb::device::cuda::value:
+      return Device::cuda(array.device_id());
+    case nb::device::cuda_managed::value:
+      return {};
+    default:
+      throw Error(ErrorKind::invalid_argument, std::string(name) + " lies on a device of DLPack's kind " +
+                                                   std::to_string(array.device_type()) +
+                                                   "; Ferry takes memory of the host (1) and of NVIDIA GPUs (2)");
+  }
 }
 
 template <class Array>
@@ -63,6 +86,11 @@ Array array_of(nb::handle object, const char* name, const char* must_be) {
   return array;
 }
 
+// Offsets are u32. i32, which torch computes with, is the same bits below 2^31 rows.
+bool is_offsets(std::string_view name) {
+  return name == "row_offsets" || name == "scales_offsets" || name == "source_offsets";
+}
+
 template <class View, class Byte, class Array>
 View view_of(const Array& array, const char* name) {
   if (array.ndim() > static_cast<std::size_t>(kMaxTensorRank))
@@ -76,8 +104,8 @@ View view_of(const Array& array, const char* name) {
     view.shape[axis] = static_cast<std::int64_t>(array.shape(axis));
     view.strides[axis] = array.stride(axis);
   }
-  const bool on_host = array.device_type() == nb::device::cpu::value;
-  view.device = on_host ? Device::cpu() : Device::cuda(array.device_id());
+  view.device = device_of(nb::ndarray<nb::ro>(array), name);
+  if (view.dtype == DType::i32 && is_offsets(name)) view.dtype = DType::u32;
   if (view.elements() != 0) return view;
   // No elements: numpy has strides of 0 then, and others no memory.
   return View(static_cast<Byte*>(no_elements), view.dtype,

@@ -1,6 +1,7 @@
 // What this build has in it.
 #include <nanobind/stl/string.h>
 
+#include "cuda_parts.h"
 #include "parts.h"
 
 namespace nb = nanobind;
@@ -12,6 +13,9 @@ nb::dict build_info() {
   nb::dict info;
   info["version"] = FERRY_PYTHON_VERSION;
   info["command"] = FERRY_PYTHON_HAS_COMMAND != 0;
+  const CudaBuild cuda = cuda_build();
+  info["cuda"] = *cuda.toolkit == 0 ? nb::object(nb::none()) : nb::object(nb::str(cuda.toolkit));
+  info["cuda_architectures"] = cuda.architectures;
   return info;
 }
 

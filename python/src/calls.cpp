@@ -75,15 +75,26 @@ auto find_field(const Table& table, const std::string& name) -> decltype(&table[
 
 std::string text_of(nb::handle value) { return nb::str(value).c_str(); }
 
+// The number in an array of one. A GPU's kernels read it; nobody here does.
+const float* scale_in(nb::handle array, Device device, Arrays& arrays) {
+  const ConstTensor scale = arrays.read(array, "input_scale");
+  if (scale.dtype != DType::f32 || scale.elements() != 1 || scale.device != device)
+    throw Error(ErrorKind::invalid_argument, "input_scale is " + to_string(scale) + " on " + to_string(scale.device) +
+                                                 "; it must be a number, or f32 [1] on " + to_string(device));
+  return scale.as<float>();
+}
+
 }  // namespace
 
-DispatchArguments::DispatchArguments(const nb::dict& given) {
+DispatchArguments::DispatchArguments(const nb::dict& given, Device device) {
   for (const auto& [key, value] : given) {
     const std::string name = text_of(key);
     if (const auto* field = find_field(kDispatchInputs, name))
       in.*field->view = arrays.read(value, field->name);
-    else if (name == "input_scale")
+    else if (name == "input_scale" && (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())))
       input_scale = nb::cast<float>(value);
+    else if (name == "input_scale")
+      in.input_scale = scale_in(value, device, arrays);
     else if (name == "row_order")
       in.row_order = row_order_named(text_of(value));
     else if (name == "expert_stride")
@@ -94,7 +105,11 @@ DispatchArguments::DispatchArguments(const nb::dict& given) {
     else
       refuse_unknown(name);
   }
-  if (input_scale) in.input_scale = &*input_scale;
+  if (!input_scale) return;
+  if (device.kind == Device::Kind::cuda)
+    throw Error(ErrorKind::invalid_argument, "input_scale is the number " + std::to_string(*input_scale) +
+                                                 "; on a GPU it must be an array f32 [1] on " + to_string(device));
+  in.input_scale = &*input_scale;
 }
 
 OutputArguments::OutputArguments(const nb::dict& given) {

@@ -12,7 +12,8 @@ namespace ferry::python {
 
 // What a call reads and fills, while it runs: the arrays themselves are of whoever called. Made with the GIL.
 struct DispatchArguments {
-  DispatchArguments(const nanobind::dict& given);
+  // `device`: where the arrays of the exchange lie. input_scale is a number, or an array of one there.
+  DispatchArguments(const nanobind::dict& given, Device device);
   DispatchInput in{};
   std::optional<float> input_scale;
   Arrays arrays;

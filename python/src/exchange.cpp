@@ -1,12 +1,16 @@
 #include "exchange.h"
 
 #include <ferry/host_rows.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
 #include <new>
 #include <stdexcept>
+#include <tuple>
 
 #include "calls.h"
 #include "parts.h"
@@ -17,7 +21,7 @@ using namespace nb::literals;
 
 namespace ferry::python {
 
-PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options) {
+PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options) : device_(world.device()) {
   const auto lock = world.guard().enter();
   const std::shared_ptr<World> kept = world.world();
   const nb::gil_scoped_release without_gil;
@@ -28,6 +32,8 @@ PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& opti
 
 PyExchange::~PyExchange() {
   if (!guard_.is_of_this_process()) new (std::nothrow) std::shared_ptr<Exchange>(exchange_);
+  const nb::gil_scoped_release without_gil;  // it may wait for kernels, as the end of a world does
+  exchange_.reset();
 }
 
 Exchange& PyExchange::exchange() const {
@@ -48,51 +54,56 @@ void PyExchange::close(bool fails) {
 
 namespace {
 
-CallOptions call_options(const std::optional<double>& deadline) {
-  return {.deadline = deadline_of("deadline", deadline)};
+// CallOptions as Python has them: (deadline in seconds or None, stream as a number, max_blocks).
+using PyCall = std::tuple<std::optional<double>, std::uintptr_t, int>;
+
+CallOptions call_options(const PyCall& call) {
+  const auto& [deadline, stream, max_blocks] = call;
+  return {.deadline = deadline_of("deadline", deadline),
+          .stream = reinterpret_cast<void*>(stream),  // NOLINT(performance-no-int-to-ptr): Python has it as a number
+          .max_blocks = max_blocks};
 }
 
-void dispatch_async(PyExchange& self, const nb::dict& inputs, const std::optional<double>& deadline) {
-  const DispatchArguments given(inputs);
-  const CallOptions call = call_options(deadline);
+void dispatch_async(PyExchange& self, const nb::dict& inputs, const PyCall& how) {
+  const DispatchArguments given(inputs, self.device());
+  const CallOptions call = call_options(how);
   self.call([&](Exchange& exchange) { exchange.dispatch_async(given.in, call); });
 }
 
-void dispatch(PyExchange& self, const nb::dict& inputs, const nb::dict& outputs,
-              const std::optional<double>& deadline) {
-  const DispatchArguments given(inputs);
+void dispatch(PyExchange& self, const nb::dict& inputs, const nb::dict& outputs, const PyCall& how) {
+  const DispatchArguments given(inputs, self.device());
   const OutputArguments filled(outputs);
-  const CallOptions call = call_options(deadline);
+  const CallOptions call = call_options(how);
   self.call([&](Exchange& exchange) { exchange.dispatch(given.in, filled.out, call); });
 }
 
-RowCounts wait_for_counts(PyExchange& self, const std::optional<double>& deadline) {
-  const CallOptions call = call_options(deadline);
+RowCounts wait_for_counts(PyExchange& self, const PyCall& how) {
+  const CallOptions call = call_options(how);
   return self.call([&](Exchange& exchange) { return exchange.wait_for_counts(call); });
 }
 
-void dispatch_wait(PyExchange& self, const nb::dict& outputs, const std::optional<double>& deadline) {
+void dispatch_wait(PyExchange& self, const nb::dict& outputs, const PyCall& how) {
   const OutputArguments given(outputs);
-  const CallOptions call = call_options(deadline);
+  const CallOptions call = call_options(how);
   self.call([&](Exchange& exchange) { exchange.dispatch_wait(given.out, call); });
 }
 
-void combine(PyExchange& self, const nb::dict& inputs, const nb::dict& sums, const std::optional<double>& deadline) {
+void combine(PyExchange& self, const nb::dict& inputs, const nb::dict& sums, const PyCall& how) {
   const CombineArguments given(inputs);
   const SumArguments filled(sums);
-  const CallOptions call = call_options(deadline);
+  const CallOptions call = call_options(how);
   self.call([&](Exchange& exchange) { exchange.combine(given.in, filled.out, call); });
 }
 
-void combine_async(PyExchange& self, const nb::dict& inputs, const std::optional<double>& deadline) {
+void combine_async(PyExchange& self, const nb::dict& inputs, const PyCall& how) {
   const CombineArguments given(inputs);
-  const CallOptions call = call_options(deadline);
+  const CallOptions call = call_options(how);
   self.call([&](Exchange& exchange) { exchange.combine_async(given.in, call); });
 }
 
-void combine_wait(PyExchange& self, const nb::dict& sums, const std::optional<double>& deadline) {
+void combine_wait(PyExchange& self, const nb::dict& sums, const PyCall& how) {
   const SumArguments given(sums);
-  const CallOptions call = call_options(deadline);
+  const CallOptions call = call_options(how);
   self.call([&](Exchange& exchange) { exchange.combine_wait(given.out, call); });
 }
 
@@ -145,26 +156,36 @@ nb::dict stats_of(PyExchange& self) {
   return named;
 }
 
-using Slots = nb::ndarray<nb::numpy, nb::ro>;
-
-nb::object slots_of(const ConstTensor& view, const nb::capsule& owner) {
+// A view of memory of the exchange: numpy's on a CPU; on a GPU anything that takes DLPack can have it. bf16 is bits as
+// uint16, unless `has_bf16`: whoever takes it knows that type.
+nb::object slots_of(const ConstTensor& view, Device device, bool has_bf16, const nb::capsule& owner) {
   if (!view) return nb::none();
   nb::dlpack::dtype dtype = nb::dtype<std::uint8_t>();
   if (view.dtype == DType::f32) dtype = nb::dtype<float>();
   if (view.dtype == DType::bf16) dtype = nb::dtype<std::uint16_t>();
+  if (view.dtype == DType::bf16 && has_bf16) dtype.code = static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat);
   std::size_t shape[kMaxTensorRank];
   for (int axis = 0; axis < view.rank; ++axis) shape[axis] = static_cast<std::size_t>(view.shape[axis]);
-  const Slots array(view.data, static_cast<std::size_t>(view.rank), shape, owner, view.strides.data(), dtype);
-  return nb::cast(array);
+  const auto rank = static_cast<std::size_t>(view.rank);
+  if (device.kind != Device::Kind::cuda)
+    return nb::cast(nb::ndarray<nb::numpy, nb::ro>(view.data, rank, shape, owner, view.strides.data(), dtype));
+  // DLPack's read-only flag is refused by some who take it.
+  return nb::cast(nb::ndarray<>(const_cast<void*>(view.data), rank, shape, owner, view.strides.data(), dtype,
+                                nb::device::cuda::value, device.index));
 }
 
 // The views keep the memory of the exchange, also after close().
-nb::tuple arrival_slots(PyExchange& self) {
+nb::tuple arrival_slots(PyExchange& self, bool has_bf16) {
   const ArrivalSlots slots = self.exchange().arrival_slots();
   auto* kept = new std::shared_ptr<Exchange>(self.shared());
-  const nb::capsule owner(kept, [](void* held) noexcept { delete static_cast<std::shared_ptr<Exchange>*>(held); });
-  return nb::make_tuple(slots_of(slots.payload, owner), slots_of(slots.scales, owner),
-                        slots_of(slots.global_scales, owner));
+  const nb::capsule owner(kept, [](void* held) noexcept {
+    const nb::gil_scoped_release without_gil;
+    delete static_cast<std::shared_ptr<Exchange>*>(held);
+  });
+  const Device device = self.device();
+  return nb::make_tuple(slots_of(slots.payload, device, has_bf16, owner),
+                        slots_of(slots.scales, device, has_bf16, owner),
+                        slots_of(slots.global_scales, device, has_bf16, owner));
 }
 
 void add_row_counts(nb::module_& module) {
@@ -180,20 +201,21 @@ void add_exchange(nb::module_& module) {
   add_row_counts(module);
   nb::class_<PyExchange>(module, "Exchange")
       .def(nb::init<PyWorld&, const Shape&, const PyOptions&>(), "world"_a, "shape"_a, "options"_a)
-      .def("dispatch", &dispatch, "inputs"_a, "outputs"_a, "deadline"_a.none())
-      .def("combine", &combine, "inputs"_a, "sums"_a, "deadline"_a.none())
-      .def("dispatch_async", &dispatch_async, "inputs"_a, "deadline"_a.none())
-      .def("wait_for_counts", &wait_for_counts, "deadline"_a.none())
-      .def("dispatch_wait", &dispatch_wait, "outputs"_a, "deadline"_a.none())
-      .def("combine_async", &combine_async, "inputs"_a, "deadline"_a.none())
-      .def("combine_wait", &combine_wait, "sums"_a, "deadline"_a.none())
+      .def("dispatch", &dispatch, "inputs"_a, "outputs"_a, "call"_a)
+      .def("combine", &combine, "inputs"_a, "sums"_a, "call"_a)
+      .def("dispatch_async", &dispatch_async, "inputs"_a, "call"_a)
+      .def("wait_for_counts", &wait_for_counts, "call"_a)
+      .def("dispatch_wait", &dispatch_wait, "outputs"_a, "call"_a)
+      .def("combine_async", &combine_async, "inputs"_a, "call"_a)
+      .def("combine_wait", &combine_wait, "sums"_a, "call"_a)
       .def("check", [](PyExchange& self) { self.call([](Exchange& exchange) { exchange.check(); }); })
       .def("add_to_mask", &add_to_mask, "ranks"_a)
       .def("decode_rows", &decode_rows, "outputs"_a, "values"_a, "has_token"_a, "input_scale"_a)
       .def("stats", &stats_of)
-      .def("arrival_slots", &arrival_slots)
+      .def("arrival_slots", &arrival_slots, "has_bf16"_a = false)
       .def("close", &PyExchange::close, "fails"_a)
       .def_prop_ro("closed", &PyExchange::is_closed)
+      .def_prop_ro("device", [](const PyExchange& self) { return to_string(self.device()); })
       .def_prop_ro("shape", [](const PyExchange& self) { return self.exchange().shape(); })
       .def_prop_ro("layout", [](const PyExchange& self) { return self.exchange().layout(); })
       .def_prop_ro("rank", [](const PyExchange& self) { return self.exchange().rank(); })

@@ -29,6 +29,8 @@ class PyExchange {
   // `fails`: because of an error. The others are told at once, as where an exception of C++ destroys an exchange.
   void close(bool fails);
   bool is_closed() const { return exchange_ == nullptr; }
+  // Where its arrays lie.
+  Device device() const { return device_; }
 
   // work(exchange), alone in the object and without the GIL.
   template <class Work>
@@ -41,6 +43,7 @@ class PyExchange {
 
  private:
   std::shared_ptr<Exchange> exchange_;
+  Device device_;
   Guard guard_{"this Exchange"};
 };
 

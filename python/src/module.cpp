@@ -11,4 +11,5 @@ NB_MODULE(_ferry, module) {
   add_exchange(module);
   add_formats(module);
   add_activation(module);
+  add_cuda(module);
 }

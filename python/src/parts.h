@@ -13,5 +13,6 @@ void add_layout(nanobind::module_& module);
 void add_exchange(nanobind::module_& module);
 void add_formats(nanobind::module_& module);
 void add_activation(nanobind::module_& module);
+void add_cuda(nanobind::module_& module);
 
 }  // namespace ferry::python

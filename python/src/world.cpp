@@ -94,6 +94,7 @@ void add_world(nb::module_& module) {
       .def_prop_ro("rank", [](const PyWorld& self) { return self.world()->rank(); })
       .def_prop_ro("size", [](const PyWorld& self) { return self.world()->size(); })
       .def_prop_ro("kind", [](const PyWorld& self) { return to_string(self.world()->kind()); })
+      .def_prop_ro("device", [](const PyWorld& self) { return to_string(self.device()); })
       .def_prop_ro("closed", &PyWorld::is_closed)
       .def("capabilities", &capabilities)
       .def("barrier", &barrier, "mask"_a, "deadline"_a.none())

@@ -1,8 +1,9 @@
-"""Dispatch and combine on CPU ranks, beside the oracle."""
+"""Dispatch and combine, beside the oracle."""
 
 import numpy as np
 import pytest
 
+import devices
 import ferry
 from oracle import make_layer
 
@@ -25,8 +26,8 @@ def _case(request):
 
 def open_exchange(world, case, **options):
     layer, max_tokens = case
-    return ferry.Exchange(world, experts=layer.experts, top_k=layer.top_k, max_tokens=max_tokens, hidden=layer.hidden,
-                          **options)
+    return devices.open_exchange(world, experts=layer.experts, top_k=layer.top_k, max_tokens=max_tokens,
+                                 hidden=layer.hidden, **options)
 
 
 def results_of(layer, rank, arrivals):
@@ -45,7 +46,7 @@ def assert_sums(sums, layer, rank):
 
 
 @pytest.mark.parametrize("ids_dtype", [np.int32, np.int64])
-def test_rows_lie_by_expert_and_sums_come_home(case, ids_dtype):
+def test_rows_lie_by_expert_and_sums_come_home(case, ids_dtype, run):
     layer, _ = case
 
     def body(world):
@@ -63,10 +64,10 @@ def test_rows_lie_by_expert_and_sums_come_home(case, ids_dtype):
                 assert (values[row] == layer.tokens[source][token]).all()
             assert_sums(exchange.combine(results_of(layer, rank, arrivals)), layer, rank)
 
-    ferry.run_ranks(layer.ranks, body)
+    run(layer.ranks, body)
 
 
-def test_exact_gives_the_rows_themselves_and_their_sums(case):
+def test_exact_gives_the_rows_themselves_and_their_sums(case, run):
     layer, _ = case
 
     def body(world):
@@ -82,10 +83,10 @@ def test_exact_gives_the_rows_themselves_and_their_sums(case):
                 factors = np.where(layer.ids[rank] >= 0, layer.ids[rank] + 1, 0)
                 assert (got == layer.tokens[rank][:, None, :] * factors[:, :, None]).all()
 
-    ferry.run_ranks(layer.ranks, body)
+    run(layer.ranks, body)
 
 
-def test_rows_by_source(case):
+def test_rows_by_source(case, run):
     layer, _ = case
 
     def body(world):
@@ -106,11 +107,11 @@ def test_rows_by_source(case):
                     results[row] += 0 if expert < 0 else weight * (mine[expert] + 1) * values[row]
             assert_sums(exchange.combine(results, apply_weights=False), layer, rank)
 
-    ferry.run_ranks(layer.ranks, body)
+    run(layer.ranks, body)
 
 
 @pytest.mark.parametrize("name", ["fp8_block128", "fp8_block128_ue8m0"])
-def test_padded_rows(case, name):
+def test_padded_rows(case, name, run):
     layer, _ = case
 
     def body(world):
@@ -132,27 +133,27 @@ def test_padded_rows(case, name):
             if name == "fp8_block128_ue8m0":  # E4M3 holds whole numbers up to 8 where the scale is a power of two
                 assert_sums(sums, layer, rank)
 
-    ferry.run_ranks(layer.ranks, body)
+    run(layer.ranks, body)
 
 
-def test_rows_in_place(case):
+def test_rows_in_place(case, run):
     layer, _ = case
 
     def body(world):
         rank = world.rank
         with open_exchange(world, case) as exchange:
             arrivals = exchange.dispatch(layer.tokens[rank], layer.ids[rank], row_order="in_place")
-            slots = exchange.arrival_slots()["payload"].reshape(-1, layer.hidden)
+            slots = exchange.arrival_slots()["payload"].reshape(-1, layer.hidden).view(np.uint16)
             has = np.flatnonzero(arrivals.has_token)
             for row, (_, source, token, _) in zip(has, layer.rows_of(rank)):
                 bits = slots[arrivals.gather[row]].astype(np.uint32) << 16
                 assert (bits.view(np.float32) == layer.tokens[source][token]).all()
 
-    ferry.run_ranks(layer.ranks, body)
+    run(layer.ranks, body)
 
 
 @pytest.mark.parametrize("name", ferry.formats.names())
-def test_every_format_carries_what_encode_makes(name):
+def test_every_format_carries_what_encode_makes(name, run):
     layer = make_layer(2, 4, 2, 256, [5, 3])
 
     def body(world):
@@ -166,10 +167,10 @@ def test_every_format_carries_what_encode_makes(name):
                 assert (values[row] == want[0]).all()
             return exchange.combine(results_of(layer, rank, arrivals))
 
-    assert all(np.isfinite(sums).all() for sums in ferry.run_ranks(2, body))
+    assert all(np.isfinite(sums).all() for sums in run(2, body))
 
 
-def test_handles_replay_a_dispatch_and_repeat_a_combine():
+def test_handles_replay_a_dispatch_and_repeat_a_combine(run):
     layer = make_layer(3, 8, 2, 64, [4, 0, 6])
 
     def body(world):
@@ -186,10 +187,10 @@ def test_handles_replay_a_dispatch_and_repeat_a_combine():
             sums = exchange.combine(rows, handle=first.handle)
             assert_sums(sums, layer, rank)
 
-    ferry.run_ranks(layer.ranks, body)
+    run(layer.ranks, body)
 
 
-def test_split_calls_and_memory_of_the_callers():
+def test_split_calls_and_memory_of_the_callers(run):
     layer = make_layer(2, 4, 2, 64, [3, 4])
 
     def body(world):
@@ -198,8 +199,9 @@ def test_split_calls_and_memory_of_the_callers():
 
         def allocate(name, shape, dtype):
             made.append(name)
-            return np.full(shape, 0, {"bf16": np.uint16, "u8": np.uint8, "u32": np.uint32, "i32": np.int32,
-                                      "f32": np.float32, "i64": np.int64}[dtype])
+            memory = np.full(shape, 0, {"bf16": np.uint16, "u8": np.uint8, "u32": np.uint32, "i32": np.int32,
+                                        "f32": np.float32, "i64": np.int64}[dtype])
+            return memory if world.device == "cpu" else devices.on_gpu(memory, world.device)
 
         with open_exchange(world, (layer, 4), allocate=allocate) as exchange:
             exchange.dispatch_async(layer.tokens[rank], layer.ids[rank], layer.weights[rank])
@@ -212,13 +214,13 @@ def test_split_calls_and_memory_of_the_callers():
             sums = exchange.combine_wait(out=np.empty((len(layer.tokens[rank]), 64), np.float32))
             assert_sums(sums, layer, rank)
             again = exchange.dispatch(layer.tokens[rank], layer.ids[rank], outputs=arrivals.arrays)
-            assert again.payload is arrivals.payload and "payload" in made
+            assert again.arrays["payload"] is arrivals.arrays["payload"] and "payload" in made
             assert exchange.stats()["dispatches"] == 2
 
-    ferry.run_ranks(2, body)
+    run(2, body)
 
 
-def test_bf16_in_every_guise():
+def test_bf16_in_every_guise(run):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     layer = make_layer(2, 4, 2, 64, [3, 4])
 
@@ -234,4 +236,4 @@ def test_bf16_in_every_guise():
                 assert sums.dtype == ml_dtypes.bfloat16
                 assert_sums(sums, layer, rank)
 
-    ferry.run_ranks(2, body)
+    run(2, body)

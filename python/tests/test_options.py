@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import devices
 import ferry
 from oracle import make_layer
 
@@ -10,7 +11,7 @@ LAYER = make_layer(3, 8, 2, 256, [4, 0, 6])
 
 
 def open_exchange(world, **options):
-    return ferry.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, **options)
+    return devices.open_exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, **options)
 
 
 def scaled(arrivals, rank):
@@ -61,7 +62,7 @@ def test_anything_with_dlpack():
     ferry.run_ranks(3, body)
 
 
-def test_results_may_travel_in_every_format():
+def test_results_may_travel_in_every_format(run):
     def body(world):
         rank = world.rank
         for name in ferry.formats.result_names():
@@ -69,13 +70,14 @@ def test_results_may_travel_in_every_format():
                 arrivals = exchange.dispatch(*inputs_of(rank))
                 assert close(exchange.combine(scaled(arrivals, rank)), sums_of(rank), 0.35 if "4" in name else 0.1), name
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
-def test_bias_and_late_and_returned_weights():
+def test_bias_and_late_and_returned_weights(run):
     def body(world):
         rank = world.rank
         tokens, ids, weights = inputs_of(rank)
+        devices.need(world, "late_weights", "returned_weights")
         with open_exchange(world, late_weights=True, returns_weights=True) as exchange:
             arrivals = exchange.dispatch(tokens, ids)
             home = np.full(ids.shape, -1, np.float32)
@@ -85,13 +87,15 @@ def test_bias_and_late_and_returned_weights():
             assert close(sums, sums_of(rank) + 2 * tokens)
             assert (home == np.where(ids >= 0, np.arange(2) + 1, 0)).all()
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
 @pytest.mark.parametrize("options", [dict(format="mxfp8", tiled_scales=True), dict(format="nvfp4", dynamic_scales=True)])
-def test_scales_in_tiles_and_of_each_token(options):
+def test_scales_in_tiles_and_of_each_token(options, run):
     def body(world):
         rank = world.rank
+        if "dynamic_scales" in options:
+            devices.need(world, "dynamic_scales")
         with open_exchange(world, **options) as exchange:
             arrivals = exchange.dispatch(*inputs_of(rank))
             values, has = arrivals.values(), np.flatnonzero(arrivals.has_token)
@@ -99,10 +103,10 @@ def test_scales_in_tiles_and_of_each_token(options):
             for row, (_, source, token, _) in zip(has, LAYER.rows_of(rank)):
                 assert close(values[row], LAYER.tokens[source][token], 0.0 if options["format"] == "mxfp8" else 0.15)
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
-def test_a_shared_expert_and_replicated_tokens():
+def test_a_shared_expert_and_replicated_tokens(run):
     def body(world):
         rank = world.rank
         with open_exchange(world, fused_shared_expert=True) as exchange:
@@ -115,10 +119,10 @@ def test_a_shared_expert_and_replicated_tokens():
             arrivals = exchange.dispatch(*inputs_of(2))
             return exchange.combine(scaled(arrivals, rank))
 
-    assert close(sum(ferry.run_ranks(3, body)), sums_of(2))
+    assert close(sum(run(3, body)), sums_of(2))
 
 
-def test_rows_without_room():
+def test_rows_without_room(run):
     def body(world):
         rank = world.rank
         with open_exchange(world) as exchange:
@@ -130,10 +134,10 @@ def test_rows_without_room():
                 with pytest.raises(ValueError, match=str(lost)):
                     exchange.check()
 
-    ferry.run_ranks(3, body)
+    run(3, body)
 
 
-def test_on_with_a_mask():
+def test_on_with_a_mask(run):
     def body(world):
         rank = world.rank
         exchange = open_exchange(world, deadline=2.0)
@@ -145,5 +149,19 @@ def test_on_with_a_mask():
         assert close(exchange.combine(scaled(arrivals, rank)), want)
         assert exchange.stats()["dropped"] == sum(LAYER.owner(expert) == 1 for expert in LAYER.ids[rank].ravel()
                                                   if expert >= 0)
+
+    run(3, body)
+
+
+def test_an_input_scale_is_a_number_or_an_array_of_one():
+    def body(world):
+        inputs, found = inputs_of(world.rank), []
+        with ferry.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, format="nvfp4") as exchange:
+            for scale in (37.5, np.float32(37.5), np.array([37.5], np.float32)):
+                found.append(exchange.dispatch(*inputs, input_scale=scale).values(input_scale=37.5))
+            for scale in (np.ones(2, np.float32), np.ones(1, np.float64), np.ones(1, np.int32)):
+                with pytest.raises(ValueError, match="input_scale is .*; it must be a number, or f32"):
+                    exchange.dispatch(*inputs, input_scale=scale)
+        assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
 
     ferry.run_ranks(3, body)

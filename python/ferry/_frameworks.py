@@ -1,0 +1,69 @@
+"""Memory and streams on GPUs, of the framework whose arrays came in. Nothing here imports a framework."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Sequence
+
+#: Names of Ferry for what torch can compute with: offsets are u32, and i32 is the same bits below 2^31 rows.
+_TORCH = {"u8": "uint8", "i32": "int32", "u32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16",
+          "f32": "float32", "f64": "float64"}
+#: cupy has no bf16: the same bits as uint16, as in numpy.
+_CUPY = {"u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64", "f16": "float16", "bf16": "uint16",
+         "f32": "float32", "f64": "float64"}
+
+
+def framework_of(array: Any) -> str:
+    """"torch" or "cupy" where the array is of one that Ferry makes memory with, else ""."""
+    name = type(array).__module__.partition(".")[0]
+    return name if name in ("torch", "cupy") else ""
+
+
+def index_of(device: str) -> int:
+    """The number of a GPU: 1 of "cuda:1"."""
+    return int(device.partition(":")[2])
+
+
+def empty(framework: str, shape: Sequence[int], dtype: str, device: str) -> Any:
+    """Memory on a GPU that is not initialised. Raises TypeError where it is not known who is to make it."""
+    if framework == "torch":
+        torch = sys.modules["torch"]
+        return torch.empty(tuple(shape), dtype=getattr(torch, _TORCH[dtype]), device=device)
+    if framework == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(index_of(device)):
+            return cupy.empty(tuple(shape), _CUPY[dtype])
+    raise TypeError(f"who is to make memory on {device}? Ferry does it with torch or cupy where an argument of the call "
+                    "is theirs; else give allocate to the Exchange, arrays as outputs and out, or like")
+
+
+def taken(framework: str, view: Any) -> Any:
+    """A view of DLPack as an array of the framework."""
+    return sys.modules[framework].from_dlpack(view) if framework else view
+
+
+def stream_number(stream: Any, framework: str, device: str) -> int:
+    """A stream as CUDA numbers it. None: the framework's current one of that device, else the default stream.
+
+    Takes an int, and what has __cuda_stream__, cuda_stream (torch) or ptr (cupy).
+    """
+    if stream is None:
+        return _current_stream(framework, device)
+    if hasattr(stream, "__cuda_stream__"):
+        pair = stream.__cuda_stream__
+        return int((pair() if callable(pair) else pair)[1])
+    for name in ("cuda_stream", "ptr", "__index__"):
+        if hasattr(stream, name):
+            number = getattr(stream, name)
+            return int(number() if callable(number) else number)
+    raise TypeError(f"stream is {stream!r}; it must be a number, or a stream of torch or cupy, or have __cuda_stream__")
+
+
+def _current_stream(framework: str, device: str) -> int:
+    if framework == "torch":
+        return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+    if framework == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(index_of(device)):
+            return int(cupy.cuda.get_current_stream().ptr)
+    return 0

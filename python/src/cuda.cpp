@@ -1,0 +1,88 @@
+// The part of the module about GPUs, in builds with and without them.
+#include "cuda_parts.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+
+#include "arrays.h"
+#include "options.h"
+#include "parts.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace ferry::python {
+namespace {
+
+template <class View>
+void require_on_gpu(const View& view, const char* name) {
+  if (view.device.kind == Device::Kind::cuda && view.is_contiguous()) return;
+  throw Error(ErrorKind::invalid_argument, std::string(name) + " is " + to_string(ConstTensor(view)) + " on " +
+                                               to_string(view.device) + "; it must be contiguous and on a GPU");
+}
+
+template <class Element>
+nb::object host_copy(const ConstTensor& tensor, std::uintptr_t stream) {
+  std::size_t shape[kMaxTensorRank];
+  for (int axis = 0; axis < tensor.rank; ++axis) shape[axis] = static_cast<std::size_t>(tensor.shape[axis]);
+  auto* const memory = new Element[static_cast<std::size_t>(tensor.elements()) + 1];
+  const nb::capsule owner(memory, [](void* held) noexcept { delete[] static_cast<Element*>(held); });
+  {
+    const nb::gil_scoped_release without_gil;
+    copy_to_host(tensor, memory, stream);
+  }
+  return nb::cast(nb::ndarray<nb::numpy, Element>(memory, static_cast<std::size_t>(tensor.rank), shape, owner));
+}
+
+// numpy's copy of an array on a GPU; bf16 as its bits. Waits for the stream.
+nb::object to_host(nb::handle array, std::uintptr_t stream) {
+  Arrays arrays;
+  const ConstTensor tensor = arrays.read(array, "array");
+  require_on_gpu(tensor, "array");
+  switch (tensor.dtype) {
+    case DType::u8:
+      return host_copy<std::uint8_t>(tensor, stream);
+    case DType::i32:
+      return host_copy<std::int32_t>(tensor, stream);
+    case DType::u32:
+      return host_copy<std::uint32_t>(tensor, stream);
+    case DType::i64:
+      return host_copy<std::int64_t>(tensor, stream);
+    case DType::f32:
+      return host_copy<float>(tensor, stream);
+    case DType::f64:
+      return host_copy<double>(tensor, stream);
+    case DType::f16:
+    case DType::bf16:
+    case DType::none:
+      return host_copy<std::uint16_t>(tensor, stream);
+  }
+  return nb::none();
+}
+
+void clear(nb::handle array, std::uintptr_t stream) {
+  Arrays arrays;
+  const Tensor tensor = arrays.fill(array, "array");
+  require_on_gpu(tensor, "array");
+  const nb::gil_scoped_release without_gil;
+  clear_on_gpu(tensor, stream);
+}
+
+}  // namespace
+
+void add_cuda(nb::module_& module) {
+  module.def("num_cuda_devices", &cuda_devices);
+  module.def("make_cuda_worlds", &cuda_thread_worlds, "devices"_a, "staged"_a);
+  module.def("to_host", &to_host, "array"_a, "stream"_a);
+  module.def("clear", &clear, "array"_a, "stream"_a);
+  module.def(
+      "cuda_state_bytes",
+      [](const Shape& shape, const PyOptions& options, int rank) { return state_bytes(shape, options.options, rank); },
+      "shape"_a, "options"_a, "rank"_a);
+}
+
+}  // namespace ferry::python

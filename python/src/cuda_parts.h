@@ -1,0 +1,40 @@
+// What needs CUDA. A build without it has the same functions, which say so (no_cuda.cpp).
+#pragma once
+
+#include <ferry/activation.h>
+#include <ferry/exchange.h>
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "world.h"
+
+namespace ferry::python {
+
+// The toolkit's version, as "13.0", and the architectures that kernels were compiled for; both empty without CUDA.
+struct CudaBuild {
+  const char* toolkit;
+  const char* architectures;
+};
+CudaBuild cuda_build();
+
+int cuda_devices();  // GPUs that this process sees
+
+// As make_cuda_worlds and make_staged_cuda_worlds.
+std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>& devices, bool staged);
+
+// As cuda_swiglu, on a stream by its number.
+void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
+                   const SwigluOptions& options, std::uintptr_t stream);
+
+std::size_t state_bytes(const Shape& shape, const ExchangeOptions& options, int rank);
+
+// The tensor's bytes, which lie on a GPU, in `to`. Waits for the stream.
+void copy_to_host(const ConstTensor& tensor, void* to, std::uintptr_t stream);
+// Clears a tensor on a GPU, in the order of the stream.
+void clear_on_gpu(const Tensor& tensor, std::uintptr_t stream);
+
+}  // namespace ferry::python
