@@ -27,10 +27,11 @@ template CombineLauncher combine_instance<Bf16, NvshmemFabric>();
 Launchers nvshmem_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, NvshmemFabric>();
   static const CombineLauncher kCombine = combine_instance<Bf16, NvshmemFabric>();
+  static const SmallLaunchers kSmall = small_instance<NvshmemFabric>();
   return {
       &find_dispatch, &kGivenRows,
       [](const char* result_format) { return std::string_view(result_format) == Bf16::name() ? &kCombine : nullptr; },
-      NvshmemFabric::kName};
+      &kSmall, NvshmemFabric::kName};
 }
 
 }  // namespace ferry::cuda

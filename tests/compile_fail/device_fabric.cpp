@@ -22,6 +22,15 @@ struct Waits {
   bool wait_for_own_part(const Plan&, int, Epoch) const { return true; }
 };
 
+struct Reach {
+  static constexpr bool kHasRemoteRanks = false;
+  explicit Reach(const PeerLinks&) {}
+  bool is_direct(int) const { return true; }
+  void signal(int, std::size_t, Epoch) const {}
+  void signal_without_order(int, std::size_t, Epoch) const {}
+  void see_puts_of(int, std::size_t, Epoch) const {}
+};
+
 template <class H>
 struct Hooks : PointerHooks {
   using Given = H;
@@ -32,6 +41,7 @@ struct Loopback {
   using Group = SerialGroup;
   using WarpGroup = SerialGroup;
   using Hooks = ::Hooks<H>;
+  using Reach = ::Reach;
   using Waits = ::Waits;
   template <class Other>
   using WithHooks = Loopback<Other>;

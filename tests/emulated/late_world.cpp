@@ -9,6 +9,7 @@
 #include "exchange/heap_directory.h"
 #include "exchange/sizes.h"
 #include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/kernels/small_launch.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::test {
@@ -20,7 +21,7 @@ using Directory = HeapDirectory<DeviceMemory>;
 
 const cuda::DispatchLauncher* find_late_dispatch(const char* name) {
   const cuda::DispatchLauncher* found = nullptr;
-  FormatList<Bf16, Fp8Block128, Nvfp4>::for_each([&]<class Format>(std::type_identity<Format>) {
+  FormatList<Bf16, Fp8Block128, Mxfp8, Nvfp4>::for_each([&]<class Format>(std::type_identity<Format>) {
     static const cuda::DispatchLauncher kLauncher = cuda::dispatch_launcher<Encoder<Format>, LateFabric>();
     if (std::string_view(name) == Format::name()) found = &kLauncher;
   });
@@ -50,8 +51,8 @@ struct LateHeaps {
 
 class LateWorld final : public cuda::GpuWorld<World> {
  public:
-  LateWorld(std::unique_ptr<World> threads, std::shared_ptr<Directory> directory)
-      : GpuWorld({.index = threads->rank()}, false), threads_(std::move(threads)), directory_(std::move(directory)) {}
+  LateWorld(std::unique_ptr<World> threads, std::shared_ptr<Directory> directory, bool staged)
+      : GpuWorld({.index = threads->rank()}, staged), threads_(std::move(threads)), directory_(std::move(directory)) {}
 
   WorldKind kind() const override { return WorldKind::cuda; }
   int rank() const override { return threads_->rank(); }
@@ -65,7 +66,8 @@ class LateWorld final : public cuda::GpuWorld<World> {
  private:
   cuda::Launchers launchers() const override {
     static const cuda::DispatchLauncher kGivenRows = cuda::dispatch_launcher<GivenRows, LateFabric>();
-    return {&find_late_dispatch, &kGivenRows, &find_late_combine, LateFabric::kName};
+    static const cuda::SmallLaunchers kSmall = cuda::small_launchers<LateFabric>();
+    return {&find_late_dispatch, &kGivenRows, &find_late_combine, &kSmall, LateFabric::kName};
   }
   const char* fabric() const override { return LateFabric::kName; }
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
@@ -84,11 +86,11 @@ class LateWorld final : public cuda::GpuWorld<World> {
 
 }  // namespace
 
-std::vector<std::unique_ptr<World>> make_late_worlds(int ranks) {
+std::vector<std::unique_ptr<World>> make_late_worlds(int ranks, bool staged) {
   const auto directory = std::make_shared<Directory>();
   std::vector<std::unique_ptr<World>> worlds;
   for (std::unique_ptr<World>& threads : make_thread_worlds(ranks))
-    worlds.push_back(std::make_unique<LateWorld>(std::move(threads), directory));
+    worlds.push_back(std::make_unique<LateWorld>(std::move(threads), directory, staged));
   return worlds;
 }
 

@@ -2,7 +2,13 @@
 // process, with the same cases, inputs and expected bytes as on CPUs and on GPUs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "conformance/suite.h"
+#include "emulated/late_world.h"
 #include "ferry/cuda/cuda_world.h"
 #include "support/emulated_gpu/gpus.h"
 #include "support/emulated_gpu/machine.h"
@@ -24,18 +30,34 @@ conformance::Target emulated_target() {
   return target;
 }
 
-class OnEmulatedGpus : public testing::TestWithParam<conformance::Case> {};
+// Ranks at an odd distance are of other nodes, reached by puts that arrive late.
+conformance::Target target_of_nodes() {
+  conformance::Target target;
+  target.name = "emulated nodes";
+  target.has_remote_ranks = [](const World& world) { return world.has_remote_ranks(); };
+  target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
+    run_worlds(make_late_worlds(ranks, true), body);
+  };
+  target.make_worlds = [](int ranks) { return make_late_worlds(ranks, true); };
+  return target;
+}
 
-TEST_P(OnEmulatedGpus, Conforms) {
+void run_on(const conformance::Target& target, const conformance::Case& each) {
   emulated::set_gpus({});
   emulated::reset({});
   try {
-    GetParam().run(emulated_target());
+    each.run(target);
   } catch (const conformance::Skipped& reason) {
     GTEST_SKIP() << reason.what();
   }
   EXPECT_EQ(emulated::failure(), "");
 }
+
+class OnEmulatedGpus : public testing::TestWithParam<conformance::Case> {};
+TEST_P(OnEmulatedGpus, Conforms) { run_on(emulated_target(), GetParam()); }
+
+class OnEmulatedNodes : public testing::TestWithParam<conformance::Case> {};
+TEST_P(OnEmulatedNodes, Conforms) { run_on(target_of_nodes(), GetParam()); }
 
 // A thread of a GPU takes some hundred times as long here. So these are cases of small shapes. What is left out says
 // nothing about kernels, or the same as others with more tokens and ranks.
@@ -106,24 +128,26 @@ constexpr const char* kSmall[] = {"shapes/smallest",
                                   "overflow/told_once",
                                   "overflow/refused"};
 
-bool is_small(const conformance::Case& each) {
-  for (const char* chosen : kSmall)
-    if (each.name.starts_with(chosen)) return true;
-  return false;
-}
+// Of them, what other kernels do between nodes, or other halves of them.
+constexpr const char* kBetweenNodes[] = {"calls/forms", "calls/abandoned", "handles/micro_batches", "handles/two_ranks",
+                                         "handles/refused"};
 
-std::vector<conformance::Case> small_cases() {
+std::vector<conformance::Case> cases_of(std::span<const char* const> names) {
   std::vector<conformance::Case> chosen;
   for (const conformance::Case& each : conformance::all_cases())
-    if (is_small(each)) chosen.push_back(each);
+    if (std::any_of(names.begin(), names.end(), [&](const char* name) { return each.name.starts_with(name); }))
+      chosen.push_back(each);
   return chosen;
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, OnEmulatedGpus, testing::ValuesIn(small_cases()), [](const auto& each) {
+std::string name_of(const testing::TestParamInfo<conformance::Case>& each) {
   std::string name = each.param.name;
   for (char& c : name) c = c == '/' ? '_' : c;
   return name;
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, OnEmulatedGpus, testing::ValuesIn(cases_of(kSmall)), name_of);
+INSTANTIATE_TEST_SUITE_P(Conformance, OnEmulatedNodes, testing::ValuesIn(cases_of(kBetweenNodes)), name_of);
 
 }  // namespace
 }  // namespace ferry::test

@@ -131,8 +131,9 @@ class CompiledExchange {
   static const Launchers& launchers() {
     static const DispatchLauncher kDispatch = dispatch_launcher<Encoder<Fmt>, KernelFabric>();
     static const DispatchLauncher kGivenRows = given_rows();
+    static const SmallLaunchers kSmall = small_instance<Wire>();               // they call no hooks
     static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
-                                      &kGivenRows, &find_combine, Wire::kName};
+                                      &kGivenRows, &find_combine, &kSmall, Wire::kName};
     return kLaunchers;
   }
   // Other worlds than those of GPUs. make_steps of a world of GPUs checks on all ranks that these kernels reach them.

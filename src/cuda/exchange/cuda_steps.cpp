@@ -63,7 +63,7 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       plan_(make_plan(shape, options, map, rank)),
       heaps_(std::move(heaps)),
       kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows,
-               launcher_for_results(launchers, options.result_format, map, rank)},
+               launcher_for_results(launchers, options.result_format, map, rank), *launchers.small},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask),

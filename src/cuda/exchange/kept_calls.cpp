@@ -1,19 +1,8 @@
 // CudaSteps: what calls with handles enqueue besides the kernels that carry tokens.
-#include <optional>
-
 #include "cuda/exchange/cuda_steps.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
-
-std::optional<HandleFacts> CudaSteps::read_handle(const CheckContext& context, const std::byte*, Operation) {
-  require_handles(context);
-  return std::nullopt;
-}
-
-void CudaSteps::require_handles(const CheckContext& context) {
-  if (plan_.map.has_remote_ranks()) ExchangeSteps::require_handles(context);
-}
 
 HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticket) const {
   HandleCallParams params;
@@ -30,7 +19,7 @@ HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticke
 
 void CudaSteps::launch_handle_call(const HandleCallParams& params) {
   streams_.follow(stream_);
-  launch_begin_handle(params, stream_);
+  kernels_.small.begin_handle(params, stream_);
 }
 
 // A dispatch with a handle routes the handle's ids again: that gives the same rows. Weights travel only where rows may

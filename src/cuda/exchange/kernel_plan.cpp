@@ -54,7 +54,8 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
     prepare_counts(plan_);
     prepare_more_rows();
   }
-  prepare_handles();
+  prepare_keep_routing();
+  kernels.small.prepare(plan_);
   for (const LoadedKernel& kernel : {dispatch_, given_rows_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)
       refuse(ErrorKind::invalid_argument, rank,

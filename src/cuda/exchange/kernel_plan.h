@@ -47,6 +47,7 @@ struct ExchangeKernels {
   const DispatchLauncher& dispatch;    // of its format
   const DispatchLauncher& given_rows;  // of tokens that the caller encoded
   const CombineLauncher& combine;      // of its format of results
+  const SmallLaunchers& small;
 };
 
 class KernelPlan {

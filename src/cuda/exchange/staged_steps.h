@@ -29,7 +29,7 @@ class StagedSteps final : public ExchangeSteps {
 
   std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
                                          Operation operation) override;
-  void require_handles(const CheckContext& context) override { steps_->require_handles(context); }
+  void require_handles(const CheckContext&) override {}
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;

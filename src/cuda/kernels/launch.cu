@@ -6,7 +6,7 @@
 
 #include "cuda/policy/team_sizes.h"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/handle_kernels.cuh"
+#include "ferry/detail/cuda/kernels/keep_routing_kernel.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -27,7 +27,8 @@ static const CombineLauncher* find_direct_combine(const char* result_format) {
 
 Launchers direct_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, DirectFabric<>>();
-  return {&find_direct_dispatch, &kGivenRows, &find_direct_combine, DirectFabric<>::kName};
+  static const SmallLaunchers kSmall = small_instance<DirectFabric<>>();
+  return {&find_direct_dispatch, &kGivenRows, &find_direct_combine, &kSmall, DirectFabric<>::kName};
 }
 
 int routing_words(const Plan& plan) {
@@ -57,13 +58,7 @@ void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_
   launch(&scales_kernel, params, {blocks, pdl, scales_shared_bytes(params.plan)}, stream);
 }
 
-void prepare_handles() {
-  prepare_kernel(&begin_handle_kernel, kBeginHandleThreads, 0);
-  prepare_kernel(&keep_routing_kernel, kThreads, 0);
-}
-void launch_begin_handle(const HandleCallParams& params, cudaStream_t stream) {
-  launch(&begin_handle_kernel, params, {.threads = kBeginHandleThreads}, stream);
-}
+void prepare_keep_routing() { prepare_kernel(&keep_routing_kernel, kThreads, 0); }
 void launch_keep_routing(const KeepParams& params, cudaStream_t stream) {
   constexpr std::int64_t kMostBlocks = 64;
   const Shape& shape = params.plan.shape;

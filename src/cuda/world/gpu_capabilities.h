@@ -23,7 +23,7 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .function_hooks = world.staged,
           .compiled_hooks = !world.staged,
           .gpus = true,
-          .handles = !world.remote_ranks,
+          .handles = true,
           .row_counts = false,
           .asked_counts = !world.remote_ranks,
           .result_formats = !world.remote_ranks,

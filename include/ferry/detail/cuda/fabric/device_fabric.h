@@ -28,6 +28,18 @@
 
 namespace ferry::cuda {
 
+// Reach: which ranks are direct, and the calls of one thread that differ between direct and remote ranks. Where some
+// are remote, Reach::Puts is the transport (RemotePuts). Kernels that send no messages need no more of a fabric.
+template <class R>
+concept RankReach = requires(const R& reach, const PeerLinks& links, int peer, std::size_t word, Epoch value) {
+  R(links);
+  { R::kHasRemoteRanks } -> std::convertible_to<bool>;
+  { reach.is_direct(peer) } -> std::same_as<bool>;
+  reach.signal(peer, word, value);  // C4; at a direct rank what this thread stored before comes before it
+  reach.signal_without_order(peer, word, value);
+  reach.see_puts_of(peer, word, value);  // C6: the word has its value; makes visible what `peer` put before it
+};
+
 // `G`: the threads of a team; one thread makes the other calls. there() is true when the wait may end. seen() is the
 // round that the record names if it never ends.
 template <class W, class G>
@@ -45,7 +57,7 @@ concept DeviceWaits = requires(W& w, const W& c, const G& g, const PeerLinks& li
 
 // `F::Group`: the threads of a team. `F::WarpGroup`: the threads of a team whose warps wait on their own.
 template <class F>
-concept DeviceFabric = Fabric<F> && DeviceWaits<typename F::Waits, typename F::Group> &&
+concept DeviceFabric = Fabric<F> && RankReach<typename F::Reach> && DeviceWaits<typename F::Waits, typename F::Group> &&
     DeviceWaits<typename F::Waits, typename F::WarpGroup> &&
     requires(F& f, const F& c, const typename F::Group& g, const typename F::WarpGroup& w, const PeerLinks& links,
              const Plan& plan, std::size_t offset, std::byte* buffers, const SignalledPut& put,

@@ -19,6 +19,9 @@ class DirectReach {
   __device__ void signal(int peer, std::size_t word, Epoch value) const {
     store_release(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
   }
+  __device__ void signal_without_order(int peer, std::size_t word, Epoch value) const {
+    store_relaxed(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
+  }
   __device__ static void see_puts_of(int, std::size_t, Epoch) {}  // the acquire of the word suffices
 
  private:
@@ -33,7 +36,8 @@ class DirectFabric {
   using Group = SyncedTeam;
   using WarpGroup = WarpwiseTeam;
   using Hooks = CompiledHooks<H>;
-  using Waits = Waiter<DirectReach>;
+  using Reach = DirectReach;
+  using Waits = Waiter<Reach>;
   template <class OtherHooks>
   using WithHooks = DirectFabric<OtherHooks>;
   static constexpr bool kHasRemoteRanks = false;
@@ -104,7 +108,7 @@ class DirectFabric {
   const PeerLinks& links_;
   Hooks hooks_;
   Waits waits_;
-  DirectStores<DirectReach> stores_;
+  DirectStores<Reach> stores_;
   bool in_place_ = false;
 };
 static_assert(DeviceFabric<DirectFabric<>>);

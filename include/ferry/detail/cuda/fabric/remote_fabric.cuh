@@ -39,12 +39,19 @@ concept RemotePuts = requires(const P& puts, const PeerLinks& links, int peer, s
 template <RemotePuts P>
 class RemoteReach {
  public:
+  using Puts = P;
   static constexpr bool kHasRemoteRanks = true;
   __device__ explicit RemoteReach(const PeerLinks& links) : links_(links) {}
   __device__ bool is_direct(int peer) const { return links_.heap[peer] != nullptr; }
   __device__ void signal(int peer, std::size_t word, Epoch value) const {
     if (is_direct(peer))
       store_release(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
+    else
+      P(links_).signal(peer, word, value);
+  }
+  __device__ void signal_without_order(int peer, std::size_t word, Epoch value) const {
+    if (is_direct(peer))
+      store_relaxed(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
     else
       P(links_).signal(peer, word, value);
   }

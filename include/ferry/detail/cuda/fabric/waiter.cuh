@@ -2,7 +2,6 @@
 // `Reach` has what differs between direct and remote ranks.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,16 +15,6 @@
 #include "ferry/detail/protocol/round.h"
 
 namespace ferry::cuda {
-
-// Reach: which ranks are direct, and the calls of one thread that differ between direct and remote ranks.
-template <class R>
-concept RankReach = requires(const R& reach, const PeerLinks& links, int peer, std::size_t word, Epoch value) {
-  R(links);
-  { R::kHasRemoteRanks } -> std::convertible_to<bool>;
-  { reach.is_direct(peer) } -> std::same_as<bool>;
-  reach.signal(peer, word, value);       // C4
-  reach.see_puts_of(peer, word, value);  // C6: the word has its value; makes visible what `peer` put before it
-};
 
 // Reads the clock and the abort words only now and then. Where many threads wait, it backs off after the first few
 // polls: polling loads contend with incoming stores.

@@ -75,20 +75,17 @@ void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t 
   launch(&combine_kernel<F, false, kIsKept, Ops>, params, grid, stream);
 }
 
-// Of results that travel in the format `Results`. Where some ranks are remote there are no handles.
+// Of results that travel in the format `Results`.
 template <DeviceFabric F, TokenFormat Results = Bf16>
 CombineLauncher combine_launcher() {
   using Ops = OpsOfResults<Results>;
   return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-            const int blocks = prepare_combine<F, false, Ops>(threads, shared_bytes, pipeline_bytes);
-            if constexpr (!F::kHasRemoteRanks)
-              return std::min(blocks, prepare_combine<F, true, Ops>(threads, shared_bytes, pipeline_bytes));
-            return blocks;
+            return std::min(prepare_combine<F, false, Ops>(threads, shared_bytes, pipeline_bytes),
+                            prepare_combine<F, true, Ops>(threads, shared_bytes, pipeline_bytes));
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             const Grid grid{policy.blocks, policy.pdl, shared_bytes};
-            if constexpr (!F::kHasRemoteRanks)
-              if (params.is_extra) return launch_combine<F, true, Ops>(params, grid, stream);
+            if (params.is_extra) return launch_combine<F, true, Ops>(params, grid, stream);
             launch_combine<F, false, Ops>(params, grid, stream);
           },
           !F::kHasRemoteRanks};
@@ -103,5 +100,8 @@ DispatchLauncher dispatch_instance();
 // defines it (combine_instance.cu.in).
 template <TokenFormat Results, DeviceFabric F>
 CombineLauncher combine_instance();
+// The library's small kernels over one of its fabrics (small_kernels.cu).
+template <DeviceFabric F>
+SmallLaunchers small_instance();
 
 }  // namespace ferry::cuda

@@ -31,12 +31,21 @@ struct CombineLauncher {
   bool has_pipeline;
 };
 
+// The small kernels over one fabric that write at other ranks, or wait for them (small_launch.cuh). Those that do
+// neither are functions of this header.
+struct SmallLaunchers {
+  void (*prepare)(const Plan& plan);  // loads them on the current device
+  // Before a call that is given a handle, or a combine that may not follow its dispatch at once.
+  void (*begin_handle)(const HandleCallParams& params, cudaStream_t stream);
+};
+
 // The kernels over one fabric.
 struct Launchers {
   const DispatchLauncher* (*find_dispatch)(const char* format);  // null where this build has no kernel for the format
   const DispatchLauncher* given_rows;                            // of tokens that the caller encoded, in any format
   // Null where this build has no kernel for results in the format.
   const CombineLauncher* (*find_combine)(const char* result_format);
+  const SmallLaunchers* small;
   const char* fabric;  // its name (DeviceFabric): a world refuses kernels over the fabric of another transport
 };
 // Over DirectFabric, which reaches direct ranks only.
@@ -68,9 +77,8 @@ void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t
 void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 void launch_zero_results(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
 
-// Loads the kernels of calls with handles on the current device.
-void prepare_handles();
-void launch_begin_handle(const HandleCallParams& params, cudaStream_t stream);
+// Loads the kernel of dispatches that leave a handle on the current device.
+void prepare_keep_routing();
 void launch_keep_routing(const KeepParams& params, cudaStream_t stream);
 
 // Shared memory of a block in whole lines: a fixed part, and the largest that one of its roles needs. `teams` teams of

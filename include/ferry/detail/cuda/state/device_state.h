@@ -58,7 +58,7 @@ struct HostCounts {
 // In device memory; zeroed, then the epochs set.
 struct DeviceState {
   DeviceWord<Epoch> dispatched;    // the newest round that was sent
-  DeviceWord<Epoch> extra;         // combines that took a number of their own (handle_kernels.cuh)
+  DeviceWord<Epoch> extra;         // combines that took a number of their own (begin_handle_kernel.cuh)
   DeviceWord<Epoch> extra_result;  // the number of the newest combine that begin_handle_kernel came before
   DeviceWord<Epoch> extra_after;   // `dispatched` when the newest of `extra` took its number
   DeviceWord<std::uint32_t> failed;

@@ -1,13 +1,11 @@
-// Two small kernels around calls with handles, so that the kernels that carry tokens stay as they are.
-//   begin_handle_kernel  one warp, before a call that is given a handle: checks what its header says. Before a combine
-//                        that may not follow its dispatch at once it also takes the number of the combine, and waits
-//                        until every rank has summed the combines before (I8)
-//   keep_routing_kernel  after a dispatch that leaves a handle: copies the routing into it
+// A kernel of one warp before a call that is given a handle, so that the kernels that carry tokens stay as they are. It
+// checks what the handle's header says. Before a combine that may not follow its dispatch at once it also takes the
+// number of the combine, and waits until every rank has summed the combines before (I8).
 #pragma once
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
@@ -61,7 +59,8 @@ __device__ inline bool has_same_mask(const HandleCallParams& p, int lane) {
 }
 
 // I10: ends the exchange on all ranks at once. One thread calls it.
-__device__ inline void give_up_for_handle(const HandleCallParams& p, const HandleFault& fault) {
+template <DeviceFabric F>
+__device__ void give_up_for_handle(const HandleCallParams& p, const HandleFault& fault) {
   const PeerLinks& links = p.links;
   if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
   links.record->wait = {.operation = p.operation,
@@ -72,7 +71,7 @@ __device__ inline void give_up_for_handle(const HandleCallParams& p, const Handl
   links.record->handle_field = fault.field;
   links.record->handle_value = fault.value;
   links.record->handle_limit = fault.wanted;
-  Waiter<DirectReach>::end_exchange(links, abort_word(0, false, links.rank) | kOtherRouting);
+  F::Waits::end_exchange(links, abort_word(0, false, links.rank) | kOtherRouting);
 }
 
 // I13: earlier kernels have ended, and later ones begin when this one has. Returns the number of a combine that has one
@@ -92,31 +91,17 @@ __device__ inline Epoch take_combine_number(DeviceState& state, CombineNumber wa
   return number;
 }
 
-static __global__ void __launch_bounds__(kBeginHandleThreads)
-    begin_handle_kernel(const __grid_constant__ HandleCallParams p) {
-  const int lane = static_cast<int>(threadIdx.x);
-  ptx::await_earlier_kernels();
-  DeviceState& state = *p.links.state;
-  if (load_relaxed(state.failed) != 0) return;
-  if (p.handle != nullptr) {
-    HandleFault fault = find_handle_fault(p);
-    if (!has_same_mask(p, lane) && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
-    if (fault.field != HandleField::none) {
-      if (lane == 0) give_up_for_handle(p, fault);
-      return;
-    }
-  }
-  if (p.number == CombineNumber::of_dispatch) return;
-  Epoch number = lane == 0 ? take_combine_number(state, p.number) : 0;
-  number = __shfl_sync(kAllLanes, number, 0);
-  if (number == 0) return;
-  // I6: this rank's earlier kernels have ended, so it has read all results before.
+// I6, I8: tells all ranks that this one has read all results of the combines before, and waits until they say so, too.
+// Its earlier kernels have ended, so it has read them, and what it had put in a combine that was given up has landed
+// (complete_puts). The word says nothing of puts, so it needs no order. A warp calls it.
+template <DeviceFabric F>
+__device__ void await_summed(const HandleCallParams& p, Epoch number, int lane) {
   const HeapMap& map = p.plan.map;
+  const typename F::Reach reach(p.links);
   for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
-    if (!p.plan.is_masked(peer))
-      store_relaxed(*reinterpret_cast<SignalWord*>(p.links.heap[peer] + map.summed(p.plan.rank)), number);
+    if (!p.plan.is_masked(peer)) reach.signal_without_order(peer, map.summed(p.plan.rank), number);
   if (!p.waits) return;
-  const Waiter<DirectReach> waits(p.links);
+  const typename F::Waits waits(p.links);
   waits.wait_for_each(
       SyncedTeam(kBeginHandleThreads), p.plan.shape.ranks, [&](int peer) { return map.summed(peer); }, number,
       [](int peer) {
@@ -125,49 +110,24 @@ static __global__ void __launch_bounds__(kBeginHandleThreads)
       p.plan.masked);
 }
 
-// The rows and slots of the tokens that came. Threads take entries in turn.
-__device__ inline void keep_arrivals(const KeepParams& p, const KeptRouting& to, const FixedShare& threads) {
-  const int top_k = p.plan.shape.top_k;
-  const int max_tokens = p.plan.shape.max_tokens;
-  for (int source = 0; source < p.plan.shape.ranks; ++source) {
-    const int entries = static_cast<int>(p.from.starts.tokens[source]) * top_k;
-    const std::size_t first = static_cast<std::size_t>(source) * static_cast<std::size_t>(max_tokens);
-    for (int i = threads.index; i < entries; i += threads.count) {
-      const std::size_t index = first * static_cast<std::size_t>(top_k) + static_cast<std::size_t>(i);
-      to.rows[index] = p.from.rows[index];
-      const int token = p.plan.by_top_k.quotient(i);
-      if (token * top_k == i)
-        to.slots[first + static_cast<std::size_t>(token)] = p.from.slots[first + static_cast<std::size_t>(token)];
+template <DeviceFabric F>
+__global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const __grid_constant__ HandleCallParams p) {
+  const int lane = static_cast<int>(threadIdx.x);
+  ptx::await_earlier_kernels();
+  DeviceState& state = *p.links.state;
+  if (load_relaxed(state.failed) != 0) return;
+  if (p.handle != nullptr) {
+    HandleFault fault = find_handle_fault(p);
+    if (!has_same_mask(p, lane) && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
+    if (fault.field != HandleField::none) {
+      if (lane == 0) give_up_for_handle<F>(p, fault);
+      return;
     }
   }
-}
-
-static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __grid_constant__ KeepParams p) {
-  ptx::await_earlier_kernels();
-  if (load_relaxed(p.state->failed) != 0) return;
-  const KeptRouting to = kept_routing_at(p.plan, p.to);
-  const FixedShare threads{static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
-                           static_cast<int>(gridDim.x) * kThreads};
-  const Epoch routing = load_relaxed(p.state->dispatched);
-  keep_arrivals(p, to, threads);
-  const auto* own = reinterpret_cast<const RoutingEntry*>(p.heap + p.plan.map.table(routing, p.plan.rank));
-  for (int i = threads.index; i < p.header.num_tokens * p.plan.shape.top_k; i += threads.count) {
-    const RoutingEntry entry = own[i];
-    const int expert = p.plan.code.expert(entry.code);
-    to.own[i] = entry;
-    to.ids[i] = expert < 0 ? -1 : expert + p.plan.id_base;
-    to.weights[i] = entry.weight;
-  }
-  for (int i = threads.index; i < row_start_words(p.plan); i += threads.count)
-    to.starts.of_source[i] = p.from.starts.of_source[i];
-  for (int peer = threads.index; peer < p.plan.shape.ranks; peer += threads.count) {
-    to.masked[peer] = p.plan.is_masked(peer) ? 1 : 0;
-    to.results_before[peer] = {0, 0};  // CPU ranks pack results, and GPUs do not (I9)
-  }
-  if (threads.index != 0) return;
-  *to.header = p.header;
-  to.header->routing = routing;
-  to.header->num_rows = p.from.starts.group[p.plan.groups()];
+  if (p.number == CombineNumber::of_dispatch) return;
+  Epoch number = lane == 0 ? take_combine_number(state, p.number) : 0;
+  number = __shfl_sync(kAllLanes, number, 0);
+  if (number != 0) await_summed<F>(p, number, lane);
 }
 
 }  // namespace ferry::cuda

@@ -1,0 +1,57 @@
+// A kernel after a dispatch that leaves a handle: copies the routing into it.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/protocol/handle.h"
+
+namespace ferry::cuda {
+
+// The rows and slots of the tokens that came. Threads take entries in turn.
+__device__ inline void keep_arrivals(const KeepParams& p, const KeptRouting& to, const FixedShare& threads) {
+  const int top_k = p.plan.shape.top_k;
+  const int max_tokens = p.plan.shape.max_tokens;
+  for (int source = 0; source < p.plan.shape.ranks; ++source) {
+    const int entries = static_cast<int>(p.from.starts.tokens[source]) * top_k;
+    const std::size_t first = static_cast<std::size_t>(source) * static_cast<std::size_t>(max_tokens);
+    for (int i = threads.index; i < entries; i += threads.count) {
+      const std::size_t index = first * static_cast<std::size_t>(top_k) + static_cast<std::size_t>(i);
+      to.rows[index] = p.from.rows[index];
+      const int token = p.plan.by_top_k.quotient(i);
+      if (token * top_k == i)
+        to.slots[first + static_cast<std::size_t>(token)] = p.from.slots[first + static_cast<std::size_t>(token)];
+    }
+  }
+}
+
+static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __grid_constant__ KeepParams p) {
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.state->failed) != 0) return;
+  const KeptRouting to = kept_routing_at(p.plan, p.to);
+  const FixedShare threads{static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
+                           static_cast<int>(gridDim.x) * kThreads};
+  const Epoch routing = load_relaxed(p.state->dispatched);
+  keep_arrivals(p, to, threads);
+  const auto* own = reinterpret_cast<const RoutingEntry*>(p.heap + p.plan.map.table(routing, p.plan.rank));
+  for (int i = threads.index; i < p.header.num_tokens * p.plan.shape.top_k; i += threads.count) {
+    const RoutingEntry entry = own[i];
+    const int expert = p.plan.code.expert(entry.code);
+    to.own[i] = entry;
+    to.ids[i] = expert < 0 ? -1 : expert + p.plan.id_base;
+    to.weights[i] = entry.weight;
+  }
+  for (int i = threads.index; i < row_start_words(p.plan); i += threads.count)
+    to.starts.of_source[i] = p.from.starts.of_source[i];
+  for (int peer = threads.index; peer < p.plan.shape.ranks; peer += threads.count) {
+    to.masked[peer] = p.plan.is_masked(peer) ? 1 : 0;
+    to.results_before[peer] = {0, 0};  // CPU ranks pack results, and GPUs do not (I9)
+  }
+  if (threads.index != 0) return;
+  *to.header = p.header;
+  to.header->routing = routing;
+  to.header->num_rows = p.from.starts.group[p.plan.groups()];
+}
+
+}  // namespace ferry::cuda
