@@ -125,6 +125,10 @@ class Arrivals:
             for name in ("row_offsets", "scales_offsets"):
                 if name in self._arrays:
                     given[name] = self._host(self._arrays[name])
+            if self.row_order == "by_source":  # where scales lie in tiles, its rows are one group
+                groups = self._core.layout.groups
+                given["row_offsets"] = np.array([0] + [self.rows] * groups, np.uint32)
+                given["scales_offsets"] = np.zeros(groups, np.uint32)
             self._core.decode_rows(given, values, has.view(np.uint8), input_scale)
         if self.global_scales is not None:
             values *= np.where(has, self._host(self.global_scales), 0)[:, None].astype(np.float32)

@@ -4,6 +4,7 @@ import pytest
 
 import devices
 
+collect_ignore_glob = [] if devices.TORCH else ["torch_tests/*"]
 GPUS = devices.Gpus()
 
 

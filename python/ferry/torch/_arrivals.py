@@ -1,0 +1,81 @@
+"""The rows of a dispatch, as tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import _ferry
+from .._arrivals import Arrivals as PlainArrivals
+from .._errors import Unsupported
+from ..formats import Format
+from ._tensors import codes_of, scales_of
+
+
+class Arrivals(PlainArrivals):
+    """ferry.Arrivals with tensors of torch on the exchange's device.
+
+    Offsets are int32. `payload` is bfloat16 for format bf16, float8_e4m3fn for fp8_* and mxfp8, else uint8; `scales`
+    float32, float8_e8m0fnu, or float8_e4m3fn for nvfp4. `arrays` has the same memory, 8-bit floats as bytes.
+    """
+
+    def __init__(self, core: _ferry.Exchange, encoding: Format, plain: PlainArrivals) -> None:
+        super().__init__(core, encoding, plain.arrays, plain.handle, plain.row_order, plain.expert_stride,
+                         plain._stream)
+        if self.payload is not None:
+            self.payload = codes_of(encoding.name, self.payload)
+        if self.scales is not None:
+            self.scales = scales_of(encoding.name, self.scales)
+
+    @property
+    def rows(self) -> int:
+        """As ferry.Arrivals.rows. On a GPU it waits for the dispatch."""
+        offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
+        return int(offsets[-1])
+
+    def rows_of(self, group: int) -> slice:
+        """As ferry.Arrivals.rows_of. On a GPU it waits for the dispatch."""
+        if self.row_order == "by_source":
+            raise ValueError("rows_of: rows by_source lie by source; row_topk_ids has their experts")
+        first, end = (int(value) for value in self.row_offsets[group:group + 2])
+        if self.counts is not None:
+            return slice(first, first + int(self.counts[group]))
+        return slice(first, first + int(torch.count_nonzero(self.src_info[first:end, 0] >= 0)))
+
+    @property
+    def has_token(self) -> Any:
+        """bool [N], a tensor: whether a token came in that row. The host waits for nothing."""
+        rows = int((self.payload if self.payload is not None else self.src_info).shape[0])
+        offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
+        place = torch.arange(rows, dtype=torch.int32, device=offsets.device)
+        if self.row_order == "padded":
+            stride = self.expert_stride or rows // self.counts.shape[0]
+            return place % stride < self.counts.repeat_interleave(stride)
+        has = place < offsets[-1]
+        return has if self.row_order == "by_source" else has & (self.src_info[:, 0] >= 0)
+
+    def values(self, *, input_scale: float = 1.0) -> Any:
+        """The rows decoded: float32 [N, hidden], padding as zeros. As ferry.Arrivals.values."""
+        if self.payload is None:
+            raise ValueError("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
+        if self._format.name == "bf16" or self._format.name.startswith(("fp8_", "mxfp8")) and self.scales.dim() < 5:
+            values = decode(self._format, self.payload, self.scales, padded=self.row_order == "padded")
+            return values.masked_fill_(~self.has_token[:, None], 0)
+        if self.payload.device.type != "cpu":
+            raise Unsupported(f"values: rows in {self._format.name} on {self.payload.device} have no decoder in torch; "
+                              "a matmul of that format reads payload and scales")
+        plain = PlainArrivals(self._core, self._format, self._arrays, None, self.row_order, self.expert_stride,
+                             self._stream)
+        return torch.from_numpy(plain.values(input_scale=input_scale))
+
+
+def decode(encoding: Format, payload: torch.Tensor, scales: torch.Tensor | None, *, padded: bool) -> torch.Tensor:
+    """float32 [N, hidden] of rows in bf16 or E4M3 whose scales are no tiles; rows that hold nothing mean nothing."""
+    values = payload.to(torch.float32)
+    if scales is None:
+        return values
+    factors = scales.to(torch.float32)
+    if encoding.scale_layout == "transposed":
+        factors = factors.transpose(1, 2).flatten(0, 1) if padded else factors.t()
+    return values.mul_(factors.repeat_interleave(encoding.block, dim=1)[:, :values.shape[1]])

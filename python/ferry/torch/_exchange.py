@@ -1,0 +1,271 @@
+"""Exchange: Ferry's calls with tensors of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import weakref
+from typing import Any, Iterable, Iterator, NoReturn
+
+import torch
+
+from .. import _exchange as plain
+from .. import _ferry
+from .._arrivals import Arrivals as PlainArrivals
+from .._arrivals import Handle
+from .._errors import InvalidArgument
+from .._world import World
+from ..formats import Format
+from . import _gradients
+from ._arrivals import Arrivals
+from ._tensors import allocate, given, to_fill
+
+_TENSORS = ("tokens", "topk_ids", "topk_weights", "handle", "rows", "in_rank", "expert_counts", "token_scales",
+            "token_global_scales", "row_topk_weights", "src_info")
+ROW_ORDERS = ("by_expert", "padded", "by_source", "in_place")
+_names = itertools.count()
+_open: weakref.WeakValueDictionary[str, Exchange] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class Exchange:
+    """ferry.Exchange for tensors of torch: the same shape, options, calls and errors.
+
+        with ferry.torch.Exchange(world, experts=64, top_k=8, max_tokens=4096, hidden=7168) as exchange:
+            arrivals = exchange.dispatch(tokens, topk_ids, topk_weights)
+            sums = exchange.combine(my_experts(arrivals))
+
+    What calls return is memory of torch on `device`: that of the world. On a GPU calls go to the current stream. The
+    calls of this object are not recorded for a backward pass and refuse tensors that require grad; ferry.torch.dispatch
+    and ferry.torch.combine are recorded, and may be compiled.
+
+    backward   None: for inference. A token format ("bf16"): gradients travel in it. Where that is not `format`, they
+               have an exchange of their own, with its own buffers
+    options    those of ferry.Exchange, but allocate
+
+    Collective. A context manager; close() and the end of the object wait for nobody.
+    """
+
+    def __init__(self, world: World, *, experts: int, top_k: int, max_tokens: int, hidden: int,
+                 backward: str | Format | None = None, **options: Any) -> None:
+        if not isinstance(world, World):
+            raise TypeError(f"world is {type(world)}; it must be a ferry.World")
+        if "allocate" in options:
+            raise TypeError("there is no option allocate: torch allocates")
+        self.device = torch.device(world.device)  #: where tensors of its calls lie
+        wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
+                      allocate=lambda name, shape, dtype: allocate(name, shape, dtype, self.device))
+        name = backward.name if isinstance(backward, Format) else backward
+        if name is not None:
+            _gradients.require_trainable(world, options)
+            if name == getattr(options.get("format", "bf16"), "name", options.get("format", "bf16")):
+                wanted.setdefault("returns_weights", _gradients.returns_weights(world))
+        self._base = plain.Exchange(world, **wanted)
+        self._gradients = None if name is None else _gradients.Gradients(world, self._base, name, wanted)
+        self._combining: dict[str, Any] = {}  # what combine_wait reads
+        self.layout = self._base.layout  #: how this rank's rows lie; see ferry.exchange_layout
+        self.format: Format = self._base._format
+        # What ferry.torch.dispatch and its fakes read, as plain values that the compiler of torch can follow.
+        self.experts, self.hidden, self.top_k, self.ranks = experts, hidden, top_k, world.size
+        self.has_shared_group = bool(options.get("fused_shared_expert"))
+        self.groups: int = self.layout.groups  #: this rank's experts; one more with a fused shared expert
+        self.first_expert: int = self._base.shape.first_expert(world.rank)  #: this rank's first one
+        self.rank = world.rank
+        self.trains = self._gradients is not None  #: whether ferry.torch.dispatch and combine have a backward pass
+        self._rows = {order: self.layout.least_rows(order, 0) for order in ROW_ORDERS}
+        self.handle_bytes: int = self.layout.handle_bytes
+        self.name = str(next(_names))  #: names it in the graphs of torch.compile
+        with _lock:
+            _open[self.name] = self
+
+    # ---- the calls
+
+    def dispatch(self, tokens: torch.Tensor, topk_ids: torch.Tensor | None = None,
+                 topk_weights: torch.Tensor | None = None, *, handle: Handle | torch.Tensor | None = None,
+                 outputs: dict[str, torch.Tensor] | None = None, row_capacity: int | None = None,
+                 extra: Iterable[str] = (), leave_handle: bool = False, zero_padding: bool = False,
+                 deadline: float | None = None, **more: Any) -> Arrivals:
+        """As ferry.Exchange.dispatch.
+
+        tokens    bfloat16, float16 or float32 [n, hidden]; encoded ones float8_e4m3fn or uint8 [n, bytes of a row]
+        outputs   tensors to fill: allocate_outputs, or `arrays` or tensors of earlier Arrivals
+        """
+        inputs = self._inputs(tokens=tokens, topk_ids=topk_ids, topk_weights=topk_weights, handle=handle, **more)
+        with self._on_device() as stream:
+            return self._arrivals(self._base.dispatch(
+                **inputs, outputs=self._outputs(outputs), row_capacity=row_capacity, extra=extra,
+                leave_handle=leave_handle, zero_padding=zero_padding, deadline=deadline, **stream))
+
+    def dispatch_async(self, tokens: torch.Tensor, topk_ids: torch.Tensor | None = None,
+                       topk_weights: torch.Tensor | None = None, *, handle: Handle | torch.Tensor | None = None,
+                       deadline: float | None = None, **more: Any) -> None:
+        """The first half of dispatch: sends the tokens."""
+        inputs = self._inputs(tokens=tokens, topk_ids=topk_ids, topk_weights=topk_weights, handle=handle, **more)
+        with self._on_device() as stream:
+            self._base.dispatch_async(**inputs, deadline=deadline, **stream)
+
+    def wait_for_counts(self, *, deadline: float | None = None) -> _ferry.RowCounts:
+        """As ferry.Exchange.wait_for_counts: rows, by_expert, by_source. On a GPU the host waits."""
+        with self._on_device() as stream:
+            return self._base.wait_for_counts(deadline=deadline, **stream)
+
+    def dispatch_wait(self, outputs: dict[str, torch.Tensor] | None = None, *, row_capacity: int | None = None,
+                      extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None) -> Arrivals:
+        """The second half: waits for the tokens and writes their rows."""
+        with self._on_device() as stream:
+            return self._arrivals(self._base.dispatch_wait(
+                self._outputs(outputs), row_capacity=row_capacity, extra=extra, zero_padding=zero_padding,
+                deadline=deadline, **stream))
+
+    def combine(self, rows: torch.Tensor, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
+                unreduced: bool = False, topk_weights_out: torch.Tensor | None = None, deadline: float | None = None,
+                **more: Any) -> torch.Tensor:
+        """As ferry.Exchange.combine: sends the experts' results home, returns the sums of this rank's tokens."""
+        inputs = self._inputs(rows=rows, **more)
+        sums = self._sums(out, topk_weights_out)
+        with self._on_device() as stream:
+            found: torch.Tensor = self._base.combine(**inputs, **sums, dtype=dtype, unreduced=unreduced,
+                                                     deadline=deadline, **stream)
+        return found if out is None else out
+
+    def combine_async(self, rows: torch.Tensor, *, deadline: float | None = None, **more: Any) -> None:
+        """The first half of combine. Keeps what it reads until combine_wait returns."""
+        inputs = self._inputs(rows=rows, **more)
+        with self._on_device() as stream:
+            self._base.combine_async(**inputs, deadline=deadline, **stream)
+        self._combining = inputs
+
+    def combine_wait(self, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
+                     unreduced: bool = False, topk_weights_out: torch.Tensor | None = None,
+                     deadline: float | None = None) -> torch.Tensor:
+        """The second half: waits for the results and returns the sums."""
+        sums = self._sums(out, topk_weights_out)
+        with self._on_device() as stream:
+            found: torch.Tensor = self._base.combine_wait(**sums, dtype=dtype, unreduced=unreduced, deadline=deadline,
+                                                          **stream)
+            self._let_go()
+        return found if out is None else out
+
+    # ---- the rest
+
+    def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
+                         expert_stride: int = 0, extra: Iterable[str] = ()) -> dict[str, torch.Tensor]:
+        """As ferry.Exchange.allocate_outputs, as tensors on `device`."""
+        with self._on_device() as stream:
+            return self._base.allocate_outputs(row_capacity, row_order=row_order, expert_stride=expert_stride,
+                                               extra=extra, **stream)
+
+    def most_rows(self, row_order: str = "by_expert") -> int:
+        """How many rows any dispatch may bring: a size that serves every round, as graphs need it."""
+        return self._rows[row_order]
+
+    def gradients(self) -> _gradients.Gradients:
+        """For the operators: what carries gradients."""
+        if self._gradients is None:
+            raise InvalidArgument("the exchange was made for inference; make it with backward=\"bf16\"")
+        return self._gradients
+
+    def check(self) -> None:
+        """Raises what was found out since the last call. It waits for nothing."""
+        for exchange in self._all():
+            exchange.check()
+
+    def add_to_mask(self, ranks: Iterable[int]) -> None:
+        """From the next round on these ranks take no part. Every rank that goes on masks a rank that has left."""
+        left = tuple(ranks)
+        for exchange in self._all():
+            exchange.add_to_mask(left)
+
+    def arrival_slots(self) -> dict[str, Any]:
+        """As ferry.Exchange.arrival_slots."""
+        return {name: slots if isinstance(slots, torch.Tensor) else torch.utils.dlpack.from_dlpack(slots)
+                for name, slots in self._base.arrival_slots().items()}
+
+    def stats(self) -> dict[str, Any]:
+        """As ferry.Exchange.stats: of the forward pass, and of what travels in the same format."""
+        return self._base.stats()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the exchange allocated on this rank, that for gradients included."""
+        return sum(exchange.memory_bytes for exchange in self._all())
+
+    @property
+    def closed(self) -> bool:
+        return self._base.closed
+
+    def close(self) -> None:
+        """Gives the memory back. Local. Again: does nothing."""
+        self.__exit__(None)
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for exchange in self._all():
+            exchange.__exit__(kind)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Exchange cannot be pickled or copied: it is memory of this process; make one on each rank. "
+                        "Of a module that has one save state_dict()")
+
+    def __repr__(self) -> str:
+        return f"<ferry.torch.Exchange {self.name} on {self.device}: {self._base!r}>"
+
+    # ---- what the calls share
+
+    def _all(self) -> list[plain.Exchange]:
+        more = [] if self._gradients is None else self._gradients.all()
+        return [self._base, *(exchange for exchange in more if exchange is not self._base)]
+
+    @contextlib.contextmanager
+    def _on_device(self) -> Iterator[dict[str, Any]]:
+        """What a call is told of streams: on a GPU the current one, else nothing."""
+        if self.device.type != "cuda":
+            yield {}
+            return
+        with torch.cuda.device(self.device):
+            yield {"stream": torch.cuda.current_stream().cuda_stream}
+
+    def _inputs(self, **named: Any) -> dict[str, Any]:
+        """The arguments of a call, tensors as `given`."""
+        inputs: dict[str, Any] = {}
+        for name, value in named.items():
+            if name == "bias" and value is not None:
+                inputs[name] = [given(name, one, self.device) for one in value]
+            elif isinstance(value, torch.Tensor) or name in _TENSORS:
+                inputs[name] = value if isinstance(value, Handle) else given(name, value, self.device)
+            else:
+                inputs[name] = value
+        return inputs
+
+    def _outputs(self, outputs: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
+        if outputs is None:
+            return None
+        return {name: to_fill(name, tensor, self.device) for name, tensor in outputs.items()}
+
+    def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None) -> dict[str, Any]:
+        return {"out": to_fill("out", out, self.device),
+                "topk_weights_out": to_fill("topk_weights_out", topk_weights_out, self.device)}
+
+    def _let_go(self) -> None:
+        """Of what combine_async kept: its memory may be used again when the current stream has come this far."""
+        if self.device.type == "cuda":
+            for value in self._combining.values():
+                for one in value if isinstance(value, list) else (value,):
+                    tensor = one.data if isinstance(one, Handle) else one
+                    if isinstance(tensor, torch.Tensor):
+                        tensor.record_stream(torch.cuda.current_stream())
+        self._combining = {}
+
+    def _arrivals(self, found: PlainArrivals) -> Arrivals:
+        return Arrivals(self._base._core, self.format, found)
+
+
+def open_exchange(name: str) -> Exchange:
+    """The exchange of that name, for operators: their arguments are tensors, numbers and text."""
+    exchange = _open.get(name)
+    if exchange is None:
+        raise InvalidArgument(f"exchange {name} is gone; keep the Exchange as long as what was dispatched through it")
+    return exchange

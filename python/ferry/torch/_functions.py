@@ -1,0 +1,103 @@
+"""Dispatch and combine as functions that autograd records and torch.compile follows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from .._errors import InvalidArgument
+from . import _ops
+from ._exchange import Exchange
+from ._tensors import FLOATS, codes_of, scales_of
+
+
+class Rows(NamedTuple):
+    """The rows of a dispatch. N is their number, G this rank's groups, R the ranks, K top_k.
+
+    Rows by_expert lie by group; of `padded` each group has the same room, N / G rows; by_source there is one row for
+    each token that names an expert of this rank. Padding, and rows past the last one, are zeros with weight 0.
+    """
+
+    values: torch.Tensor  #: [N, hidden], decoded
+    row_weights: torch.Tensor  #: f32 [N]; by_source [N, K], 0 where row_info is -1
+    row_offsets: torch.Tensor  #: int32 [G + 1]: where groups begin, and the end; by_source [R + 1]: where sources do
+    row_info: torch.Tensor  #: int32 [N, 2]: token and k at its home; by_source [N, K]: local experts, else -1
+    handle: torch.Tensor  #: uint8 [handle_bytes]
+    payload: torch.Tensor  #: with codes=True: the codes, as they came; empty where values are their memory
+    scales: torch.Tensor  #: with codes=True: their scales, in the format's layout
+    tokens: int  #: how many this rank dispatched
+    row_order: str
+
+
+def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
+             topk_weights: torch.Tensor | None = None, *, rows: int | None = None, row_order: str = "by_expert",
+             dtype: torch.dtype | None = None, codes: bool = False) -> Rows:
+    """Sends each token to the ranks of its experts; returns the rows that came to this rank. Collective.
+
+    tokens        bfloat16, float16 or float32 [n, hidden]
+    topk_ids      int32 or int64 [n, K], distinct in a token; -1 is no expert
+    topk_weights  float32, bfloat16 or float16 [n, K]; None: 1
+    rows          room for so many; None: exactly those that come, for which the host waits; compiled or captured:
+                  exchange.most_rows(row_order), which any dispatch fits
+    row_order     by_expert, padded, or by_source
+    dtype         of the values; None: that of tokens
+    codes         whether Rows have payload and scales, for a matmul that reads the format; they have no gradient
+
+    The gradients of the values go home to tokens, those of row_weights to topk_weights; encoding counts as the
+    identity. Backward is collective, too: what requires grad on one rank does on all. Raises as Exchange.dispatch.
+    """
+    _require_recorded(exchange, "dispatch", {"tokens": tokens, "topk_weights": topk_weights})
+    if row_order not in ("by_expert", "padded", "by_source"):
+        raise InvalidArgument(f"row_order is {row_order!r}; ferry.torch.dispatch has by_expert, padded and by_source")
+    if rows is None:
+        rows = exchange.most_rows(row_order) if row_order == "padded" or _is_fixed(exchange) else _ops.EXACT
+    kind = tokens.dtype if dtype is None else dtype
+    if kind not in FLOATS:
+        raise InvalidArgument(f"dtype is {kind}; it must be bfloat16, float16 or float32")
+    found: _ops.Seven = torch.ops.ferry.dispatch(tokens.contiguous(), topk_ids.contiguous(),
+                                     None if topk_weights is None else topk_weights.contiguous(), exchange.name,
+                                     row_order, rows, kind, codes)
+    if topk_weights is None or not topk_weights.requires_grad:
+        found = (found[0], found[1].detach(), *found[2:])
+    payload, scales = found[5:]
+    if payload.numel():
+        payload = codes_of(exchange.format.name, payload)
+    if scales.numel():
+        scales = scales_of(exchange.format.name, scales)
+    return Rows(*found[:5], payload=payload, scales=scales, tokens=tokens.shape[0], row_order=row_order)
+
+
+def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weights: bool = True,
+            dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Sends the experts' results home: [tokens, hidden], for each token the sum of its rows. Collective.
+
+    rows           bfloat16, float16 or float32 [N, hidden], where the rows of `arrived` lie. Padding is not read
+    arrived        what dispatch returned
+    apply_weights  times arrived.row_weights, as dispatch returned them. False: rows are weighted already, as rows
+                   by_source always are
+    dtype          of the sums; None: that of rows
+    """
+    _require_recorded(exchange, "combine", {"rows": rows})
+    weighted = apply_weights and arrived.row_order != "by_source"
+    found: torch.Tensor = torch.ops.ferry.combine(
+        rows.contiguous(), arrived.row_weights if weighted else None, arrived.handle, exchange.name, arrived.row_order,
+        arrived.tokens, rows.dtype if dtype is None else dtype)
+    return found
+
+
+def _is_fixed(exchange: Exchange) -> bool:
+    if torch.compiler.is_compiling():
+        return True
+    return exchange.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Tensor | None]) -> None:
+    for name, tensor in inputs.items():
+        if tensor is None:
+            continue
+        if tensor.device != exchange.device:
+            raise InvalidArgument(f"{name} is on {tensor.device}; this exchange's tensors are on {exchange.device}")
+        if tensor.requires_grad and torch.is_grad_enabled() and not exchange.trains:
+            raise InvalidArgument(f"{call}: {name} requires grad, and the exchange was made for inference; make it "
+                                  "with backward=\"bf16\"")

@@ -1,0 +1,69 @@
+"""Tensors of torch as Ferry's calls take them, and memory of torch for what they write."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import torch
+
+from .._errors import InvalidArgument
+
+#: Offsets are u32; i32, which torch computes with, is the same bits below 2^31 rows.
+TYPES = {"u8": torch.uint8, "i32": torch.int32, "u32": torch.int32, "i64": torch.int64, "f16": torch.float16,
+         "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
+FLOATS = (torch.bfloat16, torch.float16, torch.float32)
+_BYTES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def allocate(name: str, shape: Sequence[int], dtype: str, device: torch.device) -> torch.Tensor:
+    """What a call writes. torch's memory begins at a multiple of 64 bytes or more.
+
+    A handle has gaps. They are zeros, so that handles of one routing differ in its number alone.
+    """
+    make = torch.zeros if name == "handle" else torch.empty
+    return make(tuple(shape), dtype=TYPES[dtype], device=device)
+
+
+def given(name: str, value: Any, device: torch.device) -> Any:
+    """A tensor that a call reads, without its graph, 8-bit floats as bytes. Refuses what the call would misread."""
+    if value is None:
+        return None
+    _require_plain(name, value, device)
+    if value.requires_grad and torch.is_grad_enabled():
+        raise InvalidArgument(f"{name} requires grad, and the calls of an Exchange are not recorded for a backward "
+                              f"pass; use ferry.torch.dispatch and ferry.torch.combine, or give {name}.detach()")
+    plain = value.detach()
+    return plain.view(torch.uint8) if plain.dtype in _BYTES else plain
+
+
+def to_fill(name: str, value: Any, device: torch.device) -> Any:
+    """A tensor that a call writes, 8-bit floats as bytes."""
+    if value is None:
+        return None
+    _require_plain(name, value, device)
+    if value.requires_grad:
+        raise InvalidArgument(f"{name} requires grad; a call cannot write into a tensor that autograd records")
+    return value.view(torch.uint8) if value.dtype in _BYTES else value
+
+
+def _require_plain(name: str, value: Any, device: torch.device) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is {type(value)}; it must be a torch.Tensor on {device}")
+    if type(value) not in _PLAIN or value.layout != torch.strided:
+        raise TypeError(f"{name} is a {type(value).__name__} of layout {value.layout}; it must be a plain strided "
+                        "tensor: of a DTensor give to_local()")
+    if value.device != device:
+        raise InvalidArgument(f"{name} is on {value.device}; this exchange's tensors are on {device}")
+
+
+def codes_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The payload of a row format as what torch calls its elements: E4M3 where an element is a byte."""
+    return tensor.view(torch.float8_e4m3fn) if name.startswith(("fp8_", "mxfp8")) else tensor
+
+
+def scales_of(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The scales of a row format as what torch calls them: E8M0, of nvfp4 E4M3, or float32."""
+    if tensor.dtype != torch.uint8:
+        return tensor
+    return tensor.view(torch.float8_e4m3fn if name == "nvfp4" else torch.float8_e8m0fnu)

@@ -1,0 +1,177 @@
+"""The calls of ferry.torch.Exchange on CPU ranks, beside the oracle."""
+
+import pickle
+
+import dense
+import numpy as np
+import pytest
+import torch
+
+import ferry
+import ferry.torch
+from oracle import make_layer
+
+LAYER = make_layer(3, 8, 2, 256, [4, 0, 6])
+
+
+def open_exchange(world, **options):
+    return ferry.torch.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, **options)
+
+
+def inputs_of(rank, dtype=torch.float32):
+    return (torch.from_numpy(LAYER.tokens[rank]).to(dtype), torch.from_numpy(LAYER.ids[rank]),
+            torch.from_numpy(LAYER.weights[rank]))
+
+
+def scaled(arrivals, rank):
+    """The results where expert e multiplies by e + 1."""
+    values = arrivals.values()
+    for group, expert in enumerate(LAYER.experts_of(rank)):
+        values[arrivals.rows_of(group)] *= expert + 1
+    return values
+
+
+def assert_sums(sums, rank, room=0.02):
+    want = torch.from_numpy(LAYER.sums(rank, lambda expert: expert + 1))
+    dense.assert_close(sums, want, room)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_tensors_come_out_in_the_types_of_torch(dtype):
+    def body(world):
+        rank = world.rank
+        with open_exchange(world) as exchange:
+            arrivals = exchange.dispatch(*inputs_of(rank, dtype), extra=["row_weights"])
+            assert arrivals.payload.dtype == torch.bfloat16 and arrivals.row_offsets.dtype == torch.int32
+            rows = LAYER.rows_of(rank)
+            assert arrivals.rows == len(rows) == int(arrivals.has_token.sum())
+            for row, (_, source, token, k) in enumerate(rows):
+                assert arrivals.src_info[row].tolist() == [token, k]
+                assert (arrivals.values()[row].numpy() == LAYER.tokens[source][token]).all()
+                assert arrivals.row_weights[row] == LAYER.weights[source][token][k]
+            sums = exchange.combine(scaled(arrivals, rank).to(dtype))
+            assert sums.dtype == dtype
+            assert_sums(sums, rank)
+
+    ferry.run_ranks(3, body)
+
+
+@pytest.mark.parametrize("name", ferry.formats.names())
+@pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
+def test_values_of_every_format_and_order(name, order):
+    """The decoder of torch gives what that of the base package gives, bit for bit."""
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, format=name, row_orders=["by_expert", "padded", "by_source"]) as exchange, \
+                ferry.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, format=name,
+                               row_orders=["by_expert", "padded", "by_source"]) as plain:
+            arrivals = exchange.dispatch(*inputs_of(rank), row_order=order)
+            want = plain.dispatch(LAYER.tokens[rank], LAYER.ids[rank], LAYER.weights[rank], row_order=order)
+            assert (arrivals.has_token.numpy() == want.has_token).all() and arrivals.rows == want.rows
+            assert (arrivals.values().numpy() == want.values()).all()
+            if name.startswith("fp8"):
+                assert arrivals.payload.dtype == torch.float8_e4m3fn
+            if order == "by_source":
+                assert (arrivals.row_topk_ids.numpy() == want.row_topk_ids).all()
+            else:
+                exchange.combine(scaled(arrivals, rank))
+
+    ferry.run_ranks(3, body)
+
+
+def test_rows_by_source_and_in_place():
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, row_orders=["by_source", "in_place"]) as exchange:
+            arrivals = exchange.dispatch(*inputs_of(rank), row_order="by_source")
+            factors = torch.where(arrivals.row_topk_ids >= 0,
+                                  arrivals.row_topk_ids + exchange.first_expert + 1, 0) * arrivals.row_topk_weights
+            assert_sums(exchange.combine(arrivals.values() * factors.sum(1, keepdim=True)), rank)
+            arrivals = exchange.dispatch(*inputs_of(rank), row_order="in_place")
+            slots = exchange.arrival_slots()["payload"].view(torch.bfloat16).flatten(0, 2)
+            for row, (_, source, token, _) in zip(arrivals.has_token.nonzero()[:, 0], LAYER.rows_of(rank)):
+                assert (slots[arrivals.gather[row]].float().numpy() == LAYER.tokens[source][token]).all()
+
+    ferry.run_ranks(3, body)
+
+
+def test_handles_halves_and_memory_of_the_caller():
+    def body(world):
+        rank = world.rank
+        tokens, ids, weights = inputs_of(rank)
+        with open_exchange(world) as exchange:
+            exchange.dispatch_async(tokens, ids, weights)
+            assert exchange.wait_for_counts().rows == len(LAYER.rows_of(rank))
+            first = exchange.dispatch_wait(extra=["handle"])
+            rows = scaled(first, rank)
+            again = exchange.dispatch(tokens * 2, handle=first.handle, outputs=exchange.allocate_outputs())
+            has = again.has_token
+            assert (again.values()[has] == 2 * first.values()[first.has_token]).all()
+            exchange.combine_async(rows, handle=first.handle)
+            sums = torch.empty(tokens.shape)
+            assert exchange.combine_wait(out=sums) is sums
+            assert_sums(sums, rank)
+            given = {**first.arrays, "row_offsets": first.row_offsets}
+            once_more = exchange.dispatch(tokens, ids, weights, outputs=given)
+            assert once_more.payload.data_ptr() == first.payload.data_ptr()
+            assert_sums(exchange.combine(rows, handle=first.handle, dtype=torch.bfloat16), rank)
+            assert exchange.stats()["dispatches"] == 3 and exchange.memory_bytes > 0
+            exchange.check()
+
+    ferry.run_ranks(3, body)
+
+
+def test_encoded_tokens_are_float8():
+    def body(world):
+        rank = world.rank
+        tokens, ids, weights = inputs_of(rank)
+        codes, scales = (torch.from_numpy(array) for array in ferry.formats.encode("fp8_block128", tokens))
+        with open_exchange(world, format="fp8_block128") as exchange:
+            want = exchange.dispatch(tokens, ids, weights).values()
+            got = exchange.dispatch(codes.view(torch.float8_e4m3fn), ids, weights, token_scales=scales)
+            assert (got.values() == want).all()
+
+    ferry.run_ranks(3, body)
+
+
+def refuses(call, error, *words):
+    with pytest.raises(error) as raised:
+        call()
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+def test_what_is_refused():
+    tokens, ids, weights = torch.ones(2, 256), torch.tensor([[0, 7], [2, 5]]), torch.ones(2, 2)
+
+    def body(world):
+        with open_exchange(world) as exchange:
+            refuses(lambda: exchange.dispatch(tokens.double(), ids), ValueError, "tokens", "f64")
+            refuses(lambda: exchange.dispatch(tokens.numpy(), ids), TypeError, "tokens", "ndarray")
+            refuses(lambda: exchange.dispatch(tokens[:, ::2], ids), ValueError, "tokens")
+            refuses(lambda: exchange.dispatch(tokens.t().contiguous().t(), ids), ValueError, "tokens")
+            refuses(lambda: exchange.dispatch(tokens[:, :32], ids), ValueError, "tokens", "[2, 32]")
+            refuses(lambda: exchange.dispatch(tokens, ids.float()), ValueError, "topk_ids", "f32")
+            refuses(lambda: exchange.dispatch(tokens, ids.t()), ValueError, "topk_ids")
+            refuses(lambda: exchange.dispatch(tokens, ids + 6), ValueError, "topk_ids", "13")
+            refuses(lambda: exchange.dispatch(tokens.to("meta"), ids), ValueError, "tokens", "meta", "cpu")
+            refuses(lambda: exchange.dispatch(tokens.to_sparse(), ids), TypeError, "tokens", "sparse")
+            refuses(lambda: exchange.dispatch(tokens, ids, weights.requires_grad_()), ValueError, "topk_weights",
+                    "ferry.torch.dispatch")
+            refuses(lambda: exchange.dispatch(None, ids), TypeError, "tokens")
+            with torch.no_grad():
+                exchange.combine(exchange.dispatch(tokens, ids, weights).values())
+            arrivals = exchange.dispatch(tokens, ids)
+            refuses(lambda: exchange.combine(arrivals.values().double()), ValueError, "float64", "bfloat16")
+            refuses(lambda: exchange.combine(arrivals.values(), out=torch.ones(2, 256, requires_grad=True)), ValueError,
+                    "out", "requires grad")
+            exchange.combine(arrivals.values())
+            refuses(lambda: pickle.dumps(exchange), TypeError, "pickled", "state_dict")
+        assert exchange.closed
+        refuses(lambda: exchange.dispatch(tokens, ids), ValueError, "closed")
+        refuses(lambda: open_exchange(world, allocate=np.empty), TypeError, "allocate")
+        refuses(lambda: open_exchange(world, colour=1), TypeError, "colour")
+        refuses(lambda: open_exchange(None), TypeError, "ferry.World")
+        refuses(lambda: open_exchange(world, backward="bf16", reduction="exact"), ValueError, "by_rank")
+        refuses(lambda: open_exchange(world, backward="bf16", skip_a2a=True), ValueError, "skip_a2a")
+
+    ferry.run_ranks(1, body)
