@@ -3,6 +3,7 @@
 
 #include <ferry/activation.h>
 #include <ferry/exchange.h>
+#include <ferry/processes.h>
 #include <nanobind/nanobind.h>
 
 #include <chrono>
@@ -21,10 +22,22 @@ struct CudaBuild {
 };
 CudaBuild cuda_build();
 
+// CudaProcessOptions, which a build without CUDA lacks.
+struct CudaProcess {
+  ProcessPlace place;
+  int device = -1;
+  std::chrono::milliseconds deadline = kDefaultDeadline;
+  bool staged = false;
+  bool share_gpus = false;
+};
+
 int cuda_devices();  // GPUs that this process sees
 
 // As make_cuda_worlds and make_staged_cuda_worlds.
 std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>& devices, bool staged);
+
+// As make_cuda_process_world: this process's end of a world, on that GPU; -1: its only one, or that of its local rank.
+std::unique_ptr<PyWorld> cuda_process_world(const CudaProcess& given);
 
 // As cuda_swiglu, on a stream by its number.
 void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,

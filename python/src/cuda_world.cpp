@@ -3,6 +3,7 @@
 #include <ferry/cuda/activation.h>
 #include <ferry/cuda/cuda_world.h>
 
+#include <algorithm>
 #include <string>
 
 #include "cuda_parts.h"
@@ -57,6 +58,21 @@ std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&
     worlds.push_back(
         std::make_unique<PyWorld>(std::move(made[rank]), staged ? Device::cpu() : Device::cuda(devices[rank])));
   return worlds;
+}
+
+std::unique_ptr<PyWorld> cuda_process_world(const CudaProcess& given) {
+  CudaProcessOptions options{.place = given.place,
+                             .device = given.device,
+                             .deadline = given.deadline,
+                             .staged = given.staged,
+                             .share_gpus = given.share_gpus};
+  const nb::gil_scoped_release without_gil;
+  if (options.device < 0) {
+    const ProcessPlace place = place_of_process(given.place);
+    options.device = num_cuda_devices() == 1 ? 0 : std::max(place.local_rank >= 0 ? place.local_rank : place.rank, 0);
+  }
+  return std::make_unique<PyWorld>(make_cuda_process_world(options),
+                                   given.staged ? Device::cpu() : Device::cuda(options.device));
 }
 
 void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,

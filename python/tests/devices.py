@@ -55,14 +55,14 @@ class Gpus:
         """A stream whose memory torch has already: an allocation may wait for the kernels of other ranks."""
         import torch
         if (device, rank) not in self._streams:
-            stream = torch.cuda.Stream(device)
-            with torch.cuda.device(device), torch.cuda.stream(stream):
-                kept = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(32)]
-                kept += [torch.empty(64 << 20, dtype=torch.uint8, device="cuda")]
-                del kept
-                stream.synchronize()
-            self._streams[device, rank] = stream
-        return self._streams[device, rank]
+            self._streams[device, rank] = torch.cuda.Stream(device)
+        stream = self._streams[device, rank]
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            kept = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(32)]
+            kept += [torch.empty(64 << 20, dtype=torch.uint8, device="cuda")]
+            del kept
+            stream.synchronize()
+        return stream
 
 
 def on_gpu(array, device):

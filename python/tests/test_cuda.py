@@ -148,7 +148,9 @@ def test_bad_ids_come_with_the_next_call():
     def body(world):
         tokens, ids, weights = inputs_on(world)
         with ferry.Exchange(world, **SHAPE) as exchange:
-            exchange.dispatch(tokens, ids.clone().fill_(99) if world.rank == 0 else ids, weights)
+            bad = ids.clone().fill_(99) if world.rank == 0 else ids
+            world.barrier()
+            exchange.dispatch(tokens, bad, weights, outputs=exchange.allocate_outputs(like=tokens))
             torch.cuda.current_stream().synchronize()
             world.barrier()
             if world.rank == 0:
