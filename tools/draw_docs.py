@@ -114,7 +114,7 @@ def draw_exchange():
 
 ROOMS = {
     "tool": "the ferry command", "src/conformance": "the suite that any world passes", "src/base": "threads, memory",
-    "src/cpu": "ranks as threads", "src/shmem": "processes, OpenSHMEM", "src/cuda": "GPUs of one host",
+    "src/cpu": "threads, processes", "src/shmem": "processes, OpenSHMEM", "src/cuda": "GPUs of one host",
     "src/nvshmem": "GPUs of many hosts", "src/exchange": "the front of an exchange", "src/net": "how processes meet",
     "src/activation": "what SwiGLU refuses",
     "include/ferry/cuda": "public, for GPUs", "include/ferry/detail/cuda": "text of the kernels",

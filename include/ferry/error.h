@@ -49,11 +49,12 @@ enum class Phase : std::uint32_t {
 };
 const char* to_string(Phase phase);
 
-// Why the missing rank does not come, as far as it said so itself.
+// Why the missing rank does not come, as far as is known.
 enum class Absence : std::uint32_t {
   late,     // it said nothing: a deadline passed
   aborted,  // it aborted its world (World::abort)
   left,     // it destroyed its exchange while others waited for more of it
+  ended,    // its process ended: in worlds of processes that see it at once (make_process_world)
 };
 
 // What a wait saw when it gave up. `token` is -1 where the signal is not about one token.

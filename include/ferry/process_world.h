@@ -1,6 +1,7 @@
 // ProcessWorld: a world whose ranks are processes, of one host or of many.
 #pragma once
 
+#include "ferry/processes.h"
 #include "ferry/world.h"
 
 namespace ferry {
@@ -18,5 +19,22 @@ class ProcessWorld : public World {
   virtual void send(std::span<const std::byte> data, int to, std::chrono::milliseconds deadline = kDefaultDeadline) = 0;
   virtual void receive(std::span<std::byte> data, int from, std::chrono::milliseconds deadline = kDefaultDeadline) = 0;
 };
+
+struct ProcessOptions {
+  ProcessPlace place{};                                   // what is left out comes from the launcher's environment
+  std::chrono::milliseconds deadline = kDefaultDeadline;  // for all processes to come
+};
+
+// One rank per process, 1 to kMaxRanksPerNode of one host, on CPUs; this process's end of the world. Collective over
+// the processes. Any launcher may have started them, or none: they meet as `place` says. Calls take host memory.
+//   memory   each rank's symmetric memory is allocated once per exchange, and all others map it. It has no name and no
+//            file, not in /dev/shm either, and goes with the last process that has it, however that one ends
+//   a loss   set-up and rounds find at once that a process has ended, and at their deadline that it is stopped
+//   network  TCP to rank 0 and between all, for set-up and bytes; the processes share a network namespace
+//
+// Throws on every rank: PeerMissing that names a process that does not come; Error(invalid_argument) where two
+// processes have the same rank, or differ in the number of ranks; Error(unsupported) that names two ranks that are on
+// different hosts.
+std::unique_ptr<ProcessWorld> make_process_world(const ProcessOptions& options = {});
 
 }  // namespace ferry

@@ -36,6 +36,7 @@ enum class WorldKind : std::uint8_t {
   cuda,            // threads of this process with a GPU each: make_cuda_worlds, make_staged_cuda_worlds
   cuda_processes,  // processes of one host with a GPU each: make_cuda_process_world
   nvshmem,         // processes with a GPU each, on any number of hosts: make_nvshmem_world
+  processes,       // of one host on CPUs, over shared memory: make_process_world
   other,           // none of the library's
 };
 // The name of the enumerator.
@@ -79,7 +80,7 @@ class World {
 
   virtual WorldKind kind() const = 0;
   virtual WorldCapabilities capabilities() const { return {.remote_ranks = has_remote_ranks()}; }
-  virtual const char* backend() const = 0;  // as on the command line: "cpu", "shmem", "cuda", "nvshmem"
+  virtual const char* backend() const = 0;  // as on the command line: "cpu", "processes", "shmem", "cuda", "nvshmem"
   virtual int rank() const = 0;
   virtual int size() const = 0;
 

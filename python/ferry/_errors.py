@@ -32,7 +32,7 @@ class PeerMissing(Error, RuntimeError):
     operation: str = "none"  #: "dispatch", "combine" or "set_up"
     phase: str = "none"  #: what was waited for: "routing", "message", "result", ...
     token: int = -1  #: the token that was waited for; -1 where the wait was not for one token
-    absence: str = "late"  #: "late", "aborted", or "left": it destroyed its exchange
+    absence: str = "late"  #: "late", "aborted", "left": it destroyed its exchange, or "ended": its process did
 
 
 class Aborted(PeerMissing):

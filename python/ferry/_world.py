@@ -6,9 +6,10 @@ import queue
 import threading
 from typing import Callable, Iterable, NoReturn, Sequence, TypeVar
 
-from . import _ferry
+from . import _ferry, _processes
 from ._arrays import int32
 from ._errors import PeerMissing
+from ._processes import AllGather
 
 T = TypeVar("T")
 
@@ -16,13 +17,49 @@ T = TypeVar("T")
 class World:
     """One rank's end of a world: the ranks that can exchange.
 
-    make_thread_worlds makes them, and run_ranks hands one to each rank. One thread at a time may be in a call; abort
-    may come from any thread. A World is a context manager: leaving it closes this rank's end, which waits for nobody.
-    Exchanges that are still open keep what they need of it.
+    Ranks that are threads of this process: make_thread_worlds makes their worlds, and run_ranks hands one to each.
+    Ranks that are processes: from_env, from_all_gather and connect make this process's end; each is collective, and
+    what a launcher has put into the environment says what is left out. `device` is what the ranks run on: "cpu".
+    `deadline`: seconds for all processes to come; None: 30. They raise PeerMissing that names a process that does not
+    come, InvalidArgument where two processes have the same rank or differ in the number of ranks, and Unsupported
+    where they are of several hosts.
+
+    One thread at a time may be in a call; abort may come from any thread. A World is a context manager: leaving it
+    closes this rank's end, which waits for nobody. Exchanges that are still open keep what they need of it.
     """
 
     def __init__(self, core: _ferry.World) -> None:
         self._core = core
+
+    @classmethod
+    def from_env(cls, *, device: str = "cpu", deadline: float | None = None) -> World:
+        """This process of a job that torchrun, srun or mpirun started: they meet at an address.
+
+        Rank and size are RANK and WORLD_SIZE, or those of Open MPI, MPICH and Slurm. The address is FERRY_ADDRESS, or
+        MASTER_ADDR with the port after MASTER_PORT, or the first node of Slurm's step (ferry/processes.h).
+        """
+        return cls(_processes.open_world(_processes.place(), device, None, deadline))
+
+    @classmethod
+    def from_all_gather(cls, rank: int, size: int, all_gather: AllGather, *, device: str = "cpu", local_rank: int = -1,
+                        deadline: float | None = None) -> World:
+        """This process of a group that the caller has, as torch.distributed's or MPI's.
+
+        `all_gather(mine)` is called once, on this thread: it takes bytes, as many on each rank, and returns those of
+        all in rank order, as a list or in one piece. `local_rank`: among the processes of this host.
+        """
+        place = _processes.place(rank=rank, size=size, local_rank=local_rank)
+        return cls(_processes.open_world(place, device, all_gather, deadline))
+
+    @classmethod
+    def connect(cls, address: str, rank: int, size: int, *, device: str = "cpu", local_rank: int = -1, job: str = "",
+                deadline: float | None = None) -> World:
+        """This process of a job that meets at `address`, "host:port", where rank 0 listens.
+
+        Processes whose texts `job` differ never meet. `local_rank`: among the processes of this host.
+        """
+        place = _processes.place(address=address, rank=rank, size=size, local_rank=local_rank, job=job)
+        return cls(_processes.open_world(place, device, None, deadline))
 
     @property
     def rank(self) -> int:
@@ -36,7 +73,7 @@ class World:
 
     @property
     def kind(self) -> str:
-        """Who the ranks are: "threads", or "cuda": threads with a GPU each."""
+        """Who the ranks are: "threads", "processes", or "cuda": threads with a GPU each."""
         return self._core.kind
 
     @property

@@ -34,6 +34,8 @@ const char* name_of(Absence absence) {
       return "late";
     case Absence::aborted:
       return "aborted";
+    case Absence::ended:
+      return "ended";
     case Absence::left:
       return "left";
   }

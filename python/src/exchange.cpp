@@ -23,11 +23,12 @@ namespace ferry::python {
 
 PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& options) : device_(world.device()) {
   const auto lock = world.guard().enter();
-  const std::shared_ptr<World> kept = world.world();
-  const nb::gil_scoped_release without_gil;
+  const std::shared_ptr<World> kept = world_ = world.world();
   // The world lives as long as its exchange.
-  exchange_ = std::shared_ptr<Exchange>(new Exchange(*kept, shape, options.options),
-                                        [kept](const Exchange* exchange) { delete exchange; });
+  call_waiting(*kept, [&] {
+    exchange_ = std::shared_ptr<Exchange>(new Exchange(*kept, shape, options.options),
+                                          [kept](const Exchange* exchange) { delete exchange; });
+  });
 }
 
 PyExchange::~PyExchange() {
@@ -44,6 +45,7 @@ Exchange& PyExchange::exchange() const {
 void PyExchange::close(bool fails) {
   const auto lock = guard_.enter();
   const nb::gil_scoped_release without_gil;
+  world_.reset();
   if (!fails) return exchange_.reset();
   try {
     const std::shared_ptr<Exchange> last = std::move(exchange_);
@@ -79,7 +81,9 @@ void dispatch(PyExchange& self, const nb::dict& inputs, const nb::dict& outputs,
 
 RowCounts wait_for_counts(PyExchange& self, const PyCall& how) {
   const CallOptions call = call_options(how);
-  return self.call([&](Exchange& exchange) { return exchange.wait_for_counts(call); });
+  RowCounts counts;
+  self.call([&](Exchange& exchange) { counts = exchange.wait_for_counts(call); });
+  return counts;
 }
 
 void dispatch_wait(PyExchange& self, const nb::dict& outputs, const PyCall& how) {
@@ -109,7 +113,7 @@ void combine_wait(PyExchange& self, const nb::dict& sums, const PyCall& how) {
 
 void add_to_mask(PyExchange& self, const nb::iterable& ranks) {
   const RankMask mask = mask_of(ranks, self.exchange().shape().ranks);
-  self.call([&](Exchange& exchange) { exchange.add_to_mask(mask); });
+  self.call_local([&](Exchange& exchange) { exchange.add_to_mask(mask); });
 }
 
 // Decodes each row of `outputs` that has a token into its row of `values`; the others become zeros.
@@ -125,7 +129,7 @@ void decode_rows(PyExchange& self, const nb::dict& outputs, nb::handle values, n
     throw Error(ErrorKind::invalid_argument, "values is " + to_string(out) + " and has_token " + to_string(tokens) +
                                                  "; they must be f32 [rows, " + std::to_string(hidden) +
                                                  "] and u8 [rows]");
-  self.call([&](const Exchange& exchange) {
+  self.call_local([&](const Exchange& exchange) {
     for (std::int64_t row = 0; row < out.shape[0]; ++row) {
       const std::span to(out.as<float>() + row * hidden, static_cast<std::size_t>(hidden));
       if (tokens.as<std::uint8_t>()[row] != 0)

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "call_thread.h"
 #include "guard.h"
 #include "options.h"
 #include "world.h"
@@ -32,9 +33,16 @@ class PyExchange {
   // Where its arrays lie.
   Device device() const { return device_; }
 
-  // work(exchange), alone in the object and without the GIL.
+  // work(exchange), alone in the object and without the GIL. Ctrl-C ends its waits.
   template <class Work>
-  auto call(const Work& work) {
+  void call(const Work& work) {
+    const auto lock = guard_.enter();
+    Exchange& open = exchange();
+    call_waiting(*world_, [&] { work(open); });
+  }
+  // The same for work that waits for no other rank.
+  template <class Work>
+  auto call_local(const Work& work) {
     const auto lock = guard_.enter();
     Exchange& open = exchange();
     const nanobind::gil_scoped_release without_gil;
@@ -42,6 +50,7 @@ class PyExchange {
   }
 
  private:
+  std::shared_ptr<World> world_;
   std::shared_ptr<Exchange> exchange_;
   Device device_;
   Guard guard_{"this Exchange"};

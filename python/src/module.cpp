@@ -6,6 +6,7 @@ NB_MODULE(_ferry, module) {
   add_build_info(module);
   add_errors(module);
   add_world(module);
+  add_process_world(module);
   add_options(module);
   add_layout(module);
   add_exchange(module);

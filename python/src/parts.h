@@ -8,6 +8,7 @@ namespace ferry::python {
 void add_build_info(nanobind::module_& module);
 void add_errors(nanobind::module_& module);
 void add_world(nanobind::module_& module);
+void add_process_world(nanobind::module_& module);
 void add_options(nanobind::module_& module);
 void add_layout(nanobind::module_& module);
 void add_exchange(nanobind::module_& module);

@@ -120,7 +120,7 @@ class CpuRank {
     tell_peers();
     WaitRecord record = fabric_->waits().failure();
     if (record.phase != Phase::handle) record.missing_rank = fabric_->find_culprit();
-    record.absence = fabric_->waits().absence_of(record.missing_rank);
+    record.absence = fabric_->absence_of(record.missing_rank);
     ExchangeEnd::raise(*end_.note(record));
   }
 

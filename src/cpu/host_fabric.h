@@ -17,6 +17,8 @@ namespace ferry::cpu {
 class Heap {
  public:
   explicit Heap(std::size_t bytes);
+  // Mapped memory, which it unmaps.
+  Heap(void* mapped, std::size_t bytes) : memory_(mapped), bytes_(bytes) {}
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
@@ -67,6 +69,7 @@ class HostCalls : public SerialFabricDefaults {
   }
 
   int find_culprit() const { return waits_.find_culprit(); }
+  Absence absence_of(int missing) const { return waits_.absence_of(missing); }
   HostWaits& waits() { return waits_; }
   const HostWaits& waits() const { return waits_; }
 

@@ -19,7 +19,8 @@ std::shared_ptr<const ExchangeEnd::Ended> ExchangeEnd::note(const WaitRecord& re
 }
 
 void ExchangeEnd::raise(const Ended& ended, const char* more) {
-  if (ended.record.absence == Absence::late) throw_ended(ended.record, more);
+  const Absence absence = ended.record.absence;
+  if (absence == Absence::late || absence == Absence::ended) throw_ended(ended.record, more);
   throw Aborted(ended.record, ended.reason, describe(ended.record, ended.reason) + more);
 }
 

@@ -93,6 +93,8 @@ const char* to_string(WorldKind kind) {
       return "cuda_processes";
     case WorldKind::nvshmem:
       return "nvshmem";
+    case WorldKind::processes:
+      return "processes";
     case WorldKind::other:
       return "other";
   }

@@ -29,6 +29,10 @@ std::string describe(const WaitRecord& r, const std::string& reason) {
     text = fmt::format("rank {}: rank {} destroyed its exchange{}; this rank's {} was {}", r.my_rank, r.missing_rank,
                        r.reported_by == r.my_rank ? "" : fmt::format(", as rank {} reports", r.reported_by),
                        to_string(r.operation), to_string(r.phase));
+  else if (r.absence == Absence::ended)
+    text = fmt::format("rank {}: the process of rank {} has ended{}; this rank's {} was {}", r.my_rank, r.missing_rank,
+                       r.reported_by == r.my_rank ? "" : fmt::format(", as rank {} reports", r.reported_by),
+                       to_string(r.operation), to_string(r.phase));
   else if (r.reported_by == r.my_rank)
     text = fmt::format("rank {}: rank {} is missing: {} passed its deadline {}", r.my_rank, r.missing_rank,
                        to_string(r.operation), to_string(r.phase));

@@ -43,6 +43,9 @@ class Bootstrap {
   std::string abort_reason(int rank);
   // Throws PeerMissing where that rank has ended or aborted, or this one has. Does not wait.
   void require_there(int rank);
+  // Whether that rank's process has ended, or left its world. From any thread, and it waits for nothing: false while
+  // another thread is in a call.
+  bool has_ended(int rank);
 
  private:
   // part and failed are of an all_gather; bytes, taken and gave_up of a send: its bytes, that all are taken, and that

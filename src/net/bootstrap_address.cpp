@@ -7,9 +7,9 @@
 #include <netinet/in.h>
 
 #include <cstring>
-#include <fstream>
 
 #include "ferry/error.h"
+#include "net/host_id.h"
 
 namespace ferry::net {
 namespace {
@@ -25,7 +25,7 @@ struct Entry {
   std::uint64_t name = 0;  // of the job: no two have the same
   std::uint32_t port = 0;
   std::uint32_t unused = 0;
-  char boot[40] = {};  // of its host's running kernel
+  HostId host{};
   char hosts[kMostHosts][48] = {};
   char failed[256] = {};
 };
@@ -37,12 +37,6 @@ void set_text(char (&to)[kSize], const std::string& text) {
 template <std::size_t kSize>
 std::string text_of(const char (&from)[kSize]) {
   return {from, strnlen(from, kSize)};
-}
-
-std::string boot_id() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot;
 }
 
 // Empty for an address that other hosts cannot use: of a loopback, or of one link only.
@@ -77,7 +71,7 @@ Entry entry_of(const ProcessPlace& place, Job& job) {
   entry.magic = kMagic;
   entry.rank = place.rank;
   entry.size = place.size;
-  set_text(entry.boot, boot_id());
+  entry.host = this_host();
   if (place.rank != 0) return entry;
   entry.name = random_number();
   list_hosts(entry);
@@ -120,7 +114,7 @@ Job gathered_job(const ProcessPlace& place) {
     throw Error(ErrorKind::system, fmt::format("rank {}: rank 0 {}", place.rank, why));
   job.name = fmt::format("{:016x}", first.name);
   const auto port = static_cast<std::uint16_t>(first.port);
-  if (std::strcmp(first.boot, mine.boot) == 0) job.other_addresses.push_back({"127.0.0.1", port});
+  if (std::strcmp(first.host.boot, mine.host.boot) == 0) job.other_addresses.push_back({"127.0.0.1", port});
   for (const auto& host : first.hosts)
     if (host[0] != '\0') job.other_addresses.push_back({text_of(host), port});
   if (job.other_addresses.empty())

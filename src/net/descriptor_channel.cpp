@@ -134,8 +134,8 @@ std::vector<Descriptor> DescriptorChannel::all_to_all(const Descriptor& mine, st
       if (receive_one(call, descriptors)) continue;
       if (until.has_passed())
         throw_missing(rank_, peer, rank_, call,
-                      fmt::format("rank {}: rank {} did not hand over its memory within {} ms. Check that it is alive, "
-                                  "or give a mask that names it",
+                      fmt::format("rank {}: rank {} did not hand over its memory within {} ms. Check that it is alive "
+                                  "and shares this process's network namespace, or give a mask that names it",
                                   rank_, peer, deadline.count()));
       if (look) look(peer);
       pollfd watched{socket_.get(), POLLIN, 0};

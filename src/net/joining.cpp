@@ -242,6 +242,12 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   }
 }
 
+// Rank 0 says at its own deadline who is missing. Ranks with the same deadline wait for that a moment longer.
+bool receive_answer(const Descriptor& rank_0, Answer& answer, const Deadline& deadline) {
+  constexpr std::chrono::milliseconds kMoment{1000};
+  return receive_one(rank_0, answer, Deadline(std::chrono::milliseconds(deadline.milliseconds_left()) + kMoment));
+}
+
 // The connection to rank 0, after its answer. Tries again while nobody listens, or while another job does.
 Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, Answer& answer) {
   std::string why = "no answer";
@@ -250,7 +256,7 @@ Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, A
     const Deadline turn(std::chrono::milliseconds(  // one of several addresses may lead nowhere
         job.other_addresses.empty() ? deadline.milliseconds_left() : deadline.milliseconds_left(kMostMsToConnect)));
     Descriptor socket = connect_once(which == 0 ? job.address : job.other_addresses[which - 1], turn, why);
-    if (socket && send_one(socket, hello_of(job, port, 0), deadline) && receive_one(socket, answer, deadline) &&
+    if (socket && send_one(socket, hello_of(job, port, 0), deadline) && receive_answer(socket, answer, deadline) &&
         answer.magic == kMagic) {
       if (answer.verdict == Verdict::welcome) return socket;
       if (answer.verdict != Verdict::other_job) throw_refused(job, answer);

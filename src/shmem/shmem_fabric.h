@@ -100,6 +100,7 @@ class ShmemFabric : public SerialFabricDefaults {
     return losses_->find_culprit(waits_.find_culprit(), std::chrono::milliseconds(0), may_be_missing);
   }
 
+  Absence absence_of(int missing) const { return waits_.absence_of(missing); }
   HostWaits& waits() { return waits_; }
   const HostWaits& waits() const { return waits_; }
 

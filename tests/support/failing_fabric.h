@@ -128,6 +128,7 @@ class FailingCalls : public SerialFabricDefaults {
     StandstillPacer pacer(net_->standstill, rank());
     return waits().wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site, pacer);
   }
+  Absence absence_of(int missing) const { return waits().absence_of(missing); }
   int find_culprit() const {
     StandstillPacer moment(net_->standstill, rank());
     return waits().find_culprit(moment);

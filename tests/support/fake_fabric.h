@@ -38,6 +38,7 @@ class FakeFabric : public SerialFabricDefaults {
   std::byte* local(std::size_t offset) const { return mine_->data() + offset; }
   std::byte* peer_pointer(int peer, std::size_t offset) const { return reaches(peer) ? at(peer, offset) : nullptr; }
   int find_culprit() const { return waits_.find_culprit(); }
+  Absence absence_of(int missing) const { return waits_.absence_of(missing); }
   cpu::HostWaits& waits() { return waits_; }
   const cpu::HostWaits& waits() const { return waits_; }
 

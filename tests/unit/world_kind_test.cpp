@@ -13,11 +13,12 @@ namespace {
 TEST(WorldKind, HasANameOfItsOwn) {
   std::set<std::string> names;
   for (const WorldKind kind : {WorldKind::threads, WorldKind::shmem, WorldKind::cuda, WorldKind::cuda_processes,
-                               WorldKind::nvshmem, WorldKind::other})
+                               WorldKind::nvshmem, WorldKind::processes, WorldKind::other})
     names.insert(to_string(kind));
-  EXPECT_EQ(names.size(), 6u);
+  EXPECT_EQ(names.size(), 7u);
   EXPECT_TRUE(is_of_gpus(WorldKind::cuda) && is_of_gpus(WorldKind::cuda_processes) && is_of_gpus(WorldKind::nvshmem));
-  EXPECT_FALSE(is_of_gpus(WorldKind::threads) || is_of_gpus(WorldKind::shmem) || is_of_gpus(WorldKind::other));
+  EXPECT_FALSE(is_of_gpus(WorldKind::threads) || is_of_gpus(WorldKind::processes) || is_of_gpus(WorldKind::shmem) ||
+               is_of_gpus(WorldKind::other));
 }
 
 TEST(WorldKind, ThreadsTakeHostMemoryAndFunctions) {

@@ -9,16 +9,11 @@
 #include "cuda/exchange/shape_limits.h"
 #include "cuda/exchange/staged_steps.h"
 #include "exchange/sizes.h"
+#include "exchange/together.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 namespace {
-
-// The outcome of a rank's work; an empty text is success.
-struct Outcome {
-  std::int32_t kind;
-  char text[508];
-};
 
 // A rank's GPU.
 struct DeviceClaim {
@@ -63,25 +58,7 @@ void require_bulk_copies(int device) {
 }
 
 void GpuRank::together(const std::function<void()>& work, const RankMask& mask, std::chrono::milliseconds deadline) {
-  Outcome mine{};
-  try {
-    work();
-  } catch (const PeerMissing&) {
-    throw;  // every rank finds that by itself
-  } catch (const Error& error) {
-    mine.kind = static_cast<std::int32_t>(error.kind());
-    std::strncpy(mine.text, error.what(), sizeof mine.text - 1);
-  }
-  std::vector<Outcome> all(static_cast<std::size_t>(world_.size()));
-  world_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), mask, deadline);
-  for (int rank = 0; rank < world_.size(); ++rank) {
-    Outcome& each = all[static_cast<std::size_t>(rank)];
-    each.text[sizeof each.text - 1] = '\0';
-    const std::string text = each.text;
-    if (text.empty()) continue;
-    throw Error(static_cast<ErrorKind>(each.kind),
-                text.starts_with("rank ") ? text : fmt::format("rank {}: {}", rank, text));
-  }
+  ferry::together(world_, work, mask, deadline);
 }
 
 int ranks_of_device(int rank, int size, int device, bool may_share, const GatherBytes& gather) {

@@ -1,11 +1,9 @@
 // CudaProcessWorld: one rank per process, each with one GPU of the same host. The processes meet by TCP; each maps the
 // memory of all others, by file descriptors that travel between them.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
+#include <vector>
 
 #include "cuda/world/driver.h"
 #include "cuda/world/gpu_world.h"
@@ -19,41 +17,30 @@
 #include "net/bootstrap_address.h"
 #include "net/bootstrap_world.h"
 #include "net/descriptor_channel.h"
+#include "net/host_id.h"
 
 namespace ferry::cuda {
 namespace {
 
-// Where a rank is: its GPU, and its host, which the boot id of the running kernel identifies.
+// Where a rank is: its host, and its GPU.
 struct Location {
-  char host[64];
-  char boot[40];
+  net::HostId host;
   char bus[16];
   std::int32_t device;
 };
 
-template <std::size_t kSize>
-void set_text(char (&to)[kSize], const std::string& text) {
-  std::strncpy(to, text.c_str(), kSize - 1);
-}
-
 Location location_of(int device) {
   Location location{};
-  gethostname(location.host, sizeof location.host - 1);
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  set_text(location.boot, boot);
+  location.host = net::this_host();
   cuda_check(cudaDeviceGetPCIBusId(location.bus, sizeof location.bus, device), "cudaDeviceGetPCIBusId");
   location.device = device;
   return location;
 }
 
 void require_one_host(int rank, const std::vector<Location>& all) {
-  for (std::size_t peer = 1; peer < all.size(); ++peer)
-    if (std::strcmp(all[peer].boot, all[0].boot) != 0)
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("rank {}: rank 0 is on host {} and rank {} on host {}; this world's GPUs must be of one "
-                              "host",
-                              rank, all[0].host, peer, all[peer].host));
+  std::vector<net::HostId> hosts;
+  for (const Location& each : all) hosts.push_back(each.host);
+  net::require_one_host(rank, hosts, "this world's GPUs must be of one host");
 }
 
 // If CUDA_VISIBLE_DEVICES hides a peer's device from this process, only mapping its memory shows whether it can be

@@ -12,7 +12,7 @@
 #include "gpu/hooks/hook_cases.h"
 #include "gpu/nvshmem/nvshmem_processes.h"
 #include "gpu/nvshmem/peer_calls.h"
-#include "gpu/processes/workers.h"
+#include "support/processes/workers.h"
 
 namespace ferry::test {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "cuda/world/process_place.h"
 #include "gpu/few_gpus.h"
-#include "gpu/processes/process_suite.h"
 #include "net/bootstrap_address.h"
 #include "nvshmem/nvshmem_world.h"
+#include "support/processes/process_suite.h"
 
 namespace ferry::test {
 

@@ -10,8 +10,8 @@
 #include "conformance/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/nvshmem/nvshmem_processes.h"
-#include "gpu/processes/lost_process.h"
-#include "gpu/processes/workers.h"
+#include "support/processes/lost_process.h"
+#include "support/processes/workers.h"
 
 namespace ferry::test {
 namespace {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "ferry/cuda/cuda_world.h"
-#include "gpu/processes/lost_process.h"
-#include "gpu/processes/workers.h"
+#include "support/processes/lost_process.h"
+#include "support/processes/workers.h"
 
 namespace ferry::test {
 namespace {

@@ -7,9 +7,9 @@
 #include "conformance/rank_round.h"
 #include "conformance/suite.h"
 #include "gpu/few_gpus.h"
-#include "gpu/processes/lost_process.h"
-#include "gpu/processes/process_suite.h"
-#include "gpu/processes/workers.h"
+#include "support/processes/lost_process.h"
+#include "support/processes/process_suite.h"
+#include "support/processes/workers.h"
 
 namespace ferry::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpu/processes/lost_process.h"
+#include "support/processes/lost_process.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "gpu/processes/workers.h"
+#include "support/processes/workers.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "gpu/processes/process_suite.h"
+#include "support/processes/process_suite.h"
 
 #include <cstdio>
 #include <cstring>

@@ -1,0 +1,39 @@
+"""Worlds whose ranks are processes: how they meet, and which world they get."""
+
+from __future__ import annotations
+
+from typing import Callable, Sequence, Union
+
+from . import _ferry
+from ._arrays import int32
+from ._errors import InvalidArgument, Unsupported
+
+#: Gathers bytes of all processes, as many of each: theirs in rank order, one by one or in one piece.
+AllGather = Callable[[bytes], Union[bytes, Sequence[bytes]]]
+
+
+def place(*, address: str = "", rank: int = -1, size: int = 0, local_rank: int = -1,
+          job: str = "") -> _ferry.ProcessPlace:
+    """Where this process stands among those of the world. What is left out comes from the environment."""
+    return _ferry.ProcessPlace(address, int32("rank", rank), int32("size", size), int32("local_rank", local_rank), job)
+
+
+def open_world(where: _ferry.ProcessPlace, device: str, all_gather: AllGather | None,
+               deadline: float | None) -> _ferry.World:
+    """Collective over the processes: this process's end of the world."""
+    if device != "cpu":
+        raise Unsupported(f"device is '{device}'; worlds of processes are on 'cpu'")
+    return _ferry.make_process_world(where, None if all_gather is None else _in_one_piece(all_gather), deadline)
+
+
+def _in_one_piece(all_gather: AllGather) -> Callable[[bytes], bytes]:
+    def gather(mine: bytes) -> bytes:
+        gathered = all_gather(mine)
+        if isinstance(gathered, (bytes, bytearray, memoryview)):
+            return bytes(gathered)
+        parts = [bytes(part) for part in gathered]
+        for rank, part in enumerate(parts):
+            if len(part) != len(mine):
+                raise InvalidArgument(f"all_gather gave {len(part)} bytes for rank {rank}; each rank gives {len(mine)}")
+        return b"".join(parts)
+    return gather

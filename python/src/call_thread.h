@@ -1,0 +1,53 @@
+// Calls that wait for other ranks, made so that Ctrl-C ends them. Python runs its signal handlers on the main thread
+// alone, and only while that thread is in Python. So a call of the main thread runs on another thread, and the main
+// thread looks for signals until it is done.
+#pragma once
+
+#include <ferry/world.h>
+#include <nanobind/nanobind.h>
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+
+namespace ferry::python {
+
+// A call that another thread makes.
+class PendingCall {
+ public:
+  // On the other thread: its last use of this, unless it shares it.
+  void finish(std::exception_ptr error);
+  // On the other thread: `work` is done by the thread that waits, with the GIL. Throws Left where nobody waits any
+  // more.
+  void ask(const std::function<void()>& work);
+  struct Left : std::exception {};
+
+  // With the GIL, which it gives up meanwhile: returns when the call has ended, and throws what it threw. Where a
+  // signal handler or what was asked for raises, that comes out: after `interrupt`, which makes the call end; where
+  // there is none, at once, and the call is left to itself.
+  void wait(const std::function<void()>& interrupt);
+
+ private:
+  bool wait_a_moment();
+  void answer();
+  void leave();
+
+  std::mutex guard_;
+  std::condition_variable changed_;
+  bool has_ended_ = false;
+  bool is_left_ = false;
+  std::exception_ptr error_;
+  const std::function<void()>* asked_ = nullptr;
+};
+
+// Runs `call`, which may wait for other ranks of `world`, without the GIL, which the caller holds. A signal handler
+// that raises aborts the world, and so ends the call. Calls on GPUs stay on their thread, which may be capturing a
+// graph.
+void call_waiting(World& world, const std::function<void()>& call);
+
+// As call_waiting, where there is no world yet. A signal handler that raises leaves `call` to itself, so `call` owns
+// all that it uses but what it hands to ask().
+void call_detached(std::function<void(PendingCall&)> call);
+
+}  // namespace ferry::python
