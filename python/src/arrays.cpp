@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "cuda_parts.h"
+
 namespace nb = nanobind;
 
 namespace ferry::python {
@@ -91,6 +93,15 @@ bool is_offsets(std::string_view name) {
   return name == "row_offsets" || name == "scales_offsets" || name == "source_offsets";
 }
 
+// No stride is used of an axis of one element, and torch gives it as 1. On GPUs rows lie apart by multiples of 16
+// bytes, and so does the only one.
+template <class View>
+void close_strides(View& view) {
+  for (int axis = view.rank - 1; axis >= 0; --axis)
+    if (view.shape[axis] == 1)
+      view.strides[axis] = axis + 1 < view.rank ? view.shape[axis + 1] * view.strides[axis + 1] : 1;
+}
+
 template <class View, class Byte, class Array>
 View view_of(const Array& array, const char* name) {
   if (array.ndim() > static_cast<std::size_t>(kMaxTensorRank))
@@ -106,10 +117,12 @@ View view_of(const Array& array, const char* name) {
   }
   view.device = device_of(nb::ndarray<nb::ro>(array), name);
   if (view.dtype == DType::i32 && is_offsets(name)) view.dtype = DType::u32;
+  close_strides(view);
   if (view.elements() != 0) return view;
   // No elements: numpy has strides of 0 then, and others no memory.
-  return View(static_cast<Byte*>(no_elements), view.dtype,
-              std::span(view.shape).first(static_cast<std::size_t>(view.rank)), view.device);
+  void* const nothing = view.device.kind == Device::Kind::cuda ? nothing_on_gpu(view.device.index) : no_elements;
+  return View(static_cast<Byte*>(nothing), view.dtype, std::span(view.shape).first(static_cast<std::size_t>(view.rank)),
+              view.device);
 }
 
 }  // namespace

@@ -45,6 +45,10 @@ void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluO
 
 std::size_t state_bytes(const Shape& shape, const ExchangeOptions& options, int rank);
 
+// 256 bytes of that GPU's memory, for tensors without elements: null would mean that they were not given. A world makes
+// them with itself, as an allocation may wait for kernels.
+void* nothing_on_gpu(int device);
+
 // The tensor's bytes, which lie on a GPU, in `to`. Waits for the stream.
 void copy_to_host(const ConstTensor& tensor, void* to, std::uintptr_t stream);
 // Clears a tensor on a GPU, in the order of the stream.

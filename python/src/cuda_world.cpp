@@ -4,6 +4,8 @@
 #include <ferry/cuda/cuda_world.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "cuda_parts.h"
@@ -52,6 +54,7 @@ std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&
   {
     const nb::gil_scoped_release without_gil;
     made = staged ? make_staged_cuda_worlds(devices) : make_cuda_worlds(devices);
+    for (const int device : devices) nothing_on_gpu(device);
   }
   std::vector<std::unique_ptr<PyWorld>> worlds;
   for (std::size_t rank = 0; rank < made.size(); ++rank)
@@ -71,8 +74,9 @@ std::unique_ptr<PyWorld> cuda_process_world(const CudaProcess& given) {
     const ProcessPlace place = place_of_process(given.place);
     options.device = num_cuda_devices() == 1 ? 0 : std::max(place.local_rank >= 0 ? place.local_rank : place.rank, 0);
   }
-  return std::make_unique<PyWorld>(make_cuda_process_world(options),
-                                   given.staged ? Device::cpu() : Device::cuda(options.device));
+  auto made = make_cuda_process_world(options);
+  nothing_on_gpu(options.device);
+  return std::make_unique<PyWorld>(std::move(made), given.staged ? Device::cpu() : Device::cuda(options.device));
 }
 
 void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
@@ -82,6 +86,17 @@ void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluO
 
 std::size_t state_bytes(const Shape& shape, const ExchangeOptions& options, int rank) {
   return cuda_state_bytes(shape, options, rank);
+}
+
+void* nothing_on_gpu(int device) {
+  static std::mutex guard;
+  static std::map<int, void*> made;
+  const std::lock_guard lock(guard);
+  void*& memory = made[device];
+  if (memory != nullptr) return memory;
+  const CurrentGpu scope(device);
+  require_success(cudaMalloc(&memory, 256), "cudaMalloc");
+  return memory;
 }
 
 void copy_to_host(const ConstTensor& tensor, void* to, std::uintptr_t stream) {

@@ -20,6 +20,7 @@ void swiglu_on_gpu(const AnyFormat&, const SwigluInput&, const SwigluOutput&, co
   refuse();
 }
 std::size_t state_bytes(const Shape&, const ExchangeOptions&, int) { refuse(); }
+void* nothing_on_gpu(int) { return nullptr; }
 void copy_to_host(const ConstTensor&, void*, std::uintptr_t) { refuse(); }
 void clear_on_gpu(const Tensor&, std::uintptr_t) { refuse(); }
 
