@@ -6,7 +6,7 @@ from typing import Callable, Sequence, Union
 
 from . import _ferry
 from ._arrays import int32
-from ._errors import InvalidArgument, Unsupported
+from ._errors import InvalidArgument
 
 #: Gathers bytes of all processes, as many of each: theirs in rank order, one by one or in one piece.
 AllGather = Callable[[bytes], Union[bytes, Sequence[bytes]]]
@@ -21,9 +21,13 @@ def place(*, address: str = "", rank: int = -1, size: int = 0, local_rank: int =
 def open_world(where: _ferry.ProcessPlace, device: str, all_gather: AllGather | None,
                deadline: float | None) -> _ferry.World:
     """Collective over the processes: this process's end of the world."""
-    if device != "cpu":
-        raise Unsupported(f"device is '{device}'; worlds of processes are on 'cpu'")
-    return _ferry.make_process_world(where, None if all_gather is None else _in_one_piece(all_gather), deadline)
+    gather = None if all_gather is None else _in_one_piece(all_gather)
+    if device == "cpu":
+        return _ferry.make_process_world(where, gather, deadline)
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or not (index.isdecimal() or device == "cuda"):
+        raise InvalidArgument(f"device is '{device}'; it must be cpu, cuda or a GPU, such as cuda:1")
+    return _ferry.make_cuda_process_world(where, int(index or -1), gather, deadline)
 
 
 def _in_one_piece(all_gather: AllGather) -> Callable[[bytes], bytes]:

@@ -19,7 +19,8 @@ class World:
 
     Ranks that are threads of this process: make_thread_worlds makes their worlds, and run_ranks hands one to each.
     Ranks that are processes: from_env, from_all_gather and connect make this process's end; each is collective, and
-    what a launcher has put into the environment says what is left out. `device` is what the ranks run on: "cpu".
+    what a launcher has put into the environment says what is left out. `device` is what this rank runs on: "cpu", or a
+    GPU of its own, "cuda:1"; "cuda" is this process's only one, or that of its local rank (docs/gpu/processes.md).
     `deadline`: seconds for all processes to come; None: 30. They raise PeerMissing that names a process that does not
     come, InvalidArgument where two processes have the same rank or differ in the number of ranks, and Unsupported
     where they are of several hosts.
@@ -73,7 +74,7 @@ class World:
 
     @property
     def kind(self) -> str:
-        """Who the ranks are: "threads", "processes", or "cuda": threads with a GPU each."""
+        """Who the ranks are: "threads", "processes"; with a GPU each "cuda", "cuda_processes"."""
         return self._core.kind
 
     @property

@@ -2,6 +2,7 @@
 #include "cuda_parts.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -11,6 +12,7 @@
 #include "arrays.h"
 #include "options.h"
 #include "parts.h"
+#include "process_world.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,6 +25,16 @@ void require_on_gpu(const View& view, const char* name) {
   if (view.device.kind == Device::Kind::cuda && view.is_contiguous()) return;
   throw Error(ErrorKind::invalid_argument, std::string(name) + " is " + to_string(ConstTensor(view)) + " on " +
                                                to_string(view.device) + "; it must be contiguous and on a GPU");
+}
+
+std::unique_ptr<PyWorld> cuda_process_world(const ProcessPlace& place, int device,
+                                            const std::optional<nb::callable>& gather,
+                                            const std::optional<double>& deadline) {
+  const int gpu = gpu_of_process(place, device);
+  const auto make = [gpu](const ProcessPlace& at, std::chrono::milliseconds limit) {
+    return gpu_process_world(at, gpu, limit);
+  };
+  return open_process_world(make, place, gather, deadline, Device::cuda(gpu));
 }
 
 template <class Element>
@@ -77,6 +89,8 @@ void clear(nb::handle array, std::uintptr_t stream) {
 void add_cuda(nb::module_& module) {
   module.def("num_cuda_devices", &cuda_devices);
   module.def("make_cuda_worlds", &cuda_thread_worlds, "devices"_a, "staged"_a);
+  module.def("make_cuda_process_world", &cuda_process_world, "place"_a, "device"_a, "all_gather"_a.none(),
+             "deadline"_a.none());
   module.def("to_host", &to_host, "array"_a, "stream"_a);
   module.def("clear", &clear, "array"_a, "stream"_a);
   module.def(

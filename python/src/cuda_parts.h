@@ -3,7 +3,7 @@
 
 #include <ferry/activation.h>
 #include <ferry/exchange.h>
-#include <ferry/processes.h>
+#include <ferry/process_world.h>
 #include <nanobind/nanobind.h>
 
 #include <chrono>
@@ -22,22 +22,16 @@ struct CudaBuild {
 };
 CudaBuild cuda_build();
 
-// CudaProcessOptions, which a build without CUDA lacks.
-struct CudaProcess {
-  ProcessPlace place;
-  int device = -1;
-  std::chrono::milliseconds deadline = kDefaultDeadline;
-  bool staged = false;
-  bool share_gpus = false;
-};
-
 int cuda_devices();  // GPUs that this process sees
 
 // As make_cuda_worlds and make_staged_cuda_worlds.
 std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>& devices, bool staged);
 
-// As make_cuda_process_world: this process's end of a world, on that GPU; -1: its only one, or that of its local rank.
-std::unique_ptr<PyWorld> cuda_process_world(const CudaProcess& given);
+// The GPU of a process of a world of GPUs: `device`, or if that is negative its only one, or that of its local rank.
+int gpu_of_process(const ProcessPlace& place, int device);
+// As make_cuda_process_world.
+std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device,
+                                                std::chrono::milliseconds deadline);
 
 // As cuda_swiglu, on a stream by its number.
 void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,

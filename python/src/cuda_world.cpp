@@ -3,7 +3,6 @@
 #include <ferry/cuda/activation.h>
 #include <ferry/cuda/cuda_world.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -63,20 +62,21 @@ std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&
   return worlds;
 }
 
-std::unique_ptr<PyWorld> cuda_process_world(const CudaProcess& given) {
-  CudaProcessOptions options{.place = given.place,
-                             .device = given.device,
-                             .deadline = given.deadline,
-                             .staged = given.staged,
-                             .share_gpus = given.share_gpus};
-  const nb::gil_scoped_release without_gil;
-  if (options.device < 0) {
-    const ProcessPlace place = place_of_process(given.place);
-    options.device = num_cuda_devices() == 1 ? 0 : std::max(place.local_rank >= 0 ? place.local_rank : place.rank, 0);
-  }
-  auto made = make_cuda_process_world(options);
-  nothing_on_gpu(options.device);
-  return std::make_unique<PyWorld>(std::move(made), given.staged ? Device::cpu() : Device::cuda(options.device));
+int gpu_of_process(const ProcessPlace& place, int device) {
+  if (device >= 0) return device;
+  if (num_cuda_devices() == 1) return 0;
+  ProcessPlace known = place;
+  if (known.address.empty())  // how they meet is not asked here
+    known.all_gather = [](std::span<const std::byte>) { return std::vector<std::byte>(); };
+  known = place_of_process(known);
+  return known.local_rank >= 0 ? known.local_rank : known.rank;
+}
+
+std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device,
+                                                std::chrono::milliseconds deadline) {
+  auto world = make_cuda_process_world({.place = place, .device = device, .deadline = deadline});
+  nothing_on_gpu(device);
+  return world;
 }
 
 void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,

@@ -15,7 +15,8 @@ namespace {
 CudaBuild cuda_build() { return {"", ""}; }
 int cuda_devices() { return 0; }
 std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&, bool) { refuse(); }
-std::unique_ptr<PyWorld> cuda_process_world(const CudaProcess&) { refuse(); }
+int gpu_of_process(const ProcessPlace&, int) { refuse(); }
+std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace&, int, std::chrono::milliseconds) { refuse(); }
 void swiglu_on_gpu(const AnyFormat&, const SwigluInput&, const SwigluOutput&, const SwigluOptions&, std::uintptr_t) {
   refuse();
 }

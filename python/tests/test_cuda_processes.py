@@ -1,0 +1,49 @@
+"""Ranks that are processes with a GPU each."""
+
+import pytest
+
+import devices
+import ferry
+from oracle import make_layer
+from rank_processes import free_port, run
+
+LAYER = make_layer(2, 8, 2, 256, [4, 6])
+
+
+def test_devices_that_are_none():
+    for device in ("gpu", "cuda:x", "cuda:", "cpu:0"):
+        with pytest.raises(ValueError, match=f"'{device}'; it must be cpu, cuda"):
+            ferry.World.connect("127.0.0.1:1", 0, 1, device=device)
+    if not ferry.has_cuda():
+        with pytest.raises(ferry.Unsupported, match="FERRY_CUDA=ON"):
+            ferry.World.connect("127.0.0.1:1", 0, 1, device="cuda:0")
+
+
+def rounds(rank, size, port, device):
+    """Two rounds; the kind of world, where its arrays lie, and how far the sums are off, over the largest."""
+    import numpy as np
+    import torch
+    torch.cuda.set_device(rank)
+    with ferry.World.connect(f"127.0.0.1:{port}", rank, size, device=device or f"cuda:{rank}") as world:
+        tokens, ids, weights = (devices.on_gpu(of[rank], world.device)
+                                for of in (LAYER.tokens, LAYER.ids, LAYER.weights))
+        worst = 0.0
+        with ferry.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256) as exchange:
+            for _ in range(2):
+                arrivals = exchange.dispatch(tokens, ids, weights)
+                values = arrivals.values()
+                for group, expert in enumerate(LAYER.experts_of(rank)):
+                    values[arrivals.rows_of(group)] *= expert + 1
+                sums = devices.on_host(exchange.combine(devices.on_gpu(values, world.device)))
+                want = LAYER.sums(rank, lambda expert: expert + 1)
+                worst = max(worst, np.abs(sums - want).max() / np.abs(want).max())
+            world.barrier()
+        return world.kind, world.device, bool(worst < 0.02)
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+def test_a_process_for_each_gpu(device):
+    why_not = devices.why_no_gpus() or (None if ferry.cuda_devices() > 1 else "takes two GPUs")
+    if why_not:
+        pytest.skip(why_not)
+    assert run(2, rounds, free_port(), device) == [("cuda_processes", f"cuda:{rank}", True) for rank in range(2)]
