@@ -60,8 +60,8 @@ struct ExchangeOptions {
   // results when the weights of all ranks have come: combine_async sends weights alone, and results leave in
   // combine_wait. GPU ranks take no late weights, so far.
   bool late_weights = false;
-  // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights. GPU ranks
-  // send none home, so far.
+  // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights. GPUs of
+  // several nodes send none home, so far.
   bool returns_weights = false;
   // nvfp4 only: each token is encoded with a global scale of its own, g = 2688 / its largest magnitude, in place of
   // input_scale. 1 / g comes out with each row (DispatchOutput::global_scales). GPU ranks refuse it, so far.
@@ -164,7 +164,8 @@ struct CombineInput {
   bool apply_weights = true;
   // Only with returns_weights: f32 values that go home, as the gradients of router weights do. Rows by_source: [rows,
   // K]; else [rows]: a row's value goes to its (token, k). Those of padding and of a fused shared expert are not read.
-  // Not given: none go home from this rank. With late_weights they are read until combine_wait returns.
+  // Not given: none go home from this rank. With late_weights they are read until combine_wait returns. On GPUs a
+  // handle of the other order ends the exchange on all ranks, and too few rows are told by the next call.
   ConstTensor row_topk_weights{};
 };
 

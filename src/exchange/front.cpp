@@ -182,9 +182,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, num_rows);
   args.weights = combine_weights_.widened(in.topk_weights, args.weights);
   check_late_weights(context_, in, ticket);
-  args.row_weights = check_row_weights(context_, in, ticket, num_rows);
-  if (args.row_weights != nullptr)
-    args.num_row_weights = static_cast<std::uint32_t>(std::min<std::int64_t>(in.row_topk_weights.shape[0], UINT32_MAX));
+  check_row_weights(context_, in, ticket, num_rows, args);
   steps_->check_combine_input(context_, ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;

@@ -50,9 +50,9 @@ CombineArgs check_combine_input(const CheckContext& context, const CombineInput&
                                 std::uint32_t num_rows);
 // by_rank: weights of a combine are ones that it can use. `ticket` says what its dispatch was. (validate_weights.cpp)
 void check_late_weights(const CheckContext& context, const CombineInput& in, const Ticket& ticket);
-// Weights that go home, and where they come.
-const float* check_row_weights(const CheckContext& context, const CombineInput& in, const Ticket& ticket,
-                               std::uint32_t num_rows);
+// Weights that go home, which it adds to `args`; and where they come.
+void check_row_weights(const CheckContext& context, const CombineInput& in, const Ticket& ticket,
+                       std::uint32_t num_rows, CombineArgs& args);
 float* check_returned_weights(const CheckContext& context, const CombineOutput& out, int num_tokens);
 // `sent` is what the sending half of this combine was given.
 CombineOut check_combine_output(const CheckContext& context, const CombineOutput& out, const CombineArgs& sent,

@@ -1,6 +1,8 @@
 // Checks of the weights that go with a combine. Nothing has moved yet (I17).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "exchange/tensor_checks.h"
 
 namespace ferry {
@@ -20,20 +22,23 @@ void check_late_weights(const CheckContext& c, const CombineInput& in, const Tic
     refuse_call(c, fmt::format("{} is given to combine, and weights were given to its dispatch. Give them once", name));
 }
 
-const float* check_row_weights(const CheckContext& c, const CombineInput& in, const Ticket& ticket,
-                               std::uint32_t num_rows) {
+void check_row_weights(const CheckContext& c, const CombineInput& in, const Ticket& ticket, std::uint32_t num_rows,
+                       CombineArgs& args) {
   const char* name = "row_topk_weights";
-  if (!in.row_topk_weights) return nullptr;
+  if (!in.row_topk_weights) return;
   if (!c.options.returns_weights)
     refuse_call(c, fmt::format("{} is given; this exchange sends no weights home: make it with returns_weights", name));
-  if (ticket.rows.order == RowOrder::by_source)
+  const bool knows_order = ticket.num_tokens >= 0;  // else the handle lies on a device
+  args.has_row_weights_of_k = knows_order ? ticket.rows.order == RowOrder::by_source : in.row_topk_weights.rank == 2;
+  if (args.has_row_weights_of_k)
     require_array(c, name, in.row_topk_weights, {DType::f32}, {-1, c.shape.top_k});
   else
     require_array(c, name, in.row_topk_weights, {DType::f32}, {-1});
   if (in.row_topk_weights.shape[0] < num_rows)
     refuse_call(c,
                 fmt::format("{} has {} rows; the dispatch laid out {}", name, in.row_topk_weights.shape[0], num_rows));
-  return static_cast<const float*>(in.row_topk_weights.data);
+  args.row_weights = static_cast<const float*>(in.row_topk_weights.data);
+  args.num_row_weights = static_cast<std::uint32_t>(std::min<std::int64_t>(in.row_topk_weights.shape[0], UINT32_MAX));
 }
 
 float* check_returned_weights(const CheckContext& c, const CombineOutput& out, int num_tokens) {

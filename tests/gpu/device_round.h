@@ -27,6 +27,9 @@ class DeviceRound {
     if (in.topk_weights) in.topk_weights.data = copy(host.weights);
     combine_in.rows.data = copy(host.rows);
     if (combine_in.topk_weights) combine_in.topk_weights.data = copy(host.weights);
+    if (const ConstTensor given = combine_in.row_topk_weights)
+      combine_in.row_topk_weights.data = copy({given.as<std::byte>(), static_cast<std::size_t>(given.elements()) * 4});
+    if (combine_out.topk_weights) combine_out.topk_weights.data = output(host.returned);
     for (int i = 0; i < kMaxBias; ++i)
       if (combine_in.bias[i]) combine_in.bias[i].data = copy(host.bias[i]);
     if (out.payload) out.payload.data = output(host.payload);

@@ -233,24 +233,48 @@ void returned(const Target& target) {
         }
 }
 
-// With all that may go with it: other formats of results, in place, skip_a2a, late weights, unreduced rows.
-void returned_with(const Target& target) {
+void returned_and_late(const Target& target) {
   ScenarioSettings settings = settings_for("bf16", 52);
   settings.options.returns_weights = true;
   run_scenario(target, settings);
-  settings.row_orders = {RowOrder::in_place};
+}
+
+// With all else that may go with it: skip_a2a, rows without room, unreduced rows.
+void returned_with(const Target& target) {
+  ScenarioSettings settings = settings_for("bf16", 52);
+  settings.options.returns_weights = true;
   settings.options.late_weights = false;
   settings.weights_at = WeightsAt::dispatch;
-  run_scenario(target, settings);
-  settings.row_orders = {};
   settings.options.skip_a2a = true;
   run_scenario(target, settings);
+  settings.options.skip_a2a = false;
+  for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+    ScenarioSettings overflowing = settings;
+    overflowing.options.reduction = reduction;
+    overflowing.options.row_orders = kUsualRowOrders;
+    overflowing.overflow = Overflow::expected;
+    overflowing.room_percent = 40;
+    run_scenario(target, overflowing);
+    if (reduction == Reduction::exact) continue;
+    overflowing.options.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
+    overflowing.row_orders = {RowOrder::by_source, RowOrder::by_expert};
+    run_scenario(target, overflowing);
+  }
   settings = {};
   settings.shape = kShape;
   settings.options = options_for("bf16", Reduction::exact);
   settings.options.returns_weights = true;
   settings.unreduced = true;
   settings.weights = WeightForm::none;
+  run_scenario(target, settings);
+}
+
+void returned_in_place(const Target& target) {
+  ScenarioSettings settings = settings_for("bf16", 53);
+  settings.options.returns_weights = true;
+  settings.options.late_weights = false;
+  settings.weights_at = WeightsAt::dispatch;
+  settings.row_orders = {RowOrder::in_place};
   run_scenario(target, settings);
 }
 
@@ -334,13 +358,15 @@ void returned_refused(const Target& target) {
 void not_there(const Target& target) {
   const ScenarioSettings settings = settings_for("bf16", 46);
   on_ranks(target, kShape.ranks, "what a world cannot do", [&](World& world) {
-    if (world.capabilities().late_weights) return;
-    expect_error(world.rank(), "late_weights", ErrorKind::unsupported, {"late_weights"},
-                 [&] { const Exchange exchange(world, kShape, settings.options); });
+    const WorldCapabilities can = world.capabilities();
+    if (!can.late_weights)
+      expect_error(world.rank(), "late_weights", ErrorKind::unsupported, {"late_weights"},
+                   [&] { const Exchange exchange(world, kShape, settings.options); });
     ExchangeOptions returning = options_for("bf16");
     returning.returns_weights = true;
-    expect_error(world.rank(), "returns_weights", ErrorKind::unsupported, {"returns_weights"},
-                 [&] { const Exchange exchange(world, kShape, returning); });
+    if (!can.returned_weights)
+      expect_error(world.rank(), "returns_weights", ErrorKind::unsupported, {"returns_weights"},
+                   [&] { const Exchange exchange(world, kShape, returning); });
   });
 }
 
@@ -356,7 +382,9 @@ void add_weight_cases(Cases& cases) {
                      [order](const Target& target) { new_weights(target, order); }});
   cases.push_back({"weights/late_refused", "late weights that a combine cannot use", true, refused});
   cases.push_back({"weights/returned", "values of rows that come home to their token and k", true, returned});
+  cases.push_back({"weights/returned_and_late", "the same with weights that come late", true, returned_and_late});
   cases.push_back({"weights/returned_with", "the same with what else may be asked for", true, returned_with});
+  cases.push_back({"weights/returned_in_place", "the same where rows stay in their slots", true, returned_in_place});
   cases.push_back(
       {"weights/returned_in_rounds", "the same in rounds of which some are given up", true, returned_in_rounds});
   cases.push_back({"weights/returned_refused", "values that cannot go home", true, returned_refused});

@@ -168,7 +168,8 @@ std::vector<float> expected_weights(const Round& round, const std::vector<Expect
     const bool by_source = round.ranks[size(from)].row_order == RowOrder::by_source;
     for (std::size_t i = 0; i < rows[size(from)].rows.size(); ++i) {
       const RowOrigin& row = rows[size(from)].rows[i];
-      if (is_padding(row) || row.source != rank) continue;
+      const bool has_room = static_cast<std::int64_t>(i) < rows[size(from)].row_capacity;
+      if (is_padding(row) || row.source != rank || !has_room) continue;
       for (int k = 0; by_source && k < top_k; ++k)
         add_to(size(row.token * top_k + k), given[i * size(top_k) + size(k)]);
       if (!by_source && row.k < top_k) add_to(size(row.token * top_k + row.k), given[i]);

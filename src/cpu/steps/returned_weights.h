@@ -1,5 +1,5 @@
 // Weights that go home with results (ExchangeOptions::returns_weights), in slots of their own beside those of the
-// results.
+// results. GPUs restate it in ferry/detail/cuda/steps/returned_weights.cuh.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,10 @@
 
 #include "cpu/steps/result_slot.h"
 #include "cpu/steps/row_room.h"
+#include "ferry/detail/layout/returned_weights.h"
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry::cpu {
-
-// What comes home with one result. A slot is as long as its values need.
-struct alignas(16) ReturnedWeights {
-  std::uint32_t of_k = 0;      // bit k: there is a value for the token's k; exact: bit 0
-  float value[kMaxTopK] = {};  // exact: the first alone
-};
 
 // What the caller gave of the rows. Where there was no room for a row, none of it goes home.
 struct GivenWeights {

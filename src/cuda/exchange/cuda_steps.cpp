@@ -238,7 +238,8 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
-  begin_combine(ticket);
+  begin_combine(ticket, args);
+  return_weights(ticket, args);
   send_zero_results(ticket);
   run_combine(ticket, {.sends = true, .receives = false}, args, nullptr);
   order_.begin_combine(capture_of(stream_), ticket.handle != nullptr, true);
@@ -247,13 +248,16 @@ void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
 void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) {
   if (ticket.handle != nullptr) launch_handle_call(handle_call(Operation::combine, ticket));
   run_combine(ticket, {.sends = false, .receives = true}, sent, &sums);
+  sum_returned(ticket, sums);
   order_.end_combine();
 }
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
-  begin_combine(ticket);
+  begin_combine(ticket, args);
+  return_weights(ticket, args);
   send_zero_results(ticket);
   run_combine(ticket, {.sends = true, .receives = true}, args, &sums);
+  sum_returned(ticket, sums);
   order_.begin_combine(capture_of(stream_), ticket.handle != nullptr, false);
 }
 
@@ -325,11 +329,8 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
   auto params = params_of<CombineParams>(ticket.handle != nullptr ? masks_.newest() : open_mask_, halves);
   params.in = in;
   params.is_extra = is_extra_;
-  if (ticket.handle != nullptr) {
-    const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
-    params.arrived = {kept.rows, kept.slots, kept.starts};
-    params.own = kept.own;
-  }
+  params.arrived = arrived_of(ticket);
+  params.own = own_table_of(ticket);
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error
     params.in.rows = links_.own;
     params.in.row_stride = 0;

@@ -1,6 +1,7 @@
 // CudaSteps: the steps of an exchange on a GPU. Each call enqueues the kernel that carries its tokens. The scales
 // kernel follows it after a large dispatch, the small kernels of handles come before or behind it (kept_calls.cpp), and
-// so do those of a dispatch whose host asks what comes (count_calls.cpp), or of which more was asked (more_rows.cpp).
+// so do those of a dispatch whose host asks what comes (count_calls.cpp), or of which more was asked (more_rows.cpp),
+// and those of weights that go home (weights.cpp).
 #pragma once
 
 #include <memory>
@@ -82,12 +83,20 @@ class CudaSteps final : public ExchangeSteps {
   void write_more_rows(const Ticket& ticket, const RowsOut& out) const;
   void note_overflow(const RowsOut& out);
   void send_zero_results(const Ticket& ticket) const;
+  bool may_lack_rows(const Ticket& ticket) const;
+  // Of weights that go home (weights.cpp).
+  ReturnedParams returned_params(const Ticket& ticket) const;
+  void return_weights(const Ticket& ticket, const CombineArgs& args) const;
+  void sum_returned(const Ticket& ticket, const CombineOut& sums) const;
   // Of calls with handles.
   DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void keep_routing(const Ticket& ticket, const RowsOut& out) const;
-  void begin_combine(const Ticket& ticket);
+  void begin_combine(const Ticket& ticket, const CombineArgs& args);
   void launch_handle_call(const HandleCallParams& params);
   HandleCallParams handle_call(Operation operation, const Ticket& ticket) const;
+  // What a combine goes by: of its handle, or of the newest dispatch. Null: the table of the newest routing.
+  ArrivedRows arrived_of(const Ticket& ticket) const;
+  const RoutingEntry* own_table_of(const Ticket& ticket) const;
   void run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
 
   RankDevice device_;

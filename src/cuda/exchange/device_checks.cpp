@@ -153,6 +153,7 @@ void DeviceChecks::check_combine_input(const CombineInput& in, const CombineArgs
   refuse_pointer("router_weight", in.router_weight != nullptr);
   if (in.rows.elements() != 0) require_on_device("rows", in.rows);
   require_on_device("topk_weights", in.topk_weights);
+  if (args.num_row_weights != 0) require_on_device("row_topk_weights", in.row_topk_weights);
   require_on_device("handle", in.handle);
   if (in.rows.elements() != 0) require_aligned_rows("rows", args.rows, args.row_stride);
   int index = 0;
@@ -168,6 +169,7 @@ void DeviceChecks::check_sums(const CombineOutput& out, const CombineOut& sums, 
   refuse_pointer("epilogue", out.epilogue != nullptr);
   if (num_tokens == 0) return;
   require_on_device("tokens", out.tokens);
+  require_on_device("topk_weights", out.topk_weights);
   require_aligned_rows("tokens", sums.tokens, sums.token_bytes);
 }
 

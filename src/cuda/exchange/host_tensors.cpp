@@ -76,7 +76,9 @@ std::size_t HostTensors::most_bytes(const Shape& shape, const RowLayout& layout,
                                 of_entries,
                                 (layout.sources + 1) * 4,
                                 rows * shape.hidden * 4,
-                                n * shape.hidden * 4};
+                                n * shape.hidden * 4,
+                                rows * (order == RowOrder::by_source ? shape.top_k : 1) * 4,
+                                n * shape.top_k * 4};
   std::size_t total = 0;
   for (const std::int64_t each : bytes) total += (static_cast<std::size_t>(each) + 255) / 256 * 256 + kSlack;
   return total;

@@ -44,6 +44,8 @@ class HostTensors {
     kRows,  // of the experts' output
     kBias,
     kSecondBias,
+    kReturningWeights,  // of rows, and where they come home
+    kReturnedWeights,
     kSums,
     kKinds
   };

@@ -57,14 +57,29 @@ void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   launch_keep_routing(params, stream_);
 }
 
-void CudaSteps::begin_combine(const Ticket& ticket) {
+// Only a kernel sees of which order the rows of a handle are, so it compares them with the weights.
+void CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
+  streams_.follow(stream_);
   const CombineOrder::Start start = order_.next_combine(capture_of(stream_), ticket.handle != nullptr);
   is_extra_ = start.number != CombineNumber::of_dispatch;
   if (!is_extra_) return;
   HandleCallParams params = handle_call(Operation::combine, ticket);
   params.number = start.number;
   params.waits = start.waits;
+  params.wants_order = args.row_weights != nullptr;
+  if (params.wants_order)
+    params.wanted.order =
+        static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
   launch_handle_call(params);
+}
+
+ArrivedRows CudaSteps::arrived_of(const Ticket& ticket) const {
+  if (ticket.handle == nullptr) return arrived_;
+  const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
+  return {kept.rows, kept.slots, kept.starts};
+}
+const RoutingEntry* CudaSteps::own_table_of(const Ticket& ticket) const {
+  return ticket.handle == nullptr ? nullptr : kept_routing_at(plan_, ticket.handle).own;
 }
 
 }  // namespace ferry::cuda

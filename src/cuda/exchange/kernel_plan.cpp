@@ -53,6 +53,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
     prepare_receive_kernels(plan_);
     prepare_counts(plan_);
     prepare_more_rows();
+    if (plan_.map.returns_weights()) prepare_returned_weights();
   }
   prepare_keep_routing();
   kernels.small.prepare(plan_);

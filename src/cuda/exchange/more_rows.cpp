@@ -67,9 +67,12 @@ void CudaSteps::note_overflow(const RowsOut& out) {
   if (out.may_overflow && capture_of(stream_) != kNoCapture) graphs_may_overflow_ = true;
 }
 
+bool CudaSteps::may_lack_rows(const Ticket& ticket) const {
+  return (may_have_overflowed_ || graphs_may_overflow_) && ticket.handle == nullptr;
+}
+
 void CudaSteps::send_zero_results(const Ticket& ticket) const {
-  const bool may_lack_rows = may_have_overflowed_ || graphs_may_overflow_;
-  if (!may_lack_rows || ticket.handle != nullptr) return;
+  if (!may_lack_rows(ticket)) return;
   ZeroResultsParams params;
   params.plan = plan_;
   params.links = links_;

@@ -88,12 +88,14 @@ void Record::require_good_input_scale(int rank) {
 }
 
 void Record::require_enough_rows(int rank, std::int64_t min_row_capacity) {
-  if (load_acquire(record_->has_few_rows) == 0) return;
+  const std::uint32_t few = load_acquire(record_->has_few_rows);
+  if (few == 0) return;
   store_release(record_->has_few_rows, 0u);
   refuse(ErrorKind::invalid_argument, rank,
-         "rows of an earlier combine had {} rows; its dispatch laid out {} (row_offsets[groups]). Its sums are wrong. "
-         "{} rows are enough for any dispatch",
-         record_->rows_given, record_->rows_laid_out, min_row_capacity);
+         "{} of an earlier combine had {} rows; its dispatch laid out {} (row_offsets[groups]). {}. {} rows are enough "
+         "for any dispatch",
+         few == kFewRowWeights ? "row_topk_weights" : "rows", record_->rows_given, record_->rows_laid_out,
+         few == kFewRowWeights ? "The others took none home" : "Its sums are wrong", min_row_capacity);
 }
 
 void Record::tell_overflow(int rank) {

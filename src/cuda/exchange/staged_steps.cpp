@@ -179,8 +179,18 @@ CombineArgs StagedSteps::on_device(const CombineArgs& args, int num_tokens) {
     staged.bias[i] = {static_cast<const std::byte*>(tensors_.copy_in(kind, host).data),
                       layout_.hidden * static_cast<std::int64_t>(size_of(bias.dtype)), bias.dtype};
   }
+  if (args.num_row_weights != 0) {
+    const std::int64_t of_row = args.has_row_weights_of_k ? layout_.top_k : 1;
+    const ConstTensor host(args.row_weights, DType::f32, {args.num_row_weights, of_row});
+    staged.row_weights = static_cast<const float*>(tensors_.copy_in(HostTensors::kReturningWeights, host).data);
+  }
   tensors_.wait();
   return staged;
+}
+
+Tensor StagedSteps::returned_of(const CombineOut& sums, int num_tokens) const {
+  if (sums.weights == nullptr) return {};
+  return {sums.weights, DType::f32, {num_tokens, layout_.top_k}};
 }
 
 // The caller's sums, or float32 sums for an epilogue, which runs on the host.
@@ -197,6 +207,8 @@ CombineOut StagedSteps::on_device(const CombineOut& sums, int num_tokens) {
   staged.dtype = device.dtype;
   staged.token_bytes = device.strides[0] * static_cast<std::int64_t>(size_of(device.dtype));
   staged.unreduced = sums.unreduced;
+  const Tensor weights = tensors_.buffer_for(HostTensors::kReturnedWeights, returned_of(sums, num_tokens));
+  staged.weights = static_cast<float*>(weights.data);
   tensors_.wait();
   return staged;
 }
@@ -209,6 +221,7 @@ void StagedSteps::bring(const CombineOut& sums, int num_tokens) {
     host.data = values.data();
   }
   tensors_.copy_out(HostTensors::kSums, host);
+  tensors_.copy_out(HostTensors::kReturnedWeights, returned_of(sums, num_tokens));
   tensors_.wait();
   for (int token = 0; sums.epilogue != nullptr && token < num_tokens; ++token)
     sums.epilogue(sums.context, token, 0, values.data() + static_cast<std::ptrdiff_t>(token) * layout_.hidden,

@@ -35,7 +35,7 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .late_weights = false,
           .dynamic_scales = false,
           .counts_dispatch = false,
-          .returned_weights = false,
+          .returned_weights = !world.remote_ranks,
           .row_orders = gpu_row_orders(world)};
 }
 

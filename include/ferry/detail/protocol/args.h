@@ -92,9 +92,10 @@ struct CombineArgs {
   int shared_end = 0;
   Bias bias[kMaxBias];
   int num_bias = 0;
-  bool by_last_k = false;       // SumOrder::by_last_k
-  bool applies_weights = true;  // by_rank: of the dispatch
-  std::uint32_t num_row_weights = 0;
+  bool by_last_k = false;              // SumOrder::by_last_k
+  bool applies_weights = true;         // by_rank: of the dispatch
+  bool has_row_weights_of_k = false;   // row_weights is [rows, K], as rows by_source have it
+  std::uint32_t num_row_weights = 0;   // rows that have some
   const float* row_weights = nullptr;  // that go home: [rows], by_source [rows, K]; null: none
 
   FERRY_HD SumRow bias_row(int index, int token) const {

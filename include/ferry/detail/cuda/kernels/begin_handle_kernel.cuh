@@ -24,9 +24,11 @@ struct HandleFault {
 };
 
 // A combine takes the rows of any order that its exchange may have: their numbers are in the handle. by_source is not
-// among them where every row is a result.
-__device__ inline bool may_be_combined(const Plan& plan, const HandleHeader& h) {
-  if (h.order == static_cast<std::int32_t>(RowOrder::by_source)) return plan.map.has_token_lists();
+// among them where every row is a result. Weights that go home have another shape there.
+__device__ inline bool may_be_combined(const HandleCallParams& p, const HandleHeader& h) {
+  constexpr auto kBySource = static_cast<std::int32_t>(RowOrder::by_source);
+  if (p.wants_order && (h.order == kBySource) != (p.wanted.order == kBySource)) return false;
+  if (h.order == kBySource) return p.plan.map.has_token_lists();
   return h.order >= 0 && h.order < kRowOrders;
 }
 
@@ -41,7 +43,7 @@ __device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
     if (fault.field == HandleField::none && value != wanted) fault = {field, value, wanted};
   };
   for_each_shape_field([&](HandleField field, const char*, std::int32_t HandleHeader::*member) {
-    if (field == HandleField::order && p.operation == Operation::combine && may_be_combined(p.plan, h)) return;
+    if (field == HandleField::order && p.operation == Operation::combine && may_be_combined(p, h)) return;
     compare(field, h.*member, w.*member);
   });
   if (w.num_tokens >= 0) compare(HandleField::num_tokens, h.num_tokens, w.num_tokens);

@@ -77,6 +77,11 @@ void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t
 void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 void launch_zero_results(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
 
+// Loads the kernels of weights that go home on the current device. Direct ranks only.
+void prepare_returned_weights();
+void launch_return_weights(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
+void launch_sum_returned(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
+
 // Loads the kernel of dispatches that leave a handle on the current device.
 void prepare_keep_routing();
 void launch_keep_routing(const KeepParams& params, cudaStream_t stream);

@@ -21,6 +21,10 @@ struct OverflowNote {
   std::int64_t room;  // rows in all; padded: of an expert
 };
 
+// Of which tensor a combine was given too few rows (HostRecord::has_few_rows).
+inline constexpr std::uint32_t kFewRows = 1;
+inline constexpr std::uint32_t kFewRowWeights = 2;  // row_topk_weights
+
 // In host memory that the device can write. A writer sets `failed` or `has_...` after the fields that it announces.
 struct HostRecord {
   WaitRecord wait;
@@ -30,8 +34,8 @@ struct HostRecord {
   std::int32_t bad_token;  // of one of them
   std::int32_t bad_k;
   std::int64_t bad_id;
-  SystemWord<std::uint32_t> has_few_rows;
-  std::uint32_t rows_given;  // of a combine
+  SystemWord<std::uint32_t> has_few_rows;  // kFewRows, kFewRowWeights
+  std::uint32_t rows_given;                // of a combine
   std::uint32_t rows_laid_out;
   SystemWord<std::uint32_t> has_bad_scale;
   float bad_scale;           // the input scale of a dispatch

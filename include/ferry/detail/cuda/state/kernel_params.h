@@ -129,6 +129,21 @@ struct CombineParams {
   CombineRoles roles;
 };
 
+// Around a combine whose weights go home (returned_kernels.cuh).
+struct ReturnedParams {
+  Plan plan;
+  PeerLinks links;
+  ArrivedRows arrived;                 // of the combine
+  const float* row_weights = nullptr;  // CombineArgs; null: this rank gives none
+  std::uint32_t num_row_weights = 0;
+  bool has_row_weights_of_k = false;
+  bool may_lack_rows = false;                  // its dispatch may have had no room for some of them
+  int num_tokens = 0;                          // of this rank
+  const RoutingEntry* own = nullptr;           // this rank's table in a handle; null: that of the newest routing
+  float* sums = nullptr;                       // CombineOut::weights
+  DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
+};
+
 // Which number a combine has (I13).
 enum class CombineNumber : std::uint8_t {
   of_dispatch,  // that of the newest dispatch, which no combine had yet
@@ -144,7 +159,8 @@ struct HandleCallParams {
   HandleHeader wanted;                // what it must say; num_tokens -1: any
   Operation operation = Operation::none;
   CombineNumber number = CombineNumber::of_dispatch;  // no other one is looked for
-  bool waits = false;  // a combine with a number of its own waits until every rank has summed those before (I8)
+  bool waits = false;        // a combine with a number of its own waits until every rank has summed those before (I8)
+  bool wants_order = false;  // of a combine: its rows must be by_source, or must not be, as `wanted` says
 };
 
 // A dispatch leaves a handle.

@@ -1,0 +1,114 @@
+// Weights that go home with results, as cpu/steps/returned_weights.h, by two passes around the combine. The first ends
+// before a result leaves. So `result_arrived` says of its weights, too, that they are there (I25), and the kernels of
+// combine know nothing of them. A warp has a token.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/team/warp_lookup.cuh"
+#include "ferry/detail/layout/returned_weights.h"
+
+namespace ferry::cuda {
+
+// Sends those of the tokens that came.
+class WeightReturner {
+ public:
+  // `routing`: of the newest dispatch. `bytes_sent`: [ranks], of this warp.
+  __device__ WeightReturner(const ReturnedParams& p, Epoch routing, std::uint64_t* bytes_sent)
+      : p_(p), routing_(routing), bytes_sent_(bytes_sent) {}
+
+  // I25: a value for each of its rows that has one; where it has none, the slots say that.
+  __device__ void return_weights(TokenAt at) const {
+    const Plan& plan = p_.plan;
+    const int k = static_cast<int>(threadIdx.x % 32);
+    const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
+                              static_cast<std::size_t>(at.token);
+    const std::size_t first = token * static_cast<std::size_t>(plan.shape.top_k);
+    const std::uint32_t row = k < plan.shape.top_k ? p_.arrived.rows[first + static_cast<std::size_t>(k)].row : kNoRow;
+    const unsigned with_row = __ballot_sync(kAllLanes, row != kNoRow);
+    const unsigned local = p_.may_lack_rows ? local_lanes(at, k) : with_row;
+    if (local == 0) return;
+    if (plan.exact)
+      return_each(at, k, local, row);
+    else
+      return_together(at, k, p_.arrived.slots[token], row_of_lane(row, with_row));
+    const int results = plan.exact ? __popc(local) : 1;
+    if (k == 0) bytes_sent_[at.source] += static_cast<std::uint64_t>(results) * plan.map.returned_bytes();
+  }
+
+ private:
+  // Lanes whose entry names an expert of this rank, whether or not its row has room.
+  __device__ unsigned local_lanes(TokenAt at, int k) const {
+    const Plan& plan = p_.plan;
+    bool is_local = false;
+    if (k < plan.shape.top_k) {
+      const auto* table = reinterpret_cast<const RoutingEntry*>(p_.links.own + plan.map.table(routing_, at.source));
+      const RoutingEntry entry = table[static_cast<std::size_t>(at.token) * static_cast<std::size_t>(plan.shape.top_k) +
+                                       static_cast<std::size_t>(k)];
+      is_local = plan.experts_of(plan.rank).contains(plan.code.expert(entry.code));
+    }
+    return __ballot_sync(kAllLanes, is_local);
+  }
+  // The row whose value a lane returns: its own; by_source that of the token.
+  __device__ std::uint32_t row_of_lane(std::uint32_t row, unsigned with_row) const {
+    if (!p_.has_row_weights_of_k || with_row == 0) return row;
+    return __shfl_sync(kAllLanes, row, __ffs(static_cast<int>(with_row)) - 1);
+  }
+  // I18: rows past those that were given have no value, and kNoRow is past all.
+  __device__ bool has(std::uint32_t row) const { return p_.row_weights != nullptr && row < p_.num_row_weights; }
+  __device__ float value(std::uint32_t row, int k) const {
+    if (!has(row)) return 0.0f;
+    if (!p_.has_row_weights_of_k) return p_.row_weights[row];
+    return p_.row_weights[static_cast<std::size_t>(row) * static_cast<std::size_t>(p_.plan.shape.top_k) +
+                          static_cast<std::size_t>(k)];
+  }
+  __device__ ReturnedWeights& slot_at(TokenAt at, int index) const {
+    return *reinterpret_cast<ReturnedWeights*>(p_.links.heap[at.source] + p_.plan.map.returned(at.token, index));
+  }
+
+  __device__ void return_each(TokenAt at, int k, unsigned local, std::uint32_t row) const {
+    if ((local >> k & 1u) == 0) return;
+    ReturnedWeights& to = slot_at(at, k);
+    to.of_k = has(row) ? 1u : 0u;
+    to.value[0] = value(row, k);
+  }
+  // I18: `slot` may be of a caller's handle.
+  __device__ void return_together(TokenAt at, int k, int slot, std::uint32_t row) const {
+    const int slots = static_cast<int>(p_.plan.map.results_per_token());
+    const bool is_k = k < p_.plan.shape.top_k;
+    ReturnedWeights& to = slot_at(at, min(slot, slots - 1));
+    const unsigned of_k = __ballot_sync(kAllLanes, is_k && has(row));
+    if (k == 0) to.of_k = of_k;
+    if (is_k) to.value[k] = value(row, k);
+  }
+
+  const ReturnedParams& p_;
+  Epoch routing_;
+  std::uint64_t* bytes_sent_;
+};
+
+// The values of an own token, whose results have all come: of each k the first as it is, others are added to it in
+// float32, ranks ascending; 0 where there is none. Relies on I25. `own`: this rank's table.
+__device__ inline void sum_returned(const ReturnedParams& p, const RoutingEntry* own, int token) {
+  const Plan& plan = p.plan;
+  const int k = static_cast<int>(threadIdx.x % 32);
+  const std::size_t first = static_cast<std::size_t>(token) * static_cast<std::size_t>(plan.shape.top_k);
+  const bool is_k = k < plan.shape.top_k;
+  const int expert = is_k ? plan.code.expert(own[first + static_cast<std::size_t>(k)].code) : -1;
+  const int owner = expert < 0 || expert >= plan.shape.experts ? -1 : plan.owner_of(expert);  // I18: of a handle, too
+  const int ranks = __popc(first_namers(k, owner));
+  float sum = 0.0f;
+  bool found = false;
+  const auto add = [&](int slot, int bit) {
+    const auto& weights = *reinterpret_cast<const ReturnedWeights*>(p.links.own + plan.map.returned(token, slot));
+    if ((weights.of_k >> bit & 1u) == 0) return;
+    sum = found ? sum + weights.value[bit] : weights.value[bit];
+    found = true;
+  };
+  if (plan.exact && owner >= 0) add(k, 0);
+  for (int slot = 0; !plan.exact && is_k && slot < ranks; ++slot) add(slot, k);
+  if (is_k) p.sums[first + static_cast<std::size_t>(k)] = sum;
+}
+
+}  // namespace ferry::cuda
