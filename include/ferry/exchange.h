@@ -57,8 +57,8 @@ struct ExchangeOptions {
   // rank's own results are encoded as all others. GPUs of several nodes take bf16 only, so far.
   AnyFormat result_format = format_named("bf16");
   // by_rank: weights may also be given to combine, or anew to a dispatch with a handle. Such a combine sends its
-  // results when the weights of all ranks have come: combine_async sends weights alone, and results leave in
-  // combine_wait. GPU ranks take no late weights, so far.
+  // results when the weights of all ranks have come: on CPUs combine_async sends weights alone, and results leave in
+  // combine_wait. GPUs of several nodes take no late weights, so far.
   bool late_weights = false;
   // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights. GPUs of
   // several nodes send none home, so far.
@@ -94,8 +94,8 @@ struct DispatchInput {
   // rows may start anywhere, and are copied fastest from multiples of 16 bytes. Ranks may differ.
   ConstTensor tokens{};
   ConstTensor topk_ids{};  // i32 or i64 [n, K], contiguous; distinct in a token; -1 is no expert
-  // f32, bf16 or f16 [n, K], contiguous; by_rank only; not given: 1. Widened to float32 at once. Kernels take f32 only:
-  // see below, at Exchange.
+  // f32, bf16 or f16 [n, K], contiguous; by_rank only; not given: 1. Widened to float32 at once, on GPUs by a kernel of
+  // its own.
   ConstTensor topk_weights{};
   // One value, finite and > 0; null: 1. A format that uses it (nvfp4) needs the same value on all ranks; with encoded
   // tokens it is the value that they were encoded with. CPU ranks compare the values, except in a dispatch that is
@@ -220,7 +220,7 @@ MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool ha
 //   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
 //               ids that are out of range or twice in a token (each counts as -1); an input_scale that is not finite
 //               or not above 0; a combine with fewer rows than row_offsets[groups]
-//   types       weights are f32; combine's rows, bias and sums are bf16 or f32
+//   types       combine's rows, bias and sums are bf16 or f32
 //   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
 //               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
 //   host memory only a staged world takes it (ferry/cuda/cuda_world.h)

@@ -33,7 +33,8 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
                takes_host_memory_,
                learns_counts_,
                world.capabilities().f16_sums,
-               world.capabilities().more_outputs},
+               world.capabilities().more_outputs,
+               world.capabilities().narrow_weights},
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
   require_valid(shape, options);
@@ -105,7 +106,7 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
   CheckContext context = context_;
   context.learns_counts = learns_counts_ || (may_ask_ && may_refuse_later);
   DispatchArgs args = check_dispatch_input(context, in);
-  args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
+  if (takes_host_memory_) args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
   ticket.by_counts = in.in_rank || in.expert_counts;
   if (ticket.by_counts) counts_input_.apply(context_, takes_counts_, in, args);
   ticket.rows = check_row_order(context_, in);
@@ -180,7 +181,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   const HandleFacts facts = returned_.value_or(HandleFacts{});
   const std::uint32_t num_rows = in.handle ? std::min(facts.num_rows, facts.row_room) : steps_->num_rows();
   CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, num_rows);
-  args.weights = combine_weights_.widened(in.topk_weights, args.weights);
+  if (takes_host_memory_) args.weights = combine_weights_.widened(in.topk_weights, args.weights);
   check_late_weights(context_, in, ticket);
   check_row_weights(context_, in, ticket, num_rows, args);
   steps_->check_combine_input(context_, ticket, in, args);

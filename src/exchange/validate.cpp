@@ -24,7 +24,7 @@ Weights check_weights(const CheckContext& c, const char* call, const ConstTensor
   if (weights && hook != nullptr) refuse(c, "{}: topk_weights and router_weight are both given; give one", call);
   if (weights) {
     require_host_memory(c, "topk_weights", weights);
-    if (c.takes_host_memory)
+    if (c.narrow_weights)
       require_dtype(c, "topk_weights", weights, {DType::f32, DType::bf16, DType::f16});
     else
       require_dtype(c, "topk_weights", weights, {DType::f32});
@@ -32,7 +32,7 @@ Weights check_weights(const CheckContext& c, const char* call, const ConstTensor
     require_contiguous(c, "topk_weights", weights);
     require_aligned(c, "topk_weights", weights, size_of(weights.dtype));
   }
-  return {static_cast<const float*>(weights.data), hook, context, c.shape.top_k};
+  return {static_cast<const float*>(weights.data), hook, context, c.shape.top_k, weights ? weights.dtype : DType::f32};
 }
 
 // The scales of encoded tokens.

@@ -19,6 +19,7 @@ struct CheckContext {
   bool learns_counts = false;     // what came is known before a row is written (WorldCapabilities::row_counts)
   bool takes_f16 = true;          // rows, bias and sums may be f16 (WorldCapabilities::f16_sums)
   bool more_outputs = true;       // WorldCapabilities::more_outputs
+  bool narrow_weights = true;     // WorldCapabilities::narrow_weights
 };
 
 // Shapes, dtypes and strides; not the ids themselves, which on a GPU are on the device. Where all ranks will be told of

@@ -11,7 +11,8 @@ namespace ferry {
 
 class WideWeights {
  public:
-  // `weights` with float32 values of the caller's tensor `given`, which is checked. They are good until the next call.
+  // `weights` with float32 values of the caller's tensor `given`, which is checked, in host memory. They are good until
+  // the next call.
   Weights widened(const ConstTensor& given, Weights weights) {
     if (weights.data == nullptr || given.dtype == DType::f32) return weights;
     const auto* narrow = given.as<std::uint16_t>();
@@ -20,6 +21,7 @@ class WideWeights {
       values_[i] = codec::float_of(given.dtype == DType::f16 ? codec::F16Input::float_bits(narrow[i])
                                                              : codec::Bf16Input::float_bits(narrow[i]));
     weights.data = values_.data();
+    weights.dtype = DType::f32;
     return weights;
   }
 

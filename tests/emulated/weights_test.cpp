@@ -1,5 +1,5 @@
-// Router weights that do not travel with the routing, on emulated GPUs: weights that come home, in sessions against
-// the oracle and in memory of a GPU. The conformance suite has more, in host memory.
+// Router weights on emulated GPUs, in sessions against the oracle and in memory of a GPU: weights that are not f32,
+// that come late, and that come home. The conformance suite has more, in host memory.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -23,6 +23,57 @@ void run(std::uint64_t seed, const Session& session, const emulated::Gpus& gpus 
     run_emulated(session, {.seed = seed}, gpus);
   } catch (const std::exception& error) {
     FAIL() << "seed " << seed << ": " << error.what() << "\n" << session.description();
+  }
+}
+
+// ---- weights that are not f32
+
+class EmulatedWeights : public EmulatedGpus {};
+
+// At dispatch, where rows say them; and at combine.
+TEST_F(EmulatedWeights, OfEveryTypeAreTaken) {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
+      ScenarioSettings settings;
+      settings.shape = {kRanks, 7, 3, 9, 96};
+      settings.options = conformance::options_for("bf16", reduction);
+      settings.routing = "ragged";
+      settings.weight_dtype = dtype;
+      settings.more_outputs = true;
+      const Scenario scenario = make_scenario(settings);
+      run_cuda_ranks(kRanks, false, [&](World& world) {
+        DeviceRank rank(world, scenario);
+        DeviceRound round(scenario, world.rank());
+        for (int turn = 0; turn < 3; ++turn) {
+          round.reset(rank.stream.get());
+          rank.exchange.dispatch(round.in, round.out, rank.call);
+          if (turn == 1) {
+            rank.exchange.combine_async(round.combine_in, rank.call);
+            rank.exchange.combine_wait(round.combine_out, rank.call);
+          } else {
+            rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
+          }
+          rank.check_rows(round);
+          round.host.check_tokens();
+        }
+      });
+    }
+}
+
+// ---- weights that come late
+
+TEST(EmulatedLate, AgreeInEveryOrderOfRows) {
+  for (std::uint64_t seed = 1; seed <= 8 && !testing::Test::HasFailure(); ++seed) {
+    Random random(seed * 3);
+    SessionSettings settings = draw_settings(random, "bf16", Reduction::by_rank, 1);
+    settings.options.late_weights = true;
+    settings.options.returns_weights = seed % 4 == 0;
+    settings.num_rounds = 6;
+    if (seed % 2 == 0) {
+      settings.options.fused_shared_expert = false;
+      settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
+    }
+    run(seed, make_session(settings, seed), {.multiprocessors = seed % 3 == 0 ? 5 : 2});
   }
 }
 
@@ -192,6 +243,98 @@ TEST_F(EmulatedReturnedWeights, InHostMemoryAreRefused) {
     refuse("row_topk_weights", in, round.combine_out);
     if (round.combine_out.tokens.shape[0] != 0) refuse("topk_weights", round.combine_in, out);
     combine(rank, round, nullptr);
+  });
+}
+
+// ---- late weights in memory of a GPU
+
+ScenarioSettings late_settings(conformance::WeightsAt at, DType dtype) {
+  ScenarioSettings settings;
+  settings.shape = {kRanks, 7, 3, 9, 96};
+  settings.options = conformance::options_for("bf16");
+  settings.options.late_weights = true;
+  settings.routing = "ragged";
+  settings.seed = 91;
+  settings.weights_at = at;
+  settings.weight_dtype = dtype;
+  return settings;
+}
+
+// A handle whose dispatch was given no weights takes some in each combine, in a captured graph, too.
+TEST_F(EmulatedWeights, MayComeWithACombineThatHasAHandle) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Scenario first = make_scenario(late_settings(conformance::WeightsAt::combine, dtype));
+    const Scenario second = with_other_weights(first, 92);
+    run_cuda_ranks(kRanks, false, [&](World& world) {
+      DeviceRank rank(world, first);
+      const DeviceHandle handle(rank.exchange);
+      DeviceRound round(first, world.rank()), other(second, world.rank());
+      const CapturedGraph graph(rank.stream.get(), [&] {
+        CombineInput in = other.combine_in;
+        in.handle = handle.tensor();
+        rank.exchange.combine(in, other.combine_out, rank.call);
+      });
+      round.out.handle = handle.tensor();
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      combine(rank, round, &handle);
+      combine(rank, other, &handle, true);
+      combine(rank, round, nullptr, true);
+      for (int replay = 0; replay < 2; ++replay) {
+        other.reset(rank.stream.get());
+        graph.launch(rank.stream.get());
+        other.fetch();
+        rank.exchange.check();
+        other.host.check_tokens();
+      }
+      combine(rank, round, &handle);
+      world.barrier();
+    });
+  }
+}
+
+// Where some ranks give none with a replay, those of the handle count. The handle that was given stays as it was.
+TEST_F(EmulatedWeights, MayComeWithAReplay) {
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    const Scenario first = make_scenario(late_settings(conformance::WeightsAt::dispatch, dtype));
+    const Scenario second = with_other_weights(first, 93);
+    run_cuda_ranks(kRanks, false, [&](World& world) {
+      DeviceRank rank(world, first);
+      const DeviceHandle a(rank.exchange), b(rank.exchange);
+      DeviceRound round(first, world.rank()), other(second, world.rank());
+      round.out.handle = a.tensor();
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      for (const DeviceHandle* left : {&b, &a}) {
+        DispatchInput in = other.in;
+        in.topk_ids = {};
+        if (world.rank() % 2 == 0) in.topk_weights = {};
+        in.handle = a.tensor();
+        other.out.handle = left->tensor();
+        other.reset(rank.stream.get());
+        rank.exchange.dispatch(in, other.out, rank.call);
+        rank.check_rows(other);
+        combine(rank, other, left);
+        if (left == &b) combine(rank, round, &a);
+        combine(rank, other, &b);
+      }
+    });
+  }
+}
+
+TEST_F(EmulatedWeights, OfMoreTokensThanThereCanBeAreRefused) {
+  const Scenario scenario = make_scenario(late_settings(conformance::WeightsAt::combine, DType::f32));
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    DeviceRank rank(world, scenario);
+    const DeviceHandle handle(rank.exchange);
+    DeviceRound round(scenario, world.rank());
+    round.out.handle = handle.tensor();
+    rank.exchange.dispatch(round.in, round.out, rank.call);
+    CombineInput in = round.combine_in;
+    in.handle = handle.tensor();
+    in.topk_weights.shape[0] = 10;
+    conformance::expect_error(world.rank(), "too many weights", ErrorKind::invalid_argument,
+                              {"topk_weights has 10 rows", "max_tokens, 9"},
+                              [&] { rank.exchange.combine_async(in, rank.call); });
+    combine(rank, round, &handle);
   });
 }
 

@@ -1,5 +1,6 @@
 // Late weights: router weights that come after the routing, with a combine of by_rank or with a replay. A rank says in
-// each such call whether it gives some, and sends them ahead of all that needs them.
+// each such call whether it gives some, and sends them ahead of all that needs them. GPUs restate it in
+// ferry/detail/cuda/steps/late_weights.cuh.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +8,11 @@
 
 #include "cpu/steps/handle_lookup.h"
 #include "cpu/steps/serial_lookup.h"
+#include "ferry/detail/layout/late_weights.h"
 #include "ferry/detail/protocol/args.h"
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry::cpu {
-
-// In front of a source's late weights, which are float32 [max_tokens, top_k].
-struct LateHeader {
-  std::uint32_t is_given;  // 0: the weights of the routing count
-  std::uint32_t reserved[3];
-};
-static_assert(sizeof(LateHeader) == HeapMap::kLateHeaderBytes);
-
-// Which copy of the region a call uses: replays one by the parity of their number, combines the third.
-inline int late_copy(Operation operation, Epoch number) {
-  return operation == Operation::combine ? 2 : static_cast<int>(number & 1);
-}
 
 // The late weights of all sources in one call. Relies on I24.
 class LateWeights {

@@ -105,6 +105,8 @@ void CudaSteps::plan_memory() {
   block_counts_ = memory_->as<DeviceWord<Epoch>>(at.block_counts);
   waited_before_ = memory_->as<std::uint64_t>(at.waited_before);
   message_counts_ = memory_->as<std::uint32_t>(at.message_counts);
+  wide_weights_ = memory_->as<float>(at.wide_weights);
+  weighed_rows_ = memory_->as<HandleRow>(at.weighed_rows);
   set_links(memory_->as<DeviceState>(at.state));
 }
 
@@ -240,6 +242,7 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
   begin_combine(ticket, args);
   return_weights(ticket, args);
+  weigh(ticket, args);
   send_zero_results(ticket);
   run_combine(ticket, {.sends = true, .receives = false}, args, nullptr);
   order_.begin_combine(capture_of(stream_), ticket.handle != nullptr, true);
@@ -255,6 +258,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
   begin_combine(ticket, args);
   return_weights(ticket, args);
+  weigh(ticket, args);
   send_zero_results(ticket);
   run_combine(ticket, {.sends = true, .receives = true}, args, &sums);
   sum_returned(ticket, sums);
@@ -328,8 +332,10 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
   streams_.follow(stream_);
   auto params = params_of<CombineParams>(ticket.handle != nullptr ? masks_.newest() : open_mask_, halves);
   params.in = in;
+  if (out != nullptr && plan_.exact) params.in.weights = widened(in.weights, ticket.num_tokens);
   params.is_extra = is_extra_;
   params.arrived = arrived_of(ticket);
+  if (plan_.map.has_late_weights()) params.arrived.rows = weighed_rows_;
   params.own = own_table_of(ticket);
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error
     params.in.rows = links_.own;

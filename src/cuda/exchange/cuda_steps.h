@@ -1,7 +1,7 @@
 // CudaSteps: the steps of an exchange on a GPU. Each call enqueues the kernel that carries its tokens. The scales
 // kernel follows it after a large dispatch, the small kernels of handles come before or behind it (kept_calls.cpp), and
 // so do those of a dispatch whose host asks what comes (count_calls.cpp), or of which more was asked (more_rows.cpp),
-// and those of weights that go home (weights.cpp).
+// and those of weights that are not f32, come late or go home (weights.cpp).
 #pragma once
 
 #include <memory>
@@ -33,9 +33,7 @@ class CudaSteps final : public ExchangeSteps {
   void check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
   void check_rows(const CheckContext& context, const DispatchOutput& out) override { checks_.check_rows(context, out); }
   void check_combine_input(const CheckContext&, const Ticket&, const CombineInput& in,
-                           const CombineArgs& args) override {
-    checks_.check_combine_input(in, args);
-  }
+                           const CombineArgs& args) override;
   void check_sums(const CheckContext&, const Ticket& ticket, const CombineOutput& out,
                   const CombineOut& sums) override {
     checks_.check_sums(out, sums, ticket.num_tokens);
@@ -84,7 +82,9 @@ class CudaSteps final : public ExchangeSteps {
   void note_overflow(const RowsOut& out);
   void send_zero_results(const Ticket& ticket) const;
   bool may_lack_rows(const Ticket& ticket) const;
-  // Of weights that go home (weights.cpp).
+  // Of weights that are not f32, that come late, and that go home (weights.cpp).
+  Weights widened(const Weights& weights, int num_tokens) const;
+  void weigh(const Ticket& ticket, const CombineArgs& args) const;
   ReturnedParams returned_params(const Ticket& ticket) const;
   void return_weights(const Ticket& ticket, const CombineArgs& args) const;
   void sum_returned(const Ticket& ticket, const CombineOut& sums) const;
@@ -120,6 +120,8 @@ class CudaSteps final : public ExchangeSteps {
   StatsWords stats_;
   std::uint64_t* waited_before_ = nullptr;   // [ranks]: links_.waited_ns when the newest receiving half began
   std::uint32_t* message_counts_ = nullptr;  // [ranks, message_chunks]
+  float* wide_weights_ = nullptr;            // [max_tokens, top_k]: of the newest kernel that needs them
+  HandleRow* weighed_rows_ = nullptr;        // as arrived_.rows, with late weights
   RoundMasks masks_;
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   HandleHeader header_;                      // of a handle, but for what its dispatch was
@@ -129,6 +131,7 @@ class CudaSteps final : public ExchangeSteps {
   bool is_extra_ = false;             // begin_handle_kernel found the number of the newest combine
   cudaStream_t stream_ = nullptr;     // of the call under way
   int max_blocks_ = 0;                // of the call under way
+  int given_tokens_ = 0;              // rows of topk_weights of the combine under way
   std::optional<DeviceScope> scope_;  // from enter() to leave()
 };
 

@@ -23,20 +23,23 @@ void CudaSteps::launch_handle_call(const HandleCallParams& params) {
 }
 
 // A dispatch with a handle routes the handle's ids again: that gives the same rows. Weights travel only where rows may
-// say them.
+// say them, or a rank may give new ones.
 DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs& args) {
   DispatchArgs routed = args;
+  streams_.follow(stream_);
+  routed.weights = widened(args.weights, args.num_tokens);
   if (ticket.handle == nullptr) return routed;
   launch_handle_call(handle_call(Operation::dispatch, ticket));
   const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
   routed.ids = {kept.ids, false};
-  if (plan_.map.has_token_lists()) routed.weights = {kept.weights, nullptr, nullptr, plan_.shape.top_k};
+  const bool travel = plan_.map.has_token_lists() || plan_.map.has_late_weights();
+  if (travel && !args.weights.are_given()) routed.weights = {kept.weights, nullptr, nullptr, plan_.shape.top_k};
   return routed;
 }
 
 void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   if (out.handle == nullptr) return;
-  if (ticket.handle != nullptr) {
+  if (ticket.handle != nullptr && !plan_.map.has_late_weights()) {  // else the weights may be new ones
     if (out.handle != ticket.handle)
       cuda_check(cudaMemcpyAsync(out.handle, ticket.handle, HandleSizes(plan_).bytes(), cudaMemcpyDefault, stream_),
                  "cudaMemcpyAsync");
@@ -53,6 +56,7 @@ void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   params.header.order = static_cast<std::int32_t>(ticket.rows.order);
   params.header.shared_begin = ticket.shared.begin;
   params.header.shared_end = ticket.shared.end;
+  params.header.has_weights = ticket.has_weights ? 1 : 0;
   params.to = out.handle;
   launch_keep_routing(params, stream_);
 }

@@ -54,7 +54,9 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
     prepare_counts(plan_);
     prepare_more_rows();
     if (plan_.map.returns_weights()) prepare_returned_weights();
+    if (plan_.map.has_late_weights()) prepare_late_weights();
   }
+  prepare_wide_weights();
   prepare_keep_routing();
   kernels.small.prepare(plan_);
   for (const LoadedKernel& kernel : {dispatch_, given_rows_, combine_})

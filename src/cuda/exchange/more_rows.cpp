@@ -49,7 +49,8 @@ void CudaSteps::write_more_rows(const Ticket& ticket, const RowsOut& out) const 
   params.heap = links_.own;
   params.starts = arrived_.starts;
   params.out = out;
-  if (ticket.handle != nullptr) params.kept = kept_routing_at(plan_, ticket.handle).rows;
+  if (ticket.handle != nullptr && !plan_.map.has_late_weights())
+    params.kept = kept_routing_at(plan_, ticket.handle).rows;
   params.shared_begin = ticket.shared.begin;
   params.message_counts = message_counts_;
   params.waited_ns = links_.waited_ns;

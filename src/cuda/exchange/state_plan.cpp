@@ -31,6 +31,9 @@ StatePlan::StatePlan(const Plan& plan) {
   waited_before = take(ranks * sizeof(std::uint64_t));
   message_counts =
       take(ranks * static_cast<std::size_t>(message_chunks(plan.shape.max_tokens)) * sizeof(std::uint32_t));
+  const auto entries = static_cast<std::size_t>(plan.shape.max_tokens) * static_cast<std::size_t>(plan.shape.top_k);
+  wide_weights = take(entries * sizeof(float));
+  weighed_rows = take(plan.map.has_late_weights() ? ranks * entries * sizeof(HandleRow) : 0);
 }
 
 }  // namespace ferry::cuda

@@ -1,8 +1,53 @@
 // CudaSteps: what weights enqueue besides the kernels that carry tokens.
+#include <algorithm>
+
+#include "cuda/device/refuse.h"
 #include "cuda/exchange/cuda_steps.h"
 #include "ferry/detail/protocol/handle.h"
 
 namespace ferry::cuda {
+
+// The same as float32. There is one place for them: a kernel that reads them follows at once.
+Weights CudaSteps::widened(const Weights& weights, int num_tokens) const {
+  if (weights.data == nullptr || weights.dtype == DType::f32 || num_tokens <= 0) return weights;
+  launch_widen_weights({weights, num_tokens * plan_.shape.top_k, wide_weights_},
+                       kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  Weights wide = weights;
+  wide.data = wide_weights_;
+  wide.dtype = DType::f32;
+  return wide;
+}
+
+// Where a handle lies on the device, its number of tokens is not known here yet. A kernel stores as many weights as
+// there are, so they must fit.
+void CudaSteps::check_combine_input(const CheckContext&, const Ticket&, const CombineInput& in,
+                                    const CombineArgs& args) {
+  checks_.check_combine_input(in, args);
+  const std::int64_t given = in.topk_weights ? in.topk_weights.shape[0] : 0;
+  if (given > plan_.shape.max_tokens)
+    refuse(ErrorKind::invalid_argument, rank_,
+           "topk_weights has {} rows; it must have those of the handle's dispatch, at most max_tokens, {}", given,
+           plan_.shape.max_tokens);
+  given_tokens_ = static_cast<int>(given);
+}
+
+// I24: the rows that the combine goes by, with the late weights of all ranks.
+void CudaSteps::weigh(const Ticket& ticket, const CombineArgs& args) const {
+  if (!plan_.map.has_late_weights()) return;
+  LateParams params;
+  params.plan = plan_;
+  params.links = links_;
+  params.plan.masked = params.links.masked = ticket.handle != nullptr ? masks_.newest() : open_mask_;
+  params.weights = args.weights;
+  params.num_tokens = ticket.num_tokens < 0 ? given_tokens_ : ticket.num_tokens;
+  params.is_extra = is_extra_;
+  params.by_source = ticket.rows.order == RowOrder::by_source;
+  if (ticket.handle != nullptr) params.header = kept_routing_at(plan_, ticket.handle).header;
+  params.arrived = arrived_of(ticket);
+  params.rows = weighed_rows_;
+  params.bytes = stats_.bytes;
+  launch_late_weights(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+}
 
 ReturnedParams CudaSteps::returned_params(const Ticket& ticket) const {
   ReturnedParams params;

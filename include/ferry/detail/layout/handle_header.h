@@ -30,7 +30,7 @@ struct HandleHeader {
   std::uint32_t num_rows = 0;      // row_offsets[groups] of its dispatch
   std::int32_t shared_begin = 0;   // first of the own tokens in the fused shared expert's group
   std::int32_t shared_end = 0;     // behind the last of them
-  std::int32_t has_weights = 0;    // 1: its dispatch was given weights; CPU ranks only
+  std::int32_t has_weights = 0;    // 1: its dispatch was given weights
   std::uint32_t row_room = 0;      // 1 + rows that its outputs had room for; 0: all of them
   std::int32_t by_counts = 0;      // 1: its dispatch had counts in place of ids; CPU ranks only
   std::int32_t reserved[12] = {};

@@ -82,6 +82,12 @@ void prepare_returned_weights();
 void launch_return_weights(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
 void launch_sum_returned(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
 
+// Loads the kernel of weights that are not f32 on the current device; and those of late weights. Direct ranks only.
+void prepare_wide_weights();
+void launch_widen_weights(const WideParams& params, int most_blocks, cudaStream_t stream);
+void prepare_late_weights();
+void launch_late_weights(const LateParams& params, int most_blocks, cudaStream_t stream);
+
 // Loads the kernel of dispatches that leave a handle on the current device.
 void prepare_keep_routing();
 void launch_keep_routing(const KeepParams& params, cudaStream_t stream);

@@ -144,6 +144,27 @@ struct ReturnedParams {
   DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
 };
 
+// Weights of this rank's tokens that a kernel reads as float32 (weight_kernels.cuh).
+struct WideParams {
+  Weights weights;
+  int count = 0;
+  float* to = nullptr;
+};
+
+// Before a combine of an exchange with late_weights (weight_kernels.cuh).
+struct LateParams {
+  Plan plan;
+  PeerLinks links;
+  Weights weights;  // that this rank gives, of any dtype; none: those of the routing count
+  int num_tokens = 0;
+  bool is_extra = false;                       // DeviceState::extra_result has the number of the combine
+  bool by_source = false;                      // rows of this rank are the caller's sums; where there is no handle
+  const HandleHeader* header = nullptr;        // of the combine's handle
+  ArrivedRows arrived;                         // of the combine
+  HandleRow* rows = nullptr;                   // the same with late weights
+  DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
+};
+
 // Which number a combine has (I13).
 enum class CombineNumber : std::uint8_t {
   of_dispatch,  // that of the newest dispatch, which no combine had yet

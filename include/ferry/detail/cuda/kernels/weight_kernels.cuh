@@ -1,0 +1,57 @@
+// Small kernels of router weights, so that those that carry tokens stay as they are.
+//   widen_weights_kernel      before a kernel that reads weights, where they are bf16 or f16: the same as float32
+// Before a combine of an exchange with late_weights (steps/late_weights.cuh):
+//   put_late_weights_kernel   stores those of this rank's tokens at every rank
+//   await_weighed_kernel      one warp: says that they are there, and waits for those of all ranks
+//   with_late_weights_kernel  makes the rows that combine goes by
+#pragma once
+
+#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/steps/late_weights.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+
+namespace ferry::cuda {
+
+__device__ inline FixedShare threads_of_grid() {
+  return {static_cast<int>(blockIdx.x * kThreads + threadIdx.x), static_cast<int>(gridDim.x) * kThreads};
+}
+
+static __global__ void __launch_bounds__(kThreads) widen_weights_kernel(const __grid_constant__ WideParams p) {
+  ptx::await_earlier_kernels();
+  widen_weights(p.weights, p.count, p.to, threads_of_grid());
+}
+
+static __global__ void __launch_bounds__(kThreads) put_late_weights_kernel(const __grid_constant__ LateParams p) {
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.links.state->failed) != 0) return;
+  put_late_weights(p, threads_of_grid());
+}
+
+static __global__ void __launch_bounds__(SyncedTeam::kWidth)
+    await_weighed_kernel(const __grid_constant__ LateParams p) {
+  ptx::await_earlier_kernels();
+  DeviceState& state = *p.links.state;
+  if (load_relaxed(state.failed) != 0) return;
+  const Epoch number =
+      p.is_extra ? load_relaxed(state.extra_result) : load_relaxed(state.dispatched) + load_relaxed(state.extra);
+  post_weighed(p, number);
+  await_weighed(p, number);
+}
+
+static __global__ void __launch_bounds__(kThreads) with_late_weights_kernel(const __grid_constant__ LateParams p) {
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.links.state->failed) != 0) return;
+  const Plan& plan = p.plan;
+  const bool are_sums =
+      p.header == nullptr ? p.by_source : p.header->order == static_cast<std::int32_t>(RowOrder::by_source);
+  const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
+  const int most = static_cast<int>(p.arrived.starts.tokens[plan.shape.ranks]);
+  const TokenSequence tokens(plan, max(0, min(most, plan.shape.max_tokens)), plan.rank);  // I18: of a handle, too
+  for (int place = warps.index; place < tokens.length; place += warps.count)
+    if (const TokenAt at = tokens.at(place); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+      with_late_weights(p, at, are_sums);
+}
+
+}  // namespace ferry::cuda

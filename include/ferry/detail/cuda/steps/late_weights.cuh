@@ -1,0 +1,70 @@
+// Late weights of a combine, as cpu/steps/late_weights.h. They are in place before the kernels of combine begin, as
+// weights of rows that a dispatch left; so those kernels know nothing of them. Weights of a replay travel with its
+// routing, since a GPU routes again.
+#pragma once
+
+#include <cstdint>
+
+#include "ferry/detail/cuda/fabric/waiter.cuh"
+#include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/wide_weights.cuh"
+#include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/layout/late_weights.h"
+
+namespace ferry::cuda {
+
+// To every rank: whether this one gives some, and those of all its tokens. I24: nobody reads any more what stood there.
+// Each weight by one thread.
+__device__ inline void put_late_weights(const LateParams& p, const FixedShare& threads) {
+  const Plan& plan = p.plan;
+  const std::size_t at = plan.map.late_weights(kLateCopyOfCombines, plan.rank);
+  const bool are_given = p.weights.data != nullptr;
+  const int count = are_given ? p.num_tokens * plan.shape.top_k : 0;
+  for (int peer = threads.index; peer < plan.shape.ranks; peer += threads.count) {
+    if (plan.is_masked(peer)) continue;
+    *reinterpret_cast<LateHeader*>(p.links.heap[peer] + at) = {are_given ? 1u : 0u, {}};
+    const std::uint64_t bytes = sizeof(LateHeader) + static_cast<std::uint64_t>(count) * sizeof(float);
+    if (peer != plan.rank) fetch_add_relaxed(p.bytes[peer], bytes);
+  }
+  for (int i = threads.index; i < count; i += threads.count) {
+    const float weight = wide_weight(p.weights, i);
+    for (int peer = 0; peer < plan.shape.ranks; ++peer)
+      if (!plan.is_masked(peer)) reinterpret_cast<float*>(p.links.heap[peer] + at + sizeof(LateHeader))[i] = weight;
+  }
+}
+
+// I24: this rank's are there, at every rank. The kernel that stored them has ended. A warp.
+__device__ inline void post_weighed(const LateParams& p, Epoch number) {
+  for (int peer = static_cast<int>(threadIdx.x); peer < p.plan.shape.ranks; peer += SyncedTeam::kWidth)
+    if (!p.plan.is_masked(peer))
+      store_release(*reinterpret_cast<SignalWord*>(p.links.heap[peer] + p.plan.map.weighed(p.plan.rank)), number);
+}
+__device__ inline void await_weighed(const LateParams& p, Epoch number) {
+  const HeapMap& map = p.plan.map;
+  const Waiter<DirectReach> waits(p.links);
+  waits.wait_for_each(
+      SyncedTeam(SyncedTeam::kWidth), p.plan.shape.ranks, [&](int peer) { return map.weighed(peer); }, number,
+      [](int peer) {
+        return WaitSite{Operation::combine, Phase::weights, peer, -1};
+      },
+      p.plan.masked);
+}
+
+// The rows of a token that came, with its late weights, or as they were. Relies on I24. A warp.
+__device__ inline void with_late_weights(const LateParams& p, TokenAt at, bool are_sums) {
+  const Plan& plan = p.plan;
+  const int k = static_cast<int>(threadIdx.x % 32);
+  if (k >= plan.shape.top_k) return;
+  const std::byte* late = p.links.own + plan.map.late_weights(kLateCopyOfCombines, at.source);
+  const std::size_t entry =
+      static_cast<std::size_t>(at.token) * static_cast<std::size_t>(plan.shape.top_k) + static_cast<std::size_t>(k);
+  const std::size_t index = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) *
+                                static_cast<std::size_t>(plan.shape.top_k) +
+                            entry;
+  HandleRow row = p.arrived.rows[index];
+  if (!are_sums && reinterpret_cast<const LateHeader*>(late)->is_given != 0)
+    row.weight = reinterpret_cast<const float*>(late + sizeof(LateHeader))[entry];
+  p.rows[index] = row;
+}
+
+}  // namespace ferry::cuda
