@@ -98,8 +98,11 @@ class BlockFormat {
   // The values of eight columns from `column` on, a multiple of 8, which all exist.
   FERRY_HD static void decode_columns(const std::byte* payload, const std::byte* scales, int column, float input_scale,
                                       float (&values)[8]) {
-    decode_part<1, 8>(payload + packed_bytes<Element::kBits>(column), 8,
-                      reinterpret_cast<const Stored*>(scales) + column / kBlock, input_scale, values);
+    decode_eight<Element>(payload + packed_bytes<Element::kBits>(column), values);
+    Scale::with_decoder(reinterpret_cast<const Stored*>(scales)[column / kBlock], input_scale,
+                        [&](const auto& decoder) {
+                          for (float& value : values) value = decoder(value);
+                        });
   }
 
  private:

@@ -1,4 +1,5 @@
-// How a thread of a GPU encodes: 16 columns at a time, or 8, to packed codes. The bytes are those of Element::encode.
+// How a thread of a GPU encodes, 16 columns at a time, or 8, to packed codes, and how it decodes eight. The bytes and
+// the values are those of Element::encode and Element::decode.
 //
 // Devices convert two columns of float32 to E4M3 or E5M2 with one instruction. The values of a 6-bit element are the
 // low end of one of these two, so a power of two moves them there. E2M1 is rounded by an addition first, and then
@@ -6,6 +7,7 @@
 #pragma once
 
 #include "ferry/detail/formats/element.h"
+#include "ferry/detail/formats/packing.h"
 
 namespace ferry::codec {
 
@@ -143,8 +145,8 @@ FERRY_HD inline void scaled(const std::uint32_t (&bits)[kColumns], float multipl
 
 }  // namespace detail
 
-// The codes of 16 columns times `multiplier` >= 0, or of 8 where codes are bytes. The instructions for E4M3 limit what
-// is too large. Those for smaller elements need blocks that fit (fits, below).
+// The codes of 16 columns times `multiplier` >= 0, or of 8 where they fill whole words. The instructions for E4M3 limit
+// what is too large. Those for smaller elements need blocks that fit (fits, below).
 template <class Element, Conversion kConversion>
 struct Pack {
   static constexpr bool kByColumn = true;
@@ -210,11 +212,13 @@ requires(Element::kBits == 6 && kConversion != Conversion::by_column) struct Pac
 template <>
 struct Pack<E2m1, Conversion::by_byte_floats> {
   static constexpr bool kByColumn = false;
-  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[2]) {
-    float v[16];
+  template <int kColumns>
+  FERRY_HD static void run(const std::uint32_t (&bits)[kColumns], float multiplier,
+                           std::uint32_t (&words)[kColumns / 8]) {
+    float v[kColumns];
     detail::scaled(bits, multiply_rounded(multiplier, 0x1p-14f), v);
     for (float& value : v) value = detail::round_to_e2m1(value);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kColumns / 8; ++i) {
       const float* a = v + 8 * i;
       words[i] =
           detail::join_four(detail::four_e5m2(a[0], a[2], a[4], a[6]), detail::four_e5m2(a[1], a[3], a[5], a[7]));
@@ -224,8 +228,10 @@ struct Pack<E2m1, Conversion::by_byte_floats> {
 template <>
 struct Pack<E2m1, Conversion::by_element> {
   static constexpr bool kByColumn = false;
-  FERRY_HD static void run(const std::uint32_t (&bits)[16], float multiplier, std::uint32_t (&words)[2]) {
-    for (int i = 0; i < 2; ++i) {
+  template <int kColumns>
+  FERRY_HD static void run(const std::uint32_t (&bits)[kColumns], float multiplier,
+                           std::uint32_t (&words)[kColumns / 8]) {
+    for (int i = 0; i < kColumns / 8; ++i) {
       float v[8];
       for (int j = 0; j < 8; ++j) v[j] = multiply_rounded(float_of(bits[8 * i + j]), multiplier);
       words[i] = detail::eight_e2m1(v);
@@ -250,14 +256,46 @@ FERRY_HD inline void pack_columns(const std::uint32_t (&bits)[kColumns], [[maybe
   if constexpr (Best::kByColumn || kFits || Element::kBits == 8) {
     Best::run(bits, multiplier, words);
   } else {
-    std::uint32_t fitting[16];
-    for (int i = 0; i < 16; ++i) fitting[i] = bits[i];
+    std::uint32_t fitting[kColumns];
+    for (int i = 0; i < kColumns; ++i) fitting[i] = bits[i];
     if (!moderate || !fits<Element>(amax, multiplier)) {
       for (std::uint32_t& each : fitting) each = detail::cut_off<Element>(each, multiplier);
       multiplier = 1.0f;
     }
     Best::run(fitting, multiplier, words);
   }
+}
+
+// The value of a code, from the code's bits at the top of a word. Sign and magnitude move to where float32 has them:
+// the exponent is then off by a constant, which a product corrects. So are subnormals, which become float32's.
+template <class Element>
+FERRY_HD inline float value_of_top(std::uint32_t top) {
+  static_assert(Element::kMantissaBits + Element::kBias < 127);
+  constexpr int kExponentBits = Element::kBits - 1 - Element::kMantissaBits;
+  constexpr int kDown = 8 - kExponentBits;
+  constexpr std::uint32_t kMask = 0x80000000u | ((1u << (Element::kBits - 1)) - 1u) << (23 - Element::kMantissaBits);
+  const auto moved = static_cast<std::uint32_t>(static_cast<std::int32_t>(top) >> kDown) & kMask;
+  return multiply_rounded(float_of(moved), float_of(static_cast<std::uint32_t>(254 - Element::kBias) << 23));
+}
+
+// The values of eight codes, the first in the low bits of a word, at `in`.
+template <class Element>
+FERRY_HD inline void decode_eight(const std::byte* in, float (&values)[8]) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (ptx::kHasByteFloats && Element::kBits == 8 && Element::kMantissaBits == 3) {
+    const std::uint64_t codes = *reinterpret_cast<const std::uint64_t*>(in);
+    ptx::floats_of_four_e4m3(static_cast<std::uint32_t>(codes), values);
+    ptx::floats_of_four_e4m3(static_cast<std::uint32_t>(codes >> 32), values + 4);
+    return;
+  }
+#endif
+  std::uint32_t codes[8];
+  load_eight<Element::kBits>(in, codes);
+  for (int i = 0; i < 8; ++i)
+    if constexpr (Element::kHasNanCode)
+      values[i] = Element::decode(codes[i]);
+    else
+      values[i] = value_of_top<Element>(codes[i] << (32 - Element::kBits));
 }
 
 }  // namespace ferry::codec

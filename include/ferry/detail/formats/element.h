@@ -12,6 +12,7 @@ template <int kExponent, int kMantissa, std::uint32_t kMaxCode, bool kHasNan>
 struct SmallFloat {
   static constexpr int kBits = 1 + kExponent + kMantissa;
   static constexpr int kMantissaBits = kMantissa;
+  static constexpr bool kHasNanCode = kHasNan;
   static constexpr int kBias = (1 << (kExponent - 1)) - 1;
   static constexpr std::uint32_t kSignBit = 1u << (kBits - 1);
 

@@ -14,17 +14,19 @@ FERRY_HD constexpr std::size_t packed_bytes(int count) {
   return static_cast<std::size_t>(count) * kBits / 8;
 }
 
-// Stores kWords words with few wide stores. `out` is aligned to 16 bytes; 2 words are aligned to 8 bytes, 3 to 4.
+// Stores kWords words with few wide stores. `out` is aligned to 16 bytes; 2 words are aligned to 8 bytes, 1 and 3 to 4.
 template <int kWords>
 FERRY_HD inline void store_words(const std::uint32_t* words, std::byte* out) {
-  static_assert(kWords == 2 || kWords == 3 || kWords % 4 == 0);
+  static_assert(kWords == 1 || kWords == 2 || kWords == 3 || kWords % 4 == 0);
   struct alignas(16) Four {
     std::uint32_t word[4];
   };
   struct alignas(8) Two {
     std::uint32_t word[2];
   };
-  if constexpr (kWords == 2) {
+  if constexpr (kWords == 1) {
+    *reinterpret_cast<std::uint32_t*>(out) = words[0];
+  } else if constexpr (kWords == 2) {
     *reinterpret_cast<Two*>(out) = {{words[0], words[1]}};
   } else if constexpr (kWords == 3) {  // two of the three lie at a multiple of 8 bytes
     const bool first_two = reinterpret_cast<std::uintptr_t>(out) % 8 == 0;

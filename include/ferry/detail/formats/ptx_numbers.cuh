@@ -133,6 +133,16 @@ __device__ inline float float_of_e4m3(std::uint32_t code) {
 #endif
   return y;
 }
+// The values of four codes, the first in the low byte.
+__device__ inline void floats_of_four_e4m3(std::uint32_t codes, float* values) {
+#if __CUDA_ARCH__ >= 890
+  asm("{.reg .b16 c, d, e, f; .reg .b32 l, h; mov.b32 {c, d}, %4; cvt.rn.f16x2.e4m3x2 l, c; cvt.rn.f16x2.e4m3x2 h, d;"
+      " mov.b32 {c, d}, l; mov.b32 {e, f}, h; cvt.f32.f16 %0, c; cvt.f32.f16 %1, d; cvt.f32.f16 %2, e;"
+      " cvt.f32.f16 %3, f;}"
+      : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+      : "r"(codes));
+#endif
+}
 
 // Devices with kHasSmallFloats. 6-bit codes in the low bits of a byte each; eight 4-bit codes, the first in the low
 // bits.

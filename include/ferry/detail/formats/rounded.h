@@ -82,6 +82,11 @@ FERRY_HD inline float quotient_rounded(float a, float b, [[maybe_unused]] float 
 // Whether the number is between 2^-80 and 2^80: then quotient_rounded may divide it by 2^-20 to 2^20.
 FERRY_HD constexpr bool is_moderate(float positive) { return (bits_of(positive) >> 23) - 47u < 160u; }
 
+// 1 / x, rounded once, for any x > 0.
+FERRY_HD inline float inverse_rounded(float x) {
+  return is_moderate(x) ? reciprocal_rounded(x) : divide_rounded(1.0f, x);
+}
+
 // The larger magnitude of two float32 given as bits; above kInfinityBits where one is a NaN.
 FERRY_HD inline std::uint32_t larger_magnitude(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDA_ARCH__)

@@ -1,10 +1,11 @@
 // Scale rules: how a block's scale, and the multiplier of its columns, follow from the block's largest magnitude.
 // docs/formats.md has the rules in words.
 //
-// A rule offers: Stored, kNan (the scale of a block with a NaN or an infinity), choose(amax bits, input scale), and
-// decode(code value, stored scale, input scale). amax is finite in choose. kFits: multipliers are powers of two that
-// leave no column above the element's largest value. kTakesInputScale: the input scale is used; a rule
-// without it counts as one that uses it.
+// A rule offers: Stored, kNan (the scale of a block with a NaN or an infinity), choose(amax bits, input scale),
+// decode(code value, stored scale, input scale), and with_decoder(stored scale, input scale, body), which calls
+// body(decoder): decoder(code value) is the same number, and what it has in common for a block is computed once. amax
+// is finite in choose. kFits: multipliers are powers of two that leave no column above the element's largest value.
+// kTakesInputScale: the input scale is used; a rule without it counts as one that uses it.
 #pragma once
 
 #include "ferry/detail/formats/element.h"
@@ -34,6 +35,12 @@ FERRY_HD constexpr std::uint32_t e8m0_even(std::uint32_t amax) {
 
 inline constexpr std::uint32_t kSmallestAmax = __builtin_bit_cast(std::uint32_t, 1e-4f);  // of fp8_block128
 
+// A decoder whose scale is a factor.
+struct ByProduct {
+  float scale;
+  FERRY_HD float operator()(float code) const { return multiply_rounded(code, scale); }
+};
+
 struct FloatScale {
   using Stored = std::uint32_t;  // float32 bits
   static constexpr Stored kNan = kNanBits;
@@ -48,6 +55,10 @@ struct FloatScale {
             quotient_rounded(448.0f * kPower, low, reciprocal_rounded(low))};
   }
   FERRY_HD static float decode(float code, Stored stored, float) { return multiply_rounded(code, float_of(stored)); }
+  template <class Body>
+  FERRY_HD static void with_decoder(Stored stored, float, const Body& body) {
+    body(ByProduct{float_of(stored)});
+  }
 };
 
 template <std::uint32_t kAmaxFloor>
@@ -61,6 +72,10 @@ struct CeilScale {
     return {static_cast<Stored>(byte), e8m0_inverse(byte)};
   }
   FERRY_HD static float decode(float code, Stored stored, float) { return multiply_rounded(code, e8m0_value(stored)); }
+  template <class Body>
+  FERRY_HD static void with_decoder(Stored stored, float, const Body& body) {
+    body(ByProduct{e8m0_value(stored)});
+  }
 };
 
 template <int kMantissa, int kMaxExponent>
@@ -74,6 +89,10 @@ struct EvenScale {
     return {static_cast<Stored>(byte), e8m0_inverse(byte)};
   }
   FERRY_HD static float decode(float code, Stored stored, float) { return multiply_rounded(code, e8m0_value(stored)); }
+  template <class Body>
+  FERRY_HD static void with_decoder(Stored stored, float, const Body& body) {
+    body(ByProduct{e8m0_value(stored)});
+  }
 };
 
 // NVFP4: an E4M3 scale beside one float32 scale for the whole tensor.
@@ -95,8 +114,35 @@ struct TwoLevelScale {
   FERRY_HD static float decode(float code, Stored stored, float input_scale) {
     return divide_rounded(multiply_rounded(code, E4m3::decode(stored)), input_scale);
   }
+  template <class Body>
+  FERRY_HD static void with_decoder(Stored stored, float input_scale, const Body& body) {
+    const float scale = stored_value(stored);
+    if (is_moderate(input_scale))
+      body(ByQuotient{scale, input_scale, reciprocal_rounded(input_scale)});
+    else
+      body(ByDivision{scale, input_scale});
+  }
 
  private:
+  // The product of a code and a scale is 0, or 2^-10 to 2^12. quotient_rounded loses the sign of a zero.
+  struct ByQuotient {
+    float scale, input_scale, reciprocal;
+    FERRY_HD float operator()(float code) const {
+      const float product = multiply_rounded(code, scale);
+      const std::uint32_t magnitude = bits_of(quotient_rounded(product, input_scale, reciprocal)) & kMagnitudeMask;
+      return float_of(magnitude | (bits_of(product) & ~kMagnitudeMask));
+    }
+  };
+  struct ByDivision {
+    float scale, input_scale;
+    FERRY_HD float operator()(float code) const { return divide_rounded(multiply_rounded(code, scale), input_scale); }
+  };
+  FERRY_HD static float stored_value(std::uint32_t code) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (ptx::kHasByteFloats) return ptx::float_of_e4m3(code);
+#endif
+    return E4m3::decode(code);
+  }
   static constexpr std::uint32_t kLarge = bits_of(0x1p20f);
   FERRY_HD static std::uint32_t e4m3_code(float magnitude) {
 #if defined(__CUDA_ARCH__)

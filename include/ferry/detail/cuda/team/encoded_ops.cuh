@@ -51,7 +51,7 @@ struct SummedColumns {
       constexpr bool kScaled = ResultCodec<F>::kHasRowScale;
       const ResultLayout at = ResultCodec<F>::layout(hidden);
       const float inverse = kScaled ? *reinterpret_cast<const float*>(row.data + at.row_scale) : 1.0f;
-      const float input_scale = kScaled ? codec::divide_rounded(1.0f, inverse) : 1.0f;
+      const float input_scale = kScaled ? codec::inverse_rounded(inverse) : 1.0f;
       ResultCodec<F>::decode(row.data, at.scales, column, input_scale, values);
       return;
     }

@@ -69,8 +69,9 @@ struct ResultCodec {
   struct alignas(16) Eight {
     Code code[8];
   };
-  // Codes of 8 bits or more are encoded by eight columns, narrower ones by sixteen, which two threads have.
-  static constexpr bool kByEight = F{}.payload_bytes(8) >= 8;
+  // Eight columns whose codes fill whole words are encoded by themselves, those of 6 bits by sixteen, which two threads
+  // have.
+  static constexpr bool kByEight = F{}.payload_bytes(8) % 4 == 0;
 
   __device__ static void encode_plain(const float (&values)[8], int column, std::byte* to) {
     Eight<typename F::Code> eight;

@@ -72,6 +72,9 @@ inline float float_of_e4m3(std::uint32_t code) {
   if ((code & 0x7fu) == 0x7fu) return NAN;
   return (code & 0x80u) != 0 ? -magnitude : magnitude;
 }
+inline void floats_of_four_e4m3(std::uint32_t codes, float* values) {
+  for (int i = 0; i < 4; ++i) values[i] = float_of_e4m3(codes >> 8 * i & 0xffu);
+}
 // For devices with kHasSmallFloats.
 inline std::uint32_t four_e2m3(float, float, float, float) { return 0; }
 inline std::uint32_t four_e3m2(float, float, float, float) { return 0; }
