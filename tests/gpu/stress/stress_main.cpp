@@ -29,7 +29,7 @@ constexpr int kMaxTokens = 256;
 constexpr int kMoreTokens = 640;                                 // so many are sent and summed in other ways
 constexpr unsigned kFewestOfSegment = 50, kMostOfSegment = 500;  // rounds
 // Ranks of one GPU: none may fill the driver's queue of launches while another one's are what its kernels wait for.
-constexpr unsigned kAtOnceOnASharedGpu = 16;
+constexpr unsigned kAtOnceOnASharedGpu = 8;
 // Their number has no divisor in common with 3 and 4, after which tokens and graphs come again: all meet all.
 constexpr Config kConfigs[] = {
     {.hidden = 7168, .experts = 256, .top_k = 8, .format = Format::fp8_block128},

@@ -27,6 +27,7 @@ class Outputs {
         mine.places.push_back(end);
         end += (spec.bytes() + 511) / 256 * 256;
       }
+      mine.bytes = end;
       most = std::max(most, end);
     }
     begin_ = arena.plan(1, most);
@@ -46,9 +47,7 @@ class Outputs {
   }
   // Sets every byte.
   void poison(RowOrder order, std::uint8_t byte) const {
-    const Order& mine = at(order);
-    for (std::size_t i = 0; i < mine.specs.size(); ++i)
-      check(cudaMemsetAsync(memory(mine, i), byte, mine.specs[i].bytes(), arena_.stream()), "cudaMemsetAsync");
+    check(cudaMemsetAsync(arena_.at<void>(begin_), byte, at(order).bytes, arena_.stream()), "cudaMemsetAsync");
   }
   Rows written(RowOrder order, std::uint8_t poison) const {
     const DispatchOutput out = of(order);
@@ -77,6 +76,7 @@ class Outputs {
   struct Order {
     std::vector<TensorSpec> specs;
     std::vector<std::size_t> places;
+    std::size_t bytes = 0;
   };
   const Order& at(RowOrder order) const { return orders_[static_cast<std::size_t>(order)]; }
   void* memory(const Order& order, std::size_t index) const { return arena_.at<void>(begin_ + order.places[index]); }
