@@ -27,7 +27,7 @@ SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 FORMAT_LIST = "include/ferry/detail/formats/format_list.h"  # the names of formats are public
-FILE = re.compile(r"(?:include|src|tool|tests|docs|examples|tools|benchmarks|cmake|python)/[\w./-]*[\w/-]")
+FILE = re.compile(r"(?:include|src|tool|tests|docs|examples|tools|benchmarks|cmake|python-deepep|python)/[\w./-]*[\w/-]")
 FERRY = re.compile(r"(?:^|[\s;&|(])(?:\S*/)?ferry +([a-z]+(?: +[a-z]+\b(?=\s|$))?)([^;&|#]*)")
 DEV = re.compile(r"\./dev +([a-z]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")

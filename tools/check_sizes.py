@@ -14,7 +14,7 @@ import sources
 
 MAX_FILE, MAX_FUNCTION, MAX_KERNEL, MAX_PARAMETERS = 400, 60, 40, 7
 LONG_FILE = 300
-FOLDERS = ("include", "src", "tool", "python", "tests", "benchmarks", "examples", "tools")
+FOLDERS = ("include", "src", "tool", "python", "python-deepep", "tests", "benchmarks", "examples", "tools")
 NOT_A_FUNCTION = re.compile(r"^\s*(\w+\s+)*(namespace|class|struct|union|enum|extern|concept)\b(?![^{]*\)\s*(const|noexcept|override|final|\s)*$)")
 FUNCTION_HEAD = re.compile(r"(?P<name>[~\w]+|operator\s*\S+)\s*\(")
 

@@ -1,0 +1,12 @@
+"""DeepEP's Python interface on Ferry's exchanges. docs/deep-ep.md says what works."""
+
+import torch
+
+from ._config import Config
+from .buffer import Buffer
+from .utils import EventHandle, EventOverlap, check_nvlink_connections
+
+#: The type of expert ids that callers cast theirs to. int32 ids are taken, too.
+topk_idx_t = torch.int64
+
+__all__ = ["Buffer", "Config", "EventHandle", "EventOverlap", "check_nvlink_connections", "topk_idx_t"]

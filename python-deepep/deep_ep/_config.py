@@ -1,0 +1,41 @@
+"""Tuning values and buffer sizes that callers compute. Ferry allocates by shapes, so these are read, and little more."""
+
+from __future__ import annotations
+
+_LINE = 128
+_NODE_RANKS = 8
+
+
+def rounded_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+class Config:
+    """How many multiprocessors the calls of the normal mode may take, and chunk sizes, which Ferry has no use for."""
+
+    def __init__(self, num_sms: int = 20, num_max_nvl_chunked_send_tokens: int = 6,
+                 num_max_nvl_chunked_recv_tokens: int = 256, num_max_rdma_chunked_send_tokens: int = 6,
+                 num_max_rdma_chunked_recv_tokens: int = 256) -> None:
+        if num_sms < 0:
+            raise ValueError(f"num_sms is {num_sms}; it must not be negative")
+        self.num_sms = num_sms
+        self.num_max_nvl_chunked_send_tokens = num_max_nvl_chunked_send_tokens
+        self.num_max_nvl_chunked_recv_tokens = num_max_nvl_chunked_recv_tokens
+        self.num_max_rdma_chunked_send_tokens = num_max_rdma_chunked_send_tokens
+        self.num_max_rdma_chunked_recv_tokens = num_max_rdma_chunked_recv_tokens
+
+    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """A number of bytes that grows with the arguments. Nothing is allocated by it."""
+        near = min(num_ranks, _NODE_RANKS)
+        return rounded_up(near * self.num_max_nvl_chunked_recv_tokens * (hidden_bytes + _LINE), _LINE)
+
+    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """As get_nvl_buffer_size_hint; 0 for ranks of one host."""
+        hosts = num_ranks // _NODE_RANKS if num_ranks > _NODE_RANKS else 0
+        return rounded_up(hosts * self.num_max_rdma_chunked_recv_tokens * (hidden_bytes + _LINE) * 2, _LINE)
+
+
+def low_latency_size_hint(tokens: int, hidden: int, experts: int) -> int:
+    """Bytes of what travels for each expert in a dispatch and a combine, twice over. Nothing is allocated by it."""
+    message = 2 * hidden + rounded_up(hidden, _LINE) // _LINE * 4 + 16
+    return rounded_up(4 * experts * tokens * message, _LINE)

@@ -1,0 +1,141 @@
+"""Exchanges by shape and format, made when a call first needs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import ferry
+
+from ._ranks import RESERVED_SMS, Ranks
+from ._streams import is_capturing
+
+#: Handles pass from format to format, so all exchanges begin experts at the same multiples: those of fp8_block128.
+_ALIGNMENT = 4
+
+
+class Family:
+    """The exchanges of one shape whose handles work on each other: they differ in format and hidden, and in options.
+
+    Making one is collective. Ranks ask for them in the same order, since they make the same calls.
+    """
+
+    def __init__(self, ranks: Ranks, experts: int, top_k: int, max_tokens: int, *, is_masked: bool = False,
+                 **options: Any) -> None:
+        self.ranks = ranks
+        self._is_masked = is_masked  # whether the ranks that the buffer masks take no part
+        self.experts, self.top_k, self.max_tokens = experts, top_k, max_tokens
+        self._options = options
+        self._made: dict[tuple[Any, ...], ferry.Exchange] = {}
+        layout = ferry.exchange_layout(ranks=ranks.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=32,
+                                       rank=ranks.rank, expert_alignment=_ALIGNMENT, **options)
+        self.handle_bytes: int = layout.handle_bytes
+        self.local_experts: int = layout.groups
+
+    def exchange(self, format: str, hidden: int, **options: Any) -> ferry.Exchange:
+        key = (format, hidden, *sorted(options.items()))
+        found = self._made.get(key)
+        if found is None:
+            if is_capturing(self.ranks.device):
+                raise RuntimeError(f"this graph needs an exchange of {self.experts} experts, {self.max_tokens} tokens and "
+                                   f"{hidden} columns in {format}, which is made by the first such call; make that "
+                                   "call once before the capture")
+            found = self._made[key] = self._make(format, hidden, options)
+        return found
+
+    def has(self, format: str, hidden: int) -> bool:
+        return (format, hidden) in self._made
+
+    def add_to_mask(self, rank: int) -> None:
+        for exchange in self._made.values():
+            exchange.add_to_mask([rank])
+
+    def close(self) -> None:
+        for exchange in self._made.values():
+            exchange.close()
+        self._made.clear()
+
+    def _make(self, format: str, hidden: int, options: dict[str, Any]) -> ferry.Exchange:
+        ranks = self.ranks
+        on_gpu: dict[str, Any] = {"reserve_sms": RESERVED_SMS} if ranks.is_gpu else {}
+        return ferry.Exchange(ranks.world, experts=self.experts, top_k=self.top_k, max_tokens=self.max_tokens,
+                              hidden=hidden, format=format, expert_alignment=_ALIGNMENT, deadline=ranks.deadline,
+                              mask=sorted(ranks.mask) if self._is_masked else (), **on_gpu, **self._options, **options)
+
+
+def is_refused_for_tokens(error: ferry.InvalidArgument) -> bool:
+    """Whether all ranks refused a dispatch because one has more tokens than the exchange takes."""
+    text = str(error)
+    return "max_tokens" in text and "All ranks refuse" in text
+
+
+def with_room(tokens: int) -> int:
+    """A limit for so many tokens: a power of two, so that a growing batch makes few exchanges."""
+    return max(64, 1 << (tokens - 1).bit_length() if tokens > 1 else 1)
+
+
+class Kind:
+    """How tokens travel: in which format of Ferry, and what rows come out.
+
+    bfloat16 as it is. float8_e4m3fn with a scale for each block of 128, as float32 or as bytes of powers of two packed
+    by four, in the format that has such. Everything else as bytes that nobody looks at.
+    """
+
+    def __init__(self, x: Any) -> None:
+        self.tokens: Any
+        self.tokens, scales = x if isinstance(x, (tuple, list)) else (x, None)
+        if self.tokens.dim() != 2:
+            raise ValueError(f"x has shape {list(self.tokens.shape)}; it must be [tokens, hidden]")
+        if self.tokens.requires_grad:
+            self.tokens = self.tokens.detach()
+        self.has_scales = scales is not None
+        self.dtype = self.tokens.dtype
+        self.columns = int(self.tokens.shape[1])
+        self.scale_columns = 0
+        self.scales: torch.Tensor | None = None
+        if scales is not None:
+            self._take_scales(scales)
+        elif self.dtype == torch.bfloat16:
+            self.format, self.hidden = "bf16", self.columns
+        else:
+            self.format, self.hidden = "bf16", self._as_bytes().shape[1] // 2
+            if self.tokens.shape[1] % 64 != 0:
+                raise ValueError(f"x has rows of {self.tokens.shape[1]} bytes; they must be a multiple of 64")
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.tokens.shape[0])
+
+    def _as_bytes(self) -> torch.Tensor:
+        plain: torch.Tensor = self.tokens.view(torch.uint8)
+        self.tokens = plain
+        return plain
+
+    def _take_scales(self, scales: torch.Tensor) -> None:
+        if self.dtype != torch.float8_e4m3fn or scales.dtype not in (torch.float32, torch.int32):
+            raise ValueError(f"x is {self.dtype} with scales {scales.dtype}; it must be float8_e4m3fn with float32, or "
+                             "with int32 that packs four powers of two")
+        self.is_packed = scales.dtype == torch.int32
+        block = 512 if self.is_packed else 128
+        expected = [self.num_tokens, -(-self.columns // block)]
+        if list(scales.shape) != expected:
+            raise ValueError(f"x has scales {list(scales.shape)}; they must be {expected}: one for {block} columns")
+        self.format = "fp8_block128_ue8m0" if self.is_packed else "fp8_block128"
+        self.hidden, self.scale_columns = self.columns, expected[1]
+        self._as_bytes()
+        self.scales = scales.detach()
+        if self.is_packed:
+            self.scales = self.scales.contiguous().view(torch.uint8)[:, :-(-self.columns // 128)]
+
+    def inputs(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "token_scales": self.scales}
+
+    def outputs(self, call: Any, rows: int) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Rows like the tokens, and the same memory as a dispatch takes it."""
+        payload = call.empty((rows, self.columns), self.dtype)
+        plain = payload if self.dtype == torch.bfloat16 else payload.view(torch.uint8)
+        if self.scales is None:
+            return payload, {"payload": plain}
+        scales = call.empty((rows, self.scale_columns), torch.int32 if self.is_packed else torch.float32)
+        return (payload, scales), {"payload": plain, "row_scales": scales}

@@ -1,0 +1,168 @@
+"""The low-latency mode: rows of each expert at a stride, weights applied where the tokens live."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+import ferry
+
+from ._exchanges import Family
+from ._handles import LowLatencyHandle, Routing, routing_of
+from ._ranks import Ranks
+from ._streams import Call
+
+
+class Half:
+    """What is left to do of a call whose receiving half is still to come."""
+
+    def __init__(self, wait: Callable[[Any], None], read: tuple[Any, ...]) -> None:
+        self._wait: Callable[[Any], None] | None = wait
+        self._read = read  # by the kernels of the second half
+        self._event: Any = None
+
+    def finish(self, streams: Any) -> None:
+        """Enqueues the second half on the current stream; once, whoever asks first."""
+        with streams.call():
+            if self._wait is not None:
+                wait, self._wait = self._wait, None
+                stream: Any = torch.cuda.current_stream() if streams.device.type == "cuda" else None
+                wait(stream)
+                for tensor in self._read if stream is not None else ():
+                    if isinstance(tensor, torch.Tensor):
+                        tensor.record_stream(stream)
+        self._read = ()
+
+
+class Padded:
+    """What a padded dispatch fills, and how callers see it. `scales`: none, plain, rounded or packed."""
+
+    def __init__(self, call: Call, family: Family, hidden: int, scales: str) -> None:
+        local, stride = family.local_experts, family.max_tokens * family.ranks.size
+        rows, blocks = local * stride, -(-hidden // 128)
+        element = torch.bfloat16 if scales == "none" else torch.float8_e4m3fn
+        payload = call.empty((rows, hidden), element)
+        self.src_info = call.empty((rows, 2), torch.int32)
+        self.counts = call.empty((local,), torch.int32)
+        self.source_starts = call.empty((local, family.ranks.size), torch.int32)
+        self.handle = call.empty((family.handle_bytes,), torch.uint8)
+        self.outputs: dict[str, Any] = {
+            "payload": payload if scales == "none" else payload.view(torch.uint8), "src_info": self.src_info,
+            "counts": self.counts, "source_starts": self.source_starts, "handle": self.handle,
+            "row_offsets": call.empty((local + 1,), torch.int32).view(torch.uint32),
+            "expert_ids": call.empty((local,), torch.int32)}
+        shaped = payload.view(local, stride, hidden)
+        self.x: Any = shaped
+        if scales != "none":
+            columns = -(-hidden // 512) if scales == "packed" else blocks
+            memory = call.empty((local, columns, stride), torch.int32 if scales == "packed" else torch.float32)
+            by_row = memory.transpose(1, 2)
+            self.outputs.update({"scales": memory} if scales == "plain" else {"row_scales": by_row})
+            self.x = (shaped, by_row)
+
+
+class LowLatency:
+    """Exchanges of the low-latency mode, and its calls. `exact`: every row goes home, where its weight is."""
+
+    def __init__(self, ranks: Ranks, streams: Any, shrinks: bool) -> None:
+        self._ranks, self._streams, self._shrinks = ranks, streams, shrinks
+        self._families: dict[tuple[int, int, int], Family] = {}
+        self._halves: dict[tuple[int, str], Half] = {}
+
+    def close(self) -> None:
+        for family in self._families.values():
+            family.close()
+        self._families.clear()
+        self._halves.clear()
+
+    def mask(self, rank: int) -> None:
+        """From the next call on this rank takes no part. What is half done is not finished."""
+        self._ranks.mask.add(rank)
+        if rank == self._ranks.rank:
+            return self.close()
+        self._halves.clear()
+        for family in self._families.values():
+            family.add_to_mask(rank)
+
+    def unmask(self, rank: int) -> None:
+        """An exchange never takes a rank back, so the next call makes new ones."""
+        if rank in self._ranks.mask:
+            self._ranks.mask.discard(rank)
+            self.close()
+
+    def unmask_all(self) -> None:
+        """Makes all anew, on a rank that comes back as well: it does not know that others masked it."""
+        self._ranks.mask.clear()
+        self.close()
+
+    def dispatch(self, call: Call, x: torch.Tensor, topk_idx: torch.Tensor, max_tokens: int, experts: int, scales: str,
+                 stats: dict[str, torch.Tensor], halved: bool) -> tuple[Any, torch.Tensor, LowLatencyHandle, Half | None]:
+        if x.dim() != 2 or x.shape[0] > max_tokens:
+            raise ValueError(f"x has shape {list(x.shape)}; it must be [tokens, hidden] with at most {max_tokens} tokens")
+        hidden, format = int(x.shape[1]), _FORMATS[scales]
+        family = self._family(experts, int(topk_idx.shape[1]), max_tokens)
+        exchange = family.exchange(format, hidden)
+        self._finish(exchange, "dispatch")
+        padded = Padded(call, family, hidden, scales)
+        outputs = {**padded.outputs, **stats}
+        given: dict[str, Any] = {"tokens": x.detach(), "topk_ids": topk_idx, "row_order": "padded"}
+        routing = Routing(family, padded.handle, int(x.shape[0]), padded.src_info.shape[0], format, hidden)
+        handle = LowLatencyHandle.of(routing, padded.src_info, padded.counts, padded.source_starts)
+        half = None
+        if halved:
+            exchange.dispatch_async(**given)
+            half = Half(lambda stream: self._noting(lambda: exchange.dispatch_wait(outputs, stream=stream)),
+                        tuple(outputs.values()))
+            self._halves[id(exchange), "dispatch"] = half
+        else:
+            self._noting(lambda: exchange.dispatch(**given, outputs=outputs))
+        return padded.x, padded.counts, handle, half
+
+    def combine(self, call: Call, x: torch.Tensor, topk_weights: torch.Tensor, handle: Any, out: torch.Tensor | None,
+                halved: bool) -> tuple[torch.Tensor, Half | None]:
+        routing: Routing = routing_of(handle, LowLatencyHandle)
+        family, hidden = routing.family, int(x.shape[-1])
+        if x.dim() != 3 or x.shape[0] != family.local_experts or x.shape[0] * x.shape[1] != routing.rows:
+            raise ValueError(f"x has shape {list(x.shape)}; it must be [{family.local_experts}, "
+                             f"{routing.rows // max(1, family.local_experts)}, hidden], as dispatch laid out")
+        exchange = family.exchange(routing.format if family.has(routing.format, hidden) else "bf16", hidden)
+        self._finish(exchange, "combine")
+        sums = call.empty((routing.tokens, hidden), torch.bfloat16) if out is None else out
+        given: dict[str, Any] = {"rows": x.detach().flatten(0, 1), "handle": routing.data, "topk_weights": topk_weights.detach()}
+        if not halved:
+            self._noting(lambda: exchange.combine(**given, out=sums))
+            return sums, None
+        exchange.combine_async(**given)
+        half = Half(lambda stream: self._noting(lambda: exchange.combine_wait(out=sums, stream=stream)),
+                    (sums, *given.values()))
+        self._halves[id(exchange), "combine"] = half
+        return sums, half
+
+    # ---- what the calls share
+
+    def _family(self, experts: int, top_k: int, max_tokens: int) -> Family:
+        key = (experts, top_k, max_tokens)
+        if key not in self._families:
+            self._families[key] = Family(self._ranks, *key, is_masked=True, reduction="exact",
+                                          row_orders=("padded",))
+        return self._families[key]
+
+    def _finish(self, exchange: ferry.Exchange, kind: str) -> None:
+        """An exchange has one dispatch and one combine half done: a second one waits for the first, on all ranks."""
+        half = self._halves.pop((id(exchange), kind), None)
+        if half is not None:
+            half.finish(self._streams)
+
+    def _noting(self, call: Callable[[], Any]) -> None:
+        """Where ranks may be lost, one that does not come is masked: the next call goes on without it."""
+        try:
+            call()
+        except ferry.PeerMissing as error:
+            if self._shrinks and error.rank >= 0:
+                self._ranks.mask.add(error.rank)
+                self.close()  # an exchange that has lost a rank takes no more calls
+            raise
+
+
+_FORMATS = {"none": "bf16", "plain": "fp8_block128", "rounded": "fp8_block128_ue8m0", "packed": "fp8_block128_ue8m0"}

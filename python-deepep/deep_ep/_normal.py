@@ -1,0 +1,199 @@
+"""The normal mode: one row for each token and rank, ordered by source rank and token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import ferry
+
+from ._config import rounded_up
+from ._exchanges import Family, Kind, is_refused_for_tokens, with_room
+from ._handles import NormalHandle, Routing, routing_of
+from ._ranks import Ranks
+from ._streams import Call, is_capturing
+
+_ORDERS = ("by_source",)
+_MOST_TOP_K = 32
+
+
+class Choice:
+    """Where the tokens of a dispatch go: by ids, or by the ranks alone."""
+
+    def __init__(self, ranks: Ranks, topk_idx: torch.Tensor | None, topk_weights: torch.Tensor | None,
+                 is_token_in_rank: torch.Tensor | None, expert_counts: torch.Tensor | None) -> None:
+        if expert_counts is None:
+            raise ValueError("num_tokens_per_expert is None; get_dispatch_layout returns it")
+        self.num_experts = self.experts = int(expert_counts.shape[0])
+        self.ids, self.weights = topk_idx, topk_weights
+        self.expert_counts = expert_counts
+        self.counts_apart = False  # whether the ranks add up the counts of experts themselves
+        if topk_idx is not None:
+            self.top_k = int(topk_idx.shape[1])
+            self.inputs: dict[str, Any] = {"topk_ids": topk_idx, "topk_weights": topk_weights}
+            return
+        if is_token_in_rank is None:
+            raise ValueError("neither topk_idx nor is_token_in_rank is given; one of them says where tokens go")
+        if topk_weights is not None:
+            raise ValueError("topk_weights is given without topk_idx; weights are those of ids")
+        self.top_k = min(ranks.size, _MOST_TOP_K)
+        if ranks.capabilities["counts_dispatch"]:
+            self.inputs = {"in_rank": is_token_in_rank.contiguous().view(torch.uint8),
+                           "expert_counts": expert_counts.to(torch.int32).contiguous()}
+            return
+        # Each rank stands for an expert of its own. What the experts get the ranks tell each other.
+        self.experts, self.counts_apart = ranks.size, True
+        numbers = torch.arange(ranks.size, dtype=torch.int32, device=is_token_in_rank.device)
+        named = torch.where(is_token_in_rank, numbers, ranks.size).sort(dim=1).values[:, :self.top_k]
+        self.inputs = {"topk_ids": torch.where(named < ranks.size, named, -1).contiguous()}
+
+
+class Normal:
+    """Exchanges of the normal mode, and its calls."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._families: dict[tuple[int, int], Family] = {}
+        self._fixed: dict[tuple[int, int, int], Family] = {}  # whose size the caller said
+
+    def close(self) -> None:
+        for families in (self._families, self._fixed):
+            for family in families.values():
+                family.close()
+            families.clear()
+
+    def dispatch(self, call: Call, kind: Kind, choice: Choice, is_token_in_rank: torch.Tensor | None, max_blocks: int
+                 ) -> tuple[Any, Any, Any, ferry.RowCounts, NormalHandle]:
+        """Outputs hold what comes, so the host waits."""
+        if is_capturing(self._ranks.device):
+            raise RuntimeError("dispatch waits for the number of rows, which a graph cannot; give num_worst_tokens")
+        while True:
+            family = self._family(choice, kind.num_tokens)
+            exchange = family.exchange(kind.format, kind.hidden)
+            try:
+                exchange.dispatch_async(**kind.inputs(), **choice.inputs, row_order="by_source", max_blocks=max_blocks)
+                counts = exchange.wait_for_counts()
+                break
+            except ferry.InvalidArgument as error:
+                if not is_refused_for_tokens(error):
+                    raise
+                self._grow(choice, kind.num_tokens)
+        found, outputs = self._outputs(call, family, kind, choice, counts.rows)
+        exchange.dispatch_wait(outputs, max_blocks=max_blocks)
+        handle = self._handle(family, kind, outputs, is_token_in_rank, counts.rows)
+        return found, outputs.get("row_topk_ids"), outputs.get("row_topk_weights"), counts, handle
+
+    def dispatch_worst(self, call: Call, kind: Kind, choice: Choice, worst: int, is_token_in_rank: torch.Tensor | None,
+                       max_blocks: int) -> tuple[Any, Any, Any, NormalHandle]:
+        """Outputs hold `worst` rows, and the host waits for nothing."""
+        tokens = -(-worst // self._ranks.size)
+        if kind.num_tokens > tokens:
+            raise ValueError(f"num_worst_tokens is {worst}, {tokens} for each rank, and x has {kind.num_tokens} tokens; "
+                             "give the most tokens of a rank times the ranks, the same on all ranks")
+        key = (choice.experts, choice.top_k, tokens)
+        if key not in self._fixed:
+            self._fixed[key] = Family(self._ranks, *key, row_orders=_ORDERS)
+        family = self._fixed[key]
+        exchange = family.exchange(kind.format, kind.hidden)
+        found, outputs = self._outputs(call, family, kind, choice, tokens * self._ranks.size)
+        exchange.dispatch(**kind.inputs(), **choice.inputs, row_order="by_source", outputs=outputs,
+                          max_blocks=max_blocks)
+        handle = self._handle(family, kind, outputs, is_token_in_rank, worst)
+        cut = tuple(one[:worst] for one in found) if kind.has_scales else found[:worst]
+        ids, weights = (outputs.get(name) for name in ("row_topk_ids", "row_topk_weights"))
+        return cut, None if ids is None else ids[:worst], None if weights is None else weights[:worst], handle
+
+    def replay(self, call: Call, kind: Kind, handle: Any, max_blocks: int) -> Any:
+        """The rows of other tokens, where those of the handle's dispatch went."""
+        routing = routing_of(handle, NormalHandle)
+        exchange = routing.family.exchange(kind.format, kind.hidden)
+        found, outputs = kind.outputs(call, routing.rows)
+        outputs["source_offsets"] = self._offsets()
+        # A GPU would want room for the worst case; the handle's dispatch has said how much there is.
+        room: dict[str, Any] = {"overflow": "expected"} if self._ranks.capabilities["overflow"] else {}
+        exchange.dispatch(**kind.inputs(), handle=routing.data, row_order="by_source", outputs=outputs,
+                          max_blocks=max_blocks, **room)
+        return found
+
+    def combine(self, call: Call, x: torch.Tensor, handle: Any, row_weights: torch.Tensor | None,
+                bias: list[torch.Tensor], max_blocks: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        routing: Routing = routing_of(handle, NormalHandle)
+        if x.dim() != 2 or x.shape[0] < routing.rows:
+            raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
+        family, hidden = routing.family, int(x.shape[1])
+        sums = call.empty((routing.tokens, hidden), x.dtype)
+        given: dict[str, Any] = {"rows": x.detach(), "handle": routing.data, "bias": bias or None}
+        if row_weights is None:
+            format = routing.format if hidden == routing.hidden and family.has(routing.format, hidden) else "bf16"
+            family.exchange(format, hidden).combine(**given, out=sums, max_blocks=max_blocks)
+            return sums, None
+        weights = self._home_weights(call, routing, row_weights)
+        columns = int(row_weights.shape[1])
+        exchange = family.exchange("bf16", hidden, returns_weights=True)
+        exchange.combine(**given, row_topk_weights=_widened(row_weights, family.top_k), out=sums,
+                         topk_weights_out=weights, max_blocks=max_blocks)
+        return sums, weights[:, :columns]
+
+    # ---- what the calls share
+
+    def _home_weights(self, call: Call, routing: Routing, row_weights: torch.Tensor) -> torch.Tensor:
+        if not self._ranks.capabilities["returned_weights"]:
+            raise NotImplementedError("combine(topk_weights=...): this build of Ferry takes no weights home on "
+                                      f"{self._ranks.device}")
+        if row_weights.shape[0] < routing.rows or row_weights.shape[1] > routing.family.top_k:
+            raise ValueError(f"topk_weights has shape {list(row_weights.shape)}; the dispatch of this handle has "
+                             f"{routing.rows} rows of {routing.family.top_k} experts")
+        return call.empty((routing.tokens, routing.family.top_k), torch.float32)
+
+    def _family(self, choice: Choice, tokens: int) -> Family:
+        """The newest of this shape. The first has room for what the ranks have in this call."""
+        key = (choice.experts, choice.top_k)
+        if key not in self._families:
+            self._grow(choice, max(tokens, self._ranks.least_tokens))
+        return self._families[key]
+
+    def _grow(self, choice: Choice, tokens: int) -> None:
+        """Collective. Handles keep the family that they are of."""
+        self._families[choice.experts, choice.top_k] = Family(self._ranks, choice.experts, choice.top_k,
+                                                              with_room(self._ranks.most(tokens)), row_orders=_ORDERS)
+
+    def _offsets(self) -> torch.Tensor:
+        return torch.empty(self._ranks.size + 1, dtype=torch.int32, device=self._ranks.device).view(torch.uint32)
+
+    def _outputs(self, call: Call, family: Family, kind: Kind, choice: Choice, rows: int
+                 ) -> tuple[Any, dict[str, torch.Tensor]]:
+        found, outputs = kind.outputs(call, rows)
+        outputs["source_offsets"] = call.empty((self._ranks.size + 1,), torch.int32).view(torch.uint32)
+        outputs["src_info"] = call.empty((rows, 2), torch.int32)
+        outputs["handle"] = call.empty((family.handle_bytes,), torch.uint8)
+        if choice.ids is not None:
+            outputs["row_topk_ids"] = call.empty((rows, choice.top_k), torch.int64)
+            if choice.weights is not None:
+                outputs["row_topk_weights"] = call.empty((rows, choice.top_k), torch.float32)
+        return found, outputs
+
+    def _handle(self, family: Family, kind: Kind, outputs: dict[str, torch.Tensor],
+                is_token_in_rank: torch.Tensor | None, rows: int) -> NormalHandle:
+        routing = Routing(family, outputs["handle"], kind.num_tokens, rows, kind.format, kind.hidden)
+        return NormalHandle.of(routing, outputs["source_offsets"].view(torch.int32), outputs["src_info"],
+                               is_token_in_rank, rows)
+
+
+def expert_list(ranks: Ranks, choice: Choice, counts: ferry.RowCounts, alignment: int) -> list[int]:
+    """Tokens of each of this rank's experts, each rounded up."""
+    numbers = list(counts.by_expert)
+    if choice.counts_apart:
+        every = ranks.sums(choice.expert_counts)
+        shape = ferry.Shape(ranks=ranks.size, experts=choice.num_experts, top_k=1, max_tokens=1, hidden=32)
+        first = shape.first_expert(ranks.rank)
+        numbers = every[first:first + shape.num_local_experts(ranks.rank)]
+    return [rounded_up(int(number), max(1, alignment)) for number in numbers]
+
+
+def _widened(weights: torch.Tensor, columns: int) -> torch.Tensor:
+    """As many columns as the exchange has: those of a dispatch without ids are the ranks."""
+    plain = weights.detach().to(torch.float32)
+    if plain.shape[1] < columns:
+        plain = torch.nn.functional.pad(plain, (0, columns - plain.shape[1]))
+    return plain.contiguous()

@@ -1,0 +1,80 @@
+"""The ranks of a buffer: a world of Ferry made from whatever the caller has, and what the environment says."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+import torch
+
+import ferry
+
+_DEADLINE = 100.0  # seconds; ranks may compile kernels of their own between two calls
+#: On GPUs: multiprocessors that are left to kernels of others that wait for peers, such as NCCL's.
+RESERVED_SMS = 32
+
+
+class Ranks:
+    """world, rank, size; `device` is where tensors lie."""
+
+    def __init__(self, group: Any, comm: Any) -> None:
+        if isinstance(group, ferry.World):
+            self.world, self._owns = group, False
+        else:
+            self.world, self._owns = _world_of(group, comm), True
+        self.rank, self.size = self.world.rank, self.world.size
+        self.device = torch.device(getattr(self.world, "device", "cpu"))
+        self.is_gpu = self.device.type == "cuda"
+        self.capabilities = self.world.capabilities()
+        self.deadline = float(os.environ.get("FERRY_DEEPEP_DEADLINE", _DEADLINE))
+        self.least_tokens = int(os.environ.get("FERRY_DEEPEP_MAX_TOKENS", "0"))
+        self.mask: set[int] = set()  # ranks that the low-latency mode leaves out
+
+    def most(self, number: int) -> int:
+        """Collective: the largest number that a rank gives."""
+        everyone = self.world.all_gather(number.to_bytes(8, "little"), deadline=self.deadline)
+        return max(int.from_bytes(one, "little") for one in everyone)
+
+    def sums(self, numbers: torch.Tensor) -> list[int]:
+        """Collective: the sums of the ranks' int32 numbers, one by one. The host waits."""
+        mine = numbers.to("cpu", torch.int32).contiguous()
+        everyone = self.world.all_gather(mine.numpy().tobytes(), deadline=self.deadline)
+        rows = [torch.frombuffer(bytearray(one), dtype=torch.int32) for one in everyone if one]
+        return [int(value) for value in torch.stack(rows).sum(0)] if rows else []
+
+    def close(self) -> None:
+        if self._owns:
+            self.world.close()
+
+
+def _world_of(group: Any, comm: Any) -> ferry.World:
+    if group is not None:
+        rank, size, all_gather = group.rank(), group.size(), _gather_of_group(group)
+    elif comm is not None:
+        rank, size, all_gather = comm.Get_rank(), comm.Get_size(), comm.allgather
+    else:
+        raise ValueError("neither group nor comm was given; one of them says who the ranks are")
+    device = _device()
+    world: ferry.World = ferry.World.from_all_gather(  # type: ignore[attr-defined, unused-ignore]
+        rank, size, all_gather, device=None if device == "cpu" else device)
+    return world
+
+
+def _gather_of_group(group: Any) -> Callable[[bytes], list[bytes]]:
+    """The group carries what ranks say to each other while the world is made, whatever its backend."""
+    def all_gather(mine: bytes) -> list[bytes]:
+        everyone: list[Any] = [None] * group.size()
+        torch.distributed.all_gather_object(everyone, mine, group=group)
+        return everyone
+
+    return all_gather
+
+
+def _device() -> str:
+    """Where tensors will lie. A group does not say it: engines give one of CPUs for tensors on GPUs."""
+    chosen = os.environ.get("FERRY_DEEPEP_DEVICE")
+    if chosen not in (None, "cpu", "cuda"):
+        raise ValueError(f"FERRY_DEEPEP_DEVICE is {chosen!r}; it must be cpu or cuda")
+    if chosen == "cpu" or chosen is None and not (torch.cuda.is_available() and ferry.has_cuda()):
+        return "cpu"
+    return f"cuda:{torch.cuda.current_device()}"

@@ -1,0 +1,37 @@
+"""Runs a function on ranks that share a group: threads of this process, or processes with a group of gloo."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+import ferry
+
+HAS_PROCESSES = hasattr(ferry.World, "from_all_gather")
+DEADLINE = "60"
+
+
+def on_threads(ranks: int, body: Callable[..., Any], *args: Any) -> list[Any]:
+    """body(group, rank, ranks, *args) on each rank. The group is a ferry.World, which Buffer takes, too."""
+    os.environ["FERRY_DEEPEP_DEADLINE"] = DEADLINE
+    return ferry.run_ranks(ranks, lambda world: body(world, world.rank, ranks, *args))
+
+
+def on_processes(ranks: int, body: Callable[..., Any], *args: Any) -> None:
+    """The same with a process for each rank. What a body returns is lost."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_process, (ranks, f"file://{folder}/store", body, args), nprocs=ranks)
+
+
+def _process(rank: int, ranks: int, store: str, body: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    os.environ.update({"FERRY_DEEPEP_DEADLINE": DEADLINE, "FERRY_DEEPEP_DEVICE": "cpu"})
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+    try:
+        body(dist.group.WORLD, rank, ranks, *args)
+    finally:
+        dist.destroy_process_group()
