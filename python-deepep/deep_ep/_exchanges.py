@@ -8,11 +8,12 @@ import torch
 
 import ferry
 
+from ._config import rounded_up
 from ._ranks import RESERVED_SMS, Ranks
 from ._streams import is_capturing
 
-#: Handles pass from format to format, so all exchanges begin experts at the same multiples: those of fp8_block128.
-_ALIGNMENT = 4
+#: Handles pass from format to format, so all exchanges of a family begin experts at the same multiples.
+_ALIGNMENT = 1
 
 
 class Family:
@@ -22,14 +23,15 @@ class Family:
     """
 
     def __init__(self, ranks: Ranks, experts: int, top_k: int, max_tokens: int, *, is_masked: bool = False,
-                 **options: Any) -> None:
-        self.ranks = ranks
+                 alignment: int = _ALIGNMENT, **options: Any) -> None:
+        self.ranks, self.alignment = ranks, alignment
         self._is_masked = is_masked  # whether the ranks that the buffer masks take no part
         self.experts, self.top_k, self.max_tokens = experts, top_k, max_tokens
         self._options = options
         self._made: dict[tuple[Any, ...], ferry.Exchange] = {}
         layout = ferry.exchange_layout(ranks=ranks.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=32,
-                                       rank=ranks.rank, expert_alignment=_ALIGNMENT, **options)
+                                       rank=ranks.rank, expert_alignment=alignment, **options)
+        self.layout = layout
         self.handle_bytes: int = layout.handle_bytes
         self.local_experts: int = layout.groups
 
@@ -60,8 +62,8 @@ class Family:
         ranks = self.ranks
         on_gpu: dict[str, Any] = {"reserve_sms": RESERVED_SMS} if ranks.is_gpu else {}
         return ferry.Exchange(ranks.world, experts=self.experts, top_k=self.top_k, max_tokens=self.max_tokens,
-                              hidden=hidden, format=format, expert_alignment=_ALIGNMENT, deadline=ranks.deadline,
-                              mask=sorted(ranks.mask) if self._is_masked else (), **on_gpu, **self._options, **options)
+                              hidden=hidden, format=format, expert_alignment=self.alignment, deadline=ranks.deadline,
+                              mask=sorted(ranks.mask) if self._is_masked else (), **on_gpu, **{**self._options, **options})
 
 
 def is_refused_for_tokens(error: ferry.InvalidArgument) -> bool:
@@ -131,11 +133,15 @@ class Kind:
     def inputs(self) -> dict[str, Any]:
         return {"tokens": self.tokens, "token_scales": self.scales}
 
-    def outputs(self, call: Any, rows: int) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Rows like the tokens, and the same memory as a dispatch takes it."""
+    def outputs(self, call: Any, rows: int, side_by_side: bool = False) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Rows like the tokens, and the same memory as a dispatch takes it. `side_by_side`: scales of a column are."""
         payload = call.empty((rows, self.columns), self.dtype)
         plain = payload if self.dtype == torch.bfloat16 else payload.view(torch.uint8)
         if self.scales is None:
             return payload, {"payload": plain}
-        scales = call.empty((rows, self.scale_columns), torch.int32 if self.is_packed else torch.float32)
+        dtype = torch.int32 if self.is_packed else torch.float32
+        if side_by_side:
+            scales = call.empty((self.scale_columns, rounded_up(rows, 4)), dtype).t()[:rows]
+        else:
+            scales = call.empty((rows, self.scale_columns), dtype)
         return (payload, scales), {"payload": plain, "row_scales": scales}

@@ -18,15 +18,13 @@ class Ranks:
     """world, rank, size; `device` is where tensors lie."""
 
     def __init__(self, group: Any, comm: Any) -> None:
-        if isinstance(group, ferry.World):
-            self.world, self._owns = group, False
-        else:
-            self.world, self._owns = _world_of(group, comm), True
+        self.deadline = float(os.environ.get("FERRY_DEEPEP_DEADLINE", _DEADLINE))
+        self._owns = not isinstance(group, ferry.World)
+        self.world: ferry.World = _world_of(group, comm, self.deadline) if self._owns else group
         self.rank, self.size = self.world.rank, self.world.size
-        self.device = torch.device(getattr(self.world, "device", "cpu"))
+        self.device = torch.device(self.world.device)
         self.is_gpu = self.device.type == "cuda"
         self.capabilities = self.world.capabilities()
-        self.deadline = float(os.environ.get("FERRY_DEEPEP_DEADLINE", _DEADLINE))
         self.least_tokens = int(os.environ.get("FERRY_DEEPEP_MAX_TOKENS", "0"))
         self.mask: set[int] = set()  # ranks that the low-latency mode leaves out
 
@@ -47,17 +45,14 @@ class Ranks:
             self.world.close()
 
 
-def _world_of(group: Any, comm: Any) -> ferry.World:
+def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
     if group is not None:
         rank, size, all_gather = group.rank(), group.size(), _gather_of_group(group)
     elif comm is not None:
         rank, size, all_gather = comm.Get_rank(), comm.Get_size(), comm.allgather
     else:
         raise ValueError("neither group nor comm was given; one of them says who the ranks are")
-    device = _device()
-    world: ferry.World = ferry.World.from_all_gather(  # type: ignore[attr-defined, unused-ignore]
-        rank, size, all_gather, device=None if device == "cpu" else device)
-    return world
+    return ferry.World.from_all_gather(rank, size, all_gather, device=_device(), deadline=deadline)
 
 
 def _gather_of_group(group: Any) -> Callable[[bytes], list[bytes]]:

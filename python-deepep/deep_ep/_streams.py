@@ -31,8 +31,6 @@ class Streams:
 
     def call(self, previous_event: Any = None, async_finish: bool = False,
              allocate_on_comm_stream: bool = False) -> Call:
-        if allocate_on_comm_stream and not (async_finish and previous_event is not None):
-            raise ValueError("allocate_on_comm_stream is given; it needs async_finish and previous_event")
         previous = previous_event.event if isinstance(previous_event, EventOverlap) else previous_event
         return Call(self, previous, async_finish, allocate_on_comm_stream)
 

@@ -14,7 +14,7 @@ from ._exchanges import Kind
 from ._low_latency import LowLatency
 from ._normal import Choice, Normal, expert_list
 from ._ranks import Ranks
-from ._streams import Streams
+from ._streams import Call, Streams
 from .utils.event import EventHandle, EventOverlap
 
 Tokens = Any  # a tensor, or a pair of FP8 codes and their scales
@@ -127,7 +127,7 @@ class Buffer:
                             async_finish: bool = False, allocate_on_comm_stream: bool = False
                             ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
         """Where tokens go: (tokens for each rank, None, tokens for each expert, bool [n, R], event)."""
-        call = self._streams.call(previous_event, async_finish, allocate_on_comm_stream)
+        call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:
             device, tokens = topk_idx.device, topk_idx.shape[0]
             ids = topk_idx.to(torch.int64)
@@ -162,7 +162,7 @@ class Buffer:
         """
         refuse_unknown("dispatch", more)
         kind, blocks = Kind(x), self._most_blocks(config)
-        call = self._streams.call(previous_event, async_finish, allocate_on_comm_stream)
+        call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         read = (kind.tokens, kind.scales, topk_idx, topk_weights, is_token_in_rank)
         with call:
             if handle is not None:
@@ -196,7 +196,7 @@ class Buffer:
         """
         refuse_unknown("combine", more)
         given = [bias] if isinstance(bias, torch.Tensor) else [one for one in bias or () if one is not None]
-        call = self._streams.call(previous_event, async_finish, allocate_on_comm_stream)
+        call = self._call(previous_event, async_finish, allocate_on_comm_stream)
         with call:
             sums, weights = self._normal.combine(call, x, handle, topk_weights, given, self._most_blocks(config))
             return sums, weights, call.event(x, topk_weights, *given, handle.routing.data)
@@ -302,6 +302,11 @@ class Buffer:
         firsts = torch.tensor([shape.first_expert(rank) for rank in range(1, self.group_size)], dtype=torch.int64,
                               device=ids.device)
         return torch.bucketize(ids, firsts, right=True)
+
+    def _call(self, previous_event: Any, async_finish: bool, allocate_on_comm_stream: bool) -> Call:
+        if allocate_on_comm_stream and not (async_finish and previous_event is not None):
+            raise ValueError("allocate_on_comm_stream is given; it needs async_finish and previous_event")
+        return self._streams.call(previous_event, async_finish, allocate_on_comm_stream)
 
     def _require_shrink(self, call: str) -> None:
         if not self.enable_shrink:

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 import ferry
 
-HAS_PROCESSES = hasattr(ferry.World, "from_all_gather")
 DEADLINE = "60"
 
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import deep_ep
-from launch import HAS_PROCESSES, on_processes, on_threads
+from launch import on_processes, on_threads
 from oracle import Case, decoded, encoded, packed
 
-needs_processes = pytest.mark.skipif(not HAS_PROCESSES, reason="this ferry has no worlds of processes")
 FORMATS = ({"use_fp8": False}, {}, {"round_scale": True}, {"round_scale": True, "use_ue8m0": True})
 
 
@@ -121,7 +120,6 @@ def test_threads(ranks: int, seed: int) -> None:
     on_threads(ranks, a_step, seed)
 
 
-@needs_processes
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_processes(ranks: int) -> None:
     on_processes(ranks, a_step, 2)

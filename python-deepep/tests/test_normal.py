@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import deep_ep
-from launch import HAS_PROCESSES, on_processes, on_threads
+from launch import on_processes, on_threads
 from oracle import Case, decoded, encoded, packed
 
-needs_processes = pytest.mark.skipif(not HAS_PROCESSES, reason="this ferry has no worlds of processes")
 
 
 def layout_of(buffer: deep_ep.Buffer, case: Case) -> dict[str, torch.Tensor]:
@@ -132,7 +131,6 @@ def test_ranks_stand_for_experts(ranks: int) -> None:
     on_threads(ranks, a_step, 0, False, True)
 
 
-@needs_processes
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_processes(ranks: int) -> None:
     on_processes(ranks, both_kinds)

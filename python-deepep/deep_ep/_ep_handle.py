@@ -1,0 +1,97 @@
+"""EPHandle: what a dispatch of ElasticBuffer leaves."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from ._handles import Routing
+
+
+class EPHandle:
+    """The routing of one dispatch. Given to a later dispatch its tokens go where those of the first one went.
+
+    do_expand, num_experts, expert_alignment, num_max_tokens_per_rank, num_sms and topk_idx are those of the dispatch.
+    What tensors say is made of the outputs when it is first read; num_recv_tokens and num_expanded_tokens then wait for
+    the dispatch. dst_buffer_slot_idx and the second column of recv_src_metadata are -1: nothing here has such slots.
+
+    num_recv_tokens_per_expert_list         tokens of each local expert, rounded up; empty without do_cpu_sync
+    num_unaligned_recv_tokens_per_expert    i32 [E_l]: not rounded
+    psum_num_recv_tokens_per_expert         i32 [E_l]: expanded: where the rows of each end; else sums of the list
+    psum_num_recv_tokens_per_scaleup_rank   i32 [R]: received tokens of the ranks up to each
+    recv_src_metadata                       i32 [tokens, 2 + K]: source rank * num_max_tokens_per_rank + token; -1; and
+                                            the row for each k where rows are expanded, else -1
+    """
+
+    token_metadata_at_forward = None
+    channel_linked_list = None
+
+    def __init__(self, routing: Routing, outputs: dict[str, torch.Tensor], *, do_expand: bool, num_sms: int,
+                 topk_idx: torch.Tensor, numbers: list[int] | None) -> None:
+        self.routing, self._outputs = routing, outputs
+        self.do_expand, self.num_sms, self.topk_idx = do_expand, num_sms, topk_idx
+        family = routing.family
+        self.num_experts, self.expert_alignment = family.experts, family.alignment
+        self.num_max_tokens_per_rank = family.max_tokens
+        self.num_recv_tokens_per_expert_list = numbers or []
+        self._is_exact = numbers is not None  # whether the host has waited for the counts
+
+    @property
+    def row_topk_ids(self) -> torch.Tensor | None:
+        return self._outputs.get("row_topk_ids")
+
+    @functools.cached_property
+    def num_recv_tokens(self) -> int:
+        return int(self.psum_num_recv_tokens_per_scaleup_rank[-1]) if self._is_exact else self._all_tokens
+
+    @functools.cached_property
+    def num_expanded_tokens(self) -> int:
+        return self.routing.rows if self.do_expand else 0
+
+    @functools.cached_property
+    def num_unaligned_recv_tokens_per_expert(self) -> torch.Tensor:
+        return self._outputs["counts"]
+
+    @functools.cached_property
+    def psum_num_recv_tokens_per_expert(self) -> torch.Tensor:
+        counts = self._outputs["counts"]
+        if self.do_expand:
+            return self._outputs["row_offsets"].view(torch.int32)[:-1] + counts
+        step = self.expert_alignment
+        return torch.cumsum((counts + (step - 1)) // step * step, 0, dtype=torch.int32)
+
+    @functools.cached_property
+    def psum_num_recv_tokens_per_scaleup_rank(self) -> torch.Tensor:
+        return self._outputs["source_offsets"].view(torch.int32)[1:]
+
+    @functools.cached_property
+    def recv_src_metadata(self) -> torch.Tensor:
+        most = self.num_max_tokens_per_rank
+        tokens = self.num_recv_tokens
+        columns = int(self.topk_idx.shape[1]) + 2
+        found = torch.full((tokens, columns), -1, dtype=torch.int32, device=self._outputs["counts"].device)
+        if self.do_expand:
+            messages = self._outputs["messages"][:tokens]
+            found[:, 0] = messages[:, 0] * most + messages[:, 1]
+            found[:, 2:] = messages[:, 2:]
+        else:
+            src_info = self._outputs["src_info"][:tokens]
+            found[:, 0] = src_info[:, 1] * most + src_info[:, 0]
+        return found
+
+    @functools.cached_property
+    def dst_buffer_slot_idx(self) -> torch.Tensor:
+        return torch.full(tuple(self.topk_idx.shape), -1, dtype=torch.int32, device=self.topk_idx.device)
+
+    @property
+    def _all_tokens(self) -> int:
+        """How many tokens may have come, where the host does not know how many did."""
+        return self.num_max_tokens_per_rank * self.routing.family.ranks.size
+
+
+def handle_of(handle: Any) -> EPHandle:
+    if not isinstance(handle, EPHandle):
+        raise TypeError(f"handle is {type(handle)}; it must be what dispatch of an ElasticBuffer returned")
+    return handle

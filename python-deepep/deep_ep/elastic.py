@@ -1,0 +1,324 @@
+"""ElasticBuffer: DeepEP's second interface, as far as it is about experts. docs/deep-ep.md says what each call does."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NoReturn, Sequence
+
+import torch
+
+import ferry
+
+from ._arguments import refuse_unknown
+from ._config import low_latency_size_hint, rounded_up
+from ._ep_handle import EPHandle, handle_of
+from ._exchanges import Family, Kind
+from ._handles import Routing
+from ._ranks import Ranks
+from ._streams import Call, Streams, is_capturing
+from .utils.event import EventHandle, EventOverlap
+
+_LEAST_BLOCKS = 3
+_SMS, _QPS = 24, 17
+
+
+class ElasticBuffer:
+    """Dispatch and combine of expert parallelism between the ranks of a group.
+
+    group                     a process group of torch.distributed, of any backend; or a ferry.World
+    num_max_tokens_per_rank   most tokens of a rank in a dispatch that does not say it
+    allow_multiple_reduction  whether combine may add up the expanded rows of a token at the experts' rank, rounded to
+                              bf16; else every row travels
+    num_gpu_timeout_secs      how long a call waits for a rank
+    explicitly_destroy        destroy() may be called
+
+    Rows are in the same order in every run, so `deterministic` changes nothing. The other arguments size and tune
+    buffers of DeepEP. Collective. Exchanges are made by the first calls that need them, outside of a graph's capture.
+    """
+
+    def __init__(self, group: Any, num_bytes: int | None = None, num_cpu_bytes: int = 0,
+                 num_max_tokens_per_rank: int = 0, hidden: int = 0, num_topk: int = 0, use_fp8_dispatch: bool = False,
+                 deterministic: bool = False, allow_hybrid_mode: bool = True, allow_multiple_reduction: bool = True,
+                 prefer_overlap_with_compute: bool = True, sl_idx: int = 3, num_allocated_qps: int = 0,
+                 num_cpu_timeout_secs: int = 300, num_gpu_timeout_secs: int = 100, explicitly_destroy: bool = False,
+                 **more: Any) -> None:
+        refuse_unknown("ElasticBuffer", more)
+        self._ranks = Ranks(group, None)
+        self._ranks.deadline = min(self._ranks.deadline, float(num_gpu_timeout_secs))
+        self.group, self.rank_idx, self.num_ranks = group, self._ranks.rank, self._ranks.size
+        self.num_max_tokens_per_rank = num_max_tokens_per_rank
+        self.num_bytes = num_bytes if num_bytes is not None else low_latency_size_hint(num_max_tokens_per_rank, hidden, 1)
+        self.deterministic, self.allow_hybrid_mode = deterministic, allow_hybrid_mode
+        self.allow_multiple_reduction = allow_multiple_reduction
+        self.prefer_overlap_with_compute = prefer_overlap_with_compute
+        self.num_allocated_qps = num_allocated_qps or _QPS
+        self.explicitly_destroy = explicitly_destroy
+        self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
+        self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
+        self.scaleout_rank_idx, self.scaleup_rank_idx = 0, self.rank_idx
+        self._streams = Streams(self._ranks.device)
+        self._families: dict[tuple[Any, ...], Family] = {}
+
+    def destroy(self) -> None:
+        """Gives all memory back. Local: it waits for nobody."""
+        if not self.explicitly_destroy:
+            raise RuntimeError("destroy() was called; make the buffer with explicitly_destroy=True, or let it go")
+        for family in self._families.values():
+            family.close()
+        self._families.clear()
+        self._ranks.close()
+
+    # ---- what callers ask before they begin
+
+    @staticmethod
+    def get_buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, *args: Any, **more: Any) -> int:
+        """A number of bytes for num_bytes, which allocates nothing."""
+        return rounded_up(low_latency_size_hint(num_max_tokens_per_rank, hidden, group.size()), 1 << 21)
+
+    @staticmethod
+    def capture() -> EventHandle:
+        """A point in the current stream."""
+        return EventHandle()
+
+    def get_comm_stream(self) -> Any:
+        return self._streams.comm()
+
+    def get_physical_domain_size(self) -> tuple[int, int]:
+        """(hosts, ranks of a host)"""
+        return 1, self.num_ranks
+
+    def get_logical_domain_size(self) -> tuple[int, int]:
+        return 1, self.num_ranks
+
+    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, **more: Any) -> int:
+        """How many multiprocessors are enough beside computing. A call with num_sms 0 takes as many as it likes."""
+        return _SMS
+
+    def get_theoretical_num_qps(self, num_sms: int) -> int:
+        return self.num_allocated_qps
+
+    def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
+        """Collective: what all ranks had enqueued is done when it returns. The host waits."""
+        if self._ranks.is_gpu:
+            torch.cuda.synchronize(self._ranks.device)
+        self._ranks.world.barrier(deadline=self._ranks.deadline)
+
+    # ---- the calls
+
+    def dispatch(self, x: Any, topk_idx: torch.Tensor | None = None, topk_weights: torch.Tensor | None = None,
+                 cumulative_local_expert_recv_stats: torch.Tensor | None = None, num_experts: int | None = None,
+                 num_max_tokens_per_rank: int | None = None, expert_alignment: int | None = None, num_sms: int = 0,
+                 num_qps: int = 0, previous_event: Any = None, previous_event_before_epilogue: Any = None,
+                 async_with_compute_stream: bool = False, allocate_on_comm_stream: bool = False, handle: Any = None,
+                 do_handle_copy: bool = True, do_cpu_sync: bool | None = None, do_expand: bool = False,
+                 do_zero_padding: bool = False, use_tma_aligned_col_major_sf: bool = False, **more: Any
+                 ) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, EPHandle, EventOverlap]:
+        """Sends tokens to the ranks of their experts.
+
+        Returns (recv_x, recv_topk_idx, recv_topk_weights, handle, event). A row for each token that names an expert of
+        this rank, by source rank and token, with local ids [rows, K], -1 for experts of other ranks. With do_expand a
+        row for each of its experts here, by expert, each beginning at a multiple of expert_alignment; ids are None,
+        weights [rows]. do_cpu_sync (the default without a handle): the host waits, and there are as many rows as came;
+        else there is room for any dispatch. With `handle` tokens go where those of its dispatch went, with topk_weights
+        of their own if given.
+        """
+        refuse_unknown("dispatch", more)
+        kind = Kind(x)
+        old = None if handle is None else handle_of(handle)
+        if old is None and (topk_idx is None or num_experts is None):
+            raise ValueError("topk_idx or num_experts is None without a handle; both say where tokens go")
+        if old is not None and (topk_idx is not None or do_cpu_sync or old.do_expand != do_expand):
+            raise ValueError(f"topk_idx, do_cpu_sync or another do_expand than {old.do_expand} is given with a handle; the "
+                             "handle has them, and its sizes")
+        call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
+                          allocate_on_comm_stream)
+        wanted = {"cumulative_counts": cumulative_local_expert_recv_stats}
+        extra = {name: tensor for name, tensor in wanted.items() if tensor is not None}
+        padding = do_expand and do_zero_padding
+        with call:
+            if old is not None:
+                ids, family = old.topk_idx, old.routing.family
+            else:
+                assert topk_idx is not None and num_experts is not None
+                ids = topk_idx
+                family = self._family(num_experts, int(ids.shape[1]), num_max_tokens_per_rank, expert_alignment or 1,
+                                      do_expand)
+            step = _Dispatch(call, family, kind, ids, topk_weights, do_expand, use_tma_aligned_col_major_sf,
+                             self._most_blocks(num_sms), extra, padding)
+            if old is not None:
+                step.replay(old)
+                left = old
+            else:
+                numbers = step.run(do_cpu_sync is None or do_cpu_sync)
+                kept = ids.clone() if do_handle_copy else ids
+                left = EPHandle(step.routing, step.outputs, do_expand=do_expand, num_sms=num_sms, topk_idx=kept,
+                                numbers=numbers)
+            event = call.event(kind.tokens, kind.scales, topk_idx, topk_weights, *extra.values())
+        return step.found, step.outputs.get("row_topk_ids"), step.weights, left, event
+
+    def combine(self, x: torch.Tensor, handle: Any, topk_weights: torch.Tensor | None = None,
+                bias: torch.Tensor | Sequence[torch.Tensor | None] | None = None, num_sms: int = 0, num_qps: int = 0,
+                previous_event: Any = None, previous_event_before_epilogue: Any = None,
+                async_with_compute_stream: bool = False, allocate_on_comm_stream: bool = False, **more: Any
+                ) -> tuple[torch.Tensor, torch.Tensor | None, EventOverlap]:
+        """Adds up, for each token that this rank dispatched, the rows that its ranks have for it. Weights nothing.
+
+        x             [rows, hidden], in the rows of the dispatch
+        topk_weights  f32 [rows, K], of expanded rows [rows]: come home to their token and k
+        bias          one or two [n, hidden], added first
+
+        Returns (sums, topk_weights [n, K] or None, event).
+        """
+        refuse_unknown("combine", more)
+        old = handle_of(handle)
+        given = [bias] if isinstance(bias, torch.Tensor) else [one for one in bias or () if one is not None]
+        call = self._call(previous_event, previous_event_before_epilogue, async_with_compute_stream,
+                          allocate_on_comm_stream)
+        with call:
+            sums, weights = self._combine(call, x, old, topk_weights, given, self._most_blocks(num_sms or old.num_sms))
+            event = call.event(x, topk_weights, *given, old.routing.data)
+        return sums, weights, event
+
+    # ---- what the calls share
+
+    def _call(self, previous: Any, before_epilogue: Any, is_async: bool, allocates_there: bool) -> Call:
+        """The second event is waited for where the first is: that is early enough."""
+        if before_epilogue is not None and self._ranks.is_gpu:
+            in_comm = previous is not None
+            with torch.cuda.stream(self._streams.comm()) if in_comm else contextlib.nullcontext():
+                before_epilogue.current_stream_wait()
+        return self._streams.call(previous, is_async, allocates_there)
+
+    def _most_blocks(self, num_sms: int) -> int:
+        return max(_LEAST_BLOCKS, num_sms) if num_sms else 0
+
+    def _family(self, experts: int, top_k: int, max_tokens: int | None, alignment: int, do_expand: bool) -> Family:
+        tokens = max_tokens or self.num_max_tokens_per_rank
+        if tokens <= 0:
+            raise ValueError("num_max_tokens_per_rank is 0; give it to the buffer or to the dispatch")
+        order = "by_expert" if do_expand else "by_source"
+        key = (experts, top_k, tokens, alignment, order)
+        if key not in self._families:
+            self._families[key] = Family(self._ranks, experts, top_k, tokens, alignment=alignment, row_orders=(order,))
+        return self._families[key]
+
+    def _combine(self, call: Call, x: torch.Tensor, old: EPHandle, topk_weights: torch.Tensor | None,
+                 bias: list[torch.Tensor], max_blocks: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        routing = old.routing
+        if x.dim() != 2 or x.shape[0] < routing.rows:
+            raise ValueError(f"x has shape {list(x.shape)}; the dispatch of this handle has {routing.rows} rows")
+        family, hidden = routing.family, int(x.shape[1])
+        sums = call.empty((routing.tokens, hidden), x.dtype)
+        options: dict[str, Any] = {}
+        given: dict[str, Any] = {"rows": x.detach(), "handle": routing.data, "bias": bias or None, "out": sums,
+                                 "max_blocks": max_blocks}
+        if old.do_expand and not self.allow_multiple_reduction:
+            options["reduction"] = "exact"
+        else:
+            given.update(sum_order="by_last_k", apply_weights=False)
+        weights = None
+        if topk_weights is not None:
+            if not self._ranks.capabilities["returned_weights"]:
+                raise NotImplementedError("combine(topk_weights=...): this build of Ferry takes no weights home on "
+                                          f"{self._ranks.device}")
+            options["returns_weights"] = True
+            weights = call.empty((routing.tokens, family.top_k), torch.float32)
+            plain = topk_weights.detach().to(torch.float32)
+            if old.row_topk_ids is not None:  # only what the expert's own rank says counts
+                rows = old.row_topk_ids.shape[0]
+                plain = torch.where(old.row_topk_ids >= 0, plain[:rows], 0.0)
+            given.update(row_topk_weights=plain.contiguous(), topk_weights_out=weights)
+        same = not options and family.has(routing.format, hidden)
+        family.exchange(routing.format if same else "bf16", hidden, **options).combine(**given)
+        return sums, weights
+
+
+class _Dispatch:
+    """One dispatch: its outputs, and the calls that fill them."""
+
+    def __init__(self, call: Call, family: Family, kind: Kind, ids: torch.Tensor, weights: torch.Tensor | None,
+                 do_expand: bool, side_by_side: bool, max_blocks: int, extra: dict[str, torch.Tensor],
+                 zero_padding: bool) -> None:
+        self._call, self._family, self._kind = call, family, kind
+        self._side_by_side, self._do_expand = side_by_side, do_expand
+        self._extra = extra
+        self._has_weights = weights is not None
+        self._exchange = family.exchange(kind.format, kind.hidden)
+        self._order = "by_expert" if do_expand else "by_source"
+        self._ids: dict[str, Any] = {"topk_ids": ids, "topk_weights": weights}
+        self._more: dict[str, Any] = {"row_order": self._order, "max_blocks": max_blocks}
+        self._zero_padding = zero_padding
+        self.found: Any = None
+        self.weights: torch.Tensor | None = None
+        self.outputs: dict[str, torch.Tensor] = {}
+
+    def run(self, is_exact: bool) -> list[int] | None:
+        """Leaves a handle. Returns the tokens of each expert, rounded up, where the host waits."""
+        family, kind = self._family, self._kind
+        if kind.num_tokens > family.max_tokens:
+            raise ValueError(f"x has {kind.num_tokens} tokens; the limit is num_max_tokens_per_rank = {family.max_tokens}")
+        numbers = None
+        if is_exact:
+            if is_capturing(family.ranks.device):
+                raise RuntimeError("dispatch waits for the number of rows, which a graph cannot; give do_cpu_sync=False")
+            self._exchange.dispatch_async(**kind.inputs(), **self._ids, **self._more)
+            counts = self._exchange.wait_for_counts()
+            numbers = [rounded_up(int(number), family.alignment) for number in counts.by_expert]
+            rows = counts.rows
+        else:
+            rows = family.layout.least_rows(self._order, 0)
+        self._make_outputs(rows, leaves_handle=True)
+        filled = {**self.outputs, **self._extra}
+        if is_exact:
+            self._exchange.dispatch_wait(filled, zero_padding=self._zero_padding, max_blocks=self._more["max_blocks"])
+        else:
+            self._exchange.dispatch(**kind.inputs(), **self._ids, **self._more, outputs=filled,
+                                    zero_padding=self._zero_padding)
+        self.routing = Routing(family, self.outputs["handle"], kind.num_tokens, rows, kind.format, kind.hidden)
+        return numbers
+
+    def replay(self, old: EPHandle) -> None:
+        """Fills as many rows as the handle's dispatch had. New weights travel with its ids: the rows are the same."""
+        self._make_outputs(old.routing.rows, leaves_handle=False)
+        where: dict[str, Any] = self._ids if self._has_weights else {"handle": old.routing.data}
+        if self._family.ranks.capabilities["overflow"]:
+            where = {**where, "overflow": "expected"}
+        self._exchange.dispatch(**self._kind.inputs(), **where, **self._more, outputs={**self.outputs, **self._extra},
+                                zero_padding=self._zero_padding)
+
+    def _make_outputs(self, rows: int, leaves_handle: bool) -> None:
+        call, family = self._call, self._family
+        top_k, ranks = family.top_k, family.ranks.size
+        self.found, self.outputs = self._kind.outputs(call, rows, self._side_by_side)
+        outputs = self.outputs
+        outputs["source_offsets"] = call.empty((ranks + 1,), torch.int32).view(torch.uint32)
+        outputs["src_info"] = call.empty((rows, 2), torch.int32)
+        outputs["counts"] = call.empty((family.local_experts,), torch.int32)
+        if leaves_handle:
+            outputs["handle"] = call.empty((family.handle_bytes,), torch.uint8)
+        if self._do_expand:
+            outputs["row_offsets"] = call.empty((family.local_experts + 1,), torch.int32).view(torch.uint32)
+            outputs["expert_ids"] = call.empty((family.local_experts,), torch.int32)
+            if leaves_handle:
+                most = min(rows, ranks * family.max_tokens)
+                outputs["messages"] = call.empty((most, 2 + top_k), torch.int32)
+        else:
+            outputs["row_topk_ids"] = call.empty((rows, top_k), self._ids["topk_ids"].dtype)
+        if self._has_weights:
+            name, shape = ("row_weights", (rows,)) if self._do_expand else ("row_topk_weights", (rows, top_k))
+            self.weights = outputs[name] = call.empty(shape, torch.float32)
+
+
+def _refused(name: str) -> Any:
+    def refuse(*args: Any, **more: Any) -> NoReturn:
+        raise NotImplementedError(f"ElasticBuffer.{name}: deep_ep on Ferry has what is about experts only")
+
+    refuse.__name__ = name
+    return staticmethod(refuse)
+
+
+for _name in ("engram_write", "engram_fetch", "get_engram_storage_size_hint", "pp_set_config", "pp_send", "pp_recv",
+              "get_pp_buffer_size_hint", "create_agrs_session", "destroy_agrs_session", "agrs_new_session",
+              "agrs_set_config", "agrs_get_inplace_tensor", "get_agrs_num_max_session_bytes",
+              "get_agrs_buffer_size_hint", "all_gather"):
+    setattr(ElasticBuffer, _name, _refused(_name))
