@@ -174,8 +174,8 @@ nb::object slots_of(const ConstTensor& view, Device device, bool has_bf16, const
   if (device.kind != Device::Kind::cuda)
     return nb::cast(nb::ndarray<nb::numpy, nb::ro>(view.data, rank, shape, owner, view.strides.data(), dtype));
   // DLPack's read-only flag is refused by some who take it.
-  return nb::cast(nb::ndarray<>(const_cast<void*>(view.data), rank, shape, owner, view.strides.data(), dtype,
-                                nb::device::cuda::value, device.index));
+  return nb::cast(nb::ndarray<nb::array_api>(const_cast<void*>(view.data), rank, shape, owner, view.strides.data(),
+                                             dtype, nb::device::cuda::value, device.index));
 }
 
 // The views keep the memory of the exchange, also after close().

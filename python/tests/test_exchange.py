@@ -217,6 +217,7 @@ def test_split_calls_and_memory_of_the_callers(run):
                                       row_capacity=exchange.layout.min_row_capacity)  # GPUs take no less unasked
             again = exchange.dispatch(layer.tokens[rank], layer.ids[rank], outputs=first.arrays)
             assert again.arrays["payload"] is first.arrays["payload"] and "payload" in made
+            assert again.rows == first.rows  # a GPU has counted the dispatch when it has ended
             assert exchange.stats()["dispatches"] == 3
 
     run(2, body)
