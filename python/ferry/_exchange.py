@@ -53,6 +53,8 @@ class Exchange:
                  reserve_sms: int = 0, allocate: Allocate | None = None) -> None:
         given = {name: value for name, value in locals().items()
                  if name not in ("self", "world", "experts", "top_k", "max_tokens", "hidden", "allocate")}
+        if not isinstance(world, World):
+            raise TypeError(f"world is {world!r}; it must be a ferry.World: run_ranks gives one to each rank")
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
         self._allocate = allocate
         self._framework = ""  # of the newest arrays on a GPU

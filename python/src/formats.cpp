@@ -122,6 +122,13 @@ void decode(const PyFormat& self, nb::handle payload, nb::handle scales, nb::han
   }
 }
 
+// Also formats that only results have. What is none is refused with the names of those that tokens have.
+PyFormat py_format_named(const std::string& name) {
+  for (const AnyFormat& format : result_formats())
+    if (name == format.name()) return {format};
+  return {format_named(name)};
+}
+
 std::vector<PyFormat> list_of(std::span<const AnyFormat> formats) {
   std::vector<PyFormat> list;
   for (const AnyFormat& format : formats) list.push_back({format});
@@ -152,8 +159,7 @@ void add_formats(nb::module_& module) {
       .def("__repr__", [](const PyFormat& self) { return std::string("Format(") + self.format.name() + ")"; });
   module.def("all_formats", [] { return list_of(all_formats()); });
   module.def("result_formats", [] { return list_of(result_formats()); });
-  module.def(
-      "format_named", [](const std::string& name) { return PyFormat{result_format_named(name)}; }, "name"_a);
+  module.def("format_named", &py_format_named, "name"_a);
 }
 
 }  // namespace ferry::python

@@ -61,6 +61,12 @@ def test_bad_arguments_are_named(call, words):
     assert all(word in str(raised.value) for word in words), raised.value
 
 
+def test_a_name_of_no_format_is_refused_as_such():
+    with pytest.raises(ValueError, match="^format: 'mxfp9' is not"):
+        ferry.formats.format_named("mxfp9")
+    assert ferry.formats.format_named("f32").name == "f32"  # of results alone
+
+
 def test_swiglu():
     random = np.random.default_rng(2)
     rows = random.standard_normal((6, 128)).astype(np.float32)

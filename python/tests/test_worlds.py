@@ -122,6 +122,7 @@ def test_bad_arguments_are_named():
 
     ferry.run_ranks(1, body)
     refuses(lambda: ferry.run_ranks(73, print), ValueError, "73", "72")
+    refuses(lambda: ferry.Exchange(4, **SHAPE), TypeError, "world is 4", "ferry.World")
     refuses(lambda: ferry.exchange_layout(ranks=4, experts=8, top_k=9, max_tokens=1, hidden=64), ValueError, "top_k=9")
     refuses(lambda: ferry.exchange_layout(ranks=4, experts=2**40, top_k=2, max_tokens=1, hidden=64), ValueError,
             "experts", str(2**40))
