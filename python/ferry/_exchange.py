@@ -105,7 +105,8 @@ class Exchange:
         extra         outputs beside the usual ones: handle, counts, source_starts, row_weights, row_sources, messages,
                       row_scales, overflow, cumulative_counts, waited_ns (docs/outputs.md). The last two start as zeros
         """
-        layout, number = self.layout, self._number(stream, like)
+        layout = self.layout
+        self._number(stream, like)
         if row_capacity is None:
             row_capacity = layout.least_rows(row_order, expert_stride)
         wanted = set(extra)
@@ -121,7 +122,7 @@ class Exchange:
             if self.device == "cpu":
                 outputs[name][...] = 0
             else:
-                _ferry.clear(outputs[name], number)
+                _ferry.clear(outputs[name], self._number(stream, outputs[name]))
         return outputs
 
     def dispatch(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,

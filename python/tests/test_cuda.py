@@ -50,6 +50,8 @@ def test_what_is_made_is_of_torch_on_the_gpu_of_the_rank():
         with ferry.Exchange(world, **SHAPE, format="fp8_block128") as exchange:
             with pytest.raises(TypeError, match="like"):
                 exchange.allocate_outputs()
+            with pytest.raises(ValueError, match="colour; rows by_expert have"):
+                exchange.allocate_outputs(extra=["colour"])
             tokens, ids, weights = inputs_on(world)
             made = exchange.allocate_outputs(like=tokens, extra=["waited_ns", "handle"])
             arrivals = exchange.dispatch(tokens, ids, weights, extra=["waited_ns"])
