@@ -77,7 +77,7 @@ def test_processes_of_a_launcher(launcher):
 def test_an_environment_without_a_job_is_refused():
     with pytest.raises(ferry.InvalidArgument, match="RANK"):
         ferry.World.from_env()
-    with pytest.raises(ferry.Unsupported, match="'tpu'"):
+    with pytest.raises(ferry.InvalidArgument, match="'tpu'"):
         ferry.World.connect("127.0.0.1:1", 0, 1, device="tpu")
 
 

@@ -19,6 +19,7 @@ from .._world import World
 from ..formats import Format
 from . import _gradients
 from ._arrivals import Arrivals
+from ._group import world_of_group
 from ._tensors import allocate, given, to_fill
 
 _TENSORS = ("tokens", "topk_ids", "topk_weights", "handle", "rows", "in_rank", "expert_counts", "token_scales",
@@ -32,7 +33,7 @@ _lock = threading.Lock()
 class Exchange:
     """ferry.Exchange for tensors of torch: the same shape, options, calls and errors.
 
-        with ferry.torch.Exchange(world, experts=64, top_k=8, max_tokens=4096, hidden=7168) as exchange:
+        with ferry.torch.Exchange.from_group(experts=64, top_k=8, max_tokens=4096, hidden=7168) as exchange:
             arrivals = exchange.dispatch(tokens, topk_ids, topk_weights)
             sums = exchange.combine(my_experts(arrivals))
 
@@ -50,9 +51,11 @@ class Exchange:
     def __init__(self, world: World, *, experts: int, top_k: int, max_tokens: int, hidden: int,
                  backward: str | Format | None = None, **options: Any) -> None:
         if not isinstance(world, World):
-            raise TypeError(f"world is {type(world)}; it must be a ferry.World")
+            raise TypeError(f"world is {type(world)}; it must be a ferry.World: of a process group make the exchange "
+                            "with Exchange.from_group")
         if "allocate" in options:
             raise TypeError("there is no option allocate: torch allocates")
+        self._world: World | None = None  # which close() closes, too
         self.device = torch.device(world.device)  #: where tensors of its calls lie
         wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
                       allocate=lambda name, shape, dtype: allocate(name, shape, dtype, self.device))
@@ -78,6 +81,23 @@ class Exchange:
         self.name = str(next(_names))  #: names it in the graphs of torch.compile
         with _lock:
             _open[self.name] = self
+
+    @classmethod
+    def from_group(cls, group: Any = None, *, device: Any = None, **options: Any) -> Exchange:
+        """An exchange whose ranks are those of a torch.distributed process group; None: the default group.
+
+        Collective over the group. Ranks are ranks of the group. `device`: None: this process's current GPU where the
+        group has none of CPUs (NCCL), else the CPU. `options`: as for Exchange. The group is used to make the exchange,
+        and no more.
+        """
+        world = world_of_group(group, device=device)
+        try:
+            exchange = cls(world, **options)
+        except BaseException:
+            world.close()
+            raise
+        exchange._world = world
+        return exchange
 
     # ---- the calls
 
@@ -196,7 +216,7 @@ class Exchange:
         return self._base.closed
 
     def close(self) -> None:
-        """Gives the memory back. Local. Again: does nothing."""
+        """Gives the memory back; with from_group the world, too. Local. Again: does nothing."""
         self.__exit__(None)
 
     def __enter__(self) -> Exchange:
@@ -205,6 +225,8 @@ class Exchange:
     def __exit__(self, kind: object, *_: object) -> None:
         for exchange in self._all():
             exchange.__exit__(kind)
+        if self._world is not None:
+            self._world.close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Exchange cannot be pickled or copied: it is memory of this process; make one on each rank. "

@@ -18,8 +18,8 @@ class Gradients:
     """Two calls: the transpose of combine, which is a replay of the dispatch, and the transpose of dispatch.
 
     Gradients travel in the format `name`: through `forward` where that is its format, else through an exchange of their
-    own. The gradients of router weights go home as returned weights; where a world cannot do it (GPUs), as columns of
-    a third exchange, one for each k.
+    own. The gradients of router weights go home as returned weights; where a world cannot do it, as columns of a third
+    exchange, one for each k.
     """
 
     def __init__(self, world: World, forward: plain.Exchange, name: str, options: dict[str, Any]) -> None:

@@ -41,17 +41,19 @@ class MoELayer(nn.Module):
     shared_inter  those of an expert that every token of this rank has beside the others; 0: none
     router        module: tokens [n, hidden] -> (ids [n, K], weights [n, K]); None: a TopKRouter
     rows          as at dispatch: None: as many as come; compiled: what any dispatch fits
+    dtype         of the experts' parameters; compute_dtype: of their matmuls, None: the same
 
     Matmuls are torch.nn.functional.grouped_mm, which GPUs have in bfloat16 and for rows at multiples of 8: there the
     exchange needs expert_alignment=8, or a multiple.
     """
 
     def __init__(self, exchange: Exchange, inter: int, *, shared_inter: int = 0, router: nn.Module | None = None,
-                 rows: int | None = None, dtype: torch.dtype | None = None) -> None:
+                 rows: int | None = None, dtype: torch.dtype | None = None, compute_dtype: torch.dtype | None = None
+                 ) -> None:
         super().__init__()
         self._require_usable(exchange, inter)
         hidden, groups, device = exchange.hidden, exchange.groups, exchange.device
-        self.exchange, self.rows = exchange, rows
+        self.exchange, self.rows, self.compute_dtype = exchange, rows, compute_dtype
         self.router = router if router is not None else TopKRouter(hidden, exchange.experts, exchange.top_k)
         if router is None:
             self.router.to(device)
@@ -72,7 +74,8 @@ class MoELayer(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         flat = tokens.reshape(-1, self.exchange.hidden)
         ids, weights = self.router(flat)
-        arrived = dispatch(self.exchange, flat, ids, weights, rows=self.rows, dtype=self.gate_up.dtype)
+        arrived = dispatch(self.exchange, flat, ids, weights, rows=self.rows,
+                           dtype=self.compute_dtype or self.gate_up.dtype)
         sums = combine(self.exchange, self.experts(arrived), arrived, dtype=tokens.dtype)
         if self.shared_gate_up is not None and self.shared_down is not None:
             sums = sums + self.shared_down(swiglu(self.shared_gate_up(flat)))
@@ -80,9 +83,9 @@ class MoELayer(nn.Module):
 
     def experts(self, arrived: Rows) -> torch.Tensor:
         """This rank's experts on the rows that came: [N, hidden]. Rows past the last one are not computed."""
-        ends = arrived.row_offsets[1:]
-        middle = swiglu(functional.grouped_mm(arrived.values, self.gate_up, offs=ends))
-        return functional.grouped_mm(middle, self.down, offs=ends)
+        rows, ends = arrived.values, arrived.row_offsets[1:]
+        middle = swiglu(functional.grouped_mm(rows, self.gate_up.to(rows.dtype), offs=ends))
+        return functional.grouped_mm(middle, self.down.to(rows.dtype), offs=ends)
 
     @staticmethod
     def _require_usable(exchange: Exchange, inter: int) -> None:

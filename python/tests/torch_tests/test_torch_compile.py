@@ -27,8 +27,8 @@ def _open_exchange():
         exchange.close()
 
 
-def leaf(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+def leaf(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_()
 
 
 @pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
@@ -56,7 +56,7 @@ def outputs_and_gradients(function, leaves):
     for one in leaves:
         one.grad = None
     found = function(*leaves)
-    found.square().sum().backward()
+    found.float().square().sum().backward()
     return [found.detach(), *(one.grad.clone() for one in leaves)]
 
 
@@ -72,7 +72,8 @@ def two_layers(exchange):
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_model_is_one_graph_with_the_same_calls(open_exchange, backend):
     exchange = open_exchange()
-    leaves = [leaf(3, 64), torch.rand(3, 2, requires_grad=True), leaf(4, 64, 64, seed=1)]
+    bf16 = torch.bfloat16  # torch 2.11 compiles grouped_mm in no other
+    leaves = [leaf(3, 64, dtype=bf16), torch.rand(3, 2, requires_grad=True), leaf(4, 64, 64, seed=1, dtype=bf16)]
     model = two_layers(exchange)
     want = outputs_and_gradients(model, leaves)
     compiled = torch.compile(model, fullgraph=True, backend=backend)
@@ -83,7 +84,7 @@ def test_a_compiled_model_is_one_graph_with_the_same_calls(open_exchange, backen
         # Forward two of each; backward two replays and two combines. Nothing is made twice, and nothing left out.
         assert [after[name] - before[name] for name in ("dispatches", "combines")] == [4, 4]
         for one, other in zip(got, want):
-            dense.assert_close(one, other.double(), 2**-7)  # inductor's tanh may round to another bf16
+            dense.assert_close(one, other.double(), 2**-5)  # inductor rounds to bf16 less often
 
 
 def test_other_numbers_of_tokens(open_exchange):

@@ -170,7 +170,7 @@ def test_what_is_refused():
         refuses(lambda: exchange.dispatch(tokens, ids), ValueError, "closed")
         refuses(lambda: open_exchange(world, allocate=np.empty), TypeError, "allocate")
         refuses(lambda: open_exchange(world, colour=1), TypeError, "colour")
-        refuses(lambda: open_exchange(None), TypeError, "ferry.World")
+        refuses(lambda: open_exchange(None), TypeError, "from_group")
         refuses(lambda: open_exchange(world, backward="bf16", reduction="exact"), ValueError, "by_rank")
         refuses(lambda: open_exchange(world, backward="bf16", skip_a2a=True), ValueError, "skip_a2a")
 

@@ -45,6 +45,14 @@ def results_of(exchange, arrived, matrices):
     return torch.cat([*found, arrived.values[starts[-1]:] * 0])
 
 
+@pytest.fixture(params=[True, False], name="returned")
+def _returned(request, monkeypatch):
+    """Worlds that can return weights, and worlds that cannot."""
+    if not request.param:
+        monkeypatch.setattr(_gradients, "returns_weights", lambda world: False)
+    return request.param
+
+
 def run(body_options, *, order="by_expert", given=TOKENS, rows=None, room=EXACT, dtype=None, want_given=None):
     def body(world):
         tokens, ids, weights = (tensor.clone() for tensor in given[world.rank])
@@ -70,11 +78,8 @@ def run(body_options, *, order="by_expert", given=TOKENS, rows=None, room=EXACT,
 
 @pytest.mark.parametrize("rows", [None, "most"])
 @pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
-@pytest.mark.parametrize("returned", [True, False])
-def test_gradients_are_those_of_the_dense_layer(order, rows, returned, monkeypatch):
-    """`returned` False: as on worlds that cannot return weights."""
-    if not returned:
-        monkeypatch.setattr(_gradients, "returns_weights", lambda world: False)
+@pytest.mark.usefixtures("returned")
+def test_gradients_are_those_of_the_dense_layer(order, rows):
     run(dict(row_orders=[order], expert_alignment=4 if rows else 1), order=order, rows=rows)
 
 
@@ -95,6 +100,7 @@ def test_tokens_in_a_narrow_format_and_gradients_in_bf16(name):
     run(dict(format=name), want_given=decoded)
 
 
+@pytest.mark.usefixtures("returned")
 def test_a_fused_shared_expert():
     shared = MATRICES[3] / 2
 

@@ -135,13 +135,13 @@ def test_a_router_of_the_callers_and_any_axes():
 def test_a_compiled_layer():
     exchange = ferry.torch.Exchange(ferry.make_thread_worlds(1)[0], experts=EXPERTS, top_k=TOP_K, max_tokens=5,
                                     hidden=HIDDEN, backward="bf16")
-    layer = make_layer(exchange, True)
+    layer = make_layer(exchange, True, torch.bfloat16)
     found = []
     for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
         layer.zero_grad()
-        tokens = TOKENS[0].clone().requires_grad_()
+        tokens = TOKENS[0].bfloat16().requires_grad_()
         sums = call(tokens)
-        sums.backward(OF_SUMS[0])
+        sums.backward(OF_SUMS[0].bfloat16())
         found.append([sums.detach(), tokens.grad, *(value.grad.clone() for value in layer.parameters())])
     assert all(torch.equal(one, other) for one, other in zip(*found))
     torch.compiler.reset()

@@ -1,0 +1,101 @@
+"""Exchanges whose ranks are processes of a torch.distributed group (gloo), and the example that trains."""
+
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import dense
+import pytest
+import rank_processes
+import torch
+import torch.distributed as dist
+
+import ferry
+import ferry.torch
+from oracle import make_layer
+
+EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "train_moe.py"
+SHAPE = dict(experts=7, top_k=2, max_tokens=6, hidden=64, backward="bf16", result_format="f32")
+LAYER = make_layer(3, 7, 2, 64, [4, 0, 6])
+TOKENS = [(torch.from_numpy(LAYER.tokens[rank]) / 8, torch.from_numpy(LAYER.ids[rank]),
+           torch.from_numpy(LAYER.weights[rank])) for rank in range(3)]
+OF_SUMS = [torch.randint(-3, 4, tokens.shape, generator=torch.Generator().manual_seed(1)).float()
+           for tokens, _, _ in TOKENS]
+MATRICES = torch.stack([torch.eye(64) * (expert + 1) / 8 for expert in range(7)])
+
+
+def there_and_back(exchange, rank, *, compiled=False):
+    """Sums, and gradients of tokens and weights: expert e is tanh of its rows times (e + 1) / 8."""
+    def call(tokens, ids, weights):
+        arrived = ferry.torch.dispatch(exchange, tokens, ids, weights)
+        place = torch.arange(arrived.values.shape[0])
+        group = (place[:, None] >= arrived.row_offsets[None, 1:]).sum(1)
+        factor = (exchange.first_expert + group + 1) / 8
+        return ferry.torch.combine(exchange, torch.tanh(arrived.values * factor[:, None]), arrived)
+
+    tokens, ids, weights = (tensor.clone() for tensor in TOKENS[rank])
+    tokens.requires_grad_()
+    weights.requires_grad_()
+    sums = (torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call)(tokens, ids, weights)
+    sums.backward(OF_SUMS[rank])
+    return [tensor.detach().numpy() for tensor in (sums, tokens.grad, weights.grad)]
+
+
+def refused(call):
+    """The name and the text of what it raises."""
+    try:
+        call()
+    except Exception as error:  # pylint: disable=broad-except
+        return type(error).__name__, str(error)
+    return None
+
+
+def in_a_group(rank, size, file):
+    torch.set_num_threads(1)
+    found = {"no group": refused(lambda: ferry.torch.Exchange.from_group(**SHAPE))}
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    pair = dist.new_group([2, 0])  # its ranks 0 and 1 are 0 and 2: groups sort
+    if rank == 1:
+        found["no member"] = refused(lambda: ferry.torch.Exchange.from_group(pair, **SHAPE))
+    else:
+        with ferry.torch.Exchange.from_group(pair, **SHAPE) as exchange:
+            found["pair"] = (exchange.rank, exchange.ranks, there_and_back(exchange, rank))
+    with ferry.torch.Exchange.from_group(device="cpu", **SHAPE) as exchange:
+        assert (exchange.rank, exchange.ranks, exchange.device.type) == (rank, size, "cpu")
+        found["eager"] = there_and_back(exchange, rank)
+        found["compiled"] = there_and_back(exchange, rank, compiled=True)
+        found["pickled"] = refused(lambda: pickle.dumps(exchange))
+    found["closed"] = refused(lambda: exchange.dispatch(*TOKENS[rank]))
+    found["other shapes"] = refused(lambda: ferry.torch.Exchange.from_group(**{**SHAPE, "hidden": 64 * (1 + rank % 2)}))
+    found["a GPU"] = refused(lambda: ferry.torch.Exchange.from_group(device="cuda:0", **SHAPE))
+    dist.destroy_process_group()
+    return found
+
+
+def test_ranks_are_those_of_a_group(tmp_path):
+    found = rank_processes.run(3, in_a_group, os.fspath(tmp_path / "meeting"))
+    want = dense.gradients(TOKENS, MATRICES, OF_SUMS)[:3]
+    for rank, one in enumerate(found):
+        for how in ("eager", "compiled"):
+            for got, all_ranks in zip(one[how], want):
+                dense.assert_close(torch.from_numpy(got), all_ranks[rank], 2e-6)
+        assert one["no group"][0] == "InvalidArgument" and "init_process_group" in one["no group"][1]
+        assert one["pickled"][0] == "TypeError" and one["closed"] == ("ValueError", "this Exchange is closed")
+        assert one["other shapes"][0] == "InvalidArgument" and "hidden" in one["other shapes"][1]
+        assert one["a GPU"][0] == "Unsupported"
+    assert found[1]["no member"][0] == "InvalidArgument" and "no rank of the group" in found[1]["no member"][1]
+    for place, rank in enumerate((0, 2)):  # a token's sums do not depend on where its experts are
+        assert found[rank]["pair"][:2] == (place, 2)
+        for got, all_ranks in zip(found[rank]["pair"][2], want):
+            dense.assert_close(torch.from_numpy(got), all_ranks[rank], 2e-6)
+
+
+@pytest.mark.parametrize("launcher", [[], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]])
+def test_the_example_trains(launcher):
+    steps = "30" if not launcher else "10"
+    done = subprocess.run([sys.executable, *launcher, EXAMPLE, "--steps", steps], capture_output=True, text=True,
+                          timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"step {steps:>4}   loss on 2 ranks" in done.stdout and "never more than 0.0" in done.stdout
