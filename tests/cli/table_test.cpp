@@ -69,6 +69,43 @@ TEST(Table, BreaksTitlesOfTooManyColumns) {
   EXPECT_THAT(lines.back(), testing::EndsWith(" 15"));
 }
 
+// As bench's: names that are left, then numbers.
+Table wide_table(bool same_names) {
+  std::vector<Column> columns;
+  for (int i = 0; i < 6; ++i) columns.push_back({"name" + std::to_string(i), "name" + std::to_string(i), true});
+  for (int i = 0; i < 10; ++i) columns.push_back({"key" + std::to_string(i), "value" + std::to_string(i)});
+  Table table(columns);
+  for (int row = 0; row < 3; ++row) {
+    std::vector<Cell> cells;
+    for (int i = 0; i < 6; ++i) cells.push_back(text_cell(fmt::format("a_long_name_{}_{}", i, same_names ? 7 : row)));
+    for (int i = 0; i < 10; ++i) cells.push_back(count_cell(1000 * row + i));
+    table.add_row(cells);
+  }
+  return table;
+}
+
+TEST(Table, SaysOnceWhatIsTheSameInEveryRowWhereItIsTooWide) {
+  const std::vector<std::string> lines = lines_of(wide_table(true).text());
+  EXPECT_LE(longest(wide_table(true).text()), kLineWidth);
+  EXPECT_EQ(lines[0],
+            "In every line: name0 a_long_name_0_7, name1 a_long_name_1_7, name2 a_long_name_2_7, name3 "
+            "a_long_name_3_7, name4");
+  EXPECT_THAT(lines[2], testing::StartsWith("value0  value1"));
+  EXPECT_EQ(lines.size(), 7u);
+}
+
+TEST(Table, IsCutIntoTablesOfTheSameLinesWhereItIsTooWide) {
+  const std::string text = wide_table(false).text();
+  EXPECT_LE(longest(text), kLineWidth);
+  const std::vector<std::string> lines = lines_of(text);
+  ASSERT_EQ(lines.size(), 2 * 5 + 1u);
+  EXPECT_THAT(lines[0], testing::StartsWith("line name0"));
+  EXPECT_THAT(lines[4], testing::StartsWith("   3 a_long_name_0_2"));
+  EXPECT_EQ(lines[5], "");
+  EXPECT_THAT(lines[6], testing::StartsWith("line  value"));
+  EXPECT_THAT(lines[10], testing::ContainsRegex("^   3 .*2009$"));
+}
+
 TEST(Table, IsTheSameInPieces) {
   Table table({{"name", "name", true, "", 8}, {"what", "what", true}});
   const std::string head = table.head();

@@ -89,6 +89,11 @@ struct Try {
 };
 constexpr std::array kTries = {Try{kLineWidth, 2}, Try{10, 2}, Try{0, 2}, Try{0, 1}};
 
+std::vector<std::size_t> and_one_more(std::vector<std::size_t> columns) {
+  columns.push_back(columns.back() + 1);
+  return columns;
+}
+
 Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 }  // namespace
@@ -207,11 +212,64 @@ std::string Table::row(const Layout& layout, const std::vector<Cell>& cells) con
   return text;
 }
 
-std::string Table::text() const {
+bool Table::fits() const { return layout_of_all().total <= line_width(); }
+
+bool Table::is_same_name(std::size_t column) const {
+  const auto is_first = [&](const auto& row) { return row[column].text == rows_[0][column].text; };
+  return columns_[column].left && !rows_.empty() && std::ranges::all_of(rows_, is_first);
+}
+
+Table Table::part(const std::vector<std::size_t>& chosen) const {
+  std::vector<Column> columns;
+  for (const std::size_t column : chosen) columns.push_back(columns_[column]);
+  Table table(std::move(columns));
+  for (const auto& row : rows_) {
+    std::vector<Cell> cells;
+    for (const std::size_t column : chosen) cells.push_back(row[column]);
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+Table Table::with_numbers() const {
+  Table table = *this;
+  table.columns_.insert(table.columns_.begin(), {"line", "line"});
+  for (std::size_t i = 0; i < rows_.size(); ++i)
+    table.rows_[i].insert(table.rows_[i].begin(), count_cell(static_cast<std::int64_t>(i) + 1));
+  return table;
+}
+
+std::string Table::one_text() const {
   const Layout layout = layout_of_all();
   std::string text = head(layout);
   for (const auto& cells : rows_) text += row(layout, cells);
   return text;
+}
+
+std::string Table::cut_text() const {
+  std::string text;
+  std::vector<std::size_t> chosen;
+  for (std::size_t next = 0; next < columns_.size(); ++next) {
+    chosen.push_back(next);
+    if (next + 1 < columns_.size() && part(and_one_more(chosen)).with_numbers().fits()) continue;
+    text += (text.empty() ? "" : "\n") + part(chosen).with_numbers().one_text();
+    chosen.clear();
+  }
+  return text;
+}
+
+std::string Table::text() const {
+  if (fits()) return one_text();
+  std::string same;
+  std::vector<std::size_t> others;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    if (c + 1 != columns_.size() && is_same_name(c))
+      same += fmt::format("{}{} {}", same.empty() ? "In every line: " : ", ", columns_[c].title, rows_[0][c].text);
+    else
+      others.push_back(c);
+  }
+  const Table rest = part(others);
+  return (same.empty() ? "" : wrapped(same + ".")) + (rest.fits() ? rest.one_text() : rest.cut_text());
 }
 
 std::string Table::head() const { return head(layout_of_least()); }

@@ -57,7 +57,9 @@ class Table {
 
   void add_row(std::vector<Cell> cells);
   // A line of titles, a rule, and a line per row. Where this is wider than line_width(), titles are broken into several
-  // lines, and then what stands in the last column, if that is aligned left.
+  // lines, and then what stands in the last column, if that is aligned left. Where that does not do, columns aligned
+  // left that say the same in every row become words above the table; then it is cut into tables, whose rows have
+  // numbers.
   std::string text() const;
   // The same in pieces, for rows that are printed as they come: all but the last column are as wide as Column::least
   // says, and the last one has the rest of the line.
@@ -76,6 +78,12 @@ class Table {
   Layout layout_of(std::size_t title_width, std::size_t between) const;
   Layout layout_of_all() const;
   Layout layout_of_least() const;
+  bool fits() const;
+  bool is_same_name(std::size_t column) const;
+  Table part(const std::vector<std::size_t>& chosen) const;  // these columns of it
+  Table with_numbers() const;                                // of its rows, in a first column
+  std::string one_text() const;
+  std::string cut_text() const;
   std::string head(const Layout& layout) const;
   std::string row(const Layout& layout, const std::vector<Cell>& cells) const;
 

@@ -187,7 +187,7 @@ std::string to_text(const std::vector<BenchResult>& results) {
   if (results.empty()) return {};
   const BenchCase& bench = results.front().bench;
   const std::string title =
-      is_codec(bench.operation) ? fmt::format("one core of {}\n", this_machine().cpu) : exchange_title(bench);
+      is_codec(bench.operation) ? wrapped("one core of " + this_machine().cpu) : exchange_title(bench);
   return title + table_of(results).text();
 }
 

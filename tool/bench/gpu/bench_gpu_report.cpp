@@ -123,7 +123,7 @@ std::string puts_text(const GpuSpeeds& speeds) {
   for (const PutRate& rate : speeds.puts)
     text += fmt::format("{}{} in flight {:.1f}", text.empty() ? "puts, GB/s: " : ", ", rate.in_flight,
                         rate.bytes_per_second * 1e-9);
-  return text.empty() ? text : text + "\n";
+  return text.empty() ? text : wrapped(text);
 }
 
 Table table_of(const std::vector<GpuResult>& results) {
