@@ -31,6 +31,19 @@ std::string effort_text(const BenchEffort& effort) {
                                : fmt::format(" (--seconds {:g})", effort.seconds);
 }
 
+int expected_iterations(const BenchEffort& effort, int done, double seconds) {
+  if (effort.iterations > 0) return effort.iterations;
+  const double fitting = effort.seconds * done / std::max(seconds, 1e-7 * done);
+  return static_cast<int>(std::clamp(fitting, double{kFewestIterations}, double{kMostIterations}));
+}
+
+int next_iterations(const BenchEffort& effort, int done, double seconds) {
+  if (effort.iterations > 0) return effort.iterations - done;
+  if (done < kFewestIterations) return kFewestIterations - done;
+  if (seconds >= effort.seconds) return 0;
+  return std::min(expected_iterations(effort, done, seconds) - done, done);
+}
+
 double BenchSamples::at(double fraction) const {
   if (seconds.empty()) return 0;
   std::vector<double> sorted = seconds;

@@ -19,11 +19,21 @@ constexpr bool is_codec(BenchOperation operation) {
   return operation == BenchOperation::encode || operation == BenchOperation::decode;
 }
 
-// How long to measure: a fixed number of iterations, or as many as fit `seconds`.
+// How long to measure: a fixed number of iterations, or as many as fit `seconds`, but never fewer than the fewest or
+// more than the most.
 struct BenchEffort {
   int iterations = 0;
   double seconds = 2.0;
 };
+inline constexpr int kFewestIterations = 11;
+inline constexpr int kMostIterations = 100'000;
+
+// Of a line that has measured `done` iterations in `seconds`, how many come next; 0: it is done. By `seconds` the time
+// of the first ones is known from nothing, so no step at once is larger than all before it: a warm-up round, or a burst
+// of load, that was too slow or too fast is put right. All ranks must ask with the same numbers.
+int next_iterations(const BenchEffort& effort, int done, double seconds);
+// How many there will be in all, as far as the same numbers tell.
+int expected_iterations(const BenchEffort& effort, int done, double seconds);
 
 // " (--seconds 2)": what a measurement is to take, for lines that say how far it is.
 std::string effort_text(const BenchEffort& effort);

@@ -96,11 +96,6 @@ std::vector<double> seconds_of(const std::vector<std::vector<Span>>& spans) {
   return seconds;
 }
 
-int iterations_within(double seconds, double seconds_each) {
-  const double fitting = seconds / std::max(seconds_each, 1e-7);
-  return static_cast<int>(std::clamp(fitting, static_cast<double>(kFewestIterations), 100'000.0));
-}
-
 namespace {
 
 // The value of the first line "name ... : value" of a file of /proc; empty where there is none.

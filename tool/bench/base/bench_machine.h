@@ -69,10 +69,6 @@ inline double now_seconds() {
 // By time of measurement: from the first rank's begin to the last one's end. `spans` is [rank][measurement].
 std::vector<double> seconds_of(const std::vector<std::vector<Span>>& spans);
 
-// Iterations that fit the wanted time, at least `kFewestIterations`.
-inline constexpr int kFewestIterations = 11;
-int iterations_within(double seconds, double seconds_each);
-
 struct Hardware {
   std::string cpu;
   int cores = 0;

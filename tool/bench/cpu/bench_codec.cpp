@@ -67,10 +67,11 @@ BenchMeasurement measure_codec(const BenchCase& bench) {
     return seconds_since(start);
   };
   Progress::doing("measuring the codec" + effort_text(bench.effort));
-  const double each = timed(0);
-  const int iterations =
-      bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
-  for (int iteration = 0; iteration < iterations; ++iteration) measured.samples.seconds.push_back(timed(iteration));
+  timed(0);
+  double seconds = 0;
+  std::vector<double>& samples = measured.samples.seconds;
+  for (int done = 0, next = 0; (next = next_iterations(bench.effort, done, seconds)) > 0;)
+    for (const int end = done + next; done < end; ++done) seconds += samples.emplace_back(timed(done));
   return measured;
 }
 

@@ -16,7 +16,7 @@
 namespace ferry::app {
 namespace {
 
-constexpr std::size_t kWarmUps = 3;
+constexpr int kWarmUps = 3;
 constexpr int kWireRepetitions = 16;
 
 // What the ranks' threads share. Each writes only its own elements.
@@ -27,7 +27,7 @@ struct Shared {
   std::vector<std::vector<RankSet>> sets;     // [rank][set]
   std::vector<std::vector<Span>> spans;       // [rank][iteration]
   std::vector<std::vector<Span>> wire_spans;  // [rank][repetition]
-  std::vector<double> each;                   // [rank]: seconds of a warm iteration
+  std::vector<double> seconds;                // [rank]: what longest() compares
   std::vector<Stats> stats;                   // [rank]
   std::size_t memory_bytes = 0;
 };
@@ -52,6 +52,53 @@ bool measure_wire(Shared& shared, std::size_t rank) {
   return true;
 }
 
+// The longest of what the ranks give; all get it.
+std::optional<double> longest(Shared& shared, std::size_t rank, double mine) {
+  shared.seconds[rank] = mine;
+  if (!shared.line.wait()) return std::nullopt;
+  const double most = *std::max_element(shared.seconds.begin(), shared.seconds.end());
+  if (!shared.line.wait()) return std::nullopt;  // all have read them
+  return most;
+}
+
+// Rounds `done` to `done + count`, with the wire between them; how long they took, without the wire.
+std::optional<double> measure_some(Shared& shared, Exchange& exchange, std::size_t rank, int done, int count,
+                                   int between_wire) {
+  std::vector<RankSet>& sets = shared.sets[rank];
+  double seconds = 0;
+  for (int iteration = done; iteration < done + count; ++iteration) {
+    if (iteration % between_wire == 0 && !measure_wire(shared, rank)) return std::nullopt;
+    const double start = now_seconds();
+    const auto span = iterate(shared, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
+    if (!span) return std::nullopt;
+    shared.spans[rank].push_back(*span);
+    seconds += now_seconds() - start;
+  }
+  return longest(shared, rank, seconds);
+}
+
+// False: another rank failed.
+bool measure_rounds(Shared& shared, Exchange& exchange, std::size_t rank) {
+  const BenchEffort& effort = shared.bench.effort;
+  std::vector<RankSet>& sets = shared.sets[rank];
+  const double start = now_seconds();
+  for (int warm_up = 0; warm_up < kWarmUps; ++warm_up)
+    if (!iterate(shared, exchange, sets[static_cast<std::size_t>(warm_up) % sets.size()])) return false;
+  const auto warm_up_seconds = longest(shared, rank, now_seconds() - start);
+  if (!warm_up_seconds) return false;
+  if (rank == 0) Progress::doing("measuring the exchange, and the wire between its rounds" + effort_text(effort));
+  int expected = expected_iterations(effort, kWarmUps, *warm_up_seconds);
+  double seconds = 0;
+  for (int done = 0, next = 0; (next = next_iterations(effort, done, seconds)) > 0;) {
+    const auto more = measure_some(shared, exchange, rank, done, next, std::max(expected / kWireRepetitions, 1));
+    if (!more) return false;
+    seconds += *more;
+    done += next;
+    expected = expected_iterations(effort, done, seconds);
+  }
+  return true;
+}
+
 void run_rank(Shared& shared, World& world) {
   const BenchCase& bench = shared.bench;
   const auto rank = static_cast<std::size_t>(world.rank());
@@ -65,24 +112,7 @@ void run_rank(Shared& shared, World& world) {
   first_rounds(exchange, sets, bench);
   if (rank == 0) shared.memory_bytes = exchange.memory_bytes();
 
-  for (std::size_t warm_up = 0; warm_up < kWarmUps; ++warm_up) {
-    const auto span = iterate(shared, exchange, sets[warm_up % sets.size()]);
-    if (!span) return;
-    shared.each[rank] = span->end - span->begin;
-  }
-  if (!shared.line.wait()) return;
-  if (rank == 0) Progress::doing("measuring the exchange, and the wire between its rounds" + effort_text(bench.effort));
-  const double each = *std::max_element(shared.each.begin(), shared.each.end());
-  const int iterations =
-      bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
-  const int between_wire = std::max(iterations / kWireRepetitions, 1);
-  for (int iteration = 0; iteration < iterations; ++iteration) {
-    if (iteration % between_wire == 0 && !measure_wire(shared, rank)) return;
-    const auto span = iterate(shared, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
-    if (!span) return;
-    shared.spans[rank].push_back(*span);
-  }
-  shared.stats[rank] = exchange.stats();
+  if (measure_rounds(shared, exchange, rank)) shared.stats[rank] = exchange.stats();
 }
 
 void add_sent(BenchMeasurement& measured, const std::vector<Stats>& all) {
@@ -115,7 +145,7 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
   shared.spans.resize(ranks);
   shared.wire_spans.resize(ranks);
-  shared.each.resize(ranks);
+  shared.seconds.resize(ranks);
   shared.stats.resize(ranks);
   run_ranks(bench.shape.ranks, [&](World& world) {
     try {

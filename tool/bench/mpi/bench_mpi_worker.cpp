@@ -171,22 +171,28 @@ Span iterate(const BenchCase& bench, AllToAll& exchange, const ProcessSet& set) 
   return {begin, now_seconds()};
 }
 
+double max_of_all(double mine) {
+  MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return mine;
+}
+
 std::vector<double> measure(const BenchCase& bench, AllToAll& exchange, const std::vector<ProcessSet>& sets) {
-  double each = 0;
   for (std::size_t warm_up = 0; warm_up < sets.size() + 3; ++warm_up) {
     exchange.dispatch(sets[warm_up % sets.size()]);
-    const Span span = iterate(bench, exchange, sets[warm_up % sets.size()]);
-    each = span.end - span.begin;
+    iterate(bench, exchange, sets[warm_up % sets.size()]);
   }
-  MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  const int iterations =
-      bench.effort.iterations > 0 ? bench.effort.iterations : iterations_within(bench.effort.seconds, each);
   std::vector<double> begin, end;
-  for (int iteration = 0; iteration < iterations; ++iteration) {
-    const Span span = iterate(bench, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
-    begin.push_back(span.begin);
-    end.push_back(span.end);
+  double seconds = 0;
+  for (int done = 0, next = 0; (next = next_iterations(bench.effort, done, max_of_all(seconds))) > 0; done += next) {
+    const double start = now_seconds();
+    for (int iteration = done; iteration < done + next; ++iteration) {
+      const Span span = iterate(bench, exchange, sets[static_cast<std::size_t>(iteration) % sets.size()]);
+      begin.push_back(span.begin);
+      end.push_back(span.end);
+    }
+    seconds += now_seconds() - start;
   }
+  const int iterations = static_cast<int>(end.size());
   MPI_Allreduce(MPI_IN_PLACE, begin.data(), iterations, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
   MPI_Allreduce(MPI_IN_PLACE, end.data(), iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   std::transform(end.begin(), end.end(), begin.begin(), end.begin(), std::minus<>());

@@ -59,19 +59,21 @@ class ProcessBench {
     measured.network = count_bytes();
     const auto link = make_put_link(world_, legs_, most_bytes_of_a_put());
     for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) put_plainly(*link);
-    double each = 0;
-    for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) {
-      const Span span = iterate(warm_up);
-      each = span.end - span.begin;
-    }
-    each = max_of_all(each);
-    const int iterations =
-        bench_.effort.iterations > 0 ? bench_.effort.iterations : iterations_within(bench_.effort.seconds, each);
-    const int between_puts = std::max(iterations / kPutRepetitions, 1);
+    const double start = now_seconds();
+    for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) iterate(warm_up);
+    int expected = expected_iterations(bench_.effort, kWarmUps, max_of_all(now_seconds() - start));
     std::vector<Span> spans, puts;
-    for (int iteration = 0; iteration < iterations; ++iteration) {
-      if (iteration % between_puts == 0) puts.push_back(put_plainly(*link));
-      spans.push_back(iterate(iteration));
+    double seconds = 0;
+    for (int done = 0, next = 0; (next = next_iterations(bench_.effort, done, seconds)) > 0;) {
+      double mine = 0;
+      for (const int end = done + next; done < end; ++done) {
+        if (done % std::max(expected / kPutRepetitions, 1) == 0) puts.push_back(put_plainly(*link));
+        const double begin = now_seconds();
+        spans.push_back(iterate(done));
+        mine += now_seconds() - begin;
+      }
+      seconds += max_of_all(mine);
+      expected = expected_iterations(bench_.effort, done, seconds);
     }
     measured.samples.seconds = of_all(spans);
     measured.plain_put.seconds = of_all(puts);
