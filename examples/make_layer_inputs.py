@@ -27,17 +27,26 @@ def normal(random, scale, *shape):
     return (scale * random.standard_normal(shape)).astype(np.float32)
 
 
+def save(path, array):
+    """Whole or not at all: what a full disk has of it goes."""
+    try:
+        np.save(path, array)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def write(folder):
     random = np.random.default_rng(0)
     scores = random.standard_normal((TOKENS, EXPERTS)).astype(np.float32)
     ids = scores.argsort(axis=1)[:, -TOP_K:]  # int64; distinct in a token
     weights = np.exp(np.take_along_axis(scores, ids, axis=1))
     weights /= weights.sum(axis=1, keepdims=True)
-    np.save(folder / "x.npy", normal(random, 1.0, TOKENS, HIDDEN))
-    np.save(folder / "ids.npy", np.ascontiguousarray(ids))
-    np.save(folder / "w.npy", weights)
-    np.save(folder / "w13.npy", normal(random, 0.05, EXPERTS, 2 * INTER, HIDDEN))  # gate rows, then up rows
-    np.save(folder / "w2.npy", normal(random, 0.05, EXPERTS, HIDDEN, INTER))
+    save(folder / "x.npy", normal(random, 1.0, TOKENS, HIDDEN))
+    save(folder / "ids.npy", np.ascontiguousarray(ids))
+    save(folder / "w.npy", weights)
+    save(folder / "w13.npy", normal(random, 0.05, EXPERTS, 2 * INTER, HIDDEN))  # gate rows, then up rows
+    save(folder / "w2.npy", normal(random, 0.05, EXPERTS, HIDDEN, INTER))
 
 
 def main(arguments):

@@ -4,6 +4,7 @@
 import pathlib
 import re
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -27,6 +28,11 @@ class RefusalTests(unittest.TestCase):
                 self.assert_refused(done, "dev: there is no preset nosuch", "release, debug, tsan, cuda-compile, cuda")
                 self.assertEqual(done.stderr.count("\n"), 1)
 
+    def test_words_that_mean_nothing(self):
+        for command in ("gpu-test", "gpu-sanitize", "plots", "setup"):
+            with self.subTest(command=command):
+                self.assert_refused(dev(command, "nosuch"), f"dev: {command} takes no argument: nosuch")
+
     def test_commands(self):
         self.assert_refused(dev("nosuch"), "no command nosuch", "usage: ./dev")
 
@@ -45,6 +51,19 @@ def of_function(name, *parts, arguments=(), seconds=0):
     if process.returncode != 0:
         raise AssertionError(f"{name} ended with {process.returncode}: {said}")
     return said.splitlines()
+
+
+class CallerTests(unittest.TestCase):
+    def test_the_tool_runs_where_the_caller_stands(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tool = pathlib.Path(folder, "build", "release", "ferry")
+            tool.parent.mkdir(parents=True)
+            tool.write_text("#!/bin/sh\necho $PWD: $*\n")
+            tool.chmod(0o755)
+            function = re.search(r"^run_ferry\(\) {$.*?^}$", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL).group()
+            script = f"need() {{ :; }}; build_preset() {{ :; }}; caller_folder=/usr\n{function}\nrun_ferry demo --svg x.svg"
+            done = subprocess.run(["bash", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+            self.assertEqual(done.stdout, "/usr: demo --svg x.svg\n")
 
 
 class ProgressTests(unittest.TestCase):

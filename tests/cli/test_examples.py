@@ -39,6 +39,12 @@ class MakeLayerInputsTestCase(FerryTestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr, "make_layer_inputs.py: /proc/inputs: cannot be written: No such file or directory\n")
 
+    def test_full_disk(self):
+        folder = self.folder / "inputs"
+        limited = ("bash", "-c", 'ulimit -f 100; trap "" XFSZ; exec "$@"', "bash", sys.executable)  # as a full disk
+        self.assertEqual(self.make(folder, python=limited).returncode, 1)
+        self.assertEqual(list(folder.iterdir()), [])
+
     def test_python_of_the_path(self):
         self.assertEqual(MAKE_INPUTS.read_text().splitlines()[0], "#!/usr/bin/env python3")
 
