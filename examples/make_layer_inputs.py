@@ -59,7 +59,7 @@ def main(arguments):
         folder.mkdir(exist_ok=True)
         write(folder)
     except OSError as error:
-        print(f"make_layer_inputs.py: {folder}: cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"make_layer_inputs.py: {folder}: cannot be written: {error.strerror or error}", file=sys.stderr)
         return 1
     print(f"{TOKENS} tokens of {HIDDEN} columns, top-{TOP_K} of {EXPERTS} experts: {folder}/{{x,ids,w,w13,w2}}.npy")
     return 0

@@ -42,7 +42,9 @@ class MakeLayerInputsTestCase(FerryTestCase):
     def test_full_disk(self):
         folder = self.folder / "inputs"
         limited = ("bash", "-c", 'ulimit -f 100; trap "" XFSZ; exec "$@"', "bash", sys.executable)  # as a full disk
-        self.assertEqual(self.make(folder, python=limited).returncode, 1)
+        done = self.make(folder, python=limited)
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("None", done.stderr)
         self.assertEqual(list(folder.iterdir()), [])
 
     def test_python_of_the_path(self):
