@@ -1,0 +1,98 @@
+"""ferry.torch on GPU ranks that are threads: what test_torch_gradients and test_torch_layer have on CPUs, and a graph."""
+
+import threading
+
+import dense
+import devices
+import pytest
+import test_torch_layer
+import torch
+from conftest import GPUS
+from oracle import make_layer
+
+import ferry
+import ferry.torch
+
+WHY_NOT = devices.why_no_gpus()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
+LAYER = make_layer(2, 7, 2, 64, [4, 6])
+OF_SUMS = [torch.randint(-3, 4, tokens.shape, generator=torch.Generator().manual_seed(1)).float()
+           for tokens in LAYER.tokens]
+MATRICES = torch.stack([torch.eye(64) * (expert + 1) / 8 for expert in range(7)])
+SHAPE = dict(experts=7, top_k=2, max_tokens=6, hidden=64)
+
+
+def inputs_of(rank, device="cpu"):
+    return ((torch.from_numpy(LAYER.tokens[rank]) / 8).to(device), torch.from_numpy(LAYER.ids[rank]).to(device),
+            torch.from_numpy(LAYER.weights[rank]).to(device))
+
+
+@pytest.mark.parametrize("rows", [None, "most"])
+@pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
+def test_gradients_are_those_of_the_dense_layer(order, rows):
+    def factors(exchange, arrived):
+        place = torch.arange(arrived.values.shape[0], device=exchange.device)
+        group = (place[:, None] >= arrived.row_offsets[None, 1:]).sum(1, keepdim=True)
+        return (exchange.first_expert + group + 1) / 8
+
+    def body(world):
+        tokens, ids, weights = inputs_of(world.rank, world.device)
+        tokens.requires_grad_()
+        weights.requires_grad_()
+        with ferry.torch.Exchange(world, **SHAPE, backward="bf16", result_format="f32", row_orders=[order]) as exchange:
+            size = exchange.most_rows(order) if rows else None
+            arrived = ferry.torch.dispatch(exchange, tokens, ids, weights, rows=size, row_order=order)
+            if order == "by_source":
+                factor = (exchange.first_expert + arrived.row_info + 1)[:, :, None] / 8
+                each = torch.tanh(arrived.values[:, None] * factor) * arrived.row_weights[:, :, None]
+                results = torch.where(arrived.row_info[:, :, None] >= 0, each, 0).sum(1)
+            else:
+                results = torch.tanh(arrived.values * factors(exchange, arrived))
+            sums = ferry.torch.combine(exchange, results, arrived)
+            sums.backward(OF_SUMS[world.rank].to(world.device))
+            found = [tensor.detach().cpu() for tensor in (sums, tokens.grad, weights.grad)]
+            exchange.check()
+            return found
+
+    found = GPUS.run(2, body)
+    want = dense.gradients([inputs_of(rank) for rank in range(2)], MATRICES, OF_SUMS)
+    for rank in range(2):
+        for got, all_ranks in zip(found[rank], want):
+            dense.assert_close(got, all_ranks[rank], 1e-5)  # tanh of a GPU
+
+
+@pytest.mark.parametrize("options", [{}, dict(rows="most"), dict(format="fp8_block128")], ids=["exact", "most", "fp8"])
+def test_a_layer(options):
+    found = test_torch_layer.run(dtype=torch.bfloat16, expert_alignment=8, shared=True, start=GPUS.run, **options)
+    test_torch_layer.compare(found, test_torch_layer.want_of(test_torch_layer.TOKENS, True),
+                             0.12 if "format" in options else 0.02)
+
+
+def test_a_captured_pair():
+    """In a graph a dispatch has room for the worst case, and a replay of the graph reads the tokens of now."""
+    lock = threading.Lock()
+
+    def body(world):
+        tokens, ids, weights = inputs_of(world.rank, world.device)
+        with ferry.torch.Exchange(world, **SHAPE) as exchange, torch.no_grad():
+            def pair(rows=None):
+                arrived = ferry.torch.dispatch(exchange, tokens, ids, weights, rows=rows)
+                return ferry.torch.combine(exchange, arrived.values * 2, arrived)
+
+            pair(exchange.most_rows())
+            torch.cuda.current_stream().synchronize()
+            world.barrier()
+            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+            with lock, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                sums = pair()
+            world.barrier()
+            for factor in (1, 3):
+                tokens.copy_(inputs_of(world.rank)[0] * factor)
+                graph.replay()
+                torch.cuda.current_stream().synchronize()
+                exchange.check()
+                present = torch.where(ids >= 0, weights, 0).sum(1, keepdim=True)
+                dense.assert_close(sums.cpu(), (2 * present * tokens).double().cpu(), 2**-7)
+                world.barrier()
+
+    GPUS.run(2 if ferry.cuda_devices() > 1 else 1, body)  # capturing waits for the whole device
