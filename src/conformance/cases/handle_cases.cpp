@@ -59,7 +59,9 @@ class KeptRound {
   Form form_;
 };
 
-// Forward through several layers in FP8, then back in reverse in BF16 on another exchange, whose shape is the same.
+// Forward through as many layers as large models have, in FP8, then back in reverse in BF16 on another exchange, whose
+// shape is the same. All handles are alive at once.
+constexpr std::uint64_t kLayers = 60;
 void training(const Target& target, Reduction reduction, bool shared) {
   ScenarioSettings forward = settings_for("fp8_block128", reduction, 1, "ragged");
   ScenarioSettings backward = settings_for("bf16", reduction, 1, "ragged");
@@ -67,11 +69,11 @@ void training(const Target& target, Reduction reduction, bool shared) {
   const char* const routings[] = {"ragged", "uniform", "some_none", "empty_ranks"};
   std::vector<Scenario> layers;
   std::vector<Scenario> gradients;
-  for (std::uint64_t layer = 0; layer < 4; ++layer) {
+  for (std::uint64_t layer = 0; layer < kLayers; ++layer) {
     forward.seed = 20 + layer;
-    forward.routing = routings[layer];
+    forward.routing = routings[layer % std::size(routings)];
     layers.push_back(make_scenario(forward));
-    gradients.push_back(with_other_tokens(layers.back(), backward, 40 + layer));
+    gradients.push_back(with_other_tokens(layers.back(), backward, 100 + layer));
   }
   with_handles(target, kShape.ranks, "forward and backward through layers", [&](World& world) {
     Exchange there(world, kShape, forward.options);
