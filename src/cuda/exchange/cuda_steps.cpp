@@ -284,7 +284,12 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   streams_.follow(stream_);
   const Halves halves{.sends = in != nullptr, .receives = out != nullptr};
   const bool given_rows = in != nullptr && in->is_encoded();
-  const DispatchLaunch launch = kernel_plan_.dispatch(ticket.num_tokens, halves, given_rows, max_blocks_);
+  const bool in_order = out != nullptr && (out->order != RowOrder::by_expert || out->may_overflow);
+  const DispatchLaunch launch = kernel_plan_.dispatch(ticket.num_tokens, halves,
+                                                      in_order     ? DispatchKernel::receives
+                                                      : given_rows ? DispatchKernel::given_rows
+                                                                   : DispatchKernel::encodes,
+                                                      max_blocks_);
   auto params = params_of<DispatchParams>(masked, halves);
   if (in != nullptr) params.in = *in;
   if (out != nullptr) params.out = *out;
@@ -303,8 +308,7 @@ void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, c
   params.block_bytes = launch.block_bytes;
   log_launch(rank_, "dispatch", ticket.num_tokens, launch.policy);
   if (params.out.scales.layout == ScaleLayout::none) params.out.stores_scales = false;  // at strides, or none
-  if (out != nullptr && (out->order != RowOrder::by_expert || out->may_overflow))
-    return launch_receive(params, launch.policy, stream_);
+  if (in_order) return launch_receive(params, launch.policy, stream_);
   const bool scales_follow = launch.scales_follow && params.out.stores_scales;
   if (scales_follow) params.out.stores_scales = false;
   (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);

@@ -99,8 +99,8 @@ int KernelPlan::most_small_blocks(int max_blocks) const {
   return max_blocks > 0 ? std::min(blocks, max_blocks) : blocks;
 }
 
-DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, bool given_rows, int max_blocks) const {
-  const LoadedKernel& kernel = given_rows ? given_rows_ : dispatch_;
+DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKernel which, int max_blocks) const {
+  const LoadedKernel& kernel = which == DispatchKernel::given_rows ? given_rows_ : dispatch_;
   DispatchLaunch launch{};
   launch.counts_all = one_block_counts_all(num_tokens, plan_.shape.top_k, routing_words_);
   launch.parts = table_parts_.count(num_tokens);
@@ -119,7 +119,7 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, bool given_ro
                         .local_fraction = local_fraction_,
                         .scale_words = scale_words_,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
-                        .can_pair_blocks = kernel.can_pair_blocks};
+                        .can_pair_blocks = kernel.can_pair_blocks && which != DispatchKernel::receives};
   const DeviceLimits most = limits(kernel, max_blocks);
   launch.policy = dispatch_policy(most, problem);
   launch.backs_off = backs_off(problem);

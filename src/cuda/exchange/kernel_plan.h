@@ -26,6 +26,13 @@ struct Halves {
   bool receives;
 };
 
+// Which kernel of a dispatch.
+enum class DispatchKernel {
+  encodes,     // that of the exchange's format
+  given_rows,  // for tokens that the caller encoded
+  receives,    // launch_receive: each of its thread blocks is one logical block
+};
+
 struct DispatchLaunch {
   DispatchPolicy policy;
   bool backs_off;
@@ -57,8 +64,7 @@ class KernelPlan {
   KernelPlan(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options, const Plan& plan,
              const ExchangeKernels& kernels);
 
-  // `given_rows`: by the kernel for tokens that the caller encoded.
-  DispatchLaunch dispatch(int num_tokens, Halves halves, bool given_rows, int max_blocks) const;
+  DispatchLaunch dispatch(int num_tokens, Halves halves, DispatchKernel which, int max_blocks) const;
   CombineLaunch combine(int num_tokens, Halves halves, bool is_f32, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 

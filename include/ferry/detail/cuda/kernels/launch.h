@@ -59,6 +59,8 @@ void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_
 // Loads the receiving kernels of rows that are padded or in_place, or by_expert and may overflow, on the current
 // device; and where rows may be by_source, those for these, and the kernel that sends token lists. Direct ranks only.
 void prepare_receive_kernels(const Plan& plan);
+// `policy`: for DispatchKernel::receives: a logical block is a thread block, else there are twice as many as there is
+// room for, and kernels that wait for each other never get any (I21).
 void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 // `policy`: of the kernel that sends. There are no more blocks than it has, or than ranks.
 void launch_token_lists(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream);
