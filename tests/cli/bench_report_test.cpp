@@ -56,6 +56,7 @@ TEST(BenchFootnote, SaysWhatATimeIs) {
   const std::string exchange = footnote_of({result()});
   EXPECT_THAT(exchange, testing::HasSubstr("from the first rank's begin to the last rank's end"));
   EXPECT_THAT(exchange, testing::HasSubstr("n: tokens of each rank"));
+  EXPECT_THAT(exchange, testing::ContainsRegex("something[ \n]+else[ \n]+slowed[ \n]+the[ \n]+wire[ \n]+down"));
   const std::string codec = footnote_of({result(BenchOperation::encode)});
   EXPECT_THAT(codec, testing::HasSubstr("one core"));
   EXPECT_THAT(codec, testing::Not(testing::HasSubstr("rank")));

@@ -209,7 +209,7 @@ TEST(LostTokens, AreFoundWhereTheInputScaleDoesNotFit) {
   const LostTokens lost = find_lost_tokens(arrays.layer(), nvfp4, 1e-30f).lost();
   EXPECT_EQ(lost.count, kTokens);
   EXPECT_EQ(lost.first, 0);
-  EXPECT_EQ(lost.rms_left, 0);
+  EXPECT_EQ(lost.rms_of_error, lost.rms);  // nothing is left
   EXPECT_NEAR(lost.rms, 1.0, 0.2);
   const auto fitting = static_cast<float>(fitting_input_scale(lost.largest));
   EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).lost().count, 0);
@@ -217,6 +217,19 @@ TEST(LostTokens, AreFoundWhereTheInputScaleDoesNotFit) {
   for (int column = 0; column < kHidden; ++column) arrays.x[std::size_t{5} * kHidden + column] *= 1e-7f;
   EXPECT_EQ(find_lost_tokens(arrays.layer(), nvfp4, fitting).lost().first, 5);
   EXPECT_EQ(find_lost_tokens(arrays.layer(), format_named("mxfp4"), fitting).lost().count, 0);
+}
+
+// What arrives may have more than half of the size that was sent, or more than all of it: the error is what is said.
+TEST(LostTokens, AreToldByTheirError) {
+  LossFinder finder(format_named("fp8_block128"), 128, 1.0f);
+  for (const float size : {1e-10f, 2.5e-10f}) {
+    std::vector<float> row(128);
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] = size * (0.2f + static_cast<float>(i % 16) / 8);
+    finder.add(0, row);
+  }
+  ASSERT_GT(finder.lost().count, 0);
+  EXPECT_GT(finder.lost().rms_of_error, finder.lost().rms / 2);
+  EXPECT_NE(finder.text("token", 2).find("are wrong by more than half of their size"), std::string::npos);
 }
 
 TEST(LayerPlan, SplitsTokensAndRounds) {

@@ -70,7 +70,7 @@ TEST(MissingRanks, AreNamedWithoutCallsOfTheLibrary) {
   record.missing_rank = 2;
   const char* of_library = "rank 1: rank 2 did not come to set-up call 4 within the deadline, or give a mask";
   EXPECT_THAT(message_of(PeerMissing(record, of_library)),
-              testing::AllOf(HasSubstr("rank 1: rank 2 did not come within the deadline;"),
+              testing::AllOf(HasSubstr("rank 1: rank 2 did not come within the deadline of 30 s;"),
                              Not(HasSubstr("--deadline")), Not(HasSubstr("set-up call")), Not(HasSubstr("mask"))));
   record.reported_by = 0;
   EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("the deadline of rank 0;"));

@@ -130,6 +130,18 @@ class BenchTestCase(FerryTestCase):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.assertEqual([line["shape"]["tokens"] for line in lines], [2, 3, 2, 3])
 
+    def test_the_table_comes_though_the_disk_is_full(self):
+        done = ferry("bench", *FEW[:-1], "--tokens", "2,3", "--hidden", 64, "--output", "/dev/full")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("median us", " ".join(done.stdout.split()))
+        self.assertIn("--output /dev/full: cannot be written: No space left on device", done.stderr)
+
+    def test_codecs_are_measured_once(self):
+        done = ferry("bench", *FEW[:-1], "--operation", "encode", "--tokens", 4, "--hidden", 64, "--ranks", "2,4",
+                     "--workers", 3, "--combine", "exact")
+        self.assertEqual(done.stdout.count("GB/s of bf16\n"), 1)
+        self.assertIn("note: --ranks, --workers, --combine have no effect: --operation names codecs only", done.stderr)
+
     def test_table(self):
         done = ferry("bench", "--ranks", 2, "--hidden", 64, "--experts", 8, "--top-k", 2, "--tokens", 4, "--operation",
                      "pair,encode", *FEW[:-1])

@@ -106,13 +106,13 @@ class InputScaleTestCase(CodecTestCase):
         x = np.random.default_rng(10).standard_normal((20, 64), dtype=np.float32)
         done = self.encode("nvfp4", x, "--input-scale", 1e-30)
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, r"^ferry: note: 20 of 20 rows lose more than half of their size as nvfp4, the first is "
-                                      r"row 0, .*; try --input-scale [\d.]+\)\n$")
+        self.assertRegex(done.stderr, r"^ferry: note: 20 of 20 rows are wrong by more than half of their size as nvfp4, the "
+                                      r"first is row 0: its RMS is .*, that of its error .*; try --input-scale [\d.]+\)\n$")
         fitting = done.stderr.rstrip(")\n").split()[-1]
         self.assert_done(self.encode("nvfp4", x, "--input-scale", fitting))
         x[3] *= np.float32(1e-20)
         done = self.encode("nvfp4", x, "--input-scale", fitting)
-        self.assertIn("1 of 20 rows lose", done.stderr)
+        self.assertIn("1 of 20 rows are wrong", done.stderr)
         self.assertIn("take another format", done.stderr)
         self.assert_done(self.encode("mxfp4", x))
 

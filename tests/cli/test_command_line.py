@@ -178,11 +178,19 @@ class NoEffectTestCase(FerryTestCase):
         self.assertIn(why, self.note("demo", "--share-gpus", "--no-svg", "--format", "bf16"))
         self.assertIn(why, self.note("verify", "--share-gpus", "--case", "reports/memory"))
 
+    def test_ranks_are_the_processes_where_none_are_asked_for(self):
+        started = os.environ | {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}
+        for backend, ranks in (("shmem", 3), ("cpu", 4)):
+            done = ferry("info", "--model", "kimi-k2", "--backend", backend, "--json", env=started)
+            self.assertEqual(json.loads(done.stdout)["shape"]["ranks"], ranks, done.stderr)
+
     def test_info_without_a_shape(self):
         self.assertIn("note: --format has no effect without a shape", self.note("info", "--format", "mxfp8"))
         self.assertIn("note: --combine has no effect without a shape", self.note("info", "--combine", "exact"))
         given = self.note("info", "--shared-expert", "--tiled-scales", "--alignment", 8)
         self.assertIn("note: --alignment, --shared-expert, --tiled-scales have no effect without a shape", given)
+        self.assertIn("note: --backend has no effect without a shape", self.note("info", "--backend", "cpu"))
+        self.assertIn("note: --list-models lists the models", self.note("info", "--list-models", "--ranks", 4))
         self.assertEqual(self.note("info", "--model", "kimi-k2", "--combine", "exact"), "")
 
 

@@ -215,7 +215,7 @@ class CheckTestCase(FerryTestCase):
         for scale in ("1e-30", "1e30"):
             with self.subTest(scale=scale):
                 fits = f"2688 / that is {2688 / largest:.3g}; try --input-scale {2688 / largest:.3g}"
-                self.refused(arrays, "61 of 61 tokens lose more than half", "the first is token 0", "--input-scale",
+                self.refused(arrays, "61 of 61 tokens are wrong by more than half", "the first is token 0", "--input-scale",
                              fits, options=("--format", "nvfp4", "--input-scale", scale))
         done = self.layer(arrays, "--check", "--format", "nvfp4", "--input-scale", f"{2688 / largest:.3g}", ranks=3)
         self.assert_done(done)
@@ -223,7 +223,7 @@ class CheckTestCase(FerryTestCase):
     def test_lost_tokens_are_noted_without_check(self):
         done = self.layer(make_layer(), "--format", "nvfp4", "--input-scale", "1e-30", ranks=3)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("note: 61 of 61 tokens lose more than half", done.stderr)
+        self.assertIn("note: 61 of 61 tokens are wrong by more than half", done.stderr)
 
     def test_a_few_tokens_that_are_lost(self):
         arrays = make_layer()

@@ -5,6 +5,7 @@
 #include "tool/command_line/parser.h"
 #include "tool/commands/bench_command.h"
 #include "tool/commands/options.h"
+#include "tool/ranks/ranks_unasked.h"
 
 namespace ferry::app {
 namespace {
@@ -134,7 +135,11 @@ void add_bench_command(CLI::App& app) {
       "  ferry bench --backend cuda --ranks 8 --model deepseek-v3 --format fp8_block128 --baseline\n"
       "  ferry bench --operation encode,decode --format all --hidden 7168 --tokens 512\n"
       "  ferry bench --simulate --ranks 64,256 --model kimi-k2 --tokens 128");
-  bench.callback([options] { run_bench_command(*options); });
+  bench.callback([options, ranks = bench.get_option("--ranks")] {
+    if (ranks->count() == 0 && !options->simulation.simulate)
+      options->ranks = {ranks_unasked(options->backend, options->ranks.front())};
+    run_bench_command(*options);
+  });
   const auto worker_options = std::make_shared<BenchOptions>();
   CLI::App& worker = *app.add_subcommand("bench-mpi-worker", "A process of the baseline")->group("");
   add_shape_options(worker, *worker_options);

@@ -19,6 +19,7 @@
 #include "tool/demo/demo_model.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
+#include "tool/ranks/ranks_unasked.h"
 #include "tool/text/table.h"
 
 namespace ferry::app {
@@ -69,7 +70,10 @@ void add_demo_command(CLI::App& app) {
   demo.add_flag("--no-svg", asked->no_svg, "Draw no picture")->excludes("--svg");
   add_json_flag(demo, asked->json);
   add_quiet_flag(demo);
-  demo.callback([asked] { run_demo_command(*asked); });
+  demo.callback([asked, ranks = demo.get_option("--ranks")] {
+    if (ranks->count() == 0) asked->ranks = ranks_unasked(asked->backend, asked->ranks);
+    run_demo_command(*asked);
+  });
 }
 
 void add_layer_command(CLI::App& app) {

@@ -113,9 +113,11 @@ std::vector<std::vector<BenchCase>> tables_of(const BenchOptions& options) {
   std::vector<std::vector<BenchCase>> tables;
   for (const NamedShape& named : shapes_of(options))
     for (const int ranks : options.ranks)
-      for (const bool codecs : {false, true})
+      for (const bool codecs : {false, true}) {
+        if (codecs && ranks != options.ranks.front()) continue;  // of one core, whatever the ranks
         if (std::vector<BenchCase> cases = cases_of(options, named, ranks, codecs); !cases.empty())
           tables.push_back(std::move(cases));
+      }
   return tables;
 }
 
@@ -151,17 +153,30 @@ const Backend& require_backend(const BenchOptions& options) {
   return chosen;
 }
 
+// What was given, and only exchanges have.
+void note_of_codecs(const BenchOptions& options) {
+  const BenchOptions defaults;
+  std::vector<const char*> given;
+  for (const auto& [option, is_given] :
+       {std::pair{"--ranks", options.ranks.size() > 1}, std::pair{"--workers", options.workers != defaults.workers},
+        std::pair{"--combine", options.reductions != defaults.reductions},
+        std::pair{"--result-format", options.results != defaults.results},
+        std::pair{"--rows", options.rows != defaults.rows},
+        std::pair{"--routing", options.routings != defaults.routings}, std::pair{"--encoded", options.encoded},
+        std::pair{"--replay", options.replays}})
+    if (is_given) given.push_back(option);
+  if (!given.empty())
+    note(fmt::format("{} {} no effect: --operation names codecs only", fmt::join(given, ", "),
+                     given.size() == 1 ? "has" : "have"));
+}
+
 // What was given, and changes nothing of what is measured.
 void note_what_has_no_effect(const BenchOptions& options) {
   const BenchOptions defaults;
   const auto is_of_codec = [](const std::string& name) { return is_codec(kOperations.at(name)); };
   if (std::all_of(options.operations.begin(), options.operations.end(), is_of_codec)) {
     if (options.baseline) note("--baseline has no effect: it is of exchanges, and --operation names codecs only");
-    if (options.reductions != defaults.reductions || options.routings != defaults.routings ||
-        options.rows != defaults.rows || options.results != defaults.results)
-      note("--combine, --result-format, --rows and --routing have no effect: --operation names codecs only");
-    if (options.encoded || options.replays)
-      note("--encoded and --replay have no effect: --operation names codecs only");
+    note_of_codecs(options);
   }
   if (options.zipf_exponent != defaults.zipf_exponent &&
       std::find(options.routings.begin(), options.routings.end(), "zipf") == options.routings.end())

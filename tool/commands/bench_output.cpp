@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 
 #include "tool/commands/options.h"
 #include "tool/ranks/job.h"
@@ -15,8 +16,10 @@ namespace ferry::app {
 
 Records::Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
   if (name_.empty() || !is_first_process()) return;
+  is_new_ = !std::filesystem::exists(name_);
   file_.open(name_, std::ios::app);
-  if (!file_) fail("cannot be appended to");
+  if (!file_)
+    throw Error(ErrorKind::io, fmt::format("--output {}: cannot be appended to: {}", name_, std::strerror(errno)));
 }
 
 std::string Records::summary() const {
@@ -29,13 +32,21 @@ void Records::add(const Json& record) {
     const std::string line = record.dump() + "\n";
     if (json_) print(line);
     if (!file_.is_open()) return;
-    if (!(file_ << line << std::flush)) fail("cannot be written");
+    if (!(file_ << line << std::flush)) return give_file_up();
     ++added_;
   });
 }
 
-void Records::fail(const char* what) const {
-  throw Error(ErrorKind::io, fmt::format("--output {}: {}: {}", name_, what, std::strerror(errno)));
+// Right after a write that failed. A file that has no line yet, and was not there before, goes.
+void Records::give_file_up() {
+  why_failed_ = fmt::format("--output {}: cannot be written: {}", name_, std::strerror(errno));
+  file_.close();
+  std::error_code ignored;
+  if (is_new_ && added_ == 0) std::filesystem::remove(name_, ignored);
+}
+
+void Records::require_written() const {
+  if (!why_failed_.empty()) throw Error(ErrorKind::io, why_failed_);
 }
 
 BenchOutput::BenchOutput(const BenchOptions& options, std::int64_t lines)
@@ -73,7 +84,10 @@ std::string BenchOutput::end_text() const {
 
 void BenchOutput::finish() {
   const std::lock_guard lock(guard_);
-  in_first_process(kDefaultDeadline, [&] { print(end_text()); });
+  in_first_process(kDefaultDeadline, [&] {
+    print(end_text());
+    records_.require_written();
+  });
 }
 
 void BenchOutput::interrupt() {

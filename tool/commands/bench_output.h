@@ -21,15 +21,19 @@ class Records {
 
   // Where the lines went; empty where that was said by the lines themselves, or where there is no file.
   std::string summary() const;
-  // Collective over the processes of a job: the others wait for as long as the first one's reader takes.
+  // Collective over the processes of a job: the others wait for as long as the first one's reader takes. A file that
+  // cannot be written does not end what is measured: require_written() says so.
   void add(const Json& record);
+  void require_written() const;  // throws Error(io)
 
  private:
-  [[noreturn]] void fail(const char* what) const;  // errno is that of the stream's call
+  void give_file_up();
 
   bool json_;
   std::string name_;
   std::ofstream file_;
+  bool is_new_ = false;
+  std::string why_failed_;
   int added_ = 0;
 };
 

@@ -121,6 +121,8 @@ std::vector<std::string> given_of_plan(const InfoArguments& asked) {
         std::pair{"--combine", asked.combine != defaults.combine}, std::pair{"--shared-expert", asked.shared},
         std::pair{"--tiled-scales", asked.tiled}})
     if (is_given) given.emplace_back(option);
+  // Under a launcher it says which process prints.
+  if (asked.backend != defaults.backend && num_processes() == 1) given.emplace_back("--backend");
   return given;
 }
 
@@ -151,7 +153,9 @@ void run(const InfoArguments& asked) {
 void run_info_command(const InfoArguments& asked) {
   const Backend& backend = asked.backend == "auto" ? choose_backend(asked.backend) : backend_named(asked.backend);
   if (backend.ranks == RanksAre::processes && process_number() != 0) return;  // the first says it
-  if (const std::vector<std::string> given = given_of_plan(asked); !asks_for_plan(asked) && !given.empty())
+  if (asked.lists_models && (asks_for_plan(asked) || !given_of_plan(asked).empty()))
+    note("--list-models lists the models and nothing else: the other options have no effect");
+  else if (const std::vector<std::string> given = given_of_plan(asked); !asks_for_plan(asked) && !given.empty())
     note(fmt::format("{} {} no effect without a shape: add --model", fmt::join(given, ", "),
                      given.size() == 1 ? "has" : "have"));
   run(asked);

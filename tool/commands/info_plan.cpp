@@ -12,6 +12,7 @@
 #include "tool/io/memory.h"
 #include "tool/ranks/nvshmem/nvshmem_job.h"
 #include "tool/ranks/ranks.h"
+#include "tool/ranks/ranks_unasked.h"
 #include "tool/ranks/shape_names.h"
 #include "tool/text/table.h"
 
@@ -27,9 +28,9 @@ Shape shape_of(const InfoArguments& asked) {
   if (asked.model.empty() && (!asked.experts || !asked.top_k || !asked.hidden))
     throw Error(ErrorKind::invalid_argument, "a shape needs --model, or --experts, --top-k and --hidden");
   const Model model = asked.model.empty() ? Model{} : *find_model(asked.model);
-  const Shape shape{asked.ranks.value_or(kRanksUnasked), asked.experts.value_or(model.experts),
-                    asked.top_k.value_or(model.top_k), asked.tokens.value_or(kTokensUnasked),
-                    asked.hidden.value_or(model.hidden)};
+  const Shape shape{asked.ranks.value_or(ranks_unasked(asked.backend, kRanksUnasked)),
+                    asked.experts.value_or(model.experts), asked.top_k.value_or(model.top_k),
+                    asked.tokens.value_or(kTokensUnasked), asked.hidden.value_or(model.hidden)};
   ShapeNames names;
   if (!asked.model.empty() && !asked.experts) names.experts_are = "of --model " + asked.model;
   require_shape(shape, names);

@@ -118,7 +118,7 @@ void LossFinder::add(std::int64_t index, std::span<const float> row) {
   const double columns = std::sqrt(static_cast<double>(hidden_));
   lost_.first = index;
   lost_.rms = size / columns;
-  lost_.rms_left = norm(decoded_) / columns;
+  lost_.rms_of_error = norm(difference_) / columns;
 }
 
 std::string LossFinder::advice() const {
@@ -137,9 +137,10 @@ std::string LossFinder::advice() const {
 std::string LossFinder::text(const std::string& what, std::int64_t of) const {
   if (lost_.count == 0) return {};
   return fmt::format(
-      "{} of {} {}s lose more than half of their size as {}, the first is {} {}, whose RMS of {:.3g} arrives as "
-      "{:.3g} ({})",
-      lost_.count, of, what, format_.name(), what, lost_.first, lost_.rms, lost_.rms_left, advice());
+      "{} of {} {}s are wrong by more than half of their size as {}, the first is {} {}: its RMS is {:.3g}, that of "
+      "its "
+      "error {:.3g} ({})",
+      lost_.count, of, what, format_.name(), what, lost_.first, lost_.rms, lost_.rms_of_error, advice());
 }
 
 LossFinder find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale) {

@@ -34,9 +34,9 @@ std::string origin_of_non_finite(const Layer& layer, const LayerPaths& paths, st
 struct LostTokens {
   std::int64_t count = 0;
   std::int64_t first = -1;
-  double rms = 0;       // of the first
-  double rms_left = 0;  // as it arrives
-  double largest = 0;   // magnitude of all finite rows
+  double rms = 0;  // of the first
+  double rms_of_error = 0;
+  double largest = 0;  // magnitude of all finite rows
 };
 
 class LossFinder {
@@ -44,8 +44,8 @@ class LossFinder {
   LossFinder(const AnyFormat& format, int hidden, float input_scale);
   void add(std::int64_t index, std::span<const float> row);
   const LostTokens& lost() const { return lost_; }
-  // "3 of 61 tokens lose more than half of their size as nvfp4, ... (...; try --input-scale 683)"; empty where none
-  // does. `what`: "token".
+  // "3 of 61 tokens are wrong by more than half of their size as nvfp4, ... (...; try --input-scale 683)"; empty where
+  // none is. `what`: "token".
   std::string text(const std::string& what, std::int64_t of) const;
 
  private:

@@ -133,6 +133,10 @@ int exit_code_of(const std::exception& error) {
   return known != nullptr && known->kind() == ErrorKind::invalid_argument ? 2 : 1;
 }
 
+static std::string length_of(std::chrono::milliseconds deadline) {
+  return fmt::format(" of {:g} s", std::chrono::duration<double>(deadline).count());
+}
+
 std::string message_of(const std::exception& error) {
   const auto* missing = dynamic_cast<const PeerMissing*>(&error);
   if (missing == nullptr || missing->record().operation != Operation::set_up) return error.what();
@@ -146,7 +150,9 @@ std::string message_of(const std::exception& error) {
       "rank {0}: rank {1} did not come within the deadline{2}; see whether the process of rank {1} still runs and what "
       "it printed{3}",
       record.my_rank, record.missing_rank,
-      record.reported_by == record.my_rank ? "" : fmt::format(" of rank {}", record.reported_by), hint);
+      record.reported_by == record.my_rank ? length_of(end_of_job().deadline)
+                                           : fmt::format(" of rank {}", record.reported_by),
+      hint);
 }
 
 void in_first_process(std::chrono::milliseconds deadline, const std::function<void()>& body) {

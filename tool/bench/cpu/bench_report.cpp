@@ -62,7 +62,8 @@ Fields fields_of(const BenchResult& result, bool with_baseline) {
                                 "the time that the moved bytes need at the speed of the wire"));
   fields.push_back(ratio_field(
       "ratio", "x floor", median / result.floor_seconds(),
-      "median us over floor us; 1 is as fast as the wire, and less is where bytes that move stay in a cache"));
+      "median us over floor us; 1 is as fast as the wire, and less is where bytes that move stay in a cache, "
+      "or where something else slowed the wire down"));
   if (!with_baseline) return fields;
   const double baseline = result.baseline ? result.baseline->samples.at(0.5) : 1;
   for (const Field& field :
