@@ -57,7 +57,7 @@ class Padded:
         if scales != "none":
             columns = -(-hidden // 512) if scales == "packed" else blocks
             memory = call.empty((local, columns, stride), torch.int32 if scales == "packed" else torch.float32)
-            by_row = memory.transpose(1, 2)
+            by_row = memory.transpose(1, 2) if columns > 1 else memory.view(local, stride, 1)
             self.outputs.update({"scales": memory} if scales == "plain" else {"row_scales": by_row})
             self.x = (shaped, by_row)
 

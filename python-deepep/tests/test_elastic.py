@@ -213,6 +213,23 @@ def test_processes(ranks: int) -> None:
     on_processes(ranks, a_step, True)
 
 
+@pytest.mark.parametrize("do_expand", [True, False])
+def test_ranks_are_added_by_the_last_k_that_names_them(do_expand: bool) -> None:
+    """1 beside 2^30 is lost, so a sum says what was added when."""
+    def body(group: Any, rank: int, ranks: int) -> None:
+        buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=4)
+        ids = torch.tensor([[0, 1, 2], [2, 0, 1], [0, 2, 1], [2, -1, 0]])
+        x = torch.ones((4, 64), dtype=torch.bfloat16)
+        found, _, _, handle, _ = buffer.dispatch(x, ids, num_experts=3, do_expand=do_expand)
+        y = torch.full_like(found, [2.0**30, -2.0**30, 1.0][rank])
+        sums, _, _ = buffer.combine(y, handle)
+        assert sums[:, 0].tolist() == [1.0, 0.0, 0.0, 2.0**30]
+        sums, _, _ = buffer.combine(y, handle, bias=torch.full((4, 64), -2.0**30, dtype=torch.bfloat16))
+        assert sums[:, 0].tolist() == [-2.0**30, -2.0**30, -2.0**30, 0.0]
+
+    on_threads(3, body)
+
+
 def test_weights_of_other_ranks_stay_away() -> None:
     """Values at -1 are not the expert's."""
     def body(group: Any, rank: int, ranks: int) -> None:
