@@ -212,6 +212,39 @@ def test_an_abort_reaches_other_processes():
                                                    for rank in range(3)]
 
 
+def open_files_and_mappings():
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    return len(os.listdir("/proc/self/fd")), maps.count("memfd:ferry"), threading.active_count()
+
+
+def many_worlds(rank, size, port):
+    tokens, ids = np.ones((2, 64), np.float32), np.array([[0, 5], [3, 1]], np.int32)
+    before = None
+    for number in range(100):
+        with connect(port, rank, size, job=str(number)) as world:
+            with ferry.Exchange(world, experts=6, top_k=2, max_tokens=4, hidden=64) as exchange:
+                exchange.combine(exchange.dispatch(tokens, ids).values())
+        before = before or open_files_and_mappings()
+    return before, open_files_and_mappings()
+
+
+def test_nothing_is_left_of_a_hundred_worlds_of_processes():
+    for before, after in run(2, many_worlds, free_port()):
+        assert before == after and after[1] == 0
+
+
+def test_nothing_is_left_of_a_thousand_worlds_of_threads():
+    def body(world):
+        world.barrier()
+        return world.rank
+
+    assert ferry.run_ranks(2, body) == [0, 1]
+    before = open_files_and_mappings()
+    for _ in range(1000):
+        ferry.run_ranks(2, body)
+    assert open_files_and_mappings() == before
+
+
 def start_script(text, *arguments):
     return subprocess.Popen([sys.executable, "-W", "error", "-c", text, *map(str, arguments)], stdout=subprocess.PIPE,
                             text=True, cwd=pathlib.Path(__file__).parent)

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <utility>
 
 #include "cpu/cpu_fabric.h"
@@ -12,18 +11,21 @@
 
 namespace ferry::cpu {
 
-// As HostPacer. A wait that lasts asks now and then whether the process of that rank is still there: its connection
-// ends with it, and before it with nothing that it left to be seen in its peers' memory.
+// As HostPacer. A wait that lasts looks now and then whether the process of that rank is still there: its connection
+// ends with it. What it had stored is there before that, and wait_until looks at the word once more.
 class ProcessPacer {
  public:
   ProcessPacer(Clock::duration deadline, net::Bootstrap& bootstrap, int peer)
-      : pacer_(deadline), bootstrap_(bootstrap), peer_(peer), next_look_(Clock::now() + kLookEvery) {}
+      : pacer_(deadline), bootstrap_(bootstrap), peer_(peer) {}
 
   Pace pause() {
     const Pace pace = pacer_.pause();
-    if (pace != Pace::look_for_abort || Clock::now() < next_look_) return pace;
-    next_look_ = Clock::now() + kLookEvery;
-    return bootstrap_.has_ended(peer_) ? Pace::expired : pace;
+    if (pace != Pace::look_for_abort) return pace;
+    const Clock::time_point now = Clock::now();
+    const bool is_first = next_look_ == Clock::time_point{};  // most waits end before it
+    if (!is_first && now < next_look_) return pace;
+    next_look_ = now + kLookEvery;
+    return !is_first && bootstrap_.has_ended(peer_) ? Pace::expired : pace;
   }
 
  private:
@@ -31,28 +33,38 @@ class ProcessPacer {
   HostPacer pacer_;
   net::Bootstrap& bootstrap_;
   int peer_;
-  Clock::time_point next_look_;
+  Clock::time_point next_look_{};
 };
 
 class ProcessCalls : public HostCalls {
  public:
-  // The connections stay until the last exchange is gone: a rank whose connection has ended sends nothing any more.
-  ProcessCalls(std::shared_ptr<net::Bootstrap> bootstrap, Heaps heaps, std::size_t abort_words,
-               const std::uint8_t* masked)
-      : HostCalls(bootstrap->rank(), std::move(heaps), abort_words, masked), bootstrap_(std::move(bootstrap)) {}
+  // `bootstrap` is the world's, which outlives its exchanges.
+  ProcessCalls(net::Bootstrap& bootstrap, Heaps heaps, std::size_t abort_words, const std::uint8_t* masked)
+      : HostCalls(bootstrap.rank(), std::move(heaps), abort_words, masked), bootstrap_(bootstrap), masked_(masked) {}
 
-  // In place of that of HostCalls.
+  // In place of those of HostCalls.
+  // C4. Only abort words come this way. Who waits for this rank elsewhere, in set-up, is told whom it missed (I10).
+  void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {
+    if ((value & (kLeft | kAborts | kOtherRouting)) == 0) bootstrap_.tell_missed(peer, rank_waited_for(value));
+    HostCalls::signal_without_order(g, peer, word, value);
+  }
   bool wait_at_least(const HostGroup&, std::size_t word, Epoch target, const WaitSite& site) {
-    ProcessPacer pacer(waits().deadline(), *bootstrap_, site.peer);
+    ProcessPacer pacer(waits().deadline(), bootstrap_, site.peer);
     return waits().wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site, pacer);
+  }
+  // I10: who said nothing here may have given up in set-up.
+  int find_culprit() const {
+    const RankMask mask(masked_, masked_ + size());
+    return bootstrap_.find_culprit(HostCalls::find_culprit(), mask);
   }
   Absence absence_of(int missing) const {
     const Absence said = HostCalls::absence_of(missing);
-    return said == Absence::late && missing != rank() && bootstrap_->has_ended(missing) ? Absence::ended : said;
+    return said == Absence::late && missing != rank() && bootstrap_.has_ended(missing) ? Absence::ended : said;
   }
 
  private:
-  std::shared_ptr<net::Bootstrap> bootstrap_;
+  net::Bootstrap& bootstrap_;
+  const std::uint8_t* masked_;
 };
 using ProcessFabric = OneByOne<ProcessCalls>;
 static_assert(CpuFabric<ProcessFabric>);

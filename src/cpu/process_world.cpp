@@ -23,7 +23,7 @@ namespace {
 class CpuProcessWorld final : public net::BootstrapWorld {
  public:
   CpuProcessWorld(const net::Job& job, std::chrono::milliseconds deadline)
-      : BootstrapWorld(std::make_shared<net::Bootstrap>(job, deadline)),
+      : BootstrapWorld(std::make_unique<net::Bootstrap>(job, deadline)),
         channel_(job.rank, job.size, bootstrap().token()) {
     const net::HostId mine = net::this_host();
     std::vector<net::HostId> all(static_cast<std::size_t>(size()));
@@ -42,7 +42,7 @@ class CpuProcessWorld final : public net::BootstrapWorld {
     Heaps heaps = share_heaps(map.total(), options.mask, set_up_deadline(options));
     return make_cpu_steps<ProcessFabric>(
         rank(), shape, options, map, [&](int, std::size_t abort_words, const std::uint8_t* masked) {
-          return std::make_unique<ProcessFabric>(shared_bootstrap(), std::move(heaps), abort_words, masked);
+          return std::make_unique<ProcessFabric>(bootstrap(), std::move(heaps), abort_words, masked);
         });
   }
 

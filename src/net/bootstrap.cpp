@@ -37,6 +37,7 @@ Bootstrap::Calling::~Calling() {
   const std::lock_guard lock(bootstrap_.guard_);
   bootstrap_.is_calling_ = false;
   bootstrap_.send_own_abort();
+  bootstrap_.send_missed();
   bootstrap_.changed_.notify_all();
 }
 
@@ -141,11 +142,8 @@ void Bootstrap::take_frame(int rank, const Header& header, std::span<const std::
       if (header.call >= call_) from.parts[header.call].assign(body.begin(), body.end());  // else its call failed here
       return;
     case Kind::failed:
-      if (header.call < call_ || body.size() != sizeof(std::int32_t)) return;
-      std::int32_t missing = -1;
-      std::memcpy(&missing, body.data(), sizeof missing);
-      failures_.emplace(header.call, Failure{missing, rank});
-      return;
+    case Kind::missed:
+      return take_loss(rank, header, body);
   }
 }
 
@@ -190,8 +188,8 @@ void Bootstrap::wait(const RankMask& mask, const Deadline& deadline) {
 void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::milliseconds deadline) {
   const std::int32_t missing = failure.missing;
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_ || is_masked(mask, peer) || failure.reported_by != rank_) continue;
-    queue(link(peer), Kind::failed, std::as_bytes(std::span(&missing, 1)));
+    if (peer == rank_ || is_masked(mask, peer)) continue;
+    queue(link(peer), failure.is_relayed ? Kind::missed : Kind::failed, std::as_bytes(std::span(&missing, 1)));
     flush(link(peer));
   }
   const bool ended = failure.reported_by == rank_ && !links_[static_cast<std::size_t>(missing)].socket;
@@ -243,10 +241,10 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     if (is_done(mask)) break;
     throw_if_aborted(mask);
     const int ended = first_missing(mask, true);
-    if (ended >= 0) fail(mask, {ended, rank_}, deadline);
+    if (ended >= 0) fail(mask, failure_of(ended, mask, deadline), deadline);
     if (until.has_passed()) {
       const int missing = first_missing(mask, false);
-      if (missing >= 0) fail(mask, {missing, rank_}, deadline);
+      if (missing >= 0) fail(mask, failure_of(missing, mask, deadline), deadline);
       break;  // all parts are here; another rank is slow to read, and the system goes on sending to it
     }
     wait(mask, until);

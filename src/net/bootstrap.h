@@ -12,9 +12,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/abort_notice.h"
+#include "base/deadline.h"
 #include "ferry/world.h"
 #include "net/joining.h"
 
@@ -46,16 +48,27 @@ class Bootstrap {
   // Whether that rank's process has ended, or left its world. From any thread, and it waits for nothing: false while
   // another thread is in a call.
   bool has_ended(int rank);
+  // I10: in an exchange this rank gave up on `missing`, and `peer` shares the exchange. From any thread.
+  void tell_missed(int peer, int missing);
+  // I10: the rank for which `missing` does not come, as far as ranks that the mask leaves in have said so here. From
+  // any thread.
+  int find_culprit(int missing, const RankMask& mask);
 
  private:
   // part and failed are of an all_gather; bytes, taken and gave_up of a send: its bytes, that all are taken, and that
-  // one end gave up. aborted: the rank missed, and the reason.
-  enum class Kind : std::uint32_t { part, failed, bytes, taken, gave_up, aborted };
+  // one end gave up. aborted: the rank missed, and the reason. missed: the rank missed in an
+  // exchange, or in an all_gather as another rank told.
+  enum class Kind : std::uint32_t { part, failed, bytes, taken, gave_up, aborted, missed };
   struct Header {
     std::uint32_t magic;
     Kind kind;
     std::uint64_t call;
     std::uint64_t bytes;
+  };
+  // Whom a rank gave up on, after so many calls.
+  struct Loss {
+    std::uint64_t call = 0;
+    int missing = -1;
   };
   // One connection: what is still to be sent, what has come but is no whole frame yet, and the parts of calls that this
   // rank has not reached.
@@ -67,10 +80,12 @@ class Bootstrap {
     std::vector<std::byte> bytes;  // sent to this rank and not received yet
     int taken = 0;                 // sends of this rank that the other end has taken
     bool gave_up = false;          // one end did: no send succeeds any more
+    Loss loss;                     // the last that the other end told
   };
   struct Failure {
     int missing;
     int reported_by;
+    bool is_relayed;  // as another rank told all of this call
   };
   // A call that is under way on this thread. Only one thread at a time has one: it alone uses the links. What this rank
   // says meanwhile on another thread is sent at its end.
@@ -100,6 +115,10 @@ class Bootstrap {
   void wait_for(int peer, const IsDone& is_done, std::chrono::milliseconds deadline);
   [[noreturn]] void give_up(int peer, std::chrono::milliseconds deadline);
   void send_own_abort();
+  void send_missed();
+  void take_loss(int rank, const Header& header, std::span<const std::byte> body);
+  int follow_losses(int missing, std::uint64_t since, const RankMask& mask, const Deadline& moment);
+  Failure failure_of(int missing, const RankMask& mask, std::chrono::milliseconds deadline);
   const AbortNotice* find_abort(int rank) const;
   void throw_own_abort(const RankMask& mask);
   void throw_if_aborted(const RankMask& mask);
@@ -122,6 +141,7 @@ class Bootstrap {
   bool is_calling_ = false;
   std::optional<AbortNotice> own_abort_;
   bool has_told_ = false;
+  std::vector<std::pair<int, int>> untold_;  // peer and missing rank, of tell_missed
 };
 
 }  // namespace ferry::net

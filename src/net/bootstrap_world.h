@@ -11,7 +11,7 @@ namespace ferry::net {
 
 class BootstrapWorld : public ProcessWorld {
  public:
-  explicit BootstrapWorld(std::shared_ptr<Bootstrap> bootstrap) : bootstrap_(std::move(bootstrap)) {}
+  explicit BootstrapWorld(std::unique_ptr<Bootstrap> bootstrap) : bootstrap_(std::move(bootstrap)) {}
 
   int rank() const override { return bootstrap_->rank(); }
   int size() const override { return bootstrap_->size(); }
@@ -30,10 +30,9 @@ class BootstrapWorld : public ProcessWorld {
 
  protected:
   Bootstrap& bootstrap() const { return *bootstrap_; }
-  const std::shared_ptr<Bootstrap>& shared_bootstrap() const { return bootstrap_; }
 
  private:
-  std::shared_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<Bootstrap> bootstrap_;
 };
 
 }  // namespace ferry::net

@@ -14,7 +14,7 @@ namespace ferry::net {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3152454652594a4eULL;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kNameBytes = 64;
 constexpr int kMostMsToConnect = 2000;      // where there are other addresses to try
 constexpr std::size_t kMostStrangers = 64;  // connections without a Hello yet

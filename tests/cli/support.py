@@ -129,6 +129,22 @@ def without_progress(text):
     return "".join(line for line in text.splitlines(keepends=True) if not PROGRESS.match(line))
 
 
+def start(processes, *arguments):
+    """Runs the tool as so many processes; a list of what each one's `run` would give."""
+    address = f"127.0.0.1:{free_port()}"
+    started = []
+    for rank in range(processes):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "FERRY_ADDRESS": address}
+        environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
+        started.append(subprocess.Popen([BINARY, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, env=environment))
+    done = []
+    for process in started:
+        out, err = process.communicate(timeout=300)
+        done.append(subprocess.CompletedProcess(arguments, process.returncode, out, err))
+    return done
+
+
 class FerryTestCase(unittest.TestCase):
     """A folder of its own for each test, and the checks that all commands share."""
 

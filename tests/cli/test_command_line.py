@@ -50,7 +50,7 @@ class UnknownWordsTestCase(FerryTestCase):
     def test_values(self):
         self.refused(["info", "--format", "FP8"], "--format FP8: must be one of bf16", "did you mean fp8_block128?")
         self.refused(["bench", "--model", "deepseek"], "--model deepseek", "did you mean deepseek-v3?")
-        self.refused(["demo", "--backend", "gpu"], "--backend gpu: must be one of auto, cpu, shmem, cuda, nvshmem",
+        self.refused(["demo", "--backend", "gpu"], "--backend gpu: must be one of auto, cpu, processes, shmem, cuda, nvshmem",
                      "did you mean cuda?")
 
     def test_numbers_out_of_range(self):

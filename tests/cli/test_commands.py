@@ -32,7 +32,7 @@ class InfoTestCase(FerryTestCase):
         report = self.info()
         self.assertGreaterEqual(report["devices"][0]["cores"], 1)
         self.assertGreater(report["devices"][0]["memory_bytes"], 0)
-        self.assertEqual([b["backend"] for b in report["backends"]], ["cpu", "shmem", "cuda", "nvshmem"])
+        self.assertEqual([b["backend"] for b in report["backends"]], ["cpu", "processes", "shmem", "cuda", "nvshmem"])
         self.assertTrue(report["backends"][0]["works"])
 
     def test_memory_of_a_shape(self):
@@ -101,7 +101,7 @@ class InfoTestCase(FerryTestCase):
 
     def test_shapes_of_other_machines(self):
         """Any number of ranks of any backend; the answer says whether this machine, or any, could run it."""
-        for backend in ("cpu", "shmem", "cuda", "nvshmem"):
+        for backend in ("cpu", "processes", "shmem", "cuda", "nvshmem"):
             for ranks in (1, 64, 256):
                 with self.subTest(backend=backend, ranks=ranks):
                     report = self.info("--model", "deepseek-v3", "--ranks", ranks, "--backend", backend)
@@ -117,7 +117,7 @@ class InfoTestCase(FerryTestCase):
         self.assertEqual(self.info("--model", "deepseek-v3", "--ranks", 256)["planned_backend"], "shmem")
 
     def test_limits_of_the_library(self):
-        for backend in ("cpu", "cuda", "nvshmem"):
+        for backend in ("cpu", "processes", "cuda", "nvshmem"):
             for ranks in (72, 73):
                 text = ferry("info", "--model", "deepseek-v3", "--backend", backend, "--ranks", ranks).stdout
                 self.assertEqual(f"On no machine: backend {backend}: a world of " in text, ranks == 73, text)

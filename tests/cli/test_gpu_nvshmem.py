@@ -7,23 +7,7 @@ import shutil
 import subprocess
 import unittest
 
-from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, free_port, make_layer
-
-
-def start(processes, *arguments):
-    """Runs the tool as so many processes; a list of what each one's `run` would give."""
-    address = f"127.0.0.1:{free_port()}"
-    started = []
-    for rank in range(processes):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "FERRY_ADDRESS": address}
-        environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
-        started.append(subprocess.Popen([BINARY, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True, env=environment))
-    done = []
-    for process in started:
-        out, err = process.communicate(timeout=300)
-        done.append(subprocess.CompletedProcess(arguments, process.returncode, out, err))
-    return done
+from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, make_layer, start
 
 
 def start_by_mpirun(processes, *arguments):

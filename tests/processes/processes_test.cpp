@@ -22,7 +22,7 @@ void expect_to_conform(int ranks, const std::string& cases) {
 }
 
 TEST(Processes, Conform) { expect_to_conform(kRanks, "suite"); }
-TEST(Processes, ConformAsTwo) { expect_to_conform(2, "suite:quick"); }
+TEST(Processes, ConformAsTwo) { expect_to_conform(2, "suite:"); }
 
 // The worker gives a function of its own that gathers.
 TEST(Processes, MeetByAFunctionOfTheCallers) { expect_well(run_workers(3, "all_gather")); }
@@ -50,6 +50,12 @@ INSTANTIATE_TEST_SUITE_P(At, StoppedProcess, testing::Values("before_dispatch", 
 
 // The deadline is an hour.
 TEST(Processes, ThatEndEndTheWaitsForThemAtOnce) { expect_well(run_workers(kRanks, "ended"), kLostProcess); }
+
+// Who waits for a rank that waits for the lost one names the lost one, too.
+TEST(Processes, NameTheLostOneWhereverTheyWait) {
+  for (const std::string last : {"at_barrier", "in_dispatch"})
+    expect_well(run_workers(kRanks, "stop_elsewhere:" + last), kLostProcess);
+}
 
 TEST(Processes, ThatAbortSayWhyToTheOthers) { expect_well(run_workers(kRanks, "abort")); }
 

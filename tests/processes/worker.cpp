@@ -99,6 +99,28 @@ void end_in_a_round() {
   throw std::runtime_error("misses no rank");
 }
 
+// Rank kLostProcess stops. Some wait for it in a dispatch, the others for those at a barrier, or the other way round.
+void stop_while_others_wait(bool last_at_barrier) {
+  constexpr std::chrono::milliseconds kDeadline{2000};
+  const auto world = make_process_world();
+  const Scenario scenario = scenario_of(world->size());
+  Exchange exchange(*world, scenario.settings.shape, scenario.settings.options);
+  run_round(exchange, scenario, Form::split);
+  if (world->rank() == kLostProcess) kill(getpid(), SIGSTOP);
+  const bool is_last = world->rank() == world->size() - 1;
+  try {
+    if (is_last == last_at_barrier) {
+      world->barrier({}, kDeadline);
+    } else {
+      conformance::RankRound round(scenario, world->rank());
+      exchange.dispatch(round.in, round.out, {.deadline = kDeadline});
+    }
+  } catch (const PeerMissing& error) {
+    return require(error.record().missing_rank == kLostProcess, std::string("names another rank: ") + error.what());
+  }
+  throw std::runtime_error("misses no rank");
+}
+
 void abort_while_others_wait() {
   const auto world = make_process_world();
   const Scenario scenario = scenario_of(world->size());
@@ -147,6 +169,7 @@ int work(const std::string& what) {
     if (kind == "bytes") send_bytes();
     if (kind == "kill") lose_a_process(*make_process_world(), rest, SIGKILL);
     if (kind == "stop") lose_a_process(*make_process_world(), rest, SIGSTOP);
+    if (kind == "stop_elsewhere") stop_while_others_wait(rest == "at_barrier");
     if (kind == "ended") end_in_a_round();
     if (kind == "abort") expect_abort();
     if (kind == "kill_all") kill_all();

@@ -80,6 +80,8 @@ std::string use_of(const Backend& known) {
   if (known.kind == WorldKind::cuda || known.kind == WorldKind::cuda_processes)
     return fmt::format("ranks are {}, 1 to {}, one node; links are loads and stores of peer memory; CUDA {}",
                        known.ranks_are, known.most_ranks(), gpus().versions());
+  if (known.kind == WorldKind::processes)
+    return fmt::format("ranks are {}, {} here, one node; links are shared memory", known.ranks_are, known.most_ranks());
   if (known.ranks == RanksAre::processes)
     return fmt::format("ranks are {}, {} here; links are shared memory within a host and the network between hosts",
                        known.ranks_are, known.most_ranks());

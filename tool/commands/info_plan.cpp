@@ -75,9 +75,10 @@ std::string why_nowhere(const Backend& backend, int ranks, const ExchangeOptions
   if (is_gpu_backend(backend) && ranks > kMaxGpuRanks)
     return fmt::format("backend {}: a world of GPUs has at most {} ranks, on one node or on several", backend.name,
                        kMaxGpuRanks);
-  if (backend.kind == WorldKind::threads && ranks > kMaxRanksPerNode)
-    return fmt::format("backend {}: a world of threads has at most {} ranks; --backend shmem has up to {}",
-                       backend.name, kMaxRanksPerNode, kMaxRanks);
+  const bool is_one_node = backend.kind == WorldKind::threads || backend.kind == WorldKind::processes;
+  if (is_one_node && ranks > kMaxRanksPerNode)
+    return fmt::format("backend {}: a world of {} has at most {} ranks; --backend shmem has up to {}", backend.name,
+                       to_string(backend.kind), kMaxRanksPerNode, kMaxRanks);
   if (!capabilities_of(backend).result_formats && std::string_view(options.result_format.name()) != "bf16")
     return fmt::format(
         "backend {}: between hosts results travel home as bf16, so far, not as {}: leave out "

@@ -77,7 +77,7 @@ void note_repeated(const Backend& backend) {
   if (backend.ranks == RanksAre::processes || num_processes() == 1) return;
   note(
       fmt::format("{} processes were started, and each runs the whole command and writes its files: the ranks of "
-                  "--backend {} are {}. Start it without the launcher, or take --backend shmem",
+                  "--backend {} are {}. Start it without the launcher, or take --backend processes or shmem",
                   num_processes(), backend.name, backend.ranks_are));
 }
 

@@ -10,6 +10,7 @@
 #include "net/launch_environment.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/job_starters.h"
+#include "tool/ranks/process_job.h"
 
 namespace ferry::app {
 namespace {
@@ -41,6 +42,14 @@ Ranks make_shmem_ranks(int ranks, int nodes) {
   return make_job_ranks(shmem_starter().start, ranks, nodes, kHostMemory);
 }
 
+int num_started_processes() { return has_launcher() ? num_processes() : 0; }
+std::string why_no_processes() {
+  if (has_launcher()) return "";
+  return "its ranks are processes of this host, and no launcher started this one: use `torchrun --no-python "
+         "--nproc-per-node RANKS ferry ...`, mpirun or srun, or set RANK, WORLD_SIZE and FERRY_ADDRESS";
+}
+Ranks make_process_ranks(int ranks, int nodes) { return make_job_ranks(start_process_job, ranks, nodes, kHostMemory); }
+
 Ranks make_nvshmem_ranks(int ranks, int nodes) {
   return make_job_ranks(nvshmem_starter().start, ranks, nodes, gpus().of_this_process());
 }
@@ -69,6 +78,8 @@ const std::vector<Backend>& backends() {
   static const std::vector<Backend> list = {
       {"cpu", WorldKind::threads, "threads of this process", [] { return std::string(); },
        [] { return kMaxRanksPerNode; }, make_thread_ranks, RanksAre::of_one_process, nullptr},
+      {"processes", WorldKind::processes, "processes of this host", why_no_processes, num_started_processes,
+       make_process_ranks, RanksAre::processes, start_process_job},
       {"shmem", WorldKind::shmem, "processes under oshrun", shmem_starter().why_missing, shmem_starter().num_ranks,
        make_shmem_ranks, RanksAre::processes, shmem_starter().start},
       {"cuda", num_processes() > 1 ? WorldKind::cuda_processes : WorldKind::cuda, "GPUs of this host", why_no_gpus,
@@ -139,7 +150,7 @@ void require_ranks(const Backend& backend, int ranks, int nodes) {
                                 : ""));
   if (backend.ranks == RanksAre::processes && (nodes < 1 || nodes > ranks))
     throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: must be 1 to --ranks, {}", nodes, ranks));
-  if (nodes != 1 && backend.ranks == RanksAre::of_one_process)
+  if (nodes != 1 && (backend.ranks == RanksAre::of_one_process || backend.kind == WorldKind::processes))
     throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: backend {} has 1 node, its ranks are {}", nodes,
                                                          backend.name, backend.ranks_are));
 }

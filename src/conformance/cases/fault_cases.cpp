@@ -161,7 +161,7 @@ void name_the_culprit(const Target& target) {
     const int rank = world.rank();
     Exchange exchange(world, kShape, scenario.settings.options);
     run_round(exchange, scenario, Form::split);
-    if (rank == kLost) return;
+    if (rank == kLost) return keep_silent();
     RankRound round(scenario, rank);
     const CallOptions call{rank == 0 ? kShort : kDefaultDeadline};
     const WaitRecord record =

@@ -1,0 +1,49 @@
+"""`--backend processes`: processes of this host, started by nothing but an address. The files are those of threads."""
+import json
+import unittest
+
+from support import FerryTestCase, ferry, make_layer, start
+
+RANKS = 3
+
+
+class ProcessesTestCase(FerryTestCase):
+    def written(self, name):
+        return ["--output", self.folder / f"{name}.npy", "--dump", self.folder / name]
+
+    def files_of(self, name):
+        dumped = {path.relative_to(self.folder / name).as_posix(): path.read_bytes()
+                  for path in (self.folder / name).rglob("*.npy")}
+        return (self.folder / f"{name}.npy").read_bytes(), dumped
+
+    def test_layer(self):
+        common = [*self.save(make_layer()), "--format", "mxfp8", "--ranks", RANKS, "--json"]
+        done = start(RANKS, "layer", "--backend", "processes", *common, *self.written("processes"))
+        for each in done:
+            self.assertEqual(each.returncode, 0, each.stderr)
+        self.assertEqual(json.loads(done[0].stdout)["backend"], "processes")
+        self.assertEqual([each.stdout for each in done[1:]], [""] * (RANKS - 1))
+        self.assert_done(ferry("layer", "--backend", "cpu", *common, *self.written("cpu")))
+        self.assertEqual(self.files_of("processes"), self.files_of("cpu"))
+
+    def test_verify_and_demo(self):
+        for command in (["verify", "--quick", "--case", "shapes/"], ["demo"]):
+            done = start(RANKS, *command, "--backend", "processes", *(["--ranks", RANKS] if command == ["demo"] else []))
+            for each in done:
+                self.assertEqual(each.returncode, 0, each.stdout + each.stderr)
+
+    def test_refusals(self):
+        self.assert_refused(ferry("verify", "--backend", "processes"), 1, "--backend processes", "no launcher", "torchrun")
+        for arguments, code, words in ((["layer", "--ranks", 2, *self.save(make_layer()), "--output", "y.npy"], 2,
+                                        ["--ranks 2", f"{RANKS} processes were started"]),
+                                       (["verify", "--nodes", 2], 2, ["--nodes 2", "1 node"]),
+                                       (["bench", "--ranks", RANKS], 1, ["bench measures threads"])):
+            with self.subTest(arguments[0]):
+                done = start(RANKS, *arguments, "--backend", "processes")
+                self.assertEqual([each.returncode for each in done], [code] * RANKS, done[0].stderr)
+                for word in words:  # the first process may be the only one that says why
+                    self.assertIn(word, done[0].stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
