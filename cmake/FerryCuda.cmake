@@ -22,8 +22,9 @@ file(GLOB_RECURSE FERRY_CUDA_COMPILE_SOURCES CONFIGURE_DEPENDS src/cuda/*_compil
 include(FerryFormats)
 ferry_format_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in)
 ferry_format_sources(combine_sources src/cuda/kernels/combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+ferry_format_sources(half_sources src/cuda/kernels/half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
 ferry_format_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in)
-list(APPEND FERRY_CUDA_SOURCES ${dispatch_sources} ${combine_sources} ${swiglu_sources})
+list(APPEND FERRY_CUDA_SOURCES ${dispatch_sources} ${combine_sources} ${half_sources} ${swiglu_sources})
 
 set(CMAKE_CUDA_COMPILER ${FERRY_NVCC})
 # An older nvcc does not know the C++ that the kernels are written in: left out, unless it was asked for.
@@ -108,9 +109,11 @@ add_dependencies(ferry_cuda_compile ferry_cuda)
 # 8 columns and by 16.
 ferry_format_sources(dispatch_sources src/cuda/kernels/dispatch_instance.cu.in Bf16)
 ferry_format_sources(combine_sources src/cuda/kernels/combine_instance.cu.in Bf16 Nvfp4)
+ferry_format_sources(half_sources src/cuda/kernels/half_combine_instance.cu.in Bf16 Nvfp4)
 ferry_format_sources(swiglu_sources src/cuda/activation/swiglu_instance.cu.in Mxfp8 Nvfp4)
 add_library(ferry_cuda_other_gpus OBJECT EXCLUDE_FROM_ALL src/cuda/kernels/launch.cu src/cuda/kernels/codec_compile.cu
-                                                          ${dispatch_sources} ${combine_sources} ${swiglu_sources})
+                                                          ${dispatch_sources} ${combine_sources} ${half_sources}
+                                                          ${swiglu_sources})
 set_target_properties(ferry_cuda_other_gpus PROPERTIES CUDA_ARCHITECTURES "80-real;100f-real")
 target_include_directories(ferry_cuda_other_gpus PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_compile_options(ferry_cuda_other_gpus PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})

@@ -64,7 +64,7 @@ struct ExchangeOptions {
   // several nodes send none home, so far.
   bool returns_weights = false;
   // nvfp4 only: each token is encoded with a global scale of its own, g = 2688 / its largest magnitude, in place of
-  // input_scale. 1 / g comes out with each row (DispatchOutput::global_scales). GPU ranks refuse it, so far.
+  // input_scale. 1 / g comes out with each row (DispatchOutput::global_scales). GPUs of several nodes refuse it.
   bool dynamic_scales = false;
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
@@ -220,7 +220,7 @@ MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool ha
 //   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
 //               ids that are out of range or twice in a token (each counts as -1); an input_scale that is not finite
 //               or not above 0; a combine with fewer rows than row_offsets[groups]
-//   types       combine's rows, bias and sums are bf16 or f32
+//   types       as on CPUs; over NVSHMEM, and with hooks, combine's rows, bias and sums are bf16 or f32
 //   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
 //               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
 //   host memory only a staged world takes it (ferry/cuda/cuda_world.h)

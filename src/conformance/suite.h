@@ -24,7 +24,7 @@ struct Target {
   int max_ranks = 8;
   bool can_lose_ranks = true;    // a rank may leave early, and the others notice and go on
   bool encodes_results = false;  // results may travel in any format, not as bf16 only
-  bool late_weights = false;     // weights may be narrow, late or go home, rows and sums f16: CPU ranks alone, so far
+  bool late_weights = false;     // weights may be narrow, late or go home, sums f16, scales dynamic: not all GPUs do it
   bool hooks_may_throw = false;  // hooks run on the host, and what they throw reaches the caller
 };
 

@@ -12,6 +12,7 @@ conformance::Target cuda_target() {
   conformance::Target target;
   target.name = "cuda";
   target.encodes_results = true;
+  target.late_weights = true;
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
     run_cuda_ranks(ranks, true, body, ranks_per_gpu(ranks));
   };

@@ -23,6 +23,7 @@ class DeviceRound {
     combine_out = host.combine_out;
     in.tokens.data = copy(host.tokens);
     if (in.token_scales) in.token_scales.data = copy(host.token_scales);
+    if (in.token_global_scales) in.token_global_scales.data = copy(std::as_bytes(std::span(host.token_global_scales)));
     in.topk_ids.data = copy(host.topk_ids);
     if (in.topk_weights) in.topk_weights.data = copy(host.weights);
     combine_in.rows.data = copy(host.rows);
@@ -41,6 +42,7 @@ class DeviceRound {
     if (out.row_topk_ids) out.row_topk_ids.data = output(host.row_topk_ids);
     if (out.row_topk_weights) out.row_topk_weights.data = output(host.row_topk_weights);
     if (out.source_offsets) out.source_offsets.data = output(host.source_offsets);
+    if (out.global_scales) out.global_scales.data = output(host.global_scales);
     if (out.gather) out.gather.data = output(host.gather);
     if (out.scales_offsets) out.scales_offsets.data = output(host.scales_offsets);
     if (host.more() != nullptr)
@@ -61,6 +63,9 @@ class DeviceRound {
     if (slots.scales)
       saved_.scales.data = reinterpret_cast<const std::byte*>(slots_.data()) +
                            (slots.scales.as<std::byte>() - slots.payload.as<std::byte>());
+    if (slots.global_scales)
+      saved_.global_scales.data = reinterpret_cast<const std::byte*>(slots_.data()) +
+                                  (slots.global_scales.as<std::byte>() - slots.payload.as<std::byte>());
     copy(slots_.data(), slots.payload.data, bytes, cudaMemcpyDeviceToHost, stream);
   }
 

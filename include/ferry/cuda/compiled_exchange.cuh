@@ -122,6 +122,9 @@ class CompiledExchange {
     if (result_format == std::string_view(Results{}.name())) return &kCombine;
     return kHasResultsOfLibrary ? direct_launchers().find_combine(result_format) : nullptr;
   }
+  static const CombineLauncher* find_half_combine(const char* result_format) {
+    return kHasResultsOfLibrary ? direct_launchers().find_half_combine(result_format) : nullptr;
+  }
   static DispatchLauncher given_rows() {
     if constexpr (kHasHooks)
       return dispatch_launcher<GivenRows, KernelFabric>();
@@ -133,7 +136,13 @@ class CompiledExchange {
     static const DispatchLauncher kGivenRows = given_rows();
     static const SmallLaunchers kSmall = small_instance<Wire>();               // they call no hooks
     static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
-                                      &kGivenRows, &find_combine, &kSmall, Wire::kName};
+                                      &kGivenRows,
+                                      &find_combine,
+                                      &kSmall,
+                                      Wire::kName,
+                                      nullptr,
+                                      nullptr,
+                                      &find_half_combine};
     return kLaunchers;
   }
   // Other worlds than those of GPUs. make_steps of a world of GPUs checks on all ranks that these kernels reach them.

@@ -113,9 +113,9 @@ void input_scale(const Target& target) {
     both(target, "nvfp4", [scale](ScenarioSettings& s) { s.input_scale = scale; });
 }
 
-// nvfp4 with a global scale for each token, in all orders of rows; some tokens come encoded.
-void dynamic_scales(const Target& target) {
-  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place})
+// nvfp4 with a global scale for each token; some tokens come encoded.
+void dynamic_scales_of(const Target& target, std::initializer_list<RowOrder> orders) {
+  for (const RowOrder order : orders)
     for (const Shape& shape : {kShape, Shape{2, 7, 1, 9, 32}, Shape{4, 30, 22, 5, 2880}})
       for (const Encoded encoded : {Encoded::nobody, Encoded::odd_ranks}) {
         ScenarioSettings s = settings_for("nvfp4", Reduction::by_rank);
@@ -135,6 +135,11 @@ void dynamic_scales(const Target& target) {
         run_scenario(target, s);
       }
 }
+
+void dynamic_scales(const Target& target) {
+  dynamic_scales_of(target, {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded});
+}
+void dynamic_scales_in_place(const Target& target) { dynamic_scales_of(target, {RowOrder::in_place}); }
 
 void dynamic_scales_refused(const Target& target) {
   ScenarioSettings settings = settings_for("nvfp4", Reduction::by_rank);
@@ -322,6 +327,8 @@ void add_option_cases(Cases& cases) {
   cases.push_back({"options/unreduced", "exact rows without a sum, zeros where there is none", true, unreduced});
   cases.push_back({"options/input_scale", "nvfp4's input scale", true, input_scale});
   cases.push_back({"options/dynamic_scales", "nvfp4 with a global scale for each token", true, dynamic_scales});
+  cases.push_back(
+      {"options/dynamic_scales_in_place", "the same where rows stay in their slots", true, dynamic_scales_in_place});
   cases.push_back({"options/dynamic_scales_refused", "what does not go with them", true, dynamic_scales_refused});
   cases.push_back({"options/dtypes", "bf16, f16 and f32 tokens, int64 ids, f32 rows and output", false, dtypes});
   cases.push_back({"options/f16_sums", "rows, bias and sums that are float16", true, f16_sums});

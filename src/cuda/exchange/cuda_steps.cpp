@@ -16,7 +16,17 @@
 namespace ferry::cuda {
 namespace {
 
-const DispatchLauncher& launcher_for(const Launchers& launchers, const AnyFormat& format, int rank) {
+const DispatchLauncher& scaling_launcher(const DispatchLauncher* launcher, int rank) {
+  if (launcher == nullptr)
+    refuse(ErrorKind::unsupported, rank,
+           "dynamic_scales is on, for which the kernels that a program compiles (CompiledExchange) have no dispatch; "
+           "leave it out, or use Exchange");
+  return *launcher;
+}
+
+const DispatchLauncher& launcher_for(const Launchers& launchers, const ExchangeOptions& options, int rank) {
+  if (options.dynamic_scales) return scaling_launcher(launchers.scaling, rank);
+  const AnyFormat& format = options.format;
   const DispatchLauncher* launcher = launchers.find_dispatch(format.name());
   if (launcher == nullptr)
     refuse(ErrorKind::unsupported, rank,
@@ -42,6 +52,10 @@ const CombineLauncher& launcher_for_results(const Launchers& launchers, const An
   return *launcher;
 }
 
+const CombineLauncher* half_launcher(const Launchers& launchers, const AnyFormat& format) {
+  return launchers.find_half_combine == nullptr ? nullptr : launchers.find_half_combine(format.name());
+}
+
 template <class Policy>
 void log_launch(int rank, const char* kernel, int num_tokens, const Policy& policy) {
   debug_log(DebugLevel::trace, rank, [&] {
@@ -59,11 +73,14 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       rank_(rank),
       num_experts_(shape.experts),
       min_row_capacity_(row_layout(shape, options, rank).min_row_capacity),
+      global_scale_at_(global_scale_at(options, shape.hidden)),
       row_bytes_(row_bytes(row_layout(shape, options, rank), options.format)),
       plan_(make_plan(shape, options, map, rank)),
       heaps_(std::move(heaps)),
-      kernels_{launcher_for(launchers, options.format, rank), *launchers.given_rows,
-               launcher_for_results(launchers, options.result_format, map, rank), *launchers.small},
+      kernels_{launcher_for(launchers, options, rank),
+               options.dynamic_scales ? scaling_launcher(launchers.given_scaled_rows, rank) : *launchers.given_rows,
+               launcher_for_results(launchers, options.result_format, map, rank),
+               half_launcher(launchers, options.result_format), *launchers.small},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask),
@@ -349,40 +366,12 @@ void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineAr
   if (out != nullptr) params.out = *out;
   params.num_tokens = std::max(0, ticket.num_tokens);
   const int likely_tokens = ticket.num_tokens < 0 ? plan_.shape.max_tokens : ticket.num_tokens;
-  const CombineLaunch launch = kernel_plan_.combine(likely_tokens, halves, params.in.dtype == DType::f32, max_blocks_);
+  const SumTypes types{params.in.dtype == DType::f32, has_f16(params.in, out)};
+  const CombineLaunch launch = kernel_plan_.combine(likely_tokens, halves, types, max_blocks_);
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
   log_launch(rank_, "combine", ticket.num_tokens, launch.policy);
-  kernels_.combine.launch(params, launch.policy, launch.shared_bytes, stream_);
-}
-
-Stats CudaSteps::stats() const {
-  const DeviceScope scope(device_.index);
-  const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
-  const auto experts = static_cast<std::size_t>(plan_.local_experts());
-  std::vector<std::uint64_t> words(3 * ranks + ranks * experts);
-  DeviceState state;
-  SideStream stream;
-  cuda_check(cudaMemcpyAsync(words.data(), stats_.messages, words.size() * sizeof words[0], cudaMemcpyDeviceToHost,
-                             stream.get()),
-             "cudaMemcpyAsync");
-  cuda_check(cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream.get()),
-             "cudaMemcpyAsync");
-  stream.wait();
-
-  Stats stats;
-  stats.ranks = plan_.shape.ranks;
-  stats.local_experts = plan_.local_experts();
-  const auto at = [&](std::size_t index) { return words.begin() + static_cast<std::ptrdiff_t>(index); };
-  stats.messages_sent.assign(at(0), at(ranks));
-  stats.bytes_sent.assign(at(ranks), at(2 * ranks));
-  stats.waited_ns.assign(at(2 * ranks), at(3 * ranks));
-  for (std::size_t i = 3 * ranks; i < words.size(); ++i) stats.received.push_back({words[i], words[i] * row_bytes_});
-  stats.non_finite_blocks = state.non_finite.raw;
-  stats.dropped = state.dropped.raw;
-  stats.dispatches = state.dispatches.raw;
-  stats.combines = state.combines.raw;
-  return stats;
+  (types.has_f16 ? *kernels_.half : kernels_.combine).launch(params, launch.policy, launch.shared_bytes, stream_);
 }
 
 }  // namespace ferry::cuda

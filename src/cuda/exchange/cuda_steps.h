@@ -34,10 +34,7 @@ class CudaSteps final : public ExchangeSteps {
   void check_rows(const CheckContext& context, const DispatchOutput& out) override { checks_.check_rows(context, out); }
   void check_combine_input(const CheckContext&, const Ticket&, const CombineInput& in,
                            const CombineArgs& args) override;
-  void check_sums(const CheckContext&, const Ticket& ticket, const CombineOutput& out,
-                  const CombineOut& sums) override {
-    checks_.check_sums(out, sums, ticket.num_tokens);
-  }
+  void check_sums(const CheckContext&, const Ticket& ticket, const CombineOutput& out, const CombineOut& sums) override;
 
   // The kernels read handles, so the host knows nothing of them.
   std::optional<HandleFacts> read_handle(const CheckContext&, const std::byte*, Operation) override { return {}; }
@@ -62,10 +59,17 @@ class CudaSteps final : public ExchangeSteps {
   void set_mask(const RankMask& mask) override { masks_.add(mask); }
   Stats stats() const override;
 
+  // Rows, bias and sums of types that these kernels know (I17).
+  void check_types_in(const CombineArgs& args) const;
+  void check_types_out(const CombineOut& sums) const { require_f16(sums.dtype == DType::f16, "tokens"); }
+
   const RankDevice& device() const { return device_; }
   const Plan& plan() const { return plan_; }
 
  private:
+  // Of rows and bias; and, where they are given, of sums. (combine_types.cpp)
+  static bool has_f16(const CombineArgs& in, const CombineOut* out);
+  void require_f16(bool wanted, const char* name) const;
   void plan_memory();
   void tell_all(Epoch word) const;
   void set_links(DeviceState* state);
@@ -103,6 +107,7 @@ class CudaSteps final : public ExchangeSteps {
   int rank_;
   int num_experts_;                // ids are below it
   std::int64_t min_row_capacity_;  // enough for any dispatch
+  std::size_t global_scale_at_;    // in a message; 0: tokens have none
   std::uint64_t row_bytes_;
   Plan plan_;
   DeviceHeaps heaps_;

@@ -114,6 +114,7 @@ void DeviceChecks::check_dispatch_input(const DispatchInput& in, const DispatchA
   if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids);
   if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights);
   require_on_device("input_scale", in.input_scale);
+  if (in.tokens.elements() != 0) require_on_device("token_global_scales", in.token_global_scales);
   require_on_device("handle", in.handle);
   const auto scale = reinterpret_cast<std::uintptr_t>(in.input_scale);
   if (scale % sizeof(float) != 0)
@@ -135,6 +136,7 @@ void DeviceChecks::check_rows(const CheckContext& context, const DispatchOutput&
   require_on_device("source_offsets", out.source_offsets);
   require_on_device("gather", out.gather);
   require_on_device("source_starts", out.source_starts);
+  require_on_device("global_scales", out.global_scales);
   require_on_device("row_weights", out.row_weights);
   require_on_device("row_sources", out.row_sources);
   require_on_device("messages", out.messages);

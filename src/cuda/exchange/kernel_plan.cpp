@@ -48,6 +48,8 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   given_rows_ = load(kernels.given_rows);
   combine_.blocks_per_multiprocessor =
       kernels.combine.prepare(kThreads, combine_shared_bytes(plan_), has_pipeline_ ? combine_pipeline_bytes() : 0);
+  if (kernels.half != nullptr)
+    half_.blocks_per_multiprocessor = kernels.half->prepare(kThreads, combine_shared_bytes(plan_), 0);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
   if (!plan_.map.has_remote_ranks()) {
     prepare_receive_kernels(plan_);
@@ -131,7 +133,7 @@ DispatchLaunch KernelPlan::dispatch(int num_tokens, Halves halves, DispatchKerne
   return launch;
 }
 
-CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, bool is_f32, int max_blocks) const {
+CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, SumTypes types, int max_blocks) const {
   const Problem problem{.ranks = plan_.shape.ranks,
                         .num_tokens = num_tokens,
                         .arrivals = likely_arrivals(num_tokens),
@@ -143,9 +145,9 @@ CombineLaunch KernelPlan::combine(int num_tokens, Halves halves, bool is_f32, in
                         .local_fraction = local_fraction_,
                         .has_remote_ranks = plan_.map.has_remote_ranks(),
                         .exact = plan_.exact,
-                        .has_pipeline = has_pipeline_ && !is_f32};
+                        .has_pipeline = has_pipeline_ && !types.rows_are_f32 && !types.has_f16};
   CombineLaunch launch{};
-  launch.policy = combine_policy(limits(combine_, max_blocks), problem);
+  launch.policy = combine_policy(limits(types.has_f16 ? half_ : combine_, max_blocks), problem);
   launch.backs_off = backs_off(problem);
   launch.shared_bytes = launch.policy.roles.pipelined ? combine_pipeline_bytes() : combine_shared_bytes(plan_);
   return launch;

@@ -33,6 +33,12 @@ enum class DispatchKernel {
   receives,    // launch_receive: each of its thread blocks is one logical block
 };
 
+// Of rows, bias and sums.
+struct SumTypes {
+  bool rows_are_f32 = false;
+  bool has_f16 = false;  // some of them are: by kernels of their own
+};
+
 struct DispatchLaunch {
   DispatchPolicy policy;
   bool backs_off;
@@ -54,6 +60,7 @@ struct ExchangeKernels {
   const DispatchLauncher& dispatch;    // of its format
   const DispatchLauncher& given_rows;  // of tokens that the caller encoded
   const CombineLauncher& combine;      // of its format of results
+  const CombineLauncher* half;         // the same for rows, bias or sums that are f16; null: there is none
   const SmallLaunchers& small;
 };
 
@@ -65,7 +72,7 @@ class KernelPlan {
              const ExchangeKernels& kernels);
 
   DispatchLaunch dispatch(int num_tokens, Halves halves, DispatchKernel which, int max_blocks) const;
-  CombineLaunch combine(int num_tokens, Halves halves, bool is_f32, int max_blocks) const;
+  CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
   // Of kernels whose blocks wait for nothing.
@@ -93,6 +100,7 @@ class KernelPlan {
   LoadedKernel dispatch_;
   LoadedKernel given_rows_;
   LoadedKernel combine_;
+  LoadedKernel half_;
   LoadedKernel scales_;
 };
 

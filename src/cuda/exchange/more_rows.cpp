@@ -7,7 +7,8 @@ namespace ferry::cuda {
 namespace {
 
 bool has_facts(const RowsOut& out) {
-  return out.row_weights != nullptr || out.row_sources != nullptr || out.row_scales.data != nullptr;
+  return out.row_weights != nullptr || out.row_sources != nullptr || out.row_scales.data != nullptr ||
+         out.global_scales != nullptr;
 }
 
 // Rows past those of a padded group, and past the last one of by_source, stay as they were unless the caller wants
@@ -52,6 +53,7 @@ void CudaSteps::write_more_rows(const Ticket& ticket, const RowsOut& out) const 
   if (ticket.handle != nullptr && !plan_.map.has_late_weights())
     params.kept = kept_routing_at(plan_, ticket.handle).rows;
   params.shared_begin = ticket.shared.begin;
+  params.global_scale_at = global_scale_at_;
   params.message_counts = message_counts_;
   params.waited_ns = links_.waited_ns;
   params.waited_before = waited_before_;

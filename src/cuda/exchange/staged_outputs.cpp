@@ -14,6 +14,7 @@ using Shape64 = std::initializer_list<std::int64_t>;
 template <class Visit>
 void for_each_array(const RowsOut& rows, const RowLayout& layout, const Visit& visit) {
   const std::int64_t capacity = rows.row_capacity, groups = layout.groups, sources = layout.sources;
+  visit(HostTensors::kGlobalScales, &RowsOut::global_scales, DType::f32, {capacity});
   visit(HostTensors::kSourceStarts, &RowsOut::source_starts, DType::i32, {groups, sources});
   visit(HostTensors::kRowWeights, &RowsOut::row_weights, DType::f32, {capacity});
   visit(HostTensors::kRowSources, &RowsOut::row_sources, DType::i32, {capacity});

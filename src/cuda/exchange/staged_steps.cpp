@@ -44,7 +44,8 @@ std::optional<HandleFacts> StagedSteps::read_handle(const CheckContext& context,
 
 // src_info is that of the newest dispatch: with a handle it says nothing.
 void StagedSteps::check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
-                                      const CombineArgs&) {
+                                      const CombineArgs& args) {
+  steps_->check_types_in(args);
   if (!in.src_info || ticket.handle != nullptr) return;
   const auto* given = static_cast<const std::int32_t*>(in.src_info.data);
   for (std::uint32_t row = 0; row < src_info_.size() / 2; ++row) {
@@ -102,6 +103,10 @@ DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
   staged.tokens = static_cast<const std::byte*>(tensors_.copy_in(HostTensors::kTokens, tokens).data);
   staged.row_stride = args.row_bytes;
   staged.scales = on_device(args.scales, args.num_tokens);
+  if (args.global_scales != nullptr) {
+    const ConstTensor scales(args.global_scales, DType::f32, {args.num_tokens});
+    staged.global_scales = static_cast<const float*>(tensors_.copy_in(HostTensors::kTokenGlobalScales, scales).data);
+  }
   const ConstTensor ids(args.ids.data, args.ids.is_i64 ? DType::i64 : DType::i32,
                         {args.num_tokens, args.weights.top_k});
   if (args.ids.data != nullptr) staged.ids.data = tensors_.copy_in(HostTensors::kTopkIds, ids).data;

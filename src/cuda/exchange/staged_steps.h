@@ -25,6 +25,9 @@ class StagedSteps final : public ExchangeSteps {
   }
   void check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
                            const CombineArgs& args) override;
+  void check_sums(const CheckContext&, const Ticket&, const CombineOutput&, const CombineOut& sums) override {
+    steps_->check_types_out(sums);
+  }
   std::uint32_t num_rows() const override { return num_rows_; }
 
   std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,

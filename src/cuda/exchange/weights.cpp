@@ -23,6 +23,7 @@ Weights CudaSteps::widened(const Weights& weights, int num_tokens) const {
 void CudaSteps::check_combine_input(const CheckContext&, const Ticket&, const CombineInput& in,
                                     const CombineArgs& args) {
   checks_.check_combine_input(in, args);
+  check_types_in(args);
   const std::int64_t given = in.topk_weights ? in.topk_weights.shape[0] : 0;
   if (given > plan_.shape.max_tokens)
     refuse(ErrorKind::invalid_argument, rank_,

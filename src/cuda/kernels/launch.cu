@@ -6,9 +6,11 @@
 
 #include "cuda/policy/team_sizes.h"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include "ferry/detail/cuda/kernels/half_launch.cuh"
 #include "ferry/detail/cuda/kernels/keep_routing_kernel.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
+#include "ferry/detail/cuda/team/scaled_messages.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
@@ -25,10 +27,19 @@ static const CombineLauncher* find_direct_combine(const char* result_format) {
   return ResultFormats::find(kLaunchers, result_format);
 }
 
+static const CombineLauncher* find_direct_half_combine(const char* result_format) {
+  static const auto kLaunchers =
+      ResultFormats::table([]<class F>(std::type_identity<F>) { return half_combine_instance<F>(); });
+  return ResultFormats::find(kLaunchers, result_format);
+}
+
 Launchers direct_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, DirectFabric<>>();
+  static const DispatchLauncher kScaling = dispatch_instance<ScalingEncoder<Nvfp4>, DirectFabric<>>();
+  static const DispatchLauncher kGivenScaledRows = dispatch_instance<GivenScaledRows, DirectFabric<>>();
   static const SmallLaunchers kSmall = small_instance<DirectFabric<>>();
-  return {&find_direct_dispatch, &kGivenRows, &find_direct_combine, &kSmall, DirectFabric<>::kName};
+  return {&find_direct_dispatch, &kGivenRows, &find_direct_combine, &kSmall,
+          DirectFabric<>::kName, &kScaling,   &kGivenScaledRows,    &find_direct_half_combine};
 }
 
 int routing_words(const Plan& plan) {

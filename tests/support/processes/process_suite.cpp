@@ -70,7 +70,7 @@ conformance::Target ProcessSuite::target(const char* name) {
   conformance::Target target;
   target.name = name;
   target.max_ranks = control_.size();
-  target.encodes_results = std::string_view(name) == "cuda";
+  target.encodes_results = target.late_weights = std::string_view(name) == "cuda";
   target.run_ranks = [this](int ranks, const std::function<void(World&)>& body) { run_ranks(ranks, body); };
   return target;
 }

@@ -85,7 +85,8 @@ struct MoreRowsParams {
   RowsOut out;
   const HandleRow* kept = nullptr;  // of a replay: [ranks, max_tokens, top_k] of its handle, for the weights
   int shared_begin = 0;             // own tokens in the fused shared expert's group
-  bool writes_facts = false;        // row_weights, row_sources or row_scales
+  bool writes_facts = false;        // row_weights, row_sources, row_scales or global_scales
+  std::size_t global_scale_at = 0;  // in a message, where tokens have a global scale
   bool writes_padding = false;
   ArrivedRows arrived;                      // as combine will find them, but for rows without room
   HostRecord* record = nullptr;             // Overflow::reported: which learns of rows without room

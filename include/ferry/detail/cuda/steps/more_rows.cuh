@@ -61,8 +61,12 @@ struct DispatchLeft {
     return {p.out.source_offsets, reinterpret_cast<const std::uint64_t*>(p.heap + p.plan.map.token_list(routing, 0)),
             token_list_words(p.plan.shape.max_tokens)};
   }
-  __device__ const std::byte* scales(TokenAt at) const {
-    return p.heap + p.plan.map.message(routing, at.source, at.token) + p.out.row_bytes;
+  __device__ const std::byte* message(TokenAt at) const {
+    return p.heap + p.plan.map.message(routing, at.source, at.token);
+  }
+  __device__ const std::byte* scales(TokenAt at) const { return message(at) + p.out.row_bytes; }
+  __device__ float global_scale(TokenAt at) const {
+    return *reinterpret_cast<const float*>(message(at) + p.global_scale_at);
   }
 };
 
@@ -121,7 +125,7 @@ __device__ inline void write_counts(const DispatchLeft& left, const FixedShare& 
         static_cast<std::int64_t>(load_relaxed(left.p.waited_ns[source]) - left.p.waited_before[source]);
 }
 
-// A warp's tokens: row_weights, row_sources and row_scales.
+// A warp's tokens: row_weights, row_sources, row_scales and global_scales.
 __device__ inline void write_row_facts(const DispatchLeft& left, TokenAt at) {
   const RowsOut& out = left.p.out;
   const SyncedTeam warp(32);
@@ -130,14 +134,16 @@ __device__ inline void write_row_facts(const DispatchLeft& left, TokenAt at) {
   const unsigned local = __ballot_sync(kAllLanes, mine.local >= 0);
   if (local == 0) return;
   if (left.by_source()) {
-    const std::uint32_t row = out.row_scales.data != nullptr ? left.source_rows().row_of(at) : RowRoom::kAll;
+    const std::uint32_t row = left.source_rows().row_of(at);
     if (out.row_scales.data != nullptr && left.room.has(row))
       put_row_scales(warp, out.row_scales, row, left.scales(at));
+    if (out.global_scales != nullptr && left.room.has(row) && k == 0) out.global_scales[row] = left.global_scale(at);
     return;
   }
   const unsigned fitting = __ballot_sync(kAllLanes, mine.fits);
   if (mine.fits && out.row_weights != nullptr) out.row_weights[mine.row] = mine.weight;
   if (mine.fits && out.row_sources != nullptr) out.row_sources[mine.row] = at.source;
+  if (mine.fits && out.global_scales != nullptr) out.global_scales[mine.row] = left.global_scale(at);
   for (unsigned rest = out.row_scales.data != nullptr ? fitting : 0; rest != 0; rest &= rest - 1) {
     const std::uint32_t row = __shfl_sync(kAllLanes, mine.row, __ffs(static_cast<int>(rest)) - 1);
     put_row_scales(warp, out.row_scales, row, left.scales(at));
@@ -153,8 +159,9 @@ __device__ inline void write_shared_facts(const DispatchLeft& left, const FixedS
     const std::uint32_t row = left.starts().group[0] + static_cast<std::uint32_t>(i);
     if (warp.thread() == 0 && out.row_weights != nullptr) out.row_weights[row] = 1.0f;
     if (warp.thread() == 0 && out.row_sources != nullptr) out.row_sources[row] = left.p.plan.rank;
-    if (out.row_scales.data != nullptr)
-      put_row_scales(warp, out.row_scales, row, left.scales({left.p.plan.rank, left.p.shared_begin + i}));
+    const TokenAt at{left.p.plan.rank, left.p.shared_begin + i};
+    if (warp.thread() == 0 && out.global_scales != nullptr) out.global_scales[row] = left.global_scale(at);
+    if (out.row_scales.data != nullptr) put_row_scales(warp, out.row_scales, row, left.scales(at));
   }
 }
 
@@ -190,6 +197,7 @@ __device__ inline void clear_row(const DispatchLeft& left, const PaddingRows& ro
   const bool is_marked = out.order == RowOrder::by_expert || out.order == RowOrder::in_place;
   if (warp.thread() == 0 && out.row_weights != nullptr) out.row_weights[row] = 0.0f;
   if (warp.thread() == 0 && out.row_sources != nullptr && is_marked) out.row_sources[row] = -1;
+  if (warp.thread() == 0 && out.global_scales != nullptr) out.global_scales[row] = 0.0f;
   if (out.row_scales.data != nullptr) put_row_scales(warp, out.row_scales, row, nullptr);
   if (!out.zeroes_padding) return;
   zero_bytes(warp, out.payload + static_cast<std::size_t>(row) * out.row_bytes, out.row_bytes);

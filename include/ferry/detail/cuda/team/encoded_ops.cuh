@@ -108,7 +108,7 @@ struct EncodedOps : TeamOps {
     return {result, weight, DType::u8};
   }
 
- private:
+ protected:
   // `pass` puts all columns of the row, in steps that all threads of the group make together. A format with a scale for
   // the row needs its largest magnitude first, so it has two passes; the rows of the second are in a cache.
   template <ThreadGroup G, class Pass>

@@ -1,0 +1,38 @@
+// CudaSteps: what an exchange has counted on its device.
+#include <vector>
+
+#include "cuda/exchange/cuda_steps.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
+
+namespace ferry::cuda {
+
+Stats CudaSteps::stats() const {
+  const DeviceScope scope(device_.index);
+  const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
+  const auto experts = static_cast<std::size_t>(plan_.local_experts());
+  std::vector<std::uint64_t> words(3 * ranks + ranks * experts);
+  DeviceState state;
+  SideStream stream;
+  cuda_check(cudaMemcpyAsync(words.data(), stats_.messages, words.size() * sizeof words[0], cudaMemcpyDeviceToHost,
+                             stream.get()),
+             "cudaMemcpyAsync");
+  cuda_check(cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream.get()),
+             "cudaMemcpyAsync");
+  stream.wait();
+
+  Stats stats;
+  stats.ranks = plan_.shape.ranks;
+  stats.local_experts = plan_.local_experts();
+  const auto at = [&](std::size_t index) { return words.begin() + static_cast<std::ptrdiff_t>(index); };
+  stats.messages_sent.assign(at(0), at(ranks));
+  stats.bytes_sent.assign(at(ranks), at(2 * ranks));
+  stats.waited_ns.assign(at(2 * ranks), at(3 * ranks));
+  for (std::size_t i = 3 * ranks; i < words.size(); ++i) stats.received.push_back({words[i], words[i] * row_bytes_});
+  stats.non_finite_blocks = state.non_finite.raw;
+  stats.dropped = state.dropped.raw;
+  stats.dispatches = state.dispatches.raw;
+  stats.combines = state.combines.raw;
+  return stats;
+}
+
+}  // namespace ferry::cuda
