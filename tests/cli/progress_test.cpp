@@ -15,13 +15,26 @@ TEST(Progress, SaysWhatAStepIsAtAfterTwoSeconds) {
   testing::internal::CaptureStderr();
   {
     Progress progress("work: steps", 4);
+    std::this_thread::sleep_for(1s);
     progress.advance();
     Progress::doing("the second step");
-    std::this_thread::sleep_for(3s);
+    std::this_thread::sleep_for(1500ms);
   }
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::ContainsRegex(
                   "work: steps 1 of 4 \\(25 %\\), [0-9]+ s, about [0-9]+ s left; the second step, [0-9]+ s\n"));
+}
+
+// As where a rank is lost.
+TEST(Progress, SaysNotWhatIsLeftWhereAStepTakesFarLongerThanOthers) {
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("work: steps", 4);
+    progress.advance();
+    std::this_thread::sleep_for(3s);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(testing::HasSubstr("work: steps 1 of 4"), testing::Not(testing::HasSubstr("left"))));
 }
 
 TEST(Progress, SaysNothingOfShortWorkAndBehindItsEnd) {

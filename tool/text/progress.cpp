@@ -57,6 +57,7 @@ void Progress::advance(std::int64_t steps) {
   const std::lock_guard lock(mutex_);
   done_ += steps;
   const Clock::time_point now = Clock::now();
+  last_done_ = now;
   if (now >= next_ && done_ < total_ && ticker_.joinable()) show(now);
 }
 
@@ -95,7 +96,10 @@ std::string Progress::line(Clock::time_point now) const {
   const double seconds = seconds_since(start_);
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
   std::string text = fmt::format("{} {} of {} ({:.0f} %), {:.0f} s", what_, done_, total_, 100 * share, seconds);
-  if (done_ > 0) text += fmt::format(", about {:.0f} s left", seconds * (1 - share) / share);
+  // A step that takes far longer than those before says nothing of those to come; perhaps it will not end.
+  const double of_step = seconds_since(last_done_);
+  if (done_ > 0 && of_step <= 2 * (seconds - of_step) / static_cast<double>(done_))
+    text += fmt::format(", about {:.0f} s left", seconds * (1 - share) / share);
   if (!doing_.empty()) text += fmt::format("; {}, {:.0f} s", doing_, seconds_since(doing_since_));
   return text;
 }

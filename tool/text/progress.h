@@ -38,6 +38,7 @@ class Progress {
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
   std::int64_t done_ = 0;
+  Clock::time_point last_done_ = start_;
   std::string doing_;
   Clock::time_point doing_since_;
   Clock::time_point next_;
