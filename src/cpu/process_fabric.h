@@ -36,17 +36,30 @@ class ProcessPacer {
   Clock::time_point next_look_{};
 };
 
-class ProcessCalls : public HostCalls {
+class ProcessCalls : public SerialFabricDefaults {
  public:
   // `bootstrap` is the world's, which outlives its exchanges.
   ProcessCalls(net::Bootstrap& bootstrap, Heaps heaps, std::size_t abort_words, const std::uint8_t* masked)
-      : HostCalls(bootstrap.rank(), std::move(heaps), abort_words, masked), bootstrap_(bootstrap), masked_(masked) {}
+      : stores_(bootstrap.rank(), std::move(heaps), abort_words, masked), bootstrap_(bootstrap), masked_(masked) {}
 
-  // In place of those of HostCalls.
+  int rank() const { return stores_.rank(); }
+  int size() const { return stores_.size(); }
+  std::byte* local(std::size_t offset) const { return stores_.local(offset); }
+  std::byte* peer_pointer(int peer, std::size_t offset) const { return stores_.peer_pointer(peer, offset); }
+  HostWaits& waits() { return stores_.waits(); }
+  const HostWaits& waits() const { return stores_.waits(); }
+
+  void put(const HostGroup& g, int peer, std::size_t offset, const void* source, std::size_t bytes) {
+    stores_.put(g, peer, offset, source, bytes);
+  }
+  void put_then_signal(const HostGroup& g, int peer, const SignalledPut& p) { stores_.put_then_signal(g, peer, p); }
+  void signal_after_puts(const HostGroup& g, int peer, std::size_t word, Epoch value) {
+    stores_.signal_after_puts(g, peer, word, value);
+  }
   // C4. Only abort words come this way. Who waits for this rank elsewhere, in set-up, is told whom it missed (I10).
   void signal_without_order(const HostGroup& g, int peer, std::size_t word, Epoch value) {
     if ((value & (kLeft | kAborts | kOtherRouting)) == 0) bootstrap_.tell_missed(peer, rank_waited_for(value));
-    HostCalls::signal_without_order(g, peer, word, value);
+    stores_.signal_without_order(g, peer, word, value);
   }
   bool wait_at_least(const HostGroup&, std::size_t word, Epoch target, const WaitSite& site) {
     ProcessPacer pacer(waits().deadline(), bootstrap_, site.peer);
@@ -55,14 +68,15 @@ class ProcessCalls : public HostCalls {
   // I10: who said nothing here may have given up in set-up.
   int find_culprit() const {
     const RankMask mask(masked_, masked_ + size());
-    return bootstrap_.find_culprit(HostCalls::find_culprit(), mask);
+    return bootstrap_.find_culprit(stores_.find_culprit(), mask);
   }
   Absence absence_of(int missing) const {
-    const Absence said = HostCalls::absence_of(missing);
+    const Absence said = stores_.absence_of(missing);
     return said == Absence::late && missing != rank() && bootstrap_.has_ended(missing) ? Absence::ended : said;
   }
 
  private:
+  HostCalls stores_;
   net::Bootstrap& bootstrap_;
   const std::uint8_t* masked_;
 };
