@@ -53,7 +53,7 @@ class Hub {
       gather.failed_on = missing(gather, mask);
       changed_.notify_all();
     }
-    if (gather.failed_on >= 0) throw_missing(rank, gather.failed_on, turn);
+    if (gather.failed_on >= 0) throw_missing(rank, gather.failed_on, turn, deadline);
     if (const AbortNotice* notice = missing(gather, mask) < 0 ? nullptr : first_abort(gather, mask, rank))
       throw_aborted(rank, *notice, mask, turn);
     for (int peer = 0; peer < ranks_; ++peer) {
@@ -101,15 +101,17 @@ class Hub {
     return nullptr;
   }
 
-  [[noreturn]] static void throw_missing(int rank, int missing, std::uint64_t turn) {
+  [[noreturn]] static void throw_missing(int rank, int missing, std::uint64_t turn,
+                                         std::chrono::milliseconds deadline) {
     WaitRecord record;
     record.operation = Operation::set_up;
     record.my_rank = record.reported_by = rank;
     record.missing_rank = missing;
     record.epoch_wanted = turn;
-    throw PeerMissing(record, fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline. Check "
-                                          "that it is alive and makes the same calls, or give a mask that names it",
-                                          rank, missing, turn));
+    throw PeerMissing(record,
+                      fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline of {} ms. "
+                                  "Check that it is alive and makes the same calls, or give a mask that names it",
+                                  rank, missing, turn, deadline.count()));
   }
 
   const int ranks_;

@@ -195,9 +195,10 @@ void ShmemBootstrap::give_up(const Step& step, int missing, bool reported) {
     throw PeerMissing(record, fmt::format("rank {}: the others gave up on this rank in set-up call {}, where it came "
                                           "after their deadline",
                                           rank(), step.number));
-  throw PeerMissing(record, fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline{}. Check "
+  throw PeerMissing(record, fmt::format("rank {}: rank {} did not come to set-up call {} within the deadline {}. Check "
                                         "that it is alive and makes the same calls, or give a mask that names it",
-                                        rank(), missing, step.number, reported ? " of another rank" : ""));
+                                        rank(), missing, step.number,
+                                        reported ? "of another rank" : fmt::format("of {} ms", step.deadline.count())));
 }
 
 void ShmemBootstrap::await_step(std::size_t offset, Epoch number, int peer, const char* what,
