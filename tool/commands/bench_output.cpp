@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "tool/commands/options.h"
 #include "tool/ranks/job.h"
@@ -16,7 +17,8 @@ namespace ferry::app {
 
 Records::Records(const BenchOptions& options) : json_(options.json), name_(options.output) {
   if (name_.empty() || !is_first_process()) return;
-  is_new_ = !std::filesystem::exists(name_);
+  std::error_code unknown;  // why the file cannot be opened is said below
+  is_new_ = !std::filesystem::exists(name_, unknown) && !unknown;
   file_.open(name_, std::ios::app);
   if (!file_)
     throw Error(ErrorKind::io, fmt::format("--output {}: cannot be appended to: {}", name_, std::strerror(errno)));

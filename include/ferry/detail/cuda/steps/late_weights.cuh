@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/fabric/waiter.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/wide_weights.cuh"
