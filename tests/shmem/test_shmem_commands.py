@@ -116,8 +116,13 @@ class DemoAndInfoTestCase(ProcessesTestCase):
         self.assertEqual(report["messages_between"], threads["messages_between"])
         self.assertEqual((self.folder / "demo.svg").read_bytes(), (self.folder / "threads.svg").read_bytes())
 
+    def test_demo_has_a_rank_for_each_process(self):
+        done = oshrun(2, "demo", "--no-svg", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(json.loads(done.stdout)["messages_between"]), 2)
+
     def test_demo_of_fewer_processes_than_its_ranks(self):
-        done = oshrun(2, "demo", "--no-svg")
+        done = oshrun(2, "demo", "--no-svg", "--ranks", 4)
         self.assertEqual(done.returncode, 2)
         self.assertIn("ferry: --ranks 4: 2 processes were started, and with backend shmem each is a rank: give --ranks 2\n",
                       done.stderr)
@@ -147,7 +152,7 @@ class RepeatedTestCase(ProcessesTestCase):
 
     def test_layer(self):
         layer = ["layer", "--backend", "cpu", "--ranks", 2, *self.save(make_layer()), "--output", self.folder / "y.npy"]
-        self.noted(oshrun(3, *layer), "each runs the whole command", "--backend cpu", "threads", "--backend shmem")
+        self.noted(oshrun(3, *layer), "each runs the whole command", "--backend cpu", "threads", "--backend processes or shmem")
         self.assert_done(ferry(*layer))
 
     def test_codec(self):
