@@ -14,6 +14,7 @@ import tempfile
 import ferry.torch
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: its default arguments would keep it alive, see run()
 from torch import nn
 
 SYMBOLS, HIDDEN, INTER, EXPERTS, TOP_K, BLOCKS, BATCH = 32, 64, 64, 8, 2, 2, 256
@@ -120,6 +121,8 @@ def run(rank, ranks, file, arguments):
         if losses[-1][0] >= 0.9 * losses[0][0] or apart > 0.1:
             raise RuntimeError("the model did not learn as the dense one did")
     finally:
+        # Ends the group's threads, if nothing else keeps the group. One that still frees a tensor while Python ends
+        # would abort the process.
         dist.destroy_process_group()
 
 

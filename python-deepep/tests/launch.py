@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group, which its default arguments would keep, and its threads
 
 import ferry
 

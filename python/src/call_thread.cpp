@@ -33,8 +33,8 @@ class CallThread {
 
   // It and its thread live as long as the process. A child process of a fork has a new one, as threads stay behind.
   static CallThread& of_this_process() {
-    static CallThread* made = nullptr;
-    static pid_t process = 0;
+    static CallThread* made = new CallThread;
+    static pid_t process = getpid();
     if (process != getpid()) {
       made = new CallThread;
       process = getpid();

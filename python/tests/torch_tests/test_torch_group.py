@@ -11,6 +11,7 @@ import pytest
 import rank_processes
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group, which its default arguments would keep, and its threads
 
 import ferry
 import ferry.torch
