@@ -1,0 +1,4 @@
+"""Engines on Ferry: torchtitan. Each adapter is a module that its engine imports, and needs that engine.
+
+Importing ferry.adapters imports none of them. docs/engines.md says how to turn each on.
+"""

@@ -1,0 +1,164 @@
+"""The adapter for torchtitan, in an engine built from the record of its interface."""
+
+import importlib.metadata
+import os
+
+import dense
+import fake_torchtitan
+import pytest
+import rank_processes
+import recorded
+import torch
+import torch.distributed as dist
+
+import ferry
+from ferry.adapters import _interface
+from oracle import make_layer
+
+RECORD = _interface.record_of("torchtitan")
+TARGET = "ferry.adapters.torchtitan.use_ferry"
+EXPERTS, TOP_K, HIDDEN, COUNTS = 6, 3, 64, [4, 0, 6]
+LAYER = make_layer(3, EXPERTS, TOP_K, HIDDEN, COUNTS)
+
+
+def given(rank):
+    """Tokens, scores and ids: as a top-k gives them, so without -1."""
+    generator = torch.Generator().manual_seed(rank)
+    ids = torch.stack([torch.randperm(EXPERTS, generator=generator)[:TOP_K] for _ in range(COUNTS[rank])]) \
+        if COUNTS[rank] else torch.empty((0, TOP_K), dtype=torch.int64)
+    return torch.from_numpy(LAYER.tokens[rank]) / 8, ids, torch.rand((COUNTS[rank], TOP_K), generator=generator)
+
+
+MATRICES = torch.randn((EXPERTS, HIDDEN, HIDDEN), generator=torch.Generator().manual_seed(9)) / 8
+OF_SUMS = [torch.randint(-3, 4, (count, HIDDEN), generator=torch.Generator().manual_seed(1)).float()
+           for count in COUNTS]
+
+
+def experts(matrices):
+    def call(rows, counts):
+        assert counts.shape == matrices.shape[:1]
+        place = torch.arange(rows.shape[0])
+        group = (place[:, None] >= counts.cumsum(0)[None, :]).sum(1).clamp(max=len(matrices) - 1)
+        return torch.tanh((rows[:, None, :] @ matrices[group]).squeeze(1))
+    return call
+
+
+def turn_on(modules, cfg, **kwargs):
+    """What torchtitan does with --override.imports 'TARGET={...}', and with the config that it gets."""
+    target, factory = modules["torchtitan"].overrides[TARGET]
+    assert isinstance(cfg, target)
+    return factory(cfg, **kwargs).build()
+
+
+def forward_and_back(dispatcher, rank, size, *, compiled=False):
+    tokens, ids, scores = given(rank)
+    tokens.requires_grad_()
+    scores.requires_grad_()
+    per_rank = EXPERTS // size
+    mine = MATRICES[rank * per_rank:(rank + 1) * per_rank].clone().requires_grad_()
+
+    def call(tokens, scores, ids, mine):
+        return fake_torchtitan.layer(dispatcher, experts(mine), tokens, scores, ids)
+
+    sums = (torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call)(tokens, scores, ids, mine)
+    sums.backward(OF_SUMS[rank])
+    return [tensor.detach().numpy() for tensor in (sums, tokens.grad, scores.grad, mine.grad)]
+
+
+def in_a_group(rank, size, file):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    modules, found = fake_torchtitan.make(), {}
+    mesh = fake_torchtitan.mesh_of(dist.group.WORLD)
+    with recorded.installed(modules, "torchtitan"):
+        # The backend "standard", which knows no sizes; then one that does, with padded groups.
+        cfg = fake_torchtitan.config_of(modules, num_experts=EXPERTS, top_k=TOP_K)
+        dispatcher = turn_on(modules, cfg, hidden=HIDDEN, max_tokens=6, result_format="f32", expert_alignment=1)
+        other = turn_on(modules, cfg, hidden=HIDDEN, max_tokens=6, result_format="f32", expert_alignment=1)
+        for one in (dispatcher, other):
+            one.wire_meshes(ep_mesh=mesh)
+        assert dispatcher._exchange is other._exchange, "layers of a shape share an exchange"
+        found["eager"] = forward_and_back(dispatcher, rank, size)
+        found["compiled"] = forward_and_back(dispatcher, rank, size, compiled=True)
+        padded = turn_on(modules, fake_torchtitan.config_of(
+            modules, num_experts=EXPERTS, top_k=TOP_K, hidden_dim=HIDDEN, num_max_tokens_per_rank=6, pad_multiple=16),
+            result_format="f32")
+        padded.wire_meshes(ep_mesh=mesh)
+        found["padded"] = forward_and_back(padded, rank, size)
+        tokens, ids, scores = given(rank)
+        found["rows"] = padded.dispatch(tokens, scores, ids, None)[1].tolist()
+        padded._exchange.close()
+    dist.destroy_process_group()
+    return found
+
+
+def test_sums_and_gradients_are_those_of_a_dense_layer(tmp_path):
+    found = rank_processes.run(3, in_a_group, os.fspath(tmp_path / "meeting"))
+    sums, of_tokens, of_scores, of_matrices = dense.gradients([given(rank) for rank in range(3)], MATRICES, OF_SUMS)
+    for how in ("eager", "compiled", "padded"):
+        for rank, one in enumerate(found):
+            for got, want in zip(one[how], (sums[rank], of_tokens[rank], of_scores[rank])):
+                dense.assert_close(torch.from_numpy(got), want, 3e-6)
+        dense.assert_close(torch.cat([torch.from_numpy(one[how][3]) for one in found]), of_matrices, 3e-6)
+    assert all(count % 16 == 0 for one in found for count in one["rows"])
+
+
+def test_without_expert_parallelism_it_is_local():
+    modules = fake_torchtitan.make()
+    with recorded.installed(modules, "torchtitan"):
+        cfg = fake_torchtitan.config_of(modules, num_experts=EXPERTS, top_k=TOP_K)
+        dispatcher = turn_on(modules, cfg, hidden=HIDDEN, max_tokens=6)
+        dispatcher.wire_meshes(ep_mesh=None)
+        tokens, ids, scores = given(0)
+        got = fake_torchtitan.layer(dispatcher, experts(MATRICES), tokens, scores, ids)
+        dense.assert_close(got, dense.sums(tokens.double(), ids, scores.double(), MATRICES.double()), 3e-6)
+
+
+def test_it_has_the_recorded_parameters():
+    with recorded.installed(fake_torchtitan.make(), "torchtitan") as adapter:
+        assert not recorded.differences(RECORD, adapter.FerryTokenDispatcher, "BaseEPTokenDispatcher")
+
+
+def test_what_is_refused():
+    modules = fake_torchtitan.make()
+    with recorded.installed(modules, "torchtitan"):
+        cfg = fake_torchtitan.config_of(modules, num_experts=EXPERTS, top_k=TOP_K)
+        with pytest.raises(ValueError, match="does not say hidden and max_tokens"):
+            turn_on(modules, cfg)
+        with pytest.raises(ValueError, match="does not say max_tokens"):
+            turn_on(modules, cfg, hidden=64)
+        drops = fake_torchtitan.config_of(modules, num_experts=EXPERTS, top_k=TOP_K, non_blocking_capacity_factor=0.5)
+        with pytest.raises(NotImplementedError, match="non_blocking_capacity_factor is 0.5"):
+            turn_on(modules, drops)
+
+
+@pytest.mark.parametrize("spoil, says", [
+    (lambda module: delattr(module.BaseEPTokenDispatcher, "init_buffer"), r"BaseEPTokenDispatcher has no init_buffer"),
+    (lambda module: delattr(module, "BaseEPTokenDispatcher"), r"token_dispatcher has no BaseEPTokenDispatcher"),
+    (lambda module: setattr(module.BaseEPTokenDispatcher, "dispatch", lambda self, x_TD: None), r"takes \(self, x_TD\)"),
+    (lambda module: setattr(module.LocalTokenDispatcher.Config, "__dataclass_fields__", {}), r"no field num_experts"),
+])
+def test_another_interface_is_named(spoil, says):
+    modules = fake_torchtitan.make()
+    spoil(modules["torchtitan.models.common.token_dispatcher"])
+    with pytest.raises(ferry.Unsupported, match=f"{says}.*torchtitan.*knows 0.2.2 .commit b5bcd76c6"):
+        with recorded.installed(modules, "torchtitan"):
+            pass
+
+
+def test_another_version_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.3.0")
+    with pytest.raises(ferry.Unsupported, match="torchtitan is 0.3.0;.*knows 0.2.2.*FERRY_ADAPTERS_ANY_VERSION=1"):
+        with recorded.installed(fake_torchtitan.make(), "torchtitan"):
+            pass
+    monkeypatch.setenv("FERRY_ADAPTERS_ANY_VERSION", "1")
+    with recorded.installed(fake_torchtitan.make(), "torchtitan") as adapter:
+        assert adapter.FerryTokenDispatcher
+    monkeypatch.undo()
+    assert _interface.is_version("0.2.2rc1+gabc", "0.2.2") and _interface.is_version("0.2.2", "0.2")
+    assert not _interface.is_version("0.2.20", "0.2.2") and not _interface.is_version("0.2", "0.2.2")
+
+
+def test_without_the_engine():
+    with pytest.raises(ImportError, match="torchtitan is not installed; ferry's adapter for it knows 0.2.2"):
+        _interface.require("torchtitan")
