@@ -62,6 +62,15 @@ TEST(BenchFootnote, SaysWhatATimeIs) {
   EXPECT_THAT(codec, testing::Not(testing::HasSubstr("rank")));
 }
 
+TEST(BenchFootnote, SaysThatTheWireWasDisturbed) {
+  BenchResult disturbed = result();
+  disturbed.measured.wire.spread = 3.14;
+  EXPECT_THAT(footnote_of({result(), disturbed}),
+              testing::HasSubstr("The wire was disturbed: its slow copies (p90) took up "
+                                 "to 3.1 times"));
+  EXPECT_THAT(footnote_of({result()}), testing::Not(testing::HasSubstr("disturbed")));
+}
+
 TEST(TableOfFields, WantsTheSameColumnsInEveryRow) {
   const Fields one = codec_fields(result().bench);
   Fields more = one;

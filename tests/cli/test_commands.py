@@ -58,6 +58,8 @@ class InfoTestCase(FerryTestCase):
     def test_named_model(self):
         shape = self.info("--model", "deepseek-v3", "--ranks", 8)["shape"]
         self.assertEqual((shape["hidden"], shape["experts"], shape["top_k"], shape["ranks"]), (7168, 256, 8, 8))
+        for options, head in (([], "deepseek-v3: ranks=4"), (["--hidden", 64], "deepseek-v3 with --hidden 64: ranks=4")):
+            self.assertIn(head, ferry("info", "--model", "deepseek-v3", *options).stdout)
 
     def test_refusals(self):
         self.assert_refused(ferry("info", "--model", "gpt-1"), 2, "--model gpt-1", "deepseek-v3")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "ferry/ferry.h"
 #include "tool/commands/info_memory.h"
@@ -35,6 +36,20 @@ Shape shape_of(const InfoArguments& asked) {
   if (!asked.model.empty() && !asked.experts) names.experts_are = "of --model " + asked.model;
   require_shape(shape, names);
   return shape;
+}
+
+// The model whose shape this is, and what the caller took in place of its numbers.
+std::string model_text(const InfoArguments& asked) {
+  if (asked.model.empty()) return {};
+  std::string text = asked.model;
+  const char* with = " with ";
+  for (const auto& [option, value] :
+       {std::pair{"--experts", asked.experts}, {"--top-k", asked.top_k}, {"--hidden", asked.hidden}}) {
+    if (!value) continue;
+    text += fmt::format("{}{} {}", with, option, *value);
+    with = ", ";
+  }
+  return text + ": ";
 }
 
 // The rules are those of the library, which would name its own fields.
@@ -180,6 +195,7 @@ Json report_of(const InfoArguments& asked, const Shape& shape, const ExchangeOpt
                    {"result_format", asked.results},
                    {"combine", asked.combine},
                    {"message_bytes", message_bytes(format_named(asked.format), shape.hidden)}}},
+                 {"model", asked.model},
                  {"planned_backend", backend.name},
                  {"runs_here", why_not.empty()},
                  {"why_not_here", why_not},
@@ -209,8 +225,8 @@ Plan plan_of(const InfoArguments& asked) {
   const PlannedMemory memory = planned_memory(shape, options, backend);
   Plan plan;
   plan.report = report_of(asked, shape, options, backend, memory);
-  plan.text = wrapped(fmt::format("{}, {}, {}, results in {}, backend {}; a message is {}", to_string(shape),
-                                  asked.format, asked.combine, asked.results, backend.name,
+  plan.text = wrapped(fmt::format("{}{}, {}, {}, results in {}, backend {}; a message is {}", model_text(asked),
+                                  to_string(shape), asked.format, asked.combine, asked.results, backend.name,
                                   human_bytes(message_bytes(options.format, shape.hidden))));
   if (const std::string why = why_nowhere(backend, shape.ranks, options); !why.empty())
     plan.text += wrapped(why, "On no machine: ");

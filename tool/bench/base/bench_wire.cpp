@@ -103,7 +103,9 @@ double Wire::median_seconds(Copy way) const {
 WireSpeed Wire::speed(const std::vector<double>& seconds) const {
   const int threads = ranks_ * workers_;
   const double moved = 2.0 * static_cast<double>(bytes_) * threads;
-  return {moved / BenchSamples{seconds}.at(0.5), method_, threads, static_cast<int>(seconds.size())};
+  const BenchSamples samples{seconds};
+  return {moved / samples.at(0.5), method_, threads, static_cast<int>(seconds.size()),
+          samples.at(0.9) / samples.at(0.1)};
 }
 
 }  // namespace ferry::app

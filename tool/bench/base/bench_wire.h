@@ -13,6 +13,7 @@ struct WireSpeed {
   const char* method = "";      // the fastest of those tried
   int threads = 0;
   int repetitions = 0;
+  double spread = 1;  // seconds of the slow repetitions over those of the fast ones: p90 / p10
 };
 
 // Buffers that together are several times the last-level cache, and the way to copy between them that is fastest here.

@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -103,6 +104,18 @@ Table table_of(const std::vector<BenchResult>& results) {
   return is_codec(results.front().bench.operation) ? codec_table(results) : exchange_table(results);
 }
 
+// Where other work on the machine slowed some copies down, a floor by their median is none. Codecs have no wire.
+std::string disturbance_of(const std::vector<BenchResult>& results) {
+  constexpr double kSteady = 1.5;
+  double widest = 1;
+  for (const BenchResult& result : results) widest = std::max(widest, result.measured.wire.spread);
+  if (widest <= kSteady) return {};
+  return wrapped(
+      fmt::format("The wire was disturbed: its slow copies (p90) took up to {:.1f} times as long as its fast "
+                  "ones (p10). So floor us and x floor say little here; measure again on an idle machine.",
+                  widest));
+}
+
 }  // namespace
 
 double rounded(double value, double per_unit) { return std::round(value * per_unit) / per_unit; }
@@ -172,7 +185,8 @@ Json to_json(const BenchResult& result, const std::string& command) {
                   {"counts", "bytes read and bytes written"},
                   {"method", measured.wire.method},
                   {"threads", measured.wire.threads},
-                  {"repetitions", measured.wire.repetitions}};
+                  {"repetitions", measured.wire.repetitions},
+                  {"spread", rounded(measured.wire.spread, 100)}};
   json["floor_us"] = micros(result.floor_seconds());
   json["ratio_to_floor"] = rounded(measured.samples.at(0.5) / result.floor_seconds(), 1000);
   if (!result.baseline) return json;
@@ -193,7 +207,7 @@ std::string to_text(const std::vector<BenchResult>& results) {
 }
 
 std::string footnote_of(const std::vector<BenchResult>& results) {
-  return results.empty() ? "" : table_of(results).footnote();
+  return results.empty() ? "" : table_of(results).footnote() + disturbance_of(results);
 }
 
 }  // namespace ferry::app
