@@ -308,7 +308,7 @@ int main(int argc, char** argv) {
   const int hidden = std::atoi(argv[1]), top_k = std::atoi(argv[2]);
   int most = 1;
   for (int arg = 3; arg < argc; ++arg) most = std::max(most, std::atoi(argv[arg]));
-  // Of rows, which have scales, or of sums.
+  // Room for rows, which have scales, or for sums.
   const std::size_t out = 2 * static_cast<std::size_t>(most) * static_cast<std::size_t>(top_k * hidden);
   Gpus gpus(static_cast<std::size_t>(most), HeapMap::whole_lines(2 * static_cast<std::uint32_t>(hidden)), out);
   for (int arg = 3; arg < argc; ++arg) {

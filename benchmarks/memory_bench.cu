@@ -147,7 +147,7 @@ void launch(const Params& params, cudaStream_t stream) {
   check(cudaLaunchKernelEx(&config, &floor_kernel, params));
 }
 
-// Of one of `steps` calls in a graph, the median of some replays.
+// The time of one of `steps` calls in a graph: the median of some replays.
 template <class Call>
 float microseconds(int steps, const Call& call) {
   cudaStream_t stream = nullptr;

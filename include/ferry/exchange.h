@@ -70,8 +70,8 @@ struct ExchangeOptions {
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
   RankMask mask{};                                        // ranks that take no part
   std::chrono::milliseconds deadline = kDefaultDeadline;  // of every wait in a call, unless the call gives its own
-  // Of every wait while the exchange is made. 0 means the larger of `deadline` and 30 s: ranks allocate then, and GPUs
-  // load kernels, each at its own speed.
+  // The deadline of every wait while the exchange is made. 0 means the larger of `deadline` and 30 s: ranks allocate
+  // then, and GPUs load kernels, each at its own speed.
   std::chrono::milliseconds set_up_deadline{0};
   int workers = 1;  // CPU ranks: threads that work for this rank in a call, 1 to 1024, the caller's included
   const cuda::Launchers* gpu_kernels = nullptr;  // GPU ranks: a CompiledExchange sets it; leave it
@@ -106,9 +106,9 @@ struct DispatchInput {
   // by_rank: called as router_weight(context, token, k) in place of topk_weights.
   float (*router_weight)(void* context, int token, int k) = nullptr;
   void* router_weight_context = nullptr;
-  // In place of ids. With late_weights new weights may come with it: rows that say their weights say the new ones, and
-  // so does a handle that this dispatch leaves (`DispatchOutput::handle`); the given one stays as it is. The tokens are
-  // as many as in the handle's dispatch. Token i goes to the rows to which that dispatch sent its token i.
+  // In place of ids. Give as many tokens as the handle's dispatch had: token i goes to the rows to which that dispatch
+  // sent its token i. With late_weights the call may give new weights. DispatchOutput::row_topk_weights and the new
+  // handle (DispatchOutput::handle) then hold them. The old handle is unchanged.
   ConstTensor handle{};
   // In place of ids, where destinations are known and experts are not: u8 [n, R], contiguous, 1 where token i goes to
   // rank r. With it expert_counts i32 [E], contiguous: how many tokens this rank sends to each expert. They are
@@ -117,10 +117,10 @@ struct DispatchInput {
   // weights; none are given. A token goes to at most min(R, K) ranks. GPU ranks refuse it, so far.
   ConstTensor in_rank{};
   ConstTensor expert_counts{};
-  // Of encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype, column
-  // order, at any strides, also transposed.
+  // Only with encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype,
+  // column order, at any strides, also transposed.
   ConstTensor token_scales{};
-  // Of encoded tokens with dynamic_scales: f32 [n], contiguous: 1 / g of each.
+  // Only with encoded tokens and dynamic_scales: f32 [n], contiguous: 1 / g of each token.
   ConstTensor token_global_scales{};
   // How this rank's rows lie; ranks may differ. One of ExchangeOptions::row_orders; with a handle, that of its
   // dispatch.
@@ -157,7 +157,7 @@ struct CombineInput {
   // bf16, f16 or f32 [n, hidden], both alike, columns contiguous, rows at any stride: added first, in this order, in
   // float32, before the one rounding. Not with unreduced output.
   ConstTensor bias[kMaxBias]{};
-  // Of the partial sums of by_rank. The ranks of an exchange may differ, as each sums its own tokens.
+  // The order in which the partial sums of by_rank are added. Ranks may differ, as each sums its own tokens.
   SumOrder sum_order = SumOrder::by_rank;
   // by_rank: false leaves the weights out that dispatch was given: rows are added as they are. Each rank says so for
   // the rows that it sends, so all ranks say the same.

@@ -44,7 +44,7 @@ class HostRows {
   CombineInput results() const;                                 // for combine: the results, and src_info as it came
   std::int64_t row_capacity() const { return capacity_; }
 
-  // Of a group (local expert, in order): its first row, and the end of its rows, padding included.
+  // The first row of a group (local expert, in order), and the end of its rows, padding included.
   std::int64_t begin_row(int group) const;
   std::int64_t end_row(int group) const;
   // Whether a token came in that row; else it is padding.

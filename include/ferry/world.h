@@ -41,7 +41,7 @@ enum class WorldKind : std::uint8_t {
 };
 // The name of the enumerator.
 const char* to_string(WorldKind kind);
-// Of the library's worlds. WorldCapabilities::gpus says it of any world.
+// Knows the library's own worlds only. For any world ask WorldCapabilities::gpus.
 constexpr bool is_of_gpus(WorldKind kind) {
   return kind == WorldKind::cuda || kind == WorldKind::cuda_processes || kind == WorldKind::nvshmem;
 }

@@ -34,7 +34,7 @@ class RankRound {
   // in_place: reads the rows out of the slots, after a dispatch. run_dispatch does it.
   void read_slots(const ArrivalSlots& slots);
 
-  // Of ScenarioSettings::more_outputs; null where they are not asked for.
+  // The extra outputs that ScenarioSettings::more_outputs asks for; null where it asks for none.
   MoreOutputs* more() { return more_.get(); }
 
   // Memory behind the views, for cases that spoil it.

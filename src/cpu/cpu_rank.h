@@ -68,7 +68,7 @@ class CpuRank {
     return group;
   }
 
-  // Of a worker: room for a message or a result, and for the answers about a token.
+  // A worker has room for one message or result (staging), and for the answers about one token (scratch).
   std::byte* staging(FixedShare share) {
     return reinterpret_cast<std::byte*>(staging_.data()) + static_cast<std::size_t>(share.index) * staging_bytes_;
   }

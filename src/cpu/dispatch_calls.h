@@ -157,7 +157,7 @@ class DispatchCalls {
     send_messages(routed_step(sending_group(args), ticket), args);
   }
 
-  // Of replays.
+  // Whether the dispatch is a replay that may bring new weights.
   bool has_late_weights(const Ticket& ticket) const {
     return ticket.handle != nullptr && rank_.plan().map.has_late_weights();
   }

@@ -45,7 +45,7 @@ class FoundRows {
   const RowStarts& starts() const { return starts_; }
   std::uint32_t num_rows() const { return num_rows_; }
 
-  // Of the outputs that the dispatch is given.
+  // The room in the outputs of this dispatch.
   void set_room(const RowRoom& room) { room_ = room; }
   const RowRoom& room() const { return room_; }
   std::uint32_t rows_with_room() const { return std::min(num_rows_, room_.rows); }

@@ -51,9 +51,9 @@ class KeptCall {
   const Plan& plan() const { return plan_; }
   const RowStarts& starts() const { return starts_; }
   HandleLookup lookup() const { return {&kept_}; }
-  // Of the outputs of the handle's dispatch.
+  // The room in the outputs of the handle's dispatch.
   RowRoom room() const { return {row_room_}; }
-  // Of a dispatch whose rows are by_source.
+  // Empty, unless the rows of the handle's dispatch are by_source.
   SourceRows source_rows() const { return source_rows_ ? source_rows_->rows() : SourceRows{}; }
   bool is_newly_masked(int peer) const {
     return plan_.is_masked(peer) && mask_of_handle_[static_cast<std::size_t>(peer)] == 0;

@@ -10,7 +10,7 @@ namespace ferry::cpu {
 
 class OverflowReport {
  public:
-  // Of a dispatch.
+  // Notes how many rows of one dispatch overflowed.
   void note(std::uint32_t dropped, const RowsOut& out);
   // Throws Error(invalid_argument) where there were any since the last time.
   void tell(int rank);

@@ -92,8 +92,8 @@ class Hub {
     return found == aborts_.end() ? nullptr : &*found;
   }
 
-  // Of a rank that should take part and has not come, or of `own`. If it has come, the call may end as it should: so
-  // all others make the same number of calls.
+  // The first abort by `own` or by a rank that has not joined this gather. A rank that joined before it aborted does
+  // not end the gather, so all ranks finish the same calls.
   const AbortNotice* first_abort(const Gather& gather, const RankMask& mask, int own) const {
     for (const AbortNotice& each : aborts_)
       if (!is_masked(mask, each.rank) && (each.rank == own || !gather.come[static_cast<std::size_t>(each.rank)]))

@@ -19,7 +19,7 @@ class CountsInput {
   std::vector<std::int32_t> ids_;  // [n, K]
 };
 
-// Of outputs: rows of such a dispatch have no ids and weights. `counts_are_kept`: a replay has no counts, either.
+// Refuses outputs that a dispatch by counts cannot fill: those that follow from ids, and in a replay the counts.
 void check_counts_output(const CheckContext& context, const DispatchOutput& out, bool is_replay);
 
 }  // namespace ferry

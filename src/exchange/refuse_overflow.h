@@ -5,7 +5,7 @@
 
 namespace ferry {
 
-// Of the dispatches since check() last told of them.
+// What overflowed in the dispatches since check() last reported it.
 struct Overflows {
   std::uint32_t dispatches = 0;
   std::uint32_t rows = 0;  // of the newest of them

@@ -7,7 +7,7 @@
 
 namespace ferry {
 
-// Of each wait while an exchange is made.
+// The deadline of each wait while an exchange is made.
 std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options);
 
 // Throws Error(invalid_argument) where shape and options do not fit each other.

@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-// Of a rank's work; an empty text is success.
+// How a rank's work ended. An empty text is success.
 struct Outcome {
   std::int32_t kind;
   char text[508];

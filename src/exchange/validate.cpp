@@ -56,7 +56,7 @@ GivenScales check_token_scales(const CheckContext& c, const DispatchInput& in, s
           static_cast<int>(bytes), layout.scales_per_row};
 }
 
-// Of encoded tokens, where each has a global scale of its own.
+// Encoded tokens with dynamic_scales have a global scale each.
 const float* check_token_global_scales(const CheckContext& c, const DispatchInput& in, std::int64_t num_tokens) {
   const bool wanted = c.options.dynamic_scales && in.tokens.dtype == DType::u8;
   if (c.options.dynamic_scales && in.input_scale != nullptr)
@@ -82,7 +82,7 @@ DispatchArgs token_args(const CheckContext& c, const DispatchInput& in, const Co
   return args;
 }
 
-// Of a dispatch that is given a handle, whose routing it repeats.
+// A replay: the dispatch repeats the routing of the handle that it is given.
 DispatchArgs check_replay_input(const CheckContext& c, const DispatchInput& in, const ConstTensor& tokens) {
   if (in.topk_ids) refuse(c, "topk_ids and a handle are both given; a handle holds the routing: leave topk_ids out");
   if ((in.topk_weights || in.router_weight != nullptr) && !c.options.late_weights)
@@ -166,7 +166,7 @@ void check_added_mask(const CheckContext& c, const RankMask& mask) {
 
 namespace {
 
-// Of rows, bias and sums.
+// Checks the dtype of rows, bias or sums.
 void require_sum_dtype(const CheckContext& c, const char* name, const ConstTensor& tensor) {
   if (c.takes_f16)
     require_dtype(c, name, tensor, {DType::bf16, DType::f16, DType::f32});

@@ -44,7 +44,7 @@ void require_no_more_outputs(const CheckContext& context, const DispatchOutput& 
 // When it is known that `rows` rows came.
 void check_row_capacity(const CheckContext& context, const RowsOut& out, RowOrder order, std::int64_t rows);
 
-// Of Exchange::add_to_mask.
+// Checks the argument of Exchange::add_to_mask.
 void check_added_mask(const CheckContext& context, const RankMask& mask);
 // `num_tokens` is what this round dispatched, `num_rows` its row_offsets[groups].
 CombineArgs check_combine_input(const CheckContext& context, const CombineInput& in, int num_tokens,

@@ -15,8 +15,8 @@ struct Job {
   int rank = 0;
   int size = 1;
   std::string name;  // at most 63 characters; processes of jobs with different names do not meet
-  // Of a job whose address came by all_gather (bootstrap_address.h): where else rank 0 may be reached; and, at rank 0,
-  // what listens.
+  // Where else rank 0 may be reached, and, at rank 0, what listens. Only a job whose address came by all_gather has
+  // them (bootstrap_address.h).
   std::vector<HostPort> other_addresses{};
   std::shared_ptr<Listener> listener{};
 };

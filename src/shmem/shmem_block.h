@@ -30,7 +30,7 @@ class ShmemBlock {
   std::size_t bytes() const { return bytes_; }
   ShmemProcess& process() const { return *process_; }
 
-  // Of the piece in this rank's heap. The other ranks need it to connect.
+  // Where the piece lies in this rank's heap. The other ranks need it to connect.
   std::uint64_t offset() const;
   // `offsets` by rank; kNoOffset for ranks that take no part.
   void connect(const std::vector<std::uint64_t>& offsets);

@@ -26,7 +26,7 @@ std::size_t nodes_of(cudaStream_t stream, const Enqueue& enqueue) {
   return nodes;
 }
 
-// Of one rank.
+// Captures a dispatch and a combine of one rank and compares the nodes of the graph.
 void expect_nodes(RowOrders orders, RowOrder order, std::size_t of_dispatch, const char* results = "bf16") {
   conformance::ScenarioSettings settings;
   settings.shape = {1, 4, 2, 8, 64};

@@ -38,7 +38,7 @@ class LatePut final : public emulated::Late {
 class LateNet {
  public:
   explicit LateNet(std::vector<std::byte*> heaps) : heaps_(std::move(heaps)) {}
-  // Of the exchange whose own memory this is.
+  // The net of the exchange that owns this memory.
   static LateNet& of(const std::byte* own);
   static void add(const std::byte* own, std::shared_ptr<LateNet> net);
   static void remove(const std::byte* own);

@@ -129,7 +129,7 @@ constexpr const char* kSmall[] = {"shapes/smallest",
                                   "overflow/told_once",
                                   "overflow/refused"};
 
-// Of them, what other kernels do between nodes, or other halves of them.
+// Those cases that run other kernels between nodes, or other halves of kernels.
 constexpr const char* kBetweenNodes[] = {"calls/forms", "calls/abandoned", "handles/micro_batches", "handles/two_ranks",
                                          "handles/refused"};
 

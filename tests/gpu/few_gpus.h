@@ -16,7 +16,7 @@ inline int ranks_per_gpu(int ranks) {
   return (ranks + gpus - 1) / gpus;
 }
 
-// Of a rank of a job of processes.
+// The device of a rank in a job of processes.
 inline int gpu_of(int rank) { return rank % std::max(1, num_cuda_devices()); }
 
 }  // namespace ferry::test

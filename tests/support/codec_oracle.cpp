@@ -213,7 +213,7 @@ float f16_value(std::uint16_t bits) {
   return static_cast<float>((bits & 0x8000) != 0 ? -value : value);
 }
 
-// Of the two bf16 values around a finite value the nearer, or the even one.
+// The nearer of the two bf16 values around a finite value; halfway, the even one.
 std::uint16_t bf16_nearest(float value) {
   const std::uint32_t low = raw(value) >> 16;
   const auto of = [](std::uint32_t bits) {

@@ -211,7 +211,7 @@ TEST(CudaPolicyRules, FewTokensHaveBlocksForThePaddingOfTheirGroups) {
   EXPECT_EQ(receivers(20, 1000), 4 * 20 + kMaxPaddingBlocks);
 }
 
-// Of hidden 7168, top-8: FP8 has 56 words of scales for each row and messages of 7392 bytes, NVFP4 112 and 4032.
+// At hidden 7168, top-8, FP8 has 56 words of scales for each row and messages of 7392 bytes, NVFP4 112 and 4032.
 TEST(CudaPolicyRules, ManyWordsOfScalesAreStoredLast) {
   const auto last = [](int ranks, int tokens, int words, int message_bytes, int max_blocks = 264) {
     Problem problem = problem_of(tokens, ranks);

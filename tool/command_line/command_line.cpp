@@ -229,7 +229,7 @@ CommandEntry entry_of(CLI::App& app, const std::string& parent) {
   return entry;
 }
 
-// Of all commands; `ferry help` is followed by the name of any of them.
+// The entry of all commands. `ferry help` takes the name of any of them.
 CommandEntry entry_of_all(CLI::App& app) {
   CommandEntry table = entry_of(app, "");
   std::vector<CommandEntry> explained;

@@ -37,8 +37,8 @@ class Records {
   int added_ = 0;
 };
 
-// Of lines that are measured, or simulated. One thread measures and calls all but interrupt(); the calls that print are
-// collective over the processes of a job.
+// Prints lines that are measured, or simulated. One thread measures and calls all but interrupt(). The calls that print
+// are collective over the processes of a job.
 class BenchOutput {
  public:
   BenchOutput(const BenchOptions& options, std::int64_t lines);  // throws Error(io)

@@ -19,7 +19,7 @@ namespace {
 
 std::string in_folder(const std::string& folder, const char* name) { return fmt::format("{}/{}.npy", folder, name); }
 
-// Of a mapped file, which decode_row only reads.
+// A view of a mapped file. decode_row only reads it.
 Tensor tensor_of(const NpyFile& file, DType dtype) {
   return {const_cast<void*>(static_cast<const void*>(file.as<std::byte>())), dtype, file.shape()};
 }

@@ -23,8 +23,8 @@ DType scale_dtype(const AnyFormat& format);
 // lie as a dispatch of the format lays them out.
 void require_scales(const NpyFile& scales, const AnyFormat& format, std::int64_t rows, int hidden);
 
-// Of a rank's folder of `ferry layer --dump`, which says in which format its rows are: throws Error(invalid_argument)
-// where it is another one, and notes another scale of the input. A folder that says nothing goes.
+// Compares `format` with what a rank's folder of `ferry layer --dump` says of its rows. Throws Error(invalid_argument)
+// where it is another one, and notes another scale of the input. A folder that says nothing passes.
 void require_format_of_dump(const AnyFormat& format, float input_scale, const std::string& folder);
 
 class DumpedRows {

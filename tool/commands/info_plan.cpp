@@ -79,7 +79,7 @@ ExchangeOptions options_of(const InfoArguments& asked) {
   return options;
 }
 
-// Of `auto` what the commands would take here; processes where the ranks are too many for that.
+// For `auto` returns what the commands would take here, or processes where the ranks are too many for that.
 const Backend& planned_backend(std::string_view name, int ranks) {
   const Backend& here = name == "auto" ? choose_backend(name, ranks) : backend_named(name);
   return name == "auto" && here.kind == WorldKind::threads && ranks > kMaxRanksPerNode ? backend_named("shmem") : here;

@@ -19,7 +19,7 @@ std::string result_format_help();
 // What --rows may be, and what it means.
 std::vector<std::string> row_order_names(RowOrders orders);
 RowOrder row_order_named(const std::string& name);
-// Of --format, in its order; all of them where "all" is among the names. Throws Error(invalid_argument).
+// The formats that --format names, in its order; all of them if "all" is a name. Throws Error(invalid_argument).
 std::vector<AnyFormat> formats_named(const std::vector<std::string>& names);
 // Notes an --input-scale that the format does not take.
 void note_unused_input_scale(float input_scale, const AnyFormat& format);

@@ -14,7 +14,7 @@ class GivenTokens {
   void take(const float* x, std::int64_t count);
   // Tokens and, where they are encoded, their scales.
   void give(DispatchInput& in) const;
-  // Of the tokens encoded here, in all rounds: blocks with a NaN or an infinity. Else the exchange counts them.
+  // Blocks with a NaN or an infinity, among the tokens encoded here in all rounds. Else the exchange counts them.
   std::uint64_t non_finite_blocks() const { return non_finite_blocks_; }
 
   // Host memory of `tokens` tokens.

@@ -44,8 +44,8 @@ struct LayerOptions {
   Reduction reduction = Reduction::by_rank;
   float input_scale = 1.0f;
   bool one_round = false;
-  // Of every wait. All ranks enter a call together, so it is only ever for the time of the call itself, on a machine of
-  // any speed.
+  // The deadline of every wait. All ranks enter a call together, so only the time of the call itself counts, on a
+  // machine of any speed.
   std::chrono::milliseconds deadline = std::chrono::minutes(5);
   // How often each round's dispatch and combine are repeated after the round itself. Where they are, the round only
   // warms up, and the times are medians of the repeats.

@@ -12,7 +12,7 @@ class SourceExperts {
  public:
   SourceExperts(RankBuffers& buffers, const RowLayout& layout, const LayerOptions& options);
 
-  // Of a local expert: its results for all rows that name it. Returns how many there are.
+  // Computes the results of a local expert for all rows that name it. Returns how many there are.
   std::int64_t run(int local, const ExpertWeights& weights, ExpertRunner& runner);
   // When all have run: the rows for combine.
   void add_up();

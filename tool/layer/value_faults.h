@@ -58,7 +58,7 @@ class LossFinder {
   Pages payload_, scales_;
   LostTokens lost_;
 };
-// Of the tokens of a layer, as bf16.
+// Finds the tokens of a layer, as bf16, that the format loses.
 LossFinder find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale);
 
 // The largest magnitude that nvfp4 holds under an input scale of 1: the largest scale of a block, times the largest

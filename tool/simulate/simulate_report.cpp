@@ -26,7 +26,7 @@ std::string routing_name(const SimulatedCase& of) {
   return name;
 }
 
-// Of all that dispatch puts on links: how much are routing tables and headers.
+// Which share of all that dispatch puts on links is routing tables and headers.
 double table_share(const Simulated& simulated) {
   double tables = 0;
   double all = 0;

@@ -38,7 +38,7 @@ class SourceRound {
   // Makes the table of `source` as dispatch does; id -1 is no expert. `routing` stays until the next call.
   void route(int source, const Routing& routing);
 
-  // Of the source routed last.
+  // Adds what the source routed last sends.
   void count(SourceTraffic& traffic);
   NamedRanks named(int token) const;      // ascending
   std::uint64_t entries(int rank) const;  // (token, k) entries for the experts of `rank`

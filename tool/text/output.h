@@ -13,7 +13,7 @@ void be_quiet();
 
 bool is_for_people();                           // standard output is a terminal, and no launcher made it
 inline constexpr std::size_t kLineWidth = 120;  // most characters of a line that is printed for people
-// Of a terminal, given by its file: what COLUMNS says, or the terminal itself; kLineWidth where neither does.
+// The columns of a terminal, given by its file: as COLUMNS says, or the terminal itself; kLineWidth if neither does.
 std::size_t columns_of(int terminal);
 // kLineWidth, or less where standard output is a narrower terminal; no less than 60.
 std::size_t line_width();

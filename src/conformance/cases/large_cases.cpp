@@ -64,8 +64,8 @@ void many_choices(const Target& target) {
   }
 }
 
-// Tables that more than eight blocks of a GPU rank, if it is one rank's, in shares of several parts; of fewer experts
-// than a block has threads, and of more.
+// Routing tables so large that more than eight blocks of a GPU build them, with fewer and with more experts than a
+// block has threads.
 void many_entries(const Target& target) {
   for (const int experts : {64, 600})
     for (const int ranks : {1, 2}) {

@@ -86,7 +86,7 @@ void skip_a2a(const Target& target, RowOrder order) {
   }
 }
 
-// Of several rounds each copy of the slots is used.
+// Several rounds, so that both copies of the slots are used.
 void mixed(const Target& target, const std::vector<RowOrder>& orders) {
   std::vector<Scenario> rounds;
   for (const char* routing : {"ragged", "some_none", "empty_ranks", "uniform", "no_tokens", "zipf"}) {

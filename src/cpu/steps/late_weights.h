@@ -61,8 +61,8 @@ auto with_late_weights(const S& step, int copy) {
   return with_lookup(step, LateLookup<typename S::Lookup>{step.lookup, late});
 }
 
-// This rank's own, in its own memory. I15, I24: nobody reads what stood there any more, and it has left. Every rank has
-// seen `weighed` of the combine before, whether it summed or gave that combine up.
+// Fills this rank's own late weights. I15, I24: the old ones have been sent and read. Every rank has seen `weighed` of
+// the combine before, whether it summed or gave that combine up.
 template <Fabric F>
 void fill_late_weights(const Plan& plan, const F& fabric, int copy, int num_tokens, const Weights& weights) {
   std::byte* own = fabric.local(plan.map.late_weights(copy, plan.rank));

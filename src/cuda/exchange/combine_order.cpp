@@ -9,11 +9,11 @@ void CombineOrder::begin_dispatch(CaptureId capture, bool is_half) {
   was_captured_ = was_captured_ || capture != kNoCapture;
 }
 
-// I8: the dispatch before has seen every rank begin it, after the combines before. Where it is not that, or not ended,
-// or where a replay may have come since, the combine asks every rank. A combine with a handle always has a number of
-// its own. One without has that of its dispatch, unless another combine came between. All ranks find the same number,
-// whether or not they captured the call; and a rank with the number of its dispatch waits for nobody, since the others
-// may not answer.
+// I8: a complete dispatch has seen every rank begin it, after the combines before. If the last call was not a complete
+// dispatch, or a graph may have been replayed since, combine asks every rank.
+// A combine with a handle always has a number of its own. One without a handle has the number of its dispatch, unless
+// another combine came between. All ranks find the same number, whether or not they captured the call. A rank that uses
+// the number of its dispatch must not ask: the other ranks may not answer.
 CombineOrder::Start CombineOrder::next_combine(CaptureId capture, bool is_kept) const {
   const bool is_in_capture_of_dispatch = capture != kNoCapture && capture == dispatch_capture_;
   const bool sees_all = is_in_capture_of_dispatch || !(was_captured_ || capture != kNoCapture);

@@ -21,7 +21,7 @@ class CombineOrder {
 
   bool dispatch_was_captured() const { return dispatch_capture_ != kNoCapture; }  // the newest one
 
-  // Of the next combine. `is_kept`: it is given a handle.
+  // How the next combine begins. `is_kept`: it is given a handle.
   Start next_combine(CaptureId capture, bool is_kept) const;
   // That combine, or its first half, was enqueued; and its second half.
   void begin_combine(CaptureId capture, bool is_kept, bool is_half);

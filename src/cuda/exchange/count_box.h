@@ -24,7 +24,7 @@ class CountBox {
   // begun, so the kernel alone has a deadline. False: a kernel of this exchange gave up.
   bool await(const Record& record, cudaStream_t stream) const;
 
-  // Of the newest answer.
+  // What the newest answer says.
   const ExcessTokens& excess() const { return counts_->excess; }
   RowStarts starts(const Plan& plan) const { return row_starts_at(plan, words_); }
   const std::uint32_t* source_offsets(const Plan& plan) const { return words_ + row_start_words(plan); }

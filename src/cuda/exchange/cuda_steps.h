@@ -67,7 +67,7 @@ class CudaSteps final : public ExchangeSteps {
   const Plan& plan() const { return plan_; }
 
  private:
-  // Of rows and bias; and, where they are given, of sums. (combine_types.cpp)
+  // Whether rows or bias, or sums where `out` is given, are f16 (combine_types.cpp).
   static bool has_f16(const CombineArgs& in, const CombineOut* out);
   void require_f16(bool wanted, const char* name) const;
   void plan_memory();
@@ -77,22 +77,22 @@ class CudaSteps final : public ExchangeSteps {
   Params params_of(const std::uint8_t* masked, Halves halves) const;
   void run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
   void launch_scales_kernel(const RowsOut& out) const;
-  // Of dispatches whose host asks what comes.
+  // Dispatches whose host asks what comes (count_calls.cpp):
   bool has_excess(int num_tokens) const { return num_tokens > plan_.shape.max_tokens; }
   void send_excess(const Ticket& ticket);
-  // Of dispatches of which more was asked (more_rows.cpp).
+  // Dispatches with extra outputs (more_rows.cpp):
   void note_waiting_times(const RowsOut& out);
   void write_more_rows(const Ticket& ticket, const RowsOut& out) const;
   void note_overflow(const RowsOut& out);
   void send_zero_results(const Ticket& ticket) const;
   bool may_lack_rows(const Ticket& ticket) const;
-  // Of weights that are not f32, that come late, and that go home (weights.cpp).
+  // Weights that are not f32, late weights, and returned weights (weights.cpp):
   Weights widened(const Weights& weights, int num_tokens) const;
   void weigh(const Ticket& ticket, const CombineArgs& args) const;
   ReturnedParams returned_params(const Ticket& ticket) const;
   void return_weights(const Ticket& ticket, const CombineArgs& args) const;
   void sum_returned(const Ticket& ticket, const CombineOut& sums) const;
-  // Of calls with handles.
+  // Calls with handles (kept_calls.cpp):
   DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void keep_routing(const Ticket& ticket, const RowsOut& out) const;
   void begin_combine(const Ticket& ticket, const CombineArgs& args);

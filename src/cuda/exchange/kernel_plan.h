@@ -33,7 +33,7 @@ enum class DispatchKernel {
   receives,    // launch_receive: each of its thread blocks is one logical block
 };
 
-// Of rows, bias and sums.
+// The dtypes of a combine's rows, bias and sums.
 struct SumTypes {
   bool rows_are_f32 = false;
   bool has_f16 = false;  // some of them are: by kernels of their own
@@ -75,7 +75,7 @@ class KernelPlan {
   CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
-  // Of kernels whose blocks wait for nothing.
+  // The most blocks of a kernel that waits for no rank.
   int most_small_blocks(int max_blocks) const;
 
   int routing_words() const { return routing_words_; }

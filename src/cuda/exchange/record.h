@@ -29,7 +29,7 @@ class Record {
   void require_good_input_scale(int rank);
   void require_no_bad_handle(int rank);
   void require_enough_rows(int rank, std::int64_t min_row_capacity);
-  // Of the dispatches since the last time.
+  // Throws if rows of a dispatch overflowed since the last call.
   void tell_overflow(int rank);
 
  private:

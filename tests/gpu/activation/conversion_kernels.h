@@ -18,7 +18,7 @@ struct Difference {
 };
 Difference count_code_differences(const char* element);
 
-// Of every float32 that the codecs and activations divide by: where the short division differs from IEEE's.
+// Counts for which float32 divisors of the codecs and activations the short division differs from IEEE's.
 enum class Division { reciprocal, amax_by_448, of_448_by_amax };
 Difference count_division_differences(Division division);
 

@@ -39,7 +39,7 @@ class Calls final : public HookedCalls {
   }
 
  private:
-  // Of the thread, as ranks of other threads may share its GPU.
+  // The stream of the thread: ranks of other threads may share its GPU.
   static inline const CallOptions kOnOwnStream{.stream = cudaStreamPerThread};
   Hooked hooked_;
 };

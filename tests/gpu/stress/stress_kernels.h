@@ -20,7 +20,7 @@ enum class Layout { none, row_major, transposed, tiled };  // of the scales
 constexpr int scale_width(Format format) {
   return format < Format::fp8_block128 ? 0 : format == Format::nvfp4 ? 16 : format < Format::mxfp8 ? 128 : 32;
 }
-// Of tokens: f16 and f32 are formats of results only.
+// Only formats of tokens; f16 and f32 are formats of results.
 constexpr int code_bits(Format format) { return format == Format::bf16 ? 16 : format < Format::mxfp4 ? 8 : 4; }
 
 // What is the same in all rounds of a segment. `T` is max_tokens; pointers are to device memory of the rank.

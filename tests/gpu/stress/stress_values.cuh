@@ -44,7 +44,7 @@ __device__ inline float token_value(const Setting& s, unsigned key, unsigned col
 __device__ inline unsigned token_key(const Setting& s, const Round& r, int source, int token) {
   return key_of(r.seed, 1, static_cast<unsigned>(source * s.max_tokens + token));
 }
-// Of the answer of the k-th expert; k = K is the shared expert.
+// The key of the k-th expert's answer; k = K is the shared expert.
 __device__ inline unsigned result_key(const Setting& s, const Round& r, int source, int token, int k) {
   return key_of(r.seed, 2, static_cast<unsigned>((source * s.max_tokens + token) * (s.top_k + 1) + k));
 }

@@ -57,7 +57,7 @@ void reset(const MachineSettings& settings);
 // What went wrong in a kernel: a collective call that some of its threads did not make, threads that wait for each
 // other, a bulk copy without its fence. Empty: nothing.
 std::string failure();
-// Of the first standstill since reset(), where hosts_are_idle. Empty: there was none.
+// Describes the first standstill since reset(), where hosts_are_idle. Empty: there was none.
 std::string standstill();
 
 // While it lives, the machine runs nothing. Kernels that are enqueued meanwhile begin together.

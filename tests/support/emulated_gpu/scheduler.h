@@ -102,7 +102,7 @@ class Machine {
   bool stops_ = false;
   std::string failure_;
   std::string standstill_;
-  // Of the machine's thread:
+  // Only the machine's thread uses these:
   Stacks stacks_;
   std::vector<Warp*> ready_;
   std::vector<Thread*> looking_;

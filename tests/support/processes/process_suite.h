@@ -17,7 +17,7 @@ class ProcessSuite {
  public:
   ProcessSuite(const ProcessPlace& place, MakeWorld make_world);
 
-  // Of ranks that can what those of GPUs can; the caller adds to it.
+  // A target of ranks with the capabilities of GPU ranks. The caller adds to it.
   conformance::Target target(const char* name);
   // Runs every case whose name begins with `only`, or every quick one where that is "quick"; rank 0 prints what came of
   // each. The exit code: 0 where some passed and none failed. Collective.

@@ -28,9 +28,8 @@ struct BenchEffort {
 inline constexpr int kFewestIterations = 11;
 inline constexpr int kMostIterations = 100'000;
 
-// Of a line that has measured `done` iterations in `seconds`, how many come next; 0: it is done. By `seconds` the time
-// of the first ones is known from nothing, so no step at once is larger than all before it: a warm-up round, or a burst
-// of load, that was too slow or too fast is put right. All ranks must ask with the same numbers.
+// Returns how many iterations to run next, after `done` iterations that took `seconds`; 0: done. Early times are
+// unreliable, so a step never exceeds the iterations run so far. All ranks pass the same numbers.
 int next_iterations(const BenchEffort& effort, int done, double seconds);
 // How many there will be in all, as far as the same numbers tell.
 int expected_iterations(const BenchEffort& effort, int done, double seconds);

@@ -38,7 +38,7 @@ Traffic traffic_of(const Shape& shape, const Routing& routing);
 // Bytes of one source's tokens with this traffic.
 BenchBytes bytes_of(const BenchCase& bench, const Traffic& traffic);
 
-// Of one iteration: the sum over the ranks, the mean over the input sets.
+// The bytes of one iteration: the sum over the ranks, the mean over the input sets.
 BenchBytes mean_bytes(const BenchCase& bench, int sets);
 
 }  // namespace ferry::app

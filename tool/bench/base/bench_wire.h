@@ -24,7 +24,7 @@ class Wire {
   // One streaming copy by all workers of a rank, from their own buffers to the next rank's. All ranks call it at once.
   void copy(int rank) const;
 
-  // Of repetitions that took `seconds` each, from the first rank's begin to the last one's end.
+  // The speed of repetitions that took `seconds` each, from the first rank's begin to the last one's end.
   WireSpeed speed(const std::vector<double>& seconds) const;
 
  private:

@@ -22,7 +22,7 @@ struct PhaseBytes {
   double device = 0;  // read and written in its own memory
 };
 
-// Of the busiest rank, the mean over the input sets.
+// The bytes of the busiest rank, the mean over the input sets.
 struct GpuBytes {
   PhaseBytes dispatch;
   PhaseBytes combine;
@@ -86,7 +86,7 @@ struct GpuMeasurement {
   std::optional<NcclTimes> baseline;
   std::optional<OneNodeTimes> one_node;
 
-  // Of the operation; combine alone is the pair less the median dispatch.
+  // The times of the operation. For combine they are the pair less the median dispatch.
   BenchSamples samples(BenchOperation operation) const;
 };
 

@@ -141,8 +141,8 @@ class ProcessBench {
     double combine = 0;
   };
 
-  // Of one round: messages, routing and results as the exchange counts them, and eight bytes for each signal: one with
-  // each message and each result, one for the routing and one for the end of the round.
+  // The bytes of one round: messages, routing and results as the exchange counts them, and eight bytes for each signal.
+  // There is one signal with each message and each result, one for the routing and one for the end of the round.
   Sent sent_to(int peer, const Stats& before, const Stats& after) const {
     const auto at = static_cast<std::size_t>(peer);
     const auto of_one = [](std::uint64_t first, std::uint64_t last) {

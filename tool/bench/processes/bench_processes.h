@@ -11,7 +11,7 @@
 
 namespace ferry::app {
 
-// Of one iteration; bytes are those of all ranks to ranks that they reach through the network.
+// Bytes of one iteration, from all ranks to ranks that they reach through the network.
 struct NetworkBytes {
   double formula = 0;   // messages, routing, results and signals
   double counted = -1;  // that left this host's interfaces, headers included; -1: it cannot be counted

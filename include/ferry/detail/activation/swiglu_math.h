@@ -124,7 +124,7 @@ struct SwigluColumns {
     codec::Fetched<Stored, kColumns> half[2];  // gates and ups, or the first and the last pairs
   };
 
-  // Of a row, where these columns start.
+  // The element of a row at which these columns start.
   FERRY_HD static constexpr int first_element(int column) { return kInterleaved ? 2 * column : column; }
 
   // `from` is that element of a row.

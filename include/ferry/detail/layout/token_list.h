@@ -30,8 +30,8 @@ FERRY_HD constexpr std::uint64_t token_list_word(std::uint32_t low, std::uint32_
 FERRY_HD constexpr std::uint32_t low_of(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
 FERRY_HD constexpr std::uint32_t high_of(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); }
 
-// Of a first word: whether the list is of this routing. A list is written in every routing of its parity, so the low
-// bits of the number tell it from the list before.
+// `word`: the first word of a list. Whether the list belongs to this routing. A list is written in every routing of its
+// parity, so the low bits of the number tell it from the list before.
 FERRY_HD constexpr bool is_list_of(std::uint64_t word, Epoch routing) {
   return high_of(word) == static_cast<std::uint32_t>(routing);
 }

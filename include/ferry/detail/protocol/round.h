@@ -84,7 +84,7 @@ struct RowsOut {
   RowOrder order = RowOrder::by_expert;
   std::uint32_t expert_stride = 0;  // padded
   std::int64_t row_capacity = 0;
-  // Of some orders; null where the order has none, or the caller left it out.
+  // Null where the row order has no such output, or the caller left it out.
   std::int32_t* counts = nullptr;
   void* row_topk_ids = nullptr;
   bool has_i64_ids = false;

@@ -19,8 +19,8 @@ namespace ferry::cuda {
 
 inline constexpr int kSwigluThreads = 256;  // of a block
 inline constexpr int kSwigluWarps = kSwigluThreads / 32;
-// Of a multiprocessor's first warps, fetched before the number of rows is known: 2 MiB of bf16 rows on a whole H200,
-// which take as long as that number to come.
+// Columns that the first warps of a multiprocessor prefetch before the number of rows is known. On an H200 they are
+// 2 MiB of bf16 and take as long as that number to come.
 inline constexpr int kSwigluEarlyColumns = 4096;
 
 struct SwigluParams {

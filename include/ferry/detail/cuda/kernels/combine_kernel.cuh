@@ -61,8 +61,8 @@ __device__ inline void report_few_rows(const CombineParams& p) {
 }
 
 // kPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers. kIsKept: the
-// combine may have a handle, and has a number that begin_handle_kernel found (CombineParams::is_extra). The text of all
-// others has nothing of it.
+// combine may have a handle, and has a number that begin_handle_kernel found (CombineParams::is_extra). Without kIsKept
+// the kernel has no code for handles.
 template <DeviceFabric F, bool kPipelined, bool kIsKept, class Ops>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];

@@ -75,7 +75,7 @@ void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t 
   launch(&combine_kernel<F, false, kIsKept, Ops>, params, grid, stream);
 }
 
-// Of results that travel in the format `Results`.
+// The combine for results that travel in the format `Results`.
 template <DeviceFabric F, TokenFormat Results = Bf16>
 CombineLauncher combine_launcher() {
   using Ops = OpsOfResults<Results>;

@@ -47,10 +47,10 @@ struct Launchers {
   const CombineLauncher* (*find_combine)(const char* result_format);
   const SmallLaunchers* small;
   const char* fabric;  // its name (DeviceFabric): a world refuses kernels over the fabric of another transport
-  // Of an exchange with dynamic_scales: of tokens that it encodes, and that come encoded. Null where there are none.
+  // With dynamic_scales: `scaling` encodes tokens, `given_scaled_rows` sends encoded ones. Null where a build has none.
   const DispatchLauncher* scaling = nullptr;
   const DispatchLauncher* given_scaled_rows = nullptr;
-  // Of rows, bias or sums that are f16. Null where there are none, as with hooks.
+  // Combines with rows, bias or sums of f16. Null where a build has none, as with hooks.
   const CombineLauncher* (*find_half_combine)(const char* result_format) = nullptr;
 };
 // Over DirectFabric, which reaches direct ranks only.

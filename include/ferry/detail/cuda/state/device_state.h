@@ -21,7 +21,7 @@ struct OverflowNote {
   std::int64_t room;  // rows in all; padded: of an expert
 };
 
-// Of which tensor a combine was given too few rows (HostRecord::has_few_rows).
+// The tensor that has too few rows for a combine (HostRecord::has_few_rows).
 inline constexpr std::uint32_t kFewRows = 1;
 inline constexpr std::uint32_t kFewRowWeights = 2;  // row_topk_weights
 

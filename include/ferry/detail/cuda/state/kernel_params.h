@@ -57,7 +57,7 @@ struct TokenListParams {
 // Words behind HostCounts.
 FERRY_HD inline int host_count_words(const Plan& plan) { return row_start_words(plan) + plan.shape.ranks + 1; }
 
-// Of a dispatch whose host asks what comes (count_kernel.cuh).
+// For a dispatch whose host asks what comes (count_kernel.cuh).
 struct CountParams {
   Plan plan;
   PeerLinks links;

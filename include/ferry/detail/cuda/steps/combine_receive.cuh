@@ -11,7 +11,8 @@
 
 namespace ferry::cuda {
 
-// Of a warp. The address of the table is not kept in registers, which are scarce in the loop over a token's columns.
+// The scratch of one warp. It holds the address of the table, because registers are scarce in the loop over a token's
+// columns.
 struct CombineScratch : TokenScratch {
   const RoutingEntry* own;  // this rank's table
 };

@@ -20,8 +20,8 @@ struct ArrivedToken {
   int slot = 0;
 };
 
-// I18: a handle of the caller's, which kIsKept says there is, may hold anything. What is not read from one is not
-// bounded here, so that nothing waits for the load of a slot before its use.
+// kIsKept: the rows come from a caller's handle, so clamp the slot (I18). Without a handle skip the clamp: it would
+// wait for the load.
 template <bool kIsKept>
 __device__ ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrived, const TokenSequence& tokens,
                                      int place) {

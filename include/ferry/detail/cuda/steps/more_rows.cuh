@@ -56,7 +56,7 @@ struct DispatchLeft {
     for (int k = 0; k < p.plan.shape.top_k && !names_one; ++k) names_one = entry(at, k).local >= 0;
     return names_one;
   }
-  // Of by_source.
+  // Only where rows are by_source.
   __device__ SourceRows source_rows() const {
     return {p.out.source_offsets, reinterpret_cast<const std::uint64_t*>(p.heap + p.plan.map.token_list(routing, 0)),
             token_list_words(p.plan.shape.max_tokens)};

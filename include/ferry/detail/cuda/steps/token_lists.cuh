@@ -84,8 +84,8 @@ class TokenLister {
   TokenListMemory& memory_;
 };
 
-// I23: waits for the lists of all sources. `offsets`: [ranks + 1] of the block's shared memory. From now on row starts
-// have the end of these rows as that of all groups. False: a rank did not come. Ends with a barrier.
+// I23: waits for the lists of all sources. `offsets`: [ranks + 1] of the block's shared memory. Sets the last entry of
+// starts.group to the number of rows. False: a rank did not come. Ends with a barrier.
 template <DeviceFabric F>
 __device__ bool find_source_rows(const SyncedTeam& all, const Plan& plan, const F& fabric, Epoch routing,
                                  const RowStarts& starts, std::uint32_t* offsets) {
