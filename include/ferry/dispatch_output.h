@@ -100,7 +100,7 @@ struct RowLayout {
   bool has_global_scales = false;  // ExchangeOptions::dynamic_scales
 
   // The rows of the worst case, which `payload` must hold unless the counts say less (Exchange::wait_for_counts);
-  // padded: all that lie at this stride, in any case. in_place has no payload: those of src_info.
+  // padded: all rows at this stride, in any case. in_place has no payload: the rows of src_info.
   std::int64_t least_rows(RowOrder order, std::int64_t expert_stride = 0) const;
   // Shape of the scale tensor for a row capacity; empty without scales. Where rows are padded, transposed scales lie
   // expert by expert: [groups, scales_per_row, expert_stride].

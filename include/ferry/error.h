@@ -44,7 +44,7 @@ enum class Phase : std::uint32_t {
   result,
   dispatching,  // another rank had not begun the same dispatch
   summed,       // another rank had not summed the results of the combine before
-  handle,       // another rank gave a handle of another dispatch; nobody is missing
+  handle,       // another rank gave a handle of another dispatch; no rank is missing
   weights,      // another rank had not begun the same combine, with which its late weights come
 };
 const char* to_string(Phase phase);

@@ -248,7 +248,7 @@ class Exchange {
   //   PeerMissing              a rank does not come. Every later call throws it again
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
   // Between the two, any number of times: waits until every rank has said what it sends here, so that the outputs can
-  // be made to measure. With a handle the counts are those of its dispatch. It waits for no token, and another rank
+  // be made to measure. With a handle the counts are as in its dispatch. It waits for no token, and another rank
   // need not call it. On GPUs only a dispatch for which it was called takes such outputs (docs/rows.md); in a capture
   // it throws Error(out_of_order). Throws Error(unsupported) where WorldCapabilities::asked_counts is false.
   RowCounts wait_for_counts(const CallOptions& call = {});

@@ -44,8 +44,8 @@ const char* to_string(DType dtype);
 //   unknown  the default: an exchange on GPUs asks the CUDA driver in each call; an exchange on CPUs takes the memory
 //            for the host's
 //   cpu      host memory: an exchange on GPUs refuses it
-//   cuda     memory of GPU `index`, as cudaSetDevice counts: an exchange on another GPU or on CPUs refuses it. Nobody
-//            asks the driver. If the memory lies elsewhere, the kernel faults, and no Error is thrown
+//   cuda     memory of GPU `index`, as cudaSetDevice counts: an exchange on another GPU or on CPUs refuses it. The
+//            driver is not asked. If the memory lies elsewhere, the kernel faults, and no Error is thrown
 // swiglu and cuda_swiglu (ferry/activation.h, ferry/cuda/activation.h) do the same.
 // Managed memory (cudaMallocManaged) lies on no device: leave it unknown.
 struct Device {

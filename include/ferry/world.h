@@ -89,7 +89,7 @@ class World {
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
                           std::chrono::milliseconds deadline) = 0;
 
-  // Collective: nobody returns before all have come.
+  // Collective: returns when all ranks have come.
   void barrier(const RankMask& mask = {}, std::chrono::milliseconds deadline = kDefaultDeadline);
 
   // This rank takes no further part in the world. Not collective; returns at once; the first time counts. From now on,

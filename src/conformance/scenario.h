@@ -16,7 +16,7 @@ inline constexpr std::chrono::milliseconds kSuiteDeadline{20'000};  // long enou
 // Where weights come from.
 enum class WeightForm { none, array, hook };
 
-// To which call weights of by_rank go. `either`: those of odd ranks to combine.
+// Which call is given the weights of by_rank. `either`: odd ranks give them to combine.
 enum class WeightsAt { dispatch, combine, either };
 
 // Which ranks give tokens that they have encoded themselves.
@@ -78,8 +78,8 @@ ExchangeOptions options_for(const char* format, Reduction reduction = Reduction:
 
 Scenario make_scenario(const ScenarioSettings& settings);
 
-// The same routing and weights on an exchange of `settings`, whose ranks, experts, top_k and max_tokens are those of
-// `given`: other tokens, and another output of the experts.
+// The same routing and weights as `given`, with other tokens and another output of the experts. `settings` must have
+// the ranks, experts, top_k and max_tokens of `given`.
 Scenario with_other_tokens(const Scenario& given, ScenarioSettings settings, std::uint64_t seed);
 
 // The same round with other weights on odd ranks.

@@ -39,7 +39,7 @@ class CallMasks {
   const std::vector<std::uint8_t>& newest() const { return newest_; }
   // These two stay where they are, as others keep their addresses.
   const std::vector<std::uint8_t>& of_dispatch() const { return of_dispatch_; }
-  // Whose abort words count for nothing.
+  // Abort words of the ranks in this mask count for nothing.
   const std::vector<std::uint8_t>& of_call() const { return of_call_; }
 
   // From any thread: ranks that never share this exchange.

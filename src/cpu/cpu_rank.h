@@ -124,7 +124,7 @@ class CpuRank {
     ExchangeEnd::raise(*end_.note(record));
   }
 
-  // Ranks whose call with this number has another routing end this rank's waits.
+  // This rank's waits end when another rank makes call `number` with another routing.
   void compare_calls(std::size_t words, Epoch number, std::uint32_t mark) {
     fabric_->waits().compare_calls(reinterpret_cast<const SignalWord*>(fabric_->local(words)), call_word(number, mark));
   }

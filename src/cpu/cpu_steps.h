@@ -1,6 +1,6 @@
-// CpuSteps: an exchange of a CPU rank, over any fabric. It runs the steps of a round on the rank's workers: those of
-// ferry/detail/protocol, which all backends run, and those of cpu/steps, which GPUs restate. dispatch_calls.h and
-// combine_calls.h have the two operations.
+// CpuSteps: an exchange of a CPU rank, over any fabric. It runs the steps of a round on the rank's workers: the
+// steps in ferry/detail/protocol, which all backends run, and the steps in cpu/steps, which GPUs restate.
+// dispatch_calls.h and combine_calls.h have the two operations.
 #pragma once
 
 #include <memory>

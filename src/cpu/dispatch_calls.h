@@ -1,4 +1,4 @@
-// DispatchCalls: the two halves of a dispatch on a CPU rank's workers, whose routing it makes or has from a handle.
+// DispatchCalls: the two halves of a dispatch on a CPU rank's workers. Its routing is new, or comes from a handle.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 
 namespace ferry::cpu {
 
-// Steps whose answers come from tables, and those that have them from a handle. `number`: of the messages in a
-// dispatch, of the results in a combine.
+// RoutedStep looks tokens up in tables, KeptStep in a handle. The number of a step counts messages in a dispatch, and
+// results in a combine.
 template <CpuFabric F>
 using RoutedStep = Step<F, HostGroup, SerialLookup, HostOps>;
 template <CpuFabric F>
@@ -215,7 +215,7 @@ class DispatchCalls {
     rank_.stats().add_dispatch();
   }
 
-  // What nobody waits for, and only where it was asked for.
+  // Outputs that the caller asked for. No rank waits for them.
   template <ReceiveStep S>
   void write_more_rows(const S& receiving, const RowPlaces& places, const RowsOut& out) {
     write_counts(receiving.plan, places.starts, out);

@@ -62,7 +62,7 @@ class ResultFormat {
         room_((1 + results_per_token) * static_cast<std::size_t>(hidden)) {
     if (is_encoded()) rooms_.resize(room_ * static_cast<std::size_t>(workers));
   }
-  // body(step), whose ops know the format of results.
+  // Calls body with a step that has the ops for the format of results.
   template <ReceiveStep S, class Body>
   bool with_ops_of(const S& step, int worker, const Body& body) {
     if (!is_encoded()) return body(step);

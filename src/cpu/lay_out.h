@@ -83,7 +83,8 @@ bool lay_out_groups(const S& step, const SharedTokens& shared, FixedShare share,
          });
 }
 
-// One worker's part of the rows. False: a rank did not come. Messages whose rows have no room are awaited, too (I1).
+// Lays out one worker's part of the rows. It awaits messages even if their rows have no room (I1). False: a rank did
+// not come.
 template <ReceiveStep S>
 bool lay_out_share(const S& step, const SharedTokens& shared, FixedShare share, const RowPlaces& places,
                    const RowsOut& out, TokenScratch& scratch) {
@@ -118,7 +119,7 @@ inline void clear_row(std::size_t row, const RowsOut& out) {
   if (out.zeroes_padding) std::memset(out.payload + row * out.row_bytes, 0, out.row_bytes);
 }
 
-// A row whose message will not come: padding in place of a token.
+// Makes a row padding, because its message will not come.
 template <ReceiveStep S>
 void pad_row(const S& step, std::uint32_t row, int group, const RowStarts& starts, const RowsOut& out) {
   if (out.src_info != nullptr)

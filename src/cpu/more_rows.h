@@ -1,5 +1,5 @@
 // The outputs of a dispatch that may be left out (WorldCapabilities::more_outputs), on a CPU rank. All of them follow
-// from the tables alone, so each is a pass of its own, which is not made where nobody asked for it.
+// from the tables alone, so each is a pass of its own. Passes for outputs that are not given are left out.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ inline void mark_padding(const Plan& plan, FixedShare share, const RowStarts& st
   }
 }
 
-// padded: the rows past those of a group, which stay as they were unless the caller wants zeros.
+// padded: the rows past the end of a group. They stay as they were unless the caller wants zeros.
 template <ReceiveStep S>
 void zero_padded_rows(const S& step, FixedShare share, const RowStarts& starts, const RowsOut& out) {
   const auto of_rows = padded(step);
@@ -139,8 +139,8 @@ inline void describe_message(const Plan& plan, TokenAt at, std::uint32_t number,
   }
 }
 
-// One worker's sources: `messages`, whose lines hold -1 all over, row_weights and row_sources. `first`: the first
-// message of each source.
+// Writes `messages`, row_weights and row_sources for one worker's sources. The lines of `messages` hold -1 before.
+// `first`: the first message of each source.
 template <ReceiveStep S>
 void write_row_facts(const S& step, FixedShare share, const RowPlaces& places, const std::uint32_t* first,
                      const RowsOut& out, TokenScratch& scratch) {
@@ -158,7 +158,7 @@ void write_row_facts(const S& step, FixedShare share, const RowPlaces& places, c
   }
 }
 
-// The rows of the fused shared expert: own tokens, which nobody weighs.
+// The rows of the fused shared expert: own tokens, with weight 1.
 inline void write_shared_facts(const Plan& plan, const RowStarts& starts, const RowsOut& out) {
   for (std::uint32_t i = 0; plan.shared_groups != 0 && i < starts.filled[0]; ++i) {
     if (out.row_weights != nullptr) out.row_weights[starts.group[0] + i] = 1.0f;

@@ -1,5 +1,5 @@
-// ProcessFabric: ranks that are processes of one host. Every rank maps the heaps of all others, so puts and signals are
-// those of threads. A wait also ends when the process of the rank that it waits for has.
+// ProcessFabric: ranks that are processes of one host. Every rank maps the heaps of all others, so puts and signals
+// work as between threads. A wait for a rank also ends when the process of that rank ends.
 #pragma once
 
 #include <chrono>

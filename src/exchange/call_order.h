@@ -1,6 +1,6 @@
 // CallOrder: which call of an exchange may come next. An exchange has two operations, dispatch and combine, each in two
-// halves. A combine is of the newest dispatch, or kept: of the dispatch whose handle it is given. One table says in
-// which state of all three each call is allowed, and what it makes of them.
+// halves. A combine belongs to the newest dispatch; a kept combine belongs to the dispatch whose handle it is given.
+// One table says in which state of all three each call is allowed, and which state follows.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace ferry {
 
-// The calls, and those of a combine that is given a handle.
+// The calls. `kept_`: a combine that is given a handle.
 enum class Call : std::uint8_t {
   dispatch_async,
   wait_for_counts,
@@ -129,7 +129,7 @@ struct Ticket {
   Epoch result = kFirstEpoch - 1;         // combines
   std::uint32_t mark = 0;                 // that its call word carries (call_word.h)
   int num_tokens = 0;                     // of this rank
-  TokenRange shared{0, 0};                // those of them that go to the fused shared expert here
+  TokenRange shared{0, 0};                // own tokens that go to the fused shared expert here
   RowChoice rows{};                       // of its dispatch
   Overflow overflow = Overflow::refused;  // of a dispatch
   bool has_weights = false;               // its dispatch was given weights

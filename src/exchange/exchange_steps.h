@@ -64,7 +64,7 @@ class ExchangeSteps {
   // The first slot for messages, of all copies; null where the caller cannot read it.
   virtual const std::byte* arrival_slots() const { return nullptr; }
 
-  // The two halves of a dispatch, and those of its combine. `sent` is what send_back was given.
+  // The two halves of a dispatch, and the two halves of its combine. `sent` is what send_back was given.
   virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;
   virtual void receive(const Ticket& ticket, const RowsOut& rows) = 0;
   // Waits until it is known what came, and returns the least row capacity. It may be repeated, and `row_counts` follows
@@ -100,7 +100,7 @@ class ExchangeSteps {
 
  protected:
   ExchangeSteps() : end_(std::make_shared<ExchangeEnd>()) {}
-  // For steps over other steps, whose end is theirs.
+  // For steps over other steps: both share one end.
   explicit ExchangeSteps(std::shared_ptr<ExchangeEnd> end) : end_(std::move(end)) {}
 
   // A wait failed, and the record says why: ends the exchange and throws.
@@ -116,7 +116,7 @@ class ExchangeSteps {
   std::shared_ptr<ExchangeEnd> end_;
 };
 
-// What steps check whose callers' tensors are in host memory: ids and the input scale. Sets args.input_scale.
+// Steps call it if the caller's tensors are in host memory: checks ids and the input scale. Sets args.input_scale.
 inline void check_host_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) {
   if (!in.handle && args.num_tokens <= context.shape.max_tokens) check_topk_ids(context, args);
   args.input_scale = check_input_scale(context, in.input_scale);

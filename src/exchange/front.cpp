@@ -191,7 +191,7 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   return args;
 }
 
-// The tensors by token of a combine whose number of tokens is not known yet have one number of rows.
+// Where the number of tokens of a combine is not known yet, all its tensors by token have the same number of rows.
 void Exchange::Front::learn_rows(const CombineInput& in) {
   rows_by_token_ = -1;
   for (const ConstTensor* tensor : {&in.topk_weights, &in.bias[0], &in.bias[1]}) {

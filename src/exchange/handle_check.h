@@ -26,14 +26,14 @@ std::byte* check_handle_tensor(const CheckContext& context, const char* name, co
 // A dispatch with a handle: its rows must fit the outputs, and begin where this exchange aligns them.
 void check_replay_output(const CheckContext& context, const RowsOut& out, const HandleFacts& facts);
 
-// The rows of a dispatch with a handle lie as those of the handle's dispatch. `asked`: what the call says.
+// A dispatch with a handle must lay its rows out as the handle's dispatch did. `asked`: what the call says.
 void check_replayed_order(const CheckContext& context, const RowChoice& asked, const HandleFacts& facts);
 
 // The header that a dispatch of this exchange writes.
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts);
 
-// Whose handle it is. They differ where rows are by_source: a CPU rank keeps the rows of a token's experts, from which
-// its token lists follow; a GPU the one row of each token, which combine reads.
+// Which backend left the handle. Handles of rows by_source differ: a CPU rank keeps the rows of a token's experts, from
+// which its token lists follow. A GPU keeps the one row of each token, which combine reads.
 enum class HandleOf : std::uint8_t { cpu, gpu };
 
 // Throws Error(invalid_argument) that names the field, the value and the limit, unless `handle` is one of a dispatch of

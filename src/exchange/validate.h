@@ -32,8 +32,8 @@ float check_input_scale(const CheckContext& context, const float* input_scale);
 // Every id is in [-1, experts) and no token names an expert twice. Host memory.
 void check_topk_ids(const CheckContext& context, const DispatchArgs& args);
 
-// Outputs are those of the order, have their dtypes and shapes, and hold the worst case, unless the counts will say
-// what they must hold, or rows may overflow. (validate_rows.cpp)
+// Outputs belong to the order of rows and have the right dtypes and shapes. They hold the worst case, unless the counts
+// will say what they must hold, or rows may overflow. (validate_rows.cpp)
 RowsOut check_dispatch_output(const CheckContext& context, const DispatchOutput& out, const RowChoice& choice = {},
                               Overflow overflow = Overflow::refused);
 // The part of it that WorldCapabilities::more_outputs names. `rows` has all else. (validate_more_outputs.cpp)

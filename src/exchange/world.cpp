@@ -34,7 +34,7 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-// The rank whose error the others followed from: the first that failed, or who it missed, and so on.
+// The rank that caused the other errors: the first that failed, or the rank that it missed, and so on.
 std::size_t first_cause(const ThreadErrors& errors) {
   std::size_t cause = errors.first;
   for (std::size_t steps = 0; steps < errors.of.size(); ++steps) {

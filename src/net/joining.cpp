@@ -77,7 +77,7 @@ class Reception {
     Hello hello;
   };
 
-  // `met`: connections to ranks that have come; empty for others. If such a rank ends, nobody waits for the rest.
+  // `met`: connections to ranks that have come; empty for others. If such a rank ends, no rank waits for the rest.
   Reception(const Listener& listener, const std::vector<Descriptor>& met, const Deadline& deadline)
       : listener_(listener), met_(met), deadline_(deadline) {}
 

@@ -1,4 +1,4 @@
-// Keeps a process alive when another one ends whose TCP connections UCX uses. Bytes to the lost process vanish and none
+// Keeps a process alive when a process ends that UCX has TCP connections to. Bytes to the lost process vanish and none
 // arrive from it, as if a cable had been pulled. Deadlines then report it.
 //
 // UCX 1.13, which carries Open MPI's OpenSHMEM, would end this process if it cannot acknowledge bytes of the lost one.

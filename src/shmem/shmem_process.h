@@ -33,7 +33,7 @@ class ShmemProcess {
   // Keeps alive what a put may read after its owner is gone.
   void keep(std::shared_ptr<const void> read_late);
 
-  // Nobody may put any more after this call.
+  // No rank may put any more after this call.
   bool has_ended() const { return ended_; }
   // Ends OpenSHMEM. Throws Error(system) where that takes longer.
   void end(std::chrono::milliseconds deadline);

@@ -145,7 +145,8 @@ class CompiledExchange {
                                       &find_half_combine};
     return kLaunchers;
   }
-  // Other worlds than those of GPUs. make_steps of a world of GPUs checks on all ranks that these kernels reach them.
+  // Refuses worlds that are not of GPUs. A world of GPUs checks in make_steps, on all ranks, that these kernels reach
+  // them.
   static World& checked(World& world) {
     if (world.capabilities().gpus) return world;
     throw Error(ErrorKind::unsupported, "rank " + std::to_string(world.rank()) +

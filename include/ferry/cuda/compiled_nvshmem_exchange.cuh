@@ -13,7 +13,7 @@
 
 namespace ferry::cuda {
 
-// For a world of make_nvshmem_world. Kernels put to ranks of other nodes, and store to those of their own.
+// For a world of make_nvshmem_world. Kernels put to ranks of other nodes, and store to ranks of their own node.
 template <TokenFormat Fmt, class Hooks = NoHooks>
 using CompiledNvshmemExchange = CompiledExchange<Fmt, Hooks, NvshmemFabric>;
 

@@ -262,8 +262,8 @@ void wrong_order(const Target& target) {
   });
 }
 
-// Outputs for the worst case are always taken. Where the caller must ask what came, and has not, smaller ones are
-// refused before anything moves; and so is the question where nobody may ask it.
+// Outputs for the worst case are always taken. Smaller ones are refused before anything moves if the caller had to ask
+// what came and did not. A backend that does not answer refuses the question, too.
 void worst_case_of(Exchange& exchange, const Scenario& scenario, RowOrder order, bool may_ask) {
   const int rank = exchange.rank();
   const bool in_place = order == RowOrder::in_place;

@@ -23,7 +23,7 @@ ScenarioSettings settings_for(const char* format, std::uint64_t seed) {
   return settings;
 }
 
-// The bytes are those of weights that dispatch was given, whoever gives them when.
+// Late weights give the same bytes as weights at dispatch, whichever rank gives them in which call.
 void late(const Target& target) {
   for (const Shape& shape : kShapes)
     for (const char* routing : {"ragged", "no_tokens", "one_rank", "empty_ranks", "some_none"})

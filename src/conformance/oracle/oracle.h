@@ -100,7 +100,7 @@ struct ExpectedMore {
 };
 ExpectedMore expected_more(const Round& round, int rank, const ExpectedRows& rows, std::int64_t row_capacity);
 
-// The scales of the row at `index`, in column order; those of padding are 0. None where they must stay as they were.
+// The scales of the row at `index`, in column order. Scales of padding are 0, or none if they must stay as they were.
 std::vector<std::byte> expected_row_scales(const Round& round, int rank, const ExpectedRows& rows, std::size_t index);
 
 // The experts' output by rank: [rows of the rank, hidden], as it is given to combine: bf16 values, or any float32.

@@ -112,7 +112,7 @@ bool await_summed(const Plan& plan, F& fabric, const G& g, Epoch result) {
   return result == kFirstEpoch || fabric.wait_for_each(g, plan.shape.ranks, word, result, site, plan.masked);
 }
 
-// I22: tells every peer that combine `result` has begun here, and whose routing it has.
+// I22: tells every peer that combine `result` has begun here. `mark` names its routing.
 template <ThreadGroup G, SerialFabric F>
 void post_combining(const Plan& plan, F& fabric, const G& g, Epoch result, std::uint32_t mark) {
   fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.combining(plan.rank), call_word(result, mark),

@@ -1,6 +1,6 @@
-// A dispatch by counts: its sources say to which ranks a token goes, and how many tokens each expert gets, and nothing
-// that connects the two. Its table names the first expert of each rank, so tokens, lists and results find their ways as
-// in any other dispatch. The counts travel beside those of the table.
+// A dispatch by counts: a source says to which ranks a token goes, and how many tokens each expert gets. It does not
+// say which token an expert gets. The table names the first expert of each rank, so tokens, lists and results find
+// their ways as in any other dispatch. The given counts travel beside the counts of the table.
 #pragma once
 
 #include <algorithm>

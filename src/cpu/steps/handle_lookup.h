@@ -1,6 +1,6 @@
-// HandleLookup: the questions about a token answered from a handle, for combines and replayed dispatches. The answers
-// are those of SerialLookup at the dispatch that left the handle. The rows, entries and slots may have changed since
-// check_handle, as they are the caller's; so each is bounded where it is used (I18).
+// HandleLookup: the questions about a token answered from a handle, for combines and replayed dispatches. It gives the
+// answers that SerialLookup gave at the dispatch that left the handle. The caller may change rows, entries and slots
+// after check_handle, so each is bounded where it is used (I18).
 #pragma once
 
 #include <algorithm>

@@ -116,7 +116,7 @@ void put_late_weights(const S& step, int copy, int num_tokens, std::uint64_t* by
   }
 }
 
-// I24: of a combine. Those of a replay are there when `dispatching` says so.
+// I24: tells every peer that the late weights of a combine are there. In a replay `dispatching` says it.
 template <ThreadGroup G, SerialFabric F>
 void post_weighed(const Plan& plan, F& fabric, const G& g, Epoch result) {
   fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.weighed(plan.rank), result, plan.masked);

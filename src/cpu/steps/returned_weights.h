@@ -66,7 +66,7 @@ void return_weights(const S& step, TokenAt at, const ResultSlot& slot, const Ret
   counted.bytes[at.source] += map.returned_bytes();
 }
 
-// Those of all results of an own token. Relies on I25. False: a rank did not come.
+// Waits for the returned weights of all results of an own token. Relies on I25. False: a rank did not come.
 template <ReceiveStep S>
 bool await_returned(const S& step, int token, const TokenResults& results) {
   if (!step.plan.map.returns_weights()) return true;

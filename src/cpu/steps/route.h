@@ -13,8 +13,8 @@
 
 namespace ferry::cpu {
 
-// I1, I22: tells every peer that dispatch `message` has begun here, so that what came before it is over, and whose
-// routing it repeats.
+// I1, I22: tells every peer that dispatch `message` has begun here, so this rank has ended all calls before it. `mark`
+// names the routing that it repeats.
 template <ThreadGroup G, SerialFabric F>
 void post_dispatching(const Plan& plan, F& fabric, const G& g, Epoch message, std::uint32_t mark) {
   fabric.signal_each_after_puts(g, plan.shape.ranks, plan.map.dispatching(plan.rank), call_word(message, mark),

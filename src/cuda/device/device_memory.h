@@ -90,12 +90,12 @@ class StreamMemory {
   std::byte* data_ = nullptr;
 };
 
-// Memory that nobody uses any more and that is freed later. Freeing waits for all kernels of the device and blocks
+// Memory that is no longer used and is freed later. Freeing waits for all kernels of the device and blocks
 // every launch meanwhile. A running kernel may wait for such a launch (I21), so the memory is freed where all ranks
 // meet.
 class DeferredFree {
  public:
-  // `devices`: whose kernels may still use it.
+  // `devices`: their kernels may still use the memory.
   explicit DeferredFree(std::vector<int> devices) : devices_(std::move(devices)) {}
   ~DeferredFree() { free(); }
   DeferredFree(const DeferredFree&) = delete;

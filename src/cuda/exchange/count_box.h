@@ -20,8 +20,8 @@ class CountBox {
 
   // The next question: where its answer goes, and its number.
   void ask(CountParams& params);
-  // Waits for the answer to the newest question, which goes to `stream`. Nobody is missing while its kernel has not
-  // begun, so the kernel alone has a deadline. False: a kernel of this exchange gave up.
+  // Waits for the answer to the newest question, which goes to `stream`. Only the kernel has a deadline: while it has
+  // not begun, no rank is missing. False: a kernel of this exchange gave up.
   bool await(const Record& record, cudaStream_t stream) const;
 
   // What the newest answer says.

@@ -1,4 +1,4 @@
-// CudaSteps: what a dispatch enqueues whose host asks what comes, and one that has more tokens than it can take.
+// CudaSteps: the extra kernels of a dispatch that has too many tokens, or whose host asks what comes.
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/cuda_steps.h"
 #include "exchange/row_counts.h"

@@ -1,7 +1,9 @@
 // CudaSteps: the steps of an exchange on a GPU. Each call enqueues the kernel that carries its tokens. The scales
-// kernel follows it after a large dispatch, the small kernels of handles come before or behind it (kept_calls.cpp), and
-// so do those of a dispatch whose host asks what comes (count_calls.cpp), or of which more was asked (more_rows.cpp),
-// and those of weights that are not f32, come late or go home (weights.cpp).
+// kernel follows a large dispatch. Small kernels come before or behind the carrier:
+//   kept_calls.cpp   calls with handles
+//   count_calls.cpp  dispatches whose host asks what comes
+//   more_rows.cpp    dispatches with extra outputs
+//   weights.cpp      weights that are not f32, late weights, and returned weights
 #pragma once
 
 #include <memory>

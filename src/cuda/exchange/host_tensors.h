@@ -52,8 +52,7 @@ class HostTensors {
     kKinds
   };
 
-  // The outputs of a dispatch, but for its handle. Those of rows have a line for each row, and scales may lie
-  // otherwise.
+  // The outputs of a dispatch, except its handle. Outputs of rows have a line for each row; scales may lie otherwise.
   struct Output {
     Tensor DispatchOutput::*field;
     Kind kind;

@@ -11,8 +11,8 @@ bool has_facts(const RowsOut& out) {
          out.global_scales != nullptr;
 }
 
-// Rows past those of a padded group, and past the last one of by_source, stay as they were unless the caller wants
-// zeros.
+// A dispatch leaves rows past the end of a padded group, and past the last row by_source, as they were, unless the
+// caller wants zeros.
 bool has_padding(const RowsOut& out) {
   const bool is_marked = out.order == RowOrder::by_expert || out.order == RowOrder::in_place;
   return out.zeroes_padding || (is_marked && has_facts(out));

@@ -15,7 +15,7 @@ void prepare_more_rows() {
   prepare_kernel(&zero_results_kernel, kThreads, 0);
 }
 
-// Blocks whose warps take tokens in turn. They wait for nothing, so any number of them does.
+// Warps take tokens in turn and wait for nothing, so the number of blocks is free.
 static Grid grid_of_tokens(const Plan& plan, int most_blocks) {
   constexpr std::int64_t kTokensOfBlock = 2 * (kThreads / 32);
   const std::int64_t tokens = std::int64_t{plan.shape.ranks} * plan.shape.max_tokens;

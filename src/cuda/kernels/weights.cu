@@ -7,7 +7,7 @@
 
 namespace ferry::cuda {
 
-// Blocks whose warps take tokens in turn.
+// Warps take tokens in turn, so the number of blocks is free.
 static int blocks_for(std::int64_t tokens, int most_blocks) {
   constexpr std::int64_t kTokensOfBlock = 2 * (kThreads / 32);
   return static_cast<int>(std::clamp<std::int64_t>(tokens / kTokensOfBlock, 1, most_blocks));

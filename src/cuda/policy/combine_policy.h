@@ -169,7 +169,8 @@ constexpr CombinePolicy many_tokens_combine(const DeviceLimits& limits, const Pr
 }
 
 // ---- one_rank: there are no links to fill, but rows through shared memory pay where results are more than half of an
-// L2 cache. Many blocks make less at once than those of several ranks: more results have too little room.
+// L2 cache. With many blocks, results are made in smaller batches than with several ranks: more would have too little
+// room.
 //   all: log, One rank, "Combine"; cuda_1xh200.jsonl:38-66 (before: 1-30)
 inline constexpr double kMinBytesOfOneRank = 25e6;
 inline constexpr double kMaxBytesSummedOfOneRank = 5e6;

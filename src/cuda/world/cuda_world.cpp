@@ -1,4 +1,4 @@
-// CudaWorld: one rank per GPU of this process. Ranks meet as those of a thread world do; only the memory differs.
+// CudaWorld: one rank per GPU of this process. Ranks meet as in a thread world; only the memory differs.
 #include "ferry/cuda/cuda_world.h"
 
 #include <fmt/core.h>

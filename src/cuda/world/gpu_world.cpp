@@ -92,8 +92,8 @@ void GpuRank::require_supported(const ExchangeOptions& options) const {
   if (options.gpu_kernels != nullptr) require_kernels(options);
 }
 
-// The fabric of a world's transport serves all its worlds, DirectFabric those whose ranks are all direct, and
-// skip_a2a, which sends nothing.
+// Kernels over the fabric of the world's transport are always accepted. Kernels over DirectFabric are accepted if all
+// ranks are direct, or with skip_a2a, which sends nothing.
 void GpuRank::require_kernels(const ExchangeOptions& options) const {
   const std::string given = options.gpu_kernels->fabric;
   const bool is_direct = given == direct_launchers().fabric;
@@ -109,7 +109,7 @@ void GpuRank::require_kernels(const ExchangeOptions& options) const {
                           world_.rank(), given, given, world_.backend()));
 }
 
-// With skip_a2a nothing is sent, so those of peers that store to each other serve any world.
+// With skip_a2a nothing is sent, so kernels over DirectFabric serve any world.
 Launchers GpuRank::kernels_for(const ExchangeOptions& options) const {
   if (options.gpu_kernels != nullptr) return *options.gpu_kernels;
   return options.skip_a2a ? direct_launchers() : launchers();

@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-// `largest`: the bits of the row's largest magnitude, above those of infinity where a value is a NaN.
+// `largest`: the bits of the row's largest magnitude. They are above the bits of infinity if a value is a NaN.
 FERRY_HD inline float row_scale_of_largest(std::uint32_t largest) {
   constexpr float kLargestValue = 6.0f * 448.0f;
   const float scale = codec::divide_rounded(kLargestValue, codec::float_of(largest));

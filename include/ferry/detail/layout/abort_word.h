@@ -25,7 +25,7 @@ inline constexpr Epoch kRelayed = Epoch{1} << 15;
 // This rank destroyed its exchange. Such a word ends the waits for what the rank never sent, and no others: so it need
 // not come after the rank's puts.
 inline constexpr Epoch kLeft = Epoch{1} << 14;
-// This rank waited for nobody; the rank named gave a handle of another dispatch, or only one of them gave one.
+// This rank did not wait. The rank that it names gave a handle of another dispatch, or only one of the two gave one.
 inline constexpr Epoch kOtherRouting = Epoch{1} << 13;
 // The rank's caller aborted the world.
 inline constexpr Epoch kAborts = Epoch{1} << 12;
@@ -59,7 +59,7 @@ FERRY_HD constexpr Epoch left_word(const LastSent& sent, int rank) {
   return (sent.result & 0xffff) << 48 | (sent.message & 0xffff) << 32 | (sent.routing & 0xffff) << 16 | kLeft |
          (sent.summed ? kLeftSummed : 0) | (sent.unsent ? kLeftUnsent : 0) | static_cast<Epoch>(rank + 1);
 }
-// Whether the rank whose word this is has left without sending what a wait in this phase for this number needs of it.
+// Whether the rank that wrote this word has left without sending what a wait in this phase for this number needs.
 FERRY_HD constexpr bool never_comes(Epoch word, Phase phase, Epoch wanted) {
   if ((word & kLeft) == 0 || phase == Phase::none) return false;
   Epoch sent = word >> 32;
@@ -92,7 +92,7 @@ FERRY_HD FirstAbort first_abort(int ranks, const WordOf& word_of) {
 }
 
 // I10: when a rank is missing, other ranks wait for each other too, and the deadline of any of them may pass first.
-// Follows their words from `named` to a rank without a word, or whose word names itself: it is the missing one.
+// Follows their words from `named` to a rank that has no word, or that names itself: that rank is the missing one.
 // `word_of(rank)` is a rank's abort word, or 0 if none came in time. `rank` itself waited for `waited_for`. If ranks
 // wait for each other in a circle, the word of the first to give up counts.
 template <class WordOf>

@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-// The mark of a routing: 16 bits that tell it from those of other calls. `replays`: it is the routing of a handle that
-// the call was given; a call without a handle has another mark, which no word carries.
+// The mark of a routing: 16 bits that tell it from routings of other calls. `replays`: the routing comes from a handle
+// that the call was given. A call without a handle has another mark, which no word carries.
 FERRY_HD constexpr std::uint32_t routing_mark(Epoch routing, bool replays) {
   return (static_cast<std::uint32_t>(routing) << 1 | (replays ? 1u : 0u)) & 0xFFFFu;
 }

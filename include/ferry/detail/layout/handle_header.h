@@ -74,7 +74,7 @@ struct HandleRow {
 };
 inline constexpr std::uint32_t kNoRow = 0xFFFFFFFFu;
 
-// Where results are packed (I9): how many results of one source lie before those of this rank, in each reduction.
+// Where results are packed (I9): how many results of one source lie before this rank's results, in each reduction.
 struct ResultsBefore {
   std::uint32_t by_rank;
   std::uint32_t exact;

@@ -26,7 +26,7 @@ struct HeapShape {
   bool has_token_lists = false;   // sources say which of their tokens come: rows may be by_source
   bool has_late_weights = false;  // weights may come with a combine of by_rank, or with a replay
   bool returns_weights = false;   // weights go home with results
-  std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: those of a bf16 row
+  std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: as many as a bf16 row
 };
 
 class HeapMap {

@@ -115,7 +115,7 @@ struct CombineOut {
   DType dtype = DType::bf16;
   std::int64_t token_bytes = 0;  // from one token to the next
   bool unreduced = false;
-  float* weights = nullptr;  // [n, K]: those that came home; null: nobody asks
+  float* weights = nullptr;  // [n, K]: the returned weights; null: not asked for
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
   void* context = nullptr;
 };

@@ -21,7 +21,7 @@ struct KeptRouting {
   HandleRow* rows = nullptr;                // [ranks, max_tokens, top_k]: of every token that came
   std::uint8_t* slots = nullptr;            // [ranks, max_tokens]: by_rank, the slot of this rank's result (I9)
   ResultsBefore* results_before = nullptr;  // [ranks]
-  float* weights = nullptr;                 // [max_tokens, top_k]: those of `own`; written and read by GPUs alone
+  float* weights = nullptr;                 // [max_tokens, top_k]: the weights of `own`; written and read by GPUs only
 
   FERRY_HD std::size_t index_of(const Plan& plan, TokenAt at) const {
     return static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +

@@ -77,8 +77,8 @@ FERRY_HD void describe_row(const Plan& plan, const G& g, TokenAt at, std::uint32
     out.src_info[2 * static_cast<std::size_t>(row) + static_cast<std::size_t>(i)] = i == 0 ? at.token : at.source;
 }
 
-// The row of a token that has come. `found`: what a look-up says of it, overwritten. `starts`: those of by_expert,
-// whose group 0 begins where all rows of by_source do.
+// Writes the row of a token that has come. `found`: what a look-up says of it; overwritten. `starts`: the row starts of
+// by_expert. Their group 0 begins where all rows of by_source begin.
 template <ReceiveStep S>
 FERRY_HD void write_row_of_token(const S& step, TokenAt at, std::uint32_t row, const RowStarts& starts,
                                  const RowsOut& out, LocalRows& found) {

@@ -30,11 +30,11 @@ struct SwigluParams {
   bool clamped = false;
   std::uint32_t most_rows = 0;  // row_capacity, as row_offsets can count
   bool by_group = false;        // a row's group is needed: for its tiles, or for its input scale
-  Divider lanes;                // threads that share a row: its columns by those of a thread, up to whole blocks
+  Divider lanes;                // threads that share a row: columns of a row by columns of a thread, up to whole blocks
   Divider tile_columns;         // tiles that a row of tiled scales crosses
   int step_rows = 0;            // all threads of the grid as rows and lanes
   int step_lanes = 0;
-  int early_turns = 0;          // whose columns are fetched before the number of rows is known
+  int early_turns = 0;          // turns that prefetch their columns before the number of rows is known
   std::uint32_t row_bytes = 0;  // of an input row
   std::uint32_t payload_row_bytes = 0;
   std::int64_t scale_elements = 0;  // of the scale tensor

@@ -70,12 +70,12 @@ void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, 
 // `policy`: of the kernel that sends. There are no more blocks than it has, or than ranks.
 void launch_token_lists(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream);
 
-// Loads the kernels of dispatches whose host asks what comes on the current device. Direct ranks only.
+// Loads the kernels that tell the host what comes, on the current device. Direct ranks only.
 void prepare_counts(const Plan& plan);
 void launch_count(const CountParams& params, cudaStream_t stream);
 void launch_excess(const ExcessParams& params, cudaStream_t stream);
 
-// Loads the kernels of outputs that may be left out on the current device. Direct ranks only.
+// Loads the kernels of extra outputs on the current device. Direct ranks only.
 void prepare_more_rows();
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 // `messages` and the first message of each source.
@@ -89,7 +89,7 @@ void prepare_returned_weights();
 void launch_return_weights(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
 void launch_sum_returned(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
 
-// Loads the kernel of weights that are not f32 on the current device; and those of late weights. Direct ranks only.
+// Load the kernels of weights that are not f32, and of late weights, on the current device. Direct ranks only.
 void prepare_wide_weights();
 void launch_widen_weights(const WideParams& params, int most_blocks, cudaStream_t stream);
 void prepare_late_weights();
@@ -107,7 +107,7 @@ std::size_t combine_pipeline_bytes();  // of the pipelined combine, for any plan
 // How many teams of a block have a buffer for messages (or results): a power of two, up to kMostTeams.
 int dispatch_buffer_teams(const Plan& plan);
 int combine_buffer_teams(const Plan& plan);
-// Words of 32 tokens whose bits a routing block has room for.
+// How many words, of a bit for each of 32 tokens, a routing block has room for.
 int routing_words(const Plan& plan);
 
 }  // namespace ferry::cuda

@@ -1,6 +1,6 @@
-// Kernels behind a dispatch whose caller asked for outputs that may be left out (WorldCapabilities::more_outputs). They
-// read what the dispatch left in the memory of the exchange, and wait for the kernel before them alone.
-//   more_rows_kernel       what is said of rows, counts, and padding
+// Kernels behind a dispatch with extra outputs (WorldCapabilities::more_outputs). They read what the dispatch left in
+// the memory of the exchange, and wait only for the kernel before them.
+//   more_rows_kernel       facts of rows, counts, and padding
 //   count_messages_kernel  messages of each chunk of tokens
 //   list_messages_kernel   the messages, and the first one of each source
 #pragma once

@@ -1,5 +1,5 @@
 // Two small kernels around a combine whose dispatch may have had no room for some rows (Overflow).
-//   forget_rows_kernel   behind all other kernels of that dispatch: combine will not find those rows
+//   forget_rows_kernel   behind all other kernels of that dispatch: hides those rows from combine
 //   zero_results_kernel  before the combine: sends the results that no row makes any more, of zeros
 #pragma once
 

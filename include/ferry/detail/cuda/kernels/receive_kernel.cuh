@@ -1,6 +1,7 @@
 // The receiving half of a dispatch whose rows are not by_expert, or may overflow, as a kernel of its own. It follows a
-// dispatch kernel that only sends. It moves bytes and knows no format, so there are two for each order, one of them for
-// rows that may overflow; and the dispatch kernels, of which there is one for each format, stay as small as they are.
+// dispatch kernel that only sends. It moves bytes and knows no format. There are two for each order, one of them for
+// rows that may overflow. So the dispatch kernels, of which there is one for each format, need no code for these
+// orders.
 #pragma once
 
 #include "ferry/detail/cuda/kernels/dispatch_kernel.cuh"

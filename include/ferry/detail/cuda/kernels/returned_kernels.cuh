@@ -1,4 +1,4 @@
-// Two small kernels around a combine whose weights go home (ExchangeOptions::returns_weights). They wait for nobody.
+// Two small kernels around a combine whose weights go home (ExchangeOptions::returns_weights). They wait for no rank.
 //   return_weights_kernel   before anything that sends a result: stores the weights at the tokens' homes
 //   sum_returned_kernel     behind the half that receives: adds up what came
 #pragma once

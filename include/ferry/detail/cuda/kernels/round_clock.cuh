@@ -63,7 +63,7 @@ __device__ inline void clear_counts(const SyncedTeam& all, const Plan& plan, std
     of_team[i % kMostTeams][i / kMostTeams] = 0;
 }
 
-// Adds the counters of all teams to those of the exchange.
+// Adds the counters of all teams to the counters of the exchange.
 __device__ inline void add_counts(const SyncedTeam& all, const Plan& plan, const std::uint64_t (*of_team)[kMaxGpuRanks],
                                   int teams, DeviceWord<std::uint64_t>* to) {
   for (int peer = all.thread(); peer < plan.shape.ranks; peer += all.size()) {

@@ -1,6 +1,6 @@
-// The kernel that tells every rank which tokens of this one come there, a block for each rank, or for several. It
-// follows the kernel that routes and sends, in exchanges whose rows may be by_source, whatever this rank's own rows
-// are.
+// The kernel that tells every rank which tokens of this one come there. A block serves one rank, or several. The kernel
+// follows the one that routes and sends, in every exchange that allows rows by_source, whatever the order of this
+// rank's own rows.
 #pragma once
 
 #include "ferry/detail/cuda/steps/token_lists.cuh"

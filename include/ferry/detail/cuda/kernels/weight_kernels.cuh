@@ -1,8 +1,8 @@
-// Small kernels of router weights, so that those that carry tokens stay as they are.
+// Small kernels for router weights, so that the kernels that carry tokens need no code for them.
 //   widen_weights_kernel      before a kernel that reads weights, where they are bf16 or f16: the same as float32
 // Before a combine of an exchange with late_weights (steps/late_weights.cuh):
-//   put_late_weights_kernel   stores those of this rank's tokens at every rank
-//   await_weighed_kernel      one warp: says that they are there, and waits for those of all ranks
+//   put_late_weights_kernel   stores the weights of this rank's tokens at every rank
+//   await_weighed_kernel      one warp: says that they are there, and waits until all ranks have said so
 //   with_late_weights_kernel  makes the rows that combine goes by
 #pragma once
 

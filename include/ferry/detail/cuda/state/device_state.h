@@ -92,7 +92,7 @@ struct PeerLinks {
   const std::uint8_t* masked = nullptr;  // by rank; null: no rank is masked
   TableParts table_parts;
   RoundTag tag;                 // of counts and numbers of tokens
-  std::size_t abort_words = 0;  // offset of those of all ranks
+  std::size_t abort_words = 0;  // offset of the abort words of all ranks
   std::uint64_t deadline_ns = 0;
   bool backs_off = false;  // threads sleep between two polls (cuda/policy/problem.h)
   DeviceState* state = nullptr;

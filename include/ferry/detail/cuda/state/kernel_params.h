@@ -73,10 +73,10 @@ struct ExcessParams {
   std::uint32_t num_tokens = 0;
 };
 
-// Chunks of the tokens of a source, whose messages are counted together: a thread has a token.
+// Chunks of a source's tokens. A block counts the messages of a chunk together, a thread for each token.
 FERRY_HD constexpr int message_chunks(int max_tokens) { return (max_tokens + kThreads - 1) / kThreads; }
 
-// Behind a dispatch of which more was asked (more_rows_kernels.cuh).
+// Behind a dispatch with extra outputs (more_rows_kernels.cuh).
 struct MoreRowsParams {
   Plan plan;
   const DeviceState* state = nullptr;
@@ -156,7 +156,7 @@ struct WideParams {
 struct LateParams {
   Plan plan;
   PeerLinks links;
-  Weights weights;  // that this rank gives, of any dtype; none: those of the routing count
+  Weights weights;  // that this rank gives, of any dtype; none: the weights of the routing count
   int num_tokens = 0;
   bool is_extra = false;                       // DeviceState::extra_result has the number of the combine
   bool by_source = false;                      // rows of this rank are the caller's sums; where there is no handle

@@ -75,7 +75,7 @@ class ResultReceiver {
     return true;
   }
 
-  // PDL trigger with the last token of a team that spans whole blocks, whose warps all wait for the same results.
+  // A team that spans whole blocks triggers PDL with its last token: all its warps wait for the same results.
   __device__ void let_next_kernel_launch() const {
     if (token_ + step_ >= p_.num_tokens && g_.size() >= kThreads && !p_.roles.triggers_late)
       ptx::let_next_kernel_launch();

@@ -14,8 +14,8 @@
 
 namespace ferry::cuda {
 
-// To every rank: whether this one gives some, and those of all its tokens. I24: nobody reads any more what stood there.
-// Each weight by one thread.
+// Stores at every rank whether this one gives late weights, and the weights of all its tokens. I24: the old ones have
+// been read. One thread stores each weight.
 __device__ inline void put_late_weights(const LateParams& p, const FixedShare& threads) {
   const Plan& plan = p.plan;
   const std::size_t at = plan.map.late_weights(kLateCopyOfCombines, plan.rank);

@@ -150,7 +150,7 @@ __device__ inline void write_row_facts(const DispatchLeft& left, TokenAt at) {
   }
 }
 
-// The rows of the fused shared expert: own tokens, which nobody weighs.
+// The rows of the fused shared expert: own tokens, with weight 1.
 __device__ inline void write_shared_facts(const DispatchLeft& left, const FixedShare& warps) {
   const RowsOut& out = left.p.out;
   const SyncedTeam warp(32);
@@ -173,7 +173,7 @@ struct PaddingRows {
   std::uint32_t tiles = 0;
 };
 
-// Rows by_source are one group, whose padding goes on to the capacity.
+// Rows by_source are one group. Its padding goes on to the capacity.
 __device__ inline PaddingRows padding_of(const DispatchLeft& left, int group) {
   const RowStarts& starts = left.starts();
   const std::int64_t capacity = left.p.out.row_capacity;

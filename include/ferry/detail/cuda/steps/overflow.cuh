@@ -34,7 +34,8 @@ __device__ inline void send_zeros(const ZeroResultsParams& p, TokenAt at, int in
   fetch_add_relaxed(p.bytes[at.source], std::uint64_t{map.result_bytes()});
 }
 
-// The results of a token that no row makes any more. by_rank: that of this rank; exact: those of rows without room.
+// Sends zeros as the results of a token that no row makes any more. by_rank: the result of this rank; exact: the
+// results of rows without room.
 __device__ inline void send_zeros_of(const ZeroResultsParams& p, TokenAt at, Epoch routing, Epoch epoch) {
   const Plan& plan = p.plan;
   const int k = static_cast<int>(threadIdx.x % 32);

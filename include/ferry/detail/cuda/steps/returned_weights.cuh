@@ -11,7 +11,7 @@
 
 namespace ferry::cuda {
 
-// Sends those of the tokens that came.
+// Sends the returned weights of the tokens that came.
 class WeightReturner {
  public:
   // `routing`: of the newest dispatch. `bytes_sent`: [ranks], of this warp.
@@ -88,8 +88,8 @@ class WeightReturner {
   std::uint64_t* bytes_sent_;
 };
 
-// The values of an own token, whose results have all come: of each k the first as it is, others are added to it in
-// float32, ranks ascending; 0 where there is none. Relies on I25. `own`: this rank's table.
+// Sums the returned weights of an own token, of which all results have come. For each k it takes the first value as it
+// is and adds the others in float32, ranks ascending; 0 if there is none. Relies on I25. `own`: this rank's table.
 __device__ inline void sum_returned(const ReturnedParams& p, const RoutingEntry* own, int token) {
   const Plan& plan = p.plan;
   const int k = static_cast<int>(threadIdx.x % 32);

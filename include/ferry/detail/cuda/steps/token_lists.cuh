@@ -55,8 +55,8 @@ class TokenLister {
       fetch_or_relaxed(memory_.bits[place / kTokensOfListWord], 1u << place % kTokensOfListWord);
     }
   }
-  // Writes the words of a chunk. `before`: tokens of earlier chunks that come. Returns those of this one. Ends with a
-  // barrier, which puts the words of all threads before the first word.
+  // Writes the words of a chunk and returns how many of its tokens come. `before`: how many come in earlier chunks.
+  // Ends with a barrier, which puts the words of all threads before the first word.
   __device__ std::uint32_t list_chunk(const IndexRange& chunk, std::uint32_t before) {
     const int warp = all_.thread() / 32;
     memory_.bits[all_.thread()].raw = 0;

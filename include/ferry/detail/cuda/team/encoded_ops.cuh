@@ -1,6 +1,6 @@
 // EncodedOps: TeamOps whose results travel in a format other than bf16 (ExchangeOptions::result_format). A sender
 // encodes a sum from the registers that it was made in; a receiver decodes a result as it adds it. No decoded row is
-// ever in memory. The bytes are those of cpu::EncodedResults.
+// ever in memory. cpu::EncodedResults makes the same bytes.
 #pragma once
 
 #include <cstddef>

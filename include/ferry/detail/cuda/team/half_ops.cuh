@@ -1,5 +1,5 @@
-// HalfOps: the ops of a combine whose rows, bias or sums are f16. Such a combine has kernels of its own, so that those
-// of bf16 and f32 know no third type. The bytes are those of row_sum.h on a CPU.
+// HalfOps: the ops of a combine whose rows, bias or sums are f16. Such a combine has kernels of its own, so that the
+// kernels of bf16 and f32 know no third type. A CPU makes the same bytes by row_sum.h.
 #pragma once
 
 #include <cstddef>

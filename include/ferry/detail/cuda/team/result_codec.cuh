@@ -1,5 +1,5 @@
 // ResultCodec: eight columns of a result in a format, in the registers of one thread: encoded as they have been summed,
-// and decoded as they are added. The bytes are those of the format's encode and decode.
+// and decoded as they are added. The format's encode and decode make the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -69,8 +69,8 @@ struct ResultCodec {
   struct alignas(16) Eight {
     Code code[8];
   };
-  // Eight columns whose codes fill whole words are encoded by themselves, those of 6 bits by sixteen, which two threads
-  // have.
+  // Eight columns are encoded by themselves if their codes fill whole words. Codes of 6 bits need sixteen columns,
+  // which two threads have.
   static constexpr bool kByEight = F{}.payload_bytes(8) % 4 == 0;
 
   __device__ static void encode_plain(const float (&values)[8], int column, std::byte* to) {

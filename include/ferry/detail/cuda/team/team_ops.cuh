@@ -1,4 +1,4 @@
-// TeamOps: RowOps by a team of threads: 16-byte vectors, several loads in flight. The bytes are those of PortableOps.
+// TeamOps: RowOps by a team of threads: 16-byte vectors, several loads in flight. PortableOps makes the same bytes.
 #pragma once
 
 #include <concepts>
@@ -193,14 +193,14 @@ struct StoredColumns {
 static_assert(ColumnSink<const StoredColumns>);
 
 // kVectors vectors of a row, of 8 columns each and a team's width apart. Vectors past the end of the row load its last
-// columns and store nothing, so that no load waits for a branch. `Columns`: EightColumns, or those of results that come
-// encoded (encoded_ops.cuh).
+// columns and store nothing, so that no load waits for a branch. `Columns`: EightColumns, or the columns of results
+// that come encoded (encoded_ops.cuh).
 template <class Columns, int kVectors>
 struct VectorSums {
   int column[kVectors];
   float sum[kVectors][8] = {};
 
-  // Adds the first `count` of kRows rows, whose loads are in flight together. If there are fewer, the last row is
+  // Adds the first `count` of kRows rows. Their loads are in flight together. If there are fewer, the last row is
   // loaded again: a load that waits for a branch costs more.
   template <int kRows>
   __device__ void add(const SumRow* rows, int count, int hidden) {

@@ -1,5 +1,5 @@
 // WarpLookup: a TokenLookup by a warp. Lane k has entry k, since top_k is at most 32. In a SyncedTeam the first warp
-// looks up; in a WarpwiseTeam each warp does so for itself. The answers are those of cpu::SerialLookup.
+// looks up; in a WarpwiseTeam each warp does so for itself. cpu::SerialLookup gives the same answers.
 #pragma once
 
 #include <cstdint>
