@@ -26,7 +26,7 @@ ANY_VERSION = "FERRY_ADAPTERS_ANY_VERSION"  #: set to 1: an unknown version is t
 
 def record_of(engine: str) -> dict[str, Any]:
     """What was read of an engine: `versions`, and `modules`: by module and name a function's parameters as text, or a
-    class: its bases, methods and fields."""
+    class: its bases, methods, fields and other attributes."""
     record: dict[str, Any] = json.loads((RECORDS / f"{engine}.json").read_text(encoding="utf-8"))
     return record
 
@@ -62,7 +62,8 @@ def parameters_of(signature: str) -> list[str]:
 
 
 def known_versions(record: dict[str, Any]) -> str:
-    return ", ".join(f"{one['version']} (commit {one['commit'][:9]})" for one in record["versions"])
+    return ", ".join(f"{one['version']} (commit {one['commit'][:9]})" if one["commit"] else one["version"]
+                     for one in record["versions"])
 
 
 def installed_version(record: dict[str, Any]) -> str | None:
@@ -121,6 +122,9 @@ def _require_like(record: dict[str, Any], name: str, value: Any, wanted: Any) ->
     for field in wanted.get("fields", ()):
         if field not in fields:
             raise Unsupported(_differs(record, f"{name} has no field {field}"))
+    for attribute in wanted.get("attributes", ()):
+        if not hasattr(value, attribute):
+            raise Unsupported(_differs(record, f"{name} has no {attribute}"))
     return None
 
 

@@ -6,8 +6,6 @@ torchtitan imports this module where --override.imports names use_ferry; it need
 from __future__ import annotations
 
 import dataclasses
-import json
-import weakref
 from typing import Any
 
 import torch
@@ -15,9 +13,9 @@ import torch
 from .._errors import InvalidArgument
 from ..torch import Exchange, Rows, combine, dispatch
 from ._interface import require
+from ._shared import exchange_of
 
 _titan = require("torchtitan")
-_exchanges: weakref.WeakValueDictionary[tuple[Any, ...], Exchange] = weakref.WeakValueDictionary()
 
 
 class FerryTokenDispatcher(_titan.BaseEPTokenDispatcher):  # type: ignore[misc, name-defined]
@@ -44,7 +42,10 @@ class FerryTokenDispatcher(_titan.BaseEPTokenDispatcher):  # type: ignore[misc, 
 
     def init_buffer(self) -> None:
         """Takes the exchange of this shape and these ranks, or makes it: collective over the mesh."""
-        self._exchange = None if self.ep_mesh is None else _exchange_of(self.ep_mesh, self._config)
+        config = self._config
+        self._exchange = None if self.ep_mesh is None else exchange_of(
+            self.ep_mesh.get_group(), self.ep_mesh.device_type, experts=config.num_experts, top_k=config.top_k,
+            max_tokens=config.num_max_tokens_per_rank, hidden=config.hidden_dim, **config.options)
 
     def dispatch(self, x_TD: torch.Tensor, topk_scores_TK: torch.Tensor, topk_expert_ids_TK: torch.Tensor,
                  num_local_tokens_per_expert_E: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
@@ -90,16 +91,3 @@ def use_ferry(cfg: Any, *, hidden: int | None = None, max_tokens: int | None = N
     options.setdefault("backward", "bf16")
     return FerryTokenDispatcher.Config(num_experts=cfg.num_experts, top_k=cfg.top_k, hidden_dim=sizes["hidden"],
                                        num_max_tokens_per_rank=sizes["max_tokens"], rows=rows, options=options)
-
-
-def _exchange_of(mesh: Any, config: FerryTokenDispatcher.Config) -> Exchange:
-    """All layers of a shape share one: what each dispatch must remember is in its handle."""
-    group = mesh.get_group()
-    shape = {"experts": config.num_experts, "top_k": config.top_k, "max_tokens": config.num_max_tokens_per_rank,
-             "hidden": config.hidden_dim}
-    key = (group, mesh.device_type, json.dumps(shape | config.options, sort_keys=True))
-    exchange = _exchanges.get(key)
-    if exchange is None:
-        exchange = Exchange.from_group(group, device=mesh.device_type, **shape, **config.options)
-        _exchanges[key] = exchange
-    return exchange

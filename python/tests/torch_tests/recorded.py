@@ -19,7 +19,8 @@ def function_of(name, signature):
 
 
 def _class_of(name, wanted, bases):
-    body = {method: function_of(method, signature) for method, signature in wanted.get("methods", {}).items()}
+    body = dict.fromkeys(wanted.get("attributes", ()))
+    body |= {method: function_of(method, signature) for method, signature in wanted.get("methods", {}).items()}
     body["__annotations__"] = {field: "object" for field in wanted.get("fields", ())}
     return type(name.rpartition(".")[2], bases, body)
 
@@ -64,13 +65,13 @@ def config(owner, **more):
 
 
 @contextlib.contextmanager
-def installed(modules, adapter):
-    """With these modules, yields the adapter, imported anew; takes all away again."""
-    name = f"ferry.adapters.{adapter}"
-    before = {module: sys.modules.pop(module, None) for module in (*modules, name)}
+def installed(modules, *adapter):
+    """With these modules, yields the first of the adapter's own, imported anew; takes all away again."""
+    own = [f"ferry.adapters.{name}" for name in adapter]
+    before = {module: sys.modules.pop(module, None) for module in (*modules, *own)}
     sys.modules.update(modules)
     try:
-        yield importlib.import_module(name)
+        yield importlib.import_module(own[0])
     finally:
         for module, old in before.items():
             sys.modules.pop(module, None)

@@ -1,6 +1,7 @@
 """The adapter for torchtitan, in an engine built from the record of its interface."""
 
-import importlib.metadata
+import dataclasses
+import importlib.util
 import os
 
 import dense
@@ -11,7 +12,6 @@ import recorded
 import torch
 import torch.distributed as dist
 
-import ferry
 from ferry.adapters import _interface
 from oracle import make_layer
 
@@ -132,33 +132,38 @@ def test_what_is_refused():
             turn_on(modules, drops)
 
 
-@pytest.mark.parametrize("spoil, says", [
-    (lambda module: delattr(module.BaseEPTokenDispatcher, "init_buffer"), r"BaseEPTokenDispatcher has no init_buffer"),
-    (lambda module: delattr(module, "BaseEPTokenDispatcher"), r"token_dispatcher has no BaseEPTokenDispatcher"),
-    (lambda module: setattr(module.BaseEPTokenDispatcher, "dispatch", lambda self, x_TD: None), r"takes \(self, x_TD\)"),
-    (lambda module: setattr(module.LocalTokenDispatcher.Config, "__dataclass_fields__", {}), r"no field num_experts"),
-])
-def test_another_interface_is_named(spoil, says):
-    modules = fake_torchtitan.make()
-    spoil(modules["torchtitan.models.common.token_dispatcher"])
-    with pytest.raises(ferry.Unsupported, match=f"{says}.*torchtitan.*knows 0.2.2 .commit b5bcd76c6"):
-        with recorded.installed(modules, "torchtitan"):
-            pass
+def in_torchtitan(rank, size, file):
+    """Its own dispatcher beside Ferry's, which its own overrides put in place of one."""
+    from torchtitan.config import Configurable, OverrideConfig, apply_overrides  # pylint: disable=import-error
+    from torchtitan.distributed.utils import set_spmd_backend  # pylint: disable=import-error
+    from torchtitan.models.common.token_dispatcher import AllToAllTokenDispatcher  # pylint: disable=import-error
+
+    class Model(Configurable):
+        @dataclasses.dataclass(kw_only=True, slots=True)
+        class Config(Configurable.Config):
+            dispatcher: AllToAllTokenDispatcher.Config
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    set_spmd_backend("partial_dtensor")
+    model = Model.Config(dispatcher=AllToAllTokenDispatcher.Config(num_experts=EXPERTS, top_k=TOP_K))
+    own = model.dispatcher.build()
+    apply_overrides(OverrideConfig(imports=[(TARGET, {"hidden": HIDDEN, "max_tokens": 6, "result_format": "f32"})]),
+                    model)
+    dispatchers = [own, model.dispatcher.build()]
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (size,), mesh_dim_names=("ep",))
+    found = []
+    for dispatcher in dispatchers:
+        dispatcher.wire_meshes(ep_mesh=mesh)
+        found.append((type(dispatcher).__name__, forward_and_back(dispatcher, rank, size)))
+    dispatchers[1]._exchange.close()
+    dist.destroy_process_group()
+    return found
 
 
-def test_another_version_is_named(monkeypatch):
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.3.0")
-    with pytest.raises(ferry.Unsupported, match="torchtitan is 0.3.0;.*knows 0.2.2.*FERRY_ADAPTERS_ANY_VERSION=1"):
-        with recorded.installed(fake_torchtitan.make(), "torchtitan"):
-            pass
-    monkeypatch.setenv("FERRY_ADAPTERS_ANY_VERSION", "1")
-    with recorded.installed(fake_torchtitan.make(), "torchtitan") as adapter:
-        assert adapter.FerryTokenDispatcher
-    monkeypatch.undo()
-    assert _interface.is_version("0.2.2rc1+gabc", "0.2.2") and _interface.is_version("0.2.2", "0.2")
-    assert not _interface.is_version("0.2.20", "0.2.2") and not _interface.is_version("0.2", "0.2.2")
-
-
-def test_without_the_engine():
-    with pytest.raises(ImportError, match="torchtitan is not installed; ferry's adapter for it knows 0.2.2"):
-        _interface.require("torchtitan")
+@pytest.mark.skipif(importlib.util.find_spec("torchtitan") is None, reason="torchtitan is not installed")
+def test_in_torchtitan_itself(tmp_path):
+    for (own, want), (ours, got) in rank_processes.run(3, in_torchtitan, os.fspath(tmp_path / "meeting")):
+        assert (own, ours) == ("AllToAllTokenDispatcher", "FerryTokenDispatcher")
+        for one, other in zip(got, want):
+            dense.assert_close(torch.from_numpy(one), torch.from_numpy(other).double(), 3e-6)

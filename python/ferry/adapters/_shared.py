@@ -1,0 +1,22 @@
+"""One exchange for all layers of a shape: their rounds follow each other, or have handles."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from typing import Any
+
+from ..torch import Exchange
+
+_exchanges: weakref.WeakValueDictionary[tuple[Any, ...], Exchange] = weakref.WeakValueDictionary()
+
+
+def exchange_of(group: Any, device: Any, **options: Any) -> Exchange:
+    """The exchange of these ranks with these options, as long as anybody has it; else a new one: collective over the
+    group, so all ranks come here for their layers in the same order."""
+    key = (group, str(device), json.dumps(options, sort_keys=True))
+    exchange = _exchanges.get(key)
+    if exchange is None or exchange.closed:
+        exchange = Exchange.from_group(group, device=device, **options)
+        _exchanges[key] = exchange
+    return exchange
