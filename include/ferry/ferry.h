@@ -13,6 +13,7 @@
 #include "ferry/stats.h"
 #include "ferry/tensor.h"
 #include "ferry/token_format.h"
+#include "ferry/trace.h"
 #include "ferry/world.h"
 
 namespace ferry {

@@ -15,11 +15,12 @@ from ._ferry import RowCounts, RowLayout, Shape, TensorSpec
 from ._ferry import version as __version__
 from ._info import build_info, has_cuda
 from ._layout import cuda_state_bytes, exchange_layout, memory_use
+from ._trace import trace
 from ._world import World, cuda_devices, cuda_worlds, make_thread_worlds, run_ranks, run_worlds
 
 __all__ = [
     "Aborted", "Array", "Arrivals", "Error", "Exchange", "FileRefused", "Handle", "InvalidArgument", "OutOfOrder",
     "PeerMissing", "RowCounts", "RowLayout", "Shape", "SystemRefused", "TensorSpec", "Unsupported", "World",
     "__version__", "build_info", "cuda_devices", "cuda_state_bytes", "cuda_worlds", "exchange_layout", "formats",
-    "has_cuda", "make_thread_worlds", "memory_use", "run_ranks", "run_worlds", "swiglu",
+    "has_cuda", "make_thread_worlds", "memory_use", "run_ranks", "run_worlds", "swiglu", "trace",
 ]

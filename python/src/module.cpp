@@ -11,6 +11,7 @@ NB_MODULE(_ferry, module) {
   add_layout(module);
   add_exchange(module);
   add_formats(module);
+  add_trace(module);
   add_activation(module);
   add_cuda(module);
 }

@@ -13,6 +13,7 @@ void add_options(nanobind::module_& module);
 void add_layout(nanobind::module_& module);
 void add_exchange(nanobind::module_& module);
 void add_formats(nanobind::module_& module);
+void add_trace(nanobind::module_& module);
 void add_activation(nanobind::module_& module);
 void add_cuda(nanobind::module_& module);
 

@@ -38,8 +38,10 @@ class CombineCalls {
   void send_back(const Ticket& ticket, const CombineArgs& args) {
     const Plan& plan = rank_.plan();
     rank_.compare_calls(plan.map.combining(0), ticket.result, ticket.mark);
+    rank_.begin_step("wait");
     if (ticket.handle != nullptr) return send_back_kept(ticket, args);
     rank_.require_no_one_missing(await_summed(plan, rank_.fabric(), rank_.group(), ticket.result));
+    rank_.begin_step("send");
     fill_late(ticket, args);
     if (has_late_weights())
       send_late_weights(routed_step(rank_.group(), ticket), ticket);
@@ -53,6 +55,7 @@ class CombineCalls {
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) {
     rank_.compare_calls(rank_.plan().map.combining(0), ticket.result, ticket.mark);
     if (has_late_weights()) send_weighed_back(ticket, sent);
+    rank_.begin_step("sum");
     if (ticket.handle != nullptr) {
       reduce_all(kept_step(rank_, *returned_, rank_.group(), ticket.result), ticket, returned_->starts(), sent, out);
     } else {
@@ -99,7 +102,9 @@ class CombineCalls {
   void send_weighed_back(const Ticket& ticket, const CombineArgs& args) {
     const int copy = late_copy(Operation::combine, ticket.result);
     const Plan& plan = ticket.handle != nullptr ? returned_->plan() : rank_.plan();
+    rank_.begin_step("wait");
     rank_.require_no_one_missing(await_weighed(plan, rank_.fabric(), rank_.group(), ticket.result));
+    rank_.begin_step("send");
     rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
       const HostGroup group = sending_group(ticket.handle != nullptr ? returned_->starts() : found_.starts());
       if (ticket.handle != nullptr) {
@@ -148,6 +153,7 @@ class CombineCalls {
     rank_.masks().begin_combine_with_handle();
     if (rank_.plan().packed != nullptr) call.number_slots();
     rank_.require_no_one_missing(await_summed(call.plan(), rank_.fabric(), rank_.group(), ticket.result));
+    rank_.begin_step("send");
     fill_late(ticket, args);
     rank_.end_exchange_on_error(Operation::combine, ticket.result, [&] {
       post_combining(call.plan(), rank_.fabric(), rank_.group(), ticket.result, ticket.mark);

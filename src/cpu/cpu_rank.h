@@ -56,6 +56,10 @@ class CpuRank {
   F& fabric() const { return *fabric_; }
   HostWaits& waits() const { return fabric_->waits(); }
   const HostGroup& group() const { return group_; }
+  // Of the call, where a Trace records it. The step before ends.
+  void begin_step(const char* name) const {
+    if (CallTrace* call = waits().trace()) call->begin_step(name);
+  }
   CallMasks& masks() { return masks_; }
   const CallMasks& masks() const { return masks_; }
   ExchangeStats& stats() { return stats_; }

@@ -22,6 +22,7 @@ class CpuSteps final : public ExchangeSteps {
         dispatch_(rank_, options, handle_header(rank, shape, options, {.alignment = rank_.plan().alignment})),
         combine_(rank_, options, dispatch_.found()) {}
 
+  void trace_to(CallTrace* call) override { rank_.waits().trace_to(call); }
   void start(const CallOptions&, std::chrono::milliseconds deadline) override { rank_.waits().set_deadline(deadline); }
 
   void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
@@ -49,13 +50,21 @@ class CpuSteps final : public ExchangeSteps {
   void send(const Ticket& ticket, const DispatchArgs& args) override {
     rank_.masks().begin_dispatch();
     combine_.drain();
+    rank_.begin_step("route");
     dispatch_.route(ticket, args);
     combine_.give_up();
+    rank_.begin_step("send");
     dispatch_.send(ticket, args);
   }
-  std::int64_t await_counts(const Ticket& ticket) override { return dispatch_.await_counts(ticket); }
+  std::int64_t await_counts(const Ticket& ticket) override {
+    rank_.begin_step("wait");
+    return dispatch_.await_counts(ticket);
+  }
   RowCounts row_counts(const Ticket& ticket) const override { return dispatch_.row_counts(ticket); }
-  void receive(const Ticket& ticket, const RowsOut& out) override { dispatch_.receive(ticket, out); }
+  void receive(const Ticket& ticket, const RowsOut& out) override {
+    rank_.begin_step("lay out");
+    dispatch_.receive(ticket, out);
+  }
   void send_back(const Ticket& ticket, const CombineArgs& args) override { combine_.send_back(ticket, args); }
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) override {
     combine_.reduce(ticket, sent, out);

@@ -1,5 +1,6 @@
 #include "cpu/host_waits.h"
 
+#include "cpu/worker_pool.h"
 #include "ferry/detail/layout/call_word.h"
 
 namespace ferry::cpu {
@@ -54,9 +55,9 @@ void HostWaits::note_other_routing(Operation operation, int peer) {
   store_release(failed_, std::uint32_t{1});
 }
 
-void HostWaits::note_waited(int peer, Clock::duration time) {
-  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  fetch_add_relaxed(waited_ns_[static_cast<std::size_t>(peer)], static_cast<std::uint64_t>(nanoseconds));
+void HostWaits::note_waited(const WaitSite& site, bool arrived, const TraceSpan& span) {
+  fetch_add_relaxed(waited_ns_[static_cast<std::size_t>(site.peer)], span.nanoseconds());
+  if (trace_ != nullptr) trace_->note_wait({site, WorkerPool::this_worker(), arrived, span});
 }
 
 void HostWaits::note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "exchange/call_trace.h"
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/base/wait.h"
 #include "ferry/detail/layout/abort_word.h"
@@ -17,7 +18,7 @@
 
 namespace ferry::cpu {
 
-using Clock = std::chrono::steady_clock;
+using Clock = TraceClock;
 
 // Spins for a moment, then yields: ranks may be more than cores. Looks at the clock only where it yields.
 class HostPacer {
@@ -47,13 +48,17 @@ class HostWaits {
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = std::min(deadline, kMaxDeadline); }
   std::chrono::milliseconds deadline() const { return deadline_; }
 
+  // Which call records the waits; null: none. Between what the workers do.
+  void trace_to(CallTrace* call) { trace_ = call; }
+  CallTrace* trace() const { return trace_; }
+
   template <class Pacer>
   bool wait(const SignalWord& word, Epoch target, const WaitSite& site, Pacer& pacer) {
     if (load_acquire(word) >= target) return load_relaxed(failed_) == 0;
     const Clock::time_point start = Clock::now();
     const Waited waited = wait_at_least(
         word, target, [&] { return has_abort(site, target); }, pacer);
-    note_waited(site.peer, Clock::now() - start);
+    note_waited(site, waited == Waited::arrived, {start, Clock::now()});
     if (waited == Waited::arrived) return load_relaxed(failed_) == 0;
     note_failure(waited, site, load_relaxed(word), target);
     return false;
@@ -104,7 +109,7 @@ class HostWaits {
   // The abort word of a rank: 0 if it is masked, and naming itself if it names a masked rank.
   Epoch abort_of(int peer) const;
   void note_other_routing(Operation operation, int peer);
-  void note_waited(int peer, Clock::duration time);
+  void note_waited(const WaitSite& site, bool arrived, const TraceSpan& span);
   void note_failure(Waited waited, const WaitSite& site, Epoch seen, Epoch wanted);
 
   int rank_;
@@ -114,6 +119,7 @@ class HostWaits {
   const SignalWord* call_words_ = nullptr;
   Epoch my_call_ = 0;
   std::chrono::milliseconds deadline_{30'000};
+  CallTrace* trace_ = nullptr;
   DeviceWord<std::uint32_t> failed_;
   mutable std::mutex guard_;
   WaitRecord failure_;

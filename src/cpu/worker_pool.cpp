@@ -7,6 +7,11 @@
 #include "ferry/error.h"
 
 namespace ferry::cpu {
+namespace {
+thread_local int worker_of_this_thread = 0;
+}
+
+int WorkerPool::this_worker() { return worker_of_this_thread; }
 
 WorkerPool::WorkerPool(int workers) {
   threads_.reserve(static_cast<std::size_t>(workers));
@@ -40,6 +45,7 @@ void WorkerPool::call(int worker) {
 }
 
 void WorkerPool::work(int worker) {
+  worker_of_this_thread = worker;
   std::uint64_t seen = 0;
   for (;;) {
     std::unique_lock lock(guard_);

@@ -19,6 +19,9 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
+  // Which worker of its pool this thread is; 0 for a thread that no pool has started.
+  static int this_worker();
+
   int workers() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Runs body(0) on this thread and body(1 .. workers-1) on the others, waits for all, rethrows the first error.

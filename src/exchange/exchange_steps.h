@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "exchange/call_order.h"
+#include "exchange/call_trace.h"
 #include "exchange/exchange_end.h"
 #include "exchange/handle_check.h"
 #include "exchange/validate.h"
@@ -41,6 +42,9 @@ class ExchangeSteps {
   // Around all that a call does, checks included.
   virtual void enter() {}
   virtual void leave() noexcept {}
+
+  // Between the two a Trace may record the call; null: no longer.
+  virtual void trace_to(CallTrace*) {}
 
   // First of each call. `deadline`: of each wait in it.
   virtual void start(const CallOptions& call, std::chrono::milliseconds deadline) = 0;

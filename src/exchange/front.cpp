@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "exchange/call_scope.h"
 #include "exchange/contract.h"
 #include "exchange/handle_check.h"
 #include "exchange/made_log.h"
@@ -35,6 +36,9 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
                world.capabilities().f16_sums,
                world.capabilities().more_outputs,
                world.capabilities().narrow_weights},
+      traced_(traced_exchange(
+          rank_, shape_.ranks,
+          fmt::format("{}, format {}, {}", to_string(shape), options.format.name(), to_string(options.reduction)))),
       exceptions_(std::uncaught_exceptions()),
       mask_(options.mask) {
   require_valid(shape, options);
@@ -69,17 +73,6 @@ void Exchange::Front::tell_left() noexcept {
     // Then the others find it out at their deadlines.
   }
 }
-
-class Exchange::Front::StepsScope {
- public:
-  explicit StepsScope(ExchangeSteps& steps) : steps_(steps) { steps_.enter(); }
-  ~StepsScope() { steps_.leave(); }
-  StepsScope(const StepsScope&) = delete;
-  StepsScope& operator=(const StepsScope&) = delete;
-
- private:
-  ExchangeSteps& steps_;
-};
 
 void Exchange::Front::require_not_ended() const {
   if (const auto ended = steps_->end().get())
@@ -260,7 +253,7 @@ void Exchange::Front::receive(const RowsOut& rows) {
 }
 
 RowCounts Exchange::Front::wait_for_counts(const CallOptions& call) {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "wait_for_counts");
   if (!may_ask_)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: wait_for_counts: exchanges of this world do not tell the host what came; give "
@@ -268,33 +261,37 @@ RowCounts Exchange::Front::wait_for_counts(const CallOptions& call) {
                             rank_, layout_.min_row_capacity));
   start(Call::wait_for_counts, call);
   const Ticket& ticket = order_.dispatch_ticket();
+  scope.note(ticket, Operation::dispatch);
   may_be_refused([&] { asked_ = steps_->await_counts(ticket); });
   return steps_->row_counts(ticket);
 }
 
 void Exchange::Front::dispatch_async(const DispatchInput& in, const CallOptions& call) {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "dispatch_async");
   start(Call::dispatch_async, call);
   Ticket ticket = order_.next_dispatch(static_cast<bool>(in.handle));
   const DispatchArgs args = checked_dispatch_input(in, ticket, true);
+  scope.note(ticket, Operation::dispatch);
   asked_.reset();
   steps_->send(ticket, args);
   order_.begin_dispatch(Call::dispatch_async, ticket);
 }
 
 void Exchange::Front::dispatch_wait(const DispatchOutput& out, const CallOptions& call) {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "dispatch_wait");
   start(Call::dispatch_wait, call);
+  scope.note(order_.dispatch_ticket(), Operation::dispatch);
   receive(checked_rows(out, order_.dispatch_ticket()));
 }
 
 void Exchange::Front::dispatch(const DispatchInput& in, const DispatchOutput& out, const CallOptions& call) {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "dispatch");
   start(Call::dispatch, call);
   Ticket ticket = order_.next_dispatch(static_cast<bool>(in.handle));
   asked_.reset();
   const DispatchArgs args = checked_dispatch_input(in, ticket, false);
   const RowsOut rows = checked_rows(out, ticket);
+  scope.note(ticket, Operation::dispatch);
   if (steps_->fuses_halves()) {
     steps_->dispatch(ticket, args, rows);
     return order_.begin_dispatch(Call::dispatch, ticket);
@@ -309,32 +306,35 @@ Ticket Exchange::Front::next_combine(const CombineInput& in) const {
 }
 
 void Exchange::Front::combine_async(const CombineInput& in, const CallOptions& call) {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "combine_async");
   const Call which = in.handle ? Call::kept_combine_async : Call::combine_async;
   start(which, call);
   Ticket ticket = next_combine(in);
   const CombineArgs args = checked_combine_input(in, ticket);
+  scope.note(ticket, Operation::combine);
   steps_->send_back(ticket, args);
   sent_back_ = args;
   order_.begin_combine(which, ticket);
 }
 
 void Exchange::Front::combine_wait(const CombineOutput& out, const CallOptions& call) {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "combine_wait");
   const Call which = order_.half_combined();
   start(which, call);
   Ticket ticket = order_.combine_ticket();
   const CombineOut sums = checked_sums(out, ticket, sent_back_);
+  scope.note(ticket, Operation::combine);
   steps_->reduce(ticket, sent_back_, sums);
   order_.advance(which);
 }
 
 void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call) {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "combine");
   start(in.handle ? Call::kept_combine : Call::combine, call);
   Ticket ticket = next_combine(in);
   CombineArgs args = checked_combine_input(in, ticket);
   const CombineOut sums = checked_sums(out, ticket, args);
+  scope.note(ticket, Operation::combine);
   if (steps_->fuses_halves()) {
     steps_->combine(ticket, args, sums);
     return order_.begin_combine(in.handle ? Call::kept_combine : Call::combine, ticket);
@@ -372,7 +372,7 @@ ArrivalSlots Exchange::Front::arrival_slots() const {
 }
 
 void Exchange::Front::check() {
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "check");
   steps_->poll();
   require_not_ended();
 }
@@ -382,7 +382,7 @@ void Exchange::Front::add_to_mask(const RankMask& mask) {
   check_added_mask(context_, mask);
   for (std::size_t peer = 0; peer < mask.size(); ++peer) mask_[peer] = mask_[peer] || mask[peer];
   if (options_.skip_a2a) return;
-  const StepsScope scope(*steps_);
+  CallScope scope(*steps_, traced_, "add_to_mask");
   steps_->set_mask(mask_);
 }
 

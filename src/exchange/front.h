@@ -9,6 +9,7 @@
 #include "exchange/counts_input.h"
 #include "exchange/exchange_steps.h"
 #include "exchange/open_exchanges.h"
+#include "exchange/trace_log.h"
 #include "exchange/validate.h"
 #include "exchange/wide_weights.h"
 #include "ferry/exchange.h"
@@ -42,7 +43,6 @@ class Exchange::Front {
   Stats stats() const { return steps_->stats(); }
 
  private:
-  class StepsScope;
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
   void require_order_of_world(RowOrder order) const;
@@ -72,6 +72,7 @@ class Exchange::Front {
   RowLayout layout_;
   std::size_t message_slot_bytes_ = 0;
   const CheckContext context_;
+  const TracedExchange traced_;
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;
   std::optional<OpenExchange> open_;

@@ -29,6 +29,7 @@ class UnwritableTestCase(FerryTestCase):
             ["codec", "encode", "--format", "mxfp8", "--in", tokens, "--payload", self.folder / "q.npy", "--scales"],
             ["codec", "decode", "--format", "bf16", "--payload", self.folder / "p.npy", "--out"],
             [*bench, "--output"],
+            [*bench, "--trace"],
             ["bench", "--simulate", "--ranks", 2, "--experts", 4, "--top-k", 2, "--tokens", 2, "--output"],
             ["demo", "--backend", "cpu", "--svg"],
         ]

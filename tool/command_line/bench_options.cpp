@@ -112,6 +112,9 @@ void add_output_options(CLI::App& command, BenchOptions& options) {
   command.option_defaults()->group("Output");
   add_json_flag(command, options.json, "Print one JSON object a line");
   add_file(command, "--output", options.output, "Append the JSON lines to this file");
+  add_file(command, "--trace", options.trace,
+           "Record a few more rounds of each line, and write them to this file, which ui.perfetto.dev opens")
+      ->excludes("--simulate");
   add_quiet_flag(command);
 }
 

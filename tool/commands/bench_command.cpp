@@ -7,8 +7,10 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "tool/bench/base/bench_trace.h"
 #include "tool/bench/base/results.h"
 #include "tool/bench/bench_measurers.h"
 #include "tool/bench/mpi/bench_baseline.h"
@@ -16,6 +18,7 @@
 #include "tool/commands/models.h"
 #include "tool/commands/options.h"
 #include "tool/io/interrupts.h"
+#include "tool/io/named_path.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/ranks/shape_names.h"
@@ -179,6 +182,7 @@ void note_what_has_no_effect(const BenchOptions& options) {
   const BenchOptions defaults;
   const auto is_of_codec = [](const std::string& name) { return is_codec(kOperations.at(name)); };
   if (std::all_of(options.operations.begin(), options.operations.end(), is_of_codec)) {
+    if (!options.trace.empty()) note("--trace has no effect: it is of exchanges, and --operation names codecs only");
     if (options.baseline) note("--baseline has no effect: it is of exchanges, and --operation names codecs only");
     note_of_codecs(options);
   }
@@ -263,6 +267,23 @@ void run_simulation(const BenchOptions& options, const std::string& command) {
       options, tables, [&](const BenchCase&) -> Measurer& { return simulator; }, [] {});
 }
 
+// All lines give their rounds to it.
+std::unique_ptr<BenchTrace> trace_of(const BenchOptions& options, BenchTables& tables) {
+  if (options.trace.empty()) return nullptr;
+  require_distinct({{"--output", options.output}, {"--trace", options.trace}}, {});
+  auto trace = std::make_unique<BenchTrace>(options.trace);
+  for (std::vector<BenchCase>& cases : tables)
+    for (BenchCase& bench : cases) bench.trace = trace.get();
+  return trace;
+}
+
+void write_trace(const BenchOptions& options, BenchTrace& trace) {
+  in_first_process(kDefaultDeadline, [&] {
+    trace.write();
+    if (!options.json) print(trace.summary());
+  });
+}
+
 // What was typed, so that a record can be repeated.
 std::string typed_command() {
   std::ifstream file("/proc/self/cmdline");
@@ -280,12 +301,14 @@ void run_bench_command(const BenchOptions& options) {
   const std::string command = typed_command();
   if (options.simulation.simulate) return run_simulation(options, command);
   note_what_has_no_effect(options);
-  const BenchTables tables = tables_of(options);
+  BenchTables tables = tables_of(options);
   Measurers measurers(require_backend(options), {options.ranks.front(), options.nodes, options.baseline, command});
+  const std::unique_ptr<BenchTrace> trace = trace_of(options, tables);
   Progress progress("bench: lines", count_lines(tables));
   run_tables(
       options, tables, [&](const BenchCase& bench) -> Measurer& { return measurers.of(bench); },
       [&] { progress.advance(); });
+  if (trace != nullptr) write_trace(options, *trace);
 }
 
 void run_bench_worker_command(const BenchOptions& options) {

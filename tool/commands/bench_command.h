@@ -43,6 +43,7 @@ struct BenchOptions {
   BenchEffort effort;
   std::string backend = "auto";
   std::string output;
+  std::string trace;
   bool json = false;
   bool baseline = false;
   bool encoded = false;

@@ -10,6 +10,8 @@
 
 namespace ferry::app {
 
+class BenchTrace;
+
 enum class BenchOperation { pair, dispatch, combine, encode, decode };
 enum class RoutingKind { uniform, zipf };
 
@@ -54,6 +56,7 @@ struct BenchCase {
   int workers = 1;     // CPU ranks
   int max_blocks = 0;  // GPU ranks; 0: no limit
   BenchEffort effort;
+  BenchTrace* trace = nullptr;  // takes a few more rounds; null: there are none
 };
 
 // The bytes that all ranks together must read or write in one iteration, by what they are (docs/lab/cpu-tables.md).

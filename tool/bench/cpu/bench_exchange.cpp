@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 
+#include "ferry/trace.h"
 #include "tool/bench/base/bench_machine.h"
 #include "tool/bench/base/bench_routing.h"
+#include "tool/bench/base/bench_trace.h"
 #include "tool/bench/cpu/bench_rank_set.h"
 #include "tool/text/progress.h"
 
@@ -30,6 +32,7 @@ struct Shared {
   std::vector<double> seconds;                // [rank]: what longest() compares
   std::vector<Stats> stats;                   // [rank]
   std::size_t memory_bytes = 0;
+  std::optional<Trace> trace;  // while rounds are recorded
 };
 
 // One iteration on one rank: the time of what is measured. None: another rank failed.
@@ -99,6 +102,21 @@ bool measure_rounds(Shared& shared, Exchange& exchange, std::size_t rank) {
   return true;
 }
 
+// A few more rounds. Nobody is in another call while recording begins and ends.
+bool trace_rounds(Shared& shared, Exchange& exchange, std::size_t rank) {
+  std::vector<RankSet>& sets = shared.sets[rank];
+  if (!shared.line.wait()) return false;
+  if (rank == 0) shared.trace.emplace();
+  if (!shared.line.wait()) return false;
+  for (int round = 0; round < BenchTrace::kRounds; ++round)
+    if (!iterate(shared, exchange, sets[static_cast<std::size_t>(round) % sets.size()])) return false;
+  if (!shared.line.wait()) return false;
+  if (rank != 0) return true;
+  shared.bench.trace->add(shared.trace->events());
+  shared.trace.reset();
+  return true;
+}
+
 void run_rank(Shared& shared, World& world) {
   const BenchCase& bench = shared.bench;
   const auto rank = static_cast<std::size_t>(world.rank());
@@ -112,7 +130,9 @@ void run_rank(Shared& shared, World& world) {
   first_rounds(exchange, sets, bench);
   if (rank == 0) shared.memory_bytes = exchange.memory_bytes();
 
-  if (measure_rounds(shared, exchange, rank)) shared.stats[rank] = exchange.stats();
+  if (!measure_rounds(shared, exchange, rank)) return;
+  shared.stats[rank] = exchange.stats();
+  if (bench.trace != nullptr) trace_rounds(shared, exchange, rank);
 }
 
 void add_sent(BenchMeasurement& measured, const std::vector<Stats>& all) {
@@ -140,7 +160,7 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
   require_memory(bench, sets * set_bytes + exchange_bytes);
 
   Progress::doing("measuring the wire");
-  Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0};
+  Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0, {}};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
   shared.spans.resize(ranks);

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/trace.h"
 #include "tool/bench/base/bench_given.h"
 #include "tool/bench/base/bench_routing.h"
+#include "tool/bench/base/bench_trace.h"
 #include "tool/bench/cuda/graph_timer.h"
 #include "tool/bench/cuda/measure.h"
 #include "tool/bench/cuda/wire_kernels.h"
@@ -121,6 +124,20 @@ void require_gpu_memory(const BenchCase& bench, int sets, const GpuInfo& gpu) {
                             human_bytes(gpu.memory_available_bytes)));
 }
 
+// A few more rounds, one after the other and in no graph. Ranks that are threads share the trace of the first.
+template <class Pair>
+void trace_rounds(const Ranks& ranks, World& world, const BenchCase& bench, const Pair& pair, const Stream& stream) {
+  const bool records = ranks.is_part() || world.rank() == 0;
+  std::optional<Trace> trace;
+  if (records) trace.emplace();
+  world.barrier();
+  for (int round = 0; round < BenchTrace::kRounds; ++round) pair(round);
+  stream.wait();
+  world.barrier();
+  if (ranks.is_part()) return bench.trace->add_of_all(world, trace->events());
+  if (records) bench.trace->add(trace->events());
+}
+
 void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int num_sets, GpuMeasurement& measured) {
   const cuda::DeviceScope scope(ranks.device_of(world));
   Exchange exchange(world, bench.shape, exchange_options(bench));
@@ -150,6 +167,7 @@ void measure_rank(const Ranks& ranks, World& world, const BenchCase& bench, int 
   stream.wait();
   exchange.check();
   world.barrier();
+  if (bench.trace != nullptr) trace_rounds(ranks, world, bench, pair, stream);
   if (!ranks.is_part() && world.rank() != 0) return;  // threads of one process; every process has its own
   measured.dispatch = {dispatches.seconds};
   measured.dispatch_chain = dispatches.chain;

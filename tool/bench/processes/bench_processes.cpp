@@ -10,6 +10,8 @@
 #include "exchange/sizes.h"
 #include "ferry/detail/layout/result_layout.h"
 #include "ferry/detail/layout/token_list.h"
+#include "ferry/trace.h"
+#include "tool/bench/base/bench_trace.h"
 #include "tool/bench/cpu/bench_exchange.h"
 #include "tool/bench/cpu/bench_rank_set.h"
 #include "tool/bench/processes/put_link.h"
@@ -77,6 +79,7 @@ class ProcessBench {
     }
     measured.samples.seconds = of_all(spans);
     measured.plain_put.seconds = of_all(puts);
+    if (bench_.trace != nullptr) trace_rounds();
     return measured;
   }
 
@@ -100,6 +103,14 @@ class ProcessBench {
     const double begin = now_seconds();
     operate(set, bench_.operation != BenchOperation::combine, bench_.operation != BenchOperation::dispatch);
     return {begin, now_seconds()};
+  }
+
+  // A few more rounds.
+  void trace_rounds() {
+    Trace trace;
+    for (int round = 0; round < BenchTrace::kRounds; ++round) iterate(round);
+    trace.stop();
+    bench_.trace->add_of_all(world_, trace.events());
   }
 
   Span put_plainly(PutLink& link) {
