@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Words that belong to one file each: atomics, spinning, asm and the parser; what a library must not do at all; and
-words that docs/glossary.md has another one for, in identifiers and comments.
+words that docs/glossary.md has another one for, in identifiers, comments and pages.
 
 usage: check_words.py [ROOT]
 """
@@ -32,11 +32,12 @@ RULES = [
      ("include", "src"), None),
     ("an earlier name of DirectFabric", re.compile(r"\bPeerFabric\b"),
      ("include", "src", "tool", "tests", "benchmarks", "examples"), re.compile(r"include/ferry/cuda/hooked_exchange\.cuh")),
+    ("an earlier name of a pipeline's stages", re.compile(r"\bpieces\b"), ("include",), None),
     ("the parser", re.compile(r"\bCLI::"), ("tool", "tests"),
      re.compile(r"tool/command_line/(command_line|bench_options|parser)\.(h|cpp)")),
 ]
 
-# (word that is refused in identifiers and comments, what the glossary says)
+# (word that is refused in identifiers, comments and pages, what the glossary says)
 REFUSED = [(re.compile(word), say) for word, say in (
     (r"\bLoose(Team|_team)\w*|\bloose[_ ]team\w*", "warpwise team"),
     (r"\bTeamGroup\b", "synced team"),
@@ -66,8 +67,20 @@ REFUSED = [(re.compile(word), say) for word, say in (
     (r"\b(Plan|Process)Settings\b|\bconformance::(Plan|Backend)\b|\bthread_backend\b", "scenario, target"),
     (r"\b(parts|sends|part)_alone\b|\bkMost\w*Alone\b|\bparts_roles\b|\b(sending|dispatching)_part\b",
      "policy, regime"),
+    (r"\b[Nn]ap(s|ped|ping)?\b|\bkNap\w*", "back off"),
+    (r"\b[Ss]eats?_?\b", "claim, rank"),
+    (r"\bprotocol_shape\b|\bid_base\b", "local view"),
+    (r"\bby_more_\w*|\bof_smaller\w*", "expert rank, result"),
+    (r"\bkIsWide\b|\bkWide\b|\bis_wide\b", "f32"),
+    (r"\brings?\b", "pipeline"),
+    (r"\b(struct|class) Work\b(?![>,])|\bResident\b", "problem, device limits"),
+)]
+# Words that are plain English in comments and pages, and refused in identifiers.
+REFUSED_NAMES = [(re.compile(word), say) for word, say in (
+    (r"\b(early|early_\w*|\w*Early\w*)\b", "prefetch, trigger late"),
 )]
 REFUSED_IN = ("include", "src", "tool", "python", "tests", "benchmarks", "examples")
+GLOSSARY = "docs/glossary.md"  # it has the words of peers, too
 INCLUDES = re.compile(r'^\s*#\s*include\s*[<"](atomic|cuda/atomic)[>"]', re.MULTILINE)
 
 
@@ -101,17 +114,29 @@ def refused_words(path, text, code):
     if path.split("/")[0] not in REFUSED_IN:
         return []
     lines = [(line_of(code, match.start()), match.group(), say)
-             for word, say in REFUSED for match in word.finditer(code)]
+             for word, say in REFUSED + REFUSED_NAMES for match in word.finditer(code)]
     lines += [(number + line_of(comment, match.start()) - 1, match.group(), say)
               for number, comment in sources.comments_of(text) for word, say in REFUSED
               for match in word.finditer(comment)]
+    return as_findings(path, lines)
+
+
+def as_findings(path, lines):
     return [f"{path}:{number}: '{word}': docs/glossary.md says {say}" for number, word, say in sorted(lines)]
 
 
+def check_page(path, text):
+    return [] if path == GLOSSARY else as_findings(path, [(line_of(text, match.start()), match.group(), say)
+                                                          for word, say in REFUSED for match in word.finditer(text)])
+
+
 def main():
-    files = sources.files_under(sources.root_argument(),
-                                ("include", "src", "tool", "python", "tests", "benchmarks", "examples"))
-    return sources.finish("words", len(files), [finding for file in files for finding in check_file(*file)])
+    root = sources.root_argument()
+    files = sources.files_under(root, REFUSED_IN)
+    pages = sources.files_under(root, ("docs",), (".md",))
+    pages += [(path.name, path.read_text(encoding="utf-8")) for path in sorted(root.glob("*.md"))]
+    return sources.finish("words", len(files) + len(pages), [finding for file in files for finding in check_file(*file)] +
+                          [finding for page in pages for finding in check_page(*page)])
 
 
 if __name__ == "__main__":

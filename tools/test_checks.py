@@ -88,11 +88,26 @@ class Words(unittest.TestCase):
         for text in ('f("rankers");', "RowPipeline pipeline; // this rank routes", "int rank, ranks; bool nearest;"):
             self.assertEqual(words("src/cuda/a.cpp", text), [], text)
 
+    def test_earlier_private_words_are_refused(self):
+        for text in ("constexpr int kNap = 64;", "// a block naps", "struct Seat;", "int id_base;", "f(protocol_shape(s));",
+                     "Divider by_more_;", "int of_smaller_ranks;", "bool kIsWide;", "bool rings;", "struct Work {",
+                     "const Resident& resident;", "bool early;", "int early_turns;", "int kSwigluEarlyColumns;"):
+            self.assertTrue(words("src/cuda/a.h", text), text)
+        self.assertTrue(words("include/ferry/detail/cuda/team/a.cuh", "int pieces;"))
+        for text in ("// A rank leaves early.", "template <class Work> void f(const Work& work);", "// strings, snapshots"):
+            self.assertEqual(words("src/cuda/a.h", text), [], text)
+
+    def test_pages_use_the_glossarys_words(self):
+        self.assertEqual(check_words.check_page("docs/lab/log.md", "one\nrow starts rehearsed\n"),
+                         ["docs/lab/log.md:2: 'rehearsed': docs/glossary.md says warm-up"])
+        self.assertEqual(check_words.check_page("docs/a.md", "A rank ends early."), [])
+        self.assertEqual(check_words.check_page(check_words.GLOSSARY, "DeepEP: slot of a ring"), [])
+
     def test_each_refused_word_has_one_that_the_glossary_explains(self):
         glossary = (pathlib.Path(__file__).parent.parent / "docs/glossary.md").read_text(encoding="utf-8").lower()
         terms = {term for line in glossary.splitlines() if line.startswith("| ")
                  for term in line.split("|")[1].strip().split(", ")}
-        for _, say in check_words.REFUSED:
+        for _, say in check_words.REFUSED + check_words.REFUSED_NAMES:
             self.assertLessEqual(set(say.split(", ")), terms)
 
 

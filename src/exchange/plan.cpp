@@ -5,12 +5,13 @@
 namespace ferry {
 
 Plan make_plan(const Shape& shape, const ExchangeOptions& options, const HeapMap& map, int rank) {
+  const LocalView view = local_view(shape, options, rank);
   Plan plan;
-  plan.set_shape(protocol_shape(shape, options, rank));
+  plan.set_shape(view.shape);
   plan.map = map;
   plan.code = {id_bits(plan.shape.experts)};
-  plan.rank = options.skip_a2a ? 0 : rank;
-  plan.id_base = options.skip_a2a ? first_expert(shape, rank) : 0;
+  plan.rank = view.rank;
+  plan.first_id = view.first_id;
   plan.exact = options.reduction == Reduction::exact;
   plan.shared_groups = options.fused_shared_expert ? 1 : 0;
   plan.alignment = row_layout(shape, options, rank).alignment;

@@ -24,7 +24,7 @@ ScaleLayout layout_of(const ExchangeOptions& options) {
 // The largest piece of memory whose bytes are counted by 32 bits. Row starts are three words for each group, and one
 // for each local expert of each source (row_start_words).
 std::uint64_t largest_piece(const Shape& shape, const ExchangeOptions& o) {
-  const Shape seen = protocol_shape(shape, o, 0);
+  const Shape seen = local_view(shape, o, 0).shape;
   const auto groups = static_cast<std::uint64_t>(max_local_experts(seen)) + 1;
   const std::uint64_t row_starts = 4 * ((static_cast<std::uint64_t>(seen.ranks) + 3) * groups + 2);
   return std::max<std::uint64_t>({HeapMap::whole_lines(message_bytes(o.format, shape.hidden)),
@@ -91,13 +91,12 @@ std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options) {
   return options.set_up_deadline.count() > 0 ? options.set_up_deadline : std::max(options.deadline, kDefaultDeadline);
 }
 
-Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank) {
-  Shape seen = shape;
-  if (options.skip_a2a) {
-    seen.ranks = 1;
-    seen.experts = num_local_experts(shape, rank);
-  }
-  return seen;
+LocalView local_view(const Shape& shape, const ExchangeOptions& options, int rank) {
+  if (!options.skip_a2a) return {shape, rank, 0};
+  LocalView view{shape, 0, first_expert(shape, rank)};
+  view.shape.ranks = 1;
+  view.shape.experts = num_local_experts(shape, rank);
+  return view;
 }
 
 std::uint64_t row_bytes(const RowLayout& layout, const AnyFormat& format) {
@@ -111,7 +110,7 @@ std::size_t global_scale_at(const ExchangeOptions& options, int hidden) {
 
 HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int rank, bool has_remote_ranks) {
   HeapShape heap;
-  heap.shape = protocol_shape(shape, options, rank);
+  heap.shape = local_view(shape, options, rank).shape;
   heap.max_local = max_local_experts(heap.shape);
   heap.message = options.dynamic_scales ? result_layout(options.format, shape.hidden).bytes
                                         : message_bytes(options.format, shape.hidden);
@@ -136,8 +135,9 @@ RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int ran
   require_valid(shape);
   if (rank < 0 || rank >= shape.ranks)
     refuse(fmt::format("row_layout: rank is {}; there are {} ranks", rank, shape.ranks));
-  const Shape seen = protocol_shape(shape, options, rank);
-  const int local = num_local_experts(seen, options.skip_a2a ? 0 : rank);
+  const LocalView view = local_view(shape, options, rank);
+  const Shape& seen = view.shape;
+  const int local = num_local_experts(seen, view.rank);
   RowLayout layout;
   layout.groups = local + (options.fused_shared_expert ? 1 : 0);
   layout.alignment = options.expert_alignment == 0 ? options.format.alignment() : options.expert_alignment;

@@ -13,8 +13,13 @@ std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options);
 // Throws Error(invalid_argument) where shape and options do not fit each other.
 void require_valid(const Shape& shape, const ExchangeOptions& options);
 
-// The shape as the protocol sees it: in skip_a2a mode a world of one rank with this rank's experts.
-Shape protocol_shape(const Shape& shape, const ExchangeOptions& options, int rank);
+// The part of the world that the protocol sees: all of it, or in skip_a2a mode one rank with its experts.
+struct LocalView {
+  Shape shape;
+  int rank = 0;      // in `shape`
+  int first_id = 0;  // the caller's id of the first expert of `shape`
+};
+LocalView local_view(const Shape& shape, const ExchangeOptions& options, int rank);
 
 // Payload and scales of a row.
 std::uint64_t row_bytes(const RowLayout& layout, const AnyFormat& format);

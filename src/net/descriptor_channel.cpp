@@ -110,7 +110,7 @@ bool DescriptorChannel::receive_one(std::uint64_t call, std::vector<Descriptor>&
   if (note.call == call)
     descriptors[static_cast<std::size_t>(note.rank)] = std::move(descriptor);
   else
-    early_.push_back({note.call, note.rank, std::move(descriptor)});
+    ahead_.push_back({note.call, note.rank, std::move(descriptor)});
   return true;
 }
 
@@ -119,9 +119,9 @@ std::vector<Descriptor> DescriptorChannel::all_to_all(const Descriptor& mine, st
                                                       const std::function<void(int)>& look) {
   const Deadline until(std::min(deadline, kMaxDeadline));
   std::vector<Descriptor> descriptors(static_cast<std::size_t>(size_));
-  for (Early& early : early_)
-    if (early.call == call) descriptors[static_cast<std::size_t>(early.rank)] = std::move(early.descriptor);
-  std::erase_if(early_, [call](const Early& early) { return early.call <= call; });
+  for (Ahead& ahead : ahead_)
+    if (ahead.call == call) descriptors[static_cast<std::size_t>(ahead.rank)] = std::move(ahead.descriptor);
+  std::erase_if(ahead_, [call](const Ahead& ahead) { return ahead.call <= call; });
   const Note note{token_, call, rank_, 0};
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;

@@ -34,12 +34,12 @@ class DescriptorChannel {
   int size_;
   std::uint64_t token_;
   Descriptor socket_;
-  struct Early {
+  struct Ahead {
     std::uint64_t call;
     int rank;
     Descriptor descriptor;
   };
-  std::vector<Early> early_;  // of calls that this rank has not reached
+  std::vector<Ahead> ahead_;  // of calls that this rank has not reached
 };
 
 }  // namespace ferry::net

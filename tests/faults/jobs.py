@@ -102,8 +102,8 @@ def fault_rank(folder, kind="none", where="dispatch", rank=0, nodes=1, deadline=
 
 class Stalls(threading.Thread):
     """When the machine kept a thread from running that had next to nothing to do: others were kept as long."""
-    NAP = 0.02
-    USUAL = 0.1  # that a nap takes longer where there are more threads than cores
+    PAUSE = 0.02
+    USUAL = 0.1  # that a pause takes longer where there are more threads than cores
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -112,15 +112,15 @@ class Stalls(threading.Thread):
 
     def run(self):
         before = time.time()
-        while not self.ended.wait(self.NAP):
+        while not self.ended.wait(self.PAUSE):
             now = time.time()
-            if now - before > self.NAP + self.USUAL:
-                self.seen.append((now, now - before - self.NAP))
+            if now - before > self.PAUSE + self.USUAL:
+                self.seen.append((now, now - before - self.PAUSE))
             before = now
 
     def between(self, begin, end):
         """Seconds of those that ended in this time."""
-        return sum(seconds for at, seconds in self.seen if begin <= at <= end + self.NAP)
+        return sum(seconds for at, seconds in self.seen if begin <= at <= end + self.PAUSE)
 
     def end(self):
         self.ended.set()

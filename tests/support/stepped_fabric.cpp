@@ -19,49 +19,49 @@ double draw_change(Random& random) {
 }  // namespace
 
 Baton::Baton(std::uint64_t seed, int ranks) : random_(seed), change_(draw_change(random_)) {
-  for (int rank = 0; rank < ranks; ++rank) seats_.push_back(std::make_unique<Seat>());
+  for (int rank = 0; rank < ranks; ++rank) ranks_.push_back(std::make_unique<RankState>());
 }
 
 void Baton::join(int rank) {
   const std::lock_guard lock(guard_);
-  ++seat(rank).fabrics;
+  ++state_of(rank).fabrics;
 }
 
 void Baton::leave(int rank) {
   const std::lock_guard lock(guard_);
-  --seat(rank).fabrics;
+  --state_of(rank).fabrics;
   if (holder_ == rank && !takes_part(rank)) hand_on(rank);
 }
 
 void Baton::away(int rank) {
   const std::lock_guard lock(guard_);
   if (holder_ == kNobody) return;
-  seat(rank).away = true;
+  state_of(rank).away = true;
   if (holder_ == rank) hand_on(rank);
 }
 
 void Baton::back(int rank) {
   const std::lock_guard lock(guard_);
-  seat(rank).away = false;
+  state_of(rank).away = false;
   someone_is_back_.notify_all();
 }
 
 bool Baton::waits_alone_for_others(int rank) {
   bool others_away = false;
-  for (int other = 0; other < static_cast<int>(seats_.size()); ++other) {
+  for (int other = 0; other < static_cast<int>(ranks_.size()); ++other) {
     if (other != rank && takes_part(other)) return false;
-    others_away = others_away || seat(other).away;
+    others_away = others_away || state_of(other).away;
   }
   return others_away;
 }
 
 void Baton::hand_on(int from) {
   std::vector<int> others;
-  for (int rank = 0; rank < static_cast<int>(seats_.size()); ++rank)
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
     if (rank != from && takes_part(rank)) others.push_back(rank);
   if (others.empty()) return;  // it stays here until someone else takes part
   holder_ = others[static_cast<std::size_t>(random_.below(static_cast<int>(others.size())))];
-  seat(holder_).turn.notify_all();
+  state_of(holder_).turn.notify_all();
 }
 
 void Baton::step(int rank, bool idle) {
@@ -69,18 +69,18 @@ void Baton::step(int rank, bool idle) {
   if (idle && waits_alone_for_others(rank)) someone_is_back_.wait_for(lock, kLookAgain);
   if (holder_ == kNobody || !takes_part(holder_)) hand_on(kNobody);  // the first to come draws who is first
   if (holder_ == rank && (idle || random_.chance(change_))) hand_on(rank);
-  if (!seat(rank).turn.wait_for(lock, kLongestTurn, [&] { return holder_ == rank; }))
+  if (!state_of(rank).turn.wait_for(lock, kLongestTurn, [&] { return holder_ == rank; }))
     throw std::runtime_error("the baton of SteppedFabric did not come: its holder blocks outside the fabric");
   if (idle)
-    ++seat(rank).idle_turns;
+    ++state_of(rank).idle_turns;
   else
     forget_idle_turns();
 }
 
 bool Baton::all_wait() {
   const std::lock_guard lock(guard_);
-  for (int rank = 0; rank < static_cast<int>(seats_.size()); ++rank)
-    if (takes_part(rank) && seat(rank).idle_turns < kIdleTurns) return false;
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+    if (takes_part(rank) && state_of(rank).idle_turns < kIdleTurns) return false;
   return true;
 }
 
@@ -90,7 +90,7 @@ void Baton::note_act() {
 }
 
 void Baton::forget_idle_turns() {
-  for (const std::unique_ptr<Seat>& each : seats_) each->idle_turns = 0;
+  for (const std::unique_ptr<RankState>& each : ranks_) each->idle_turns = 0;
 }
 
 SteppedNet::SteppedNet(std::shared_ptr<Baton> shared, std::uint64_t seed, Reach reached, const cpu::Heaps& heaps,

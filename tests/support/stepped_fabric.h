@@ -41,7 +41,7 @@ class Baton {
   Random& random() { return random_; }  // for the holder only
 
  private:
-  struct Seat {
+  struct RankState {
     int fabrics = 0;
     bool away = false;
     int idle_turns = 0;  // since the last act
@@ -49,15 +49,15 @@ class Baton {
   };
   static constexpr int kNobody = -1;
 
-  Seat& seat(int rank) { return *seats_[static_cast<std::size_t>(rank)]; }
-  bool takes_part(int rank) { return seat(rank).fabrics > 0 && !seat(rank).away; }
+  RankState& state_of(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  bool takes_part(int rank) { return state_of(rank).fabrics > 0 && !state_of(rank).away; }
   bool waits_alone_for_others(int rank);
   void hand_on(int from);
   void forget_idle_turns();
 
   std::mutex guard_;
   std::condition_variable someone_is_back_;
-  std::vector<std::unique_ptr<Seat>> seats_;
+  std::vector<std::unique_ptr<RankState>> ranks_;
   Random random_;
   double change_;  // how often a busy rank hands on
   int holder_ = kNobody;

@@ -108,11 +108,11 @@ TEST(PackedResults, AreNumberedAnewInEveryRound) {
     const RoutingHeader header{static_cast<std::uint32_t>(tokens), 1.0f};
     std::memcpy(rank.memory.local(rank.plan.map.header(kEpoch, 1)), &header, sizeof(header));
     packed.number_slots(rank.plan, rank.memory, kEpoch);
-    std::uint32_t of_smaller = 0;
-    for (const std::int64_t id : routed.topk_ids) of_smaller += owner_of(shape, static_cast<int>(id)) < 1 ? 1 : 0;
+    std::uint32_t results_before = 0;
+    for (const std::int64_t id : routed.topk_ids) results_before += owner_of(shape, static_cast<int>(id)) < 1 ? 1 : 0;
     EXPECT_EQ(slots.begin[0], 0u);
-    EXPECT_EQ(slots.begin[1], of_smaller);
-    EXPECT_EQ(slots.begin_at[1], of_smaller);
+    EXPECT_EQ(slots.begin[1], results_before);
+    EXPECT_EQ(slots.begin_at[1], results_before);
   }
 }
 

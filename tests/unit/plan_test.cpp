@@ -22,7 +22,7 @@ TEST(MakePlan, TakesTheWholeWorld) {
   EXPECT_EQ(plan.rank, 2);
   EXPECT_EQ(plan.shape.ranks, 3);
   EXPECT_EQ(plan.shape.experts, 11);
-  EXPECT_EQ(plan.id_base, 0);
+  EXPECT_EQ(plan.first_id, 0);
   EXPECT_TRUE(plan.exact);
   EXPECT_EQ(plan.alignment, 4);  // the format's
   EXPECT_EQ(plan.local_experts(), 3);
@@ -39,7 +39,7 @@ TEST(MakePlan, IsOneRankWithItsOwnExpertsWhereNothingIsSent) {
   EXPECT_EQ(plan.rank, 0);
   EXPECT_EQ(plan.shape.ranks, 1);
   EXPECT_EQ(plan.shape.experts, 4);
-  EXPECT_EQ(plan.id_base, 4);
+  EXPECT_EQ(plan.first_id, 4);
   EXPECT_FALSE(plan.exact);
   EXPECT_EQ(plan.alignment, 16);
   EXPECT_EQ(plan.groups(), 5);

@@ -99,9 +99,11 @@ TEST(Sizes, RowCapacityIsTheWorstCase) {
 TEST(Sizes, SkipA2aIsAWorldOfOneRank) {
   ExchangeOptions options;
   options.skip_a2a = true;
-  const Shape seen = protocol_shape(kShape, options, 3);
-  EXPECT_EQ(seen.ranks, 1);
-  EXPECT_EQ(seen.experts, 2);
+  const LocalView view = local_view(kShape, options, 3);
+  EXPECT_EQ(view.shape.ranks, 1);
+  EXPECT_EQ(view.shape.experts, 2);
+  EXPECT_EQ(view.rank, 0);
+  EXPECT_EQ(view.first_id, first_expert(kShape, 3));
   EXPECT_EQ(row_layout(kShape, options, 3).min_row_capacity, 9 * 2);
 }
 

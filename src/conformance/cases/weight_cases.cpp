@@ -170,7 +170,7 @@ void refused(const Target& target) {
   settings.options.row_orders = {RowOrder::by_expert, RowOrder::by_source};
   const Scenario late = make_scenario(settings);
   settings.weights_at = WeightsAt::dispatch;
-  const Scenario early = make_scenario(settings);
+  const Scenario with_dispatch = make_scenario(settings);
   settings.row_orders = {RowOrder::by_source};
   settings.weights = WeightForm::none;
   const Scenario by_source = make_scenario(settings);
@@ -192,7 +192,7 @@ void refused(const Target& target) {
       run_combine(exchange, round, Form::split);
       round.check_tokens();
     };
-    refuse(early, "weights twice", {"topk_weights", "dispatch", "once"}, [](CombineInput&) {});
+    refuse(with_dispatch, "weights twice", {"topk_weights", "dispatch", "once"}, [](CombineInput&) {});
     refuse(late, "weights that nobody applies", {"topk_weights", "apply_weights"},
            [](CombineInput& in) { in.apply_weights = false; });
     refuse(late, "weights of another shape", {"topk_weights", "3"},

@@ -42,7 +42,7 @@ void keep_own_part(const Plan& plan, const F& fabric, const Ticket& ticket, cons
   const RoutingEntry* own = table_of(plan, fabric, ticket.routing, plan.rank);
   for (std::size_t i = 0; i < entries; ++i) {
     const int expert = plan.code.expert(own[i].code);
-    to.ids[i] = expert < 0 ? -1 : expert + plan.id_base;
+    to.ids[i] = expert < 0 ? -1 : expert + plan.first_id;
   }
   if (entries != 0) std::memcpy(to.own, own, entries * sizeof(RoutingEntry));
 }

@@ -76,7 +76,7 @@ class PackedResults {
     const RoutingEntry* entry = table_of(plan, fabric, epoch, source);
     const int tokens = tokens_of(plan, fabric, epoch, source);
     std::uint32_t* before = before_.data() + static_cast<std::size_t>(source) * plan.shape.max_tokens;
-    std::uint32_t of_smaller_ranks = 0;
+    std::uint32_t results_before = 0;
     std::uint32_t mine = 0;
     for (int token = 0; token < tokens; ++token) {
       before[token] = mine;
@@ -88,11 +88,11 @@ class PackedResults {
         const bool is_named_anew =
             std::exchange(last_named_[static_cast<std::size_t>(owner)], tokens_seen_) != tokens_seen_;
         const bool is_result = is_named_anew | plan.exact;
-        of_smaller_ranks += static_cast<std::uint32_t>(is_result & (owner < plan.rank));
+        results_before += static_cast<std::uint32_t>(is_result & (owner < plan.rank));
         mine += static_cast<std::uint32_t>(is_result & (owner == plan.rank));
       }
     }
-    begin_at_[static_cast<std::size_t>(source)] = of_smaller_ranks;
+    begin_at_[static_cast<std::size_t>(source)] = results_before;
   }
 
   std::vector<std::uint32_t> begin_;  // as in PackedSlots

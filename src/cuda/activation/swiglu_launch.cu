@@ -33,7 +33,7 @@ int spread_columns(const SwigluLauncher& launcher, SwigluParams& params, const S
   std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(params.work.dtype);
   if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
   blocks = std::clamp<std::int64_t>(turns, 1, blocks);
-  params.early_turns = grid.multiprocessors * (kSwigluEarlyColumns / (launcher.columns * 32));
+  params.prefetch_turns = grid.multiprocessors * (kSwigluPrefetchColumns / (launcher.columns * 32));
   const int threads = static_cast<int>(blocks) * kSwigluThreads;
   params.step_rows = threads / params.lanes.divisor();
   params.step_lanes = threads % params.lanes.divisor();

@@ -11,25 +11,25 @@ class ExpertSplit {
  public:
   constexpr ExpertSplit() = default;
   explicit constexpr ExpertSplit(const Shape& shape)
-      : least_(shape.experts / shape.ranks),
-        ranks_with_more_(shape.experts % shape.ranks),
-        by_more_(least_ + 1),
-        by_least_(least_) {}
+      : fewest_(shape.experts / shape.ranks),
+        larger_ranks_(shape.experts % shape.ranks),
+        by_most_(fewest_ + 1),
+        by_fewest_(fewest_) {}
 
   FERRY_HD constexpr ExpertRange experts_of(int rank) const {
-    const bool more = rank < ranks_with_more_;
-    return {rank * least_ + (more ? rank : ranks_with_more_), least_ + (more ? 1 : 0)};
+    const bool is_larger = rank < larger_ranks_;
+    return {rank * fewest_ + (is_larger ? rank : larger_ranks_), fewest_ + (is_larger ? 1 : 0)};
   }
   FERRY_HD constexpr int owner_of(int expert) const {
-    const int of_more = ranks_with_more_ * (least_ + 1);
-    return expert < of_more ? by_more_.quotient(expert) : ranks_with_more_ + by_least_.quotient(expert - of_more);
+    const int in_larger = larger_ranks_ * (fewest_ + 1);
+    return expert < in_larger ? by_most_.quotient(expert) : larger_ranks_ + by_fewest_.quotient(expert - in_larger);
   }
 
  private:
-  int least_ = 1;
-  int ranks_with_more_ = 0;
-  Divider by_more_;
-  Divider by_least_;
+  int fewest_ = 1;        // experts of a rank
+  int larger_ranks_ = 0;  // how many ranks have one expert more
+  Divider by_most_;
+  Divider by_fewest_;
 };
 
 }  // namespace ferry

@@ -36,8 +36,8 @@ struct Plan {
   Divider by_top_k;
   HeapMap map;
   EntryCode code;
-  int rank = 0;     // in `shape`
-  int id_base = 0;  // skip_a2a: first expert of this rank, else 0
+  int rank = 0;      // in `shape`
+  int first_id = 0;  // the caller's id of the first expert of `shape`: skip_a2a: this rank's first expert, else 0
   bool exact = false;
   const PackedSlots* packed = nullptr;  // where results are packed (I9), else null; renewed per round
   int shared_groups = 0;                // 1 with a fused shared expert
@@ -164,7 +164,7 @@ struct TokenSequence {
 
 // routed_expert where no rank is masked.
 FERRY_HD inline int unmasked_expert(const Plan& plan, std::int64_t id) {
-  const std::int64_t expert = id - plan.id_base;
+  const std::int64_t expert = id - plan.first_id;
   return id < 0 || expert < 0 || expert >= plan.shape.experts ? -1 : static_cast<int>(expert);
 }
 

@@ -13,29 +13,29 @@ __device__ inline int first_turn() {
 }
 __device__ inline int warps_of_grid() { return static_cast<int>(gridDim.x) * kSwigluWarps; }
 
-// The group of the row that a thread works on; rows only grow. A warp keeps 32 neighbouring groups, one in each thread,
+// The group of the row that a thread works on; rows only grow. A warp holds 32 neighbouring groups, one in each thread,
 // and its threads search them together.
 class RowGroups {
  public:
   __device__ explicit RowGroups(const SwigluParams& p) {
-    if (p.by_group) keep(p, 0);
+    if (p.by_group) hold(p, 0);
   }
 
   // All threads of the warp call it, each with a row that exists. The first thread has the lowest row.
   __device__ void move_to(const SwigluParams& p, std::uint32_t row) {
     if (all(row < end_)) return;
-    int at = count(kept_end_ <= row_of_first(row));
+    int at = count(held_end_ <= row_of_first(row));
     for (;;) {
       if (at == WarpGroup::kWidth) {
-        if (kept_from_ + at >= p.work.groups) return;  // only where row_offsets fall, which is a mistake of the caller
-        keep_those_of(p, row_of_first(row));
-        at = count(kept_end_ <= row_of_first(row));
+        if (held_from_ + at >= p.work.groups) return;  // only where row_offsets fall, which is a mistake of the caller
+        hold_group_of(p, row_of_first(row));
+        at = count(held_end_ <= row_of_first(row));
         continue;
       }
-      const std::uint32_t first = from(kept_first_, at);
-      const std::uint32_t end = from(kept_end_, at);
-      const std::uint32_t scales_offset = from(kept_offset_, at);
-      const float input_scale = __shfl_sync(WarpGroup::kAllThreads, kept_scale_, at);
+      const std::uint32_t first = from(held_first_, at);
+      const std::uint32_t end = from(held_end_, at);
+      const std::uint32_t scales_offset = from(held_offset_, at);
+      const float input_scale = __shfl_sync(WarpGroup::kAllThreads, held_scale_, at);
       if (row >= first) {
         first_ = first;
         end_ = end;
@@ -58,37 +58,37 @@ class RowGroups {
   }
   __device__ static std::uint32_t row_of_first(std::uint32_t row) { return from(row, 0); }
 
-  // A thread without a group keeps an end that no row reaches.
-  __device__ void keep(const SwigluParams& p, int from_group) {
-    kept_from_ = from_group;
+  // A thread without a group holds an end that no row reaches.
+  __device__ void hold(const SwigluParams& p, int from_group) {
+    held_from_ = from_group;
     const int group = from_group + WarpGroup{}.thread();
-    kept_end_ = 0xffffffffu;
+    held_end_ = 0xffffffffu;
     if (group >= p.work.groups) return;
-    kept_first_ = p.work.row_offsets[group];
-    kept_end_ = p.work.row_offsets[group + 1];
-    if (p.work.scales_offsets != nullptr) kept_offset_ = p.work.scales_offsets[group];
-    if (p.work.input_scales != nullptr) kept_scale_ = p.work.input_scales[group];
+    held_first_ = p.work.row_offsets[group];
+    held_end_ = p.work.row_offsets[group + 1];
+    if (p.work.scales_offsets != nullptr) held_offset_ = p.work.scales_offsets[group];
+    if (p.work.input_scales != nullptr) held_scale_ = p.work.input_scales[group];
   }
   // A thread looks at the end of every 32nd group: 1024 groups at a time.
-  __device__ void keep_those_of(const SwigluParams& p, std::uint32_t row) {
-    int runs = kept_from_ / WarpGroup::kWidth + 1;
+  __device__ void hold_group_of(const SwigluParams& p, std::uint32_t row) {
+    int runs = held_from_ / WarpGroup::kWidth + 1;
     for (int passed = WarpGroup::kWidth; passed == WarpGroup::kWidth; runs += passed) {
       const int end = (runs + WarpGroup{}.thread() + 1) * WarpGroup::kWidth;
       passed = count(end < p.work.groups && p.work.row_offsets[end] <= row);
     }
-    keep(p, runs * WarpGroup::kWidth);
+    hold(p, runs * WarpGroup::kWidth);
   }
 
   std::uint32_t first_ = 0;
   std::uint32_t end_ = 0;
   std::uint32_t scales_offset_ = 0;
   float input_scale_ = 1.0f;
-  // The group that this thread keeps for the warp.
-  int kept_from_ = 0;
-  std::uint32_t kept_first_ = 0;
-  std::uint32_t kept_end_ = 0xffffffffu;
-  std::uint32_t kept_offset_ = 0;
-  float kept_scale_ = 1.0f;
+  // The group that this thread holds for the warp.
+  int held_from_ = 0;
+  std::uint32_t held_first_ = 0;
+  std::uint32_t held_end_ = 0xffffffffu;
+  std::uint32_t held_offset_ = 0;
+  float held_scale_ = 1.0f;
 };
 
 // Zeroes the scales of four columns in the rows lane, lane + 32, lane + 64 and lane + 96 of a tile, except in rows

@@ -24,9 +24,9 @@ using SwigluColumnsOf = activation::SwigluColumns<Input, kInterleaved, kSwigluCo
 // Blocks that a multiprocessor holds at once. A thread's columns, and NVFP4's scales, take the registers that limit it.
 template <class F, class Input>
 constexpr int swiglu_blocks() {
-  constexpr bool kWide = sizeof(typename Input::Stored) == 4;
-  if (kSwigluColumns<F> == 8) return kWide ? 4 : 5;
-  if (kWide) return 2;
+  constexpr bool kIsF32 = sizeof(typename Input::Stored) == 4;
+  if (kSwigluColumns<F> == 8) return kIsF32 ? 4 : 5;
+  if (kIsF32) return 2;
   return F::block() == 16 ? 3 : 4;
 }
 
@@ -166,16 +166,16 @@ __global__ void __launch_bounds__(kSwigluThreads, (swiglu_blocks<F, Input>()))
     swiglu_kernel(const __grid_constant__ SwigluParams p) {
   using Columns = SwigluColumnsOf<F, Input, kInterleaved>;
   const RowLane at = RowLane::first_of(p);
-  const bool early = first_turn() < p.early_turns;
+  const bool prefetches = first_turn() < p.prefetch_turns;
   typename Columns::Pairs pairs{};
   ptx::await_earlier_kernels();
   ptx::let_next_kernel_launch();
-  if (early) fetch<Columns>(p, at, p.most_rows, pairs);
+  if (prefetches) fetch<Columns>(p, at, p.most_rows, pairs);
   const std::uint32_t offered = p.work.row_offsets[p.work.groups];
   RowGroups groups(p);
   if (p.work.scales.layout == ScaleLayout::tiled) zero_scale_tails(p);
   const std::uint32_t rows = offered < p.most_rows ? offered : p.most_rows;
-  if (!early) fetch<Columns>(p, at, rows, pairs);
+  if (!prefetches) fetch<Columns>(p, at, rows, pairs);
   if (p.clamped)
     activate_rows<F, Input, kInterleaved, true>(p, rows, at, groups, pairs);
   else

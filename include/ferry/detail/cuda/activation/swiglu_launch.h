@@ -21,7 +21,7 @@ inline constexpr int kSwigluThreads = 256;  // of a block
 inline constexpr int kSwigluWarps = kSwigluThreads / 32;
 // Columns that the first warps of a multiprocessor prefetch before the number of rows is known. On an H200 they are
 // 2 MiB of bf16 and take as long as that number to come.
-inline constexpr int kSwigluEarlyColumns = 4096;
+inline constexpr int kSwigluPrefetchColumns = 4096;
 
 struct SwigluParams {
   activation::SwigluWork work;  // addresses of device memory
@@ -34,7 +34,7 @@ struct SwigluParams {
   Divider tile_columns;         // tiles that a row of tiled scales crosses
   int step_rows = 0;            // all threads of the grid as rows and lanes
   int step_lanes = 0;
-  int early_turns = 0;          // turns that prefetch their columns before the number of rows is known
+  int prefetch_turns = 0;       // turns that prefetch their columns before the number of rows is known
   std::uint32_t row_bytes = 0;  // of an input row
   std::uint32_t payload_row_bytes = 0;
   std::int64_t scale_elements = 0;  // of the scale tensor

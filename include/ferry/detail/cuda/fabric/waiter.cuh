@@ -23,7 +23,7 @@ class DevicePacer {
   __device__ explicit DevicePacer(const PeerLinks& links) : clock_(links.deadline_ns), backs_off_(links.backs_off) {}
   __device__ Pace pause() {
     const bool looks = clock_.is_time_to_look();
-    if (backs_off_ && clock_.turns() > kTurnsAwake) __nanosleep(kNap);
+    if (backs_off_ && clock_.turns() > kTurnsAwake) __nanosleep(kBackOffNs);
     if (!looks) return Pace::again;
     return clock_.has_expired(ptx::global_nanoseconds()) ? Pace::expired : Pace::look_for_abort;
   }
@@ -33,7 +33,7 @@ class DevicePacer {
 
  private:
   static constexpr std::uint32_t kTurnsAwake = 3;
-  static constexpr unsigned kNap = 64;  // ns
+  static constexpr unsigned kBackOffNs = 64;
   PaceClock clock_;
   bool backs_off_;
 };

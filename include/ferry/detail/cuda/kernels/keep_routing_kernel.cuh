@@ -39,7 +39,7 @@ static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __g
     const RoutingEntry entry = own[i];
     const int expert = p.plan.code.expert(entry.code);
     to.own[i] = entry;
-    to.ids[i] = expert < 0 ? -1 : expert + p.plan.id_base;
+    to.ids[i] = expert < 0 ? -1 : expert + p.plan.first_id;
     to.weights[i] = entry.weight;
   }
   for (int i = threads.index; i < row_start_words(p.plan); i += threads.count)

@@ -42,7 +42,7 @@ static_assert(ColumnSink<const ResultColumns<F16, SyncedTeam>> && ColumnSink<Lar
 // Eight columns of a row of a sum: of a result of the format, or of a bf16 or float32 row, as bias is.
 template <class F>
 struct SummedColumns {
-  static constexpr bool kIsWide = true;
+  static constexpr int kRegisters = 8;
   float values[8];
 
   __device__ void load(const SumRow& row, int column, int hidden) {

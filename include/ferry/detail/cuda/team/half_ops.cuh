@@ -23,7 +23,7 @@ __device__ inline std::uint32_t two_halves(float first, float second) {
 // Eight columns of a row of any type, or of a result in the format F.
 template <TokenFormat F>
 struct MixedColumns {
-  static constexpr bool kIsWide = true;
+  static constexpr int kRegisters = 8;
   float values[8];
 
   __device__ void load(const SumRow& row, int column, int hidden) {

@@ -123,9 +123,10 @@ __device__ inline uint4 load_vector(const std::byte* from) {
 }
 
 // Eight columns of a row that starts at a multiple of 16 bytes. They stay as they are in memory until they are added.
-template <bool kWide>
+// kMayBeF32: some rows are float32; else all are bf16. kRegisters: what a row's columns take until they are added.
+template <bool kMayBeF32>
 struct EightColumns {
-  static constexpr bool kIsWide = kWide;
+  static constexpr int kRegisters = 8;
   uint4 low;
   uint4 high;  // float32 rows only
   __device__ void load(const SumRow& row, int column, int /*hidden*/) {
@@ -141,7 +142,7 @@ struct EightColumns {
 };
 template <>
 struct EightColumns<false> {
-  static constexpr bool kIsWide = false;
+  static constexpr int kRegisters = 4;
   uint4 low;
   __device__ void load(const SumRow& row, int column, int /*hidden*/) {
     low = load_vector(row.data + static_cast<std::size_t>(column) * 2);
@@ -225,7 +226,7 @@ __device__ void sum_vectors(const SumRow* rows, int count, int first_column, int
   VectorSums<Columns, kVectors> sums;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) sums.column[v] = min(first_column + v * stride, hidden - 8);
-  if constexpr (kVectors > 2 || Columns::kIsWide) {
+  if constexpr (kVectors > 2 || Columns::kRegisters > 4) {
     int i = 0;
     for (; i + 2 <= count; i += 2) sums.template add<2>(rows + i, 2, hidden);
     if (i < count) sums.template add<1>(rows + i, 1, hidden);
