@@ -52,7 +52,7 @@ ROOMS = {
     "tool": ["text", "io", "ranks", "layer", "demo", "bench", "simulate", "commands", "command_line", "parts"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
-FOREIGN = re.compile(r"^(fmt/|cuda|nv|cooperative_groups|mpi|shmem|hwy/|CLI/|nlohmann/|cblas|xtensor/|Python|pybind|nanobind)")
+FOREIGN = re.compile(r"^(fmt/|cuda|nv|cooperative_groups|mpi|shmem|CLI/|nlohmann/|cblas|Python|pybind|nanobind)")
 STANDARD = re.compile(r"^[a-z_0-9]+$")
 
 
@@ -101,10 +101,10 @@ def check_file(root, path, text):
 
 
 def allowed_foreign(path, included):
-    """fmt and Highway in .cpp files; the device's atomics in the one file that holds every atomic."""
+    """fmt in .cpp files; the device's atomics in the one file that holds every atomic."""
     if path == "include/ferry/detail/base/order.h":
         return included == "cuda/atomic"
-    return path.endswith(".cpp") and included.startswith(("fmt/", "hwy/"))
+    return path.endswith(".cpp") and included.startswith("fmt/")
 
 
 def main():

@@ -2,8 +2,17 @@
 """Every invariant of docs/protocol.md has code on both sides and a test, and code cites no other.
 
 usage: check_invariants.py [ROOT]
-A line of docs/protocol.md:
-    I7: statement | established by f, g | relied on by h | edge: release -> acquire | test: Suite.Name, Suite.Other
+A section of docs/protocol.md:
+    ### I7: title
+
+    statement
+
+    | | |
+    |---|---|
+    | established by | `f`, `g` |
+    | relied on by | `h` |
+    | edge | release -> acquire |
+    | tests | `Suite.Name`, `Suite.Other` |
 Each function named must stand in a file under src/ or include/ferry/detail/ whose comments cite the id (`// I7`); each test must exist in tests/.
 """
 
@@ -12,8 +21,9 @@ import sys
 
 import sources
 
-LINE = re.compile(r"^I(?P<id>\d+):(?P<rest>.*)$", re.MULTILINE)
-FIELDS = ("established by", "relied on by", "edge:", "test:")
+SECTION = re.compile(r"^### I(?P<id>\d+):(?P<title>[^\n]*)\n(?P<rest>.*?)(?=^#{1,3} |\Z)", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| *([\w ]+?) *\| *(.*?) *\|$", re.MULTILINE)
+FIELDS = ("established by", "relied on by", "edge", "tests")
 CITATION = re.compile(r"\bI(\d{1,3})\b")
 TEST = re.compile(r"\b(?:TYPED_)?TEST(?:_P|_F)?\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 
@@ -25,15 +35,17 @@ def names(field):
 def parse(document):
     """({id: {field: text}}, findings)"""
     invariants, findings = {}, []
-    for match in LINE.finditer(document):
-        number, parts = int(match.group("id")), [part.strip() for part in match.group("rest").split("|")]
+    for match in SECTION.finditer(document):
+        number, rest = int(match.group("id")), match.group("rest")
         line = document.count("\n", 0, match.start()) + 1
         where = f"docs/protocol.md:{line}: I{number}"
         if number in invariants:
             findings.append(f"{where} is there twice")
-        fields = {name: part[len(name):].strip() for name in FIELDS for part in parts[1:] if part.startswith(name)}
+        fields = dict(ROW.findall(rest))
         findings += [f"{where} lacks '{name}'" for name in FIELDS if not fields.get(name)]
-        if not parts[0]:
+        if not match.group("title").strip():
+            findings.append(f"{where} has no title")
+        if not rest.partition("|")[0].strip():
             findings.append(f"{where} says nothing")
         invariants[number] = fields
     return invariants, findings
@@ -65,7 +77,7 @@ def check(document, code_files, test_files):
                 sites = [path for path in cited.get(number, {}) if path.startswith(("src/", "include/ferry/detail/"))]
                 if not any(has_function(texts[path], name) for path in sites):
                     findings.append(f"I{number}: {side} {name}: no file of the library has that function and cites I{number}")
-        for name in names(fields["test:"]) if fields.get("test:") else []:
+        for name in names(fields["tests"]) if fields.get("tests") else []:
             if name not in tests:
                 findings.append(f"I{number}: there is no test {name}")
     for number, places in {**citations(test_files), **cited}.items():

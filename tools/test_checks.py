@@ -154,7 +154,7 @@ class Dependencies(unittest.TestCase):
             self.assertEqual([room for room in rooms if not (root / layer / room).is_dir()], [], layer)
 
     def test_public_headers_need_only_std(self):
-        for included in ("fmt/format.h", "cuda_runtime.h", "mpi.h", "shmem.h", "hwy/highway.h", "cuda/atomic"):
+        for included in ("fmt/format.h", "cuda_runtime.h", "mpi.h", "shmem.h", "cuda/atomic"):
             self.assertTrue(self.findings("include/ferry/b.h", f"#include <{included}>\n"), included)
         self.assertEqual(self.findings("include/ferry/b.h", "#include <vector>\n"), [])
 
@@ -207,21 +207,23 @@ class Sizes(unittest.TestCase):
 
 
 class Invariants(unittest.TestCase):
-    LINE = "I7: a word grows | established by publish | relied on by await_all | edge: release -> acquire | test: Suite.Name\n"
+    SECTION = ("### I7: Words\n\nA word grows.\n\n| | |\n|---|---|\n| established by | `publish` |\n"
+               "| relied on by | `await_all` |\n| edge | release -> acquire |\n| tests | `Suite.Name` |\n\n")
     CODE = ("src/protocol/a.h", "void publish(int a) {}  // I7\nvoid await_all() {}\n")
     TESTS = ("tests/protocol/a.cpp", "TYPED_TEST(Suite, Name) {}\n")
 
-    def findings(self, document=LINE, code=(CODE,), tests=(TESTS,)):
+    def findings(self, document=SECTION, code=(CODE,), tests=(TESTS,)):
         return check_invariants.check(document, code, tests)[1]
 
     def test_a_whole_one_passes(self):
         self.assertEqual(self.findings(), [])
 
     def test_each_part_is_needed(self):
-        for part in ("established by publish | ", "relied on by await_all | ", "edge: release -> acquire | ", " | test: Suite.Name"):
-            self.assertTrue(self.findings(document=self.LINE.replace(part, "")), part)
-        self.assertTrue(self.findings(document=self.LINE.replace("a word grows", "")))
-        self.assertTrue(self.findings(document=self.LINE * 2))
+        for part in ("| established by | `publish` |\n", "`await_all`", "release -> acquire", "| tests | `Suite.Name` |\n", "Words",
+                     "A word grows."):
+            self.assertEqual(len(self.findings(document=self.SECTION.replace(part, ""))), 1, part)
+        self.assertEqual(len(self.findings(document=self.SECTION * 2)), 1)
+        self.assertEqual(self.findings(document=self.SECTION + "### Notes\n\n| edge | |\n"), [])
 
     def test_both_sides_need_code_that_cites_it(self):
         self.assertTrue(self.findings(code=[("src/protocol/a.h", "void publish(int a) {}  // I7\n")]))
@@ -232,7 +234,7 @@ class Invariants(unittest.TestCase):
 
     def test_its_test_must_exist(self):
         self.assertTrue(self.findings(tests=[("tests/protocol/a.cpp", "// TEST(Suite, Name)\n")]))
-        self.assertTrue(self.findings(document=self.LINE.replace("Suite.Name", "Suite.Name, Suite.Other")))
+        self.assertTrue(self.findings(document=self.SECTION.replace("`Suite.Name`", "`Suite.Name`, `Suite.Other`")))
 
     def test_code_cites_no_other(self):
         self.assertTrue(self.findings(code=[self.CODE, ("src/cpu/b.h", "// I8\n")]))
