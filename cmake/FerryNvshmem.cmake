@@ -32,7 +32,7 @@ function(ferry_nvshmem_objects target)
   set_target_properties(${target} PROPERTIES CUDA_SEPARABLE_COMPILATION ON)
   ferry_for_shared_libraries(${target})
   target_link_libraries(${target} PUBLIC ferry_cuda PRIVATE fmt::fmt ferry::nvshmem_headers ferry_cuda_flags ferry_warnings
-                                                            CUDA::cudart)
+                                                            ${FERRY_CUDART})
 endfunction()
 
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/nvshmem/*.cpp src/nvshmem/*.cu)
@@ -48,7 +48,7 @@ function(ferry_nvshmem_library name linked_by resolved)
   set(target ferry_${name})
   add_library(${target} STATIC $<TARGET_OBJECTS:ferry_nvshmem_objects>)
   add_library(ferry::${name} ALIAS ${target})
-  target_link_libraries(${target} PUBLIC ferry_cuda ferry::nvshmem_runtime PRIVATE fmt::fmt CUDA::cudart)
+  target_link_libraries(${target} PUBLIC ferry_cuda ferry::nvshmem_runtime PRIVATE fmt::fmt ${FERRY_CUDART})
   set_target_properties(
     ${target}
     PROPERTIES EXPORT_NAME ${name}

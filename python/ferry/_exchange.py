@@ -11,6 +11,7 @@ from ._arrays import Array, empty, name_of_floats
 from ._arrivals import Arrivals, Handle
 from ._errors import OutOfOrder
 from ._layout import options_of, shape_of
+from ._transports import close_at_end
 from ._world import World
 from .formats import Format, format_named
 
@@ -65,6 +66,8 @@ class Exchange:
         self._combining: object = None
         self._reduced_by: dict[str, Any] = {}
         self._core = _ferry.Exchange(world._core, shape, options_of(given))
+        if world.kind == "shmem":
+            close_at_end(self)
         self._format = format if isinstance(format, Format) else format_named(format)
 
     @property

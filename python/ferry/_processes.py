@@ -21,16 +21,22 @@ def place(*, address: str = "", rank: int = -1, size: int = 0, local_rank: int =
 def open_world(where: _ferry.ProcessPlace, device: str, all_gather: AllGather | None,
                deadline: float | None) -> _ferry.World:
     """Collective over the processes: this process's end of the world."""
-    gather = None if all_gather is None else _in_one_piece(all_gather)
+    gather = None if all_gather is None else in_one_piece(all_gather)
     if device == "cpu":
         return _ferry.make_process_world(where, gather, deadline)
+    return _ferry.make_cuda_process_world(where, gpu_named(device, "cpu, "), gather, deadline)
+
+
+def gpu_named(device: str, others: str = "") -> int:
+    """The number of a GPU: 1 of "cuda:1"; -1 of "cuda", which leaves it open. `others`: what else it might be."""
     kind, _, index = device.partition(":")
     if kind != "cuda" or not (index.isdecimal() or device == "cuda"):
-        raise InvalidArgument(f"device is '{device}'; it must be cpu, cuda or a GPU, such as cuda:1")
-    return _ferry.make_cuda_process_world(where, int(index or -1), gather, deadline)
+        raise InvalidArgument(f"device is '{device}'; it must be {others}cuda or a GPU, such as cuda:1")
+    return int(index or -1)
 
 
-def _in_one_piece(all_gather: AllGather) -> Callable[[bytes], bytes]:
+def in_one_piece(all_gather: AllGather) -> Callable[[bytes], bytes]:
+    """The same function, whose result is in one piece."""
     def gather(mine: bytes) -> bytes:
         gathered = all_gather(mine)
         if isinstance(gathered, (bytes, bytearray, memoryview)):

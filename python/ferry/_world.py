@@ -6,7 +6,7 @@ import queue
 import threading
 from typing import Callable, Iterable, NoReturn, Sequence, TypeVar
 
-from . import _ferry, _processes
+from . import _ferry, _processes, _transports
 from ._arrays import int32
 from ._errors import PeerMissing
 from ._processes import AllGather
@@ -19,7 +19,7 @@ class World:
 
     Ranks that are threads of this process: make_thread_worlds makes their worlds, and run_ranks hands one to each.
     Ranks that are processes: from_env, from_all_gather and connect make this process's end; each is collective, and
-    what a launcher has put into the environment says what is left out. `device` is what this rank runs on: "cpu", or a
+    what a launcher has put into the environment says what is left out. Of many hosts: from_shmem, from_nvshmem. `device` is what this rank runs on: "cpu", or a
     GPU of its own, "cuda:1"; "cuda" is this process's only one, or that of its local rank (docs/gpu/processes.md).
     `deadline`: seconds for all processes to come; None: 30. They raise PeerMissing that names a process that does not
     come, InvalidArgument where two processes have the same rank or differ in the number of ranks, and Unsupported
@@ -62,6 +62,43 @@ class World:
         place = _processes.place(address=address, rank=rank, size=size, local_rank=local_rank, job=job)
         return cls(_processes.open_world(place, device, None, deadline))
 
+    @classmethod
+    def from_shmem(cls, *, nodes: int = 1, heap_bytes: int = 0, deadline: float | None = None) -> World:
+        """This process of a job that oshrun started, on CPUs of one host or of many: over OpenSHMEM.
+
+        nodes       ranks of different logical nodes use puts even where they share memory: so many runs of ranks
+        heap_bytes  symmetric memory of this process, for all exchanges that live at one time, the same in every process;
+                    0: what SHMEM_SYMMETRIC_HEAP_SIZE says, else a share of the machine's memory. The first call's counts
+        deadline    seconds for all processes to come; None: 60 for the job to start, 30 for a world
+
+        The job starts with the first call, and ends when Python does: worlds and exchanges that are still open are
+        closed then, and the processes wait for each other. A process that an exception ends, or that has missed a rank,
+        leaves without that. Raises
+        Unsupported in a build without OpenSHMEM, and where no launcher started this process (docs/multi-host.md).
+        """
+        world = cls(_transports.open_shmem_world(int32("nodes", nodes), heap_bytes, deadline))
+        _transports.close_at_end(world)
+        return world
+
+    @classmethod
+    def from_nvshmem(cls, *, rank: int = -1, size: int = 0, address: str = "", all_gather: AllGather | None = None,
+                     local_rank: int = -1, device: str = "cuda", nodes: int = 0, ranks_per_node: int = 0,
+                     heap_bytes: int = 2 << 30, deadline: float | None = None) -> World:
+        """This process of a job with a GPU each, on one host or on many: over NVSHMEM.
+
+        They meet at `address`, or by `all_gather`; what is left out comes from the environment, as for from_env.
+
+        nodes           logical nodes, runs of ranks; 0: ranks_per_node says
+        ranks_per_node  0: ranks whose memory NVSHMEM can map are a node
+        heap_bytes      symmetric memory for all exchanges of this world, on each rank
+
+        A process makes one such world. Raises Unsupported in a build without NVSHMEM, where it does not start, and
+        where there is no GPU (docs/multi-host-gpus.md).
+        """
+        place = _processes.place(address=address, rank=rank, size=size, local_rank=local_rank)
+        split = (int32("nodes", nodes), int32("ranks_per_node", ranks_per_node), heap_bytes)
+        return cls(_transports.open_nvshmem_world(place, _processes.gpu_named(device), split, all_gather, deadline))
+
     @property
     def rank(self) -> int:
         """This rank, 0 .. size-1."""
@@ -74,7 +111,7 @@ class World:
 
     @property
     def kind(self) -> str:
-        """Who the ranks are: "threads", "processes"; with a GPU each "cuda", "cuda_processes"."""
+        """Who the ranks are: "threads", "processes", "shmem"; with a GPU each "cuda", "cuda_processes", "nvshmem"."""
         return self._core.kind
 
     @property

@@ -1,5 +1,6 @@
 #include "call_thread.h"
 
+#include <ferry/error.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -69,6 +70,22 @@ class CallThread {
 
 bool is_main_thread() { return getpid() == gettid(); }
 
+// What calls of OpenSHMEM's worlds met.
+struct Losses {
+  std::mutex guard;
+  bool lost_a_rank = false;
+} losses;
+
+void call_noting_losses(const World& world, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const PeerMissing&) {
+    const std::lock_guard lock(losses.guard);
+    losses.lost_a_rank = losses.lost_a_rank || world.kind() == WorldKind::shmem;
+    throw;
+  }
+}
+
 }  // namespace
 
 // Under the lock to the end: the waiting thread destroys this when it sees the end.
@@ -135,14 +152,20 @@ void PendingCall::wait(const std::function<void()>& interrupt) {
 void call_waiting(World& world, const std::function<void()>& call) {
   if (!is_main_thread() || is_of_gpus(world.kind())) {
     const nb::gil_scoped_release without_gil;
-    return call();
+    return call_noting_losses(world, call);
   }
   PendingCall pending;
-  CallThread::of_this_process().start(pending, call);
+  const std::function<void()> noting = [&] { call_noting_losses(world, call); };
+  CallThread::of_this_process().start(pending, noting);
   pending.wait([&] {
     const nb::gil_scoped_release without_gil;
     world.abort("interrupted by a signal");
   });
+}
+
+bool has_shmem_lost_a_rank() {
+  const std::lock_guard lock(losses.guard);
+  return losses.lost_a_rank;
 }
 
 void call_detached(std::function<void(PendingCall&)> call) {

@@ -46,6 +46,9 @@ class PendingCall {
 // graph.
 void call_waiting(World& world, const std::function<void()>& call);
 
+// Whether a call_waiting of an OpenSHMEM world missed a rank: the processes of its job cannot end it together any more.
+bool has_shmem_lost_a_rank();
+
 // As call_waiting, where there is no world yet. A signal handler that raises leaves `call` to itself, so `call` owns
 // all that it uses but what it hands to ask().
 void call_detached(std::function<void(PendingCall&)> call);

@@ -14,4 +14,5 @@ NB_MODULE(_ferry, module) {
   add_trace(module);
   add_activation(module);
   add_cuda(module);
+  add_transports(module);
 }

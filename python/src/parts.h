@@ -16,5 +16,6 @@ void add_formats(nanobind::module_& module);
 void add_trace(nanobind::module_& module);
 void add_activation(nanobind::module_& module);
 void add_cuda(nanobind::module_& module);
+void add_transports(nanobind::module_& module);
 
 }  // namespace ferry::python

@@ -20,25 +20,28 @@ def test_devices_that_are_none():
 
 
 def rounds(rank, size, port, device):
-    """Two rounds; the kind of world, where its arrays lie, and how far the sums are off, over the largest."""
-    import numpy as np
+    """Two rounds; the kind of world, where its arrays lie, and whether the sums are right."""
     import torch
     torch.cuda.set_device(rank)
     with ferry.World.connect(f"127.0.0.1:{port}", rank, size, device=device or f"cuda:{rank}") as world:
-        tokens, ids, weights = (devices.on_gpu(of[rank], world.device)
-                                for of in (LAYER.tokens, LAYER.ids, LAYER.weights))
-        worst = 0.0
-        with ferry.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256) as exchange:
-            for _ in range(2):
-                arrivals = exchange.dispatch(tokens, ids, weights)
-                values = arrivals.values()
-                for group, expert in enumerate(LAYER.experts_of(rank)):
-                    values[arrivals.rows_of(group)] *= expert + 1
-                sums = devices.on_host(exchange.combine(devices.on_gpu(values, world.device)))
-                want = LAYER.sums(rank, lambda expert: expert + 1)
-                worst = max(worst, np.abs(sums - want).max() / np.abs(want).max())
-            world.barrier()
-        return world.kind, world.device, bool(worst < 0.02)
+        return world.kind, world.device, sums_are_right(world)
+
+
+def sums_are_right(world):
+    import numpy as np
+    rank, worst = world.rank, 0.0
+    tokens, ids, weights = (devices.on_gpu(of[rank], world.device) for of in (LAYER.tokens, LAYER.ids, LAYER.weights))
+    with ferry.Exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256) as exchange:
+        for _ in range(2):
+            arrivals = exchange.dispatch(tokens, ids, weights)
+            values = arrivals.values()
+            for group, expert in enumerate(LAYER.experts_of(rank)):
+                values[arrivals.rows_of(group)] *= expert + 1
+            sums = devices.on_host(exchange.combine(devices.on_gpu(values, world.device)))
+            want = LAYER.sums(rank, lambda expert: expert + 1)
+            worst = max(worst, np.abs(sums - want).max() / np.abs(want).max())
+        world.barrier()
+    return bool(worst < 0.02)
 
 
 @pytest.mark.parametrize("device", [None, "cuda"])
