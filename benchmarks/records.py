@@ -2,7 +2,7 @@
 
 import json
 
-KINDS = {"cuda": "GPUs", "shmem": "processes"}
+KINDS = {"cuda": "GPUs", "shmem": "processes", "processes": "processes"}
 
 
 def load(path):

@@ -7,6 +7,7 @@
 #include "cpu/cpu_steps.h"
 #include "cpu/lone_steps.h"
 #include "cpu/process_fabric.h"
+#include "cpu/process_memory.h"
 #include "cpu/shared_heap.h"
 #include "exchange/reach_log.h"
 #include "exchange/sizes.h"
@@ -46,7 +47,6 @@ class CpuProcessWorld final : public net::BootstrapWorld {
         });
   }
 
- private:
   // Collective: everyone's heap in rank order, null for masked ranks. Each is zero before another rank can see it
   // (I13), and no rank goes on before every rank holds all (I16).
   Heaps share_heaps(std::size_t bytes, const RankMask& mask, std::chrono::milliseconds deadline) {
@@ -67,10 +67,16 @@ class CpuProcessWorld final : public net::BootstrapWorld {
     return heaps;
   }
 
+ private:
   net::DescriptorChannel channel_;
 };
 
 }  // namespace
+
+Heaps share_process_memory(World& world, std::size_t bytes, std::chrono::milliseconds deadline) {
+  return dynamic_cast<CpuProcessWorld&>(world).share_heaps(bytes, {}, deadline);
+}
+
 }  // namespace ferry::cpu
 
 namespace ferry {

@@ -32,12 +32,28 @@ class ProcessesTestCase(FerryTestCase):
             for each in done:
                 self.assertEqual(each.returncode, 0, each.stdout + each.stderr)
 
+    def test_bench(self):
+        done = start(RANKS, "bench", "--backend", "processes", "--ranks", RANKS, "--hidden", 64, "--experts", 6, "--top-k",
+                     2, "--tokens", "4,16", "--operation", "pair,dispatch,encode", "--iterations", 5, "--json")
+        for each in done:
+            self.assertEqual(each.returncode, 0, each.stderr)
+        self.assertEqual([each.stdout for each in done[1:]], [""] * (RANKS - 1))
+        records = [json.loads(line) for line in done[0].stdout.splitlines()]
+        exchanges = [record for record in records if record["operation"] != "encode"]
+        self.assertEqual((len(records), len(exchanges)), (6, 4))
+        for record in exchanges:
+            self.assertEqual((record["backend"], record["shape"]["ranks"]), ("processes", RANKS))
+            self.assertEqual(record["policy"]["direct_peers_of_rank_0"], RANKS - 1)
+            self.assertEqual(record["network_bytes"]["formula"], 0)  # all goes through memory
+            self.assertGreater(record["plain_put"]["time_us"]["median"], 0)
+
     def test_refusals(self):
         self.assert_refused(ferry("verify", "--backend", "processes"), 1, "--backend processes", "no launcher", "torchrun")
         for arguments, code, words in ((["layer", "--ranks", 2, *self.save(make_layer()), "--output", "y.npy"], 2,
                                         ["--ranks 2", f"{RANKS} processes were started"]),
                                        (["verify", "--nodes", 2], 2, ["--nodes 2", "1 node"]),
-                                       (["bench", "--ranks", RANKS], 1, ["bench measures threads"])):
+                                       (["bench", "--ranks", RANKS, "--nodes", 2], 2, ["--nodes 2", "1 node"]),
+                                       (["bench", "--ranks", RANKS, "--baseline"], 2, ["--baseline"])):
             with self.subTest(arguments[0]):
                 done = start(RANKS, *arguments, "--backend", "processes")
                 self.assertEqual([each.returncode for each in done], [code] * RANKS, done[0].stderr)

@@ -144,10 +144,6 @@ const Backend& require_backend(const BenchOptions& options) {
                 fmt::format("--backend cuda: bench measures the GPUs of one process, and {} were started: start it "
                             "without a launcher, with --ranks {}, or add --backend nvshmem",
                             num_processes(), num_processes()));
-  if (chosen.kind == WorldKind::processes)
-    throw Error(ErrorKind::unsupported,
-                "--backend processes: bench measures threads (--backend cpu, without a launcher) and processes under "
-                "oshrun (--backend shmem), so far");
   if (gpus && options.workers != 1) refuse_or_note(options, "--workers", "is for CPU ranks", "cpu");
   if (!gpus && options.max_blocks != 0) refuse_or_note(options, "--max-blocks", "is for GPUs", "cuda");
   if (gpus && chosen.ranks == RanksAre::processes)

@@ -239,6 +239,7 @@ class ProcessBench {
 ProcessResult measure_processes(const Ranks& ranks, const BenchCase& bench, int nodes) {
   ProcessResult result;
   result.bench = bench;
+  result.backend = ranks.backend();
   result.nodes = nodes;
   const auto& world = static_cast<const ProcessWorld&>(ranks.world());
   for (int peer = 1; peer < world.size(); ++peer) result.direct_peers += world.is_direct(peer) ? 1 : 0;

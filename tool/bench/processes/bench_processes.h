@@ -27,6 +27,7 @@ struct ProcessMeasurement {
 
 struct ProcessResult {
   BenchCase bench;
+  const char* backend = "shmem";
   ProcessMeasurement measured;
   int nodes = 1;
   int direct_peers = 0;  // ranks that rank 0 stores to itself, without rank 0

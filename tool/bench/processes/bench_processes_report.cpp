@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <string_view>
 
 #include "ferry/ferry.h"
 #include "tool/bench/base/bench_fields.h"
@@ -64,13 +65,14 @@ std::string footnote_of(const std::vector<ProcessResult>& results) {
 Json to_json(const ProcessResult& result, const std::string& command) {
   const BenchCase& bench = result.bench;
   const ProcessMeasurement& measured = result.measured;
-  Json json = record_head("shmem", bench, command);
+  Json json = record_head(result.backend, bench, command);
   json["policy"] = {{"input_sets", measured.input_sets},
                     {"workers", bench.workers},
                     {"nodes", result.nodes},
                     {"direct_peers_of_rank_0", result.direct_peers}};
   add_exchange(json["policy"], bench);
-  if (const char* transports = std::getenv("UCX_TLS")) json["policy"]["ucx_tls"] = transports;
+  const char* transports = std::getenv("UCX_TLS");
+  if (transports != nullptr && result.backend == std::string_view("shmem")) json["policy"]["ucx_tls"] = transports;
   json["time_us"] = times_json(measured.samples);
   json["memory_bytes_per_rank"] = measured.memory_bytes;
   json["plain_put"] = {{"of", "the same bytes to the same ranks, each rank's in one piece"},

@@ -25,7 +25,7 @@ class PutLink {
 };
 
 // Collective over the ranks of one of the job's worlds: as many legs on all, and the same `most_bytes`, which is the
-// most that any rank puts to another in one of them. Throws Error(unsupported) in a build without OpenSHMEM.
+// most that any rank puts to another in one of them. Throws Error(unsupported) for OpenSHMEM's where a build lacks it.
 std::unique_ptr<PutLink> make_put_link(World& world, std::vector<PutLeg> legs, std::size_t most_bytes);
 
 using MakePutLink = std::unique_ptr<PutLink> (*)(World& world, std::vector<PutLeg> legs, std::size_t most_bytes);
