@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/debug_log.h"
+#include "cuda/device/nvtx_range.h"
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/state_plan.h"
 #include "cuda/policy/policy_text.h"
@@ -92,6 +93,7 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
 
 CudaSteps::~CudaSteps() {
   if (device_.deferred_free != nullptr) {
+    if (kernel_trace_ != nullptr) kernel_trace_->finish();
     device_.deferred_free->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
     device_.deferred_free->keep(std::move(memory_));  // together with the heaps: freeing it waits for the device, too
     record_.free_with(*device_.deferred_free);
@@ -102,6 +104,7 @@ CudaSteps::~CudaSteps() {
   cudaGetDevice(&before);
   cudaSetDevice(device_.index);
   cudaDeviceSynchronize();  // this rank's kernels write to memory that heaps_ keeps alive
+  if (kernel_trace_ != nullptr) kernel_trace_->finish();
   cudaSetDevice(before);
 }
 
@@ -124,6 +127,7 @@ void CudaSteps::plan_memory() {
   message_counts_ = memory_->as<std::uint32_t>(at.message_counts);
   wide_weights_ = memory_->as<float>(at.wide_weights);
   weighed_rows_ = memory_->as<HandleRow>(at.weighed_rows);
+  trace_at_ = at.trace;
   set_links(memory_->as<DeviceState>(at.state));
 }
 
@@ -217,6 +221,7 @@ void CudaSteps::check_dispatch_input(const CheckContext&, const DispatchInput& i
 }
 
 void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
+  const NvtxRange range("ferry dispatch: send", rank_);
   const std::uint8_t* masked = masks_.newest();
   if (has_excess(ticket.num_tokens)) {
     send_excess(ticket);
@@ -229,6 +234,7 @@ void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
 }
 
 void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
+  const NvtxRange range("ferry dispatch: receive", rank_);
   if (has_excess(ticket.num_tokens)) await_counts(ticket);  // throws
   note_waiting_times(rows);
   run_dispatch(ticket, open_mask_, nullptr, &rows);
@@ -239,6 +245,7 @@ void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
 }
 
 void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
+  const NvtxRange range("ferry dispatch", rank_);
   const std::uint8_t* masked = masks_.newest();
   const DispatchArgs routed = begin_dispatch(ticket, args);
   if (ticket.rows.order == RowOrder::by_expert && !rows.may_overflow) {
@@ -257,6 +264,7 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
 }
 
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
+  const NvtxRange range("ferry combine: send", rank_);
   begin_combine(ticket, args);
   return_weights(ticket, args);
   weigh(ticket, args);
@@ -266,6 +274,7 @@ void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
 }
 
 void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) {
+  const NvtxRange range("ferry combine: sum", rank_);
   if (ticket.handle != nullptr) launch_handle_call(handle_call(Operation::combine, ticket));
   run_combine(ticket, {.sends = false, .receives = true}, sent, &sums);
   sum_returned(ticket, sums);
@@ -273,6 +282,7 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
 }
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
+  const NvtxRange range("ferry combine", rank_);
   begin_combine(ticket, args);
   return_weights(ticket, args);
   weigh(ticket, args);
@@ -296,9 +306,8 @@ Params CudaSteps::params_of(const std::uint8_t* masked, Halves halves) const {
   return params;
 }
 
-void CudaSteps::run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
-                             const RowsOut* out) {
-  streams_.follow(stream_);
+void CudaSteps::enqueue_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+                                 const RowsOut* out) {
   const Halves halves{.sends = in != nullptr, .receives = out != nullptr};
   const bool given_rows = in != nullptr && in->is_encoded();
   const bool in_order = out != nullptr && (out->order != RowOrder::by_expert || out->may_overflow);
@@ -349,8 +358,7 @@ void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
   launch_scales(params, most.blocks(), most.exclusive, stream_);
 }
 
-void CudaSteps::run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out) {
-  streams_.follow(stream_);
+void CudaSteps::enqueue_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out) {
   auto params = params_of<CombineParams>(ticket.handle != nullptr ? masks_.newest() : open_mask_, halves);
   params.in = in;
   if (out != nullptr && plan_.exact) params.in.weights = widened(in.weights, ticket.num_tokens);

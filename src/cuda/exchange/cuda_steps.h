@@ -4,6 +4,7 @@
 //   count_calls.cpp  dispatches whose host asks what comes
 //   more_rows.cpp    dispatches with extra outputs
 //   weights.cpp      weights that are not f32, late weights, and returned weights
+//   traced_kernels.cpp  small kernels around those that a Trace records
 #pragma once
 
 #include <memory>
@@ -13,6 +14,7 @@
 #include "cuda/exchange/count_box.h"
 #include "cuda/exchange/device_checks.h"
 #include "cuda/exchange/kernel_plan.h"
+#include "cuda/exchange/kernel_trace.h"
 #include "cuda/exchange/record.h"
 #include "cuda/exchange/round_masks.h"
 #include "cuda/exchange/stream_order.h"
@@ -30,6 +32,7 @@ class CudaSteps final : public ExchangeSteps {
 
   void enter() override { scope_.emplace(device_.index); }
   void leave() noexcept override { scope_.reset(); }
+  void trace_to(CallTrace* call) override;
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
   void check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
@@ -77,7 +80,14 @@ class CudaSteps final : public ExchangeSteps {
   void set_links(DeviceState* state);
   template <class Params>
   Params params_of(const std::uint8_t* masked, Halves halves) const;
+  // With the kernels that record it, where a Trace does (traced_kernels.cpp).
   void run_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
+  void run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
+  void begin_record(TracedKernelKind kind);
+  void end_record(TracedKernelKind kind);
+  TraceParams trace_params(TracedKernelKind kind) const;
+  void enqueue_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
+  void enqueue_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
   void launch_scales_kernel(const RowsOut& out) const;
   // Dispatches whose host asks what comes (count_calls.cpp):
   bool has_excess(int num_tokens) const { return num_tokens > plan_.shape.max_tokens; }
@@ -103,7 +113,6 @@ class CudaSteps final : public ExchangeSteps {
   // What a combine goes by: of its handle, or of the newest dispatch. Null: the table of the newest routing.
   ArrivedRows arrived_of(const Ticket& ticket) const;
   const RoutingEntry* own_table_of(const Ticket& ticket) const;
-  void run_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
 
   RankDevice device_;
   int rank_;
@@ -133,13 +142,16 @@ class CudaSteps final : public ExchangeSteps {
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   HandleHeader header_;                      // of a handle, but for what its dispatch was
   CombineOrder order_;
-  bool may_have_overflowed_ = false;  // rows of the newest dispatch
-  bool graphs_may_overflow_ = false;  // rows of a captured one, which may run when the host does not know
-  bool is_extra_ = false;             // begin_handle_kernel found the number of the newest combine
-  cudaStream_t stream_ = nullptr;     // of the call under way
-  int max_blocks_ = 0;                // of the call under way
-  int given_tokens_ = 0;              // rows of topk_weights of the combine under way
-  std::optional<DeviceScope> scope_;  // from enter() to leave()
+  bool may_have_overflowed_ = false;           // rows of the newest dispatch
+  bool graphs_may_overflow_ = false;           // rows of a captured one, which may run when the host does not know
+  bool is_extra_ = false;                      // begin_handle_kernel found the number of the newest combine
+  std::size_t trace_at_;                       // the TraceRecords in memory_
+  std::shared_ptr<KernelTrace> kernel_trace_;  // from the first call on that a Trace records
+  bool records_ = false;                       // the call under way
+  cudaStream_t stream_ = nullptr;              // of the call under way
+  int max_blocks_ = 0;                         // of the call under way
+  int given_tokens_ = 0;                       // rows of topk_weights of the combine under way
+  std::optional<DeviceScope> scope_;           // from enter() to leave()
 };
 
 }  // namespace ferry::cuda

@@ -6,6 +6,7 @@
 #include "cuda/policy/dispatch_policy.h"
 #include "cuda/policy/scales_policy.h"
 #include "exchange/sizes.h"
+#include "ferry/detail/cuda/kernels/trace_launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/steps/scale_tiles.h"
 
@@ -60,6 +61,7 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   }
   prepare_wide_weights();
   prepare_keep_routing();
+  prepare_trace();
   kernels.small.prepare(plan_);
   for (const LoadedKernel& kernel : {dispatch_, given_rows_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)

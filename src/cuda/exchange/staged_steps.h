@@ -18,6 +18,7 @@ class StagedSteps final : public ExchangeSteps {
 
   void enter() override { steps_->enter(); }
   void leave() noexcept override { steps_->leave(); }
+  void trace_to(CallTrace* call) override { steps_->trace_to(call); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
   void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {

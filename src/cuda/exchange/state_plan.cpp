@@ -7,6 +7,7 @@
 #include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/state/trace_records.h"
 
 namespace ferry::cuda {
 
@@ -34,6 +35,7 @@ StatePlan::StatePlan(const Plan& plan) {
   const auto entries = static_cast<std::size_t>(plan.shape.max_tokens) * static_cast<std::size_t>(plan.shape.top_k);
   wide_weights = take(entries * sizeof(float));
   weighed_rows = take(plan.map.has_late_weights() ? ranks * entries * sizeof(HandleRow) : 0);
+  trace = take(TraceRecords::bytes(plan.shape.ranks));
 }
 
 }  // namespace ferry::cuda

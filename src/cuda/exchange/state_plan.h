@@ -23,6 +23,7 @@ struct StatePlan {
   std::size_t message_counts = 0;  // u32 [ranks, message_chunks]
   std::size_t wide_weights = 0;    // f32 [max_tokens, top_k]
   std::size_t weighed_rows = 0;    // with late weights: as arrived_rows
+  std::size_t trace = 0;           // TraceRecords
   std::size_t bytes = 0;           // of all
 
  private:
