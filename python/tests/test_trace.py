@@ -46,6 +46,8 @@ def test_every_call_of_every_rank(run, tmp_path):
     for names in calls.values():
         assert [name for name in names if name.startswith("dispatch_a")] == ["dispatch_async"] * 2
         assert names.count("combine") == 2
+    kernels = [event["name"] for event in events_of(path) if event["name"].startswith("combine kernel")]
+    assert len(kernels) == (0 if run is devices.run_on_cpus else 3 * 2)
 
 
 def test_steps_of_cpu_ranks(tmp_path):

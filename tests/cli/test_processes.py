@@ -47,6 +47,23 @@ class ProcessesTestCase(FerryTestCase):
             self.assertEqual(record["network_bytes"]["formula"], 0)  # all goes through memory
             self.assertGreater(record["plain_put"]["time_us"]["median"], 0)
 
+    def test_trace_of_all_ranks(self):
+        path = self.folder / "trace.json"
+        done = start(RANKS, "bench", "--backend", "processes", "--ranks", RANKS, "--hidden", 64, "--experts", 6, "--top-k",
+                     2, "--tokens", 4, "--iterations", 3, "--trace", path)
+        for each in done:
+            self.assertEqual(each.returncode, 0, each.stderr)
+        self.assertIn("4 rounds of 1 line traced in ", done[0].stdout)
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        begins = {}
+        for event in events:
+            if event["name"] == "combine":
+                begins.setdefault(event["pid"] % 10_000, []).append(event["ts"])
+        self.assertEqual({rank: len(times) for rank, times in begins.items()}, {rank: 4 for rank in range(RANKS)})
+        # One clock: a combine of any rank begins before all ranks' next one.
+        for earlier, later in zip(zip(*begins.values()), list(zip(*begins.values()))[1:]):
+            self.assertLess(max(earlier), min(later))
+
     def test_refusals(self):
         self.assert_refused(ferry("verify", "--backend", "processes"), 1, "--backend processes", "no launcher", "torchrun")
         for arguments, code, words in ((["layer", "--ranks", 2, *self.save(make_layer()), "--output", "y.npy"], 2,
