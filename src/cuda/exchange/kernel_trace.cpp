@@ -79,17 +79,23 @@ std::vector<TracedKernel> KernelTrace::read_device() const {
 
 std::vector<TracedKernel> KernelTrace::read() {
   const std::lock_guard lock(guard_);
-  return memory_ == nullptr ? kept_ : read_device();
+  keep();
+  return kept_;
 }
 
 void KernelTrace::finish() noexcept {
   const std::lock_guard lock(guard_);
-  try {
-    kept_ = read_device();
-  } catch (...) {
-    // The device has failed: nothing of it is traced.
-  }
+  keep();
   memory_.reset();
+}
+
+// The lock is held.
+void KernelTrace::keep() noexcept {
+  try {
+    if (memory_ != nullptr) kept_ = read_device();
+  } catch (...) {
+    // The device has failed. What it said before is kept, and the calls are traced without it.
+  }
 }
 
 }  // namespace ferry::cuda

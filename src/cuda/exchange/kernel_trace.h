@@ -24,6 +24,7 @@ class KernelTrace final : public KernelTimes {
 
  private:
   std::vector<TracedKernel> read_device() const;
+  void keep() noexcept;
 
   std::mutex guard_;
   std::shared_ptr<DeviceMemory> memory_;
