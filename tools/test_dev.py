@@ -34,7 +34,10 @@ class RefusalTests(unittest.TestCase):
                 self.assert_refused(dev(command, "nosuch"), f"dev: {command} takes no argument: nosuch")
 
     def test_commands(self):
-        self.assert_refused(dev("nosuch"), "no command nosuch", "usage: ./dev")
+        for word, hint in (("nonsense", ""), ("tets", "; did you mean test?"), ("gpubench", "; did you mean gpu-bench?")):
+            done = dev(word)
+            self.assert_refused(done)
+            self.assertEqual(done.stderr, f"dev: no command {word}{hint}; ./dev help lists them\n")
 
 
 def of_function(name, *parts, arguments=(), seconds=0):

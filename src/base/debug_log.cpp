@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -83,7 +84,8 @@ bool debug_logs(DebugLevel level) { return level <= debug_output().level(); }
 void write_debug_line(DebugLevel level, int rank, const std::string& text) { debug_output().write(level, rank, text); }
 
 DebugLevel debug_level_of(const char* value, bool& is_known) {
-  const std::string_view text = value == nullptr ? "" : value;
+  std::string text = value == nullptr ? "" : value;
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   is_known = true;
   if (text.empty() || text == "off" || text == "0") return DebugLevel::off;
   if (text == "warn") return DebugLevel::warn;

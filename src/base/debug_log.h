@@ -27,7 +27,8 @@ void debug_log(DebugLevel level, int rank, const Text& text) {
   if (debug_logs(level)) write_debug_line(level, rank, text());
 }
 
-// What the value of FERRY_DEBUG means; null: unset. `is_known` is false for a value that means nothing.
+// What the value of FERRY_DEBUG means, in capitals or not; null: unset. `is_known` is false for a value that means
+// nothing.
 DebugLevel debug_level_of(const char* value, bool& is_known);
 // The name of a log file: %h and %p replaced.
 std::string debug_file_name(const std::string& pattern);

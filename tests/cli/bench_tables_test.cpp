@@ -87,7 +87,7 @@ std::string cpu_text(const Columns& columns, BenchOperation operation) {
 std::string process_text(const Columns& columns) {
   std::vector<ProcessResult> results;
   for (const BenchCase& bench : cases(columns))
-    results.push_back({bench, {long_samples(), long_samples(), {kManyBytes, kManyBytes}, 2, 1}, 2048, 2047});
+    results.push_back({bench, "shmem", {long_samples(), long_samples(), {kManyBytes, kManyBytes}, 2, 1}, 2048, 2047});
   return to_text(results) + footnote_of(results);
 }
 

@@ -229,7 +229,7 @@ TEST(LostTokens, AreToldByTheirError) {
   }
   ASSERT_GT(finder.lost().count, 0);
   EXPECT_GT(finder.lost().rms_of_error, finder.lost().rms / 2);
-  EXPECT_NE(finder.text("token", 2).find("are wrong by more than half of their size"), std::string::npos);
+  EXPECT_NE(finder.text("token", 2).find("wrong by more than half of "), std::string::npos);
 }
 
 TEST(LayerPlan, SplitsTokensAndRounds) {

@@ -63,6 +63,18 @@ TEST(ShapesOfCommands, NameTheLargestNumberOfTokens) {
   EXPECT_NE(why_invalid(shape), nullptr);
 }
 
+TEST(ShapesOfCommands, NameTheLargestNumberOfExperts) {
+  Shape shape{4, 2'000'000'000, 2, 128, 64};
+  const std::string said = refusal_of(shape);
+  const std::string must = "--experts 2000000000: must be at most ";
+  ASSERT_EQ(said.substr(0, must.size()), must);
+  shape.experts = std::stoi(said.substr(must.size()));
+  shape.max_tokens = 1;
+  EXPECT_EQ(why_invalid(shape), nullptr);
+  ++shape.experts;
+  EXPECT_NE(why_invalid(shape), nullptr);
+}
+
 TEST(MissingRanks, AreNamedWithoutCallsOfTheLibrary) {
   WaitRecord record;
   record.operation = Operation::set_up;

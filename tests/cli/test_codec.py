@@ -112,7 +112,7 @@ class InputScaleTestCase(CodecTestCase):
         self.assert_done(self.encode("nvfp4", x, "--input-scale", fitting))
         x[3] *= np.float32(1e-20)
         done = self.encode("nvfp4", x, "--input-scale", fitting)
-        self.assertIn("1 of 20 rows are wrong", done.stderr)
+        self.assertIn("1 of 20 rows is wrong", done.stderr)
         self.assertIn("take another format", done.stderr)
         self.assert_done(self.encode("mxfp4", x))
 

@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 
-from support import BINARY, FORMATS, FerryTestCase, ferry, make_layer, on_a_terminal
+from support import BINARY, FORMATS, FerryTestCase, ferry, make_layer, on_a_terminal, without_progress
 
 COMMANDS = ["demo", "layer", "codec", "bench", "verify", "info"]
 
@@ -40,6 +40,11 @@ class UnknownWordsTestCase(FerryTestCase):
     def test_words_without_an_option(self):
         self.refused(["info", "8"], "'8' belongs to no option of ferry info")
         self.refused(["verify", "--case"], "--case needs a value")
+
+    def test_values_of_flags(self):
+        self.refused(["info", "--json=3"], "--json takes no value: leave out =3")
+        self.refused(["bench", "--quiet=1"], "--quiet takes no value: leave out =1")
+        self.refused(["--version=2"], "--version takes no value")
 
     def test_options_that_are_given_twice(self):
         self.refused(["info", "--ranks", 4, "--ranks", 8], "--ranks is given twice, as 4 and as 8")
@@ -97,6 +102,7 @@ class HelpTestCase(FerryTestCase):
             done = ferry(*arguments)
             self.assert_done(done)
             self.assertRegex(done.stdout, r"^ferry \d+\.\d+\.\d+\n$")
+        self.assertEqual(f"ferry {json.loads(ferry('version', '--json').stdout)['version']}\n", done.stdout)
 
     def test_no_command(self):
         done = ferry()
@@ -151,7 +157,7 @@ class NoEffectTestCase(FerryTestCase):
     def note(self, *arguments):
         done = ferry(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stderr
+        return without_progress(done.stderr)
 
     def test_input_scale(self):
         for format_name in FORMATS:
@@ -219,8 +225,21 @@ class CompletionTestCase(FerryTestCase):
         self.assertEqual(self.words("layer", "--combine", ""), {"by_rank", "exact"})
         self.assertEqual(self.words("info", "--model", "kimi"), {"kimi-k2", "kimi-k3"})
         self.assertEqual(self.words("help", "ver"), {"verify", "version"})
+        self.assertIn("routings/one_token", self.words("verify", "--case", "rout"))
         (self.folder / "tokens.npy").write_text("")
         self.assertEqual(self.words("layer", "--tokens", "to"), {"tokens.npy"})
+
+    def test_bash_with_an_equals_sign(self):
+        """Bash takes --format=nv for three words, or for one where COMP_WORDBREAKS has no =."""
+        self.assertEqual(self.words("layer", "--format", "=", "nv"), {"nvfp4"})
+        self.assertEqual(self.words("layer", "--format", "="), set(FORMATS))
+        self.assertEqual(self.words("bench", "--backend", "=", "c"), {"cpu", "cuda"})
+        self.assertEqual(self.words("layer", "--format=nv"), {"--format=nvfp4"})
+        self.assertEqual(self.words("bench", "--format=bf16,nv"), {"--format=bf16,nvfp4"})
+        self.assertIn("routings/one_token", self.words("verify", "--case", "=", "rout"))
+        (self.folder / "tokens.npy").write_text("")
+        self.assertEqual(self.words("layer", "--tokens", "=", "to"), {"tokens.npy"})
+        self.assertEqual(self.words("layer", "--tokens=to"), {"--tokens=tokens.npy"})
 
     def test_zsh(self):
         done = ferry("completion", "zsh")
@@ -246,6 +265,9 @@ class WidthTestCase(FerryTestCase):
                 self.assertLessEqual(self.longest(*command, columns=80), 80)
                 for lines in (self.longest(*command), self.longest(*command, columns=500)):
                     self.assertTrue(80 < lines <= 120, lines)
+
+    def test_sentences_are_broken(self):
+        self.assertLessEqual(self.longest("info", "--model", "kimi-k2", COLUMNS="80"), 80)
 
 
 class ColourTestCase(FerryTestCase):

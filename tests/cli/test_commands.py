@@ -67,6 +67,17 @@ class InfoTestCase(FerryTestCase):
         self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--ranks", 9), 2, "--ranks 9", "number of experts, 8")
         self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--hidden", 100), 2, "--hidden 100", "multiple of 32")
         self.assert_refused(ferry("info", "--backend", "cuda2"), 2, "--backend", "cuda2")
+        self.assert_refused(ferry("info", "--experts", 2_000_000_000, "--top-k", 2, "--hidden", 64), 2,
+                            "--experts 2000000000: must be at most 1073741823 where --top-k is 2")
+
+    def test_names_of_what_is_missing_line_up(self):
+        text = ferry("info").stdout
+        if "Not here, and what to do:" in text:
+            lines = text[text.index("Not here, and what to do:"):].splitlines()[1:]
+            self.assertEqual(len({re.match(r"  \w+ +| +", line).end() for line in lines}), 1, lines)
+
+    def test_what_an_alignment_is(self):
+        self.assertIn("An expert's first row is at a multiple of this", " ".join(ferry("info", "--help").stdout.split()))
 
     def test_zero_is_refused(self):
         for option in ("--ranks", "--tokens", "--experts", "--top-k", "--hidden"):
@@ -123,6 +134,7 @@ class InfoTestCase(FerryTestCase):
             for ranks in (72, 73):
                 text = ferry("info", "--model", "deepseek-v3", "--backend", backend, "--ranks", ranks).stdout
                 self.assertEqual(f"On no machine: backend {backend}: a world of " in text, ranks == 73, text)
+                self.assertEqual("What follows is a plan only." in " ".join(text.split()), ranks == 73, text)
                 if ranks == 73:
                     self.assertNotIn("Not on this machine", text)
 

@@ -71,6 +71,9 @@ class DebugLogTestCase(FerryTestCase):
         lines = self.logged("loud")
         self.assertEqual(lines, [("process", "warn", "FERRY_DEBUG=loud: must be warn, info, trace or off")])
 
+    def test_levels_in_capitals(self):
+        self.assertIn("info", {level for _, level, _ in self.logged("INFO")})
+
     def test_file(self):
         done = self.run_with(FERRY_DEBUG="info", FERRY_DEBUG_FILE=str(self.folder / "log.%h.%p"))
         self.assert_done(done)
@@ -86,6 +89,7 @@ class DebugLogTestCase(FerryTestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         threw = [text for _, level, text in self.lines(done.stderr) if level == "warn"]
         self.assertTrue(any(re.match(r"dispatch\w* threw: rank \d", text) for text in threw), threw)
+        self.assertTrue(any(re.fullmatch(r"dispatch waiting for .*: epoch \d+ seen, \d+ wanted", text) for text in threw))
 
 
 if __name__ == "__main__":

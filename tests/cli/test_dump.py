@@ -143,6 +143,20 @@ class DumpTestCase(FerryTestCase):
                     expected = [tokens[starts[row[0]] + row[1]] if row else np.zeros(160) for row in rows]
                     np.testing.assert_array_equal(np.load(out), np.array(expected, np.float32))
 
+    def test_a_dump_names_its_format(self):
+        out = self.folder / "out.npy"
+        for format_name, scale in (("fp8_block128", []), ("nvfp4", ["--input-scale", 37.5])):
+            self.assert_done(self.layer(make_layer(), "--format", format_name, "--dump", self.folder / "dump", *scale))
+            dump = ["--dump", self.folder / "dump" / "rank0", "--out", out]
+            self.assert_done(ferry("codec", "decode", "--format", format_name, *scale, *dump))
+            told = out.read_bytes()
+            self.assert_done(ferry("codec", "decode", *dump))
+            self.assertEqual(out.read_bytes(), told)
+            out.unlink()
+        (self.folder / "dump" / "rank0" / "format.json").unlink()
+        self.assert_refused(ferry("codec", "decode", *dump), 2, "--format is required", "format.json")
+        self.assert_refused(ferry("codec", "decode", "--payload", "p.npy", "--out", out), 2, "--format is required")
+
     def test_scales_of_a_dispatch_are_told(self):
         arrays = make_layer(tokens=75, hidden=160, experts=11, top_k=3, inter=8)
         for format_name, layout in (("fp8_block128", "transposed"), ("nvfp4", "tiled")):

@@ -229,8 +229,25 @@ class CheckTestCase(FerryTestCase):
         arrays = make_layer()
         arrays["tokens"][17] *= np.float32(1e-4)
         arrays["tokens"][40] = 0  # nothing to lose
-        self.refused(arrays, "1 of 61 tokens", "the first is token 17", options=("--format", "nvfp4"))
+        self.refused(arrays, "1 of 61 tokens is wrong by more than half of its size", "the first is token 17", options=("--format", "nvfp4"))
         self.assert_done(self.layer(arrays, "--check", "--format", "mxfp4", ranks=3))
+
+    def test_an_output_without_any_error(self):
+        arrays = make_layer()
+        arrays["topk-weights"][:] = 0
+        text = self.layer(arrays, "--check").stdout
+        self.assertIn("ok: no error; RMS of the output", " ".join(text.split()))
+        self.assertNotIn("% of its bound", text)
+
+    def test_the_format_of_the_results_is_named(self):
+        """It costs accuracy, too."""
+        for results in ("bf16", "mxfp4"):
+            done = self.layer(make_layer(), "--check", "--result-format", results)
+            self.assert_done(done)
+            text = " ".join(done.stdout.split())
+            formats = "bf16" if results == "bf16" else "bf16 and results in mxfp4"
+            self.assertIn(f"), {formats}, by_rank, ", text)
+            self.assertIn(f"format {formats} beside unencoded tokens: ", text)
 
     def test_what_the_format_costs(self):
         """Against the layer in numpy on unencoded tokens."""

@@ -26,6 +26,8 @@ TEST(DebugLevels, HaveNames) {
   EXPECT_EQ(level_of("info"), DebugLevel::info);
   EXPECT_EQ(level_of("1"), DebugLevel::info);
   EXPECT_EQ(level_of("trace"), DebugLevel::trace);
+  EXPECT_EQ(level_of("INFO"), DebugLevel::info);  // as NCCL_DEBUG has it
+  EXPECT_EQ(level_of("Warn"), DebugLevel::warn);
 }
 
 TEST(DebugLevels, AreOffWhereTheValueMeansNothing) {

@@ -40,10 +40,10 @@ void add_result_format_option(CLI::App& command, std::string& results) {
   one_of(command.add_option("--result-format", results, result_format_help()), result_format_names(), "FORMAT")
       ->capture_default_str();
 }
+std::string join_formats() { return fmt::format("{}", fmt::join(format_names(), ", ")); }
+
 void add_format_option(CLI::App& command, std::string& format) {
-  const std::vector<std::string> names = format_names();
-  one_of(command.add_option("--format", format, fmt::format("Token format: {}", fmt::join(names, ", "))), names,
-         "FORMAT")
+  one_of(command.add_option("--format", format, "Token format: " + join_formats()), format_names(), "FORMAT")
       ->capture_default_str();
 }
 
@@ -142,13 +142,18 @@ void add_codec_command(CLI::App& app) {
   CLI::App& decode = *command.add_subcommand("decode", "Payload and scales to float32 rows");
   add_file(decode, "--out,--output", asked->out, "float32 [rows, hidden]; appears when complete")->required();
   add_codec_options(decode, asked);
-  decode.get_option("--payload")->required(false);
+  for (const char* name : {"--format", "--payload"}) decode.get_option(name)->required(false);
+  decode.get_option("--format")->description("Needed with --payload; a dump names its own: " + join_formats());
   as_path(decode.add_option(
               "--dump", asked->dump,
-              "A rank's folder of `ferry layer --dump`, in place of --payload and --scales: rows of a dispatch"),
+              "A rank's folder of `ferry layer --dump`, in place of --payload and --scales: rows of a dispatch, in the "
+              "format that its format.json names"),
           "DIR")
       ->excludes("--payload", "--scales");
-  decode.callback([asked] { run_decode_command(*asked); });
+  decode.callback([asked, scale = decode.get_option("--input-scale")] {
+    asked->input_scale_is_given = scale->count() != 0;
+    run_decode_command(*asked);
+  });
 }
 
 void add_verify_command(CLI::App& app) {
@@ -162,7 +167,7 @@ void add_verify_command(CLI::App& app) {
            std::int64_t{1}, kMaxRanks);
   add_share_gpus_flag(verify);
   verify.add_flag("--quick", asked->quick, "Only the cases that are quick");
-  verify.add_option("--case", asked->only, "Only cases with this in their name");
+  offer(verify.add_option("--case", asked->only, "Only cases with this in their name"), verify_case_names());
   verify.add_flag("--list", asked->list, "List the cases and run none");
   add_json_flag(verify, asked->json);
   verify.add_flag("-q,--quiet", asked->quiet, "Print the cases that fail, and the sums");
@@ -187,7 +192,8 @@ void add_info_command(CLI::App& app) {
   add_number("--tokens,--tokens-per-rank", asked->tokens, kNoLimit,
              "Most tokens of a rank in a round: a count, not a file as in layer (128 where a shape is asked for)");
   add_number("--hidden", asked->hidden, kNoLimit, "Columns of a token");
-  in_range(info.add_option("--alignment", asked->alignment, "First row of an expert; 0: the format's default")
+  in_range(info.add_option("--alignment", asked->alignment,
+                           "An expert's first row is at a multiple of this; 0: the format's default")
                ->capture_default_str(),
            std::int64_t{0}, std::int64_t{128});
   add_format_option(info, asked->format);
@@ -243,7 +249,10 @@ CommandEntry entry_of_all(CLI::App& app) {
 void add_version_command(CLI::App& app) {
   const std::string version = std::string("ferry ") + kVersion;
   app.set_version_flag("-v,--version", version);
-  app.add_subcommand("version", "Print the version")->callback([version] { print(version + "\n"); });
+  const auto json = std::make_shared<bool>(false);
+  CLI::App& command = *app.add_subcommand("version", "Print the version");
+  add_json_flag(command, *json, "Print JSON instead of a line");
+  command.callback([version, json] { *json ? print(Json{{"version", kVersion}}) : print(version + "\n"); });
 }
 
 void add_completion_command(CLI::App& app) {

@@ -122,7 +122,15 @@ std::string zsh_function(const CommandEntry& command) {
 std::string bash_completion(const CommandEntry& root) {
   return fmt::format(R"(# bash completion of ferry: source <(ferry completion bash)
 _ferry() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} path=ferry words='' values='' files='' each
+  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} path=ferry words='' values='' files='' option='' each
+  # Bash takes --format=mx for three words, unless its COMP_WORDBREAKS has no =.
+  if [[ $word == = ]]; then
+    word=''
+  elif [[ $before == = ]]; then
+    before=${{COMP_WORDS[COMP_CWORD-2]}}
+  elif [[ $word == --*=* ]]; then
+    before=${{word%%=*}} option=${{word%%=*}}= word=${{word#*=}}
+  fi
   for each in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
     case "$path $each" in
 {0}    esac
@@ -131,11 +139,11 @@ _ferry() {{
 {1}  esac
   COMPREPLY=()
   if [[ -n $files ]]; then
-    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    mapfile -t COMPREPLY < <(compgen -P "$option" -f -- "$word")
     compopt -o filenames 2>/dev/null
   elif [[ -n $values ]]; then
-    local listed=''
-    [[ $word != *,* ]] || listed=${{word%,*}},
+    local listed=$option
+    [[ $word != *,* ]] || listed+=${{word%,*}},
     mapfile -t COMPREPLY < <(compgen -P "$listed" -W "$values" -- "${{word##*,}}")
   else
     case "$path" in

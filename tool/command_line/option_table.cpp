@@ -82,6 +82,8 @@ class Words {
     const OptionEntry* option = find_option(*command_, word.substr(0, end));
     if (option == nullptr) refuse_option(root_, *command_, word.substr(0, is_short ? word.size() : end));
     if (!option->takes_value) {
+      if (end < word.size() && !is_short)
+        refuse(*command_, fmt::format("{} takes no value: leave out {}", word.substr(0, end), word.substr(end)));
       needs_no_command_ = needs_no_command_ || is_of_all(*option);
       return;
     }

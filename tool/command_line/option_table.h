@@ -11,7 +11,7 @@ namespace ferry::app {
 struct OptionEntry {
   std::vector<std::string> names;  // "--tokens", "-n"
   std::string help;
-  std::vector<std::string> values;  // that it may have; empty: any
+  std::vector<std::string> values;  // that completion offers; empty: none are known
   bool takes_value = false;
   bool takes_many = false;    // values, and may be given again
   bool takes_path = false;    // the value is a file or a folder

@@ -167,6 +167,8 @@ CLI::Option* add_input_scale_option(CLI::App& command, float& input_scale, const
   });
 }
 
+void offer(CLI::Option* option, const std::vector<std::string>& values) { values_by_option()[option] = values; }
+
 std::vector<std::string> values_of(const CLI::Option& option) {
   const auto found = values_by_option().find(&option);
   return found == values_by_option().end() ? std::vector<std::string>() : found->second;

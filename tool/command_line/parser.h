@@ -22,7 +22,10 @@ inline constexpr std::int64_t kNoLimit = std::numeric_limits<int>::max();
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high);
 CLI::Option* in_range(CLI::Option* option, double low, double high);
 
-// All that one_of lets the option be, which completion offers; empty where one_of was not called for it.
+// Values that completion offers, beside which others may be given.
+void offer(CLI::Option* option, const std::vector<std::string>& values);
+
+// All that one_of lets the option be, or offer named, which completion offers; empty where neither was called for it.
 std::vector<std::string> values_of(const CLI::Option& option);
 
 // Help of lines of at most line_width() characters.

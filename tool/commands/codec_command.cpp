@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -191,9 +192,25 @@ void CodecCommand::print_report(const char* what, std::int64_t rows, int hidden,
                   non_finite == 0 ? "" : fmt::format("; {} with a NaN or an infinity", counted(non_finite, "block"))));
 }
 
+// What decode is not told, a dump says itself.
+void take_format_of_dump(CodecArguments& asked) {
+  if (asked.dump.empty())
+    throw Error(ErrorKind::invalid_argument, "--format is required, or --dump with a folder that says it");
+  const std::optional<DumpedFormat> dumped = format_of_dump(asked.dump);
+  if (!dumped)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--format is required: there is no {}/{} that says it", asked.dump, kFormatFile));
+  asked.format = dumped->name;
+  if (!asked.input_scale_is_given) asked.input_scale = dumped->input_scale;
+}
+
 }  // namespace
 
 void run_encode_command(const CodecArguments& asked) { CodecCommand{asked}.encode(); }
-void run_decode_command(const CodecArguments& asked) { CodecCommand{asked}.decode(); }
+void run_decode_command(const CodecArguments& asked) {
+  CodecArguments whole = asked;
+  if (asked.format.empty()) take_format_of_dump(whole);
+  CodecCommand{whole}.decode();
+}
 
 }  // namespace ferry::app

@@ -60,24 +60,29 @@ void require_scales(const NpyFile& scales, const AnyFormat& format, std::int64_t
   scales.require_shape({rows, count}, "[rows, scales of a row]");
 }
 
-void require_format_of_dump(const AnyFormat& format, float input_scale, const std::string& folder) {
+std::optional<DumpedFormat> format_of_dump(const std::string& folder) {
   const std::string name = fmt::format("{}/{}", folder, kFormatFile);
   std::ifstream file(name);
-  if (!file) return;
-  Json said;
+  if (!file) return {};
   try {
-    said = Json::parse({std::istreambuf_iterator<char>(file), {}});
-    said["format"].text();
+    const Json said = Json::parse({std::istreambuf_iterator<char>(file), {}});
+    const std::string format = format_named(said["format"].text()).name();
+    return DumpedFormat{format, static_cast<float>(Json::array({said["input_scale"]}).numbers().front())};
   } catch (const std::exception&) {
     throw Error(ErrorKind::invalid_argument, fmt::format("--dump {}: is not as `ferry layer --dump` writes it", name));
   }
-  if (const std::string& dumped = said["format"].text(); dumped != format.name())
+}
+
+void require_format_of_dump(const AnyFormat& format, float input_scale, const std::string& folder) {
+  const std::optional<DumpedFormat> dumped = format_of_dump(folder);
+  if (!dumped) return;
+  if (dumped->name != format.name())
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("--format {}: the rows of --dump {} are in {}: give --format {}", format.name(), folder,
-                            dumped, dumped));
-  if (format.takes_input_scale() && !(said["input_scale"] == Json(double{input_scale})))
+                fmt::format("--format {}: the rows of --dump {} are in {}: leave --format out", format.name(), folder,
+                            dumped->name));
+  if (format.takes_input_scale() && dumped->input_scale != input_scale)
     note(fmt::format("--input-scale {}: the rows of --dump {} were encoded with {}", input_scale, folder,
-                     said["input_scale"].dump()));
+                     dumped->input_scale));
 }
 
 DumpedRows::DumpedRows(const AnyFormat& format, const std::string& folder)

@@ -23,8 +23,16 @@ DType scale_dtype(const AnyFormat& format);
 // lie as a dispatch of the format lays them out.
 void require_scales(const NpyFile& scales, const AnyFormat& format, std::int64_t rows, int hidden);
 
-// Compares `format` with what a rank's folder of `ferry layer --dump` says of its rows. Throws Error(invalid_argument)
-// where it is another one, and notes another scale of the input. A folder that says nothing passes.
+// What a rank's folder of `ferry layer --dump` says of its rows.
+struct DumpedFormat {
+  std::string name;
+  float input_scale = 1.0f;
+};
+// Empty where the folder says nothing. Throws Error(invalid_argument) where what it says is not what layer writes.
+std::optional<DumpedFormat> format_of_dump(const std::string& folder);
+
+// Throws Error(invalid_argument) where the folder names another format, and notes another scale of the input. A folder
+// that says nothing passes.
 void require_format_of_dump(const AnyFormat& format, float input_scale, const std::string& folder);
 
 class DumpedRows {

@@ -53,9 +53,10 @@ struct LayerArguments {
 void run_layer_command(const LayerArguments& asked);
 
 struct CodecArguments {
-  std::string format;
+  std::string format;  // of decode, empty: the one that --dump names
   float input_scale = 1.0f;
-  std::string in, out;  // of encode, of decode
+  bool input_scale_is_given = false;  // else decode takes the one that --dump names, where --format is left out
+  std::string in, out;                // of encode, of decode
   std::string payload, scales;
   std::string dump;  // of decode: a rank's folder of `layer --dump`, in place of payload and scales
   bool json = false;
@@ -73,6 +74,7 @@ struct VerifyArguments {
   bool json = false;
 };
 void run_verify_command(const VerifyArguments& asked);
+std::vector<std::string> verify_case_names();
 
 // What is not given has no value; the parser has refused what is out of range, and models and formats that are not
 // there.

@@ -1,10 +1,12 @@
 // `ferry info`: what this machine has, what each backend would use, and the memory a shape needs on every rank.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -63,15 +65,17 @@ Json gpu_device(const GpuInfo& gpu) {
           {"reaches", gpu.reaches}};
 }
 
-std::string device_text(const std::vector<GpuInfo>& found) {
-  std::string text = fmt::format("{}, {} cores, {}, {} of memory ({} available)\n", cpu_name(), cpu_cores(), simd(),
-                                 human_bytes(total_memory()), human_bytes(memory_left()));
+std::string device_text(const std::vector<GpuInfo>& found, const std::string& label) {
+  std::string text = wrapped(fmt::format("{}, {} cores, {}, {} of memory ({} available)", cpu_name(), cpu_cores(),
+                                         simd(), human_bytes(total_memory()), human_bytes(memory_left())),
+                             label);
   for (std::size_t device = 0; device < found.size(); ++device)
-    text +=
-        fmt::format("GPU {}: {}, {} multiprocessors, {} of memory ({} available), reaches GPUs {}\n", device,
-                    found[device].name, found[device].multiprocessors, human_bytes(found[device].memory_bytes),
+    text += wrapped(
+        fmt::format("{}, {} multiprocessors, {} of memory ({} available), reaches GPUs {}", found[device].name,
+                    found[device].multiprocessors, human_bytes(found[device].memory_bytes),
                     human_bytes(found[device].memory_available_bytes),
-                    found[device].reaches.empty() ? "none" : fmt::format("{}", fmt::join(found[device].reaches, ", ")));
+                    found[device].reaches.empty() ? "none" : fmt::format("{}", fmt::join(found[device].reaches, ", "))),
+        fmt::format("GPU {}: ", device));
   return text;
 }
 
@@ -106,9 +110,12 @@ Table backend_table(const char* missing) {
 // Why a backend is missing, which is too long for a table.
 std::string missing_text() {
   std::string text;
+  std::size_t longest = 0;
+  for (const Backend& known : backends())
+    if (!known.why_missing().empty()) longest = std::max(longest, std::string_view(known.name).size());
   for (const Backend& known : backends())
     if (const std::string why = known.why_missing(); !why.empty())
-      text += wrapped(why, fmt::format("  {:<7}  ", known.name));
+      text += wrapped(why, fmt::format("  {:<{}}  ", known.name, longest));
   return text.empty() ? text : "\nNot here, and what to do:\n" + text;
 }
 
@@ -140,12 +147,12 @@ void run(const InfoArguments& asked) {
   const Table table = backend_table(plans ? kMissingBesidePlan : kMissing);
   Json report = {{"version", kVersion}, {"devices", devices}, {"backends", table.json()}, {"formats", Json::array()}};
   for (const AnyFormat& known : all_formats()) report["formats"].push_back(known.name());
-  const std::string machine = device_text(found) + "\n" + table.text();
+  const std::string machine = device_text(found, plans ? "This machine: " : "") + "\n" + table.text();
   std::string text = fmt::format("ferry {}\n\n{}{}", kVersion, machine, plans ? "" : missing_text());
   if (plans) {  // what was asked, before what is here
     const Plan plan = plan_of(asked);
     report.update(plan.report);
-    text = fmt::format("{}\nThis machine: {}{}", plan.text, machine, missing_text().empty() ? "" : kWhyMissing);
+    text = fmt::format("{}\n{}{}", plan.text, machine, missing_text().empty() ? "" : kWhyMissing);
   }
   asked.json ? print(report) : print(text);
 }

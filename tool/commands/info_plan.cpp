@@ -229,7 +229,7 @@ Plan plan_of(const InfoArguments& asked) {
                                   to_string(shape), asked.format, asked.combine, asked.results, backend.name,
                                   human_bytes(message_bytes(options.format, shape.hidden))));
   if (const std::string why = why_nowhere(backend, shape.ranks, options); !why.empty())
-    plan.text += wrapped(why, "On no machine: ");
+    plan.text += wrapped(why + ". What follows is a plan only.", "On no machine: ");
   else if (const std::string why_here = why_not_here(backend, shape.ranks, options); !why_here.empty())
     plan.text += wrapped(why_here, "Not on this machine: ");
   plan.text += fmt::format("\n{}\n{}\n", region_table(memory.exchange).text(), tensor_table(memory.ranks).text());

@@ -230,15 +230,20 @@ std::string percent(double part, double whole) {
 // Where all of the output is so small, float32 and bf16 lose it, in whatever format the tokens travel.
 constexpr double kLeastOfFloat = std::numeric_limits<float>::min();
 
-void add_checks(Table& table, const Checks& checks, const std::string& format) {
-  const CheckResult& sent = checks.as_sent;
+// What the comparison with the tokens as they were sent found.
+std::string rounding_text(const CheckResult& sent) {
+  if (sent.max_error == 0)
+    return fmt::format("ok: no error; RMS of the output from the tokens as sent {:.3g}", sent.rms_value);
+  return fmt::format(
+      "ok: largest error {:.3g}, where the bound is {:.3g}; no error is more than {:.2g} % of its bound; RMS error "
+      "{:.3g}, RMS of the output from the tokens as sent {:.3g}",
+      sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error, sent.rms_value);
+}
+
+// `formats`: that of the tokens, and of the results where it is another than bf16, since both cost accuracy.
+void add_checks(Table& table, const Checks& checks, const std::string& formats) {
   const CheckResult& given = checks.as_given;
-  table.add_row({text_cell("check"),
-                 text_cell(fmt::format(
-                     "ok: largest error {:.3g}, where the bound is {:.3g}; no error is more than "
-                     "{:.1f} % of its bound; RMS error {:.3g}, RMS of the output from the tokens as sent "
-                     "{:.3g}",
-                     sent.max_error, sent.bound_there, 100 * sent.worst_share, sent.rms_error, sent.rms_value))});
+  table.add_row({text_cell("check"), text_cell(rounding_text(checks.as_sent))});
   if (given.rms_value < kLeastOfFloat) {
     table.add_row(
         {text_cell("format"),
@@ -246,13 +251,13 @@ void add_checks(Table& table, const Checks& checks, const std::string& format) {
                        ? std::string("the output is 0 everywhere, so nothing can be said of the format")
                        : fmt::format("the RMS of the output, {:.3g}, is below {:.3g}, the least normal float32: "
                                      "what is lost is lost there, and nothing can be said of {}",
-                                     given.rms_value, kLeastOfFloat, format))});
+                                     given.rms_value, kLeastOfFloat, formats))});
     return;
   }
   table.add_row({text_cell("format"),
                  text_cell(fmt::format("{} beside unencoded tokens: RMS error {:.3g} ({} of the RMS of the output from "
                                        "unencoded tokens), largest error {:.3g} ({} of that RMS, {:.3g})",
-                                       format, given.rms_error, percent(given.rms_error, given.rms_value),
+                                       formats, given.rms_error, percent(given.rms_error, given.rms_value),
                                        given.max_error, percent(given.max_error, given.rms_value), given.rms_value))});
 }
 
@@ -270,7 +275,8 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
   };
   row("layer", fmt::format("{} tokens x {}, top-{} of {} experts{}", layer.tokens, layer.hidden, layer.top_k,
                            layer.experts, layer.shared_inter != 0 ? " and a shared one" : ""));
-  row("exchange", fmt::format("{} ({}), {}, {}, {}", counted(ranks, "rank"), chosen.ranks_are, format, combine,
+  const std::string formats = results == LayerArguments{}.results ? format : format + " and results in " + results;
+  row("exchange", fmt::format("{} ({}), {}, {}, {}", counted(ranks, "rank"), chosen.ranks_are, formats, combine,
                               counted(report.rounds, "round")));
   row("wire", fmt::format("{} message{} of {}: {}; with routing and results {}",
                           count_cell(static_cast<std::int64_t>(report.messages)).text, report.messages == 1 ? "" : "s",
@@ -290,7 +296,7 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
                     non_finite.rows, layer.tokens, non_finite.first_row, non_finite.first_column,
                     origin_of_non_finite(layer, paths, non_finite.first_row)));
   if (checks && layer.tokens == 0) row("check", "no tokens, so nothing to compare");
-  if (checks && layer.tokens != 0) add_checks(table, *checks, format);
+  if (checks && layer.tokens != 0) add_checks(table, *checks, formats);
   if (!dump.empty()) row("dump", fmt::format("{}/rank<r>/*.npy (docs/rows.md)", dump));
   row("output", output);
   print(table.text());

@@ -120,6 +120,12 @@ void run_suite(const Suite& suite, const std::vector<const conformance::Case*>& 
 
 }  // namespace
 
+std::vector<std::string> verify_case_names() {
+  std::vector<std::string> names;
+  for (const conformance::Case& known : conformance::all_cases()) names.push_back(known.name);
+  return names;
+}
+
 void run_verify_command(const VerifyArguments& asked) {
   if (asked.list) return list_cases(asked);
   const std::vector<const conformance::Case*> cases = wanted_cases(asked);

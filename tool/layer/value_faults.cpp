@@ -137,10 +137,11 @@ std::string LossFinder::advice() const {
 std::string LossFinder::text(const std::string& what, std::int64_t of) const {
   if (lost_.count == 0) return {};
   return fmt::format(
-      "{} of {} {}s are wrong by more than half of their size as {}, the first is {} {}: its RMS is {:.3g}, that of "
-      "its "
-      "error {:.3g} ({})",
-      lost_.count, of, what, format_.name(), what, lost_.first, lost_.rms, lost_.rms_of_error, advice());
+      "{} of {} {}s {} wrong by more than half of {} size as {}, the first is {} {}: its RMS is {:.3g}, that of its "
+      "error "
+      "{:.3g} ({})",
+      lost_.count, of, what, lost_.count == 1 ? "is" : "are", lost_.count == 1 ? "its" : "their", format_.name(), what,
+      lost_.first, lost_.rms, lost_.rms_of_error, advice());
 }
 
 LossFinder find_lost_tokens(const Layer& layer, const AnyFormat& format, float input_scale) {

@@ -8,7 +8,7 @@ namespace {
 
 std::string why_no_shmem() {
   return "this build has no OpenSHMEM ranks, since it was configured without OpenSHMEM: install libopenmpi-dev and "
-         "openmpi-bin, configure again with FERRY_SHMEM=AUTO and build";
+         "openmpi-bin, " FERRY_BUILD_WITH_SHMEM;  // as CMake says it
 }
 
 std::string why_no_nvshmem() {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -37,6 +38,18 @@ std::int64_t most_tokens(Shape shape) {
   return fits;
 }
 
+// The most experts whose ids leave room for the entries of one token.
+int most_experts(Shape shape) {
+  shape.max_tokens = 1;
+  int fits = shape.top_k;
+  for (int step = 1 << 30; step > 0; step /= 2) {
+    if (fits > std::numeric_limits<int>::max() - step) continue;
+    shape.experts = fits + step;
+    if (why_invalid(shape) == nullptr) fits += step;
+  }
+  return fits;
+}
+
 }  // namespace
 
 void require_shape(const Shape& shape, const ShapeNames& names) {
@@ -51,6 +64,9 @@ void require_shape(const Shape& shape, const ShapeNames& names) {
               : fmt::format("1 to {}", kMaxTopK));
   require(names.hidden, shape.hidden, shape.hidden >= kHiddenMultiple && shape.hidden % kHiddenMultiple == 0,
           fmt::format("a positive multiple of {}", kHiddenMultiple));
+  if (most_tokens(shape) == 0)
+    require(names.experts, shape.experts, false,
+            fmt::format("at most {} where {} is {}", most_experts(shape), names.top_k, shape.top_k));
   require(names.tokens, shape.max_tokens, why_invalid(shape) == nullptr,
           fmt::format("1 to {}, with {} of {} experts for each", most_tokens(shape), shape.top_k, shape.experts));
 }

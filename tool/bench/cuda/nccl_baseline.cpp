@@ -110,9 +110,7 @@ std::unique_ptr<Nccl> make_nccl(const Ranks& ranks) { return std::make_unique<Ra
 namespace ferry::app {
 
 std::unique_ptr<Nccl> make_nccl(const Ranks&) {
-  throw Error(ErrorKind::unsupported,
-              "--baseline needs NCCL, which this build did not find: install it (libnccl-dev, or the Python package "
-              "nvidia-nccl-cu13), configure again with -DFERRY_NCCL_ROOT=FOLDER, or leave --baseline out");
+  throw Error(ErrorKind::unsupported, "--baseline needs NCCL, " FERRY_WHY_NO_NCCL ", or leave --baseline out");
 }
 
 }  // namespace ferry::app

@@ -130,9 +130,7 @@ bool on_path(const std::string& program) {
 
 void require_baseline() {
 #if !defined(FERRY_HAVE_MPI)
-  throw Error(ErrorKind::unsupported,
-              "--baseline needs MPI, which this build did not find: install libopenmpi-dev and openmpi-bin, configure "
-              "again, or leave --baseline out");
+  throw Error(ErrorKind::unsupported, "--baseline needs MPI, " FERRY_WHY_NO_MPI ", or leave --baseline out");
 #endif
   if (!on_path("mpirun"))
     throw Error(ErrorKind::unsupported,

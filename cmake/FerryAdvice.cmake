@@ -1,0 +1,15 @@
+# What gives the tool what a build leaves out, as the tool says it; without a semicolon. scikit-build-core, which sets
+# SKBUILD, makes pip's build: who has that configures nothing by hand, and pip leaves MPI and NCCL out (pyproject.toml).
+if(SKBUILD)
+  set(FERRY_BUILD_WITH_GPUS "pip install . -Ccmake.define.FERRY_CUDA=ON")
+  set(FERRY_BUILT_WITH_GPUS "the command")
+  set(FERRY_BUILD_WITH_SHMEM "then pip install . -Ccmake.define.FERRY_SHMEM=ON")
+  set(FERRY_WHY_NO_MPI "which pip's build leaves out: install libopenmpi-dev and openmpi-bin, build in a clone with ./dev build, which makes build/release/ferry")
+  set(FERRY_WHY_NO_NCCL "which pip's build leaves out: build in a clone with ./dev build cuda, which makes build/cuda/ferry")
+else()
+  set(FERRY_BUILD_WITH_GPUS "./dev build cuda")
+  set(FERRY_BUILT_WITH_GPUS "build/cuda/ferry")
+  set(FERRY_BUILD_WITH_SHMEM "configure again with FERRY_SHMEM=AUTO and build")
+  set(FERRY_WHY_NO_MPI "which this build did not find: install libopenmpi-dev and openmpi-bin, configure again")
+  set(FERRY_WHY_NO_NCCL "which this build did not find: install it (libnccl-dev, or the Python package nvidia-nccl-cu13), configure again with -DFERRY_NCCL_ROOT=FOLDER")
+endif()
