@@ -1,4 +1,4 @@
-"""Engines on Ferry: torchtitan, vLLM. Each adapter is a module that its engine imports, and needs that engine.
+"""Engines on Ferry: torchtitan, vLLM, SGLang. Each adapter is a module that its engine imports, and needs that engine.
 
 Importing ferry.adapters imports none of them. docs/engines.md says how to turn each on.
 """

@@ -15,7 +15,7 @@ from ferry.adapters import _interface
 def function_of(name, signature):
     names = {}
     exec(f"def {name}{signature}:\n    raise NotImplementedError('{name} is recorded, and no more')", names)  # pylint: disable=exec-used
-    return names[name]
+    return classmethod(names[name]) if signature.startswith("(cls") else names[name]
 
 
 def _class_of(name, wanted, bases):
@@ -80,7 +80,10 @@ def installed(modules, *adapter):
 
 
 def differences(record, cls, name):
-    """Of the methods that `cls` defines and class `name` is recorded with: those whose parameters are others."""
+    """Of the methods that `cls` defines and class `name` is recorded with: those whose parameters are others. How one is
+    made is its own affair."""
     wanted = next(names[name] for names in record["modules"].values() if name in names)["methods"]
-    return {method: list(inspect.signature(vars(cls)[method]).parameters) for method in vars(cls).keys() & wanted.keys()
-            if list(inspect.signature(vars(cls)[method]).parameters) != _interface.parameters_of(wanted[method])}
+    ours = {method: list(inspect.signature(vars(cls)[method]).parameters)
+            for method in vars(cls).keys() & wanted.keys() - {"__init__"}}
+    assert ours, f"{cls.__name__} defines none of the methods of {name}"
+    return {method: names for method, names in ours.items() if names != _interface.parameters_of(wanted[method])}

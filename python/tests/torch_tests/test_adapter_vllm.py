@@ -20,9 +20,9 @@ from ferry.adapters import _interface
 from oracle import make_layer
 
 RECORD = _interface.record_of("vllm")
-EXPERTS, TOP_K, HIDDEN, COUNTS = 7, 3, 128, [4, 0, 6]
+EXPERTS, TOP_K, HIDDEN, COUNTS = 7, 3, 256, [4, 0, 6]
 LAYER = make_layer(3, EXPERTS, TOP_K, HIDDEN, COUNTS)  # with ids of -1
-MATRICES = torch.randn((EXPERTS, HIDDEN, HIDDEN), generator=torch.Generator().manual_seed(9)) / 8
+MATRICES = torch.randn((EXPERTS, HIDDEN, HIDDEN), generator=torch.Generator().manual_seed(9)) / 16
 FP8 = dict(quant_dtype=torch.float8_e4m3fn, block_shape=[128, 128], is_block_quantized=True)
 
 
