@@ -75,16 +75,18 @@ class FerryPrepareAndFinalize(_vllm.FusedMoEPrepareAndFinalizeModular):  # type:
                 raise NotImplementedError(f"apply_router_weight_on_input with {topk_ids.shape[1]} experts a token")
             a1 = a1 * topk_weights.to(a1.dtype)
         exchange = self._made()
+        room = exchange.ranks * a1.shape[0] if _is_captured(exchange) else None
         arrived = exchange.dispatch(
             a1.contiguous(), topk_ids.contiguous(), topk_weights.to(torch.float32).contiguous(), row_order="by_source",
-            row_capacity=exchange.ranks * a1.shape[0] if _is_captured(exchange) else None,
-            extra=() if self._format == "bf16" else ("row_scales",))
+            row_capacity=room, extra=() if self._format == "bf16" else ("row_scales",))
         none_here = arrived.row_topk_ids < 0
         elsewhere = num_experts - 1 if exchange.first_expert == 0 else 0  # expert_map has -1 for it
         ids = (arrived.row_topk_ids + exchange.first_expert).masked_fill_(none_here, elsewhere)
         weights = arrived.row_topk_weights.masked_fill(none_here, 0)  # past the last row it is not written
         rows, scales = arrived.payload, arrived.row_scales
-        if self._format == "bf16" and not defer_input_quant and rows.numel():
+        if self._format == "bf16" and not defer_input_quant and quant_config.quant_dtype is not None and rows.numel():
+            if room is not None:  # nor are rows; one scale for all of them must not see what lies there
+                rows = rows.masked_fill_(none_here.all(1, keepdim=True), 0)
             rows, scales = _quantized(rows, quant_config)
         return rows, scales, None, ids, weights
 

@@ -14,6 +14,7 @@ def make(manager):
     """Its modules; `manager`: what owns the group of expert parallelism. One module has imported the function that
     adapters replace, as those of quantized layers have."""
     modules = recorded.modules_of(_interface.record_of("vllm"))
+    quantized = modules["vllm"].quantized = []  # what was given to be quantized
 
     def get_ep_all2all_manager(ep_group=None):
         return manager
@@ -25,7 +26,8 @@ def make(manager):
     def moe_kernel_quantize_input(A, A_scale, quant_dtype, per_act_token_quant, block_shape=None,
                                   is_scale_swizzled=True, is_scale_transposed=False, quantization_emulation=False,
                                   mx_alignment=0):
-        return (A, None) if quant_dtype is None else (A * 2, torch.full((1,), 0.5))
+        quantized.append(A.clone())
+        return A * 2, torch.full((1,), 0.5)
 
     def apply(self, output, fused_expert_output, topk_weights, topk_ids, apply_router_weight_on_input):
         assert output is None and fused_expert_output.shape[:2] == topk_ids.shape
@@ -64,6 +66,7 @@ class Experts:
         self.names = modules[f"{FUSED_MOE}.topk_weight_and_reduce"]
         self.matrices, self.quant_config, self.reduces = matrices, quant_config, reduces
         self.entries = 0  # that it was given: pairs of a token and an expert of this rank
+        self.empty_rows = 0  # that it was given: without an expert of this rank
 
     def finalize_weight_and_reduce_impl(self):
         if self.reduces:
@@ -76,7 +79,8 @@ class Experts:
             values = values * scales.repeat_interleave(rows.shape[1] // scales.shape[-1], dim=-1) \
                 if scales.dim() == 2 else values * scales
         local = expert_map[ids.long()]  # [N, K], -1 where the expert is elsewhere
-        assert ids.dtype == torch.int32 and (local >= 0).any(1).all(), "a row without an expert of this rank"
+        assert ids.dtype == torch.int32 and not weights[local < 0].any()
+        self.empty_rows += int((local < 0).all(1).sum())
         self.entries += int((local >= 0).sum())
         results = torch.zeros((*ids.shape, rows.shape[1]))
         for k in range(ids.shape[1]):

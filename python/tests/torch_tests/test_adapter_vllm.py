@@ -40,14 +40,14 @@ def expert_map_of(rank, size):
     return found
 
 
-def run_layers(rank, size, modules, *, quant=None, top_k=TOP_K, reduces=(True, False), on_input=False):
-    """Two layers, one after the other; vLLM's way to make each."""
+def run_layers(rank, size, modules, *, quant=None, top_k=TOP_K, on_input=False, alike=False):
+    """Two layers, one after the other; vLLM's way to make each. `alike`: with as many tokens on all ranks."""
     expert_map = expert_map_of(rank, size)
     moe = fake_vllm.moe_of(num_experts=EXPERTS, experts_per_token=top_k, hidden_dim=HIDDEN, max_num_tokens=6,
                            num_local_experts=int((expert_map >= 0).sum()))
     config = fake_vllm.quant_config_of(**(quant or {}))
     kernels = []
-    for reduced in reduces:
+    for reduced in (True, False):
         make = modules[f"{fake_vllm.FUSED_MOE}.importer"].maybe_make_prepare_finalize
         kernel = make(moe=moe, quant_config=config, allow_new_interface=True)
         experts = fake_vllm.Experts(modules, MATRICES[expert_map >= 0], config, reduces=reduced)
@@ -57,12 +57,12 @@ def run_layers(rank, size, modules, *, quant=None, top_k=TOP_K, reduces=(True, F
         assert kernel.max_num_tokens_per_rank() is None and kernel.topk_indices_dtype() == torch.int32
         kernels.append((kernel, experts))
     assert len({id(kernel._exchange) for kernel, _ in kernels}) == 1, "layers of a shape share an exchange"
-    tokens, weights, ids = given(rank, top_k)
+    tokens, weights, ids = given(2 if alike else rank, top_k)
     shape = {"experts": EXPERTS, "expert_map": expert_map}
     found = [fake_vllm.layer(kernel, experts, tokens, weights, ids, shape, apply_router_weight_on_input=on_input)
              .float().numpy() for kernel, experts in kernels]
     kernels[0][0]._exchange.close()
-    return found, [experts.entries for _, experts in kernels]
+    return found, [experts.entries for _, experts in kernels], [experts.empty_rows for _, experts in kernels]
 
 
 def in_a_group(rank, size, file):
@@ -79,6 +79,12 @@ def in_a_group(rank, size, file):
                 found["plain"] = run_layers(rank, size, modules)
                 found["quantized"] = run_layers(rank, size, modules, quant={"quant_dtype": torch.float8_e4m3fn})
                 found["on input"] = run_layers(rank, size, modules, top_k=1, on_input=True)
+                sys.modules["ferry.adapters._vllm"]._is_captured = lambda exchange: True
+                modules["vllm"].quantized.clear()
+                torch.use_deterministic_algorithms(True)  # fills new memory with NaN
+                found["captured"] = run_layers(rank, size, modules, quant={"quant_dtype": torch.float8_e4m3fn}, alike=True)
+                torch.use_deterministic_algorithms(False)
+                found["rows"] = [(len(rows), int(rows.any(1).sum())) for rows in modules["vllm"].quantized]
             else:
                 found["fp8"] = run_layers(rank, size, modules, quant=FP8)
     dist.destroy_process_group()
@@ -98,6 +104,13 @@ def test_sums_are_those_of_a_dense_layer(tmp_path):
         weighted = (tokens * weights[:, :1].bfloat16()).double()
         for got in one["on input"][0]:
             dense.assert_close(torch.from_numpy(got), dense.sums(weighted, ids[:, :1], None, MATRICES.double()), 0.01)
+    tokens, weights, ids = given(2)
+    want = dense.sums(tokens.double(), ids, weights.double(), MATRICES.double())
+    for one in found:  # room for 3 * 6 rows; what no token came for is zeros, and has no expert here
+        for got, (rows, came), empty in zip(one["captured"][0], one["rows"], one["captured"][2]):
+            dense.assert_close(torch.from_numpy(got), want, 0.01)
+            assert rows == 18 and came + empty == 18 and came % 3 == 0
+        assert one["plain"][2] == [0, 0]
     entries = sum(int((given(rank)[2] >= 0).sum()) for rank in range(3))
     assert [sum(one["plain"][1][layer] for one in found) for layer in range(2)] == [entries, entries]
 
