@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import unittest
 
+import numpy as np
+
 from support import BINARY, FORMATS, REDUCTIONS, FerryTestCase, ferry, free_port, make_layer
 
 
@@ -67,6 +69,101 @@ class SameFilesTestCase(FerryTestCase):
                                    self.folder / "y.npy", "--check"))
             outputs.append((self.folder / "y.npy").read_bytes())
         self.assertEqual(*outputs)
+
+
+def why_no_experts():
+    """Why experts cannot run on the GPUs; empty where they can."""
+    if GPUS == 0:
+        return WHY_NONE
+    done = ferry("layer", "--backend", "cuda", "--ranks", 1, "--experts-on", "gpu", "--tokens", "none", "--topk-ids",
+                 "none", "--topk-weights", "none", "--gate-up", "none", "--down", "none", "--output", "none.npy")
+    return done.stderr if "cuBLAS" in done.stderr else ""
+
+
+WHY_NO_EXPERTS = why_no_experts()
+
+
+@unittest.skipIf(WHY_NO_EXPERTS != "", WHY_NO_EXPERTS)
+class ExpertsOnGpusTestCase(FerryTestCase):
+    """`--experts-on gpu`: within the bound of the check, near the host's output, and the same bytes in every run."""
+
+    def run_layer(self, arrays, *options, ranks=GPUS, name="y"):
+        done = ferry("layer", "--backend", "cuda", "--share-gpus", "--ranks", ranks, *self.save(arrays), "--output",
+                     self.folder / f"{name}.npy", "--json", *options)
+        self.assert_done(done)
+        return json.loads(done.stdout), np.load(self.folder / f"{name}.npy")
+
+    def check(self, *options, ranks=(1, 2, 3), **sizes):
+        arrays = make_layer(**sizes)
+        for count in ranks:
+            with self.subTest(options=options, ranks=count, **sizes):
+                report, output = self.run_layer(arrays, *options, "--experts-on", "gpu", "--check", ranks=count)
+                self.assertEqual(report["experts_on"], "gpu")
+                self.assertTrue(report["check"]["ok"])
+                self.assertLess(report["check"]["worst_share_of_bound"], 1)
+                self.assertGreater(report["check"]["sum_error"]["hidden"], 0)
+                host, expected = self.run_layer(arrays, *options, ranks=count, name="host")
+                self.assertEqual(host["experts_on"], "cpu")
+                for key in ("rows", "messages", "wire_bytes"):
+                    self.assertEqual(report[key], host[key])
+                np.testing.assert_allclose(output, expected, rtol=0, atol=2**-5 * max(1, np.abs(expected).max()))
+
+    def test_formats_and_reductions(self):
+        for format_name in FORMATS:
+            for reduction in REDUCTIONS:
+                self.check("--format", format_name, "--combine", reduction, tokens=75, hidden=160, inter=40)
+
+    def test_row_orders(self):
+        for format_name in FORMATS:
+            for rows in ("padded", "by_source"):
+                self.check("--format", format_name, "--rows", rows, tokens=53, hidden=160, experts=13, top_k=4)
+
+    def test_shared_expert(self):
+        for shared_inter in (20, 100):  # narrower and wider than the others
+            self.check("--format", "mxfp8", tokens=53, shared_inter=shared_inter)
+
+    def test_few_tokens(self):
+        for tokens in (1, 3):
+            self.check(tokens=tokens)
+        _, output = self.run_layer(make_layer(tokens=0), "--experts-on", "gpu")
+        self.assertEqual(output.size, 0)
+        _, output = self.run_layer(make_layer(missing=1.1), "--experts-on", "gpu")  # no token has an expert
+        self.assertFalse(output.any())
+
+    def test_larger_layer(self):
+        self.check("--format", "fp8_block128", tokens=5000, hidden=2880, experts=32, top_k=4, inter=1000,
+                   ranks=(GPUS,))
+
+    def test_rounds(self):
+        self.check(tokens=4096 * GPUS + 9, hidden=32, experts=8, top_k=2, inter=8, ranks=(GPUS,))
+
+    def test_same_bytes_in_every_run(self):
+        arrays = make_layer(tokens=700, hidden=1312, experts=16, top_k=4, inter=600)
+        outputs = {self.run_layer(arrays, "--format", "nvfp4", "--experts-on", "gpu")[1].tobytes() for _ in range(4)}
+        self.assertEqual(len(outputs), 1)
+
+    def test_dump_is_the_same(self):
+        arrays = make_layer(tokens=75, hidden=160)
+        dumps = []
+        for place in ("cpu", "gpu"):
+            folder = self.folder / place
+            self.run_layer(arrays, "--format", "nvfp4", "--experts-on", place, "--dump", folder)
+            dumps.append({path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.npy")})
+        self.assertTrue(dumps[0])
+        self.assertEqual(*dumps)
+
+    def test_processes(self):
+        ranks = 2
+        arrays = self.save(make_layer(tokens=203, hidden=160, shared_inter=24))
+        done = run_job(ranks, "layer", "--backend", "cuda", "--share-gpus", "--ranks", ranks, *arrays, "--output",
+                       self.folder / "y.npy", "--experts-on", "gpu", "--check", "--json")
+        self.assertEqual([code for code, _, _ in done], [0] * ranks, done)
+        self.assertTrue(json.loads(done[0][1])["check"]["ok"])
+
+    def test_other_ranks_are_refused(self):
+        done = self.layer(make_layer(), "--backend", "cpu", "--experts-on", "gpu")
+        self.assert_refused(done, 2, "--experts-on gpu", "backend cpu", "--backend cuda")
+        self.assert_no_output()
 
 
 def without_launcher():
@@ -259,6 +356,14 @@ class NoGpuTestCase(FerryTestCase):
             with self.subTest(arguments=arguments[0]):
                 self.assert_refused(ferry(*arguments, "--backend", "cuda"), 1, "--backend cuda", WHY_NONE,
                                     "--backend cpu works")
+        self.assert_no_output()
+
+    def test_experts_on_them_are_refused(self):
+        for backend in ("auto", "cpu"):
+            done = self.layer(make_layer(), "--backend", backend, "--experts-on", "gpu")
+            self.assert_refused(done, 1, "--experts-on gpu", WHY_NONE, "leave --experts-on out")
+        done = self.layer(make_layer(), "--experts-on", "tpu")
+        self.assert_refused(done, 2, "--experts-on", "cpu, gpu")
         self.assert_no_output()
 
     def test_info_answers_all_the_same(self):

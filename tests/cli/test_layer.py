@@ -73,6 +73,25 @@ class EncodedTokensTestCase(FerryTestCase):
                 self.assertEqual(blocks[0], blocks[1])
 
 
+class ExpertsOnTheHostTestCase(FerryTestCase):
+    """`--experts-on cpu` is the default, and says so."""
+
+    def test_default(self):
+        arrays = make_layer()
+        outputs = []
+        for options in ((), ("--experts-on", "cpu")):
+            done = self.layer(arrays, "--json", "--check", *options)
+            self.assert_done(done)
+            report = json.loads(done.stdout)
+            self.assertEqual(report["experts_on"], "cpu")
+            self.assertLess(report["check"]["sum_error"]["hidden"], 64 * 2**-23)
+            outputs.append((self.folder / "y.npy").read_bytes())
+        self.assertEqual(*outputs)
+        text = self.layer(arrays, "--check").stdout
+        self.assertRegex(text, r"experts [0-9.]+ \w+ on the\s+host")
+        self.assertIn("sum of 64 products", text)
+
+
 class ResultFormatsTestCase(FerryTestCase):
     def output(self, arrays, name):
         self.assert_done(self.layer(arrays, "--result-format", name, ranks=3))

@@ -17,6 +17,7 @@
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
 #include "tool/demo/demo_model.h"
+#include "tool/layer/expert_place.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/ranks/ranks_unasked.h"
@@ -91,6 +92,11 @@ void add_layer_command(CLI::App& app) {
   add_result_format_option(layer, asked->results);
   one_of(layer.add_option("--rows", asked->rows, "In which order a rank's rows lie (docs/row-orders.md)"),
          row_order_names({RowOrder::by_expert, RowOrder::by_source, RowOrder::padded}))
+      ->capture_default_str();
+  one_of(layer.add_option("--experts-on", asked->experts_on,
+                          "Where the experts run: cpu gives the same bytes whatever the ranks are; gpu, for ranks that "
+                          "are GPUs, leaves the rows there, and its sums are rounded in another order"),
+         expert_place_names())
       ->capture_default_str();
   layer.add_flag("--encoded", asked->encoded, "Give dispatch tokens that are encoded already: the same output");
   add_input_scale_option(layer, asked->input_scale, kInputScaleHelp);

@@ -41,6 +41,7 @@ struct LayerArguments {
   std::string combine = "by_rank";
   std::string rows = "by_expert";
   std::string results = "bf16";
+  std::string experts_on = "cpu";
   bool encoded = false;
   float input_scale = 1.0f;
   LayerPaths paths;

@@ -158,6 +158,7 @@ Checks LayerCommand::run_checks(const Layer& layer, const LayerOptions& options,
 void LayerCommand::run() const {
   const Backend& chosen = choose_backend(backend, ranks);
   require_ranks(chosen, ranks, nodes);
+  expert_place_named(experts_on).require(chosen);
   note_repeated(chosen);
   note_unused_share_gpus(chosen);
   note_unused_input_scale(input_scale, format_named(format));
@@ -170,6 +171,7 @@ void LayerCommand::run() const {
   options.rows = row_order_named(rows);
   options.results = result_format_named(results);
   options.encoded = encoded;
+  options.experts = &expert_place_named(experts_on);
   finish_job_within(options.deadline, "--deadline");
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
@@ -194,6 +196,7 @@ Json LayerCommand::json_report(const Backend& chosen, const LayerReport& report,
       {"result_format", results},
       {"row_order", rows},
       {"given", encoded ? "encoded" : "bf16"},
+      {"experts_on", experts_on},
       {"rounds", report.rounds},
       {"rows", report.rows},
       {"message_bytes", report.message_bytes},
@@ -229,6 +232,17 @@ std::string percent(double part, double whole) {
 
 // Where all of the output is so small, float32 and bf16 lose it, in whatever format the tokens travel.
 constexpr double kLeastOfFloat = std::numeric_limits<float>::min();
+
+// What the bound assumes of the experts' sums.
+void add_sums(Table& table, const ExpertPlace& place, const Layer& layer) {
+  const ExpertErrors errors = place.errors();
+  table.add_row(
+      {text_cell("sums"),
+       text_cell(fmt::format("the bound lets the experts on {} err in a sum of {} products by {:.2g} of their "
+                             "magnitudes, and by {:.2g} in one of {}{} (docs/numerics-of-experts.md)",
+                             place.where(), layer.hidden, errors.of_sum(layer.hidden), errors.of_sum(layer.inter),
+                             layer.inter, errors.rounds_rows ? "; decoded rows are rounded to bf16 before" : ""))});
+}
 
 // What the comparison with the tokens as they were sent found.
 std::string rounding_text(const CheckResult& sent) {
@@ -267,6 +281,9 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
     Json whole = json_report(chosen, report, layer);
     whole["non_finite_outputs"] = non_finite.values;
     if (checks) whole["check"] = json_of(*checks);
+    const ExpertErrors errors = expert_place_named(experts_on).errors();
+    if (checks)
+      whole["check"]["sum_error"] = {{"hidden", errors.of_sum(layer.hidden)}, {"inter", errors.of_sum(layer.inter)}};
     return print(whole);
   }
   Table table({{"quantity", "quantity", true}, {"value", "value", true}});
@@ -283,9 +300,9 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
                           human_bytes(report.message_bytes), human_bytes(report.dispatch_bytes),
                           human_bytes(report.wire_bytes)));
   row("time",
-      fmt::format("dispatch {}, experts {}, combine {}; {}, with no warm-up before (ferry bench warms up first)",
+      fmt::format("dispatch {}, experts {} on {}, combine {}; {}, with no warm-up before (ferry bench warms up first)",
                   human_seconds(report.dispatch_seconds), human_seconds(report.expert_seconds),
-                  human_seconds(report.combine_seconds),
+                  expert_place_named(experts_on).where(), human_seconds(report.combine_seconds),
                   report.rounds == 1 ? "one round" : fmt::format("all {} rounds", report.rounds)));
   if (report.non_finite_blocks != 0)
     row("non-finite", fmt::format("{} of the tokens with a NaN or an infinity",
@@ -297,6 +314,7 @@ void LayerCommand::print_report(const Backend& chosen, const LayerReport& report
                     origin_of_non_finite(layer, paths, non_finite.first_row)));
   if (checks && layer.tokens == 0) row("check", "no tokens, so nothing to compare");
   if (checks && layer.tokens != 0) add_checks(table, *checks, formats);
+  if (checks && layer.tokens != 0) add_sums(table, expert_place_named(experts_on), layer);
   if (!dump.empty()) row("dump", fmt::format("{}/rank<r>/*.npy (docs/rows.md)", dump));
   row("output", output);
   print(table.text());

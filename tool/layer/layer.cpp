@@ -8,14 +8,12 @@
 #include <barrier>
 #include <chrono>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <thread>
 
 #include "ferry/detail/base/order.h"
 #include "tool/layer/given_tokens.h"
 #include "tool/layer/rank_buffers.h"
-#include "tool/layer/source_experts.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/shape_names.h"
 
@@ -97,6 +95,13 @@ struct Team {
   Timing timing;
   std::mutex guard;
   LayerReport report;
+  // Of the ranks of this process. They outlive the threads of the ranks: freeing what is on a GPU waits for its
+  // kernels, and those of another rank may wait for this one.
+  std::vector<std::unique_ptr<Experts>> experts;
+
+  std::unique_ptr<Experts>& experts_of(const World& world) {
+    return experts[static_cast<std::size_t>(world.rank() - ranks.world().rank())];
+  }
 };
 
 class RankRun {
@@ -110,7 +115,10 @@ class RankRun {
         tokens_(exchange_.layout(), team.plan.shape, team.options),
         buffers_(exchange_.layout(), team.plan.shape, team.options.rows),
         calls_(make_calls(team, world, exchange_.layout())),
-        runner_(team.layer.hidden, team.layer.largest_inter()) {}
+        experts_(team.experts_of(world)) {
+    experts_ = team.options.experts->make({team.layer, team.options, team.plan, exchange_.layout(), rank_,
+                                           team.ranks.device_of(world), buffers_, *calls_, team.progress});
+  }
 
   void run() {
     for (std::int64_t round = 0; round < team_.plan.rounds; ++round)
@@ -151,7 +159,9 @@ class RankRun {
     tokens_.take(team_.layer.x + tokens.begin * team_.layer.hidden, tokens.count);
     for (int number = 0; number <= team_.options.repeats; ++number)
       if (!run_pass({round, number}, tokens)) return false;
-    if (team_.observer) team_.observer(rank_, buffers_.rows());
+    if (!team_.observer) return true;
+    calls_->take_rows();
+    team_.observer(rank_, buffers_.rows());
     return true;
   }
 
@@ -162,16 +172,24 @@ class RankRun {
     Clock::time_point start = Clock::now();
     calls_->dispatch(exchange_);
     team_.timing.add(pass, Timing::kDispatch, start);
-    calls_->take_rows();
-    start = Clock::now();
-    if (pass.number == 0) team_.options.rows == RowOrder::by_source ? run_by_source() : run_by_expert();
-    team_.timing.add(pass, Timing::kExperts, start);
+    experts_->take();
+    if (pass.number == 0 && !run_experts(pass)) return false;
     give_results(tokens);
     if (!all_well()) return false;
     start = Clock::now();
     calls_->combine(exchange_);
     team_.timing.add(pass, Timing::kCombine, start);
     calls_->take_sums();
+    return true;
+  }
+
+  // CUDA may load a kernel of the experts here, and waits then for those that run: none of an exchange may, since it
+  // would wait for a rank that has not launched its own (I21).
+  bool run_experts(const Timing::Pass& pass) {
+    if (!all_well()) return false;
+    const Clock::time_point start = Clock::now();
+    rows_done_ += static_cast<std::uint64_t>(experts_->run());
+    team_.timing.add(pass, Timing::kExperts, start);
     return true;
   }
 
@@ -192,45 +210,16 @@ class RankRun {
     return in;
   }
 
-  void run_by_expert() {
-    for (int group = 0; group < exchange_.layout().groups; ++group) run_group(group);
-  }
-  // No shared expert: the exchange refuses it.
-  void run_by_source() {
-    if (!source_experts_) source_experts_.emplace(buffers_, exchange_.layout(), team_.options);
-    for (int local = 0; local < exchange_.layout().groups; ++local) {
-      const ExpertWeights weights = team_.layer.expert(first_expert(team_.plan.shape, rank_) + local);
-      const std::int64_t count = source_experts_->run(local, weights, runner_);
-      rows_done_ += static_cast<std::uint64_t>(count);
-      if (team_.progress) team_.progress(count);
-    }
-    source_experts_->add_up();
-  }
-
-  void run_group(int group) {
-    const bool is_shared = team_.layer.shared_inter != 0 && group == 0;
-    const int expert = first_expert(team_.plan.shape, rank_) + group - (team_.layer.shared_inter != 0 ? 1 : 0);
-    const ExpertWeights weights = is_shared ? team_.layer.shared_expert() : team_.layer.expert(expert);
-    const TokenSpan rows = buffers_.rows_of_group(group);
-    for (std::int64_t done = 0; done < rows.count; done += ExpertRunner::kMostRows) {
-      const TokenSpan some{rows.begin + done, std::min(ExpertRunner::kMostRows, rows.count - done)};
-      buffers_.decode(team_.options.format, team_.options.input_scale, group, some);
-      runner_.run(weights, buffers_.decoded(), some.count, buffers_.expert_rows() + some.begin * team_.layer.hidden);
-      rows_done_ += static_cast<std::uint64_t>(some.count);
-      if (team_.progress) team_.progress(some.count);
-    }
-  }
-
   void give_results(const TokenSpan& tokens) {
     CombineInput in;
-    in.rows = ConstTensor(buffers_.expert_rows(), DType::bf16, {buffers_.row_capacity(), team_.layer.hidden});
-    in.src_info = buffers_.dispatch_output().src_info;
+    in.rows = experts_->results();
+    in.src_info = calls_->arrived().src_info;
     if (team_.options.reduction == Reduction::exact)
       in.topk_weights = lines(team_.layer.weights, DType::f32, tokens, team_.layer.top_k);
     CombineOutput out;
     out.tokens =
         Tensor(team_.output + tokens.begin * team_.layer.hidden, DType::f32, {tokens.count, team_.layer.hidden});
-    calls_->give(in, out, buffers_.num_rows());
+    calls_->give(in, out);
   }
 
   Team& team_;
@@ -241,8 +230,7 @@ class RankRun {
   GivenTokens tokens_;
   RankBuffers buffers_;
   std::unique_ptr<RankCalls> calls_;
-  ExpertRunner runner_;
-  std::optional<SourceExperts> source_experts_;
+  std::unique_ptr<Experts>& experts_;
   std::uint64_t rows_done_ = 0;
 };
 
@@ -334,7 +322,6 @@ LayerPlan plan_layer(const Layer& layer, const LayerOptions& options) {
 std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, const LayerOptions& options,
                                      bool on_gpus) {
   const auto ranks = static_cast<std::uint64_t>(plan.shape.ranks);
-  const auto hidden = static_cast<std::uint64_t>(layer.hidden);
   const std::uint64_t tokens = ranks * static_cast<std::uint64_t>(plan.shape.max_tokens);
   // Every (token, k) is one row on one rank, however the tokens are routed; padding adds to each group.
   const RowLayout rows = row_layout(plan.shape, plan.exchange, 0);
@@ -342,14 +329,11 @@ std::vector<MemoryNeed> layer_memory(const Layer& layer, const LayerPlan& plan, 
       ranks * static_cast<std::uint64_t>(rows.groups) * static_cast<std::uint64_t>(rows.alignment - 1);
   const std::uint64_t most_rows =
       tokens * static_cast<std::uint64_t>(layer.top_k + (layer.shared_inter != 0 ? 1 : 0)) + padding;
-  const std::uint64_t results = plan.exchange.row_orders.has(RowOrder::by_source) ? 2 : 1;  // of experts, and of rows
-  const std::uint64_t row_bytes =
-      message_bytes(plan.exchange.format, layer.hidden) + results * hidden * sizeof(Bf16) + 8;
+  const ExpertMemory experts = options.experts->memory(layer, options);
   return {{"buffers of the exchange", on_gpus ? 0 : ranks * memory_use(plan.shape, plan.exchange).total},
-          {"rows of the experts", most_rows * row_bytes},
+          {"rows of the experts", most_rows * experts.row},
           {"tokens of a round", GivenTokens::bytes(rows, options.encoded, tokens)},
-          {"scratch of the experts", ranks * (ExpertRunner::bytes(layer.hidden, layer.largest_inter()) +
-                                              RankBuffers::decoded_bytes(layer.hidden))}};
+          {"scratch of the experts", ranks * experts.scratch}};
 }
 
 LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
@@ -365,7 +349,8 @@ LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions
             FailureBarrier(ranks.here()),
             Timing(plan.rounds, options.repeats),
             {},
-            {}};
+            {},
+            std::vector<std::unique_ptr<Experts>>(static_cast<std::size_t>(ranks.here()))};
   team.report.messages_between.resize(static_cast<std::size_t>(options.ranks) *
                                       static_cast<std::size_t>(options.ranks));
   set_product_threads(product_threads(num_ranks_of_this_host(ranks)));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ferry/exchange.h"
+#include "tool/layer/expert_place.h"
 #include "tool/layer/experts.h"
 #include "tool/ranks/ranks.h"
 
@@ -53,6 +54,7 @@ struct LayerOptions {
   RowOrder rows = RowOrder::by_expert;       // or by_source, or padded
   bool encoded = false;                      // tokens are given to dispatch in the format
   AnyFormat results = format_named("bf16");  // in which results travel
+  const ExpertPlace* experts = &cpu_experts();
 };
 
 // Tokens [begin, begin + count) of the layer belong to a rank; the first tokens % ranks ranks have one more.
@@ -104,8 +106,8 @@ struct LayerReport {
 };
 
 // output: float32 [tokens, hidden]; where this process plays only some of the ranks, their lines of it. The report is
-// of all ranks, in every process. `progress` is called with rows done, from any thread. The experts run on the host
-// whatever the ranks are, so all backends give the same bytes.
+// of all ranks, in every process. `progress` is called with rows done, from any thread. Where the experts run on the
+// host, the default, all backends give the same bytes.
 LayerReport run_layer(const Ranks& ranks, const Layer& layer, const LayerOptions& options, float* output,
                       const std::function<void(std::int64_t)>& progress = {}, const RowsObserver& observer = {});
 

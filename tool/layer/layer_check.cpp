@@ -1,12 +1,13 @@
 // The oracle and its bound.
 //
-// Let b = 2^-8 be bf16's rounding, u = 2^-24 float32's, |v|2 the Euclidean norm, S(n) = step_roundings(n). For a token
+// Let b = 2^-8 be bf16's rounding, u = 2^-24 float32's, |v|2 the Euclidean norm, and s(n), t(g) and l what the place of
+// the experts says of itself (ExpertErrors): on the host s(n) = step_roundings(n) u, t(g) = 16 u and l = 0. For a token
 // x (as the expert sees it) and an expert, the layer's value differs from the exact one by at most
-//   gate, up      dg = S(hidden) u |x|2 |w_row|2                  float32 sums; Cauchy-Schwarz bounds the sum of |x_i
-//   w_i| activation    a = silu(g) up, |silu'| <= 1.1:
-//                 da = 1.1 dg (|up| + dup) + |silu(g)| dup        carried over from gate and up
-//                 then 16 u (|a| + da) for its float32 steps, then b (|a| + da) for the rounding to bf16
-//   expert row    dr = |w2_row|2 (|da|2 + S(inter) u |a + da|2), then b (|row| + dr) for the rounding to bf16
+//   gate, up      dg = s(hidden) |x|2 |w_row|2            float32 sums; Cauchy-Schwarz bounds the sum of |x_i w_i|
+//   activation    a = silu(g) up, |silu'| <= 1.1:
+//                 da = 1.1 dg (|up| + dup) + |silu(g)| dup + l (|up| + dup)        carried over from gate and up
+//                 then t(|g| + dg) (|a| + da) for its float32 steps, then b (|a| + da) for the rounding to bf16
+//   expert row    dr = |w2_row|2 (|da|2 + s(inter) |a + da|2), then b (|row| + dr) for the rounding to bf16
 // and the reduction, over the rows r_k with weights w_k of a token:
 //   exact         sum |w_k| dr_k + (K + 2) u sum |w_k| (|r_k| + dr_k)
 //   by_rank       the same for each rank's partial p, then what it loses on its way home, then the same over ranks
@@ -124,12 +125,13 @@ class Oracle {
     const Pages scales(area(scales_per_row(format, layer_.hidden) + 1, format.scale_bytes()) + 16);
     for (std::int64_t token = 0; token < span.count; ++token) {
       round_to_bf16(layer_.x + (span.begin + token) * layer_.hidden, row.data(), hidden_);
-      if (tokens_ == OracleTokens::as_sent) {
+      if (tokens_ == OracleTokens::as_sent) {  // where the experts round them again, they see what was rounded
         format.encode(SerialGroup{}, {row.data(), DType::f32}, layer_.hidden, options_.input_scale, payload.data(),
                       scales.data());
         format.decode(SerialGroup{}, payload.data(), scales.data(), layer_.hidden, options_.input_scale,
                       decoded.data());
         row.swap(decoded);
+        if (errors_.rounds_rows) round_to_bf16(row.data(), row.data(), hidden_);
       }
       std::copy(row.begin(), row.end(), x_.begin() + token * layer_.hidden);
     }
@@ -180,7 +182,7 @@ class Oracle {
     const double* const gate_norms = gate_up_.norms.data();
     const double* const up_norms = gate_norms + inter;
     double* const out = &activated_[area(i, inter)];
-    const double sums = step_roundings(layer_.hidden) * kF32 * x_norm;
+    const double sums = errors_.of_sum(layer_.hidden) * x_norm;
     double bounds = 0, values = 0;
     for (int j = 0; j < inter; ++j) {
       const double gate_bound = sums * gate_norms[j] + kTiny;
@@ -188,11 +190,13 @@ class Oracle {
       const double silu = gate[j] / (1.0 + std::exp(-gate[j]));
       out[j] = silu * up[j];
       double bound = 1.1 * gate_bound * (std::abs(up[j]) + up_bound) + std::abs(silu) * up_bound;
-      bound += (16 * kF32 + kBf16) * (std::abs(out[j]) + bound) * (1 + kBf16) + kTiny;
+      bound += errors_.lost_silu * (std::abs(up[j]) + up_bound);
+      const double steps = errors_.of_activation(std::abs(gate[j]) + gate_bound);
+      bound += (steps + kBf16) * (std::abs(out[j]) + bound) * (1 + kBf16) + kTiny;
       bounds += bound * bound;
       values += (std::abs(out[j]) + bound) * (std::abs(out[j]) + bound);
     }
-    return std::sqrt(bounds) + step_roundings(inter) * kF32 * std::sqrt(values);
+    return std::sqrt(bounds) + errors_.of_sum(inter) * std::sqrt(values);
   }
 
   double row_bound(std::size_t i, std::size_t column) const {
@@ -265,6 +269,7 @@ class Oracle {
   const LayerOptions& options_;
   const OracleTokens tokens_;
   const std::size_t hidden_;
+  const ExpertErrors errors_ = options_.experts->errors();
   const bool is_bf16_ = std::string_view(options_.results.name()) == "bf16";
   const ExpertWeights shared_ = layer_.shared_expert();
   test::TravelErrors travel_errors_;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ferry/detail/layout/scale_layout.h"
-
 namespace ferry::app {
 namespace {
 
@@ -61,19 +59,31 @@ void RankBuffers::decode_row(const AnyFormat& format, float input_scale, int gro
 }
 
 void RankBuffers::copy_scales(int group, std::int64_t row) {
-  const int bytes = static_cast<int>(size_of(layout_.scale_dtype));
-  ScaleTensor scales{arrivals_.scales.as<std::byte>(), layout_.scale_layout, bytes, layout_.scales_per_row,
-                     row_capacity()};
-  const std::uint32_t tile = arrivals_.scales_offsets ? arrivals_.scales_offsets.as<std::uint32_t>()[group] : 0;
-  ScaleRow at{row, order_ == RowOrder::by_source ? 0 : row_offsets()[group], tile};
-  if (order_ == RowOrder::padded && layout_.scale_layout == ScaleLayout::transposed) {  // a tensor for each expert
-    scales.row_capacity = layout_.expert_rows;
-    scales.base += area(at.first_row, std::int64_t{layout_.scales_per_row} * bytes);
-    at.row -= at.first_row;
-  }
+  const GroupScales scales = scales_of_group(group, arrivals_.scales.as<std::byte>());
+  const int bytes = scales.tensor.scale_bytes;
   for (int column = 0; column < layout_.scales_per_row; ++column)
-    std::memcpy(one_scales_.data() + column * bytes, scales.base + scale_index(scales, at, column) * bytes,
+    std::memcpy(one_scales_.data() + column * bytes,
+                scales.tensor.base + scale_index(scales.tensor, scales.at(row), column) * bytes,
                 static_cast<std::size_t>(bytes));
+}
+
+GroupScales RankBuffers::scales_of_group(int group, std::byte* base) const {
+  const int bytes = static_cast<int>(size_of(layout_.scale_dtype));
+  GroupScales scales{{base, layout_.scale_layout, bytes, layout_.scales_per_row, row_capacity()}, 0, {}};
+  scales.first.first_row = order_ == RowOrder::by_source ? 0 : row_offsets()[group];
+  if (arrivals_.scales_offsets)
+    scales.first.scales_offset =
+        arrivals_.scales_offsets.as<std::uint32_t>()[order_ == RowOrder::by_source ? 0 : group];
+  if (order_ == RowOrder::padded && layout_.scale_layout == ScaleLayout::transposed) {  // a tensor for each expert
+    scales.tensor.row_capacity = layout_.expert_rows;
+    scales.tensor.base += area(scales.first.first_row, std::int64_t{layout_.scales_per_row} * bytes);
+    scales.skipped = scales.first.first_row;
+  }
+  return scales;
+}
+
+std::span<const std::int32_t> RankBuffers::row_topk_ids() const {
+  return {arrivals_.row_topk_ids.as<std::int32_t>(), area(num_rows(), layout_.top_k)};
 }
 
 }  // namespace ferry::app

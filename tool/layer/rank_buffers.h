@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tool/io/memory.h"
+#include "tool/layer/group_scales.h"
 #include "tool/layer/layer.h"
 
 namespace ferry::app {
@@ -29,6 +30,10 @@ class RankBuffers {
   void decode(const AnyFormat& format, float input_scale, int group, const TokenSpan& rows);
   // Line `to` of decoded() = the values of a row.
   void decode_row(const AnyFormat& format, float input_scale, int group, std::int64_t row, std::int64_t to);
+
+  // Of the scales at `base`, laid out as those of this rank's rows.
+  GroupScales scales_of_group(int group, std::byte* base) const;
+  std::span<const std::int32_t> row_topk_ids() const;  // by_source: of the rows that came, [rows, K]
 
   static std::uint64_t decoded_bytes(int hidden);
 

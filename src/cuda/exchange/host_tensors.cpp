@@ -139,14 +139,20 @@ void HostTensors::copy_out_columns(Kind kind, const Tensor& host, std::int64_t c
                "cudaMemcpy2DAsync");
 }
 
-void HostTensors::copy_out_rows(const DispatchOutput& host, const RowLayout& layout) const {
+void HostTensors::copy_out_routing(const DispatchOutput& host, const RowLayout& layout) const {
   for (const Output& output : kOutputs)
     if (!output.is_of_rows) copy_out(output.kind, host.*output.field);
   wait();
   const std::int64_t count = written_rows(host, layout);
   for (const Output& output : kOutputs)
-    if (output.is_of_rows && output.kind != kScales && host.*output.field)
+    if (output.is_of_rows && output.kind != kPayload && output.kind != kScales && host.*output.field)
       copy_out_rows(output.kind, host.*output.field, count);
+}
+
+void HostTensors::copy_out_rows(const DispatchOutput& host, const RowLayout& layout) const {
+  copy_out_routing(host, layout);
+  const std::int64_t count = written_rows(host, layout);
+  copy_out_rows(kPayload, host.payload, count);
   const bool has_scales_of_experts = host.scales.rank == 3;  // padded, transposed
   if (layout.scale_layout == ScaleLayout::row_major) copy_out_rows(kScales, host.scales, count);
   if (has_scales_of_experts) copy_out(kScales, host.scales);

@@ -8,6 +8,7 @@
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "tool/ranks/cuda/gpu_calls.h"
 
 namespace ferry::app {
 
@@ -62,6 +63,11 @@ std::string CudaGpus::versions() const {
 
 std::vector<std::unique_ptr<World>> CudaGpus::make_worlds(const std::vector<int>& devices, bool staged) const {
   return staged ? make_staged_cuda_worlds(devices) : make_cuda_worlds(devices);
+}
+
+std::unique_ptr<RankCalls> CudaGpus::make_calls(int device, const Shape& shape, const RowLayout& layout,
+                                                RowOrder order) const {
+  return make_gpu_calls(device, shape, layout, order);
 }
 
 }  // namespace ferry::app

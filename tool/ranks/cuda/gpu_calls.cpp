@@ -1,11 +1,12 @@
-// Calls of a GPU rank for a caller with host memory: what lies between two copies is the exchange alone.
+// What lies between two copies is the exchange alone.
+#include "tool/ranks/cuda/gpu_calls.h"
+
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
 #include "cuda/exchange/host_tensors.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
-#include "tool/ranks/cuda/cuda_gpus.h"
 #include "tool/text/human.h"
 
 namespace ferry::app {
@@ -50,17 +51,28 @@ class GpuCalls final : public RankCalls {
     tensors_.wait();
   }
 
+  const DispatchOutput& arrived() const override { return dispatch_out_; }
+
   // Only rows that are there: the rest of the worst case stays untouched on the host.
   void take_rows() override {
     const cuda::DeviceScope scope(device_);
     tensors_.copy_out_rows(rows_, layout_);
   }
 
-  void give(const CombineInput& in, const CombineOutput& out, std::int64_t num_rows) override {
+  void take_routing() override {
+    const cuda::DeviceScope scope(device_);
+    tensors_.copy_out_routing(rows_, layout_);
+    tensors_.wait();
+  }
+
+  ConstTensor carry_in(const ConstTensor& rows, std::int64_t num_rows) override {
+    const cuda::DeviceScope scope(device_);
+    return tensors_.copy_in_rows(HostTensors::kRows, rows, num_rows);
+  }
+
+  void give(const CombineInput& in, const CombineOutput& out) override {
     const cuda::DeviceScope scope(device_);
     combine_in_ = in;
-    combine_in_.rows = tensors_.copy_in_rows(HostTensors::kRows, in.rows, num_rows);
-    combine_in_.src_info = dispatch_out_.src_info;
     combine_in_.topk_weights = tensors_.copy_in(HostTensors::kTopkWeights, in.topk_weights);
     sums_ = out.tokens;
     combine_out_.tokens = tensors_.buffer_for(HostTensors::kSums, out.tokens);
@@ -101,8 +113,7 @@ class GpuCalls final : public RankCalls {
 
 }  // namespace
 
-std::unique_ptr<RankCalls> CudaGpus::make_calls(int device, const Shape& shape, const RowLayout& layout,
-                                                RowOrder order) const {
+std::unique_ptr<RankCalls> make_gpu_calls(int device, const Shape& shape, const RowLayout& layout, RowOrder order) {
   const cuda::DeviceScope scope(device);
   require_device_memory(device, HostTensors::most_bytes(shape, layout, order));
   return std::make_unique<GpuCalls>(device, layout);
