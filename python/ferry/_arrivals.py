@@ -58,6 +58,7 @@ class Arrivals:
 
     def __init__(self, core: _ferry.Exchange, encoding: Format, arrays: dict[str, Array], handle: Handle | None,
                  row_order: str, expert_stride: int, stream: int = 0) -> None:
+        self.__dict__.update(arrays)
         self._core = core
         self._format = encoding
         self._arrays = arrays
@@ -65,9 +66,6 @@ class Arrivals:
         self.handle = handle  #: what later calls are given, if the dispatch was asked to leave it
         self.row_order = row_order
         self.expert_stride = expert_stride
-        for name, array in arrays.items():
-            if name != "handle":
-                setattr(self, name, array)
 
     @property
     def arrays(self) -> dict[str, Array]:

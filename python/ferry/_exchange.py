@@ -44,6 +44,8 @@ class Exchange:
     says which value is bad or differs between ranks, or PeerMissing.
     """
 
+    _arrivals_type: type[Arrivals] = Arrivals  # of what dispatches return; ferry.torch has its own
+
     def __init__(self, world: World, *, experts: int, top_k: int, max_tokens: int, hidden: int,
                  format: str | Format = "bf16", reduction: str = "by_rank", tiled_scales: bool = False,
                  expert_alignment: int = 0, fused_shared_expert: bool = False, skip_a2a: bool = False,
@@ -69,6 +71,9 @@ class Exchange:
         if world.kind == "shmem":
             close_at_end(self)
         self._format = format if isinstance(format, Format) else format_named(format)
+        self._device = self._core.device
+        self._on_cpu = self._device == "cpu"
+        self._specs: dict[Any, list[tuple[str, tuple[int, ...], str, int]]] = {}  # of the newest calls of allocate_outputs
 
     @property
     def rank(self) -> int:
@@ -87,7 +92,7 @@ class Exchange:
     @property
     def device(self) -> str:
         """Where the arrays of its calls lie: "cpu", "cuda:1"."""
-        return self._core.device
+        return self._device
 
     @property
     def memory_bytes(self) -> int:
@@ -108,21 +113,12 @@ class Exchange:
         extra         outputs beside the usual ones: handle, counts, source_starts, row_weights, row_sources, messages,
                       row_scales, overflow, cumulative_counts, waited_ns (docs/outputs.md). The last two start as zeros
         """
-        layout = self.layout
         self._number(stream, like)
-        if row_capacity is None:
-            row_capacity = layout.least_rows(row_order, expert_stride)
-        wanted = set(extra)
-        usual = {spec.name for spec in layout.dispatch_outputs(row_capacity, row_order, expert_stride, False)}
-        specs = layout.dispatch_outputs(row_capacity, row_order, expert_stride, True)
-        unknown = wanted - {spec.name for spec in specs}
-        if unknown:
-            raise ValueError(f"extra names {', '.join(sorted(unknown))}; rows {row_order} have "
-                             f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
-        outputs = {spec.name: self._empty(spec.name, spec.shape, spec.dtype, spec.alignment)
-                   for spec in specs if spec.name in usual | wanted}
+        wanted = frozenset(extra)
+        outputs = {name: self._empty(name, shape, dtype, alignment)
+                   for name, shape, dtype, alignment in self._specs_of(row_capacity, row_order, expert_stride, wanted)}
         for name in wanted & {"cumulative_counts", "waited_ns"}:
-            if self.device == "cpu":
+            if self._on_cpu:
                 outputs[name][...] = 0
             else:
                 _ferry.clear(outputs[name], self._number(stream, outputs[name]))
@@ -297,19 +293,41 @@ class Exchange:
     def __repr__(self) -> str:
         return "<ferry.Exchange, closed>" if self.closed else f"<ferry.Exchange, rank {self.rank}, {self.shape!r}>"
 
+    def _specs_of(self, row_capacity: int | None, row_order: str, expert_stride: int, wanted: frozenset[str]
+                  ) -> list[tuple[str, tuple[int, ...], str, int]]:
+        """(name, shape, dtype, alignment) of the outputs of a dispatch. Callers mostly ask for the same again."""
+        asked = (row_capacity, row_order, expert_stride, wanted)
+        if asked in self._specs:
+            return self._specs[asked]
+        layout = self.layout
+        if row_capacity is None:
+            row_capacity = layout.least_rows(row_order, expert_stride)
+        usual = {spec.name for spec in layout.dispatch_outputs(row_capacity, row_order, expert_stride, False)}
+        specs = layout.dispatch_outputs(row_capacity, row_order, expert_stride, True)
+        unknown = wanted - {spec.name for spec in specs}
+        if unknown:
+            raise ValueError(f"extra names {', '.join(sorted(unknown))}; rows {row_order} have "
+                             f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
+        if len(self._specs) > 15:  # rows as many as came differ from call to call
+            self._specs.clear()
+        found = [(spec.name, tuple(spec.shape), spec.dtype, spec.alignment) for spec in specs
+                 if spec.name in usual | wanted]
+        self._specs[asked] = found
+        return found
+
     def _empty(self, name: str, shape: Sequence[int], dtype: str, alignment: int) -> Array:
         if self._allocate is not None:
             return self._allocate(name, tuple(shape), dtype)
-        if self.device != "cpu":
-            return _frameworks.empty(self._framework, shape, dtype, self.device)
+        if not self._on_cpu:
+            return _frameworks.empty(self._framework, shape, dtype, self._device)
         return empty(shape, dtype, alignment)
 
     def _number(self, stream: Any, array: Array) -> int:
         """The stream of a call that is given this array. CPUs have none."""
-        if self.device == "cpu":
+        if self._on_cpu:
             return 0
         self._framework = _frameworks.framework_of(array) or self._framework
-        return _frameworks.stream_number(stream, self._framework, self.device)
+        return _frameworks.stream_number(stream, self._framework, self._device)
 
     def _same(self, stream: Any) -> int:
         """The stream of a second half; None: that of the first."""
@@ -331,7 +349,7 @@ class Exchange:
         self._tokens, order, stride = self._begun
         left = outputs.get("handle")
         handle = None if left is None else Handle(left, self._tokens, order, stride)
-        return Arrivals(self._core, self._format, outputs, handle, order, stride, stream)
+        return self._arrivals_type(self._core, self._format, outputs, handle, order, stride, stream)
 
     def _combine_inputs(self, rows: Array, more: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         handle = more.get("handle")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Sequence
 
+from . import _ferry
+
 #: Names of Ferry for what torch can compute with: offsets are u32, and i32 is the same bits below 2^31 rows.
 _TORCH = {"u8": "uint8", "i32": "int32", "u32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16",
           "f32": "float32", "f64": "float64"}
@@ -47,6 +49,8 @@ def stream_number(stream: Any, framework: str, device: str) -> int:
 
     Takes an int, and what has __cuda_stream__, cuda_stream (torch) or ptr (cupy).
     """
+    if type(stream) is int:
+        return stream
     if stream is None:
         return _current_stream(framework, device)
     if hasattr(stream, "__cuda_stream__"):
@@ -59,9 +63,15 @@ def stream_number(stream: Any, framework: str, device: str) -> int:
     raise TypeError(f"stream is {stream!r}; it must be a number, or a stream of torch or cupy, or have __cuda_stream__")
 
 
+def current_stream(index: int) -> int:
+    """torch's current stream of a GPU. DLPack's table says it in a tenth of the time that torch's own call takes."""
+    number = _ferry.torch_stream(index)
+    return number if number is not None else int(sys.modules["torch"].cuda.current_stream(index).cuda_stream)
+
+
 def _current_stream(framework: str, device: str) -> int:
     if framework == "torch":
-        return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+        return current_stream(index_of(device))
     if framework == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(index_of(device)):

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "cuda_parts.h"
+#include "exchange_api.h"
 
 namespace nb = nanobind;
 
@@ -54,19 +55,50 @@ nb::object plain_bits(nb::handle array) {
   return plain;
 }
 
+// What an array is, in DLPack's words. Shape and strides are the array's.
+struct Described {
+  void* data;
+  nb::dlpack::dtype dtype;
+  int device_type;
+  int device_id;
+  std::size_t axes;
+  const std::int64_t* shape;
+  const std::int64_t* strides;
+};
+
+template <class Array>
+Described described(const Array& array) {
+  return {const_cast<void*>(static_cast<const void*>(array.data())),
+          array.dtype(),
+          array.device_type(),
+          array.device_id(),
+          array.ndim(),
+          array.shape_ptr(),
+          array.stride_ptr()};
+}
+Described described(const nb::dlpack::dltensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
+          tensor.dtype,
+          tensor.device.device_type,
+          tensor.device.device_id,
+          static_cast<std::size_t>(tensor.ndim),
+          tensor.shape,
+          tensor.strides};
+}
+
 // Managed memory lies on no device, and pinned memory is the host's.
-Device device_of(const nb::ndarray<nb::ro>& array, const char* name) {
-  switch (array.device_type()) {
+Device device_of(const Described& array, const char* name) {
+  switch (array.device_type) {
     case nb::device::cpu::value:
     case nb::device::cuda_host::value:
       return Device::cpu();
     case nb::device::cuda::value:
-      return Device::cuda(array.device_id());
+      return Device::cuda(array.device_id);
     case nb::device::cuda_managed::value:
       return {};
     default:
       throw Error(ErrorKind::invalid_argument, std::string(name) + " lies on a device of DLPack's kind " +
-                                                   std::to_string(array.device_type()) +
+                                                   std::to_string(array.device_type) +
                                                    "; Ferry takes memory of the host (1) and of NVIDIA GPUs (2)");
   }
 }
@@ -102,20 +134,20 @@ void close_strides(View& view) {
       view.strides[axis] = axis + 1 < view.rank ? view.shape[axis + 1] * view.strides[axis + 1] : 1;
 }
 
-template <class View, class Byte, class Array>
-View view_of(const Array& array, const char* name) {
-  if (array.ndim() > static_cast<std::size_t>(kMaxTensorRank))
+template <class View, class Byte>
+View view_of(const Described& array, const char* name) {
+  if (array.axes > static_cast<std::size_t>(kMaxTensorRank))
     throw Error(ErrorKind::invalid_argument,
-                std::string(name) + " has " + std::to_string(array.ndim()) + " axes; the limit is 5");
+                std::string(name) + " has " + std::to_string(array.axes) + " axes; the limit is 5");
   View view;
-  view.data = static_cast<Byte*>(array.data());
-  view.dtype = dtype_of(array.dtype());
-  view.rank = static_cast<int>(array.ndim());
-  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
-    view.shape[axis] = static_cast<std::int64_t>(array.shape(axis));
-    view.strides[axis] = array.stride(axis);
+  view.data = static_cast<Byte*>(array.data);
+  view.dtype = dtype_of(array.dtype);
+  view.rank = static_cast<int>(array.axes);
+  for (std::size_t axis = 0; axis < array.axes; ++axis) {
+    view.shape[axis] = array.shape[axis];
+    view.strides[axis] = array.strides[axis];
   }
-  view.device = device_of(nb::ndarray<nb::ro>(array), name);
+  view.device = device_of(array, name);
   if (view.dtype == DType::i32 && is_offsets(name)) view.dtype = DType::u32;
   close_strides(view);
   if (view.elements() != 0) return view;
@@ -129,14 +161,24 @@ View view_of(const Array& array, const char* name) {
 
 ConstTensor Arrays::read(nb::handle array, const char* name) {
   if (array.is_none()) return {};
+  nb::dlpack::dltensor tensor;
+  if (describe_torch_tensor(array, tensor) && dtype_of(tensor.dtype) != DType::none) {
+    tensors_.push_back(nb::borrow(array));
+    return view_of<ConstTensor, const void>(described(tensor), name);
+  }
   read_.push_back(array_of<nb::ndarray<nb::ro>>(array, name, "an array"));
-  return view_of<ConstTensor, const void>(read_.back(), name);
+  return view_of<ConstTensor, const void>(described(read_.back()), name);
 }
 
 Tensor Arrays::fill(nb::handle array, const char* name) {
   if (array.is_none()) return {};
+  nb::dlpack::dltensor tensor;
+  if (describe_torch_tensor(array, tensor) && dtype_of(tensor.dtype) != DType::none) {
+    tensors_.push_back(nb::borrow(array));
+    return view_of<Tensor, void>(described(tensor), name);
+  }
   filled_.push_back(array_of<nb::ndarray<>>(array, name, "an array that can be written to"));
-  return view_of<Tensor, void>(filled_.back(), name);
+  return view_of<Tensor, void>(described(filled_.back()), name);
 }
 
 }  // namespace ferry::python

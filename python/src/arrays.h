@@ -21,6 +21,7 @@ class Arrays {
  private:
   std::vector<nanobind::ndarray<nanobind::ro>> read_;
   std::vector<nanobind::ndarray<>> filled_;
+  std::vector<nanobind::object> tensors_;  // of torch
 };
 
 }  // namespace ferry::python

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "arrays.h"
+#include "exchange_api.h"
 #include "options.h"
 #include "parts.h"
 #include "process_world.h"
@@ -92,6 +93,8 @@ void add_cuda(nb::module_& module) {
   module.def("make_cuda_process_world", &cuda_process_world, "place"_a, "device"_a, "all_gather"_a.none(),
              "deadline"_a.none());
   module.def("to_host", &to_host, "array"_a, "stream"_a);
+  module.def("are_plain_tensors", &are_plain_tensors, "named"_a, "device_type"_a, "device"_a);
+  module.def("torch_stream", &torch_stream, "device"_a);
   module.def("clear", &clear, "array"_a, "stream"_a);
   module.def(
       "cuda_state_bytes",

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .. import _ferry
+from .. import _exchange as plain
 from .._arrivals import Arrivals as PlainArrivals
 from .._errors import Unsupported
 from ..formats import Format
@@ -20,13 +20,17 @@ class Arrivals(PlainArrivals):
     float32, float8_e8m0fnu, or float8_e4m3fn for nvfp4. `arrays` has the same memory, 8-bit floats as bytes.
     """
 
-    def __init__(self, core: _ferry.Exchange, encoding: Format, plain: PlainArrivals) -> None:
-        super().__init__(core, encoding, plain.arrays, plain.handle, plain.row_order, plain.expert_stride,
-                         plain._stream)
-        if self.payload is not None:
-            self.payload = codes_of(encoding.name, self.payload)
-        if self.scales is not None:
-            self.scales = scales_of(encoding.name, self.scales)
+    @property
+    def payload(self) -> Any:
+        """The codes of the rows."""
+        found = self._arrays.get("payload")
+        return None if found is None else codes_of(self._format.name, found)
+
+    @property
+    def scales(self) -> Any:
+        """Their scales."""
+        found = self._arrays.get("scales")
+        return None if found is None else scales_of(self._format.name, found)
 
     @property
     def rows(self) -> int:
@@ -65,9 +69,15 @@ class Arrivals(PlainArrivals):
         if self.payload.device.type != "cpu":
             raise Unsupported(f"values: rows in {self._format.name} on {self.payload.device} have no decoder in torch; "
                               "a matmul of that format reads payload and scales")
-        plain = PlainArrivals(self._core, self._format, self._arrays, None, self.row_order, self.expert_stride,
-                             self._stream)
-        return torch.from_numpy(plain.values(input_scale=input_scale))
+        on_host = PlainArrivals(self._core, self._format, self._arrays, None, self.row_order, self.expert_stride,
+                                self._stream)
+        return torch.from_numpy(on_host.values(input_scale=input_scale))
+
+
+class TensorExchange(plain.Exchange):
+    """ferry.Exchange whose dispatches return tensors as torch calls their elements."""
+
+    _arrivals_type = Arrivals
 
 
 def decode(encoding: Format, payload: torch.Tensor, scales: torch.Tensor | None, *, padded: bool) -> torch.Tensor:

@@ -6,28 +6,46 @@ import contextlib
 import itertools
 import threading
 import weakref
-from typing import Any, Iterable, Iterator, NoReturn
+from typing import Any, ContextManager, Iterable, NoReturn, cast
 
 import torch
 
 from .. import _exchange as plain
 from .. import _ferry
-from .._arrivals import Arrivals as PlainArrivals
 from .._arrivals import Handle
 from .._errors import InvalidArgument
+from .._frameworks import current_stream
 from .._world import World
 from ..formats import Format
 from . import _gradients
-from ._arrivals import Arrivals
+from ._arrivals import Arrivals, TensorExchange
 from ._group import world_of_group
 from ._tensors import allocate, given, to_fill
 
-_TENSORS = ("tokens", "topk_ids", "topk_weights", "handle", "rows", "in_rank", "expert_counts", "token_scales",
-            "token_global_scales", "row_topk_weights", "src_info")
+_TENSORS = frozenset(("tokens", "topk_ids", "topk_weights", "handle", "rows", "in_rank", "expert_counts",
+                      "token_scales", "token_global_scales", "row_topk_weights", "src_info"))
 ROW_ORDERS = ("by_expert", "padded", "by_source", "in_place")
+_ON_CPU: ContextManager[dict[str, Any]] = contextlib.nullcontext({})
 _names = itertools.count()
 _open: weakref.WeakValueDictionary[str, Exchange] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+
+
+class _OnGpu:
+    """The GPU is this thread's current one, and its current stream the one of a call."""
+
+    def __init__(self, index: int) -> None:
+        self._index = self._before = index
+
+    def __enter__(self) -> dict[str, Any]:
+        self._before = torch.cuda.current_device()
+        if self._before != self._index:
+            torch.cuda.set_device(self._index)
+        return {"stream": current_stream(self._index)}
+
+    def __exit__(self, *_: object) -> None:
+        if self._before != self._index:
+            torch.cuda.set_device(self._before)
 
 
 class Exchange:
@@ -57,6 +75,7 @@ class Exchange:
             raise TypeError("there is no option allocate: torch allocates")
         self._world: World | None = None  # which close() closes, too
         self.device = torch.device(world.device)  #: where tensors of its calls lie
+        self._place = (1, 0) if self.device.type == "cpu" else (2, self.device.index)  # as DLPack has it
         wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
                       allocate=lambda name, shape, dtype: allocate(name, shape, dtype, self.device))
         name = backward.name if isinstance(backward, Format) else backward
@@ -64,7 +83,7 @@ class Exchange:
             _gradients.require_trainable(world, options)
             if name == getattr(options.get("format", "bf16"), "name", options.get("format", "bf16")):
                 wanted.setdefault("returns_weights", _gradients.returns_weights(world))
-        self._base = plain.Exchange(world, **wanted)
+        self._base = TensorExchange(world, **wanted)
         self._gradients = None if name is None else _gradients.Gradients(world, self._base, name, wanted)
         self._combining: dict[str, Any] = {}  # what combine_wait reads
         self.layout = self._base.layout  #: how this rank's rows lie; see ferry.exchange_layout
@@ -113,9 +132,10 @@ class Exchange:
         """
         inputs = self._inputs(tokens=tokens, topk_ids=topk_ids, topk_weights=topk_weights, handle=handle, **more)
         with self._on_device() as stream:
-            return self._arrivals(self._base.dispatch(
+            found = self._base.dispatch(
                 **inputs, outputs=self._outputs(outputs), row_capacity=row_capacity, extra=extra,
-                leave_handle=leave_handle, zero_padding=zero_padding, deadline=deadline, **stream))
+                leave_handle=leave_handle, zero_padding=zero_padding, deadline=deadline, **stream)
+            return cast(Arrivals, found)
 
     def dispatch_async(self, tokens: torch.Tensor, topk_ids: torch.Tensor | None = None,
                        topk_weights: torch.Tensor | None = None, *, handle: Handle | torch.Tensor | None = None,
@@ -134,9 +154,10 @@ class Exchange:
                       extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None) -> Arrivals:
         """The second half: waits for the tokens and writes their rows."""
         with self._on_device() as stream:
-            return self._arrivals(self._base.dispatch_wait(
+            found = self._base.dispatch_wait(
                 self._outputs(outputs), row_capacity=row_capacity, extra=extra, zero_padding=zero_padding,
-                deadline=deadline, **stream))
+                deadline=deadline, **stream)
+            return cast(Arrivals, found)
 
     def combine(self, rows: torch.Tensor, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
                 unreduced: bool = False, topk_weights_out: torch.Tensor | None = None, deadline: float | None = None,
@@ -241,33 +262,34 @@ class Exchange:
         more = [] if self._gradients is None else self._gradients.all()
         return [self._base, *(exchange for exchange in more if exchange is not self._base)]
 
-    @contextlib.contextmanager
-    def _on_device(self) -> Iterator[dict[str, Any]]:
+    def _on_device(self) -> ContextManager[dict[str, Any]]:
         """What a call is told of streams: on a GPU the current one, else nothing."""
-        if self.device.type != "cuda":
-            yield {}
-            return
-        with torch.cuda.device(self.device):
-            yield {"stream": torch.cuda.current_stream().cuda_stream}
+        return _ON_CPU if self.device.type != "cuda" else _OnGpu(self.device.index)
 
     def _inputs(self, **named: Any) -> dict[str, Any]:
         """The arguments of a call, tensors as `given`."""
-        inputs: dict[str, Any] = {}
+        if _ferry.are_plain_tensors(named, *self._place):
+            return named
+        device = self.device
         for name, value in named.items():
             if name == "bias" and value is not None:
-                inputs[name] = [given(name, one, self.device) for one in value]
-            elif isinstance(value, torch.Tensor) or name in _TENSORS:
-                inputs[name] = value if isinstance(value, Handle) else given(name, value, self.device)
-            else:
-                inputs[name] = value
-        return inputs
+                named[name] = [given(name, one, device) for one in value]
+            elif name in _TENSORS and not isinstance(value, Handle) or isinstance(value, torch.Tensor):
+                named[name] = given(name, value, device)
+        return named
 
     def _outputs(self, outputs: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
         if outputs is None:
             return None
-        return {name: to_fill(name, tensor, self.device) for name, tensor in outputs.items()}
+        if _ferry.are_plain_tensors(outputs, *self._place):
+            return outputs
+        device = self.device
+        return {name: to_fill(name, tensor, device) for name, tensor in outputs.items()}
 
     def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None) -> dict[str, Any]:
+        sums = {"out": out, "topk_weights_out": topk_weights_out}
+        if _ferry.are_plain_tensors(sums, *self._place):
+            return sums
         return {"out": to_fill("out", out, self.device),
                 "topk_weights_out": to_fill("topk_weights_out", topk_weights_out, self.device)}
 
@@ -280,9 +302,6 @@ class Exchange:
                     if isinstance(tensor, torch.Tensor):
                         tensor.record_stream(torch.cuda.current_stream())
         self._combining = {}
-
-    def _arrivals(self, found: PlainArrivals) -> Arrivals:
-        return Arrivals(self._base._core, self.format, found)
 
 
 def open_exchange(name: str) -> Exchange:

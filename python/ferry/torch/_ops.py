@@ -12,10 +12,8 @@ import torch
 from torch._library.effects import EffectType
 
 from .. import _exchange as plain
-from .._arrivals import Arrivals as PlainArrivals
-from .._arrivals import Handle
+from .._arrivals import Arrivals, Handle
 from .._errors import Unsupported
-from ._arrivals import Arrivals
 from ._exchange import Exchange, open_exchange
 
 EXACT = -1  #: of `rows`: as many as come; the host waits for the counts
@@ -34,14 +32,14 @@ def dispatch(tokens: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.T
         outputs = _zeroed(opened._base, rows, row_order, extra)
         found = opened._base.dispatch(tokens, topk_ids, topk_weights, row_order=row_order, outputs=outputs, extra=extra,
                                       zero_padding=True, **stream)
-        values, empty = _values(opened._base, found, dtype), tokens.new_empty(0, dtype=torch.uint8)
+        values, empty = _values(found, dtype), tokens.new_empty(0, dtype=torch.uint8)
     by_source = row_order == "by_source"
     offsets = found.source_offsets if by_source else found.row_offsets
     payload, scales = empty, torch.empty_like(empty)
     if codes and values.data_ptr() != found.payload.data_ptr():
-        payload = found.payload
+        payload = found.arrays["payload"]
     if codes and found.scales is not None:
-        scales = found.scales
+        scales = found.arrays["scales"]
     return (values, found.row_topk_weights if by_source else found.row_weights, offsets,
             found.row_topk_ids if by_source else found.src_info, found.arrays["handle"], payload, scales)
 
@@ -68,7 +66,7 @@ def replay(tokens: torch.Tensor, handle: torch.Tensor, exchange: str, row_order:
         outputs = _zeroed(gradients.exchange, rows, row_order, ())
         found = gradients.exchange.dispatch(tokens, handle=Handle(handle, tokens.shape[0], row_order, 0),
                                             outputs=outputs, zero_padding=True, **stream)
-        return _values(gradients.exchange, found, dtype)
+        return _values(found, dtype)
 
 
 def send_home(rows: torch.Tensor, row_values: torch.Tensor | None, row_info: torch.Tensor, handle: torch.Tensor,
@@ -96,12 +94,9 @@ def _zeroed(exchange: plain.Exchange, rows: int, row_order: str, extra: tuple[st
     return outputs
 
 
-def _values(exchange: plain.Exchange, found: PlainArrivals, dtype: torch.dtype) -> torch.Tensor:
-    if exchange._format.name == "bf16":
-        payload: torch.Tensor = found.payload
-        return payload.to(dtype)
-    values: torch.Tensor = Arrivals(exchange._core, exchange._format, found).values()
-    return values.to(dtype)
+def _values(found: Arrivals, dtype: torch.dtype) -> torch.Tensor:
+    values: Any = found.payload if found._format.name == "bf16" else found.values()
+    return values.to(dtype)  # type: ignore[no-any-return]
 
 
 # ---- fakes: the shapes alone

@@ -12,8 +12,8 @@ from .._errors import InvalidArgument
 TYPES = {"u8": torch.uint8, "i32": torch.int32, "u32": torch.int32, "i64": torch.int64, "f16": torch.float16,
          "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
-_BYTES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2)
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_BYTES = frozenset((torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2))
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def allocate(name: str, shape: Sequence[int], dtype: str, device: torch.device) -> torch.Tensor:
@@ -33,7 +33,7 @@ def given(name: str, value: Any, device: torch.device) -> Any:
     if value.requires_grad and torch.is_grad_enabled():
         raise InvalidArgument(f"{name} requires grad, and the calls of an Exchange are not recorded for a backward "
                               f"pass; use ferry.torch.dispatch and ferry.torch.combine, or give {name}.detach()")
-    plain = value.detach()
+    plain = value.detach() if value.requires_grad else value
     return plain.view(torch.uint8) if plain.dtype in _BYTES else plain
 
 
@@ -48,9 +48,11 @@ def to_fill(name: str, value: Any, device: torch.device) -> Any:
 
 
 def _require_plain(name: str, value: Any, device: torch.device) -> None:
+    if type(value) in PLAIN and value.device == device and value.layout is torch.strided:
+        return
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} is {type(value)}; it must be a torch.Tensor on {device}")
-    if type(value) not in _PLAIN or value.layout != torch.strided:
+    if type(value) not in PLAIN or value.layout != torch.strided:
         raise TypeError(f"{name} is a {type(value).__name__} of layout {value.layout}; it must be a plain strided "
                         "tensor: of a DTensor give to_local()")
     if value.device != device:

@@ -1,0 +1,24 @@
+// DLPack's table of C functions, by which a tensor of torch says what it is in well under a microsecond. The way
+// through Python's objects takes several, for each tensor of a call.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace ferry::python {
+
+// Fills `tensor`, whose shape and strides are those of `array` and live as long as it. False where `array` is no plain
+// tensor of a torch that has the table, or one that it refuses: the way through Python's objects says what is wrong.
+bool describe_torch_tensor(nanobind::handle array, nanobind::dlpack::dltensor& tensor);
+
+// Whether all values are tensors of torch that a call may take as they are, or none: plain, on that device (DLPack's
+// numbers), without gradients, of elements that DLPack has names for. Numbers and text count as none.
+bool are_plain_tensors(const nanobind::dict& named, int device_type, int device);
+
+// The stream that is current in torch on a GPU, by its number; nothing where torch is not there or has no table.
+std::optional<std::uintptr_t> torch_stream(int device);
+
+}  // namespace ferry::python
