@@ -200,6 +200,16 @@ class Sizes(unittest.TestCase):
         self.assertEqual(len(check_sizes.check_cxx("include/ferry/a.h", eight)), 1)
         self.assertEqual(check_sizes.check_cxx("tests/a.cpp", eight), [])
 
+    def test_kernels_and_declarations_have_a_limit_of_parameters_too(self):
+        eight = ", ".join(f"int {name}" for name in "abcdefgh")
+        for text in (f"__global__ void __launch_bounds__(f(1, 2), 1) k({eight}) {{}}", f"void f({eight});", f"virtual int f({eight}) const = 0;",
+                     f"struct A {{\n  explicit(true) A({eight});\n}};", f"alignas(16) void f({eight}, int i = {{}});"):
+            self.assertEqual(len(check_sizes.check_cxx("src/a.cu", text)), 1, text)
+            self.assertEqual(check_sizes.check_cxx("src/a.cu", text.replace(", int h", "").replace(", int i = {}", "")), [], text)
+        for text in ("static_assert(f(1, 2, 3, 4, 5, 6, 7, 8));", "int a = f(1, 2, 3, 4, 5, 6, 7, 8);",
+                     "using F = void(int, int, int, int, int, int, int, int);"):
+            self.assertEqual(check_sizes.check_cxx("src/a.cpp", text), [], text)
+
     def test_files_have_a_limit(self):
         self.assertEqual(check_sizes.check_file("a.h", "\n" * 400), [])
         self.assertEqual(len(check_sizes.check_file("a.h", "\n" * 401)), 1)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -64,6 +65,13 @@ class GpuRows {
     for (const auto& memory : memory_)
       if (memory->data() == (outputs_.*field).data) return memory->read();
     return {};  // not one of this layout
+  }
+  template <class T>
+  std::vector<T> read_as(ferry::Tensor ferry::DispatchOutput::*field) const {
+    const std::vector<std::uint8_t> bytes = read(field);
+    std::vector<T> values(bytes.size() / sizeof(T));
+    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+    return values;
   }
 
  private:

@@ -38,31 +38,23 @@ bool run_rank(ferry::World& world) {
   const std::vector<float> tokens = make_tokens();
   std::vector<std::int32_t> ids;
   for (int token = 0; token < kTokens; ++token) ids.push_back((world.rank() + token) % shape.experts);
-  const ferry::RowLayout& layout = exchange.exchange().layout();
-  const std::int64_t capacity = layout.min_row_capacity, groups = layout.groups;
-  const OnGpu<float> gpu_tokens(tokens), scales(static_cast<std::size_t>(capacity) * kScales);
-  const OnGpu<std::int32_t> gpu_ids(ids), expert_ids(static_cast<std::size_t>(groups)),
-      src_info(static_cast<std::size_t>(capacity) * 2);
-  const OnGpu<std::uint8_t> payload(static_cast<std::size_t>(capacity) * kHidden);
-  const OnGpu<std::uint32_t> row_offsets(static_cast<std::size_t>(groups) + 1);
+  const OnGpu<float> gpu_tokens(tokens);
+  const OnGpu<std::int32_t> gpu_ids(ids);
+  const GpuRows rows(exchange.exchange().layout());
   world.barrier();  // no GPU allocates memory while the kernels of others wait for it
 
   exchange.dispatch({.tokens = {gpu_tokens.data(), ferry::DType::f32, {kTokens, kHidden}},
                      .topk_ids = {gpu_ids.data(), ferry::DType::i32, {kTokens, 1}}},
-                    {.payload = {payload.data(), ferry::DType::u8, {capacity, kHidden}},
-                     .scales = {scales.data(), ferry::DType::f32, {capacity, kScales}},
-                     .row_offsets = {row_offsets.data(), ferry::DType::u32, {groups + 1}},
-                     .expert_ids = {expert_ids.data(), ferry::DType::i32, {groups}},
-                     .src_info = {src_info.data(), ferry::DType::i32, {capacity, 2}}});
+                    rows.outputs());
 
-  const std::vector<std::uint32_t> offsets = row_offsets.read();
-  const std::vector<std::int32_t> sources = src_info.read();
-  const std::vector<std::uint8_t> codes = payload.read();
-  const std::vector<float> row_scales = scales.read();
+  const auto offsets = rows.read_as<std::uint32_t>(&ferry::DispatchOutput::row_offsets);
+  const auto sources = rows.read_as<std::int32_t>(&ferry::DispatchOutput::src_info);
+  const auto codes = rows.read_as<std::uint8_t>(&ferry::DispatchOutput::payload);
+  const auto scales = rows.read_as<float>(&ferry::DispatchOutput::scales);
   bool right = true;
   for (std::size_t row = 0; row < offsets.back(); ++row)
     right = right && is_encoded(tokens.data() + sources[2 * row] * kHidden, codes.data() + row * kHidden,
-                                row_scales.data() + row * kScales);
+                                scales.data() + row * kScales);
   return right;
 }
 

@@ -76,15 +76,19 @@ concept DecodesColumns = TokenFormat<F> && requires(const std::byte* in, float (
 
 // A format may also say whether encode and decode use input_scale:
 //   static constexpr bool takes_input_scale()
-// One that does not say so counts as one that does: all ranks must give the same.
+// One that does not say so counts as one that does: all ranks must give the same. All formats of the library say so.
+template <class F>
+concept SaysInputScale = requires(const F& f) {
+  { f.takes_input_scale() } -> std::same_as<bool>;
+};
 template <class F>
 constexpr bool takes_input_scale(const F& format) {
-  if constexpr (requires {
-                  { format.takes_input_scale() } -> std::same_as<bool>;
-                })
+  if constexpr (SaysInputScale<F>)
     return format.takes_input_scale();
   else
-    return true;
+    static_assert(
+        !requires { &F::takes_input_scale; }, "takes_input_scale() of a format returns bool");
+  return true;
 }
 
 template <class F>

@@ -1,5 +1,5 @@
-// What one source's round puts on the wire, counted by running the phases of src/protocol over a fabric that carries
-// nothing. So no size and no rule of the protocol is written a second time.
+// What one source's round puts on the wire, counted by running the steps of ferry/detail/protocol over a fabric that
+// carries nothing. So no size and no rule of the protocol is written a second time.
 #pragma once
 
 #include <cstdint>

@@ -73,9 +73,13 @@ namespace {
 
 const std::vector<AnyFormat>& formats_of_results() {
   static const std::vector<AnyFormat> all = [] {
-    std::vector<AnyFormat> formats(all_formats().begin(), all_formats().end());
-    formats.push_back(any_format<F16>());
-    formats.push_back(any_format<F32>());
+    std::vector<AnyFormat> formats;
+    ResultFormats::for_each([&]<class F>(std::type_identity<F>) {
+      if constexpr (Formats::kHas<F>)  // which have encoders for the instruction set of this machine
+        formats.push_back(format_named(F::name()));
+      else
+        formats.push_back(any_format<F>());
+    });
     return formats;
   }();
   return all;

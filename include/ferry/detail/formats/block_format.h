@@ -27,10 +27,7 @@ class BlockFormat {
   FERRY_HD static constexpr int scale_bytes() { return static_cast<int>(sizeof(Stored)); }
   FERRY_HD static constexpr ScaleLayout scale_layout() { return Spec::kLayout; }
   FERRY_HD static constexpr int alignment() { return Spec::kAlignment; }
-  static constexpr bool takes_input_scale() {
-    if constexpr (requires { Scale::kTakesInputScale; }) return Scale::kTakesInputScale;
-    return true;
-  }
+  static constexpr bool takes_input_scale() { return Scale::kTakesInputScale; }
   FERRY_HD static constexpr std::size_t payload_bytes(int hidden) { return packed_bytes<Element::kBits>(hidden); }
 
   template <ThreadGroup G>

@@ -22,6 +22,7 @@ struct FloatFormat {
   FERRY_HD static constexpr int scale_bytes() { return 0; }
   FERRY_HD static constexpr ScaleLayout scale_layout() { return ScaleLayout::none; }
   FERRY_HD static constexpr int alignment() { return 1; }
+  static constexpr bool takes_input_scale() { return false; }
   FERRY_HD static constexpr std::size_t payload_bytes(int hidden) {
     return sizeof(Bits) * static_cast<std::size_t>(hidden);
   }

@@ -75,7 +75,11 @@ using Mxfp6E3m2 = codec::BlockFormat<codec::Mxfp6E3m2Spec>;
 using Mxfp4 = codec::BlockFormat<codec::Mxfp4Spec>;
 using Nvfp4 = codec::BlockFormat<codec::Nvfp4Spec>;
 
-template <TokenFormat... Fs>
+// A format of the library says all that one may leave out.
+template <class F>
+concept ListedFormat = TokenFormat<F> && SaysInputScale<F>;
+
+template <ListedFormat... Fs>
 struct FormatList {
   static constexpr std::size_t kCount = sizeof...(Fs);
   template <class F>

@@ -5,7 +5,7 @@
 // decode(code value, stored scale, input scale), and with_decoder(stored scale, input scale, body), which calls
 // body(decoder): decoder(code value) is the same number, and what it has in common for a block is computed once. amax
 // is finite in choose. kFits: multipliers are powers of two that leave no column above the element's largest value.
-// kTakesInputScale: the input scale is used; a rule without it counts as one that uses it.
+// kTakesInputScale: the input scale is used.
 #pragma once
 
 #include "ferry/detail/formats/element.h"
