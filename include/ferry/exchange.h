@@ -57,7 +57,7 @@ struct ExchangeOptions {
   // rank's own results are encoded as all others. GPUs of several nodes take bf16 only, so far.
   AnyFormat result_format = format_named("bf16");
   // by_rank: weights may also be given to combine, or anew to a dispatch with a handle. Such a combine sends its
-  // results when the weights of all ranks have come: on CPUs combine_async sends weights alone, and results leave in
+  // results when the weights of all ranks have come: on CPUs combine_async sends only weights, and results leave in
   // combine_wait. GPUs of several nodes take no late weights, so far.
   bool late_weights = false;
   // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights. GPUs of

@@ -59,7 +59,7 @@ class DispatchCalls {
   // `handle` is checked. It is that of the next dispatch.
   void replay(const std::byte* handle) { replayed_.emplace(rank_.plan(), handle).set_mask(rank_.masks().newest()); }
 
-  // The first step of `send`: it writes this rank's own memory alone.
+  // The first step of `send`: it writes only this rank's own memory.
   void route(const Ticket& ticket, const DispatchArgs& args) {
     if (has_late_weights(ticket))
       fill_late_weights(rank_.plan(), rank_.fabric(), late_copy(Operation::dispatch, ticket.message), args.num_tokens,
@@ -275,7 +275,7 @@ class DispatchCalls {
     rank_.require_no_one_missing(rank_.waits().have_same_routing(Operation::dispatch));
   }
 
-  void keep_routing(const Ticket& ticket, const KeptRouting& to) {
+  void keep_routing(const Ticket& ticket, KeptRouting to) {
     keep_own_part(rank_.plan(), rank_.fabric(), ticket, header_, found_.starts(), found_.room(), to);
     rank_.on_workers([&](FixedShare share) {
       keep_arrivals(rank_.plan(), rank_.fabric(), ticket.routing, share, found_.starts(), to);

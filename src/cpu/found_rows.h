@@ -14,7 +14,8 @@ class FoundRows {
  public:
   explicit FoundRows(const Plan& plan)
       : words_(static_cast<std::size_t>(row_start_words(plan))),
-        starts_(row_starts_at(plan, words_.data())),
+        to_fill_(row_starts_at(plan, words_.data())),
+        starts_(to_fill_),
         source_offsets_(static_cast<std::size_t>(plan.shape.ranks) + 1) {}
   FoundRows(const FoundRows&) = delete;
   FoundRows& operator=(const FoundRows&) = delete;
@@ -25,7 +26,7 @@ class FoundRows {
     const TokenRange shared = ticket.shared;
     room_ = {};
     find_row_starts(plan, fabric, ticket.routing,
-                    {shared.end - shared.begin, static_cast<std::uint32_t>(ticket.rows.expert_stride)}, starts_);
+                    {shared.end - shared.begin, static_cast<std::uint32_t>(ticket.rows.expert_stride)}, to_fill_);
     num_rows_ = starts_.group[plan.groups()];
     if (ticket.rows.order != RowOrder::by_source) return;
     const SourceRows rows = places(plan, fabric, ticket).by_source;
@@ -52,7 +53,8 @@ class FoundRows {
 
  private:
   std::vector<std::uint32_t> words_;
-  RowStarts starts_;
+  RowStartsToFill to_fill_;
+  RowStarts starts_;  // the same words
   std::vector<std::uint32_t> source_offsets_;
   std::uint32_t num_rows_ = 0;
   RowRoom room_;

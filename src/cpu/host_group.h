@@ -28,7 +28,7 @@ inline HostGroup group_for(std::size_t bytes) {
 
 void copy_message(const HostGroup& g, std::byte* to, const std::byte* from, std::size_t bytes);
 
-// Stores past the cache are not ordered by a release alone; this orders them.
+// Non-temporal stores need more than a release to be ordered; this orders them.
 void finish_stores(const HostGroup& g);
 
 }  // namespace ferry::cpu

@@ -40,34 +40,34 @@ bool can_stream(const HostGroup& g, const void* to) {
 // `to` is 16-byte aligned; `bytes` a multiple of 64.
 void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += 64)
-    for (std::size_t part = 0; part < 64; part += 16) stream16(to + at + part, from + at + part);
+    for (std::size_t strip = 0; strip < 64; strip += 16) stream16(to + at + strip, from + at + strip);
 }
 
-// bf16 rows to a bf16 sum: all of by_rank. The sums of kParts * kLanes columns stay in registers.
+// bf16 rows to a bf16 sum: all of by_rank. The sums of kStrips * kLanes columns stay in registers.
 template <bool kStream>
 struct SumBf16 {
-  template <int kParts>
+  template <int kStrips>
   static void columns(const SumRow* rows, int count, int column, std::uint16_t* out) {
-    Floats sum[kParts] = {};
+    Floats sum[kStrips] = {};
     for (int i = 0; i < count; ++i) {
       const auto* row = reinterpret_cast<const std::uint16_t*>(rows[i].data) + column;
       const float weight = rows[i].weight;
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        if (part % 2 == 0) __builtin_prefetch(row + kAhead + part * kLanes);
+      for (int strip = 0; strip < kStrips; ++strip) {
+        if (strip % 2 == 0) __builtin_prefetch(row + kAhead + strip * kLanes);
         Halves halves;
-        std::memcpy(&halves, row + part * kLanes, sizeof halves);
-        sum[part] = sum[part] + weight * (Floats)(__builtin_convertvector(halves, Words) << 16);
+        std::memcpy(&halves, row + strip * kLanes, sizeof halves);
+        sum[strip] = sum[strip] + weight * (Floats)(__builtin_convertvector(halves, Words) << 16);
       }
     }
 #pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part) {
-      const Words bits = (Words)sum[part];  // one rounding at the end, as float_to_bf16 does it
+    for (int strip = 0; strip < kStrips; ++strip) {
+      const Words bits = (Words)sum[strip];  // one rounding at the end, as float_to_bf16 does it
       const Words nearest = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
       const Words quiet = (bits >> 16) | 0x40u;
       const Words is_nan = (Words)((bits & 0x7FFFFFFFu) > 0x7F800000u);
       const Halves rounded = __builtin_convertvector((nearest & ~is_nan) | (quiet & is_nan), Halves);
-      std::uint16_t* to = out + column + part * kLanes;
+      std::uint16_t* to = out + column + strip * kLanes;
       if constexpr (kStream) {
         stream16(to, &rounded);
         stream16(to + kLanes / 2, reinterpret_cast<const std::byte*>(&rounded) + 16);

@@ -20,7 +20,7 @@ namespace ferry::cpu {
 struct RowPlaces {
   RowOrder order;
   const RowStarts& starts;
-  SourceRows by_source;  // of that order alone
+  SourceRows by_source;  // only of that order
   RowRoom room{};
 };
 
@@ -52,7 +52,7 @@ void write_metadata_of(const S& step, RowOrder order, const RowStarts& starts, c
   }
 }
 
-// What follows from the row starts alone. It comes before lay_out_share. Of groups that end past the room, what is in
+// What follows only from the row starts. It comes before lay_out_share. Of groups that end past the room, what is in
 // it is marked; offsets are the true ones.
 template <ReceiveStep S>
 void write_metadata(const S& step, const RowPlaces& places, const RowsOut& out) {

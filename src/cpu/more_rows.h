@@ -1,5 +1,5 @@
 // The outputs of a dispatch that may be left out (WorldCapabilities::more_outputs), on a CPU rank. All of them follow
-// from the tables alone, so each is a pass of its own. Passes for outputs that are not given are left out.
+// only from the tables, so each is a pass of its own. Passes for outputs that are not given are left out.
 #pragma once
 
 #include <algorithm>

@@ -16,13 +16,13 @@ struct ActivateRow {
   static void run(const std::byte* row, int inter, float alpha, float limit, float* out) {
     const SwigluSource<Input, kInterleaved, kClamped> source{reinterpret_cast<const typename Input::Stored*>(row),
                                                              inter, alpha, limit};
-    for (int column = 0; column < inter; column += kPart) {
-      std::uint32_t bits[kPart];
-      source.template load<kPart>(column, kPart, bits);
-      for (int i = 0; i < kPart; ++i) out[column + i] = float_of(codec::with_one_nan(bits[i]));
+    for (int column = 0; column < inter; column += kStrip) {
+      std::uint32_t bits[kStrip];
+      source.template load<kStrip>(column, kStrip, bits);
+      for (int i = 0; i < kStrip; ++i) out[column + i] = float_of(codec::with_one_nan(bits[i]));
     }
   }
-  static constexpr int kPart = 32;  // inter is a multiple of it
+  static constexpr int kStrip = 32;  // inter is a multiple of it
 };
 
 using RowFunction = void (*)(const std::byte* row, int inter, float alpha, float limit, float* out);

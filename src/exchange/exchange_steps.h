@@ -72,7 +72,7 @@ class ExchangeSteps {
   virtual void send(const Ticket& ticket, const DispatchArgs& args) = 0;
   virtual void receive(const Ticket& ticket, const RowsOut& rows) = 0;
   // Waits until it is known what came, and returns the least row capacity. It may be repeated, and `row_counts` follows
-  // it. Of worlds with row_counts it is the first step of receiving; of those with asked_counts alone it is called
+  // it. Of worlds with row_counts it is the first step of receiving; of those with only asked_counts it is called
   // where the caller asks.
   virtual std::int64_t await_counts(const Ticket&) { return 0; }
   virtual RowCounts row_counts(const Ticket&) const { return {}; }

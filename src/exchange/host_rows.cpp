@@ -93,13 +93,13 @@ void decode_row(const AnyFormat& format, const RowLayout& layout, const Dispatch
     refuse("values has {} elements; a row has {} columns", values.size(), layout.hidden);
   std::vector<std::byte> scales;
   if (layout.scale_layout != ScaleLayout::none) {
-    const ScaleTensor place = scales_of(format, layout, output.scales, capacity);
+    const ScaleTensor tensor = scales_of(format, layout, output.scales, capacity);
     const ScaleRow at = place_of(layout, output, row);
-    scales.resize(static_cast<std::size_t>(place.scales_per_row) * static_cast<std::size_t>(place.scale_bytes));
-    for (int column = 0; column < place.scales_per_row; ++column)
-      std::memcpy(scales.data() + column * place.scale_bytes,
-                  place.base + scale_index(place, at, column) * place.scale_bytes,
-                  static_cast<std::size_t>(place.scale_bytes));
+    scales.resize(static_cast<std::size_t>(tensor.scales_per_row) * static_cast<std::size_t>(tensor.scale_bytes));
+    for (int column = 0; column < tensor.scales_per_row; ++column)
+      std::memcpy(scales.data() + column * tensor.scale_bytes,
+                  tensor.base + scale_index(tensor, at, column) * tensor.scale_bytes,
+                  static_cast<std::size_t>(tensor.scale_bytes));
   }
   const std::byte* payload = output.payload.as<std::byte>() + row * layout.payload_row_bytes;
   std::vector<std::byte> aligned;

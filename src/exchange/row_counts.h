@@ -1,4 +1,4 @@
-// What came in a dispatch, from its row starts alone.
+// What came in a dispatch. It follows only from its row starts.
 #pragma once
 
 #include "ferry/detail/protocol/round.h"
@@ -6,7 +6,7 @@
 
 namespace ferry {
 
-// Where the rows of a dispatch begin. `source_offsets`: of by_source alone.
+// Where the rows of a dispatch begin. `source_offsets`: only of by_source.
 struct FoundStarts {
   RowOrder order;
   const RowStarts& starts;

@@ -17,7 +17,7 @@ namespace ferry::net {
 namespace {
 
 constexpr std::uint32_t kFrameMagic = 0x46525259;
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a part
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a contribution
 constexpr std::size_t kMostRead = std::size_t{4} << 20;       // at once: a sender may be faster than this rank
 
 bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -138,8 +138,9 @@ void Bootstrap::take_frame(int rank, const Header& header, std::span<const std::
       changed_.notify_all();
       return;
     }
-    case Kind::part:
-      if (header.call >= call_) from.parts[header.call].assign(body.begin(), body.end());  // else its call failed here
+    case Kind::contribution:
+      if (header.call >= call_)
+        from.contributions[header.call].assign(body.begin(), body.end());  // else its call failed here
       return;
     case Kind::failed:
     case Kind::missed:
@@ -147,12 +148,12 @@ void Bootstrap::take_frame(int rank, const Header& header, std::span<const std::
   }
 }
 
-// The first rank whose part of this call is not there; with `only_ended`, the first whose part can never come. -1:
-// none.
+// The first rank whose contribution to this call is not there; with `only_ended`, the first whose contribution can
+// never come. -1: none.
 int Bootstrap::first_missing(const RankMask& mask, bool only_ended) const {
   for (int peer = 0; peer < size(); ++peer) {
     const Link& link = links_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || is_masked(mask, peer) || link.parts.contains(call_)) continue;
+    if (peer == rank_ || is_masked(mask, peer) || link.contributions.contains(call_)) continue;
     if (!only_ended || !link.socket) return peer;
   }
   return -1;
@@ -226,15 +227,15 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
   failures_.erase(failures_.begin(), failures_.lower_bound(call_));
   for (int peer = 0; peer < size(); ++peer) {
     Link& each = link(peer);
-    each.parts.erase(each.parts.begin(), each.parts.lower_bound(call_));
+    each.contributions.erase(each.contributions.begin(), each.contributions.lower_bound(call_));
     if (peer == rank_ || is_masked(mask, peer)) continue;
-    queue(each, Kind::part, mine);
+    queue(each, Kind::contribution, mine);
     flush(each);
   }
   for (int peer = 0; peer < size(); ++peer)
     if (!is_masked(mask, peer)) read(peer);
   for (;;) {
-    // Checked before the parts: all parts of a call may be there although other ranks gave it up.
+    // Checked before the contributions: all those of a call may be there although other ranks gave it up.
     const auto reported = failures_.find(call_);
     if (reported != failures_.end() && !is_masked(mask, reported->second.reported_by))
       fail(mask, reported->second, deadline);
@@ -245,7 +246,7 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     if (until.has_passed()) {
       const int missing = first_missing(mask, false);
       if (missing >= 0) fail(mask, failure_of(missing, mask, deadline), deadline);
-      break;  // all parts are here; another rank is slow to read, and the system goes on sending to it
+      break;  // all contributions are here; another rank is slow to read, and the system goes on sending to it
     }
     wait(mask, until);
   }
@@ -253,12 +254,13 @@ void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte>
     std::byte* to = all.data() + static_cast<std::size_t>(peer) * mine.size();
     std::fill_n(to, mine.size(), std::byte{0});
     if (is_masked(mask, peer)) continue;
-    const std::span<const std::byte> part = peer == rank_ ? mine : std::span<const std::byte>(link(peer).parts[call_]);
-    if (part.size() != mine.size())
+    const std::span<const std::byte> given =
+        peer == rank_ ? mine : std::span<const std::byte>(link(peer).contributions[call_]);
+    if (given.size() != mine.size())
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("rank {}: all_gather: rank {} gave {} bytes and this rank {}; all must give the same",
-                              rank_, peer, part.size(), mine.size()));
-    std::copy_n(part.begin(), part.size(), to);
+                              rank_, peer, given.size(), mine.size()));
+    std::copy_n(given.begin(), given.size(), to);
   }
 }
 

@@ -55,10 +55,10 @@ class Bootstrap {
   int find_culprit(int missing, const RankMask& mask);
 
  private:
-  // part and failed are of an all_gather; bytes, taken and gave_up of a send: its bytes, that all are taken, and that
-  // one end gave up. aborted: the rank missed, and the reason. missed: the rank missed in an
-  // exchange, or in an all_gather as another rank told.
-  enum class Kind : std::uint32_t { part, failed, bytes, taken, gave_up, aborted, missed };
+  // contribution and failed are of an all_gather; bytes, taken and gave_up of a send: its bytes, that all are taken,
+  // and that one end gave up. aborted: the rank missed, and the reason. missed: the rank missed in an exchange, or in
+  // an all_gather as another rank told.
+  enum class Kind : std::uint32_t { contribution, failed, bytes, taken, gave_up, aborted, missed };
   struct Header {
     std::uint32_t magic;
     Kind kind;
@@ -70,13 +70,13 @@ class Bootstrap {
     std::uint64_t call = 0;
     int missing = -1;
   };
-  // One connection: what is still to be sent, what has come but is no whole frame yet, and the parts of calls that this
-  // rank has not reached.
+  // One connection: what is still to be sent, what has come but is no whole frame yet, and the contributions to calls
+  // that this rank has not reached.
   struct Link {
     Descriptor socket;
     std::vector<std::byte> out;
     std::vector<std::byte> in;
-    std::map<std::uint64_t, std::vector<std::byte>> parts;
+    std::map<std::uint64_t, std::vector<std::byte>> contributions;
     std::vector<std::byte> bytes;  // sent to this rank and not received yet
     int taken = 0;                 // sends of this rank that the other end has taken
     bool gave_up = false;          // one end did: no send succeeds any more
@@ -87,7 +87,7 @@ class Bootstrap {
     int reported_by;
     bool is_relayed;  // as another rank told all of this call
   };
-  // A call that is under way on this thread. Only one thread at a time has one: it alone uses the links. What this rank
+  // A call that is under way on this thread. Only one thread at a time has one, and uses the links. What this rank
   // says meanwhile on another thread is sent at its end.
   class Calling {
    public:

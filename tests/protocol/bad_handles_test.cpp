@@ -71,7 +71,7 @@ struct StartsOf {
                        make_heap_map(exchange.shape(), exchange.options(), 0, false), 0)),
         starts(kept_routing_at(plan, handle.bytes().data()).starts) {}
   Plan plan;
-  RowStarts starts;
+  RowStartsToFill starts;
 };
 
 // I18: rows and tiles of scales are addressed by the row starts.
@@ -80,7 +80,7 @@ TEST(BadHandles, WithOtherRowStartsAreRefused) {
   run_fake_ranks(FakeKind::direct, 1, 11, [&](FakeWorld& world) {
     Exchange exchange(world, scenario.settings.shape, scenario.settings.options);
     Kept kept(exchange, scenario);
-    const auto expect_refused = [&](const std::function<void(const RowStarts&)>& spoil, const char* field) {
+    const auto expect_refused = [&](const std::function<void(RowStartsToFill)>& spoil, const char* field) {
       HandleMemory bad = kept.handle;
       spoil(StartsOf(exchange, bad).starts);
       for (const std::string& text :
@@ -89,18 +89,17 @@ TEST(BadHandles, WithOtherRowStartsAreRefused) {
         EXPECT_NE(text.find(field), std::string::npos) << text;
     };
     for (int group = 0; group < 6; ++group) {
-      expect_refused([&](const RowStarts& s) { s.tiles[group] += 1; }, "scales_offsets of group");
-      expect_refused([&](const RowStarts& s) { s.tiles[group] -= 1; }, "scales_offsets of group");
-      expect_refused([&](const RowStarts& s) { s.group[group] += 4; }, "row_offsets of group");
-      expect_refused([&](const RowStarts& s) { s.group[group] += 1; }, "row_offsets of group");
-      expect_refused([&](const RowStarts& s) { s.filled[group] = 0x80000000u; }, "number of rows of group");
-      expect_refused([&](const RowStarts& s) { s.filled[group] += 128; }, " is ");
-      expect_refused([&](const RowStarts& s) { s.of_source[group] = s.filled[group] + 1; },
-                     "the first row of source 0");
+      expect_refused([&](RowStartsToFill s) { s.tiles[group] += 1; }, "scales_offsets of group");
+      expect_refused([&](RowStartsToFill s) { s.tiles[group] -= 1; }, "scales_offsets of group");
+      expect_refused([&](RowStartsToFill s) { s.group[group] += 4; }, "row_offsets of group");
+      expect_refused([&](RowStartsToFill s) { s.group[group] += 1; }, "row_offsets of group");
+      expect_refused([&](RowStartsToFill s) { s.filled[group] = 0x80000000u; }, "number of rows of group");
+      expect_refused([&](RowStartsToFill s) { s.filled[group] += 128; }, " is ");
+      expect_refused([&](RowStartsToFill s) { s.of_source[group] = s.filled[group] + 1; }, "the first row of source 0");
     }
-    expect_refused([](const RowStarts& s) { s.group[6] += 4; }, "row_offsets[groups] is");
-    expect_refused([](const RowStarts& s) { s.tokens[0] += 1; }, "the number of tokens of rank 0 is 6");
-    expect_refused([](const RowStarts& s) { s.tokens[0] -= 1; }, "most tokens of a source is");
+    expect_refused([](RowStartsToFill s) { s.group[6] += 4; }, "row_offsets[groups] is");
+    expect_refused([](RowStartsToFill s) { s.tokens[0] += 1; }, "the number of tokens of rank 0 is 6");
+    expect_refused([](RowStartsToFill s) { s.tokens[0] -= 1; }, "most tokens of a source is");
   });
 }
 

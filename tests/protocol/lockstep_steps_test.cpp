@@ -63,8 +63,9 @@ struct Arrived {
       for (int c = 0; c < kHidden; ++c) result[c] = float_to_bf16(static_cast<float>(token * 100 + c));
     }
     words.resize(static_cast<std::size_t>(row_start_words(rank.plan)));
-    starts = row_starts_at(rank.plan, words.data());
-    cpu::find_row_starts(rank.plan, rank.memory, kFirstEpoch, {}, starts);
+    const RowStartsToFill to = row_starts_at(rank.plan, words.data());
+    cpu::find_row_starts(rank.plan, rank.memory, kFirstEpoch, {}, to);
+    starts = to;
   }
   Rank rank;
   std::vector<std::uint32_t> words;

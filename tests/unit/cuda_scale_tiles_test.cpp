@@ -104,8 +104,8 @@ TEST(ScaleTiles, AreForScalesThatLieApart) {
   EXPECT_EQ(scattered_scale_words(ScaleLayout::row_major, 1, 224, 7168), 0);
   EXPECT_EQ(scattered_scale_words(ScaleLayout::none, 0, 0, 14336), 0);
   EXPECT_EQ(scattered_scale_words(ScaleLayout::tiled, 1, 5, 120), 0) << "scales of a message at an odd place";
-  EXPECT_EQ(scale_parts({nullptr, ScaleLayout::transposed, 4, 56, 8}), 7);
-  EXPECT_EQ(scale_parts({nullptr, ScaleLayout::tiled, 1, 33, 8}), 2);
+  EXPECT_EQ(scale_strips({nullptr, ScaleLayout::transposed, 4, 56, 8}), 7);
+  EXPECT_EQ(scale_strips({nullptr, ScaleLayout::tiled, 1, 33, 8}), 2);
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ struct StartsMemory {
         filled(static_cast<std::size_t>(plan.groups())),
         tiles(static_cast<std::size_t>(plan.groups())),
         tokens(static_cast<std::size_t>(plan.shape.ranks) + 1) {}
-  RowStarts starts() { return {of_source.data(), group.data(), filled.data(), tiles.data(), tokens.data()}; }
+  RowStartsToFill starts() { return {of_source.data(), group.data(), filled.data(), tiles.data(), tokens.data()}; }
   std::vector<std::uint32_t> of_source, group, filled, tiles, tokens;
 };
 
@@ -176,7 +176,7 @@ TEST(FindRowStarts, GivesEveryRowOnce) {
     plan.alignment = alignment;
     plan.shared_groups = 1;
     StartsMemory memory(plan);
-    const RowStarts starts = memory.starts();
+    const RowStartsToFill starts = memory.starts();
     constexpr int kSharedRows = 5;
     cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, {kSharedRows}, starts);
     EXPECT_EQ(starts.filled[0], static_cast<std::uint32_t>(kSharedRows));
@@ -206,7 +206,7 @@ TEST(FindRowStarts, CountsARowFromTheStartOfItsGroup) {
     ASSERT_EQ(plan.local_experts(), 2);
     plan.alignment = 128;
     StartsMemory memory(plan);
-    const RowStarts starts = memory.starts();
+    const RowStartsToFill starts = memory.starts();
     cpu::find_row_starts(plan, arrivals.receiver.memory, kFirstEpoch, {}, starts);
     const std::uint32_t second = first_is_empty ? 0 : 128;
     EXPECT_EQ(starts.group[1], second);

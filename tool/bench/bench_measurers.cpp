@@ -82,7 +82,7 @@ class GpuMeasurer final : public Measurer {
   Results<GpuResult> results_;
 };
 
-// Ranks that are processes: all measure an exchange together, and the first alone measures the codecs.
+// Ranks that are processes: all measure an exchange together, and only the first measures the codecs.
 class ProcessMeasurer final : public Measurer {
  public:
   ProcessMeasurer(const Backend& backend, int ranks, int nodes, std::string command)

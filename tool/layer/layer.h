@@ -64,7 +64,7 @@ struct TokenSpan {
 };
 TokenSpan tokens_of_rank(std::int64_t tokens, int ranks, int rank);
 
-// What follows from the sizes alone: the exchange of every round, and how many rounds there are.
+// What follows only from the sizes: the exchange of every round, and how many rounds there are.
 struct LayerPlan {
   Shape shape;  // max_tokens: tokens of a rank in a round
   ExchangeOptions exchange;

@@ -17,7 +17,7 @@ struct LayerPaths {
 
 class LayerInputs {
  public:
-  // Checks dtypes and shapes from the headers alone. Throws Error(io) for a file that is no array, and
+  // Checks dtypes and shapes only from the headers. Throws Error(io) for a file that is no array, and
   // Error(invalid_argument) for arrays that do not fit.
   explicit LayerInputs(const LayerPaths& paths);
 

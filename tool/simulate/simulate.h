@@ -18,7 +18,7 @@ struct SimulatedCase {
 };
 
 // How routing and messages travel. The first is Ferry's protocol; the others do not exist.
-//   own_entries  a rank gets the routing entries for its own experts alone, with the messages, not the whole table
+//   own_entries  a rank gets only the routing entries for its own experts, with the messages, not the whole table
 //   forwarded    what goes to several ranks of another node crosses to it once, to the rank there whose place in its
 //                node is the sender's; that rank passes it on, and on the way back sums the node's partials (by_rank)
 enum class Way { direct, own_entries, forwarded, forwarded_own_entries };

@@ -1,4 +1,4 @@
-// JSON as commands print it: keys in the order in which they were set. json.cpp alone compiles the library that writes
+// JSON as commands print it: keys in the order in which they were set. Only json.cpp compiles the library that writes
 // and reads the text, since its header takes seconds.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What this process prints, and how: of a job of processes, the first alone prints.
+// What this process prints, and how: of a job of processes, only the first prints.
 #pragma once
 
 #include <cstddef>

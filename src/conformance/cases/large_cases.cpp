@@ -42,7 +42,7 @@ void layouts(const Target& target, const char* format) {
   }
 }
 
-// Few blocks, each with many small messages, which a warp alone makes on GPUs; of the formats that `layouts` has not.
+// Few blocks, each with many small messages, which one warp makes on GPUs; of the formats that `layouts` has not.
 void few_senders(const Target& target) {
   for (const char* format : {"bf16", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4"}) {
     ScenarioSettings settings = settings_for(format, "uniform", 608);

@@ -67,7 +67,7 @@ ScenarioSettings draw_settings(Random& random, const Target& target) {
   return s;
 }
 
-// What CPU ranks alone do, so far.
+// What only CPU ranks do, so far.
 void draw_weights(Random& random, ScenarioSettings& s) {
   s.weight_dtype = pick(random, {DType::f32, DType::f32, DType::bf16, DType::f16});
   if (random.chance(0.2)) s.row_dtype = DType::f16;

@@ -36,7 +36,7 @@ std::size_t scale_tensor_bytes(const Round& round, int rank, std::int64_t row_ca
 
 // Zeroes the tiles that `rows` rows of a group take.
 void zero_tiles(const Round& round, const ScaleGroup& group, std::int64_t rows, ExpectedRows& out);
-// Payload and scales of row `j` of a group; scales alone are 0 where `row` is padding.
+// Payload and scales of row `j` of a group; where `row` is padding, only the scales, which are 0.
 void put_row(const Round& round, const ScaleGroup& group, std::int64_t j, const RowOrigin& row, ExpectedRows& out);
 
 // The orders of rows.

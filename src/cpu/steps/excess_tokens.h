@@ -1,5 +1,5 @@
 // A dispatch to which one rank gives more tokens than max_tokens, on CPU ranks. The routing of that rank is a header
-// alone, which says how many tokens it has. So all ranks refuse the dispatch, and none waits for what never comes.
+// only, which says how many tokens it has. So all ranks refuse the dispatch, and none waits for what never comes.
 #pragma once
 
 #include "exchange/exchange_steps.h"

@@ -12,7 +12,7 @@ namespace ferry::cpu {
 
 // The group of a row, and so its local expert.
 inline int group_of(const Plan& plan, const RowStarts& starts, std::uint32_t row) {
-  std::uint32_t* end = starts.group + plan.groups();
+  const std::uint32_t* end = starts.group + plan.groups();
   return static_cast<int>(std::upper_bound(starts.group, end, row) - starts.group) - 1;
 }
 

@@ -33,7 +33,7 @@ inline HandleHeader completed(HandleHeader header, const Ticket& ticket, std::ui
 // The parts that do not grow with the messages: header, mask, row starts, and the own table.
 template <Fabric F>
 void keep_own_part(const Plan& plan, const F& fabric, const Ticket& ticket, const HandleHeader& header,
-                   const RowStarts& starts, const RowRoom& room, const KeptRouting& to) {
+                   const RowStarts& starts, const RowRoom& room, KeptRouting to) {
   *to.header = completed(header, ticket, starts.group[plan.groups()], room);
   for (int peer = 0; peer < plan.shape.ranks; ++peer) to.masked[peer] = plan.is_masked(peer) ? 1 : 0;
   std::memcpy(to.starts.of_source, starts.of_source,
@@ -50,7 +50,7 @@ void keep_own_part(const Plan& plan, const F& fabric, const Ticket& ticket, cons
 // I22: rows and slots of the tokens of one source.
 template <Fabric F>
 void keep_arrivals_of(const Plan& plan, const F& fabric, Epoch routing, int source, const RowStarts& starts,
-                      const KeptRouting& to) {
+                      KeptRouting to) {
   const SerialGroup alone;
   LocalRows found;
   NamedRanks named;
@@ -78,7 +78,7 @@ void keep_arrivals_of(const Plan& plan, const F& fabric, Epoch routing, int sour
 
 template <Fabric F>
 void keep_arrivals(const Plan& plan, const F& fabric, Epoch routing, FixedShare share, const RowStarts& starts,
-                   const KeptRouting& to) {
+                   KeptRouting to) {
   for (int source = share.index; source < plan.shape.ranks; source += share.count)
     keep_arrivals_of(plan, fabric, routing, source, starts, to);
 }

@@ -129,8 +129,7 @@ bool await_weighed(const Plan& plan, F& fabric, const G& g, Epoch result) {
 }
 
 // A handle that a replay leaves has the weights that came with it.
-inline void keep_late_weights(const Plan& plan, const LateWeights& late, const RowStarts& starts,
-                              const KeptRouting& to) {
+inline void keep_late_weights(const Plan& plan, const LateWeights& late, const RowStarts& starts, KeptRouting to) {
   const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
   for (int source = 0; source < plan.shape.ranks; ++source) {
     if (plan.is_masked(source) || !late.are_given(source)) continue;

@@ -17,11 +17,11 @@ namespace ferry::cpu {
 class FittingRows {
  public:
   FittingRows(const Plan& plan, const RowRoom& room, const RowStarts& starts, const SourceRows& by_source)
-      : words_(starts.of_source, starts.of_source + row_start_words(plan)),
-        starts_(row_starts_at(plan, words_.data())),
-        by_source_(by_source) {
-    for (int group = 0; group < plan.groups(); ++group) room.fit(group, starts, starts_);
-    starts_.group[plan.groups()] = std::min(starts.group[plan.groups()], room.rows);
+      : words_(starts.of_source, starts.of_source + row_start_words(plan)), by_source_(by_source) {
+    const RowStartsToFill to = row_starts_at(plan, words_.data());
+    starts_ = to;
+    for (int group = 0; group < plan.groups(); ++group) room.fit(group, starts, to);
+    to.group[plan.groups()] = std::min(starts.group[plan.groups()], room.rows);
     if (by_source.offsets == nullptr) return;
     for (int source = 0; source <= plan.shape.ranks; ++source)
       offsets_.push_back(std::min(by_source.offsets[source], room.rows));

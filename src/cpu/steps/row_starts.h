@@ -17,7 +17,7 @@ struct RowsWanted {
 // I4: every row start follows from the R * L counts: group by group, and in a group source by source. Relies on I2.
 template <Fabric F>
 void find_row_starts(const Plan& plan, const F& fabric, Epoch routing, const RowsWanted& wanted,
-                     const RowStarts& starts) {
+                     RowStartsToFill starts) {
   const int experts = plan.local_experts();
   std::uint32_t first = 0;  // row of the group
   std::uint32_t tiles = 0;

@@ -350,7 +350,7 @@ void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
   params.state = links_.state;
   params.heap = links_.own;
   params.scales = out.scales;
-  params.by_parts = Divider(scale_parts(out.scales));
+  params.by_strips = Divider(scale_strips(out.scales));
   params.src_info = out.src_info;
   params.payload_bytes = out.row_bytes;
   params.starts = arrived_.starts.of_source;

@@ -57,7 +57,7 @@ class CudaSteps final : public ExchangeSteps {
   void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
 
   void poll() override;
-  // The same, but for overflow, of which check() alone tells.
+  // The same, except overflow: only check() reports it.
   void poll_calls();
   void tell_aborted(int missing) override;
   void tell_left(const CallOrder& order) override;

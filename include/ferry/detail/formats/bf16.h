@@ -60,15 +60,15 @@ class Bf16 {
 
   template <class Source>
   FERRY_HD static int encode_alone(const Source& source, int hidden, std::byte* payload) {
-    constexpr int kPart = 32;
+    constexpr int kStrip = 32;
     std::uint32_t largest = 0;
     auto* const out = reinterpret_cast<std::uint16_t*>(payload);
-    for (int column = 0; column < hidden; column += kPart) {
-      std::uint32_t bits[kPart];
-      source.template load<kPart>(column, kPart, bits);
-      for (int i = 0; i < kPart; ++i) largest = codec::larger(largest, bits[i] & codec::kMagnitudeMask);
+    for (int column = 0; column < hidden; column += kStrip) {
+      std::uint32_t bits[kStrip];
+      source.template load<kStrip>(column, kStrip, bits);
+      for (int i = 0; i < kStrip; ++i) largest = codec::larger(largest, bits[i] & codec::kMagnitudeMask);
       // A bf16 row keeps every bit, those of its NaNs too.
-      for (int i = 0; i < kPart; ++i)
+      for (int i = 0; i < kStrip; ++i)
         out[column + i] = static_cast<std::uint16_t>(kIsBf16<Source> ? bits[i] >> 16 : codec::bf16_of(bits[i]));
     }
     return largest >= codec::kInfinityBits ? 1 : 0;

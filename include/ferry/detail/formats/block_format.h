@@ -55,8 +55,8 @@ class BlockFormat {
   template <int kLanes, int kColumns, ThreadGroup G>
   FERRY_HD static EncodedColumns<kColumns> encode_columns(const G& group, const std::uint32_t (&values)[kColumns],
                                                           float input_scale, bool exist = true) {
-    constexpr int kPart = kColumns < kColumnsAtOnce ? kColumns : kColumnsAtOnce;
-    static_assert(kColumns % kPart == 0);
+    constexpr int kStrip = kColumns < kColumnsAtOnce ? kColumns : kColumnsAtOnce;
+    static_assert(kColumns % kStrip == 0);
     const std::uint32_t largest = largest_magnitude(values);
     const std::uint32_t amax = group.template max_over<kLanes>(exist ? largest : 0u);
     EncodedColumns<kColumns> encoded;
@@ -64,13 +64,13 @@ class BlockFormat {
     const BlockScale<Stored> scale = Scale::choose(encoded.finite ? amax : 0u, input_scale);
     encoded.scale = encoded.finite ? scale.stored : Scale::kNan;
     const std::uint32_t keep = all_ones_if(encoded.finite);
-    constexpr int kWords = kWordsAtOnce<Element, kPart>;
-    for (int part = 0; part < kColumns / kPart; ++part) {
-      std::uint32_t columns[kPart];
+    constexpr int kWords = kWordsAtOnce<Element, kStrip>;
+    for (int strip = 0; strip < kColumns / kStrip; ++strip) {
+      std::uint32_t columns[kStrip];
       std::uint32_t words[kWords];
-      for (int i = 0; i < kPart; ++i) columns[i] = values[part * kPart + i];
+      for (int i = 0; i < kStrip; ++i) columns[i] = values[strip * kStrip + i];
       pack_columns<Element, Scale::kFits>(columns, amax, scale.multiplier, scale.moderate, words);
-      for (int i = 0; i < kWords; ++i) encoded.words[part * kWords + i] = words[i] & keep;
+      for (int i = 0; i < kWords; ++i) encoded.words[strip * kWords + i] = words[i] & keep;
     }
     return encoded;
   }
@@ -221,8 +221,8 @@ class BlockFormat {
   FERRY_HD static void store_columns(const std::uint32_t (&words)[kColumns * Element::kBits / 32], int count,
                                      std::byte* out) {
     constexpr int kWords = kWordsAtOnce<Element>;
-    for (int part = 0; part < kColumns / kColumnsAtOnce; ++part)
-      if (part * kColumnsAtOnce < count) store_words<kWords>(words + part * kWords, out + part * kWords * 4);
+    for (int strip = 0; strip < kColumns / kColumnsAtOnce; ++strip)
+      if (strip * kColumnsAtOnce < count) store_words<kWords>(words + strip * kWords, out + strip * kWords * 4);
   }
 
   // `count` columns of each of kBlocks blocks; less than kPerThread only where kBlocks is 1.

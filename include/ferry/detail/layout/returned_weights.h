@@ -12,7 +12,7 @@ namespace ferry {
 // A slot is as long as its values need (HeapMap::returned_bytes).
 struct alignas(16) ReturnedWeights {
   std::uint32_t of_k = 0;      // bit k: there is a value for the token's k; exact: bit 0
-  float value[kMaxTopK] = {};  // exact: the first alone
+  float value[kMaxTopK] = {};  // exact: only the first
 };
 
 }  // namespace ferry

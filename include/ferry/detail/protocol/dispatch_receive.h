@@ -1,7 +1,7 @@
 // Dispatch, the receiving side: from messages to the rows of the experts. All backends run this text.
 //
 //   await_routing, and the row starts, which each backend finds in its own way (row_starts.h, row_starts.cuh)
-//   write_row_metadata                  what follows from the row starts alone
+//   write_row_metadata                  what follows only from the row starts
 //   lay_out_shared_rows, lay_out_rows   each token as its message comes
 #pragma once
 
@@ -101,8 +101,8 @@ FERRY_HD bool for_each_arrival(const S& step, FixedShare share, const RowStarts&
                                TokenScratch& scratch, const LayOut& lay_out) {
   LocalRows& to = scratch.found;
   const TokenSequence tokens(step.plan, starts, step.plan.rank);
-  for (int place = share.index; place < tokens.length; place += share.count) {
-    const TokenAt at = tokens.at(place);
+  for (int position = share.index; position < tokens.length; position += share.count) {
+    const TokenAt at = tokens.at(position);
     const int num_tokens = static_cast<int>(starts.tokens[at.source]);
     if (at.token >= num_tokens) continue;
     if constexpr (!S::Lookup::kHasHandle)  // I2

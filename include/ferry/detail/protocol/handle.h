@@ -12,10 +12,11 @@
 
 namespace ferry {
 
+// A step that fills it takes it by value.
 struct KeptRouting {
   HandleHeader* header = nullptr;
   std::uint8_t* masked = nullptr;  // [ranks]: the mask of its dispatch
-  RowStarts starts;
+  RowStartsToFill starts;
   RoutingEntry* own = nullptr;              // [max_tokens, top_k]: this rank's own table
   std::int32_t* ids = nullptr;              // [max_tokens, top_k]: the ids of its entries, -1: none
   HandleRow* rows = nullptr;                // [ranks, max_tokens, top_k]: of every token that came

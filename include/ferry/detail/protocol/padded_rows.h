@@ -43,7 +43,7 @@ FERRY_HD auto padded(const S& step) {
   return with_ops(step, PaddedOps<typename S::Ops>{step.ops});
 }
 
-// In place of write_row_metadata: what follows from the row starts alone. Of tiled scales the rest of a group's last
+// In place of write_row_metadata: what follows only from the row starts. Of tiled scales the rest of a group's last
 // tile of 128 rows is 0. `share`: of the groups.
 template <ThreadGroup G, RowOps<G> O>
 FERRY_HD void write_padded_metadata(const Plan& plan, const G& g, const O& ops, FixedShare share,

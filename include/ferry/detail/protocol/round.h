@@ -106,13 +106,22 @@ struct RowsOut {
   float* global_scales = nullptr;  // where each row has one
 };
 
-// Where the rows of every (source, local expert) begin. It follows from the counts alone, whatever has arrived.
+// Where the rows of every (source, local expert) begin. It follows only from the counts, whatever has arrived.
 struct RowStarts {
-  std::uint32_t* of_source = nullptr;  // [ranks, local experts]: first row, counted from the first row of its group
-  std::uint32_t* group = nullptr;      // [groups + 1]: row_offsets
-  std::uint32_t* filled = nullptr;     // [groups]: rows of the group that are not padding
-  std::uint32_t* tiles = nullptr;      // [groups]: scales_offsets, whatever the layout
-  std::uint32_t* tokens = nullptr;     // [ranks + 1]: tokens of every source; the last is the largest of them
+  const std::uint32_t* of_source = nullptr;  // [ranks, local experts]: first row, counted from that of its group
+  const std::uint32_t* group = nullptr;      // [groups + 1]: row_offsets
+  const std::uint32_t* filled = nullptr;     // [groups]: rows of the group that are not padding
+  const std::uint32_t* tiles = nullptr;      // [groups]: scales_offsets, whatever the layout
+  const std::uint32_t* tokens = nullptr;     // [ranks + 1]: tokens of every source; the last is the largest of them
+};
+// The same memory for the step that fills it, which takes this by value.
+struct RowStartsToFill {
+  std::uint32_t* of_source = nullptr;
+  std::uint32_t* group = nullptr;
+  std::uint32_t* filled = nullptr;
+  std::uint32_t* tiles = nullptr;
+  std::uint32_t* tokens = nullptr;
+  FERRY_HD operator RowStarts() const { return {of_source, group, filled, tiles, tokens}; }
 };
 
 // Row starts in one array.
@@ -122,8 +131,8 @@ FERRY_HD constexpr int row_start_words(int ranks, int local_experts, int groups)
 FERRY_HD inline int row_start_words(const Plan& plan) {
   return row_start_words(plan.shape.ranks, plan.local_experts(), plan.groups());
 }
-FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) {
-  RowStarts starts;
+FERRY_HD inline RowStartsToFill row_starts_at(const Plan& plan, std::uint32_t* words) {
+  RowStartsToFill starts;
   starts.of_source = words;
   starts.group = starts.of_source + plan.shape.ranks * plan.local_experts();
   starts.filled = starts.group + plan.groups() + 1;
@@ -132,7 +141,7 @@ FERRY_HD inline RowStarts row_starts_at(const Plan& plan, std::uint32_t* words) 
   return starts;
 }
 
-// I4: the row of an entry, from table and counts alone. Every row number that leaves a lookup comes from here.
+// I4: the row of an entry, only from table and counts. Every row number that leaves a lookup comes from here.
 FERRY_HD inline std::uint32_t row_of(const Plan& plan, const RowStarts& starts, int source, int local,
                                      std::uint32_t position_in_expert) {
   return starts.group[local + plan.shared_groups] + starts.of_source[source * plan.local_experts() + local] +
@@ -148,16 +157,16 @@ struct TokenAt {
 struct TokenSequence {
   const Divider& by_ranks;
   int first_source;
-  int length;  // places in the sequence; those past the tokens of a source are empty
+  int length;  // positions in the sequence; those past the tokens of a source are empty
 
   // `first`: a rank, or the number of ranks for the first one.
   FERRY_HD TokenSequence(const Plan& plan, const RowStarts& starts, int first)
       : TokenSequence(plan, static_cast<int>(starts.tokens[plan.shape.ranks]), first) {}
   FERRY_HD TokenSequence(const Plan& plan, int most_tokens, int first)
       : by_ranks(plan.by_ranks), first_source(first), length(plan.shape.ranks * most_tokens) {}
-  FERRY_HD TokenAt at(int place) const {
-    const int token = by_ranks.quotient(place);
-    const int source = first_source + place - token * by_ranks.divisor();
+  FERRY_HD TokenAt at(int position) const {
+    const int token = by_ranks.quotient(position);
+    const int source = first_source + position - token * by_ranks.divisor();
     return {source < by_ranks.divisor() ? source : source - by_ranks.divisor(), token};
   }
 };
@@ -169,7 +178,7 @@ FERRY_HD inline int unmasked_expert(const Plan& plan, std::int64_t id) {
 }
 
 // The expert, as the protocol counts it, that entry (token, k) of the caller's ids goes to; -1: none, not local
-// (skip_a2a) or masked (I11: in the source's table alone). I3: every use of the caller's ids comes through here, so
+// (skip_a2a) or masked (I11: only in the source's table). I3: every use of the caller's ids comes through here, so
 // table and messages agree.
 FERRY_HD inline int routed_expert(const Plan& plan, std::int64_t id, bool* dropped = nullptr) {
   const int expert = unmasked_expert(plan, id);

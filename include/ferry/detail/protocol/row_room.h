@@ -35,8 +35,8 @@ struct RowRoom {
     found.count = kept;
   }
 
-  // Row starts of a group that end where the room does: `starts` are the true ones.
-  FERRY_HD void fit(int group, const RowStarts& starts, const RowStarts& to) const {
+  // Fills `to` with the starts of a group that end where the room does. `starts` are the true ones.
+  FERRY_HD void fit(int group, const RowStarts& starts, RowStartsToFill to) const {
     const std::uint32_t first = lesser(starts.group[group], rows);
     to.filled[group] = lesser(lesser(starts.filled[group], rows - first), of_group);
     to.group[group] = first;

@@ -1,6 +1,6 @@
 // The SwiGLU kernel of ColumnFormats and of Bf16: one text for all of them and for all inputs. A thread takes 8 or 16
 // columns of a row at a time, a warp 32 neighbouring threads' of them; warps take turns over all rows. A warp's first
-// columns follow from its number alone, so they are on their way before the number of rows is known; the next are while
+// columns follow only from its number, so they are on their way before the number of rows is known; the next are while
 // these are encoded and stored.
 #pragma once
 

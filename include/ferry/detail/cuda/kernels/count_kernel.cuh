@@ -55,7 +55,7 @@ static __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_con
   auto* const words = reinterpret_cast<std::uint32_t*>(count_memory + sizeof(CountMemory));
   std::uint32_t* const offsets = words + row_start_words(p.plan);
   DirectFabric<> fabric(p.links, p.plan, 0);
-  const RowStarts starts = row_starts_at(p.plan, words);
+  const RowStartsToFill starts = row_starts_at(p.plan, words);
   const GroupsWanted wanted{p.shared_rows, 0};
   RowStartFinder<DirectFabric<>> finder(all, p.plan, fabric, routing, wanted, starts, memory.totals);
   if (!finder.find() || !await_routing(p.plan, fabric, all, routing)) return;

@@ -44,7 +44,7 @@ __device__ LogicalBlock this_logical_block(const DispatchRoles& roles) {
 // A logical block's view of a dispatch.
 struct DispatchBlock {
   const DispatchParams& p;
-  const LogicalBlock place;
+  const LogicalBlock logical;
   const SyncedTeam& all;
   DispatchMemory& shared;
   std::byte* memory;     // the role's part
@@ -63,7 +63,7 @@ struct DispatchBlock {
     epoch = round.epoch;
     return !round.broken;
   }
-  __device__ int index() const { return place.index; }
+  __device__ int index() const { return logical.index; }
   __device__ bool routes() const { return index() < p.roles.routing_blocks; }
   // For routing blocks.
   __device__ RoutingShare routing_share() const {
@@ -82,7 +82,7 @@ struct DispatchBlock {
   // This block's index among those that receive. Blocks without another role come first.
   __device__ FixedShare among_receivers() const {
     const int busy = p.roles.routing_blocks + p.roles.senders;
-    const int idle = place.count - busy;
+    const int idle = logical.count - busy;
     const int count = idle + (p.roles.routing_blocks_receive ? p.roles.routing_blocks : 0);
     return {routes() ? idle + index() : index() - busy, count};
   }
@@ -91,7 +91,7 @@ struct DispatchBlock {
 template <DeviceFabric F>
 __device__ bool route_share(DispatchBlock& b, F& fabric) {
   const int threads = routing_threads(b.p.in.num_tokens * b.p.plan.shape.top_k, b.p.plan.shape.experts);
-  const SyncedTeam team(threads, nullptr, b.place.half);
+  const SyncedTeam team(threads, nullptr, b.logical.half);
   const RoutingShare share = b.routing_share();
   RoutingBuilder builder(team, b.p, b.epoch, share, b.memory);
   if (team.team() == 0) builder.prepare();
@@ -178,11 +178,11 @@ __device__ inline FixedShare without_tokens(const DispatchParams& p, const RowSt
 // Where the rows of a dispatch lie.
 struct RowPlaces {
   RowStarts starts;
-  SourceRows by_source;  // of that order alone
+  SourceRows by_source;  // only of that order
   RowRoom room{};        // of kernels for rows that may have none
 };
 
-// Metadata follows from the counts alone, so it is written before the first token, while messages are in flight.
+// Metadata follows only from the counts, so it is written before the first token, while messages are in flight.
 template <RowOrder kOrder, DeviceFabric F>
 __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const RowPlaces& places, FixedShare block) {
   const RowStarts& starts = places.starts;
@@ -195,7 +195,7 @@ __device__ void write_metadata(const DispatchBlock& b, const F& fabric, const Ro
     write_row_metadata(b.p.plan, b.all, TeamOps{}, block, starts, b.p.out);
   if constexpr (kOrder == RowOrder::in_place) mark_padding_of_gather(b.p.plan, b.all, block, starts, b.p.out);
   if (block.index != 0) return;
-  save_row_starts(b.all, b.p.plan, starts, b.p.arrived);
+  save_row_starts(b.all, b.p.plan, starts, b.p.arrived.starts);
   count_received(b.p, b.all, fabric, b.epoch);
 }
 
@@ -209,20 +209,20 @@ __device__ void write_fitting_metadata(const DispatchBlock& b, const F& fabric, 
   const Plan& plan = b.p.plan;
   const int groups = plan.groups(), sources = plan.shape.ranks, count = row_start_words(plan);
   const RowRoom& room = places.room;
-  RowPlaces fitting{row_starts_at(plan, words), places.by_source, room};
+  const RowStartsToFill to = row_starts_at(plan, words);
+  RowPlaces fitting{to, places.by_source, room};
   fitting.by_source.offsets = words + count;
   for (int i = b.all.thread(); i < count; i += b.all.size()) words[i] = places.starts.of_source[i];
   b.all.sync();
-  for (int group = b.all.thread(); group < groups; group += b.all.size())
-    room.fit(group, places.starts, fitting.starts);
-  if (b.all.thread() == 0) fitting.starts.group[groups] = min(places.starts.group[groups], room.rows);
+  for (int group = b.all.thread(); group < groups; group += b.all.size()) room.fit(group, places.starts, to);
+  if (b.all.thread() == 0) to.group[groups] = min(places.starts.group[groups], room.rows);
   for (int i = b.all.thread(); kOrder == RowOrder::by_source && i <= sources; i += b.all.size())
     words[count + i] = min(places.by_source.offsets[i], room.rows);
   b.all.sync();
   write_metadata<kOrder>(b, fabric, fitting, block);
   if (block.index != 0) return;
   b.all.sync();
-  save_row_starts(b.all, plan, places.starts, b.p.arrived);
+  save_row_starts(b.all, plan, places.starts, b.p.arrived.starts);
   for (int i = b.all.thread(); kOrder == RowOrder::by_source && i <= sources; i += b.all.size())
     b.p.out.source_offsets[i] = places.by_source.offsets[i];
   for (int i = b.all.thread(); kOrder != RowOrder::by_source && i <= groups; i += b.all.size())
@@ -283,24 +283,25 @@ using LookupOf = std::conditional_t<kOrder == RowOrder::by_source, SourceLookup,
 template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert, bool kMayOverflow = false>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
-  RowPlaces places{row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory)), {}};
+  const RowStartsToFill found = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
+  RowPlaces places{found, {}};
   const RowStarts& starts = places.starts;
   const FixedShare block = b.among_receivers();
   const WarpwiseTeam team(p.roles.receive_team_threads, block.index);
   const FixedShare teams{teams_of(team.size(), block).index, p.roles.receive_teams};
   prefetch_first_arrival(p.plan, fabric, b.epoch, teams);
   const GroupsWanted wanted{p.in.shared_end - p.in.shared_begin, p.out.expert_stride};
-  RowStartFinder<F, kOrder == RowOrder::padded> finder(b.all, p.plan, fabric, b.epoch, wanted, starts, b.shared.totals);
+  RowStartFinder<F, kOrder == RowOrder::padded> finder(b.all, p.plan, fabric, b.epoch, wanted, found, b.shared.totals);
   if (!finder.find()) return false;
   if constexpr (kOrder == RowOrder::by_source) {
     std::uint32_t* offsets = reinterpret_cast<std::uint32_t*>(b.memory) + row_start_words(p.plan);
-    if (!find_source_rows(b.all, p.plan, fabric, b.epoch, starts, offsets)) return false;
+    if (!find_source_rows(b.all, p.plan, fabric, b.epoch, found, offsets)) return false;
     places.by_source = source_rows_at(p.plan, fabric, b.epoch, offsets);
   }
   const FixedShare idle = without_tokens(p, starts, team.size(), block);
   if constexpr (kMayOverflow) {
     places.room = room_of(p.out);
-    write_fitting_metadata<kOrder>(b, fabric, places, idle, starts.of_source + place_words(p.plan));
+    write_fitting_metadata<kOrder>(b, fabric, places, idle, found.of_source + place_words(p.plan));
   } else {
     write_metadata<kOrder>(b, fabric, places, idle);
   }
@@ -332,7 +333,7 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
     ok = b.begin();
   }
   if (b.p.sends && b.index() == 0 && ok)
-    ok = b.all.all(b.all.thread() != 0 || advance_epoch(*b.p.links.state, fabric, b.epoch, b.place.count));
+    ok = b.all.all(b.all.thread() != 0 || advance_epoch(*b.p.links.state, fabric, b.epoch, b.logical.count));
   if (ok && b.sends()) send_share<Maker>(b, fabric);
   b.all.sync();  // the next role reuses the shared memory of this one
   return ok;
@@ -358,13 +359,13 @@ template <class Maker, DeviceFabric F, bool kPaired>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
   extern __shared__ __align__(128) std::byte shared_memory[];
-  const LogicalBlock place = this_logical_block<kPaired>(p.roles);
-  std::byte* const memory = shared_memory + static_cast<std::size_t>(place.half) * p.block_bytes;
-  const SyncedTeam all = SyncedTeam::of_block(place.half);
+  const LogicalBlock logical = this_logical_block<kPaired>(p.roles);
+  std::byte* const memory = shared_memory + static_cast<std::size_t>(logical.half) * p.block_bytes;
+  const SyncedTeam all = SyncedTeam::of_block(logical.half);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
   clear_counts(all, p.plan, shared.messages);
   clear_counts(all, p.plan, shared.bytes);
-  DispatchBlock block{p, place, all, shared, memory + kDispatchSharedBytes};
+  DispatchBlock block{p, logical, all, shared, memory + kDispatchSharedBytes};
   play_roles<Maker, F>(block);
   const bool tells = p.sends && block.index() == 0;
   const bool waits = tells && all.thread() < p.routing.parts;

@@ -10,7 +10,7 @@
 namespace ferry::cuda {
 
 // The rows and slots of the tokens that came. Threads take entries in turn.
-__device__ inline void keep_arrivals(const KeepParams& p, const KeptRouting& to, const FixedShare& threads) {
+__device__ inline void keep_arrivals(const KeepParams& p, KeptRouting to, const FixedShare& threads) {
   const int top_k = p.plan.shape.top_k;
   const int max_tokens = p.plan.shape.max_tokens;
   for (int source = 0; source < p.plan.shape.ranks; ++source) {

@@ -21,8 +21,8 @@ static __global__ void __launch_bounds__(kThreads) more_rows_kernel(const __grid
   if (p.writes_padding) write_padding(left, warps);
   if (!p.writes_facts) return;
   const TokenSequence tokens(p.plan, p.starts, p.plan.rank);
-  for (int place = warps.index; place < tokens.length; place += warps.count)
-    if (const TokenAt at = tokens.at(place); at.token < left.tokens_of(at.source)) write_row_facts(left, at);
+  for (int position = warps.index; position < tokens.length; position += warps.count)
+    if (const TokenAt at = tokens.at(position); at.token < left.tokens_of(at.source)) write_row_facts(left, at);
   write_shared_facts(left, warps);
 }
 
@@ -33,8 +33,10 @@ static __global__ void __launch_bounds__(kThreads) count_messages_kernel(const _
   if (!all.all(load_relaxed(p.state->failed) == 0)) return;
   const DispatchLeft left{p, load_relaxed(p.state->dispatched), room_of(p.out)};
   const int chunks = p.plan.shape.ranks * chunks_of_source(p.plan);
-  for (int chunk = static_cast<int>(blockIdx.x); chunk < chunks; chunk += static_cast<int>(gridDim.x))
-    count_chunk(left, all, chunk, *reinterpret_cast<MessageMemory*>(message_memory));
+  for (int chunk = static_cast<int>(blockIdx.x); chunk < chunks; chunk += static_cast<int>(gridDim.x)) {
+    const std::uint32_t count = messages_in_chunk(left, all, chunk, *reinterpret_cast<MessageMemory*>(message_memory));
+    if (all.thread() == 0) p.message_counts[chunk] = count;
+  }
 }
 
 static __global__ void __launch_bounds__(kThreads) list_messages_kernel(const __grid_constant__ MoreRowsParams p) {

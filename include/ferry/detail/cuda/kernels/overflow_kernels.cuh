@@ -17,10 +17,12 @@ static __global__ void __launch_bounds__(kThreads) forget_rows_kernel(const __gr
   const FixedShare block{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   const FixedShare warps = teams_of(32, block);
   const TokenSequence tokens(p.plan, p.starts, p.plan.rank);
-  for (int place = warps.index; place < tokens.length; place += warps.count)
-    if (const TokenAt at = tokens.at(place); at.token < left.tokens_of(at.source)) forget_rows(left, at);
-  std::uint32_t& end = p.starts.group[p.plan.groups()];  // the rows that combine needs
-  if (block.index == 0 && threadIdx.x == 0) end = min(end, left.room.rows);
+  for (int position = warps.index; position < tokens.length; position += warps.count)
+    if (const TokenAt at = tokens.at(position); at.token < left.tokens_of(at.source))
+      forget_rows(left, at, p.arrived.rows);
+  if (block.index != 0 || threadIdx.x != 0) return;
+  std::uint32_t* const end = p.arrived.starts.group + p.plan.groups();  // the rows that combine needs
+  *end = min(*end, left.room.rows);
 }
 
 static __global__ void __launch_bounds__(kThreads) zero_results_kernel(const __grid_constant__ ZeroResultsParams p) {
@@ -31,8 +33,8 @@ static __global__ void __launch_bounds__(kThreads) zero_results_kernel(const __g
   const Epoch epoch = p.is_extra ? load_relaxed(state.extra_result) : routing + load_relaxed(state.extra);
   const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
   const TokenSequence tokens(p.plan, p.arrived.starts, p.plan.rank + 1);
-  for (int place = warps.index; place < tokens.length; place += warps.count)
-    if (const TokenAt at = tokens.at(place); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+  for (int position = warps.index; position < tokens.length; position += warps.count)
+    if (const TokenAt at = tokens.at(position); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
       send_zeros_of(p, at, routing, epoch);
 }
 

@@ -37,8 +37,8 @@ static __global__ void __launch_bounds__(kThreads) return_weights_kernel(const _
   const WeightReturner returner(p, routing, shared.bytes_sent[threadIdx.x / 32]);
   const int most = static_cast<int>(p.arrived.starts.tokens[p.plan.shape.ranks]);
   const TokenSequence tokens(p.plan, max(0, min(most, p.plan.shape.max_tokens)), p.plan.rank + 1);
-  for (int place = warps.index; place < tokens.length; place += warps.count)
-    if (const TokenAt at = tokens.at(place); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+  for (int position = warps.index; position < tokens.length; position += warps.count)
+    if (const TokenAt at = tokens.at(position); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
       returner.return_weights(at);
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.bytes);

@@ -49,8 +49,8 @@ static __global__ void __launch_bounds__(kThreads) with_late_weights_kernel(cons
   const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
   const int most = static_cast<int>(p.arrived.starts.tokens[plan.shape.ranks]);
   const TokenSequence tokens(plan, max(0, min(most, plan.shape.max_tokens)), plan.rank);  // I18: of a handle, too
-  for (int place = warps.index; place < tokens.length; place += warps.count)
-    if (const TokenAt at = tokens.at(place); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+  for (int position = warps.index; position < tokens.length; position += warps.count)
+    if (const TokenAt at = tokens.at(position); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
       with_late_weights(p, at, are_sums);
 }
 

@@ -13,7 +13,7 @@ namespace ferry::cuda {
 struct ArrivedRows {
   HandleRow* rows = nullptr;      // [ranks, tokens, top_k]
   std::uint8_t* slots = nullptr;  // [ranks, tokens]: by_rank, the result slot of this rank's partial sum (I9)
-  RowStarts starts;               // in one array (row_starts_at)
+  RowStartsToFill starts;         // in one array (row_starts_at)
 };
 
 }  // namespace ferry::cuda

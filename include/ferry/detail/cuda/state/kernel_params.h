@@ -109,7 +109,7 @@ struct ScalesParams {
   const DeviceState* state = nullptr;
   const std::byte* heap = nullptr;  // this rank's symmetric memory
   ScaleTensor scales;
-  Divider by_parts;  // of a row's scales (scale_tiles.h)
+  Divider by_strips;  // of a row's scales (scale_tiles.h)
   const std::int32_t* src_info = nullptr;
   std::size_t payload_bytes = 0;  // of a message, before its scales
   const std::uint32_t* starts = nullptr;

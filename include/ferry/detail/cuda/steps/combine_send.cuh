@@ -24,10 +24,10 @@ struct ArrivedToken {
 // wait for the load.
 template <bool kIsKept>
 __device__ ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrived, const TokenSequence& tokens,
-                                     int place) {
+                                     int position) {
   ArrivedToken token;
-  if (place >= plan.shape.ranks * plan.shape.max_tokens) return token;
-  token.at = tokens.at(place);
+  if (position >= plan.shape.ranks * plan.shape.max_tokens) return token;
+  token.at = tokens.at(position);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::size_t index =
       static_cast<std::size_t>(token.at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
@@ -45,9 +45,9 @@ template <bool kIsKept>
 struct ArrivedStart {
   int most_tokens;  // the most tokens of a source
   ArrivedToken first;
-  __device__ ArrivedStart(const CombineParams& p, int place)
+  __device__ ArrivedStart(const CombineParams& p, int position)
       : most_tokens(static_cast<int>(p.arrived.starts.tokens[p.plan.shape.ranks])),
-        first(load_arrived<kIsKept>(p.plan, p.arrived, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, place)) {
+        first(load_arrived<kIsKept>(p.plan, p.arrived, {p.plan, p.plan.shape.max_tokens, p.plan.rank + 1}, position)) {
     if constexpr (kIsKept) most_tokens = max(0, min(most_tokens, p.plan.shape.max_tokens));
   }
 };
@@ -71,15 +71,15 @@ class ResultSender {
                           SumRow* rows, std::uint64_t* bytes_sent)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), ops_(ops), rows_(rows), bytes_sent_(bytes_sent) {}
 
-  // Relies on I8 and I18, as cpu::send_results. `start` is of the first place of `block`. Calls `between` after every
-  // place of the sequence.
+  // Relies on I8 and I18, as cpu::send_results. `start` is of the first position of `block`. Calls `between` after
+  // every position of the sequence.
   template <class Between>
   __device__ void send(FixedShare block, const ArrivedStart<kIsKept>& start, int* slots, const Between& between) {
     const TokenSequence tokens(p_.plan, start.most_tokens, p_.plan.rank + 1);
     WorkQueue share(g_, block, 2, tokens.length, p_.links.state->result_counter, slots);
     ArrivedToken next = start.first;
     int following = share.next(g_, share.index);
-    for (int place = share.index; place < tokens.length;) {
+    for (int position = share.index; position < tokens.length;) {
       const ArrivedToken token = next;
       next = load_arrived<kIsKept>(p_.plan, p_.arrived, tokens, following);
       if (p_.roles.prefetches) prefetch_rows_of(g_, p_.in, next, p_.plan.shape.hidden);
@@ -88,8 +88,8 @@ class ResultSender {
       else
         send_partial(token);
       between();
-      place = following;
-      following = share.next(g_, place);
+      position = following;
+      following = share.next(g_, position);
     }
     fabric_.finish_puts(g_);
   }

@@ -250,12 +250,12 @@ __device__ inline std::uint32_t sum_of_words(const SyncedTeam& all, const std::u
   return sum_of_block(all, sum, memory);
 }
 
-// The messages of a chunk.
-__device__ inline void count_chunk(const DispatchLeft& left, const SyncedTeam& all, int chunk, MessageMemory& memory) {
+// How many messages a chunk has. All threads of the block call it.
+__device__ inline std::uint32_t messages_in_chunk(const DispatchLeft& left, const SyncedTeam& all, int chunk,
+                                                  MessageMemory& memory) {
   const TokenAt at = token_in_chunk(left.p.plan, chunk);
   const bool comes = at.token < left.tokens_of(at.source) && left.comes(at);
-  const std::uint32_t count = sum_of_block(all, comes ? 1 : 0, memory);
-  if (all.thread() == 0) left.p.message_counts[chunk] = count;
+  return sum_of_block(all, comes ? 1 : 0, memory);
 }
 
 // A line of `messages`.

@@ -1,5 +1,5 @@
 // What combine has to know of rows for which a dispatch had no room: they are none of its rows, and where a result
-// would be made of them alone, zeros go home in its place. So the kernels of combine are the same with and without
+// would be made only of them, zeros go home in its place. So the kernels of combine are the same with and without
 // them.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace ferry::cuda {
 
-// The rows of a token that have no room: combine will not find them. A warp.
-__device__ inline void forget_rows(const DispatchLeft& left, TokenAt at) {
+// Takes the rows of a token that have no room out of `rows`, where combine would find them. A warp.
+__device__ inline void forget_rows(const DispatchLeft& left, TokenAt at, HandleRow* rows) {
   const Plan& plan = left.p.plan;
   const int k = static_cast<int>(threadIdx.x % 32);
   const LocalEntry mine = k < plan.shape.top_k ? left.entry(at, k) : LocalEntry{};
@@ -18,8 +18,7 @@ __device__ inline void forget_rows(const DispatchLeft& left, TokenAt at) {
   const bool fits = left.by_source() ? left.room.has(left.source_rows().row_of(at)) : mine.fits;
   const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
                             static_cast<std::size_t>(at.token);
-  if (!fits)
-    left.p.arrived.rows[token * static_cast<std::size_t>(plan.shape.top_k) + static_cast<std::size_t>(k)].row = kNoRow;
+  if (!fits) rows[token * static_cast<std::size_t>(plan.shape.top_k) + static_cast<std::size_t>(k)].row = kNoRow;
 }
 
 // A result of zeros at its source, in any format of results (I7). A warp.

@@ -81,7 +81,7 @@ class RoutingBuilder {
   __device__ void mark_entry(const IndexRange& chunk, int index, int id);
   __device__ void report(const IndexRange& chunk) const;
   __device__ std::uint32_t count_below(int expert, int end_word) const;
-  __device__ std::uint32_t position_in_expert(int expert, int place) const;
+  __device__ std::uint32_t position_in_expert(int expert, int bit_at) const;
   template <class F>
   __device__ void store_tokens(F& fabric, int chunk_first, const IndexRange& tokens) const;
   template <class F>
@@ -166,9 +166,9 @@ __device__ inline void RoutingBuilder::mark_entry(const IndexRange& chunk, int i
   const int expert = routed_expert(plan_, id, &dropped);
   num_dropped_ += dropped ? 1 : 0;
   if (expert < 0) return;
-  const int place = token - chunk.first;
-  const std::uint32_t bit = 1u << place % 32;
-  if ((fetch_or_relaxed(memory_.bits[place / 32 * plan_.shape.experts + expert], bit) & bit) != 0)
+  const int bit_at = token - chunk.first;
+  const std::uint32_t bit = 1u << bit_at % 32;
+  if ((fetch_or_relaxed(memory_.bits[bit_at / 32 * plan_.shape.experts + expert], bit) & bit) != 0)
     fetch_or_relaxed(*memory_.wrong, kDuplicates);
 }
 
@@ -208,10 +208,10 @@ __device__ inline std::uint32_t RoutingBuilder::count_below(int expert, int end_
     count += static_cast<std::uint32_t>(__popc(memory_.bits[word * plan_.shape.experts + expert].raw));
   return count;
 }
-__device__ inline std::uint32_t RoutingBuilder::position_in_expert(int expert, int place) const {
-  const std::uint32_t bits = memory_.bits[place / 32 * plan_.shape.experts + expert].raw;
-  return memory_.before[expert].raw + count_below(expert, place / 32) +
-         static_cast<std::uint32_t>(__popc(bits & ((1u << place % 32) - 1u)));
+__device__ inline std::uint32_t RoutingBuilder::position_in_expert(int expert, int bit_at) const {
+  const std::uint32_t bits = memory_.bits[bit_at / 32 * plan_.shape.experts + expert].raw;
+  return memory_.before[expert].raw + count_below(expert, bit_at / 32) +
+         static_cast<std::uint32_t>(__popc(bits & ((1u << bit_at % 32) - 1u)));
 }
 
 __device__ inline void RoutingBuilder::count() {

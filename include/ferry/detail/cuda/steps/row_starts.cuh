@@ -1,4 +1,4 @@
-// Row starts by one block, as cpu::find_row_starts: from the R * L counts alone (I4), which need not wait for the
+// Row starts by one block, as cpu::find_row_starts: only from the R * L counts (I4), which need not wait for the
 // tables. A thread has a group: it takes the group's counts from all sources, and the warps then tell each other how
 // many rows theirs have.
 #pragma once
@@ -50,7 +50,7 @@ class RowStartFinder {
  public:
   // `all`: the threads of the block.
   __device__ RowStartFinder(const SyncedTeam& all, const Plan& plan, F& fabric, Epoch epoch, const GroupsWanted& wanted,
-                            const RowStarts& starts, WarpTotals& totals)
+                            RowStartsToFill starts, WarpTotals& totals)
       : stride_(wanted.stride),
         all_(all),
         plan_(plan),
@@ -165,16 +165,16 @@ class RowStartFinder {
   F& fabric_;
   Epoch epoch_;
   int shared_rows_;
-  const RowStarts& starts_;
+  const RowStartsToFill starts_;
   WarpTotals& totals_;
   bool ok_ = true;
 };
 
 // Copies row starts to device memory, for combine and the scales kernel.
 __device__ inline void save_row_starts(const SyncedTeam& g, const Plan& plan, const RowStarts& starts,
-                                       const ArrivedRows& arrived) {
+                                       RowStartsToFill to) {
   const int words = row_start_words(plan);
-  for (int i = g.thread(); i < words; i += g.size()) arrived.starts.of_source[i] = starts.of_source[i];
+  for (int i = g.thread(); i < words; i += g.size()) to.of_source[i] = starts.of_source[i];
 }
 
 }  // namespace ferry::cuda

@@ -18,9 +18,9 @@ constexpr int scattered_scale_words(ScaleLayout layout, int scale_bytes, int sca
 }
 
 // A warp's unit of work: 32 bytes of the scales of each row of a tile.
-inline constexpr int kScalePartBytes = 32;
-constexpr int scale_parts(const ScaleTensor& tensor) {
-  return (tensor.scales_per_row * tensor.scale_bytes + kScalePartBytes - 1) / kScalePartBytes;
+inline constexpr int kScaleStripBytes = 32;
+constexpr int scale_strips(const ScaleTensor& tensor) {
+  return (tensor.scales_per_row * tensor.scale_bytes + kScaleStripBytes - 1) / kScaleStripBytes;
 }
 
 // A tile: 128 rows of a group, or its last rows.

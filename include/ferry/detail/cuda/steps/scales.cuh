@@ -14,23 +14,23 @@
 
 namespace ferry::cuda {
 
-// What a warp holds in shared memory: kScalePartBytes of each row.
-inline constexpr int kHeldBytes = kScaleTileRows * kScalePartBytes;
+// What a warp holds in shared memory: kScaleStripBytes of each row.
+inline constexpr int kHeldBytes = kScaleTileRows * kScaleStripBytes;
 inline constexpr std::size_t kScalesSharedBytes = kThreads / 32 * kHeldBytes;  // of a block, row starts behind it
 
-// One warp's part of a tile: kScalePartBytes of each row. `held`: this warp's.
+// One strip of a tile, by a warp: kScaleStripBytes of each row. `held`: this warp's.
 class ScaleStores {
  public:
-  __device__ ScaleStores(const ScalesParams& p, const RowStarts& starts, Epoch epoch, const ScaleTile& tile, int part,
+  __device__ ScaleStores(const ScalesParams& p, const RowStarts& starts, Epoch epoch, const ScaleTile& tile, int strip,
                          std::byte* held)
-      : p_(p), epoch_(epoch), held_(held), first_column_(part * kScalePartBytes / p.scales.scale_bytes) {
+      : p_(p), epoch_(epoch), held_(held), first_column_(strip * kScaleStripBytes / p.scales.scale_bytes) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const std::uint32_t first = starts.group[tile.group];
     const std::uint32_t in_group = tile.first_row + static_cast<std::uint32_t>(lane);
     rows_ = static_cast<int>(starts.group[tile.group + 1] - first) - static_cast<int>(in_group);
     const ScaleRow row{first + in_group, first, starts.tiles[tile.group]};
     to_ = p.scales.base + scale_index(p.scales, row, first_column_) * p.scales.scale_bytes;
-    find_messages(starts, tile.group, in_group, p.payload_bytes + static_cast<std::size_t>(part) * kScalePartBytes);
+    find_messages(starts, tile.group, in_group, p.payload_bytes + static_cast<std::size_t>(strip) * kScaleStripBytes);
   }
 
   // Loads into shared memory. A lane loads what other lanes store.
@@ -64,12 +64,12 @@ class ScaleStores {
       store_word(4 * v + 2, row[0].z, row[1].z, row[2].z, row[3].z);
       store_word(4 * v + 3, row[0].w, row[1].w, row[2].w, row[3].w);
     }
-    __syncwarp();  // before the next part overwrites the shared memory
+    __syncwarp();  // before the next strip overwrites the shared memory
   }
 
  private:
   static constexpr int kRows = kScaleTileRows / 32;  // of a lane
-  static constexpr int kVectors = kScalePartBytes / sizeof(uint4);
+  static constexpr int kVectors = kScaleStripBytes / sizeof(uint4);
 
   // Swizzled: in every second group of four rows the two vectors are swapped. So eight lanes use all banks, both when
   // they write four rows and when they read one vector of eight rows.
@@ -78,7 +78,7 @@ class ScaleStores {
     return reinterpret_cast<uint4*>(held_) + row * kVectors + (vector ^ (row / 4 % 2));
   }
 
-  // from_: the address of this part of the scales in the message of each of this lane's rows; null for padding.
+  // from_: the address of this strip of the scales in the message of each of this lane's rows; null for padding.
   __device__ void find_messages(const RowStarts& starts, int group, std::uint32_t in_group, std::size_t offset) {
     const int local = group - p_.plan.shared_groups;
     const std::uint32_t first = starts.group[group];
@@ -97,7 +97,7 @@ class ScaleStores {
     }
   }
 
-  // Columns of the row that are left from word `word` of the part on.
+  // Columns of the row that are left from word `word` of the strip on.
   __device__ int left_of(int word) const {
     return p_.scales.scales_per_row - first_column_ - word * 4 / p_.scales.scale_bytes;
   }
@@ -131,12 +131,12 @@ class ScaleStores {
 __device__ inline void store_scale_share(const ScalesParams& p, const RowStarts& starts, Epoch epoch,
                                          const FixedShare& warps, std::byte* held) {
   const int groups = p.plan.groups();
-  const int units = static_cast<int>(count_tiles(starts, groups)) * p.by_parts.divisor();
+  const int units = static_cast<int>(count_tiles(starts, groups)) * p.by_strips.divisor();
 #pragma unroll 1
   for (int unit = warps.index; unit < units; unit += warps.count) {
-    const int tile = p.by_parts.quotient(unit);
+    const int tile = p.by_strips.quotient(unit);
     const ScaleStores stores(p, starts, epoch, find_tile(starts, groups, static_cast<std::uint32_t>(tile)),
-                             unit - tile * p.by_parts.divisor(), held);
+                             unit - tile * p.by_strips.divisor(), held);
     stores.fetch();
     stores.store();
   }

@@ -51,8 +51,8 @@ class TokenLister {
 #pragma unroll 4
     for (int i = chunk.first * top_k + all_.thread(); i < chunk.end * top_k; i += all_.size()) {
       if (!theirs_.contains(plan_.code.expert(table_[i].code))) continue;
-      const int place = plan_.by_top_k.quotient(i) - chunk.first;
-      fetch_or_relaxed(memory_.bits[place / kTokensOfListWord], 1u << place % kTokensOfListWord);
+      const int bit_at = plan_.by_top_k.quotient(i) - chunk.first;
+      fetch_or_relaxed(memory_.bits[bit_at / kTokensOfListWord], 1u << bit_at % kTokensOfListWord);
     }
   }
   // Writes the words of a chunk and returns how many of its tokens come. `before`: how many come in earlier chunks.
@@ -88,7 +88,7 @@ class TokenLister {
 // starts.group to the number of rows. False: a rank did not come. Ends with a barrier.
 template <DeviceFabric F>
 __device__ bool find_source_rows(const SyncedTeam& all, const Plan& plan, const F& fabric, Epoch routing,
-                                 const RowStarts& starts, std::uint32_t* offsets) {
+                                 RowStartsToFill starts, std::uint32_t* offsets) {
   const int ranks = plan.shape.ranks;
   bool ok = true;
   for (int source = all.thread(); source < ranks && ok; source += all.size()) {

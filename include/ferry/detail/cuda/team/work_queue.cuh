@@ -1,6 +1,6 @@
-// WorkQueue: a WorkShare with dynamic scheduling. A team first has places of its own, then draws places from an
+// WorkQueue: a WorkShare with dynamic scheduling. A team first has positions of its own, then draws positions from an
 // atomic counter. So a team whose multiprocessor or link is slow draws fewer. No result depends on which team takes a
-// place.
+// position.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace ferry::cuda {
 class WorkQueue {
  public:
   using Counter = DeviceWord<std::uint32_t>;
-  const int index;  // the first place
+  const int index;  // the first position
 
-  // Every team has `own` places; the rest of `length` are drawn from `counter`, which is 0 when a round begins.
+  // Every team has `own` positions; the rest of `length` are drawn from `counter`, which is 0 when a round begins.
   // `slots`: two words of the team in shared memory. All threads of the team call it.
   __device__ WorkQueue(const SyncedTeam& g, FixedShare block, int own, int length, Counter& counter, int* slots)
       : index(block.index),
@@ -29,7 +29,7 @@ class WorkQueue {
     if (own_ == 1) draw(g);
   }
 
-  // The next place of this team. It is also a barrier if the place is drawn.
+  // The next position of this team. It is also a barrier if the position is drawn.
   __device__ int next(const SyncedTeam& g, int) {
     if (++given_ < own_ || !draws_) {
       place_ += teams_;
