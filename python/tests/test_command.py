@@ -22,6 +22,12 @@ def test_version(tmp_path):
     assert run(tmp_path, "--version") == f"ferry {ferry.__version__}\n"
 
 
+def test_says_what_a_user_of_pip_can_do(tmp_path):
+    text = " ".join(run(tmp_path, "info").split())
+    for not_of_pip in ("./dev build cuda", "configure again", "FERRY_SHMEM=AUTO"):
+        assert not_of_pip not in text
+
+
 def test_demo(tmp_path):
     table = [line for line in run(tmp_path, "demo").splitlines() if line.endswith("  ok")]
     assert [line.split()[0] for line in table] == ferry.formats.names()

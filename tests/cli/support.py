@@ -19,7 +19,7 @@ BINARY = os.environ["FERRY_BINARY"]
 DATA = pathlib.Path(os.environ["FERRY_TEST_DATA"])
 SANITIZED = os.environ.get("FERRY_SANITIZED") == "1"
 REDUCTIONS = ["exact", "by_rank"]
-PROGRESS = re.compile(r"[a-z ]+: [a-z]+ \d+ of \d+ \(\d+ %\), \d+ s")
+PROGRESS = re.compile(r"[a-z ]+: [a-z]+ \d+ of \d+ \(\d+ %\), \d+ s|waiting for the other .*, \d+ s\n")
 
 
 def ferry(*arguments, **options):

@@ -268,6 +268,8 @@ class WidthTestCase(FerryTestCase):
 
     def test_sentences_are_broken(self):
         self.assertLessEqual(self.longest("info", "--model", "kimi-k2", COLUMNS="80"), 80)
+        text = on_a_terminal("demo", "--backend", "cpu", "--no-svg", "--format", "bf16", COLUMNS="60")
+        self.assertLessEqual(max(len(line) for line in text[:text.index("\r\n\r\n")].splitlines()), 60, text)
 
 
 class ColourTestCase(FerryTestCase):

@@ -153,6 +153,10 @@ class InfoTestCase(FerryTestCase):
         text = " ".join(ferry("info", *shape, "--backend", "nvshmem").stdout.split())
         self.assertIn(f"NVSHMEM_SYMMETRIC_SIZE must be {report['nvshmem_symmetric_size']}", text)
         self.assertIn("cuda_state_bytes", text)
+        report = self.info(*shape, "--backend", "shmem")
+        self.assertGreater(int(report["shmem_symmetric_heap_size"].removesuffix("M")) << 20, report["exchange_memory_bytes"])
+        text = " ".join(ferry("info", *shape, "--backend", "shmem").stdout.split())
+        self.assertIn(f"SHMEM_SYMMETRIC_HEAP_SIZE must be {report['shmem_symmetric_heap_size']} or more", text)
 
     def test_all_that_a_rank_needs(self):
         """The largest buffer is the experts' output: bf16 rows for combine."""

@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import threading
 import unittest
@@ -55,6 +56,26 @@ class TableTestCase(DemoRuns, FerryTestCase):
         self.assertEqual([line["format"] for line in lines], ["mxfp4", "mxfp8"])
         self.assertEqual([line["share_of_bf16"] for line in lines], [272 / 1024, 528 / 1024])
         self.assert_refused(ferry("demo", "--format", "fp9"), 2, "--format", "fp9")
+
+    def interrupted(self, *options):
+        """Standard output of a demo that was interrupted in its fourth format, mxfp8, as its log says."""
+        process = subprocess.Popen([BINARY, "demo", "--backend", "cpu", "--no-svg", *options], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=os.environ | {"FERRY_DEBUG": "info"})
+        while "format mxfp8" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        return text
+
+    def test_interrupted(self):
+        text = self.interrupted()
+        self.assertRegex(text, r"\nInterrupted in mxfp\w+; formats done: [3-7] of 8\.\n")
+        for format_name in FORMATS[:3]:
+            self.assertRegex(text, rf"(?m)^{format_name} .* ok$")
+        report = json.loads(self.interrupted("--json"))
+        self.assertEqual([line["format"] for line in report["formats"][:3]], FORMATS[:3])
+        self.assertIn("mxfp", report["interrupted"])
 
     def test_choices_become_messages(self):
         """A token goes to a rank once: at most once for each rank and each choice, and to all that own one of them."""

@@ -1,8 +1,10 @@
 """`--backend processes`: processes of this host, started by nothing but an address. The files are those of threads."""
 import json
+import os
+import subprocess
 import unittest
 
-from support import FerryTestCase, ferry, make_layer, start
+from support import BINARY, FerryTestCase, ferry, free_port, make_layer, start
 
 RANKS = 3
 
@@ -63,6 +65,17 @@ class ProcessesTestCase(FerryTestCase):
         # One clock: a combine of any rank begins before all ranks' next one.
         for earlier, later in zip(zip(*begins.values()), list(zip(*begins.values()))[1:]):
             self.assertLess(max(earlier), min(later))
+
+    def test_a_process_that_waits_says_so(self):
+        """And where: the other one may look for it elsewhere."""
+        address = f"127.0.0.1:{free_port()}"
+        for command, rank in (["verify"], 0), (["demo", "--no-svg"], 1):
+            place = {"RANK": str(rank), "WORLD_SIZE": "2", "FERRY_ADDRESS": address}
+            with subprocess.Popen([BINARY, *command, "--backend", "processes"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True, env={**os.environ, **place}) as process:
+                line = process.stderr.readline()
+                process.kill()
+            self.assertRegex(line, rf"^waiting for the other process at {address}, [23]\d? s\n$")
 
     def test_refusals(self):
         self.assert_refused(ferry("verify", "--backend", "processes"), 1, "--backend processes", "no launcher", "torchrun")

@@ -106,6 +106,15 @@ class RefusedTestCase(ProcessesTestCase):
         self.assertIn("SHMEM_SYMMETRIC_HEAP_SIZE", done.stderr)
         self.assertFalse((self.folder / "y.npy").exists())
 
+    def test_as_much_symmetric_memory_as_info_says(self):
+        inputs = self.save(make_layer(tokens=8000, hidden=1024, inter=4))
+        shape = ["--ranks", 2, "--experts", 10, "--top-k", 3, "--tokens", 4000, "--hidden", 1024]
+        size = json.loads(ferry("info", "--backend", "shmem", *shape, "--json").stdout)["shmem_symmetric_heap_size"]
+        one_round = ["--dump", self.folder / "dump"]
+        done = oshrun(2, "layer", "--backend", "shmem", *inputs, "--ranks", 2, "--output", self.folder / "y.npy", *one_round,
+                      environment={"SHMEM_SYMMETRIC_HEAP_SIZE": size})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_no_launcher(self):
         done = ferry("layer", "--backend", "shmem", *self.save(make_layer()), "--ranks", 2, "--output",
                      self.folder / "y.npy")

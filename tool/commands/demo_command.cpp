@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "tool/commands/commands.h"
@@ -14,6 +15,7 @@
 #include "tool/demo/demo_picture.h"
 #include "tool/demo/demo_words.h"
 #include "tool/demo/picture.h"
+#include "tool/io/interrupts.h"
 #include "tool/io/named_path.h"
 #include "tool/layer/layer_check.h"
 #include "tool/layer/layer_parts.h"
@@ -34,9 +36,17 @@ struct FormatResult {
   double rms_error = 0;
 };
 
+// What is done so far, which Ctrl-C shows.
+struct DemoSoFar {
+  std::mutex guard;
+  std::string at = "before the first format";
+  std::vector<FormatResult> done;
+};
+
 struct DemoCommand : DemoArguments {
   void run() const;
-  std::vector<FormatResult> run_formats(const Ranks& on, const Layer& layer) const;
+  std::vector<FormatResult> run_formats(const Ranks& on, const Layer& layer, DemoSoFar& so_far) const;
+  void say_interrupted(DemoSoFar& so_far) const;
   Traffic traffic_of(const Layer& layer, const FormatResult& result) const;
   void finish(const Backend& chosen, const DemoModel& model, const DemoWords& words,
               const std::vector<FormatResult>& results, Picture& picture) const;
@@ -61,7 +71,18 @@ void measure_errors(FormatResult& result, const std::vector<float>& output, cons
   result.max_error /= std::sqrt(values / static_cast<double>(output.size()));
 }
 
-std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer& layer) const {
+void note_start(DemoSoFar& so_far, const AnyFormat& format) {
+  const std::lock_guard lock(so_far.guard);
+  so_far.at = fmt::format("in {}", format.name());
+}
+
+void note_done(DemoSoFar& so_far, const FormatResult& result) {
+  const std::lock_guard lock(so_far.guard);
+  so_far.at = "between two formats";
+  so_far.done.push_back(result);
+}
+
+std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer& layer, DemoSoFar& so_far) const {
   const std::vector<AnyFormat> chosen = formats_named(formats);
   Progress progress("demo: formats", static_cast<std::int64_t>(chosen.size()));
   std::vector<double> exact;
@@ -71,6 +92,7 @@ std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer&
   std::vector<FormatResult> results;
   for (const AnyFormat& format : chosen) {
     Progress::doing(format.name());
+    note_start(so_far, format);
     const LayerOptions options{.ranks = ranks, .format = format, .repeats = kTimings};
     FormatResult result{format, run_layer(on, layer, options, output.data()), {}};
     gather_output(on, layer, output.data(), kDefaultDeadline);
@@ -79,6 +101,7 @@ std::vector<FormatResult> DemoCommand::run_formats(const Ranks& on, const Layer&
       measure_errors(result, output, exact);
     }
     results.push_back(result);
+    note_done(so_far, result);
     progress.advance();
   }
   return results;
@@ -131,6 +154,8 @@ void DemoCommand::run() const {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--svg {} and --json: both write to standard output; give the picture a file", svg));
   if (!no_svg && !prints_picture()) require_distinct({{"--svg", svg}}, {{"--text", text}});
+  DemoSoFar so_far;
+  std::optional<OnInterrupt> interrupted([this, &so_far] { say_interrupted(so_far); });
   const Ranks on = chosen.make(ranks);
   std::string whole(kDemoText);
   std::optional<Picture> picture;
@@ -140,8 +165,22 @@ void DemoCommand::run() const {
   });
   const DemoWords words(text_of_first_process(whole));
   const DemoModel model(words.words, seed);
-  const std::vector<FormatResult> results = run_formats(on, model.layer());
+  const std::vector<FormatResult> results = run_formats(on, model.layer(), so_far);
+  interrupted.reset();  // what is left is to write it
   in_first_process(kDefaultDeadline, [&] { finish(chosen, model, words, results, *picture); });
+}
+
+void DemoCommand::say_interrupted(DemoSoFar& so_far) const {
+  const std::lock_guard lock(so_far.guard);
+  const Table table = format_table(so_far.done, DemoModel::kHidden);
+  if (json) return print(Json{{"interrupted", so_far.at}, {"formats", table.json()}});
+  std::string said = fmt::format("\nInterrupted {}; formats done: {} of {}.\n", so_far.at, so_far.done.size(),
+                                 formats_named(formats).size());
+  if (!so_far.done.empty()) said += "\n" + table.text();
+  if (!prints_picture())
+    print(said);
+  else if (is_first_process())
+    std::fputs(said.c_str(), stderr);
 }
 
 Json DemoCommand::json_report(const Backend& chosen, const DemoWords& words, const std::vector<FormatResult>& results,
@@ -170,13 +209,14 @@ Json DemoCommand::json_report(const Backend& chosen, const DemoWords& words, con
 std::string DemoCommand::text_report(const Backend& chosen, const DemoWords& words,
                                      const std::vector<FormatResult>& results, const Layer& layer) const {
   const Traffic traffic = traffic_of(layer, results.front());
-  std::string report = fmt::format(
-      "{} tokens of {}, {} columns each, top-{} of {} experts on {} rank{}{}\n"
-      "{} choices of an expert are {} messages, {} of them between ranks\n",
-      layer.tokens, source(), layer.hidden, layer.top_k, layer.experts, ranks, ranks == 1 ? "" : "s",
-      is_gpu_backend(chosen) ? " (GPUs)" : "", traffic.choices, traffic.all(), traffic.between());
+  std::string report = wrapped(fmt::format("{} tokens of {}, {} columns each, top-{} of {} experts on {} rank{}{}",
+                                           layer.tokens, source(), layer.hidden, layer.top_k, layer.experts, ranks,
+                                           ranks == 1 ? "" : "s", is_gpu_backend(chosen) ? " (GPUs)" : ""));
+  report += wrapped(fmt::format("{} choices of an expert are {} messages, {} of them between ranks", traffic.choices,
+                                traffic.all(), traffic.between()));
   if (words.is_cut())
-    report += fmt::format("{} has {} words; the first {} are taken\n", source(), words.in_text, words.words.size());
+    report +=
+        wrapped(fmt::format("{} has {} words; the first {} are taken", source(), words.in_text, words.words.size()));
   const Table table = format_table(results, layer.hidden);
   report += fmt::format("\n{}\n{}", table.text(), table.footnote());
   if (!no_svg && !prints_picture()) report += fmt::format("The routing is drawn in {}\n", svg);

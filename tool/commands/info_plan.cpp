@@ -102,10 +102,18 @@ std::string why_nowhere(const Backend& backend, int ranks, const ExchangeOptions
   return {};
 }
 
-// What NVSHMEM_SYMMETRIC_SIZE must say for an exchange of so many bytes.
-std::uint64_t symmetric_megabytes(std::uint64_t exchange) {
-  constexpr int kMegabyte = 20;
-  return (exchange + kOwnBytesOfNvshmem + (std::uint64_t{1} << kMegabyte) - 1) >> kMegabyte;
+// What a job over OpenSHMEM has in symmetric memory beside exchanges: the buffers of its own and of two worlds
+// (ShmemBootstrap::Map), which grow with the ranks up to 19 MiB each.
+std::uint64_t own_bytes_of_shmem(int ranks) {
+  constexpr std::uint64_t kChunk = std::uint64_t{256} << 10, kMost = std::uint64_t{20} << 20;
+  return 3 * std::min((2 * static_cast<std::uint64_t>(ranks) + 3) * kChunk, kMost);
+}
+
+// What NVSHMEM_SYMMETRIC_SIZE or SHMEM_SYMMETRIC_HEAP_SIZE must say for an exchange of so many bytes.
+std::string symmetric_size(const Backend& backend, int ranks, std::uint64_t exchange) {
+  constexpr std::uint64_t kMegabyte = std::uint64_t{1} << 20;
+  const std::uint64_t own = backend.kind == WorldKind::nvshmem ? kOwnBytesOfNvshmem : own_bytes_of_shmem(ranks);
+  return fmt::format("{}M", (exchange + own + kMegabyte - 1) / kMegabyte);
 }
 
 // Empty where the commands would run this on this machine.
@@ -138,9 +146,14 @@ std::string place_text(const Backend& backend, const PlannedMemory& memory, int 
                                ranks, human_bytes(memory.of_all_ranks()), human_bytes(memory_left())));
   if (backend.kind == WorldKind::nvshmem)
     return wrapped(fmt::format(
-        "For one exchange NVSHMEM_SYMMETRIC_SIZE must be {}M or more, with what NVSHMEM keeps for itself; in a program "
+        "For one exchange NVSHMEM_SYMMETRIC_SIZE must be {} or more, with what NVSHMEM keeps for itself; in a program "
         "NvshmemOptions::heap_bytes must be {} or more.",
-        symmetric_megabytes(memory.exchange.total), memory.exchange.total));
+        symmetric_size(backend, ranks, memory.exchange.total), memory.exchange.total));
+  if (backend.kind == WorldKind::shmem)
+    return wrapped(fmt::format(
+        "For one exchange SHMEM_SYMMETRIC_HEAP_SIZE must be {} or more in all processes, with what a job keeps for "
+        "itself; in a program ShmemOptions::heap_bytes may say it in its place.",
+        symmetric_size(backend, ranks, memory.exchange.total)));
   return {};
 }
 
@@ -208,7 +221,9 @@ Json report_of(const InfoArguments& asked, const Shape& shape, const ExchangeOpt
                  {"total_bytes", memory.most()},
                  {"all_ranks_bytes", memory.of_all_ranks()}};
   if (backend.kind == WorldKind::nvshmem)
-    report["nvshmem_symmetric_size"] = fmt::format("{}M", symmetric_megabytes(memory.exchange.total));
+    report["nvshmem_symmetric_size"] = symmetric_size(backend, shape.ranks, memory.exchange.total);
+  if (backend.kind == WorldKind::shmem)
+    report["shmem_symmetric_heap_size"] = symmetric_size(backend, shape.ranks, memory.exchange.total);
   return report;
 }
 

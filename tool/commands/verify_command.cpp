@@ -41,7 +41,7 @@ conformance::Target gpu_target() {
 // Every process of the job runs the suite.
 conformance::Target job_target(const Backend& known, int nodes) {
   require_ranks(known, known.most_ranks(), nodes);
-  Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job(true));
+  Job& job = joined_job() != nullptr ? *joined_job() : join(known.start_job, true, known.kind);
   conformance::Target target = conformance::process_target(
       {known.name, &job.world(), [&job, nodes](int ranks) { return job.make_world(ranks, std::min(nodes, ranks)); }});
   target.encodes_results = job.world().capabilities().result_formats;

@@ -15,6 +15,7 @@
 #include "ferry/processes.h"
 #include "net/launch_environment.h"
 #include "tool/text/output.h"
+#include "tool/text/progress.h"
 
 namespace ferry::app {
 namespace {
@@ -99,8 +100,26 @@ class LoneWork {
 
 Job* joined_job() { return joined().get(); }
 
-Job& join(std::unique_ptr<Job> job) {
-  joined() = std::move(job);
+// OpenSHMEM's processes meet by their launcher; all others at an address.
+static std::string awaited(WorldKind kind) {
+  const int others = num_processes() - 1;
+  const std::string who = others == 1 ? "the other process" : fmt::format("the other {} processes", others);
+  if (kind == WorldKind::shmem) return "waiting for " + who;
+  return fmt::format("waiting for {} at {}", who, place_of_process().address);
+}
+
+// Of the processes of a launcher, which are many, the first speaks for all.
+static bool speaks_while_joining() {
+  return num_processes() > 1 &&
+         (process_number() == 0 || (!net::launched_process() && !net::launched_process_without_shmem()));
+}
+
+Job& join(std::unique_ptr<Job> (*start)(bool staged), bool staged, WorldKind kind) {
+  {
+    std::optional<Progress> waiting;
+    if (speaks_while_joining()) waiting.emplace(awaited(kind), Progress::kOneWait);
+    joined() = start(staged);
+  }
   if (!is_first_process()) keep_silent();
   return *joined();
 }

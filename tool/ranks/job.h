@@ -24,7 +24,9 @@ class Job {
 // The job that this process has joined; null: none. At most one is joined, once; from then on only the first process
 // prints.
 Job* joined_job();
-Job& join(std::unique_ptr<Job> job);
+// `start` joins the other processes, whose worlds are of this kind. From the second second on a line on standard error
+// says that they are waited for.
+Job& join(std::unique_ptr<Job> (*start)(bool staged), bool staged, WorldKind kind);
 
 // Whether this process reads, writes and prints.
 bool is_first_process();

@@ -20,8 +20,8 @@ Ranks make_thread_ranks(int ranks, int) {
 }
 
 // This process's rank of a job that all processes join here.
-Ranks make_job_ranks(std::unique_ptr<Job> (*start)(bool staged), int ranks, int nodes, int device) {
-  Job& job = joined_job() != nullptr ? *joined_job() : join(start(false));
+Ranks make_job_ranks(std::unique_ptr<Job> (*start)(bool staged), WorldKind kind, int ranks, int nodes, int device) {
+  Job& job = joined_job() != nullptr ? *joined_job() : join(start, false, kind);
   std::vector<std::unique_ptr<World>> mine;
   mine.push_back(job.make_world(ranks, nodes));
   return {std::move(mine), {device}};
@@ -33,13 +33,14 @@ std::unique_ptr<Job> start_gpu_job(bool staged) { return gpus().start_job(staged
 
 // GPUs in the order of their numbers; in a job of processes, the one of this process.
 Ranks make_gpu_ranks(int ranks, int nodes) {
-  if (num_processes() > 1) return make_job_ranks(start_gpu_job, ranks, nodes, gpus().of_this_process());
+  if (num_processes() > 1)
+    return make_job_ranks(start_gpu_job, WorldKind::cuda_processes, ranks, nodes, gpus().of_this_process());
   const std::vector<int> devices = gpus_of_ranks(ranks);
   return {gpus().make_worlds(devices, false), devices};
 }
 
 Ranks make_shmem_ranks(int ranks, int nodes) {
-  return make_job_ranks(shmem_starter().start, ranks, nodes, kHostMemory);
+  return make_job_ranks(shmem_starter().start, WorldKind::shmem, ranks, nodes, kHostMemory);
 }
 
 int num_started_processes() { return has_launcher() ? num_processes() : 0; }
@@ -48,10 +49,12 @@ std::string why_no_processes() {
   return "its ranks are processes of this host, and no launcher started this one: use `torchrun --no-python "
          "--nproc-per-node RANKS ferry ...`, mpirun or srun, or set RANK, WORLD_SIZE and FERRY_ADDRESS";
 }
-Ranks make_process_ranks(int ranks, int nodes) { return make_job_ranks(start_process_job, ranks, nodes, kHostMemory); }
+Ranks make_process_ranks(int ranks, int nodes) {
+  return make_job_ranks(start_process_job, WorldKind::processes, ranks, nodes, kHostMemory);
+}
 
 Ranks make_nvshmem_ranks(int ranks, int nodes) {
-  return make_job_ranks(nvshmem_starter().start, ranks, nodes, gpus().of_this_process());
+  return make_job_ranks(nvshmem_starter().start, WorldKind::nvshmem, ranks, nodes, gpus().of_this_process());
 }
 
 // Each has two kernels in a stream, and streams beyond 32 wait behind each other.

@@ -58,7 +58,7 @@ void Progress::advance(std::int64_t steps) {
   done_ += steps;
   const Clock::time_point now = Clock::now();
   last_done_ = now;
-  if (now >= next_ && done_ < total_ && ticker_.joinable()) show(now);
+  if (now >= next_ && has_more() && ticker_.joinable()) show(now);
 }
 
 void Progress::doing(const std::string& what) {
@@ -84,7 +84,7 @@ void Progress::clear_shown() {
 void Progress::tick() {
   std::unique_lock lock(mutex_);
   for (Clock::time_point due = next_; !end_.wait_until(lock, due, [this] { return ended_; });) {
-    if (const Clock::time_point now = Clock::now(); now >= next_ && done_ < total_) show(now);
+    if (const Clock::time_point now = Clock::now(); now >= next_ && has_more()) show(now);
     due = Clock::now() + (terminal_ ? kTickOnTerminal : kNext);
   }
 }
@@ -94,6 +94,7 @@ std::string Progress::line(Clock::time_point now) const {
     return std::chrono::duration<double>(now - then).count();
   };
   const double seconds = seconds_since(start_);
+  if (total_ == kOneWait) return fmt::format("{}, {:.0f} s", what_, seconds);
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
   std::string text = fmt::format("{} {} of {} ({:.0f} %), {:.0f} s", what_, done_, total_, 100 * share, seconds);
   // A step that takes far longer than those before says nothing of those to come; perhaps it will not end.

@@ -13,7 +13,9 @@ namespace ferry::app {
 
 class Progress {
  public:
-  // `what` is a short phrase, such as "layer: tokens"; `total` is how many steps there are.
+  // In place of steps: the line says what is waited for, and for how long so far.
+  static constexpr std::int64_t kOneWait = 0;
+  // `what` is a short phrase, such as "layer: tokens"; `total` is how many steps there are, or kOneWait.
   Progress(std::string what, std::int64_t total);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -29,6 +31,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   void tick();
+  bool has_more() const { return total_ == kOneWait || done_ < total_; }
   void show(Clock::time_point now);
   std::string line(Clock::time_point now) const;
 
