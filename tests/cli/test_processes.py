@@ -30,7 +30,7 @@ class ProcessesTestCase(FerryTestCase):
 
     def test_verify_and_demo(self):
         for command in (["verify", "--quick", "--case", "shapes/"], ["demo"]):
-            done = start(RANKS, *command, "--backend", "processes", *(["--ranks", RANKS] if command == ["demo"] else []))
+            done = start(RANKS, *command, "--backend", "processes", *(["--ranks", RANKS, "--no-svg"] if command == ["demo"] else []))
             for each in done:
                 self.assertEqual(each.returncode, 0, each.stdout + each.stderr)
 
