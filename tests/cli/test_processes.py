@@ -29,8 +29,8 @@ class ProcessesTestCase(FerryTestCase):
         self.assertEqual(self.files_of("processes"), self.files_of("cpu"))
 
     def test_verify_and_demo(self):
-        for command in (["verify", "--quick", "--case", "shapes/"], ["demo"]):
-            done = start(RANKS, *command, "--backend", "processes", *(["--ranks", RANKS, "--no-svg"] if command == ["demo"] else []))
+        for command in (["verify", "--quick", "--case", "shapes/"], ["demo", "--ranks", RANKS, "--no-svg"]):
+            done = start(RANKS, *command, "--backend", "processes")
             for each in done:
                 self.assertEqual(each.returncode, 0, each.stdout + each.stderr)
 
