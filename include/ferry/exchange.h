@@ -54,7 +54,7 @@ struct ExchangeOptions {
   int allreduce_world_size = 1;      // skip_a2a: over how many ranks a fused shared expert's tokens are split
   // How results travel: partial sums, or rows where the reduction is exact. result_formats() lists the library's; a
   // format of the caller's own is taken, too. The sender encodes. The home of a token decodes and sums in float32. A
-  // rank's own results are encoded as all others. GPUs of several nodes take bf16 only, so far.
+  // rank's own results are encoded as all others.
   AnyFormat result_format = format_named("bf16");
   // by_rank: weights may also be given to combine, or anew to a dispatch with a handle. Such a combine sends its
   // results when the weights of all ranks have come: on CPUs combine_async sends only weights, and results leave in
@@ -131,8 +131,8 @@ struct DispatchInput {
   // reported, expected: the outputs may have any row_capacity, and padded rows any expert_stride. What travels is as if
   // all had fitted, and so are counts and offsets. Combine then takes rows for the row_capacity of its dispatch. The
   // rows of a fused shared expert must fit. Where padded experts have less than RowLayout::expert_rows, the dispatch
-  // leaves no handle; on GPUs no dispatch whose rows may overflow does (WorldCapabilities::overflow_handles). Not over
-  // NVSHMEM (WorldCapabilities::overflow). Ranks may differ.
+  // leaves no handle; on GPUs no dispatch whose rows may overflow does (WorldCapabilities::overflow_handles). Ranks may
+  // differ.
   Overflow overflow = Overflow::refused;
 };
 

@@ -1,7 +1,5 @@
-// The table of dispatch launchers over NvshmemFabric, and its combine kernel: results are bf16.
+// The tables of launchers over NvshmemFabric.
 #include "nvshmem/nvshmem_launch.h"
-
-#include <string_view>
 
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -18,20 +16,11 @@ const DispatchLauncher* find_dispatch(const char* format) {
 
 }  // namespace
 
-template <TokenFormat Results, DeviceFabric F>
-CombineLauncher combine_instance() {
-  return combine_launcher<F, Results>();
-}
-template CombineLauncher combine_instance<Bf16, NvshmemFabric>();
-
 Launchers nvshmem_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, NvshmemFabric>();
-  static const CombineLauncher kCombine = combine_instance<Bf16, NvshmemFabric>();
   static const SmallLaunchers kSmall = small_instance<NvshmemFabric>();
-  return {
-      &find_dispatch, &kGivenRows,
-      [](const char* result_format) { return std::string_view(result_format) == Bf16::name() ? &kCombine : nullptr; },
-      &kSmall, NvshmemFabric::kName};
+  static const ReceiveLaunchers kReceive = receive_instance<NvshmemFabric>();
+  return {&find_dispatch, &kGivenRows, &find_combine_instance<NvshmemFabric>, &kSmall, &kReceive, NvshmemFabric::kName};
 }
 
 }  // namespace ferry::cuda

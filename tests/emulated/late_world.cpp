@@ -1,16 +1,15 @@
 #include "emulated/late_world.h"
 
-#include <string_view>
 #include <utility>
 
 #include "cuda/device/device_memory.h"
 #include "cuda/world/gpu_world.h"
+#include "emulated/late_kernels.h"
 #include "emulated/late_puts.h"
 #include "exchange/heap_directory.h"
 #include "exchange/sizes.h"
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/kernels/receive_launch.cuh"
 #include "ferry/detail/cuda/kernels/small_launch.cuh"
-#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::test {
 namespace {
@@ -18,20 +17,6 @@ namespace {
 using cuda::DeviceHeaps;
 using cuda::DeviceMemory;
 using Directory = HeapDirectory<DeviceMemory>;
-
-const cuda::DispatchLauncher* find_late_dispatch(const char* name) {
-  const cuda::DispatchLauncher* found = nullptr;
-  FormatList<Bf16, Fp8Block128, Mxfp8, Nvfp4>::for_each([&]<class Format>(std::type_identity<Format>) {
-    static const cuda::DispatchLauncher kLauncher = cuda::dispatch_launcher<Encoder<Format>, LateFabric>();
-    if (std::string_view(name) == Format::name()) found = &kLauncher;
-  });
-  return found;
-}
-
-const cuda::CombineLauncher* find_late_combine(const char* name) {
-  static const cuda::CombineLauncher kLauncher = cuda::combine_launcher<LateFabric>();
-  return std::string_view(name) == Bf16::name() ? &kLauncher : nullptr;
-}
 
 // All ranks' memory, which each rank keeps (I16), and the way there.
 struct LateHeaps {
@@ -65,9 +50,9 @@ class LateWorld final : public cuda::GpuWorld<World> {
 
  private:
   cuda::Launchers launchers() const override {
-    static const cuda::DispatchLauncher kGivenRows = cuda::dispatch_launcher<GivenRows, LateFabric>();
     static const cuda::SmallLaunchers kSmall = cuda::small_launchers<LateFabric>();
-    return {&find_late_dispatch, &kGivenRows, &find_late_combine, &kSmall, LateFabric::kName};
+    static const cuda::ReceiveLaunchers kReceive = cuda::receive_launchers<LateFabric>();
+    return {&find_late_dispatch, &late_given_rows(), &find_late_combine, &kSmall, &kReceive, LateFabric::kName};
   }
   const char* fabric() const override { return LateFabric::kName; }
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {

@@ -40,6 +40,14 @@ class EmulatedRounds : public testing::TestWithParam<std::tuple<const char*, Red
     settings.num_rounds = 3;
     return settings;
   }
+  SessionSettings draw_orders(std::uint64_t seed) const {
+    SessionSettings settings = draw(seed);
+    settings.options.fused_shared_expert = false;
+    settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
+    if (reduction() == Reduction::by_rank) settings.row_orders.push_back(RowOrder::by_source);
+    if (reduction() == Reduction::by_rank) settings.options.row_orders = kAllOrders;
+    return settings;
+  }
   void TearDown() override {
     change_params<cuda::DispatchParams>({});
     change_params<cuda::CombineParams>({});
@@ -69,13 +77,18 @@ TEST_P(EmulatedRounds, AgreeWithPairedBlocks) {
 // Orders of rows whose receiving half is a kernel of its own: each rank chooses for each round. Slots are memory that
 // the test can read.
 TEST_P(EmulatedRounds, AgreeInEveryOrderOfRows) {
-  for (std::uint64_t seed = 61; seed <= 63 && !HasFailure(); ++seed) {
-    SessionSettings settings = draw(seed);
-    settings.options.fused_shared_expert = false;
-    settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
-    if (reduction() == Reduction::by_rank) settings.row_orders.push_back(RowOrder::by_source);
-    if (reduction() == Reduction::by_rank) settings.options.row_orders = kAllOrders;
-    run(seed, make_session(settings, seed), {.multiprocessors = seed == 63 ? 5 : 2}, EmulatedReach::direct);
+  for (std::uint64_t seed = 61; seed <= 63 && !HasFailure(); ++seed)
+    run(seed, make_session(draw_orders(seed), seed), {.multiprocessors = seed == 63 ? 5 : 2}, EmulatedReach::direct);
+}
+
+// Token lists are put, too, and ranks whose rows are not by_source get them as all others do. Where rows have no room,
+// zeros are put in place of results.
+TEST_P(EmulatedRounds, AgreeInEveryOrderOfRowsByLatePuts) {
+  for (std::uint64_t seed = 71; seed <= 74 && !HasFailure(); ++seed) {
+    SessionSettings settings = draw_orders(seed);
+    settings.more_outputs = seed % 2 == 0;
+    settings.num_rounds = 5;
+    run(seed, make_session(settings, seed), {}, EmulatedReach::late_puts);
   }
 }
 

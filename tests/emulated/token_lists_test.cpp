@@ -81,8 +81,9 @@ class Source {
 void expect_lists_of(int tokens, int blocks) {
   Source source;
   source.fill(tokens);
-  cuda::prepare_receive_kernels(source.plan);
-  cuda::launch_token_lists({source.plan, source.links, tokens, source.bytes}, {.blocks = blocks}, nullptr);
+  const cuda::ReceiveLaunchers& launchers = *cuda::direct_launchers().receive;
+  launchers.prepare(source.plan);
+  launchers.list_tokens({source.plan, source.links, tokens, source.bytes}, {.blocks = blocks}, nullptr);
   cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   EXPECT_EQ(emulated::failure(), "");
   for (const int rank : {0, 2}) {

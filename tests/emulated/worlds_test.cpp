@@ -130,8 +130,31 @@ constexpr const char* kSmall[] = {"shapes/smallest",
                                   "overflow/refused"};
 
 // Those cases that run other kernels between nodes, or other halves of kernels.
-constexpr const char* kBetweenNodes[] = {"calls/forms", "calls/abandoned", "handles/micro_batches", "handles/two_ranks",
-                                         "handles/refused"};
+constexpr const char* kBetweenNodes[] = {"calls/forms",
+                                         "calls/abandoned",
+                                         "options/skip_a2a",
+                                         "orders/padded_ragged",
+                                         "orders/padded_handles_1",
+                                         "orders/by_source_ragged",
+                                         "orders/by_source_some_none",
+                                         "orders/by_source_empty_ranks",
+                                         "orders/by_source_handles_1",
+                                         "orders/refused_",
+                                         "handles/micro_batches",
+                                         "handles/two_ranks",
+                                         "handles/refused",
+                                         "faults/growing_mask",
+                                         "outputs/options",
+                                         "outputs/handles",
+                                         "outputs/waited",
+                                         "sizes/routings_by_source",
+                                         "sizes/handles",
+                                         "sizes/too_small",
+                                         "sizes/too_many_tokens",
+                                         "overflow/routings_by_source",
+                                         "overflow/wide",
+                                         "overflow/routings_by_expert",
+                                         "overflow/shared_expert"};
 
 std::vector<conformance::Case> cases_of(std::span<const char* const> names) {
   std::vector<conformance::Case> chosen;

@@ -94,11 +94,6 @@ std::string why_nowhere(const Backend& backend, int ranks, const ExchangeOptions
   if (is_one_node && ranks > kMaxRanksPerNode)
     return fmt::format("backend {}: a world of {} has at most {} ranks; --backend shmem has up to {}", backend.name,
                        to_string(backend.kind), kMaxRanksPerNode, kMaxRanks);
-  if (!capabilities_of(backend).result_formats && std::string_view(options.result_format.name()) != "bf16")
-    return fmt::format(
-        "backend {}: between hosts results travel home as bf16, so far, not as {}: leave out "
-        "--result-format, or take GPUs of one host or CPU ranks",
-        backend.name, options.result_format.name());
   return {};
 }
 
@@ -167,7 +162,6 @@ std::string taken_text(const Backend& backend, const PlannedMemory& memory) {
                                  count_cell(most.even_rows).text, count_cell(most.capacity).text, 100 * filled);
   if (!is_gpu_backend(backend))
     return text + fmt::format("; the system gives memory only to rows that are written: about {} in all.", even);
-  if (!capabilities_of(backend).asked_counts) return text + "; on GPUs all of them are taken.";
   return text + fmt::format(
                     "; on GPUs all of them are taken, unless the host waits for the counts and then allocates "
                     "what came: about {} in all (docs/rows.md, Exact sizes), or rows may overflow (docs/outputs.md).",

@@ -34,8 +34,7 @@ std::vector<std::string> result_format_names() {
 }
 
 std::string result_format_help() {
-  return fmt::format("Format in which results travel home: {}; NVSHMEM on several nodes: bf16",
-                     fmt::join(result_format_names(), ", "));
+  return fmt::format("Format in which results travel home: {}", fmt::join(result_format_names(), ", "));
 }
 
 std::vector<std::string> row_order_names(RowOrders orders) {

@@ -41,14 +41,12 @@ namespace ferry::cuda {
 //
 // `Results` is the format in which results travel home: one of ResultFormats (format_list.h), or one of your own that
 // encodes columns and decodes eight at a time (ColumnFormat, DecodesColumns). Unless it is Bf16 the exchange has it,
-// whatever `options.result_format` says. Over DirectFabric and without hooks `options.result_format` may also name any
-// of result_formats(): then the library's kernels carry the results.
+// whatever `options.result_format` says. Without hooks `options.result_format` may also name any of result_formats():
+// then the library's kernels carry the results.
 template <TokenFormat Fmt, class Hooks = NoHooks, class Wire = DirectFabric<>, TokenFormat Results = Bf16>
 class CompiledExchange {
   static_assert(Fmt{}.scale_bytes() == 0 || Fmt{}.scale_bytes() == 1 || Fmt{}.scale_bytes() == 4,
                 "on a GPU a scale has 1 byte or 4");
-  static_assert(std::is_same_v<Results, Bf16> || !Wire::kHasRemoteRanks,
-                "where ranks are reached by puts, results travel as bf16");
   static constexpr bool kHasHooks = HasRouterWeight<Hooks> || HasInputScale<Hooks> || HasEpilogue<Hooks>;
   static_assert(kHasHooks || std::is_same_v<Hooks, NoHooks>,
                 "Hooks has none of router_weight, input_scale and epilogue");
@@ -110,7 +108,6 @@ class CompiledExchange {
  private:
   // Kernels without hooks are the library's own, but for the dispatch that encodes, which holds the format.
   using KernelFabric = typename Wire::template WithHooks<Hooks>;
-  static constexpr bool kHasResultsOfLibrary = !kHasHooks && std::is_same_v<Wire, DirectFabric<>>;
   static CombineLauncher combine_kernels() {
     if constexpr (kHasHooks || !ResultFormats::template kHas<Results>)
       return combine_launcher<KernelFabric, Results>();
@@ -120,10 +117,11 @@ class CompiledExchange {
   static const CombineLauncher* find_combine(const char* result_format) {
     static const CombineLauncher kCombine = combine_kernels();
     if (result_format == std::string_view(Results{}.name())) return &kCombine;
-    return kHasResultsOfLibrary ? direct_launchers().find_combine(result_format) : nullptr;
+    return kHasHooks ? nullptr : find_combine_instance<Wire>(result_format);
   }
   static const CombineLauncher* find_half_combine(const char* result_format) {
-    return kHasResultsOfLibrary ? direct_launchers().find_half_combine(result_format) : nullptr;
+    constexpr bool kIsDirect = !kHasHooks && std::is_same_v<Wire, DirectFabric<>>;
+    return kIsDirect ? direct_launchers().find_half_combine(result_format) : nullptr;
   }
   static DispatchLauncher given_rows() {
     if constexpr (kHasHooks)
@@ -134,11 +132,14 @@ class CompiledExchange {
   static const Launchers& launchers() {
     static const DispatchLauncher kDispatch = dispatch_launcher<Encoder<Fmt>, KernelFabric>();
     static const DispatchLauncher kGivenRows = given_rows();
-    static const SmallLaunchers kSmall = small_instance<Wire>();               // they call no hooks
+    // These call no hooks.
+    static const SmallLaunchers kSmall = small_instance<Wire>();
+    static const ReceiveLaunchers kReceive = receive_instance<Wire>();
     static const Launchers kLaunchers{[](const char*) { return &kDispatch; },  // options.format is Fmt's
                                       &kGivenRows,
                                       &find_combine,
                                       &kSmall,
+                                      &kReceive,
                                       Wire::kName,
                                       nullptr,
                                       nullptr,

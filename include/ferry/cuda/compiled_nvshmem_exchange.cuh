@@ -14,7 +14,7 @@
 namespace ferry::cuda {
 
 // For a world of make_nvshmem_world. Kernels put to ranks of other nodes, and store to ranks of their own node.
-template <TokenFormat Fmt, class Hooks = NoHooks>
-using CompiledNvshmemExchange = CompiledExchange<Fmt, Hooks, NvshmemFabric>;
+template <TokenFormat Fmt, class Hooks = NoHooks, TokenFormat Results = Bf16>
+using CompiledNvshmemExchange = CompiledExchange<Fmt, Hooks, NvshmemFabric, Results>;
 
 }  // namespace ferry::cuda

@@ -13,7 +13,7 @@ void CudaSteps::send_excess(const Ticket& ticket) {
   params.links = links_;
   params.plan.masked = params.links.masked = masks_.newest();
   params.num_tokens = static_cast<std::uint32_t>(ticket.num_tokens);
-  launch_excess(params, stream_);
+  kernels_.small.tell_excess(params, stream_);
   Ticket none = ticket;
   none.num_tokens = 0;
   const DispatchArgs nothing;
@@ -35,7 +35,7 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
   params.order = ticket.rows.order;
   params.shared_rows = ticket.shared.end - ticket.shared.begin;
   counts_.ask(params);
-  launch_count(params, stream_);
+  kernels_.small.count(params, stream_);
   if (!counts_.await(record_, stream_)) {
     poll_calls();
     refuse(ErrorKind::system, rank_, "wait_for_counts: the device ended its work without an answer");

@@ -37,14 +37,8 @@ const DispatchLauncher& launcher_for(const Launchers& launchers, const ExchangeO
   return *launcher;
 }
 
-const CombineLauncher& launcher_for_results(const Launchers& launchers, const AnyFormat& format, const HeapMap& map,
-                                            int rank) {
+const CombineLauncher& launcher_for_results(const Launchers& launchers, const AnyFormat& format, int rank) {
   const CombineLauncher* launcher = launchers.find_combine(format.name());
-  if (launcher == nullptr && map.has_remote_ranks())
-    refuse(ErrorKind::unsupported, rank,
-           "result_format is {}; of GPUs of which some are reached by puts only, results travel as bf16 so far "
-           "(WorldCapabilities::result_formats). Leave result_format out",
-           format.name());
   if (launcher == nullptr)
     refuse(ErrorKind::unsupported, rank,
            "result_format is {}, for which these kernels have no combine; give one of result_formats(), or compile "
@@ -80,8 +74,10 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
       heaps_(std::move(heaps)),
       kernels_{launcher_for(launchers, options, rank),
                options.dynamic_scales ? scaling_launcher(launchers.given_scaled_rows, rank) : *launchers.given_rows,
-               launcher_for_results(launchers, options.result_format, map, rank),
-               half_launcher(launchers, options.result_format), *launchers.small},
+               launcher_for_results(launchers, options.result_format, rank),
+               half_launcher(launchers, options.result_format),
+               *launchers.small,
+               *launchers.receive},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
       checks_(device, rank, options.gpu_kernels != nullptr),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask),
@@ -334,13 +330,22 @@ void CudaSteps::enqueue_dispatch(const Ticket& ticket, const std::uint8_t* maske
   params.block_bytes = launch.block_bytes;
   log_launch(rank_, "dispatch", ticket.num_tokens, launch.policy);
   if (params.out.scales.layout == ScaleLayout::none) params.out.stores_scales = false;  // at strides, or none
-  if (in_order) return launch_receive(params, launch.policy, stream_);
+  if (in_order) {
+    kernels_.receive.receive(params, launch.policy, stream_);
+    return await_lists(params, *out);
+  }
   const bool scales_follow = launch.scales_follow && params.out.stores_scales;
   if (scales_follow) params.out.stores_scales = false;
   (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);
   if (scales_follow) launch_scales_kernel(*out);
   if (in != nullptr && plan_.map.has_token_lists())
-    launch_token_lists({params.plan, params.links, in->num_tokens, stats_.bytes}, launch.policy, stream_);
+    kernels_.receive.list_tokens({params.plan, params.links, in->num_tokens, stats_.bytes}, launch.policy, stream_);
+  if (out != nullptr) await_lists(params, *out);
+}
+
+void CudaSteps::await_lists(const DispatchParams& params, const RowsOut& out) const {
+  if (!plan_.map.has_token_lists() || !plan_.map.has_remote_ranks() || out.order == RowOrder::by_source) return;
+  kernels_.receive.await_lists({params.plan, params.links}, stream_);
 }
 
 // I20

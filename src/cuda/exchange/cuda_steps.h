@@ -89,6 +89,8 @@ class CudaSteps final : public ExchangeSteps {
   void enqueue_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
   void enqueue_combine(const Ticket& ticket, Halves halves, const CombineArgs& in, const CombineOut* out);
   void launch_scales_kernel(const RowsOut& out) const;
+  // I15: rows by_source need the lists and wait for them in the kernel that lays them out.
+  void await_lists(const DispatchParams& params, const RowsOut& out) const;
   // Dispatches whose host asks what comes (count_calls.cpp):
   bool has_excess(int num_tokens) const { return num_tokens > plan_.shape.max_tokens; }
   void send_excess(const Ticket& ticket);

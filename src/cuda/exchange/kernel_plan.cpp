@@ -52,17 +52,14 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   if (kernels.half != nullptr)
     half_.blocks_per_multiprocessor = kernels.half->prepare(kThreads, combine_shared_bytes(plan_), 0);
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
-  if (!plan_.map.has_remote_ranks()) {
-    prepare_receive_kernels(plan_);
-    prepare_counts(plan_);
-    prepare_more_rows();
-    if (plan_.map.returns_weights()) prepare_returned_weights();
-    if (plan_.map.has_late_weights()) prepare_late_weights();
-  }
+  prepare_more_rows();
   prepare_wide_weights();
+  if (plan_.map.returns_weights()) prepare_returned_weights();
+  if (plan_.map.has_late_weights()) prepare_late_weights();
   prepare_keep_routing();
   prepare_trace();
   kernels.small.prepare(plan_);
+  kernels.receive.prepare(plan_);
   for (const LoadedKernel& kernel : {dispatch_, given_rows_, combine_})
     if (most_blocks(kernel) < kLeastBlocks)
       refuse(ErrorKind::invalid_argument, rank,

@@ -30,7 +30,7 @@ struct Halves {
 enum class DispatchKernel {
   encodes,     // that of the exchange's format
   given_rows,  // for tokens that the caller encoded
-  receives,    // launch_receive: each of its thread blocks is one logical block
+  receives,    // ReceiveLaunchers: each of its thread blocks is one logical block
 };
 
 // The dtypes of a combine's rows, bias and sums.
@@ -62,6 +62,7 @@ struct ExchangeKernels {
   const CombineLauncher& combine;      // of its format of results
   const CombineLauncher* half;         // the same for rows, bias or sums that are f16; null: there is none
   const SmallLaunchers& small;
+  const ReceiveLaunchers& receive;
 };
 
 class KernelPlan {

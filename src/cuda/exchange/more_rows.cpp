@@ -83,7 +83,7 @@ void CudaSteps::send_zero_results(const Ticket& ticket) const {
   params.arrived = arrived_;
   params.bytes = stats_.bytes;
   params.is_extra = is_extra_;
-  launch_zero_results(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  kernels_.small.send_zeros(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
 }
 
 }  // namespace ferry::cuda

@@ -21,12 +21,6 @@ static const DispatchLauncher* find_direct_dispatch(const char* format) {
   return find_format(kLaunchers, format);
 }
 
-static const CombineLauncher* find_direct_combine(const char* result_format) {
-  static const auto kLaunchers =
-      ResultFormats::table([]<class F>(std::type_identity<F>) { return combine_instance<F, DirectFabric<>>(); });
-  return ResultFormats::find(kLaunchers, result_format);
-}
-
 static const CombineLauncher* find_direct_half_combine(const char* result_format) {
   static const auto kLaunchers =
       ResultFormats::table([]<class F>(std::type_identity<F>) { return half_combine_instance<F>(); });
@@ -38,7 +32,8 @@ Launchers direct_launchers() {
   static const DispatchLauncher kScaling = dispatch_instance<ScalingEncoder<Nvfp4>, DirectFabric<>>();
   static const DispatchLauncher kGivenScaledRows = dispatch_instance<GivenScaledRows, DirectFabric<>>();
   static const SmallLaunchers kSmall = small_instance<DirectFabric<>>();
-  return {&find_direct_dispatch, &kGivenRows, &find_direct_combine, &kSmall,
+  static const ReceiveLaunchers kReceive = receive_instance<DirectFabric<>>();
+  return {&find_direct_dispatch, &kGivenRows, &find_combine_instance<DirectFabric<>>, &kSmall, &kReceive,
           DirectFabric<>::kName, &kScaling,   &kGivenScaledRows,    &find_direct_half_combine};
 }
 

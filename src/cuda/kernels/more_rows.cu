@@ -1,9 +1,9 @@
 // The kernels of outputs that a dispatch may leave out.
 #include <algorithm>
 
+#include "ferry/detail/cuda/kernels/forget_rows_kernel.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/more_rows_kernels.cuh"
-#include "ferry/detail/cuda/kernels/overflow_kernels.cuh"
 
 namespace ferry::cuda {
 
@@ -12,14 +12,6 @@ void prepare_more_rows() {
   prepare_kernel(&count_messages_kernel, kThreads, sizeof(MessageMemory));
   prepare_kernel(&list_messages_kernel, kThreads, sizeof(MessageMemory));
   prepare_kernel(&forget_rows_kernel, kThreads, 0);
-  prepare_kernel(&zero_results_kernel, kThreads, 0);
-}
-
-// Warps take tokens in turn and wait for nothing, so the number of blocks is free.
-static Grid grid_of_tokens(const Plan& plan, int most_blocks) {
-  constexpr std::int64_t kTokensOfBlock = 2 * (kThreads / 32);
-  const std::int64_t tokens = std::int64_t{plan.shape.ranks} * plan.shape.max_tokens;
-  return {.blocks = static_cast<int>(std::clamp<std::int64_t>(tokens / kTokensOfBlock, 1, most_blocks))};
 }
 
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
@@ -27,9 +19,6 @@ void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_
 }
 void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
   launch(&forget_rows_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
-}
-void launch_zero_results(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream) {
-  launch(&zero_results_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
 }
 
 void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {

@@ -1,53 +1,13 @@
-// The receiving kernels of rows that are padded, by_source or in_place, and the kernel that sends token lists.
-#include <algorithm>
-
+// The receiving kernels of rows in other orders than by_expert, and the kernels of token lists, over DirectFabric.
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
-#include "ferry/detail/cuda/kernels/receive_kernel.cuh"
-#include "ferry/detail/cuda/kernels/token_list_kernel.cuh"
+#include "ferry/detail/cuda/kernels/receive_launch.cuh"
 
 namespace ferry::cuda {
 
-using ReceiveKernel = void (*)(DispatchParams);
-
-template <bool kMayOverflow>
-static ReceiveKernel kernel_of_order(RowOrder order) {
-  if (order == RowOrder::padded) return &receive_kernel<DirectFabric<>, RowOrder::padded, kMayOverflow>;
-  if (order == RowOrder::by_source) return &receive_kernel<DirectFabric<>, RowOrder::by_source, kMayOverflow>;
-  return &receive_kernel<DirectFabric<>, RowOrder::in_place, kMayOverflow>;
+template <DeviceFabric F>
+ReceiveLaunchers receive_instance() {
+  return receive_launchers<F>();
 }
-static ReceiveKernel kernel_of(RowOrder order, bool may_overflow) {
-  if (!may_overflow) return kernel_of_order<false>(order);
-  if (order == RowOrder::by_expert) return &receive_kernel<DirectFabric<>, RowOrder::by_expert, true>;
-  return kernel_of_order<true>(order);
-}
-
-// by_source: the first rows of all sources lie behind the row starts. Rows that may overflow: all of it twice.
-static std::size_t receive_bytes(const Plan& plan, RowOrder order, bool may_overflow) {
-  const std::size_t words = static_cast<std::size_t>(place_words(plan)) * sizeof(std::uint32_t);
-  if (may_overflow) return kDispatchSharedBytes + 2 * HeapMap::whole_lines(words);
-  const std::size_t offsets = static_cast<std::size_t>(plan.shape.ranks + 1) * sizeof(std::uint32_t);
-  return dispatch_shared_bytes(plan, 0) + (order == RowOrder::by_source ? HeapMap::whole_lines(offsets) : 0);
-}
-
-void prepare_receive_kernels(const Plan& plan) {
-  for (const RowOrder order : {RowOrder::by_expert, RowOrder::padded, RowOrder::in_place, RowOrder::by_source})
-    for (const bool may_overflow : {false, true})
-      if ((order != RowOrder::by_source || plan.map.has_token_lists()) &&
-          (order != RowOrder::by_expert || may_overflow))
-        prepare_kernel(kernel_of(order, may_overflow), kThreads, receive_bytes(plan, order, may_overflow));
-  if (plan.map.has_token_lists()) prepare_kernel(&token_list_kernel, kThreads, sizeof(TokenListMemory));
-}
-
-void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
-  const RowsOut& out = params.out;
-  const Grid grid{policy.blocks, policy.pdl, receive_bytes(params.plan, out.order, out.may_overflow)};
-  launch(kernel_of(out.order, out.may_overflow), params, grid, stream);
-}
-
-void launch_token_lists(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
-  const int blocks = std::min(params.plan.shape.ranks, policy.thread_blocks());
-  launch(&token_list_kernel, params, {blocks, policy.pdl, sizeof(TokenListMemory)}, stream);
-}
+template ReceiveLaunchers receive_instance<DirectFabric<>>();
 
 }  // namespace ferry::cuda

@@ -12,7 +12,6 @@ struct GpuWorldIs {
 
 // Where ranks are staged, their callers cannot read the slots.
 constexpr RowOrders gpu_row_orders(const GpuWorldIs& world) {
-  if (world.remote_ranks) return {RowOrder::by_expert};
   if (world.staged) return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
   return {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 }
@@ -25,11 +24,11 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .gpus = true,
           .handles = true,
           .row_counts = false,
-          .asked_counts = !world.remote_ranks,
-          .result_formats = !world.remote_ranks,
+          .asked_counts = true,
+          .result_formats = true,
           .f16_sums = !world.remote_ranks,
-          .more_outputs = !world.remote_ranks,
-          .overflow = !world.remote_ranks,
+          .more_outputs = true,
+          .overflow = true,
           .overflow_handles = false,
           .late_weights = !world.remote_ranks,
           .dynamic_scales = !world.remote_ranks,

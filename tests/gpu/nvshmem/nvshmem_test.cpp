@@ -18,7 +18,7 @@ namespace {
 
 using conformance::expect_error;
 
-// "<ranks of a node>[:<first letters of the cases>, or quick for the quick ones>]"
+// "<ranks of a node>[:<cases, as ProcessSuite::run_suite has them>]"
 int run_suite(const std::string& what) {
   const std::size_t colon = what.find(':');
   NvshmemOptions options;
@@ -100,9 +100,19 @@ class Nvshmem : public testing::Test {
 TEST_F(Nvshmem, MakesAWorld) { run_well("world:0"); }
 TEST_F(Nvshmem, RefusesOneGpuForTwoRanks) { run_well("share", 2); }
 TEST_F(Nvshmem, MakesAWorldOfSeveralNodes) { run_well("world:1"); }
-TEST_F(Nvshmem, ConformsOnOneNode) { run_well("suite:4"); }
-TEST_F(Nvshmem, ConformsOnNodesOfTwo) { run_well("suite:2"); }
-TEST_F(Nvshmem, ConformsOnNodesOfOne) { run_well("suite:1"); }
+
+// Cases of what dispatch writes, and the others: a test has ten minutes.
+constexpr const char* kOfRows = "orders/,outputs/,overflow/,sizes/";
+class NvshmemSuite : public Nvshmem, public testing::WithParamInterface<int> {
+ protected:
+  std::string cases(const std::string& chosen) const { return "suite:" + std::to_string(GetParam()) + ":" + chosen; }
+};
+
+TEST_P(NvshmemSuite, ConformsInHandles) { run_well(cases("handles/")); }
+TEST_P(NvshmemSuite, ConformsInRows) { run_well(cases(kOfRows)); }
+TEST_P(NvshmemSuite, ConformsInAllElse) { run_well(cases(std::string("-handles/,") + kOfRows)); }
+
+INSTANTIATE_TEST_SUITE_P(OnNodesOf, NvshmemSuite, testing::Values(4, 2, 1));
 
 class KilledNvshmemProcess : public Nvshmem, public testing::WithParamInterface<const char*> {};
 

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <cstring>
+#include <sstream>
+#include <string>
 
 #include "support/free_port.h"
 
@@ -70,16 +72,31 @@ conformance::Target ProcessSuite::target(const char* name) {
   conformance::Target target;
   target.name = name;
   target.max_ranks = control_.size();
-  target.encodes_results = target.late_weights = std::string_view(name) == "cuda";
+  target.encodes_results = true;
+  target.late_weights = std::string_view(name) == "cuda";
   target.run_ranks = [this](int ranks, const std::function<void(World&)>& body) { run_ranks(ranks, body); };
   return target;
 }
+
+namespace {
+
+// `only`: quick; or first letters of names with commas between, after a '-' of those that are left out.
+bool is_chosen(const conformance::Case& each, const std::string& only) {
+  if (only == "quick") return each.quick;
+  const bool leaves_out = only.starts_with('-');
+  std::istringstream names(leaves_out ? only.substr(1) : only);
+  bool is_named = only.empty();
+  for (std::string name; std::getline(names, name, ',');) is_named = is_named || each.name.starts_with(name);
+  return is_named != leaves_out;
+}
+
+}  // namespace
 
 int ProcessSuite::run_suite(const conformance::Target& suite, const std::string& only) {
   int failures = 0;
   int passed = 0;
   for (const conformance::Case& each : conformance::all_cases()) {
-    if (only == "quick" ? !each.quick : !each.name.starts_with(only)) continue;
+    if (!is_chosen(each, only)) continue;
     std::string failed;
     std::string skipped;
     try {

@@ -19,8 +19,9 @@ class ProcessSuite {
 
   // A target of ranks with the capabilities of GPU ranks. The caller adds to it.
   conformance::Target target(const char* name);
-  // Runs every case whose name begins with `only`, or every quick one where that is "quick"; rank 0 prints what came of
-  // each. The exit code: 0 where some passed and none failed. Collective.
+  // Runs the cases that `only` says: "" all; "quick" the quick ones; "orders/,sizes/" those whose names begin so;
+  // "-orders/,sizes/" all others. Rank 0 prints what came of each. The exit code: 0 where some passed and none failed.
+  // Collective.
   int run_suite(const conformance::Target& suite, const std::string& only);
 
   int rank() const { return control_.rank(); }

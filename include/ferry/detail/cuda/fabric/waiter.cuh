@@ -83,12 +83,15 @@ class Waiter {
   // I23: for one thread. How many tokens of the source come, by the first word of its list of this routing. What the
   // list says of each is visible after it.
   __device__ TaggedValue wait_for_list(const Plan& plan, Epoch routing, int source) const {
-    const SignalWord& first = signal_at(plan.map.token_list(routing, source));
+    const std::size_t at = plan.map.token_list(routing, source);
+    const SignalWord& first = signal_at(at);
     const auto is_there = [&] { return is_list_of(load_acquire(first), routing); };
     const auto seen = [&] { return Epoch{high_of(load_relaxed(first))}; };
     const WaitSite site{Operation::dispatch, Phase::routing, source, -1};
     if (!is_there() && !wait_noting(true, links_, is_there, seen, routing, site)) return {};
-    return {true, low_of(load_relaxed(first))};
+    const std::uint64_t word = load_relaxed(first);
+    Reach(links_).see_puts_of(source, at, word);
+    return {true, low_of(word)};
   }
   // I19: for counts that other blocks of this rank store with their epoch.
   template <class There, class Seen>

@@ -5,7 +5,9 @@
 //                  dispatch then sends nothing (I2)
 #pragma once
 
-#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include <cstddef>
+
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
@@ -15,16 +17,31 @@ namespace ferry::cuda {
 
 inline constexpr int kExcessThreads = 32;
 
-static __global__ void __launch_bounds__(kExcessThreads) excess_kernel(const __grid_constant__ ExcessParams p) {
+template <RankReach Reach>
+__device__ void tell_excess_at(const PeerLinks& links, int peer, std::size_t header, std::uint32_t tokens,
+                               Epoch routing) {
+  if constexpr (Reach::kHasRemoteRanks) {
+    if (!Reach(links).is_direct(peer)) {
+      const typename Reach::Puts puts(links);
+      puts.store32(peer, header + offsetof(RoutingHeader, excess_tokens), tokens);
+      puts.store32(peer, header + offsetof(RoutingHeader, excess_routing), low_of(routing));
+      puts.store32(peer, header + offsetof(RoutingHeader, excess_routing) + sizeof(std::uint32_t), high_of(routing));
+      return;
+    }
+  }
+  auto& theirs = *reinterpret_cast<RoutingHeader*>(links.heap[peer] + header);
+  theirs.excess_tokens = tokens;
+  theirs.excess_routing = routing;
+}
+
+template <DeviceFabric F>
+__global__ void __launch_bounds__(kExcessThreads) excess_kernel(const __grid_constant__ ExcessParams p) {
   ptx::await_earlier_kernels();
   if (load_relaxed(p.links.state->failed) != 0) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched) + 1;
-  for (int peer = static_cast<int>(threadIdx.x); peer < p.plan.shape.ranks; peer += kExcessThreads) {
-    if (p.plan.is_masked(peer)) continue;
-    auto& header = *reinterpret_cast<RoutingHeader*>(p.links.heap[peer] + p.plan.map.header(routing, p.plan.rank));
-    header.excess_tokens = p.num_tokens;
-    header.excess_routing = routing;
-  }
+  const std::size_t header = p.plan.map.header(routing, p.plan.rank);
+  for (int peer = static_cast<int>(threadIdx.x); peer < p.plan.shape.ranks; peer += kExcessThreads)
+    if (!p.plan.is_masked(peer)) tell_excess_at<typename F::Reach>(p.links, peer, header, p.num_tokens, routing);
 }
 
 // The smallest rank that has too many tokens, and how many; rank -1: none. Relies on I2, after await_routing. One
@@ -42,9 +59,11 @@ struct CountMemory {
   WarpTotals totals;
 };
 
-// I1: it ends when every rank has begun the dispatch, so a dispatch that is refused by then has ended as any other. The
-// host sees all of it when it sees the number of its question.
-static __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ CountParams p) {
+// I1: it ends when every rank has begun the dispatch, so a dispatch that is refused by then has ended as any other.
+// Nobody waits for what is put in one that is refused. So each rank waits until its own puts have landed: none comes
+// when its slot, or its send buffer, is in use again. The host sees all of it when it sees the number of its question.
+template <DeviceFabric F>
+__global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ CountParams p) {
   extern __shared__ __align__(128) std::byte count_memory[];
   const SyncedTeam all = SyncedTeam::of_block();
   ptx::await_earlier_kernels();
@@ -54,10 +73,10 @@ static __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_con
   auto& memory = *reinterpret_cast<CountMemory*>(count_memory);
   auto* const words = reinterpret_cast<std::uint32_t*>(count_memory + sizeof(CountMemory));
   std::uint32_t* const offsets = words + row_start_words(p.plan);
-  DirectFabric<> fabric(p.links, p.plan, 0);
+  F fabric(p.links, p.plan, 0);
   const RowStartsToFill starts = row_starts_at(p.plan, words);
   const GroupsWanted wanted{p.shared_rows, 0};
-  RowStartFinder<DirectFabric<>> finder(all, p.plan, fabric, routing, wanted, starts, memory.totals);
+  RowStartFinder<F> finder(all, p.plan, fabric, routing, wanted, starts, memory.totals);
   if (!finder.find() || !await_routing(p.plan, fabric, all, routing)) return;
   const bool by_source = p.order == RowOrder::by_source;
   if (by_source && !find_source_rows(all, p.plan, fabric, routing, starts, offsets)) return;
@@ -65,7 +84,10 @@ static __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_con
   for (int i = all.thread(); i < count; i += all.size()) p.to_words[i] = words[i];
   all.sync();
   if (all.thread() != 0) return;
-  p.to->excess = find_excess(p.plan, p.links, routing);
+  const ExcessTokens excess = find_excess(p.plan, p.links, routing);
+  if constexpr (F::kHasRemoteRanks)
+    if (excess.rank >= 0) typename F::Reach::Puts(p.links).quiet();
+  p.to->excess = excess;
   store_release(p.to->answered, p.question);
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ferry/detail/cuda/kernels/combine_kernel.cuh"
 #include "ferry/detail/cuda/kernels/dispatch_kernel.cuh"
 #include "ferry/detail/cuda/kernels/kernel_setup.h"
 #include "ferry/detail/cuda/kernels/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
 
@@ -18,6 +20,13 @@ struct Grid {
   int blocks_per_cta = 1;        // of a thread block
   int threads = kThreads;        // of a block
 };
+
+// Blocks whose warps take tokens in turn. They wait for nothing, so any number of them does.
+inline Grid grid_of_tokens(const Plan& plan, int most_blocks) {
+  constexpr std::int64_t kTokensOfBlock = 2 * (kThreads / 32);
+  const std::int64_t tokens = std::int64_t{plan.shape.ranks} * plan.shape.max_tokens;
+  return {.blocks = static_cast<int>(std::clamp<std::int64_t>(tokens / kTokensOfBlock, 1, most_blocks))};
+}
 
 // With `pdl` the kernel waits for the end of the one before it before it touches memory (ptx::await_earlier_kernels).
 template <class Params>
@@ -100,8 +109,18 @@ DispatchLauncher dispatch_instance();
 // defines it (combine_instance.cu.in).
 template <TokenFormat Results, DeviceFabric F>
 CombineLauncher combine_instance();
-// The library's small kernels over one of its fabrics (small_kernels.cu).
+// The library's small kernels over one of its fabrics (small_kernels.cu), and its receiving kernels (receive.cu).
 template <DeviceFabric F>
 SmallLaunchers small_instance();
+template <DeviceFabric F>
+ReceiveLaunchers receive_instance();
+
+// The library's combine over one of its fabrics for results in the format; null where it is none of ResultFormats.
+template <DeviceFabric F>
+const CombineLauncher* find_combine_instance(const char* result_format) {
+  static const auto kLaunchers =
+      ResultFormats::table([]<class Fmt>(std::type_identity<Fmt>) { return combine_instance<Fmt, F>(); });
+  return ResultFormats::find(kLaunchers, result_format);
+}
 
 }  // namespace ferry::cuda

@@ -31,12 +31,31 @@ struct CombineLauncher {
   bool has_pipeline;
 };
 
-// The small kernels over one fabric that write at other ranks, or wait for them (small_launch.cuh). Those that do
-// neither are functions of this header.
+// The small kernels over one fabric that write at other ranks, or wait for them (small_launch.cuh). Small kernels that
+// do neither are functions of this header.
 struct SmallLaunchers {
   void (*prepare)(const Plan& plan);  // loads them on the current device
   // Before a call that is given a handle, or a combine that may not follow its dispatch at once.
   void (*begin_handle)(const HandleCallParams& params, cudaStream_t stream);
+  // Of a dispatch whose host asks what comes (count_kernel.cuh).
+  void (*count)(const CountParams& params, cudaStream_t stream);
+  void (*tell_excess)(const ExcessParams& params, cudaStream_t stream);
+  // Before a combine whose dispatch may have had no room for some rows (zero_results_kernel.cuh).
+  void (*send_zeros)(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
+};
+
+// The kernels over one fabric that lay out rows which are padded, by_source or in_place, or by_expert and may overflow;
+// and the kernels of token lists (receive_launch.cuh).
+struct ReceiveLaunchers {
+  // Loads them on the current device. Kernels for rows by_source, and of token lists, only where rows may be by_source.
+  void (*prepare)(const Plan& plan);
+  // `policy`: for DispatchKernel::receives: a logical block is a thread block, else there are twice as many as there is
+  // room for, and kernels that wait for each other never get any (I21).
+  void (*receive)(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
+  // `policy`: of the kernel that sends. There are no more blocks than it has, or than ranks.
+  void (*list_tokens)(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream);
+  // Waits for the lists of remote ranks.
+  void (*await_lists)(const TokenListParams& params, cudaStream_t stream);
 };
 
 // The kernels over one fabric.
@@ -46,6 +65,7 @@ struct Launchers {
   // Null where this build has no kernel for results in the format.
   const CombineLauncher* (*find_combine)(const char* result_format);
   const SmallLaunchers* small;
+  const ReceiveLaunchers* receive;
   const char* fabric;  // its name (DeviceFabric): a world refuses kernels over the fabric of another transport
   // With dynamic_scales: `scaling` encodes tokens, `given_scaled_rows` sends encoded ones. Null where a build has none.
   const DispatchLauncher* scaling = nullptr;
@@ -61,28 +81,13 @@ Launchers direct_launchers();
 int prepare_scales(const Plan& plan);
 void launch_scales(const ScalesParams& params, int blocks, bool pdl, cudaStream_t stream);
 
-// Loads the receiving kernels of rows that are padded or in_place, or by_expert and may overflow, on the current
-// device; and where rows may be by_source, those for these, and the kernel that sends token lists. Direct ranks only.
-void prepare_receive_kernels(const Plan& plan);
-// `policy`: for DispatchKernel::receives: a logical block is a thread block, else there are twice as many as there is
-// room for, and kernels that wait for each other never get any (I21).
-void launch_receive(const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream);
-// `policy`: of the kernel that sends. There are no more blocks than it has, or than ranks.
-void launch_token_lists(const TokenListParams& params, const DispatchPolicy& policy, cudaStream_t stream);
-
-// Loads the kernels that tell the host what comes, on the current device. Direct ranks only.
-void prepare_counts(const Plan& plan);
-void launch_count(const CountParams& params, cudaStream_t stream);
-void launch_excess(const ExcessParams& params, cudaStream_t stream);
-
-// Loads the kernels of extra outputs on the current device. Direct ranks only.
+// Loads the kernels of extra outputs on the current device.
 void prepare_more_rows();
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 // `messages` and the first message of each source.
 void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
-// Behind all others of a dispatch whose rows may overflow, and before its combine (overflow_kernels.cuh).
+// Behind all others of a dispatch whose rows may overflow (forget_rows_kernel.cuh).
 void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
-void launch_zero_results(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
 
 // Loads the kernels of weights that go home on the current device. Direct ranks only.
 void prepare_returned_weights();

@@ -1,6 +1,8 @@
-// The kernel that tells every rank which tokens of this one come there. A block serves one rank, or several. The kernel
-// follows the one that routes and sends, in every exchange that allows rows by_source, whatever the order of this
-// rank's own rows.
+// Two kernels of exchanges that allow rows by_source. The order of this rank's own rows does not matter.
+//   token_list_kernel   follows the kernel that routes and sends: tells every rank which tokens of this one come there.
+//                       A block serves one rank, or several
+//   await_lists_kernel  one warp, behind a receiving half whose rows are not by_source: waits for the lists of remote
+//                       ranks
 #pragma once
 
 #include "ferry/detail/cuda/steps/token_lists.cuh"
@@ -8,7 +10,10 @@
 
 namespace ferry::cuda {
 
-static __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_constant__ TokenListParams p) {
+inline constexpr int kAwaitListsThreads = 32;
+
+template <DeviceFabric F>
+__global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_constant__ TokenListParams p) {
   extern __shared__ __align__(128) std::byte list_memory[];
   const SyncedTeam all = SyncedTeam::of_block();
   auto& memory = *reinterpret_cast<TokenListMemory*>(list_memory);
@@ -17,10 +22,24 @@ static __global__ void __launch_bounds__(kThreads) token_list_kernel(const __gri
   const Epoch routing = load_relaxed(p.links.state->dispatched);
   for (int peer = static_cast<int>(blockIdx.x); peer < p.plan.shape.ranks; peer += static_cast<int>(gridDim.x)) {
     if (p.plan.is_masked(peer)) continue;
-    TokenLister(all, p, routing, peer, memory).list(p.num_tokens, routing);
+    TokenLister<typename F::Reach>(all, p, routing, peer, memory).list(p.num_tokens, routing);
     if (peer != p.plan.rank && all.thread() == 0)
       fetch_add_relaxed(p.bytes[peer], std::uint64_t{token_list_words(p.num_tokens) * sizeof(std::uint64_t)});
   }
+}
+
+// I1, I15: a put list may arrive late. A rank that has waited for all lists of a routing before it begins the next one
+// gets none that its source has made anew, and none that comes behind the list of two routings later.
+template <DeviceFabric F>
+__global__ void __launch_bounds__(kAwaitListsThreads) await_lists_kernel(const __grid_constant__ TokenListParams p) {
+  ptx::await_earlier_kernels();
+  if (load_relaxed(p.links.state->failed) != 0) return;
+  const Epoch routing = load_relaxed(p.links.state->dispatched);
+  const typename F::Reach reach(p.links);
+  const typename F::Waits waits(p.links);
+  for (int source = static_cast<int>(threadIdx.x); source < p.plan.shape.ranks; source += kAwaitListsThreads)
+    if (!p.plan.is_masked(source) && !reach.is_direct(source) && !waits.wait_for_list(p.plan, routing, source).is_there)
+      return;
 }
 
 }  // namespace ferry::cuda

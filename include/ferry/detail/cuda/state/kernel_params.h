@@ -95,7 +95,7 @@ struct MoreRowsParams {
   const std::uint64_t* waited_before = nullptr;  // `waited_ns` before the receiving half began
 };
 
-// Before a combine whose dispatch had no room for some rows (overflow_kernels.cuh).
+// Before a combine whose dispatch had no room for some rows (zero_results_kernel.cuh).
 struct ZeroResultsParams {
   Plan plan;
   PeerLinks links;

@@ -21,21 +21,30 @@ __device__ inline void forget_rows(const DispatchLeft& left, TokenAt at, HandleR
   if (!fits) rows[token * static_cast<std::size_t>(plan.shape.top_k) + static_cast<std::size_t>(k)].row = kNoRow;
 }
 
-// A result of zeros at its source, in any format of results (I7). A warp.
-__device__ inline void send_zeros(const ZeroResultsParams& p, TokenAt at, int index, Epoch epoch) {
+// A result of zeros at its source, in any format of results (I7). To a remote source it leaves from the send buffer
+// that the result would have (I15). A warp.
+template <RankReach Reach>
+__device__ void send_zeros(const ZeroResultsParams& p, TokenAt at, int index, Epoch epoch) {
   const SyncedTeam warp(32);
   const HeapMap& map = p.plan.map;
-  std::byte* const source = p.links.heap[at.source];
-  zero_bytes(warp, source + map.result(at.token, index), map.result_bytes());
+  const std::size_t slot = map.result(at.token, index);
+  const std::size_t word = map.result_arrived(at.token, index);
+  const bool is_direct = Reach(p.links).is_direct(at.source);
+  std::byte* const made_at =
+      is_direct ? p.links.heap[at.source] + slot : p.links.own + map.send_buffer_of(slot, at.source);
+  zero_bytes(warp, made_at, map.result_bytes());
   warp.sync();
+  if constexpr (Reach::kHasRemoteRanks)
+    if (!is_direct) typename Reach::Puts(p.links).put_signal(at.source, slot, made_at, map.result_bytes(), word, epoch);
   if (warp.thread() != 0) return;
-  store_release(*reinterpret_cast<SignalWord*>(source + map.result_arrived(at.token, index)), epoch);
+  if (is_direct) store_release(*reinterpret_cast<SignalWord*>(p.links.heap[at.source] + word), epoch);
   fetch_add_relaxed(p.bytes[at.source], std::uint64_t{map.result_bytes()});
 }
 
 // Sends zeros as the results of a token that no row makes any more. by_rank: the result of this rank; exact: the
 // results of rows without room.
-__device__ inline void send_zeros_of(const ZeroResultsParams& p, TokenAt at, Epoch routing, Epoch epoch) {
+template <RankReach Reach>
+__device__ void send_zeros_of(const ZeroResultsParams& p, TokenAt at, Epoch routing, Epoch epoch) {
   const Plan& plan = p.plan;
   const int k = static_cast<int>(threadIdx.x % 32);
   const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
@@ -51,11 +60,11 @@ __device__ inline void send_zeros_of(const ZeroResultsParams& p, TokenAt at, Epo
   const unsigned local = __ballot_sync(kAllLanes, is_local);
   const unsigned with_row = __ballot_sync(kAllLanes, has_row);
   if (!plan.exact) {
-    if (local != 0 && with_row == 0) send_zeros(p, at, p.arrived.slots[token], epoch);
+    if (local != 0 && with_row == 0) send_zeros<Reach>(p, at, p.arrived.slots[token], epoch);
     return;
   }
   for (unsigned rest = local & ~with_row; rest != 0; rest &= rest - 1)
-    send_zeros(p, at, __ffs(static_cast<int>(rest)) - 1, epoch);
+    send_zeros<Reach>(p, at, __ffs(static_cast<int>(rest)) - 1, epoch);
 }
 
 }  // namespace ferry::cuda

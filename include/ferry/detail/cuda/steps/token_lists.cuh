@@ -21,15 +21,21 @@ struct TokenListMemory {
   WarpTotals totals;
 };
 
-// The makers of the list for `peer`: all threads of a block.
+// The makers of the list for `peer`: all threads of a block. A list for a remote rank is made in its send buffer.
+template <RankReach Reach>
 class TokenLister {
  public:
   __device__ TokenLister(const SyncedTeam& all, const TokenListParams& p, Epoch routing, int peer,
                          TokenListMemory& memory)
       : all_(all),
         plan_(p.plan),
+        links_(p.links),
+        peer_(peer),
+        is_direct_(Reach(p.links).is_direct(peer)),
         table_(reinterpret_cast<const RoutingEntry*>(p.links.own + p.plan.map.table(routing, p.plan.rank))),
-        list_(reinterpret_cast<std::uint64_t*>(p.links.heap[peer] + p.plan.map.token_list(routing, p.plan.rank))),
+        list_(reinterpret_cast<std::uint64_t*>(is_direct_
+                                                   ? p.links.heap[peer] + p.plan.map.token_list(routing, p.plan.rank)
+                                                   : p.links.own + p.plan.map.sent_token_list(routing, peer))),
         theirs_(p.plan.experts_of(peer)),
         memory_(memory) {}
 
@@ -39,12 +45,24 @@ class TokenLister {
     std::uint32_t before = 0;
     for (int first = 0; first < num_tokens; first += kTokensOfListWord * kThreads)
       before += list_chunk({first, min(num_tokens, first + kTokensOfListWord * kThreads)}, before);
-    if (all_.thread() == 0)
-      store_release(*reinterpret_cast<SignalWord*>(list_),
-                    token_list_word(before, static_cast<std::uint32_t>(routing)));
+    const std::uint64_t first_word = token_list_word(before, static_cast<std::uint32_t>(routing));
+    if constexpr (Reach::kHasRemoteRanks)
+      if (!is_direct_) return put(num_tokens, routing, first_word);
+    if (all_.thread() == 0) store_release(*reinterpret_cast<SignalWord*>(list_), first_word);
   }
 
  private:
+  // A warp: the first word is the signal that follows the others.
+  __device__ void put(int num_tokens, Epoch routing, std::uint64_t first_word) const {
+    const typename Reach::Puts puts(links_);
+    const std::size_t to = plan_.map.token_list(routing, plan_.rank);
+    const std::size_t bytes = (token_list_words(num_tokens) - 1) * sizeof *list_;
+    if (bytes == 0) {
+      if (all_.thread() == 0) puts.signal(peer_, to, first_word);
+    } else if (all_.thread() < SyncedTeam::kWidth) {
+      puts.put_signal(peer_, to + sizeof *list_, reinterpret_cast<const std::byte*>(list_ + 1), bytes, to, first_word);
+    }
+  }
   // Sets the bits of the tokens that name an expert of the peer.
   __device__ void mark(const IndexRange& chunk) {
     const int top_k = plan_.shape.top_k;
@@ -78,6 +96,9 @@ class TokenLister {
 
   const SyncedTeam& all_;
   const Plan& plan_;
+  const PeerLinks& links_;
+  int peer_;
+  bool is_direct_;
   const RoutingEntry* table_;
   std::uint64_t* list_;
   ExpertRange theirs_;

@@ -1,0 +1,26 @@
+// A kernel before a combine whose dispatch may have had no room for some rows (Overflow): sends the results that no row
+// makes any more, of zeros.
+#pragma once
+
+#include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/steps/overflow.cuh"
+#include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/cuda/team/team_ops.cuh"
+
+namespace ferry::cuda {
+
+template <DeviceFabric F>
+__global__ void __launch_bounds__(kThreads) zero_results_kernel(const __grid_constant__ ZeroResultsParams p) {
+  ptx::await_earlier_kernels();
+  const DeviceState& state = *p.links.state;
+  if (load_relaxed(state.failed) != 0) return;
+  const Epoch routing = load_relaxed(state.dispatched);
+  const Epoch epoch = p.is_extra ? load_relaxed(state.extra_result) : routing + load_relaxed(state.extra);
+  const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
+  const TokenSequence tokens(p.plan, p.arrived.starts, p.plan.rank + 1);
+  for (int position = warps.index; position < tokens.length; position += warps.count)
+    if (const TokenAt at = tokens.at(position); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+      send_zeros_of<typename F::Reach>(p, at, routing, epoch);
+}
+
+}  // namespace ferry::cuda
