@@ -5,6 +5,9 @@
 #include <memory>
 
 #include "emulated/device_rank.h"
+#include "emulated/late_puts.h"
+#include "emulated/late_world.h"
+#include "exchange/sizes.h"
 #include "gpu/captured_graph.h"
 
 namespace ferry::test {
@@ -128,6 +131,39 @@ TEST_F(EmulatedCounts, OfTooManyTokensAreNotAskedInACapture) {
     rank.check_rows(round);
     world.barrier();
   });
+}
+
+// Nobody waits for the messages of a dispatch that is refused. They are on their way for long, and none may come when
+// its slot is in use again.
+TEST_F(EmulatedCounts, OfARefusedDispatchBetweenNodesEndItsPuts) {
+  const Scenario first = scenario_of(8, false), second = scenario_of(9, false), third = scenario_of(10, false);
+  const HeapMap map = make_heap_map(first.settings.shape, first.settings.options, 0, true);
+  const Lag lag{map.begin(HeapMap::kMessages), map.begin(HeapMap::kTables), 3'000};
+  emulated::reset({.late_stays = true});
+  run_worlds(make_late_worlds(kRanks), [&](World& world) {
+    DeviceRank rank(world, first);
+    for (int turn = 0; turn < 4; ++turn) {
+      DeviceRound round(first, world.rank());
+      if (world.rank() == turn % kRanks)
+        round.in.tokens.shape[0] = round.in.topk_ids.shape[0] = round.in.topk_weights.shape[0] =
+            first.settings.shape.max_tokens + 1;
+      if (world.rank() == 0) LateNet::hold_up(lag);
+      world.barrier();
+      rank.exchange.dispatch_async(round.in, rank.call);
+      conformance::expect_error(world.rank(), "too many tokens", ErrorKind::invalid_argument, {"10 rows"},
+                                [&] { rank.exchange.wait_for_counts(rank.call); });
+      world.barrier();
+      if (world.rank() == 0) LateNet::hold_up({});
+      world.barrier();
+      for (const Scenario* scenario : {&second, &third}) {
+        DeviceRound good(*scenario, world.rank());
+        rank.exchange.dispatch(good.in, good.out, rank.call);
+        rank.check_rows(good);
+      }
+    }
+  });
+  EXPECT_EQ(emulated::failure(), "");
+  emulated::reset({});  // nothing that is still late arrives
 }
 
 }  // namespace

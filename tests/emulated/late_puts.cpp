@@ -19,6 +19,11 @@ bool has_arrived(const std::shared_ptr<T>& put) {
   return put->is_done();
 }
 
+Lag lag_of_all;
+int puts_held_up = 0;
+
+bool is_held_up(int& steps) { return steps > 0 && steps-- > 0; }
+
 }  // namespace
 
 // The bytes arrive in two parts, so that a signal that does not wait for them shows.
@@ -26,12 +31,21 @@ bool LatePut::step() {
   if (is_done_) return true;
   if (!std::all_of(before.begin(), before.end(), has_arrived<LatePut>)) return false;
   before.clear();
+  if (is_held_up(steps_before_read)) return false;
+  if (from != nullptr) {
+    kept.assign(from, from + bytes);
+    from = nullptr;
+    return false;
+  }
+  if (is_held_up(steps_before_arrival)) return false;
   if (copied_ < bytes) {
     const std::size_t part = copied_ == 0 ? (bytes + 1) / 2 : bytes - copied_;
-    std::memcpy(to + copied_, from + copied_, part);
+    std::memcpy(to + copied_, kept.data() + copied_, part);
     copied_ += part;
     return false;
   }
+  if (signal_before != nullptr && !signal_before->is_done()) return false;
+  signal_before.reset();
   is_done_ = true;
   emulated::ThreadView* const running =
       std::exchange(emulated::current, nullptr);  // no thread's store: none pauses here
@@ -58,13 +72,27 @@ void LateNet::forget_arrived() { std::erase_if(under_way_, has_arrived<LatePut>)
 void LateNet::send(std::shared_ptr<LatePut> put) {
   if (const auto fenced = fenced_.find(emulated::current); fenced != fenced_.end()) put->before = fenced->second;
   if (put->word != nullptr) {
-    std::shared_ptr<LatePut>& newest = newest_of_word_[put->word];  // signals to one word keep their order
-    if (newest != nullptr) put->before.push_back(newest);
+    std::shared_ptr<LatePut>& newest = newest_of_word_[put->word];
+    put->signal_before = newest;
     newest = put;
   }
   forget_arrived();
   under_way_.push_back(put);
   emulated::add_late(std::move(put));
+}
+
+void LateNet::hold_up(const Lag& lag) {
+  lag_of_all = lag;
+  puts_held_up = 0;
+}
+
+void LateNet::send_to(std::size_t offset, std::shared_ptr<LatePut> put) {
+  if (offset >= lag_of_all.begin && offset < lag_of_all.end) {
+    constexpr int kStride = 7919;  // a prime
+    const int steps = ++puts_held_up * kStride % lag_of_all.most_steps;
+    (puts_held_up % 2 == 0 ? put->steps_before_read : put->steps_before_arrival) = steps;
+  }
+  send(std::move(put));
 }
 
 void LateNet::fence() {
@@ -90,7 +118,7 @@ void LatePuts::put_signal(int peer, std::size_t offset, const std::byte* source,
   put->bytes = bytes;
   put->word = word == 0 ? nullptr : reinterpret_cast<SignalWord*>(net_.at(peer, word));
   put->value = value;
-  net_.send(std::move(put));
+  net_.send_to(offset, std::move(put));
 }
 
 void LatePuts::signal(int peer, std::size_t word, Epoch value) const {
@@ -105,7 +133,6 @@ void LatePuts::store32(int peer, std::size_t offset, std::uint32_t value) const 
   put->to = net_.at(peer, offset);
   put->kept.resize(sizeof value);
   std::memcpy(put->kept.data(), &value, sizeof value);
-  put->from = put->kept.data();
   put->bytes = sizeof value;
   net_.send(std::move(put));
 }

@@ -1,5 +1,6 @@
-// LatePuts: RemotePuts of ranks of this process. A put reads its source, and arrives, at a time that the machine
-// chooses; only what the contract of RemotePuts promises comes in order. A warp's call is a barrier of its lanes.
+// LatePuts: RemotePuts of ranks of this process. A put reads its source, and arrives, at times that the machine
+// chooses; only what the contract of RemotePuts promises comes in order: not the bytes of two puts to one place. A
+// warp's call is a barrier of its lanes.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,14 @@
 
 namespace ferry::test {
 
+// Puts to offsets from `begin` to `end` are held up: one reads its source late, the next arrives late, by up to so many
+// steps of its own. It goes on all the same when nothing else can.
+struct Lag {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  int most_steps = 0;
+};
+
 // On its way: bytes, or a signal, or bytes and their signal. It waits for those that must arrive before it.
 class LatePut final : public emulated::Late {
  public:
@@ -23,8 +32,11 @@ class LatePut final : public emulated::Late {
   std::size_t bytes = 0;
   SignalWord* word = nullptr;
   Epoch value = 0;
-  std::vector<std::byte> kept;  // of a word that is sent by value: `from`
+  std::vector<std::byte> kept;  // what was read of `from`, or a word that is sent by value
+  int steps_before_read = 0;
+  int steps_before_arrival = 0;
   std::vector<std::shared_ptr<LatePut>> before;
+  std::shared_ptr<LatePut> signal_before;  // to the same word: signals to one word keep their order
 
   bool step() override;
   bool is_done() const { return is_done_; }
@@ -45,6 +57,10 @@ class LateNet {
 
   std::byte* at(int peer, std::size_t offset) const { return heaps_[static_cast<std::size_t>(peer)] + offset; }
   void send(std::shared_ptr<LatePut> put);
+  // For puts of all exchanges from now on; none: {}.
+  static void hold_up(const Lag& lag);
+  // As send, for a put to `offset` that may be held up.
+  void send_to(std::size_t offset, std::shared_ptr<LatePut> put);
   void fence();
   void quiet();
 

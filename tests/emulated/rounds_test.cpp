@@ -7,6 +7,8 @@
 #include <tuple>
 
 #include "emulated/emulated_ranks.h"
+#include "emulated/late_puts.h"
+#include "exchange/sizes.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 
 namespace ferry::test {
@@ -112,6 +114,26 @@ TEST_P(EmulatedRounds, AgreeByStores) {
 TEST_P(EmulatedRounds, AgreeByLatePuts) {
   for (std::uint64_t seed = 41; seed <= 44 && !HasFailure(); ++seed)
     run(seed, make_session(draw(seed), seed), {}, EmulatedReach::late_puts);
+}
+
+// I15: token lists come long after all else of their dispatch. Of every two routings whose lists lie in one buffer a
+// rank may read the list of the second alone.
+TEST(EmulatedRoundsOfNodes, AgreeWhereTokenListsLag) {
+  Random random(5);
+  SessionSettings settings = draw_settings(random, "bf16", Reduction::by_rank, 1);
+  settings.shape = {2, 4, 2, 70, 32};
+  settings.options.fused_shared_expert = false;
+  settings.options.row_orders = kAllOrders;
+  settings.row_orders = {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded};
+  settings.routings = {"ragged", "uniform"};
+  settings.num_rounds = 9;
+  settings.abandons = 0.6;
+  const HeapMap map = make_heap_map(settings.shape, settings.options, 0, true);
+  const std::size_t begin = map.begin(HeapMap::kTokenLists);
+  LateNet::hold_up({begin, begin + map.region_bytes(HeapMap::kTokenLists), 20'000});
+  for (std::uint64_t seed = 81; seed <= 84 && !testing::Test::HasFailure(); ++seed)
+    run(seed, make_session(settings, seed), {}, EmulatedReach::late_puts);
+  LateNet::hold_up({});
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, EmulatedRounds,

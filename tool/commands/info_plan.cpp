@@ -86,7 +86,7 @@ const Backend& planned_backend(std::string_view name, int ranks) {
 }
 
 // A limit of the library; empty where some machine would run this.
-std::string why_nowhere(const Backend& backend, int ranks, const ExchangeOptions& options) {
+std::string why_nowhere(const Backend& backend, int ranks) {
   if (is_gpu_backend(backend) && ranks > kMaxGpuRanks)
     return fmt::format("backend {}: a world of GPUs has at most {} ranks, on one node or on several", backend.name,
                        kMaxGpuRanks);
@@ -112,8 +112,8 @@ std::string symmetric_size(const Backend& backend, int ranks, std::uint64_t exch
 }
 
 // Empty where the commands would run this on this machine.
-std::string why_not_here(const Backend& backend, int ranks, const ExchangeOptions& options) {
-  if (std::string why = why_nowhere(backend, ranks, options); !why.empty()) return why;
+std::string why_not_here(const Backend& backend, int ranks) {
+  if (std::string why = why_nowhere(backend, ranks); !why.empty()) return why;
   if (const std::string why = backend.why_missing(); !why.empty())
     return fmt::format("backend {}: {}", backend.name, why);
   try {
@@ -189,9 +189,8 @@ std::string worst_case_text(const Shape& shape, const ExchangeOptions& options, 
   return text + wrapped("Less memory: " + less + " (docs/tuning.md, Memory of many ranks).");
 }
 
-Json report_of(const InfoArguments& asked, const Shape& shape, const ExchangeOptions& options, const Backend& backend,
-               const PlannedMemory& memory) {
-  const std::string why_not = why_not_here(backend, shape.ranks, options);
+Json report_of(const InfoArguments& asked, const Shape& shape, const Backend& backend, const PlannedMemory& memory) {
+  const std::string why_not = why_not_here(backend, shape.ranks);
   Json report = {{"shape",
                   {{"ranks", shape.ranks},
                    {"experts", shape.experts},
@@ -206,7 +205,7 @@ Json report_of(const InfoArguments& asked, const Shape& shape, const ExchangeOpt
                  {"planned_backend", backend.name},
                  {"runs_here", why_not.empty()},
                  {"why_not_here", why_not},
-                 {"why_nowhere", why_nowhere(backend, shape.ranks, options)},
+                 {"why_nowhere", why_nowhere(backend, shape.ranks)},
                  {"exchange_memory_bytes", memory.exchange.total},
                  {"exchange_memory", region_table(memory.exchange).json()},
                  {"outputs", tensor_table(memory.ranks).json()},
@@ -233,13 +232,13 @@ Plan plan_of(const InfoArguments& asked) {
   const Backend& backend = planned_backend(asked.backend, shape.ranks);
   const PlannedMemory memory = planned_memory(shape, options, backend);
   Plan plan;
-  plan.report = report_of(asked, shape, options, backend, memory);
+  plan.report = report_of(asked, shape, backend, memory);
   plan.text = wrapped(fmt::format("{}{}, {}, {}, results in {}, backend {}; a message is {}", model_text(asked),
                                   to_string(shape), asked.format, asked.combine, asked.results, backend.name,
                                   human_bytes(message_bytes(options.format, shape.hidden))));
-  if (const std::string why = why_nowhere(backend, shape.ranks, options); !why.empty())
+  if (const std::string why = why_nowhere(backend, shape.ranks); !why.empty())
     plan.text += wrapped(why + ". What follows is a plan only.", "On no machine: ");
-  else if (const std::string why_here = why_not_here(backend, shape.ranks, options); !why_here.empty())
+  else if (const std::string why_here = why_not_here(backend, shape.ranks); !why_here.empty())
     plan.text += wrapped(why_here, "Not on this machine: ");
   plan.text += fmt::format("\n{}\n{}\n", region_table(memory.exchange).text(), tensor_table(memory.ranks).text());
   plan.text +=

@@ -33,8 +33,15 @@ Launchers direct_launchers() {
   static const DispatchLauncher kGivenScaledRows = dispatch_instance<GivenScaledRows, DirectFabric<>>();
   static const SmallLaunchers kSmall = small_instance<DirectFabric<>>();
   static const ReceiveLaunchers kReceive = receive_instance<DirectFabric<>>();
-  return {&find_direct_dispatch, &kGivenRows, &find_combine_instance<DirectFabric<>>, &kSmall, &kReceive,
-          DirectFabric<>::kName, &kScaling,   &kGivenScaledRows,    &find_direct_half_combine};
+  return {&find_direct_dispatch,
+          &kGivenRows,
+          &find_combine_instance<DirectFabric<>>,
+          &kSmall,
+          &kReceive,
+          DirectFabric<>::kName,
+          &kScaling,
+          &kGivenScaledRows,
+          &find_direct_half_combine};
 }
 
 int routing_words(const Plan& plan) {

@@ -48,6 +48,7 @@ bool Machine::has_active_of(int device) const {
 void Machine::reset(const MachineSettings& settings) {
   const std::lock_guard lock(guard_);
   settings_ = settings;
+  late_.clear();  // the machine's thread has nothing to run
   failure_.clear();
   standstill_.clear();
   standstills_ = 0;
@@ -103,7 +104,7 @@ void Machine::start_operations() {
     if (stream->is_idle()) stream->is_active = false;
     return !stream->is_active;
   });
-  while (active_.empty() && !late_.empty()) step_late();  // all has arrived when the hosts go on
+  while (active_.empty() && !late_.empty() && !settings_.late_stays) step_late();
   for_hosts_.notify_all();
 }
 
@@ -221,13 +222,15 @@ void Machine::wake_one() {
   looking_.pop_back();
 }
 
-// False: nothing has happened since all threads that wait looked last.
+// False: nothing has happened since all threads that wait looked last. They look twice: one that wakes from its sleep
+// may read the clock before it looks at its word.
 bool Machine::wake_all() {
-  if (progress_ == seen_progress_) {
-    if (late_.empty()) return false;
+  if (progress_ == seen_progress_ && !late_.empty()) {
     step_late();
     return true;
   }
+  if (progress_ == seen_progress_ && has_looked_twice_) return false;
+  has_looked_twice_ = progress_ == seen_progress_;
   seen_progress_ = progress_;
   for (Thread* thread : std::exchange(looking_, {})) make_ready(*thread);
   return true;

@@ -28,6 +28,8 @@ struct MachineSettings {
   // Nobody but the kernels that are enqueued can end a wait. Then a standstill ends every wait at once, as its deadline
   // would, and standstill() says where all threads were.
   bool hosts_are_idle = false;
+  // What is late when no kernel runs any more stays so. Else it has arrived by then.
+  bool late_stays = false;
 };
 
 // A kernel: `body` is run by every thread of every block.

@@ -112,6 +112,7 @@ class Machine {
   std::uint64_t random_ = 0x9E3779B97F4A7C15ull;
   std::uint64_t progress_ = 1;       // what happened that a waiting thread might see
   std::uint64_t seen_progress_ = 0;  // when all waiting threads last looked
+  bool has_looked_twice_ = false;    // all of them, since then
   std::uint64_t now_ns_ = 1;
   std::string failing_;
   int standstills_ = 0;

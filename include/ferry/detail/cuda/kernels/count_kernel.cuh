@@ -22,10 +22,11 @@ __device__ void tell_excess_at(const PeerLinks& links, int peer, std::size_t hea
                                Epoch routing) {
   if constexpr (Reach::kHasRemoteRanks) {
     if (!Reach(links).is_direct(peer)) {
-      const typename Reach::Puts puts(links);
-      puts.store32(peer, header + offsetof(RoutingHeader, excess_tokens), tokens);
-      puts.store32(peer, header + offsetof(RoutingHeader, excess_routing), low_of(routing));
-      puts.store32(peer, header + offsetof(RoutingHeader, excess_routing) + sizeof(std::uint32_t), high_of(routing));
+      const typename Reach::Puts transport(links);
+      transport.store32(peer, header + offsetof(RoutingHeader, excess_tokens), tokens);
+      transport.store32(peer, header + offsetof(RoutingHeader, excess_routing), low_of(routing));
+      transport.store32(peer, header + offsetof(RoutingHeader, excess_routing) + sizeof(std::uint32_t),
+                        high_of(routing));
       return;
     }
   }

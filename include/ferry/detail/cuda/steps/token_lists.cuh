@@ -54,13 +54,14 @@ class TokenLister {
  private:
   // A warp: the first word is the signal that follows the others.
   __device__ void put(int num_tokens, Epoch routing, std::uint64_t first_word) const {
-    const typename Reach::Puts puts(links_);
+    const typename Reach::Puts transport(links_);
     const std::size_t to = plan_.map.token_list(routing, plan_.rank);
     const std::size_t bytes = (token_list_words(num_tokens) - 1) * sizeof *list_;
     if (bytes == 0) {
-      if (all_.thread() == 0) puts.signal(peer_, to, first_word);
+      if (all_.thread() == 0) transport.signal(peer_, to, first_word);
     } else if (all_.thread() < SyncedTeam::kWidth) {
-      puts.put_signal(peer_, to + sizeof *list_, reinterpret_cast<const std::byte*>(list_ + 1), bytes, to, first_word);
+      transport.put_signal(peer_, to + sizeof *list_, reinterpret_cast<const std::byte*>(list_ + 1), bytes, to,
+                           first_word);
     }
   }
   // Sets the bits of the tokens that name an expert of the peer.
