@@ -58,13 +58,13 @@ struct ExchangeOptions {
   AnyFormat result_format = format_named("bf16");
   // by_rank: weights may also be given to combine, or anew to a dispatch with a handle. Such a combine sends its
   // results when the weights of all ranks have come: on CPUs combine_async sends only weights, and results leave in
-  // combine_wait. GPUs of several nodes take no late weights, so far.
+  // combine_wait.
   bool late_weights = false;
-  // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights. GPUs of
-  // several nodes send none home, so far.
+  // Each result takes weights home with it, K of them or, with exact, one: CombineInput::row_topk_weights.
   bool returns_weights = false;
   // nvfp4 only: each token is encoded with a global scale of its own, g = 2688 / its largest magnitude, in place of
-  // input_scale. 1 / g comes out with each row (DispatchOutput::global_scales). GPUs of several nodes refuse it.
+  // input_scale. 1 / g comes out with each row (DispatchOutput::global_scales). A
+  // CompiledExchange refuses it.
   bool dynamic_scales = false;
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
@@ -220,7 +220,7 @@ MemoryUse memory_use(const Shape& shape, const ExchangeOptions& options, bool ha
 //   errors      what only a kernel can find out is thrown by the next call, or by check(): a rank that does not come;
 //               ids that are out of range or twice in a token (each counts as -1); an input_scale that is not finite
 //               or not above 0; a combine with fewer rows than row_offsets[groups]
-//   types       as on CPUs; over NVSHMEM, and with hooks, combine's rows, bias and sums are bf16 or f32
+//   types       as on CPUs; with hooks combine's rows, bias and sums are bf16 or f32
 //   hooks       router_weight and epilogue cannot be pointers to functions: Error(unsupported). A CompiledExchange
 //               (ferry/cuda/compiled_exchange.cuh) has them in its kernels
 //   host memory only a staged world takes it (ferry/cuda/cuda_world.h)

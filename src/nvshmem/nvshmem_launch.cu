@@ -1,7 +1,9 @@
 // The tables of launchers over NvshmemFabric.
 #include "nvshmem/nvshmem_launch.h"
 
+#include "ferry/detail/cuda/kernels/half_launch.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/team/scaled_messages.cuh"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/detail/nvshmem/nvshmem_puts.cuh"
 
@@ -20,7 +22,11 @@ Launchers nvshmem_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, NvshmemFabric>();
   static const SmallLaunchers kSmall = small_instance<NvshmemFabric>();
   static const ReceiveLaunchers kReceive = receive_instance<NvshmemFabric>();
-  return {&find_dispatch, &kGivenRows, &find_combine_instance<NvshmemFabric>, &kSmall, &kReceive, NvshmemFabric::kName};
+  static const DispatchLauncher kScaling = dispatch_instance<ScalingEncoder<Nvfp4>, NvshmemFabric>();
+  static const DispatchLauncher kGivenScaledRows = dispatch_instance<GivenScaledRows, NvshmemFabric>();
+  return {&find_dispatch, &kGivenRows,       &find_combine_instance<NvshmemFabric>,
+          &kSmall,        &kReceive,         NvshmemFabric::kName,
+          &kScaling,      &kGivenScaledRows, &find_half_combine_instance<NvshmemFabric>};
 }
 
 }  // namespace ferry::cuda

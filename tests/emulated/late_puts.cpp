@@ -22,7 +22,11 @@ bool has_arrived(const std::shared_ptr<T>& put) {
 Lag lag_of_all;
 int puts_held_up = 0;
 
-bool is_held_up(int& steps) { return steps > 0 && steps-- > 0; }
+bool is_held_up(int& steps) {
+  if (steps <= 0) return false;
+  --steps;
+  return true;
+}
 
 }  // namespace
 

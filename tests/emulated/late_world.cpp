@@ -52,7 +52,9 @@ class LateWorld final : public cuda::GpuWorld<World> {
   cuda::Launchers launchers() const override {
     static const cuda::SmallLaunchers kSmall = cuda::small_launchers<LateFabric>();
     static const cuda::ReceiveLaunchers kReceive = cuda::receive_launchers<LateFabric>();
-    return {&find_late_dispatch, &late_given_rows(), &find_late_combine, &kSmall, &kReceive, LateFabric::kName};
+    return {
+        &find_late_dispatch, &late_given_rows(),        &find_late_combine,     &kSmall, &kReceive, LateFabric::kName,
+        &late_scaling(),     &late_given_scaled_rows(), &find_late_half_combine};
   }
   const char* fabric() const override { return LateFabric::kName; }
   DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {

@@ -18,12 +18,13 @@ using conformance::ScenarioSettings;
 
 constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 
-void run(const std::vector<ScenarioSettings>& rounds, std::uint64_t seed, const emulated::Gpus& gpus) {
+void run(const std::vector<ScenarioSettings>& rounds, std::uint64_t seed, const emulated::Gpus& gpus,
+         EmulatedReach reach = EmulatedReach::direct) {
   std::vector<SessionRound> session;
   for (const ScenarioSettings& settings : rounds)
     session.push_back({make_scenario(settings), session.size() % 2 == 0 ? Form::split : Form::one_call});
   try {
-    EmulatedRanks ranks(rounds[0].shape, rounds[0].options, gpus);
+    EmulatedRanks ranks(rounds[0].shape, rounds[0].options, gpus, reach);
     ranks.run(session, {.seed = seed});
   } catch (const std::exception& error) {
     FAIL() << "seed " << seed << ": " << error.what() << "\n" << describe(rounds[0]);
@@ -62,6 +63,11 @@ class EmulatedHalves : public testing::TestWithParam<std::tuple<const char*, Red
 TEST_P(EmulatedHalves, AgreeWithTheOracle) {
   run(rounds(96), 1, {});
   run(rounds(352), 2, {.multiprocessors = 5});
+}
+
+TEST_P(EmulatedHalves, AgreeByLatePuts) {
+  if (std::get<0>(GetParam()) == std::string("f16")) GTEST_SKIP() << "a late world has no results in f16";
+  run(rounds(96), 5, {}, EmulatedReach::late_puts);
 }
 
 TEST_P(EmulatedHalves, AgreeByTeamsOfEverySize) {
@@ -126,6 +132,11 @@ class EmulatedScales : public testing::TestWithParam<Encoded> {
 TEST_P(EmulatedScales, AgreeInEveryOrderOfRows) {
   run(rounds(96), 1, {});
   run(rounds(352), 2, {.multiprocessors = 5});
+}
+
+TEST_P(EmulatedScales, AgreeByLatePuts) {
+  run(rounds(96), 5, {}, EmulatedReach::late_puts);
+  run(rounds(352), 6, {}, EmulatedReach::late_puts);
 }
 
 TEST_P(EmulatedScales, AgreeByTeamsOfEverySize) {

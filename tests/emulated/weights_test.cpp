@@ -2,6 +2,7 @@
 // that come late, and that come home. The conformance suite has more, in host memory.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 
@@ -18,12 +19,20 @@ using conformance::ScenarioSettings;
 constexpr int kRanks = 3;
 constexpr RowOrders kAllOrders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 
-void run(std::uint64_t seed, const Session& session, const emulated::Gpus& gpus = {}) {
+void run(std::uint64_t seed, const Session& session, const emulated::Gpus& gpus = {},
+         EmulatedReach reach = EmulatedReach::direct) {
   try {
-    run_emulated(session, {.seed = seed}, gpus);
+    run_emulated(session, {.seed = seed}, gpus, reach);
   } catch (const std::exception& error) {
     FAIL() << "seed " << seed << ": " << error.what() << "\n" << session.description();
   }
+}
+
+// A rank alone puts nothing.
+SessionSettings several_ranks(SessionSettings settings) {
+  settings.shape.ranks = std::max(settings.shape.ranks, 2);
+  settings.shape.experts = std::max(settings.shape.experts, settings.shape.ranks);
+  return settings;
 }
 
 // ---- weights that are not f32
@@ -62,39 +71,55 @@ TEST_F(EmulatedWeights, OfEveryTypeAreTaken) {
 
 // ---- weights that come late
 
-TEST(EmulatedLate, AgreeInEveryOrderOfRows) {
-  for (std::uint64_t seed = 1; seed <= 8 && !testing::Test::HasFailure(); ++seed) {
-    Random random(seed * 3);
-    SessionSettings settings = draw_settings(random, "bf16", Reduction::by_rank, 1);
-    settings.options.late_weights = true;
-    settings.options.returns_weights = seed % 4 == 0;
-    settings.num_rounds = 6;
-    if (seed % 2 == 0) {
-      settings.options.fused_shared_expert = false;
-      settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
-    }
-    run(seed, make_session(settings, seed), {.multiprocessors = seed % 3 == 0 ? 5 : 2});
+SessionSettings draw_late(std::uint64_t seed) {
+  Random random(seed * 3);
+  SessionSettings settings = draw_settings(random, "bf16", Reduction::by_rank, 1);
+  settings.options.late_weights = true;
+  settings.options.returns_weights = seed % 4 == 0;
+  settings.num_rounds = 6;
+  if (seed % 2 == 0) {
+    settings.options.fused_shared_expert = false;
+    settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
   }
+  return settings;
+}
+
+TEST(EmulatedLate, AgreeInEveryOrderOfRows) {
+  for (std::uint64_t seed = 1; seed <= 8 && !testing::Test::HasFailure(); ++seed)
+    run(seed, make_session(draw_late(seed), seed), {.multiprocessors = seed % 3 == 0 ? 5 : 2});
+}
+
+TEST(EmulatedLate, AgreeByLatePuts) {
+  for (std::uint64_t seed = 11; seed <= 16 && !testing::Test::HasFailure(); ++seed)
+    run(seed, make_session(several_ranks(draw_late(seed)), seed), {}, EmulatedReach::late_puts);
 }
 
 // ---- weights that come home
 
 class EmulatedReturned : public testing::TestWithParam<Reduction> {};
 
-TEST_P(EmulatedReturned, AgreeInEveryOrderOfRows) {
-  for (std::uint64_t seed = 1; seed <= 6 && !HasFailure(); ++seed) {
-    Random random(seed * 5 + static_cast<std::uint64_t>(GetParam()));
-    SessionSettings settings = draw_settings(random, "mxfp8", GetParam(), 1);
-    settings.options.returns_weights = true;
-    settings.num_rounds = 4;
-    if (seed % 2 == 0) {
-      settings.options.fused_shared_expert = false;
-      settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
-      if (GetParam() == Reduction::by_rank) settings.row_orders.push_back(RowOrder::by_source);
-      if (GetParam() == Reduction::by_rank) settings.options.row_orders = kAllOrders;
-    }
-    run(seed, make_session(settings, seed), {.multiprocessors = seed % 3 == 0 ? 5 : 2});
+SessionSettings draw_returned(std::uint64_t seed, Reduction reduction) {
+  Random random(seed * 5 + static_cast<std::uint64_t>(reduction));
+  SessionSettings settings = draw_settings(random, "mxfp8", reduction, 1);
+  settings.options.returns_weights = true;
+  settings.num_rounds = 4;
+  if (seed % 2 == 0) {
+    settings.options.fused_shared_expert = false;
+    settings.row_orders = {RowOrder::padded, RowOrder::in_place, RowOrder::by_expert};
+    if (reduction == Reduction::by_rank) settings.row_orders.push_back(RowOrder::by_source);
+    if (reduction == Reduction::by_rank) settings.options.row_orders = kAllOrders;
   }
+  return settings;
+}
+
+TEST_P(EmulatedReturned, AgreeInEveryOrderOfRows) {
+  for (std::uint64_t seed = 1; seed <= 6 && !HasFailure(); ++seed)
+    run(seed, make_session(draw_returned(seed, GetParam()), seed), {.multiprocessors = seed % 3 == 0 ? 5 : 2});
+}
+
+TEST_P(EmulatedReturned, AgreeByLatePuts) {
+  for (std::uint64_t seed = 11; seed <= 16 && !HasFailure(); ++seed)
+    run(seed, make_session(several_ranks(draw_returned(seed, GetParam())), seed), {}, EmulatedReach::late_puts);
 }
 
 INSTANTIATE_TEST_SUITE_P(Reductions, EmulatedReturned, testing::Values(Reduction::by_rank, Reduction::exact),

@@ -35,6 +35,7 @@ conformance::Target target_of_nodes() {
   conformance::Target target;
   target.name = "emulated nodes";
   target.encodes_results = true;
+  target.late_weights = true;
   target.has_remote_ranks = [](const World& world) { return world.has_remote_ranks(); };
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {
     run_worlds(make_late_worlds(ranks, true), body);
@@ -134,6 +135,9 @@ constexpr const char* kSmall[] = {"shapes/smallest",
 constexpr const char* kBetweenNodes[] = {"calls/forms",
                                          "calls/abandoned",
                                          "options/skip_a2a",
+                                         "options/narrow_weights",
+                                         "options/dynamic_scales_refused",
+                                         "weights/",
                                          "orders/padded_ragged",
                                          "orders/padded_handles_1",
                                          "orders/by_source_ragged",
@@ -147,7 +151,6 @@ constexpr const char* kBetweenNodes[] = {"calls/forms",
                                          "faults/growing_mask",
                                          "outputs/options",
                                          "outputs/handles",
-                                         "outputs/waited",
                                          "sizes/routings_by_source",
                                          "sizes/handles",
                                          "sizes/too_small",

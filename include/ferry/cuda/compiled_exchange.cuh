@@ -15,6 +15,7 @@
 
 #include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include "ferry/detail/cuda/kernels/half_launch.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/exchange.h"
@@ -120,8 +121,7 @@ class CompiledExchange {
     return kHasHooks ? nullptr : find_combine_instance<Wire>(result_format);
   }
   static const CombineLauncher* find_half_combine(const char* result_format) {
-    constexpr bool kIsDirect = !kHasHooks && std::is_same_v<Wire, DirectFabric<>>;
-    return kIsDirect ? direct_launchers().find_half_combine(result_format) : nullptr;
+    return kHasHooks ? nullptr : find_half_combine_instance<Wire>(result_format);
   }
   static DispatchLauncher given_rows() {
     if constexpr (kHasHooks)

@@ -54,8 +54,8 @@ KernelPlan::KernelPlan(const RankDevice& device, int rank, const Shape& shape, c
   scales_.blocks_per_multiprocessor = prepare_scales(plan_);
   prepare_more_rows();
   prepare_wide_weights();
-  if (plan_.map.returns_weights()) prepare_returned_weights();
-  if (plan_.map.has_late_weights()) prepare_late_weights();
+  if (plan_.map.returns_weights()) prepare_sum_returned();
+  if (plan_.map.has_late_weights()) prepare_with_late_weights();
   prepare_keep_routing();
   prepare_trace();
   kernels.small.prepare(plan_);

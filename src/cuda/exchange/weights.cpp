@@ -47,7 +47,9 @@ void CudaSteps::weigh(const Ticket& ticket, const CombineArgs& args) const {
   params.arrived = arrived_of(ticket);
   params.rows = weighed_rows_;
   params.bytes = stats_.bytes;
-  launch_late_weights(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  const int most_blocks = kernel_plan_.most_small_blocks(max_blocks_);
+  kernels_.small.exchange_late_weights(params, most_blocks, stream_);
+  launch_with_late_weights(params, most_blocks, stream_);
 }
 
 ReturnedParams CudaSteps::returned_params(const Ticket& ticket) const {
@@ -70,7 +72,7 @@ void CudaSteps::return_weights(const Ticket& ticket, const CombineArgs& args) co
   params.num_row_weights = args.num_row_weights;
   params.has_row_weights_of_k = args.has_row_weights_of_k;
   params.may_lack_rows = may_lack_rows(ticket);
-  launch_return_weights(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  kernels_.small.return_weights(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
 }
 
 void CudaSteps::sum_returned(const Ticket& ticket, const CombineOut& sums) const {

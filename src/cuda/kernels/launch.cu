@@ -21,12 +21,6 @@ static const DispatchLauncher* find_direct_dispatch(const char* format) {
   return find_format(kLaunchers, format);
 }
 
-static const CombineLauncher* find_direct_half_combine(const char* result_format) {
-  static const auto kLaunchers =
-      ResultFormats::table([]<class F>(std::type_identity<F>) { return half_combine_instance<F>(); });
-  return ResultFormats::find(kLaunchers, result_format);
-}
-
 Launchers direct_launchers() {
   static const DispatchLauncher kGivenRows = dispatch_instance<GivenRows, DirectFabric<>>();
   static const DispatchLauncher kScaling = dispatch_instance<ScalingEncoder<Nvfp4>, DirectFabric<>>();
@@ -41,7 +35,7 @@ Launchers direct_launchers() {
           DirectFabric<>::kName,
           &kScaling,
           &kGivenScaledRows,
-          &find_direct_half_combine};
+          &find_half_combine_instance<DirectFabric<>>};
 }
 
 int routing_words(const Plan& plan) {

@@ -26,14 +26,14 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .row_counts = false,
           .asked_counts = true,
           .result_formats = true,
-          .f16_sums = !world.remote_ranks,
+          .f16_sums = true,
           .more_outputs = true,
           .overflow = true,
           .overflow_handles = false,
-          .late_weights = !world.remote_ranks,
-          .dynamic_scales = !world.remote_ranks,
+          .late_weights = true,
+          .dynamic_scales = true,
           .counts_dispatch = false,
-          .returned_weights = !world.remote_ranks,
+          .returned_weights = true,
           .row_orders = gpu_row_orders(world)};
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/team/half_ops.cuh"
+#include "ferry/detail/formats/format_list.h"
 
 namespace ferry::cuda {
 
@@ -23,8 +25,16 @@ CombineLauncher half_combine_launcher() {
           false};
 }
 
-// The library's. A source for each format of results defines it (half_combine_instance.cu.in).
-template <TokenFormat Results>
+// The library's over one of its fabrics. A source for each format of results defines it (half_combine_instance.cu.in).
+template <TokenFormat Results, DeviceFabric F>
 CombineLauncher half_combine_instance();
+
+// For results in the format; null where it is none of ResultFormats.
+template <DeviceFabric F>
+const CombineLauncher* find_half_combine_instance(const char* result_format) {
+  static const auto kLaunchers =
+      ResultFormats::table([]<class Fmt>(std::type_identity<Fmt>) { return half_combine_instance<Fmt, F>(); });
+  return ResultFormats::find(kLaunchers, result_format);
+}
 
 }  // namespace ferry::cuda

@@ -42,6 +42,11 @@ struct SmallLaunchers {
   void (*tell_excess)(const ExcessParams& params, cudaStream_t stream);
   // Before a combine whose dispatch may have had no room for some rows (zero_results_kernel.cuh).
   void (*send_zeros)(const ZeroResultsParams& params, int most_blocks, cudaStream_t stream);
+  // Before a combine of an exchange with late_weights: brings them to all ranks and waits for theirs
+  // (late_weights_kernels.cuh).
+  void (*exchange_late_weights)(const LateParams& params, int most_blocks, cudaStream_t stream);
+  // Before a combine whose weights go home (return_weights_kernel.cuh).
+  void (*return_weights)(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
 };
 
 // The kernels over one fabric that lay out rows which are padded, by_source or in_place, or by_expert and may overflow;
@@ -89,16 +94,16 @@ void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t
 // Behind all others of a dispatch whose rows may overflow (forget_rows_kernel.cuh).
 void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 
-// Loads the kernels of weights that go home on the current device. Direct ranks only.
-void prepare_returned_weights();
-void launch_return_weights(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
+// Loads the kernel that adds up weights that came home on the current device.
+void prepare_sum_returned();
 void launch_sum_returned(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
 
-// Load the kernels of weights that are not f32, and of late weights, on the current device. Direct ranks only.
+// Load the kernel that widens weights which are not f32, and the one that makes rows with late weights, on the current
+// device.
 void prepare_wide_weights();
 void launch_widen_weights(const WideParams& params, int most_blocks, cudaStream_t stream);
-void prepare_late_weights();
-void launch_late_weights(const LateParams& params, int most_blocks, cudaStream_t stream);
+void prepare_with_late_weights();
+void launch_with_late_weights(const LateParams& params, int most_blocks, cudaStream_t stream);
 
 // Loads the kernel of dispatches that leave a handle on the current device.
 void prepare_keep_routing();

@@ -1,12 +1,9 @@
-// Small kernels for router weights, so that the kernels that carry tokens need no code for them.
+// Small kernels for router weights, so that the kernels that carry tokens need no code for them. They neither write at
+// other ranks nor wait for them.
 //   widen_weights_kernel      before a kernel that reads weights, where they are bf16 or f16: the same as float32
-// Before a combine of an exchange with late_weights (steps/late_weights.cuh):
-//   put_late_weights_kernel   stores the weights of this rank's tokens at every rank
-//   await_weighed_kernel      one warp: says that they are there, and waits until all ranks have said so
-//   with_late_weights_kernel  makes the rows that combine goes by
+//   with_late_weights_kernel  behind late_weights_kernels.cuh: makes the rows that combine goes by
 #pragma once
 
-#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
 #include "ferry/detail/cuda/steps/late_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
@@ -14,30 +11,9 @@
 
 namespace ferry::cuda {
 
-__device__ inline FixedShare threads_of_grid() {
-  return {static_cast<int>(blockIdx.x * kThreads + threadIdx.x), static_cast<int>(gridDim.x) * kThreads};
-}
-
 static __global__ void __launch_bounds__(kThreads) widen_weights_kernel(const __grid_constant__ WideParams p) {
   ptx::await_earlier_kernels();
   widen_weights(p.weights, p.count, p.to, threads_of_grid());
-}
-
-static __global__ void __launch_bounds__(kThreads) put_late_weights_kernel(const __grid_constant__ LateParams p) {
-  ptx::await_earlier_kernels();
-  if (load_relaxed(p.links.state->failed) != 0) return;
-  put_late_weights(p, threads_of_grid());
-}
-
-static __global__ void __launch_bounds__(SyncedTeam::kWidth)
-    await_weighed_kernel(const __grid_constant__ LateParams p) {
-  ptx::await_earlier_kernels();
-  DeviceState& state = *p.links.state;
-  if (load_relaxed(state.failed) != 0) return;
-  const Epoch number =
-      p.is_extra ? load_relaxed(state.extra_result) : load_relaxed(state.dispatched) + load_relaxed(state.extra);
-  post_weighed(p, number);
-  await_weighed(p, number);
 }
 
 static __global__ void __launch_bounds__(kThreads) with_late_weights_kernel(const __grid_constant__ LateParams p) {

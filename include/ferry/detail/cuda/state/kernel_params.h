@@ -130,7 +130,7 @@ struct CombineParams {
   CombineRoles roles;
 };
 
-// Around a combine whose weights go home (returned_kernels.cuh).
+// Around a combine whose weights go home (return_weights_kernel.cuh, sum_returned_kernel.cuh).
 struct ReturnedParams {
   Plan plan;
   PeerLinks links;
@@ -152,7 +152,7 @@ struct WideParams {
   float* to = nullptr;
 };
 
-// Before a combine of an exchange with late_weights (weight_kernels.cuh).
+// Before a combine of an exchange with late_weights (late_weights_kernels.cuh).
 struct LateParams {
   Plan plan;
   PeerLinks links;

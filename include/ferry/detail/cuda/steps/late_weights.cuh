@@ -3,10 +3,10 @@
 // routing, since a GPU routes again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/fabric/waiter.cuh"
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/wide_weights.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
@@ -14,35 +14,55 @@
 
 namespace ferry::cuda {
 
-// Stores at every rank whether this one gives late weights, and the weights of all its tokens. I24: the old ones have
-// been read. One thread stores each weight.
-__device__ inline void put_late_weights(const LateParams& p, const FixedShare& threads) {
+__device__ inline int num_late_weights(const LateParams& p) {
+  return p.weights.data != nullptr ? p.num_tokens * p.plan.shape.top_k : 0;
+}
+__device__ inline std::size_t late_bytes(const LateParams& p) {
+  return sizeof(LateHeader) + static_cast<std::size_t>(num_late_weights(p)) * sizeof(float);
+}
+
+// Stores at every direct rank, this one too, whether this one gives late weights, and the weights of all its tokens.
+// I24: the old ones have been read. One thread stores each weight.
+template <RankReach Reach>
+__device__ void put_late_weights(const LateParams& p, const FixedShare& threads) {
   const Plan& plan = p.plan;
+  const Reach reach(p.links);
   const std::size_t at = plan.map.late_weights(kLateCopyOfCombines, plan.rank);
-  const bool are_given = p.weights.data != nullptr;
-  const int count = are_given ? p.num_tokens * plan.shape.top_k : 0;
+  const int count = num_late_weights(p);
   for (int peer = threads.index; peer < plan.shape.ranks; peer += threads.count) {
     if (plan.is_masked(peer)) continue;
-    *reinterpret_cast<LateHeader*>(p.links.heap[peer] + at) = {are_given ? 1u : 0u, {}};
-    const std::uint64_t bytes = sizeof(LateHeader) + static_cast<std::uint64_t>(count) * sizeof(float);
-    if (peer != plan.rank) fetch_add_relaxed(p.bytes[peer], bytes);
+    if (reach.is_direct(peer))
+      *reinterpret_cast<LateHeader*>(p.links.heap[peer] + at) = {p.weights.data != nullptr ? 1u : 0u, {}};
+    if (peer != plan.rank) fetch_add_relaxed(p.bytes[peer], std::uint64_t{late_bytes(p)});
   }
   for (int i = threads.index; i < count; i += threads.count) {
     const float weight = wide_weight(p.weights, i);
     for (int peer = 0; peer < plan.shape.ranks; ++peer)
-      if (!plan.is_masked(peer)) reinterpret_cast<float*>(p.links.heap[peer] + at + sizeof(LateHeader))[i] = weight;
+      if (!plan.is_masked(peer) && reach.is_direct(peer))
+        reinterpret_cast<float*>(p.links.heap[peer] + at + sizeof(LateHeader))[i] = weight;
   }
 }
 
-// I24: this rank's are there, at every rank. The kernel that stored them has ended. A warp.
-__device__ inline void post_weighed(const LateParams& p, Epoch number) {
-  for (int peer = static_cast<int>(threadIdx.x); peer < p.plan.shape.ranks; peer += SyncedTeam::kWidth)
-    if (!p.plan.is_masked(peer))
-      store_release(*reinterpret_cast<SignalWord*>(p.links.heap[peer] + p.plan.map.weighed(p.plan.rank)), number);
+// I24: this rank's are there, at every rank. The kernel that stored them has ended. A remote rank gets them from this
+// rank's own copy, which stays for as long as the copies at other ranks (I15). A warp.
+template <RankReach Reach>
+__device__ void post_weighed(const LateParams& p, Epoch number) {
+  const Plan& plan = p.plan;
+  const Reach reach(p.links);
+  const std::size_t word = plan.map.weighed(plan.rank);
+  if constexpr (Reach::kHasRemoteRanks) {
+    const std::size_t at = plan.map.late_weights(kLateCopyOfCombines, plan.rank);
+    for (int peer = 0; peer < plan.shape.ranks; ++peer)
+      if (!plan.is_masked(peer) && !reach.is_direct(peer))
+        typename Reach::Puts(p.links).put_signal(peer, at, p.links.own + at, late_bytes(p), word, number);
+  }
+  for (int peer = static_cast<int>(threadIdx.x); peer < plan.shape.ranks; peer += SyncedTeam::kWidth)
+    if (!plan.is_masked(peer) && reach.is_direct(peer)) reach.signal(peer, word, number);
 }
-__device__ inline void await_weighed(const LateParams& p, Epoch number) {
+template <class Waits>
+__device__ void await_weighed(const LateParams& p, Epoch number) {
   const HeapMap& map = p.plan.map;
-  const Waiter<DirectReach> waits(p.links);
+  const Waits waits(p.links);
   waits.wait_for_each(
       SyncedTeam(SyncedTeam::kWidth), p.plan.shape.ranks, [&](int peer) { return map.weighed(peer); }, number,
       [](int peer) {

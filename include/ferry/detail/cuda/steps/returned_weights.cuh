@@ -5,13 +5,15 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/layout/returned_weights.h"
 
 namespace ferry::cuda {
 
-// Sends the returned weights of the tokens that came.
+// Sends the returned weights of the tokens that came. They go to a remote source from the send buffer (I15).
+template <RankReach Reach>
 class WeightReturner {
  public:
   // `routing`: of the newest dispatch. `bytes_sent`: [ranks], of this warp.
@@ -63,24 +65,49 @@ class WeightReturner {
     return p_.row_weights[static_cast<std::size_t>(row) * static_cast<std::size_t>(p_.plan.shape.top_k) +
                           static_cast<std::size_t>(k)];
   }
-  __device__ ReturnedWeights& slot_at(TokenAt at, int index) const {
-    return *reinterpret_cast<ReturnedWeights*>(p_.links.heap[at.source] + p_.plan.map.returned(at.token, index));
+  __device__ bool is_direct(int source) const { return Reach(p_.links).is_direct(source); }
+  __device__ std::byte* send_buffer_of(TokenAt at, int index) const {
+    const Plan& plan = p_.plan;
+    const int sent = plan.exact ? at.token * plan.shape.top_k + index : at.token;
+    return p_.links.own + plan.map.sent_returned(at.source, static_cast<std::size_t>(sent));
+  }
+  // The slot, or the send buffer of it.
+  __device__ ReturnedWeights& place_of(TokenAt at, int index) const {
+    std::byte* place = nullptr;
+    if (is_direct(at.source))
+      place = p_.links.heap[at.source] + p_.plan.map.returned(at.token, index);
+    else
+      place = send_buffer_of(at, index);
+    return *reinterpret_cast<ReturnedWeights*>(place);
+  }
+  // Puts what was made in the send buffer. A warp.
+  __device__ void put(TokenAt at, int index) const {
+    if constexpr (Reach::kHasRemoteRanks) {
+      if (is_direct(at.source)) return;
+      __syncwarp();
+      const HeapMap& map = p_.plan.map;
+      typename Reach::Puts(p_.links).put(at.source, map.returned(at.token, index), send_buffer_of(at, index),
+                                         map.returned_bytes());
+    }
   }
 
   __device__ void return_each(TokenAt at, int k, unsigned local, std::uint32_t row) const {
-    if ((local >> k & 1u) == 0) return;
-    ReturnedWeights& to = slot_at(at, k);
-    to.of_k = has(row) ? 1u : 0u;
-    to.value[0] = value(row, k);
+    if ((local >> k & 1u) != 0) {
+      ReturnedWeights& to = place_of(at, k);
+      to.of_k = has(row) ? 1u : 0u;
+      to.value[0] = value(row, k);
+    }
+    for (unsigned rest = local; rest != 0; rest &= rest - 1) put(at, __ffs(static_cast<int>(rest)) - 1);
   }
   // I18: `slot` may be of a caller's handle.
   __device__ void return_together(TokenAt at, int k, int slot, std::uint32_t row) const {
-    const int slots = static_cast<int>(p_.plan.map.results_per_token());
+    const int index = min(slot, static_cast<int>(p_.plan.map.results_per_token()) - 1);
     const bool is_k = k < p_.plan.shape.top_k;
-    ReturnedWeights& to = slot_at(at, min(slot, slots - 1));
+    ReturnedWeights& to = place_of(at, index);
     const unsigned of_k = __ballot_sync(kAllLanes, is_k && has(row));
     if (k == 0) to.of_k = of_k;
     if (is_k) to.value[k] = value(row, k);
+    put(at, index);
   }
 
   const ReturnedParams& p_;

@@ -3,11 +3,17 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/state/block_roles.h"
 #include "ferry/detail/formats/source.h"
 #include "ferry/detail/protocol/args.h"
 #include "ferry/detail/protocol/work_share.h"
 
 namespace ferry::cuda {
+
+// Of blocks of kThreads.
+__device__ inline FixedShare threads_of_grid() {
+  return {static_cast<int>(blockIdx.x * kThreads + threadIdx.x), static_cast<int>(gridDim.x) * kThreads};
+}
 
 // `index`: token * top_k + k. The weights are given.
 __device__ inline float wide_weight(const Weights& weights, int index) {
