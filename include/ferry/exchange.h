@@ -26,6 +26,7 @@
 namespace ferry {
 
 namespace cuda {
+class CompiledDoor;
 struct HookBytes;
 struct Launchers;
 }  // namespace cuda
@@ -74,7 +75,6 @@ struct ExchangeOptions {
   // then, and GPUs load kernels, each at its own speed.
   std::chrono::milliseconds set_up_deadline{0};
   int workers = 1;  // CPU ranks: threads that work for this rank in a call, 1 to 1024, the caller's included
-  const cuda::Launchers* gpu_kernels = nullptr;  // GPU ranks: a CompiledExchange sets it; leave it
   // GPU ranks: multiprocessors that no kernel of this exchange takes. Kernels of another library that wait for peers
   // (NCCL's) need room of their own: on two GPUs that run them in opposite orders each would wait for the other.
   int reserve_sms = 0;
@@ -191,7 +191,6 @@ struct CallOptions {
   // the exchange has had its next call.
   void* stream = nullptr;
   int max_blocks = 0;  // most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
-  const cuda::HookBytes* gpu_hooks = nullptr;  // a CompiledExchange sets it; leave it
 };
 
 // Throws Error(invalid_argument) where shape and options do not fit.
@@ -283,6 +282,10 @@ class Exchange {
   Stats stats() const;               // from any thread, also during a call
 
  private:
+  friend class cuda::CompiledDoor;
+  Exchange(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels);
+  void set_hooks(const cuda::HookBytes& hooks);
+
   class Front;
   std::unique_ptr<Front> front_;
 };

@@ -15,6 +15,10 @@
 
 namespace ferry {
 
+namespace cuda {
+struct Launchers;
+}
+
 struct ExchangeOptions;
 struct AbortNotice;
 class ExchangeSteps;
@@ -109,6 +113,10 @@ class World {
   // makes what this backend runs of an exchange.
   virtual std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                                     const HeapMap& map) = 0;
+  // The same with kernels that the program has compiled, for a CompiledExchange. Throws Error(unsupported) on CPU
+  // ranks.
+  virtual std::unique_ptr<ExchangeSteps> make_compiled_steps(const Shape& shape, const ExchangeOptions& options,
+                                                             const HeapMap& map, const cuda::Launchers& kernels);
 
   // What a backend does of `abort`: ends the waits of other ranks in collective calls of the world, and keeps the
   // reason for abort_reason. From any thread.

@@ -28,9 +28,12 @@ Front& alive(const std::unique_ptr<Front>& front) {
 const char* to_string(Reduction reduction) { return reduction == Reduction::exact ? "exact" : "by_rank"; }
 
 Exchange::Exchange(World& world, const Shape& shape, const ExchangeOptions& options)
+    : Exchange(world, shape, options, nullptr) {}
+Exchange::Exchange(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels)
     : front_([&] {
         std::unique_ptr<Front> made;
-        logged("making an exchange", world.rank(), [&] { made = std::make_unique<Front>(world, shape, options); });
+        logged("making an exchange", world.rank(),
+               [&] { made = std::make_unique<Front>(world, shape, options, kernels); });
         return made;
       }()) {}
 Exchange::~Exchange() = default;
@@ -63,6 +66,7 @@ void Exchange::combine(const CombineInput& in, const CombineOutput& out, const C
 void Exchange::check() {
   logged("check", rank(), [&] { front_->check(); });
 }
+void Exchange::set_hooks(const cuda::HookBytes& hooks) { alive(front_).set_hooks(hooks); }
 void Exchange::add_to_mask(const RankMask& mask) { alive(front_).add_to_mask(mask); }
 
 const Shape& Exchange::shape() const { return alive(front_).shape(); }

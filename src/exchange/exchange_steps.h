@@ -46,6 +46,9 @@ class ExchangeSteps {
   // Between the two a Trace may record the call; null: no longer.
   virtual void trace_to(CallTrace*) {}
 
+  // What the kernels' hooks read in the calls from now on: of kernels that the program has compiled.
+  virtual void set_hooks(const cuda::HookBytes&) {}
+
   // First of each call. `deadline`: of each wait in it.
   virtual void start(const CallOptions& call, std::chrono::milliseconds deadline) = 0;
 

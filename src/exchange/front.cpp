@@ -16,7 +16,7 @@
 
 namespace ferry {
 
-Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& options)
+Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels)
     : rank_(world.rank()),
       shape_(shape),
       options_(options),
@@ -53,7 +53,8 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   const HeapMap map = make_heap_map(shape, options, rank_, world.has_remote_ranks() && !options.skip_a2a);
   memory_bytes_ = map.total();
   message_slot_bytes_ = map.message_slot_bytes();
-  steps_ = world.make_steps(shape_, options_, map);
+  steps_ = kernels == nullptr ? world.make_steps(shape_, options_, map)
+                              : world.make_compiled_steps(shape_, options_, map, *kernels);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
   log_made(world, shape_, options_, layout_, map);

@@ -18,8 +18,10 @@ namespace ferry {
 
 class Exchange::Front {
  public:
-  Front(World& world, const Shape& shape, const ExchangeOptions& options);
+  // `kernels`: compiled by the program; null: the library's.
+  Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels);
   ~Front();
+  void set_hooks(const cuda::HookBytes& hooks) { steps_->set_hooks(hooks); }
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
 

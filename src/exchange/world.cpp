@@ -62,6 +62,13 @@ std::string of_barrier(const std::string& what) {
 
 World::World() : open_exchanges_(std::make_shared<OpenExchanges>()) {}
 
+std::unique_ptr<ExchangeSteps> World::make_compiled_steps(const Shape&, const ExchangeOptions&, const HeapMap&,
+                                                          const cuda::Launchers&) {
+  throw Error(ErrorKind::unsupported, "rank " + std::to_string(rank()) +
+                                          ": kernels of the program itself need a world of GPUs; this one is " +
+                                          backend());
+}
+
 // The reason goes first: who finds an exchange aborted asks for it.
 void World::abort(const std::string& reason, int missing_rank) noexcept {
   try {

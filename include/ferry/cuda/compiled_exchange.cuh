@@ -15,6 +15,7 @@
 
 #include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
+#include "ferry/detail/cuda/kernels/compiled_door.h"
 #include "ferry/detail/cuda/kernels/half_launch.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -58,33 +59,33 @@ class CompiledExchange {
   // whatever `options.format` says. Loads the kernels on all ranks. Throws also Error(unsupported) for a world of
   // another kind.
   CompiledExchange(World& world, const Shape& shape, ExchangeOptions options = {})
-      : exchange_(checked(world), shape, completed(options)) {}
+      : exchange_(CompiledDoor::make(checked(world), shape, completed(options), launchers())) {}
 
   // As Exchange's. The hooks are copied before a call returns. Throws Error(invalid_argument) besides where an argument
   // and a hook give the same thing.
   void dispatch_async(const DispatchInput& in, const Hooks& hooks, const CallOptions& call = {}) {
     check(in);
-    const HookBytes bytes = bytes_of(hooks);
-    exchange_.dispatch_async(in, with(bytes, call));
+    set(hooks);
+    exchange_.dispatch_async(in, call);
   }
   void dispatch_wait(const DispatchOutput& out, const CallOptions& call = {}) { exchange_.dispatch_wait(out, call); }
   void dispatch(const DispatchInput& in, const DispatchOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
     check(in);
-    const HookBytes bytes = bytes_of(hooks);
-    exchange_.dispatch(in, out, with(bytes, call));
+    set(hooks);
+    exchange_.dispatch(in, out, call);
   }
   void combine_async(const CombineInput& in, const CallOptions& call = {}) {
     check(in);
     exchange_.combine_async(in, call);
   }
   void combine_wait(const CombineOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
-    const HookBytes bytes = bytes_of(hooks);
-    exchange_.combine_wait(completed(out), with(bytes, call));
+    set(hooks);
+    exchange_.combine_wait(completed(out), call);
   }
   void combine(const CombineInput& in, const CombineOutput& out, const Hooks& hooks, const CallOptions& call = {}) {
     check(in);
-    const HookBytes bytes = bytes_of(hooks);
-    exchange_.combine(in, completed(out), with(bytes, call));
+    set(hooks);
+    exchange_.combine(in, completed(out), call);
   }
 
   // The same without hooks.
@@ -143,7 +144,8 @@ class CompiledExchange {
                                       Wire::kName,
                                       nullptr,
                                       nullptr,
-                                      &find_half_combine};
+                                      &find_half_combine,
+                                      true};
     return kLaunchers;
   }
   // Refuses worlds that are not of GPUs. A world of GPUs checks in make_steps, on all ranks, that these kernels reach
@@ -158,7 +160,6 @@ class CompiledExchange {
   static ExchangeOptions completed(ExchangeOptions options) {
     options.format = any_format<Fmt>();
     if constexpr (!std::is_same_v<Results, Bf16>) options.result_format = any_format<Results>();
-    options.gpu_kernels = &launchers();
     return options;
   }
   CombineOutput completed(CombineOutput out) const {
@@ -186,14 +187,10 @@ class CompiledExchange {
       throw Error(ErrorKind::invalid_argument, "rank " + std::to_string(exchange_.rank()) + ": " + argument +
                                                    " is given, and so is the hook " + hook + "; give one");
   }
-  static HookBytes bytes_of(const Hooks& hooks) {
+  void set(const Hooks& hooks) {
     HookBytes bytes;
     std::memcpy(bytes.bytes, &hooks, sizeof hooks);
-    return bytes;
-  }
-  static CallOptions with(const HookBytes& bytes, CallOptions call) {
-    call.gpu_hooks = &bytes;
-    return call;
+    CompiledDoor::set_hooks(exchange_, bytes);
   }
 
   Exchange exchange_;

@@ -79,7 +79,7 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
                *launchers.small,
                *launchers.receive},
       kernel_plan_(device, rank, shape, options, plan_, kernels_),
-      checks_(device, rank, options.gpu_kernels != nullptr),
+      checks_(device, rank, launchers.of_program),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask),
       counts_(plan_) {
   header_ = handle_header(rank, shape, options, {.alignment = plan_.alignment});
@@ -149,10 +149,11 @@ void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadlin
   poll_calls();
   checks_.check_call(call);
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
-  links_.hooks = call.gpu_hooks != nullptr ? *call.gpu_hooks : HookBytes{};
   stream_ = static_cast<cudaStream_t>(call.stream);
   max_blocks_ = call.max_blocks;
 }
+
+void CudaSteps::set_hooks(const HookBytes& hooks) { links_.hooks = hooks; }
 
 void CudaSteps::poll() {
   poll_calls();

@@ -33,6 +33,7 @@ class CudaSteps final : public ExchangeSteps {
   void enter() override { scope_.emplace(device_.index); }
   void leave() noexcept override { scope_.reset(); }
   void trace_to(CallTrace* call) override;
+  void set_hooks(const HookBytes& hooks) override;
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
   void check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;

@@ -83,19 +83,19 @@ void GpuRank::count_ranks_on_device(bool may_share, std::chrono::milliseconds de
                                   [&](auto mine, auto all) { world_.all_gather(mine, all, {}, deadline); });
 }
 
-void GpuRank::require_supported(const ExchangeOptions& options) const {
-  if (options.gpu_kernels != nullptr && staged_)
+void GpuRank::require_supported(const ExchangeOptions& options, const Launchers* compiled) const {
+  if (compiled == nullptr) return;
+  if (staged_)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: kernels of the program itself need a world whose calls take device memory "
                             "(make_cuda_worlds); this one takes host memory",
                             world_.rank()));
-  if (options.gpu_kernels != nullptr) require_kernels(options);
+  require_kernels(options, compiled->fabric);
 }
 
 // Kernels over the fabric of the world's transport are always accepted. Kernels over DirectFabric are accepted if all
 // ranks are direct, or with skip_a2a, which sends nothing.
-void GpuRank::require_kernels(const ExchangeOptions& options) const {
-  const std::string given = options.gpu_kernels->fabric;
+void GpuRank::require_kernels(const ExchangeOptions& options, const std::string& given) const {
   const bool is_direct = given == direct_launchers().fabric;
   if (given == fabric() || (is_direct && (options.skip_a2a || !world_.has_remote_ranks()))) return;
   if (is_direct)
@@ -110,20 +110,20 @@ void GpuRank::require_kernels(const ExchangeOptions& options) const {
 }
 
 // With skip_a2a nothing is sent, so kernels over DirectFabric serve any world.
-Launchers GpuRank::kernels_for(const ExchangeOptions& options) const {
-  if (options.gpu_kernels != nullptr) return *options.gpu_kernels;
+Launchers GpuRank::kernels_for(const ExchangeOptions& options, const Launchers* compiled) const {
+  if (compiled != nullptr) return *compiled;
   return options.skip_a2a ? direct_launchers() : launchers();
 }
 
 std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const ExchangeOptions& options,
-                                                       const HeapMap& map) {
+                                                       const HeapMap& map, const Launchers* compiled) {
   const DeviceScope scope(device_.index);
   // All ranks are here, so no kernel waits for another rank's launch.
   if (device_.deferred_free != nullptr) device_.deferred_free->free();
   require_countable_tokens(shape, world_.rank());
   require_countable_entries(shape, world_.rank());
   // Only some ranks may have given kernels of their own, or some that do not reach this world's ranks.
-  together([&] { require_supported(options); }, options.mask, set_up_deadline(options));
+  together([&] { require_supported(options, compiled); }, options.mask, set_up_deadline(options));
   DeviceHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
   std::unique_ptr<ExchangeSteps> made;
@@ -132,8 +132,8 @@ std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const
       const auto mine = std::make_shared<DeviceMemory>(map.total());
       heaps.emplace_back(mine, mine->data());
     }
-    auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map, kernels_for(options),
-                                             std::move(heaps));
+    auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map,
+                                             kernels_for(options, compiled), std::move(heaps));
     if (staged_)
       made = std::make_unique<StagedSteps>(std::move(steps), row_layout(shape, options, world_.rank()));
     else

@@ -32,8 +32,9 @@ class GpuRank {
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;
 
-  // World::make_steps of this rank's world.
-  std::unique_ptr<ExchangeSteps> make_gpu_steps(const Shape& shape, const ExchangeOptions& options, const HeapMap& map);
+  // World::make_steps of this rank's world. `compiled`: kernels of the program; null: the library's.
+  std::unique_ptr<ExchangeSteps> make_gpu_steps(const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+                                                const Launchers* compiled);
 
  protected:
   // `world` is the rank's end of its world, which this is a part of. `staged`: calls take host tensors,
@@ -52,11 +53,7 @@ class GpuRank {
   virtual const char* fabric() const { return direct_launchers().fabric; }
 
   // Throws where this kind of world cannot have such an exchange. If one rank throws, all ranks throw.
-  virtual void require_supported(const ExchangeOptions& options) const;
-
-  // Throws where the caller's kernels, which `options` has, do not reach all ranks that the exchange sends to. Part of
-  // require_supported.
-  void require_kernels(const ExchangeOptions& options) const;
+  virtual void require_supported(const ExchangeOptions& options, const Launchers* compiled) const;
 
   // Runs `work` on every rank. Collective. If it fails on a rank, all ranks throw the error of the first such rank, and
   // none waits for it.
@@ -69,7 +66,10 @@ class GpuRank {
   bool is_staged() const { return staged_; }
 
  private:
-  Launchers kernels_for(const ExchangeOptions& options) const;
+  // Throws where the program's kernels, which are over the fabric `given`, do not reach all ranks that the exchange
+  // sends to.
+  void require_kernels(const ExchangeOptions& options, const std::string& given) const;
+  Launchers kernels_for(const ExchangeOptions& options, const Launchers* compiled) const;
 
   World& world_;
   RankDevice device_;
@@ -90,7 +90,11 @@ class GpuWorld : public Base, public GpuRank {
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,
                                             const HeapMap& map) override {
-    return make_gpu_steps(shape, options, map);
+    return make_gpu_steps(shape, options, map, nullptr);
+  }
+  std::unique_ptr<ExchangeSteps> make_compiled_steps(const Shape& shape, const ExchangeOptions& options,
+                                                     const HeapMap& map, const Launchers& kernels) override {
+    return make_gpu_steps(shape, options, map, &kernels);
   }
 };
 
