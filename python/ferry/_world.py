@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from typing import Callable, Iterable, NoReturn, Sequence, TypeVar
@@ -198,16 +199,22 @@ def run_ranks(ranks: int, body: Callable[[World], T], *, device: str = "cpu") ->
 
     If a body raises, its world is aborted with the text of the exception, so that no other rank waits for it, and the
     exception comes out of this call: of several the first that did not merely follow from another rank's. Ctrl-C
-    aborts all ranks and raises KeyboardInterrupt.
+    aborts all ranks, waits until the bodies have ended, and raises KeyboardInterrupt. A body that computes and makes no
+    call of Ferry goes on to its end; a second Ctrl-C leaves such bodies to themselves.
     """
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device is {device!r}; it must be cpu or cuda")
     worlds = make_thread_worlds(ranks) if device == "cpu" else cuda_worlds(ranks)
     try:
-        return run_worlds(worlds, body)
-    finally:
+        results = run_worlds(worlds, body)
+    except BaseException:
         for world in worlds:
-            world.close()
+            with contextlib.suppress(RuntimeError):  # in use still, where a second Ctrl-C left the bodies to themselves
+                world.close()
+        raise
+    for world in worlds:
+        world.close()
+    return results
 
 
 def run_worlds(worlds: Sequence[World], body: Callable[[World], T]) -> list[T]:

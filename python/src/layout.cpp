@@ -1,6 +1,8 @@
 // Shapes, layouts, and what a dispatch fills.
 #include <ferry/dispatch_output.h>
 #include <ferry/exchange.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -86,14 +88,23 @@ void add_row_layout(nb::module_& module) {
           },
           "row_order"_a, "expert_stride"_a = 0)
       .def("dispatch_outputs", &outputs_of, "row_capacity"_a, "row_order"_a = "by_expert", "expert_stride"_a = 0,
-           "all"_a = false);
+           "all"_a = false)
+      .def("__repr__", [](const RowLayout& self) {
+        return fmt::format("RowLayout({} groups, hidden {}, {} payload bytes and {} scales a row, at least {} rows)",
+                           self.groups, self.hidden, self.payload_row_bytes, self.scales_per_row,
+                           self.min_row_capacity);
+      });
   nb::class_<TensorSpec>(module, "TensorSpec")
       .def_ro("name", &TensorSpec::name)
       .def_prop_ro("dtype", [](const TensorSpec& self) { return to_string(self.dtype); })
       .def_prop_ro("shape", [](const TensorSpec& self) { return nb::tuple(nb::cast(self.shape)); })
       .def_ro("alignment", &TensorSpec::alignment)
       .def_ro("is_optional", &TensorSpec::is_optional)
-      .def_prop_ro("nbytes", &TensorSpec::bytes);
+      .def_prop_ro("nbytes", &TensorSpec::bytes)
+      .def("__repr__", [](const TensorSpec& self) {
+        return fmt::format("TensorSpec({} {} [{}]{})", self.name, to_string(self.dtype), fmt::join(self.shape, ", "),
+                           self.is_optional ? ", optional" : "");
+      });
 }
 
 nb::dict memory_of(const Shape& shape, const PyOptions& options, bool has_remote_ranks) {

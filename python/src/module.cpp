@@ -3,6 +3,8 @@
 
 NB_MODULE(_ferry, module) {
   using namespace ferry::python;
+  // Bodies that a second Ctrl-C left to themselves keep their worlds until the process ends.
+  nanobind::set_leak_warnings(false);
   add_build_info(module);
   add_errors(module);
   add_world(module);

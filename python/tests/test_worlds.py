@@ -144,6 +144,8 @@ def test_layout_and_memory():
     layout = ferry.exchange_layout(ranks=4, experts=10, top_k=2, max_tokens=8, hidden=7168, format="fp8_block128")
     assert layout.groups == 3 and layout.payload_row_bytes == 7168 and layout.scales_per_row == 56
     specs = {spec.name: spec for spec in layout.dispatch_outputs(100)}
+    assert repr(layout).startswith("RowLayout(") and "hidden" in repr(layout)
+    assert repr(specs["payload"]).startswith("TensorSpec(payload ")
     assert specs["payload"].shape == (100, 7168) and specs["payload"].dtype == "u8"
     use = ferry.memory_use(ranks=4, experts=10, top_k=2, max_tokens=8, hidden=7168)
     total = use.pop("total")
@@ -179,8 +181,8 @@ def test_nothing_is_left_of_many_worlds():
     assert resident() - before < 8 << 20 and threading.active_count() == threads
 
 
-def start_script(text):
-    return subprocess.Popen([sys.executable, "-W", "error", "-c", text], stdout=subprocess.PIPE, text=True)
+def start_script(text, **more):
+    return subprocess.Popen([sys.executable, "-W", "error", "-c", text], stdout=subprocess.PIPE, text=True, **more)
 
 
 def run_script(text):
@@ -209,6 +211,35 @@ except KeyboardInterrupt:
         child.send_signal(signal.SIGINT)
         out, _ = child.communicate(timeout=120)
     assert child.returncode == 0 and out == "interrupted\n"
+
+
+def test_a_second_ctrl_c_leaves_bodies_that_compute():
+    with start_script("""
+import signal, threading, time, ferry
+signal.signal(signal.SIGINT, signal.default_int_handler)
+inside = threading.Barrier(3)
+def body(world):
+    inside.wait()
+    if world.rank == 0:
+        print("computing", flush=True)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            world.barrier(deadline=60)  # until the world is aborted; then this body goes on for itself
+        except (ferry.Aborted, RuntimeError):
+            time.sleep(1)
+try:
+    ferry.run_ranks(3, body)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+""", stderr=subprocess.STDOUT) as child:
+        assert child.stdout.readline() == "computing\n"
+        for _ in range(2):
+            time.sleep(0.5)
+            child.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        out, _ = child.communicate(timeout=120)
+    assert out == "interrupted\n" and time.monotonic() - begin < 30  # and no word of leaks
 
 
 def test_a_fork_is_refused_and_ends():
