@@ -26,7 +26,7 @@
 namespace ferry {
 
 namespace cuda {
-class CompiledDoor;
+class CompiledAccess;
 struct HookBytes;
 struct Launchers;
 }  // namespace cuda
@@ -282,7 +282,7 @@ class Exchange {
   Stats stats() const;               // from any thread, also during a call
 
  private:
-  friend class cuda::CompiledDoor;
+  friend class cuda::CompiledAccess;
   Exchange(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels);
   void set_hooks(const cuda::HookBytes& hooks);
 

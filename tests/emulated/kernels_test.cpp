@@ -5,7 +5,7 @@
 
 #include "conformance/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
-#include "ferry/detail/cuda/kernels/compiled_door.h"
+#include "ferry/detail/cuda/kernels/compiled_access.h"
 #include "support/emulated_gpu/gpus.h"
 #include "support/emulated_gpu/machine.h"
 
@@ -26,8 +26,8 @@ TEST(KernelsOfTheProgram, AreTakenByTheNameOfTheirFabric) {
     EXPECT_TRUE(world.capabilities().gpus);
     conformance::expect_error(world.rank(), "kernels of another transport", ErrorKind::unsupported,
                               {"rank 0:", "fabric pigeon", "make_pigeon_world", "this one is cuda"},
-                              [&] { cuda::CompiledDoor::make(world, kShape, {}, elsewhere); });
-    const Exchange exchange = cuda::CompiledDoor::make(world, kShape, {}, here);
+                              [&] { cuda::CompiledAccess::make(world, kShape, {}, elsewhere); });
+    const Exchange exchange = cuda::CompiledAccess::make(world, kShape, {}, here);
     EXPECT_EQ(exchange.rank(), world.rank());
   });
   EXPECT_EQ(emulated::failure(), "");

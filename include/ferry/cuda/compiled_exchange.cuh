@@ -15,7 +15,7 @@
 
 #include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/compiled_door.h"
+#include "ferry/detail/cuda/kernels/compiled_access.h"
 #include "ferry/detail/cuda/kernels/half_launch.cuh"
 #include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
@@ -59,7 +59,7 @@ class CompiledExchange {
   // whatever `options.format` says. Loads the kernels on all ranks. Throws also Error(unsupported) for a world of
   // another kind.
   CompiledExchange(World& world, const Shape& shape, ExchangeOptions options = {})
-      : exchange_(CompiledDoor::make(checked(world), shape, completed(options), launchers())) {}
+      : exchange_(CompiledAccess::make(checked(world), shape, completed(options), launchers())) {}
 
   // As Exchange's. The hooks are copied before a call returns. Throws Error(invalid_argument) besides where an argument
   // and a hook give the same thing.
@@ -190,7 +190,7 @@ class CompiledExchange {
   void set(const Hooks& hooks) {
     HookBytes bytes;
     std::memcpy(bytes.bytes, &hooks, sizeof hooks);
-    CompiledDoor::set_hooks(exchange_, bytes);
+    CompiledAccess::set_hooks(exchange_, bytes);
   }
 
   Exchange exchange_;

@@ -7,7 +7,7 @@
 
 namespace ferry::cuda {
 
-class CompiledDoor {
+class CompiledAccess {
  public:
   // As Exchange's constructor. `kernels` must outlive the exchange.
   static Exchange make(World& world, const Shape& shape, const ExchangeOptions& options, const Launchers& kernels) {
