@@ -133,9 +133,9 @@ TEST_F(EmulatedCounts, OfTooManyTokensAreNotAskedInACapture) {
   });
 }
 
-// Nobody waits for the messages of a dispatch that is refused. They are on their way for long, and none may come when
-// its slot is in use again.
-TEST_F(EmulatedCounts, OfARefusedDispatchBetweenNodesEndItsPuts) {
+// The messages of a dispatch that is refused are long on their way. The dispatches that follow have the right rows. The
+// test does not show that a kernel waits for its puts: it passes without that wait, too.
+TEST_F(EmulatedCounts, LeaveARefusedDispatchBetweenNodesBehind) {
   const Scenario first = scenario_of(8, false), second = scenario_of(9, false), third = scenario_of(10, false);
   const HeapMap map = make_heap_map(first.settings.shape, first.settings.options, 0, true);
   const Lag lag{map.begin(HeapMap::kMessages), map.begin(HeapMap::kTables), 3'000};
