@@ -20,8 +20,9 @@ class World:
 
     Ranks that are threads of this process: make_thread_worlds makes their worlds, and run_ranks hands one to each.
     Ranks that are processes: from_env, from_all_gather and connect make this process's end; each is collective, and
-    what a launcher has put into the environment says what is left out. Of many hosts: from_shmem, from_nvshmem. `device` is what this rank runs on: "cpu", or a
-    GPU of its own, "cuda:1"; "cuda" is this process's only one, or that of its local rank (docs/gpu/processes.md).
+    what a launcher has put into the environment says what is left out. Of many hosts: from_shmem, from_nvshmem.
+    `device` is what this rank runs on: "cpu", or a GPU of its own, "cuda:1"; "cuda" is this process's only one, or that
+    of its local rank (docs/gpu/processes.md).
     `deadline`: seconds for all processes to come; None: 30. They raise PeerMissing that names a process that does not
     come, InvalidArgument where two processes have the same rank or differ in the number of ranks, and Unsupported
     where they are of several hosts.
@@ -74,8 +75,9 @@ class World:
 
         The job starts with the first call, and ends when Python does: worlds and exchanges that are still open are
         closed then, and the processes wait for each other. A process that an exception ends, or that has missed a rank,
-        leaves without that. Raises
-        Unsupported in a build without OpenSHMEM, and where no launcher started this process (docs/multi-host.md).
+        leaves without that.
+
+        Raises Unsupported in a build without OpenSHMEM, and where no launcher started this process (docs/multi-host.md).
         """
         world = cls(_transports.open_shmem_world(int32("nodes", nodes), heap_bytes, deadline))
         _transports.close_at_end(world)
