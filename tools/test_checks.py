@@ -144,7 +144,8 @@ class Dependencies(unittest.TestCase):
             self.assertTrue(self.findings(path, f'#include "ferry/detail/cuda/{above}"\n', detail + above), (path, above))
             swapped = path.replace("include/", "")
             self.assertEqual(self.findings(detail + above, f'#include "{swapped}"\n', path), [], (path, above))
-        for path, included in (("src/cuda/exchange/b.h", "cuda/world/a.h"), ("src/cpu/steps/b.h", "cpu/a.h")):
+        for path, included in (("src/cuda/exchange/b.h", "cuda/world/a.h"), ("src/cpu/steps/b.h", "cpu/a.h"),
+                               ("src/cuda/exchange/plan/b.h", "cuda/exchange/order/a.h")):
             self.assertTrue(self.findings(path, f'#include "{included}"\n', "src/" + included), (path, included))
         self.assertEqual(self.findings("src/cpu/b.h", '#include "cpu/steps/a.h"\n', "src/cpu/steps/a.h"), [])
 

@@ -4,19 +4,19 @@
 
 #include <vector>
 
-#include "cpu/cpu_steps.h"
+#include "cpu/calls/cpu_steps.h"
+#include "cpu/fabric/process_fabric.h"
+#include "cpu/fabric/process_memory.h"
+#include "cpu/fabric/shared_heap.h"
 #include "cpu/lone_steps.h"
-#include "cpu/process_fabric.h"
-#include "cpu/process_memory.h"
-#include "cpu/shared_heap.h"
-#include "exchange/reach_log.h"
-#include "exchange/sizes.h"
-#include "exchange/together.h"
+#include "exchange/agreement/together.h"
+#include "exchange/log/reach_log.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/process_world.h"
 #include "net/bootstrap_address.h"
 #include "net/bootstrap_world.h"
-#include "net/descriptor_channel.h"
-#include "net/host_id.h"
+#include "net/host/host_id.h"
+#include "net/socket/descriptor_channel.h"
 
 namespace ferry::cpu {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "base/abort_notice.h"
 #include "base/debug_log.h"
-#include "cpu/cpu_steps.h"
-#include "cpu/host_fabric.h"
+#include "cpu/calls/cpu_steps.h"
+#include "cpu/fabric/host_fabric.h"
 #include "cpu/lone_steps.h"
-#include "exchange/heap_directory.h"
+#include "exchange/sizes/heap_directory.h"
 #include "ferry/error.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"

@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "exchange/call_order.h"
+#include "exchange/calls/call_order.h"
 #include "exchange/exchange_steps.h"
-#include "exchange/trace_log.h"
+#include "exchange/log/trace_log.h"
 
 namespace ferry {
 

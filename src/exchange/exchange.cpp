@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/run_on_threads.h"
-#include "exchange/call_log.h"
+#include "exchange/calls/call_log.h"
 #include "exchange/front.h"
 
 namespace ferry {

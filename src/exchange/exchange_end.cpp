@@ -1,6 +1,6 @@
 #include "exchange/exchange_end.h"
 
-#include "exchange/wait_report.h"
+#include "exchange/log/wait_report.h"
 
 namespace ferry {
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <utility>
 
-#include "exchange/call_order.h"
-#include "exchange/call_trace.h"
+#include "exchange/calls/call_order.h"
+#include "exchange/calls/call_trace.h"
+#include "exchange/checks/handle_check.h"
+#include "exchange/checks/validate.h"
 #include "exchange/exchange_end.h"
-#include "exchange/handle_check.h"
-#include "exchange/validate.h"
-#include "exchange/wait_report.h"
+#include "exchange/log/wait_report.h"
 #include "ferry/exchange.h"
 
 namespace ferry {

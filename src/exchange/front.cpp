@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <exception>
 
+#include "exchange/agreement/contract.h"
+#include "exchange/agreement/world_options.h"
 #include "exchange/call_scope.h"
-#include "exchange/contract.h"
-#include "exchange/handle_check.h"
-#include "exchange/made_log.h"
-#include "exchange/row_order_rules.h"
-#include "exchange/sizes.h"
-#include "exchange/world_options.h"
+#include "exchange/checks/handle_check.h"
+#include "exchange/checks/row_order_rules.h"
+#include "exchange/checks/valid_options.h"
+#include "exchange/log/made_log.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/detail/layout/call_word.h"
 
 namespace ferry {

@@ -5,12 +5,12 @@
 #include <memory>
 #include <optional>
 
-#include "exchange/call_order.h"
-#include "exchange/counts_input.h"
+#include "exchange/calls/call_order.h"
+#include "exchange/checks/counts_input.h"
+#include "exchange/checks/validate.h"
 #include "exchange/exchange_steps.h"
+#include "exchange/log/trace_log.h"
 #include "exchange/open_exchanges.h"
-#include "exchange/trace_log.h"
-#include "exchange/validate.h"
 #include "exchange/wide_weights.h"
 #include "ferry/exchange.h"
 

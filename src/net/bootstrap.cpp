@@ -11,7 +11,7 @@
 
 #include "base/deadline.h"
 #include "base/debug_log.h"
-#include "net/missing.h"
+#include "net/socket/missing.h"
 
 namespace ferry::net {
 namespace {

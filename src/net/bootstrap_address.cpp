@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "ferry/error.h"
-#include "net/host_id.h"
+#include "net/host/host_id.h"
 
 namespace ferry::net {
 namespace {

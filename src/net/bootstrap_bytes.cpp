@@ -5,7 +5,7 @@
 
 #include "base/deadline.h"
 #include "net/bootstrap.h"
-#include "net/missing.h"
+#include "net/socket/missing.h"
 
 namespace ferry::net {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "net/missing.h"
+#include "net/socket/missing.h"
 
 namespace ferry::net {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "net/socket.h"
+#include "net/socket/socket.h"
 
 namespace ferry::net {
 

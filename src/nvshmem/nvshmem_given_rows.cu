@@ -1,5 +1,5 @@
 // The dispatch kernels of tokens that the caller encoded, in any format, over NvshmemFabric.
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/nvshmem/nvshmem_puts.cuh"
 
 namespace ferry::cuda {

@@ -1,5 +1,5 @@
 // The dispatch kernels of encoded tokens that bring a scale of their own, over NvshmemFabric.
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/cuda/team/scaled_messages.cuh"
 #include "ferry/detail/nvshmem/nvshmem_puts.cuh"
 

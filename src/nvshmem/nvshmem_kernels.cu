@@ -2,7 +2,7 @@
 #include <nvshmem.h>
 #include <nvshmemx.h>
 
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "nvshmem/nvshmem_job.h"
 #include "nvshmem/plain_puts.h"

@@ -1,8 +1,8 @@
 // The tables of launchers over NvshmemFabric.
 #include "nvshmem/nvshmem_launch.h"
 
-#include "ferry/detail/cuda/kernels/half_launch.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/launch/half_launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/cuda/team/scaled_messages.cuh"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/detail/nvshmem/nvshmem_puts.cuh"

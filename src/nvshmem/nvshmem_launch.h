@@ -1,7 +1,7 @@
 // The kernels over NvshmemFabric, for worlds of several nodes. Built with relocatable device code.
 #pragma once
 
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 
 namespace ferry::cuda {
 

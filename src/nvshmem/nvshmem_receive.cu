@@ -1,5 +1,5 @@
 // The receiving kernels of rows in other orders than by_expert, and the kernels of token lists, over NvshmemFabric.
-#include "ferry/detail/cuda/kernels/receive_launch.cuh"
+#include "ferry/detail/cuda/launch/receive_launch.cuh"
 #include "ferry/detail/nvshmem/nvshmem_puts.cuh"
 
 namespace ferry::cuda {

@@ -1,5 +1,5 @@
 // The small kernels over NvshmemFabric.
-#include "ferry/detail/cuda/kernels/small_launch.cuh"
+#include "ferry/detail/cuda/launch/small_launch.cuh"
 #include "ferry/detail/nvshmem/nvshmem_puts.cuh"
 
 namespace ferry::cuda {

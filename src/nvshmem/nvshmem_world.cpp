@@ -5,8 +5,8 @@
 #include <fmt/core.h>
 
 #include "cuda/world/process_place.h"
-#include "exchange/reach_log.h"
-#include "exchange/sizes.h"
+#include "exchange/log/reach_log.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/cuda/nvshmem_world.h"
 #include "ferry/detail/layout/node_map.h"
 #include "net/bootstrap_address.h"

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cpu/host_waits.h"
+#include "cpu/fabric/host_waits.h"
 
 namespace ferry::cpu {
 

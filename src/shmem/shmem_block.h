@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cpu/host_group.h"
+#include "cpu/fabric/host_group.h"
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/layout/node_map.h"
 #include "shmem/shmem_process.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/error.h"
 #include "shmem/shmem_waits.h"
 

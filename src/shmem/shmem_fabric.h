@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "cpu/host_group.h"
-#include "cpu/host_waits.h"
+#include "cpu/fabric/host_group.h"
+#include "cpu/fabric/host_waits.h"
 #include "ferry/detail/protocol/fabric.h"
 #include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"

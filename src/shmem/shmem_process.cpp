@@ -6,9 +6,9 @@
 #include <functional>
 #include <future>
 
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/error.h"
-#include "net/launch_environment.h"
+#include "net/host/launch_environment.h"
 
 namespace ferry::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cpu/host_waits.h"
+#include "cpu/fabric/host_waits.h"
 #include "shmem/shmem_api.h"
 
 namespace ferry::cpu {

@@ -5,10 +5,10 @@
 
 #include <cstring>
 
-#include "cpu/cpu_steps.h"
+#include "cpu/calls/cpu_steps.h"
 #include "cpu/lone_steps.h"
-#include "exchange/reach_log.h"
-#include "exchange/sizes.h"
+#include "exchange/log/reach_log.h"
+#include "exchange/sizes/sizes.h"
 #include "shmem/shmem_bootstrap.h"
 #include "shmem/shmem_fabric.h"
 #include "shmem/shmem_memory.h"

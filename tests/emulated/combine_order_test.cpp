@@ -1,6 +1,6 @@
 // Which number a combine gets and whether it waits, as far as the host knows: calls in a capture, in another one, and
 // beside captures. What the device makes of it: GpuHandles.CallsBesideCapturedGraphs.
-#include "cuda/exchange/combine_order.h"
+#include "cuda/exchange/order/combine_order.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "emulated/device_rank.h"
 #include "emulated/late_puts.h"
 #include "emulated/late_world.h"
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 #include "gpu/captured_graph.h"
 
 namespace ferry::test {

@@ -5,7 +5,7 @@
 
 #include "conformance/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
-#include "ferry/detail/cuda/kernels/compiled_access.h"
+#include "ferry/detail/cuda/launch/compiled_access.h"
 #include "support/emulated_gpu/gpus.h"
 #include "support/emulated_gpu/machine.h"
 

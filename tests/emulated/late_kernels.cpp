@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "emulated/late_puts.h"
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
 
 namespace ferry::test {

@@ -1,7 +1,7 @@
 // The kernels over LateFabric that carry tokens, of the formats that late_world.h lists.
 #pragma once
 
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 
 namespace ferry::test {
 

@@ -2,7 +2,7 @@
 
 #include "emulated/late_kernels.h"
 #include "emulated/late_puts.h"
-#include "ferry/detail/cuda/kernels/half_launch.cuh"
+#include "ferry/detail/cuda/launch/half_launch.cuh"
 #include "ferry/detail/cuda/team/scaled_messages.cuh"
 #include "ferry/detail/formats/format_list.h"
 

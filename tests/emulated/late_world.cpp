@@ -6,10 +6,10 @@
 #include "cuda/world/gpu_world.h"
 #include "emulated/late_kernels.h"
 #include "emulated/late_puts.h"
-#include "exchange/heap_directory.h"
-#include "exchange/sizes.h"
-#include "ferry/detail/cuda/kernels/receive_launch.cuh"
-#include "ferry/detail/cuda/kernels/small_launch.cuh"
+#include "exchange/sizes/heap_directory.h"
+#include "exchange/sizes/sizes.h"
+#include "ferry/detail/cuda/launch/receive_launch.cuh"
+#include "ferry/detail/cuda/launch/small_launch.cuh"
 
 namespace ferry::test {
 namespace {

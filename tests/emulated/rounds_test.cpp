@@ -8,7 +8,7 @@
 
 #include "emulated/emulated_ranks.h"
 #include "emulated/late_puts.h"
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 
 namespace ferry::test {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "cuda/device/device_memory.h"
-#include "exchange/plan.h"
-#include "exchange/sizes.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "exchange/sizes/plan.h"
+#include "exchange/sizes/sizes.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/shape.h"
 #include "support/emulated_gpu/gpus.h"

@@ -9,7 +9,7 @@
 
 #include "conformance/rank_round.h"
 #include "cuda/device/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::test {

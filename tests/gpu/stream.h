@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/device/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::test {

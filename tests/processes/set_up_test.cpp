@@ -6,7 +6,7 @@
 #include <string>
 
 #include "conformance/rank_round.h"
-#include "cpu/shared_heap.h"
+#include "cpu/fabric/shared_heap.h"
 #include "ferry/error.h"
 #include "ferry/process_world.h"
 #include "support/bootstrap_ranks.h"

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <functional>
 
-#include "exchange/plan.h"
-#include "exchange/sizes.h"
+#include "exchange/sizes/plan.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/detail/protocol/handle.h"
 #include "support/fake_world.h"
 #include "support/kept_handle.h"

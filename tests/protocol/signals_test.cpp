@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cpu/steps/combine_send.h"
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 #include "support/all_begin.h"
 #include "support/session.h"
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cpu/host_fabric.h"
+#include "cpu/fabric/host_fabric.h"
 
 namespace ferry::test {
 

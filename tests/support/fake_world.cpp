@@ -5,8 +5,8 @@
 #include <thread>
 #include <type_traits>
 
-#include "cpu/cpu_steps.h"
-#include "exchange/sizes.h"
+#include "cpu/calls/cpu_steps.h"
+#include "exchange/sizes/sizes.h"
 #include "support/direct_fabric.h"
 #include "support/reordering_fabric.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ferry/error.h"
-#include "net/socket.h"
+#include "net/socket/socket.h"
 
 namespace ferry::test {
 

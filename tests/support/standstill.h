@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/host_waits.h"
+#include "cpu/fabric/host_waits.h"
 
 namespace ferry::test {
 

@@ -1,5 +1,5 @@
 // CallOrder: every call in every state against the rules of a round, and the sentence that a failed wait becomes.
-#include "exchange/call_order.h"
+#include "exchange/calls/call_order.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "conformance/rank_round.h"
-#include "exchange/wait_report.h"
+#include "exchange/log/wait_report.h"
 #include "ferry/exchange.h"
 
 namespace ferry {

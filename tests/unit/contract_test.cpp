@@ -1,6 +1,6 @@
 // The contract that all ranks of an exchange compare when it is made: each field that differs is named with both
 // values.
-#include "exchange/contract.h"
+#include "exchange/agreement/contract.h"
 
 #include <gtest/gtest.h>
 

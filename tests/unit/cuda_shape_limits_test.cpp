@@ -1,5 +1,5 @@
 // Shapes that GPU ranks refuse.
-#include "cuda/exchange/shape_limits.h"
+#include "cuda/exchange/plan/shape_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "exchange/validate.h"
+#include "exchange/checks/validate.h"
 
 namespace ferry {
 namespace {

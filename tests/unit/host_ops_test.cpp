@@ -1,5 +1,5 @@
 // The CPU's copies, sums and scale stores give the same bytes as the generic text, past the cache and not.
-#include "cpu/host_ops.h"
+#include "cpu/rows/host_ops.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Open files that travel between ranks: pipes here, memory of a GPU elsewhere.
-#include "net/descriptor_channel.h"
+#include "net/socket/descriptor_channel.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

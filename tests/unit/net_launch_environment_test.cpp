@@ -1,5 +1,5 @@
 // The place of a process, from what launchers put into its environment.
-#include "net/launch_environment.h"
+#include "net/host/launch_environment.h"
 
 #include <gmock/gmock.h>
 

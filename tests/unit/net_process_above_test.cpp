@@ -1,5 +1,5 @@
 // The process above, of processes that are started here.
-#include "net/process_above.h"
+#include "net/host/process_above.h"
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>

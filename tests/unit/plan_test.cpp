@@ -1,9 +1,9 @@
 // make_plan: the exchange as the phases of one rank see it.
-#include "exchange/plan.h"
+#include "exchange/sizes/plan.h"
 
 #include <gtest/gtest.h>
 
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 
 namespace ferry {
 namespace {

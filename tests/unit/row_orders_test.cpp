@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "exchange/row_order_rules.h"
-#include "exchange/sizes.h"
+#include "exchange/checks/row_order_rules.h"
+#include "exchange/sizes/sizes.h"
 
 namespace ferry {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "conformance/oracle/routing_patterns.h"
-#include "cpu/host_ops.h"
+#include "cpu/rows/host_ops.h"
 
 namespace ferry {
 namespace {

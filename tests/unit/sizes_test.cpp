@@ -1,5 +1,5 @@
 // Sizes: what is refused before anything is allocated, rows and their capacity, shares of a shared expert.
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 
 #include <gtest/gtest.h>
 

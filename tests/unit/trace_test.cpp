@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "conformance/rank_round.h"
-#include "exchange/trace_log.h"
+#include "exchange/log/trace_log.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
 

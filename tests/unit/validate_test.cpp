@@ -1,5 +1,5 @@
 // What a call refuses before anything moves, one argument at a time: the name, the value and the limit are in the text.
-#include "exchange/validate.h"
+#include "exchange/checks/validate.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpu/host_waits.h"
+#include "cpu/fabric/host_waits.h"
 
 namespace ferry {
 namespace {

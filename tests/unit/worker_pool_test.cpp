@@ -1,5 +1,5 @@
 // WorkerPool: every worker runs once, errors come back, and the pool can be used again.
-#include "cpu/worker_pool.h"
+#include "cpu/fabric/worker_pool.h"
 
 #include <gtest/gtest.h>
 

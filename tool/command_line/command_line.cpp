@@ -17,7 +17,7 @@
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
 #include "tool/demo/demo_model.h"
-#include "tool/layer/expert_place.h"
+#include "tool/layer/experts/expert_place.h"
 #include "tool/ranks/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/ranks/ranks_unasked.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 #include "tool/commands/commands.h"
 #include "tool/commands/options.h"
 #include "tool/io/interrupts.h"

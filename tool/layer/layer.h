@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ferry/exchange.h"
-#include "tool/layer/expert_place.h"
-#include "tool/layer/experts.h"
+#include "tool/layer/experts/expert_place.h"
+#include "tool/layer/experts/experts.h"
 #include "tool/ranks/ranks.h"
 
 namespace ferry::app {

@@ -13,7 +13,7 @@
 
 #include "ferry/error.h"
 #include "ferry/processes.h"
-#include "net/launch_environment.h"
+#include "net/host/launch_environment.h"
 #include "tool/text/output.h"
 #include "tool/text/progress.h"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "cuda/world/gpu_capabilities.h"
-#include "net/launch_environment.h"
+#include "net/host/launch_environment.h"
 #include "tool/ranks/gpus.h"
 #include "tool/ranks/job_starters.h"
 #include "tool/ranks/process_job.h"

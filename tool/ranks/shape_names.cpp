@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "exchange/row_order_rules.h"
+#include "exchange/checks/row_order_rules.h"
 #include "ferry/error.h"
 
 namespace ferry::app {

@@ -15,9 +15,9 @@
 
 #include "ferry/detail/cuda/fabric/compiled_hooks.cuh"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/compiled_access.h"
-#include "ferry/detail/cuda/kernels/half_launch.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/launch/compiled_access.h"
+#include "ferry/detail/cuda/launch/half_launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/exchange.h"
 

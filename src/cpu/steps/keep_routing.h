@@ -5,7 +5,7 @@
 
 #include "cpu/steps/row_room.h"
 #include "cpu/steps/serial_lookup.h"
-#include "exchange/call_order.h"
+#include "exchange/calls/call_order.h"
 #include "ferry/detail/protocol/handle.h"
 #include "ferry/detail/protocol/work_share.h"
 

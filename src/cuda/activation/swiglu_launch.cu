@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ferry/detail/cuda/activation/swiglu_launcher.cuh"
-#include "ferry/detail/cuda/kernels/kernel_setup.h"
+#include "ferry/detail/cuda/launch/kernel_setup.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {

@@ -1,7 +1,7 @@
 // CudaSteps: the extra kernels of a dispatch that has too many tokens, or whose host asks what comes.
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/cuda_steps.h"
-#include "exchange/row_counts.h"
+#include "exchange/sizes/row_counts.h"
 
 namespace ferry::cuda {
 

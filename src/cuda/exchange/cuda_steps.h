@@ -10,16 +10,16 @@
 #include <memory>
 #include <optional>
 
-#include "cuda/exchange/combine_order.h"
-#include "cuda/exchange/count_box.h"
 #include "cuda/exchange/device_checks.h"
-#include "cuda/exchange/kernel_plan.h"
 #include "cuda/exchange/kernel_trace.h"
-#include "cuda/exchange/record.h"
-#include "cuda/exchange/round_masks.h"
-#include "cuda/exchange/stream_order.h"
+#include "cuda/exchange/order/combine_order.h"
+#include "cuda/exchange/order/count_box.h"
+#include "cuda/exchange/order/record.h"
+#include "cuda/exchange/order/stream_order.h"
+#include "cuda/exchange/plan/kernel_plan.h"
+#include "cuda/exchange/plan/round_masks.h"
 #include "exchange/exchange_steps.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 
 namespace ferry::cuda {
 

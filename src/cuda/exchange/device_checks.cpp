@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "cuda/device/refuse.h"
-#include "cuda/exchange/kernel_plan.h"
-#include "cuda/exchange/stream_order.h"
+#include "cuda/exchange/order/stream_order.h"
+#include "cuda/exchange/plan/kernel_plan.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {

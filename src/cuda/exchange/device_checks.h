@@ -1,11 +1,11 @@
 // DeviceChecks: arguments that a GPU rank refuses before it enqueues anything: memory and streams of another device,
-// and addresses that bulk copies cannot take. exchange/validate.h has the checks of all backends.
+// and addresses that bulk copies cannot take. exchange/checks/validate.h has the checks of all backends.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "cuda/device/rank_device.h"
-#include "exchange/validate.h"
+#include "exchange/checks/validate.h"
 
 namespace ferry::cuda {
 

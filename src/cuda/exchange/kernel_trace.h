@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cuda/device/device_memory.h"
-#include "exchange/call_trace.h"
+#include "exchange/calls/call_trace.h"
 #include "ferry/detail/cuda/state/trace_records.h"
 
 namespace ferry::cuda {

@@ -1,6 +1,6 @@
 // CudaSteps: the kernels that carry tokens, between those that record them where a Trace does.
 #include "cuda/exchange/cuda_steps.h"
-#include "ferry/detail/cuda/kernels/trace_launch.h"
+#include "ferry/detail/cuda/launch/trace_launch.h"
 
 namespace ferry::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // The dispatch kernels of tokens that the caller encoded, in any format, over DirectFabric.
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 
 namespace ferry::cuda {
 

@@ -1,6 +1,6 @@
 // The dispatch kernels of encoded tokens that bring a scale of their own, over DirectFabric.
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/cuda/team/scaled_messages.cuh"
 
 namespace ferry::cuda {

@@ -1,15 +1,15 @@
 // The tables of launchers, small kernels, and how much shared memory a block needs.
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 
 #include <algorithm>
 #include <string>
 
 #include "cuda/policy/team_sizes.h"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/half_launch.cuh"
 #include "ferry/detail/cuda/kernels/keep_routing_kernel.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
+#include "ferry/detail/cuda/launch/half_launch.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 #include "ferry/detail/cuda/team/scaled_messages.cuh"
 #include "ferry/detail/formats/format_list.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "ferry/detail/cuda/kernels/forget_rows_kernel.cuh"
-#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/more_rows_kernels.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
 
 namespace ferry::cuda {
 

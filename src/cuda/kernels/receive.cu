@@ -1,6 +1,6 @@
 // The receiving kernels of rows in other orders than by_expert, and the kernels of token lists, over DirectFabric.
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/receive_launch.cuh"
+#include "ferry/detail/cuda/launch/receive_launch.cuh"
 
 namespace ferry::cuda {
 

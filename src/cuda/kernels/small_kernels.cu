@@ -1,6 +1,6 @@
 // The small kernels over DirectFabric.
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/small_launch.cuh"
+#include "ferry/detail/cuda/launch/small_launch.cuh"
 
 namespace ferry::cuda {
 

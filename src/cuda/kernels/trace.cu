@@ -1,7 +1,7 @@
 // The kernels that write when others began and ended.
-#include "ferry/detail/cuda/kernels/launch.cuh"
 #include "ferry/detail/cuda/kernels/trace_kernels.cuh"
-#include "ferry/detail/cuda/kernels/trace_launch.h"
+#include "ferry/detail/cuda/launch/launch.cuh"
+#include "ferry/detail/cuda/launch/trace_launch.h"
 
 namespace ferry::cuda {
 

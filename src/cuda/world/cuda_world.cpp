@@ -10,7 +10,7 @@
 #include "base/debug_log.h"
 #include "cuda/world/gpu_world.h"
 #include "cuda/world/peer_reach.h"
-#include "exchange/heap_directory.h"
+#include "exchange/sizes/heap_directory.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <string>
 
-#include "cuda/exchange/shape_limits.h"
-#include "cuda/exchange/staged_steps.h"
-#include "exchange/sizes.h"
-#include "exchange/together.h"
+#include "cuda/exchange/host_memory/staged_steps.h"
+#include "cuda/exchange/plan/shape_limits.h"
+#include "exchange/agreement/together.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {

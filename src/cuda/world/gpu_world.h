@@ -11,7 +11,7 @@
 #include "cuda/device/rank_device.h"
 #include "cuda/world/gpu_capabilities.h"
 #include "exchange/exchange_steps.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"
 

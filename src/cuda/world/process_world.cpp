@@ -10,14 +10,14 @@
 #include "cuda/world/peer_reach.h"
 #include "cuda/world/process_place.h"
 #include "cuda/world/shared_memory.h"
-#include "exchange/reach_log.h"
-#include "exchange/sizes.h"
+#include "exchange/log/reach_log.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "net/bootstrap_address.h"
 #include "net/bootstrap_world.h"
-#include "net/descriptor_channel.h"
-#include "net/host_id.h"
+#include "net/host/host_id.h"
+#include "net/socket/descriptor_channel.h"
 
 namespace ferry::cuda {
 namespace {

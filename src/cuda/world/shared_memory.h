@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "net/socket.h"
+#include "net/socket/socket.h"
 
 namespace ferry::cuda {
 

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "net/socket.h"
+#include "net/socket/socket.h"
 #include "support/free_port.h"
 
 namespace ferry::test {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "cpu/host_waits.h"
+#include "cpu/fabric/host_waits.h"
 #include "ferry/error.h"
 
 namespace ferry::app {

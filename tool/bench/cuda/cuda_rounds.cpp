@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "cuda/device/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/trace.h"
 #include "tool/bench/base/bench_given.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <span>
 
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::app {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "cuda/device/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/bench/cuda/copy_kernel.h"
 #include "tool/bench/cuda/graph_timer.h"

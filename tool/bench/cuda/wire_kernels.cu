@@ -1,6 +1,6 @@
 #include "tool/bench/cuda/wire_kernels.h"
 
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
 

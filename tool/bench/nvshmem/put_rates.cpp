@@ -3,7 +3,7 @@
 #include <span>
 
 #include "cuda/device/device_memory.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "nvshmem/nvshmem_world.h"
 #include "nvshmem/plain_puts.h"
 #include "tool/bench/cuda/graph_timer.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <sstream>
 
-#include "exchange/sizes.h"
+#include "exchange/sizes/sizes.h"
 #include "ferry/detail/layout/result_layout.h"
 #include "ferry/detail/layout/token_list.h"
 #include "ferry/trace.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/host_group.h"
+#include "cpu/fabric/host_group.h"
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/base/wait.h"
 #include "ferry/error.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "cpu/process_memory.h"
+#include "cpu/fabric/process_memory.h"
 #include "ferry/error.h"
 #include "tool/bench/processes/put_legs.h"
 #include "tool/ranks/job_starters.h"

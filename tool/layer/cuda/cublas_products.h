@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cuda/device/device_memory.h"
-#include "tool/layer/expert_plan.h"
+#include "tool/layer/experts/expert_plan.h"
 
 namespace ferry::app {
 

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <span>
 
-#include "cuda/exchange/host_tensors.h"
+#include "cuda/exchange/host_memory/host_tensors.h"
 #include "ferry/cuda/activation.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/layer/cuda/cublas_products.h"
 #include "tool/layer/cuda/device_weights.h"
 #include "tool/layer/cuda/expert_kernels.h"
-#include "tool/layer/expert_plan.h"
+#include "tool/layer/experts/expert_plan.h"
 #include "tool/layer/rank_buffers.h"
 #include "tool/ranks/rank_calls.h"
 #include "tool/text/human.h"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "tool/layer/expert_place.h"
+#include "tool/layer/experts/expert_place.h"
 
 namespace ferry::app {
 

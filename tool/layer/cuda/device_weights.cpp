@@ -4,7 +4,7 @@
 
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/layer/cuda/expert_kernels.h"
-#include "tool/layer/expert_plan.h"
+#include "tool/layer/experts/expert_plan.h"
 #include "tool/layer/layer.h"
 
 namespace ferry::app {

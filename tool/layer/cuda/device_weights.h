@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cuda/device/device_memory.h"
-#include "tool/layer/expert_place.h"
+#include "tool/layer/experts/expert_place.h"
 
 namespace ferry::app {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ferry/detail/cuda/activation/warp_group.cuh"
-#include "ferry/detail/cuda/kernels/load_kernel.h"
+#include "ferry/detail/cuda/launch/load_kernel.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/detail/formats/rounded.h"

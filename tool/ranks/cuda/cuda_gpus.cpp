@@ -6,7 +6,7 @@
 
 #include "cuda/device/device_memory.h"
 #include "ferry/cuda/cuda_world.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/ranks/cuda/gpu_calls.h"
 

@@ -4,8 +4,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
-#include "cuda/exchange/host_tensors.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "cuda/exchange/host_memory/host_tensors.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "tool/text/human.h"
 

@@ -8,7 +8,7 @@
 
 #include "cuda/device/device_memory.h"
 #include "cuda/world/process_place.h"
-#include "ferry/detail/cuda/kernels/launch.h"
+#include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "net/bootstrap_address.h"
 #include "nvshmem/nvshmem_world.h"

@@ -2,7 +2,7 @@
 #include "tool/ranks/shmem/shmem_job.h"
 
 #include "ferry/shmem_world.h"
-#include "net/launch_environment.h"
+#include "net/host/launch_environment.h"
 
 namespace ferry::app {
 namespace {

@@ -67,7 +67,7 @@ class RemoteReach {
 // puts the run of entries that its threads stored.
 class RemoteTable {
  public:
-  // Counts entries from the first table on. 32 bits suffice (cuda/exchange/shape_limits.h).
+  // Counts entries from the first table on. 32 bits suffice (cuda/exchange/plan/shape_limits.h).
   __device__ void note(const Plan& plan, std::size_t offset) {
     const auto entry = static_cast<std::uint32_t>((offset - plan.map.begin(HeapMap::kTables)) / sizeof(RoutingEntry));
     first_ = entry < first_ ? entry : first_;

@@ -1,6 +1,6 @@
 // The outputs of a dispatch that may be left out (WorldCapabilities::more_outputs), after its rows are laid out: from
-// the row starts, the tables and the messages that it left in the memory of the exchange. As cpu/more_rows.h. All of it
-// stays until this rank begins its next dispatch (I1), which comes later in stream order.
+// the row starts, the tables and the messages that it left in the memory of the exchange. As cpu/rows/more_rows.h. All
+// of it stays until this rank begins its next dispatch (I1), which comes later in stream order.
 #pragma once
 
 #include <cstdint>

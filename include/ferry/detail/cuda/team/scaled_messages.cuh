@@ -1,5 +1,5 @@
-// Messages of tokens that have a global scale each (ExchangeOptions::dynamic_scales), as cpu/scaled_messages.h: 1 / g
-// lies behind the scales, at result_layout's place. They have kernels of their own, as every MessageMaker.
+// Messages of tokens that have a global scale each (ExchangeOptions::dynamic_scales), as cpu/rows/scaled_messages.h: 1
+// / g lies behind the scales, at result_layout's place. They have kernels of their own, as every MessageMaker.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// In place of ferry/detail/cuda/kernels/load_kernel.h: the emulated runtime refuses a launch of a kernel that was not
+// In place of ferry/detail/cuda/launch/load_kernel.h: the emulated runtime refuses a launch of a kernel that was not
 // loaded.
 #pragma once
 

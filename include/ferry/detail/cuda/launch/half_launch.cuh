@@ -1,0 +1,40 @@
+// The launcher of the combine kernels of rows, bias or sums that are f16. They have no pipeline.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "ferry/detail/cuda/launch/launch.cuh"
+#include "ferry/detail/cuda/team/half_ops.cuh"
+#include "ferry/detail/formats/format_list.h"
+
+namespace ferry::cuda {
+
+template <DeviceFabric F, TokenFormat Results>
+CombineLauncher half_combine_launcher() {
+  using Ops = HalfOps<Results>;
+  return {[](int threads, std::size_t shared_bytes, std::size_t) {
+            return std::min(prepare_kernel(&combine_kernel<F, false, false, Ops>, threads, shared_bytes),
+                            prepare_kernel(&combine_kernel<F, false, true, Ops>, threads, shared_bytes));
+          },
+          [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
+            const Grid grid{policy.blocks, policy.pdl, shared_bytes};
+            if (params.is_extra) return launch(&combine_kernel<F, false, true, Ops>, params, grid, stream);
+            launch(&combine_kernel<F, false, false, Ops>, params, grid, stream);
+          },
+          false};
+}
+
+// The library's over one of its fabrics. A source for each format of results defines it (half_combine_instance.cu.in).
+template <TokenFormat Results, DeviceFabric F>
+CombineLauncher half_combine_instance();
+
+// For results in the format; null where it is none of ResultFormats.
+template <DeviceFabric F>
+const CombineLauncher* find_half_combine_instance(const char* result_format) {
+  static const auto kLaunchers =
+      ResultFormats::table([]<class Fmt>(std::type_identity<Fmt>) { return half_combine_instance<Fmt, F>(); });
+  return ResultFormats::find(kLaunchers, result_format);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,126 @@
+// The launchers of the kernels over a fabric.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "ferry/detail/cuda/kernels/combine_kernel.cuh"
+#include "ferry/detail/cuda/kernels/dispatch_kernel.cuh"
+#include "ferry/detail/cuda/launch/kernel_setup.h"
+#include "ferry/detail/cuda/launch/launch.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/detail/formats/format_list.h"
+
+namespace ferry::cuda {
+
+struct Grid {
+  int blocks = 1;
+  bool pdl = false;              // launched while the kernel before it in the stream still runs (I21)
+  std::size_t shared_bytes = 0;  // of each block
+  int blocks_per_cta = 1;        // of a thread block
+  int threads = kThreads;        // of a block
+};
+
+// Blocks whose warps take tokens in turn. They wait for nothing, so any number of them does.
+inline Grid grid_of_tokens(const Plan& plan, int most_blocks) {
+  constexpr std::int64_t kTokensOfBlock = 2 * (kThreads / 32);
+  const std::int64_t tokens = std::int64_t{plan.shape.ranks} * plan.shape.max_tokens;
+  return {.blocks = static_cast<int>(std::clamp<std::int64_t>(tokens / kTokensOfBlock, 1, most_blocks))};
+}
+
+// With `pdl` the kernel waits for the end of the one before it before it touches memory (ptx::await_earlier_kernels).
+template <class Params>
+void launch(void (*kernel)(Params), const Params& params, const Grid& grid, cudaStream_t stream) {
+  cudaLaunchAttribute beside{};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.blocks / grid.blocks_per_cta));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.blocks_per_cta));
+  config.dynamicSmemBytes = grid.shared_bytes * static_cast<std::size_t>(grid.blocks_per_cta);
+  config.stream = stream;
+  config.attrs = &beside;
+  config.numAttrs = grid.pdl ? 1 : 0;
+  cuda_check(cudaLaunchKernelEx(&config, kernel, params), "cudaLaunchKernelEx");
+}
+
+template <class Maker, DeviceFabric F>
+DispatchLauncher dispatch_launcher() {
+  return {[](int threads, std::size_t shared_bytes) {
+            return prepare_kernel(&dispatch_kernel<Maker, F, false>, threads, shared_bytes);
+          },
+          [](int threads, std::size_t shared_bytes) {
+            if constexpr (F::kHasRemoteRanks)
+              return false;
+            else {
+              const auto kernel = &dispatch_kernel<Maker, F, true>;
+              return may_have_shared(reinterpret_cast<const void*>(kernel), 2 * shared_bytes) &&
+                     prepare_kernel(kernel, 2 * threads, 2 * shared_bytes) != 0;
+            }
+          },
+          [](const DispatchParams& params, const DispatchPolicy& policy, cudaStream_t stream) {
+            const auto start = [&](auto* kernel) {
+              launch(kernel, params, {policy.blocks, policy.pdl, params.block_bytes, policy.blocks_per_cta}, stream);
+            };
+            if constexpr (!F::kHasRemoteRanks)
+              if (policy.blocks_per_cta == 2) return start(&dispatch_kernel<Maker, F, true>);
+            start(&dispatch_kernel<Maker, F, false>);
+          }};
+}
+
+// Both kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
+template <DeviceFabric F, bool kIsKept, class Ops>
+int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
+  const int blocks = prepare_kernel(&combine_kernel<F, false, kIsKept, Ops>, threads, shared_bytes);
+  if constexpr (!F::kHasRemoteRanks)
+    if (pipeline_bytes != 0)
+      return std::min(blocks, prepare_kernel(&combine_kernel<F, true, kIsKept, Ops>, threads, pipeline_bytes));
+  return blocks;
+}
+template <DeviceFabric F, bool kIsKept, class Ops>
+void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t stream) {
+  if constexpr (!F::kHasRemoteRanks)
+    if (params.roles.pipelined) return launch(&combine_kernel<F, true, kIsKept, Ops>, params, grid, stream);
+  launch(&combine_kernel<F, false, kIsKept, Ops>, params, grid, stream);
+}
+
+// The combine for results that travel in the format `Results`.
+template <DeviceFabric F, TokenFormat Results = Bf16>
+CombineLauncher combine_launcher() {
+  using Ops = OpsOfResults<Results>;
+  return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
+            return std::min(prepare_combine<F, false, Ops>(threads, shared_bytes, pipeline_bytes),
+                            prepare_combine<F, true, Ops>(threads, shared_bytes, pipeline_bytes));
+          },
+          [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
+            const Grid grid{policy.blocks, policy.pdl, shared_bytes};
+            if (params.is_extra) return launch_combine<F, true, Ops>(params, grid, stream);
+            launch_combine<F, false, Ops>(params, grid, stream);
+          },
+          !F::kHasRemoteRanks};
+}
+
+// dispatch_launcher over one of the library's fabrics: of an Encoder of one of its formats, or of GivenRows. A source
+// for each defines it (dispatch_instance.cu.in, given_rows.cu), so that they compile beside each other; a table of
+// launchers only declares it.
+template <class Maker, DeviceFabric F>
+DispatchLauncher dispatch_instance();
+// The library's combine over one of its fabrics, without hooks, for results in one of ResultFormats. A source for each
+// defines it (combine_instance.cu.in).
+template <TokenFormat Results, DeviceFabric F>
+CombineLauncher combine_instance();
+// The library's small kernels over one of its fabrics (small_kernels.cu), and its receiving kernels (receive.cu).
+template <DeviceFabric F>
+SmallLaunchers small_instance();
+template <DeviceFabric F>
+ReceiveLaunchers receive_instance();
+
+// The library's combine over one of its fabrics for results in the format; null where it is none of ResultFormats.
+template <DeviceFabric F>
+const CombineLauncher* find_combine_instance(const char* result_format) {
+  static const auto kLaunchers =
+      ResultFormats::table([]<class Fmt>(std::type_identity<Fmt>) { return combine_instance<Fmt, F>(); });
+  return ResultFormats::find(kLaunchers, result_format);
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,67 @@
+// The launchers of the small kernels over a fabric.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "ferry/detail/cuda/kernels/begin_handle_kernel.cuh"
+#include "ferry/detail/cuda/kernels/count_kernel.cuh"
+#include "ferry/detail/cuda/kernels/late_weights_kernels.cuh"
+#include "ferry/detail/cuda/kernels/return_weights_kernel.cuh"
+#include "ferry/detail/cuda/kernels/zero_results_kernel.cuh"
+#include "ferry/detail/cuda/launch/launch.cuh"
+
+namespace ferry::cuda {
+
+inline std::size_t count_bytes(const Plan& plan) {
+  return sizeof(CountMemory) + static_cast<std::size_t>(host_count_words(plan)) * sizeof(std::uint32_t);
+}
+
+template <DeviceFabric F>
+void exchange_late_weights(const LateParams& params, int most_blocks, cudaStream_t stream) {
+  const int putting = std::clamp(params.num_tokens * params.plan.shape.top_k / kThreads, 1, most_blocks);
+  launch(&put_late_weights_kernel<F>, params, {.blocks = putting}, stream);
+  launch(&await_weighed_kernel<F>, params, {.threads = SyncedTeam::kWidth}, stream);
+}
+
+template <DeviceFabric F>
+void return_weights(const ReturnedParams& params, int most_blocks, cudaStream_t stream) {
+  Grid grid = grid_of_tokens(params.plan, most_blocks);
+  grid.shared_bytes = sizeof(ReturnedMemory);
+  launch(&return_weights_kernel<F>, params, grid, stream);
+}
+
+template <DeviceFabric F>
+void prepare_weights(const Plan& plan) {
+  if (plan.map.returns_weights()) prepare_kernel(&return_weights_kernel<F>, kThreads, sizeof(ReturnedMemory));
+  if (!plan.map.has_late_weights()) return;
+  prepare_kernel(&put_late_weights_kernel<F>, kThreads, 0);
+  prepare_kernel(&await_weighed_kernel<F>, SyncedTeam::kWidth, 0);
+}
+
+template <DeviceFabric F>
+SmallLaunchers small_launchers() {
+  return {[](const Plan& plan) {
+            prepare_kernel(&begin_handle_kernel<F>, kBeginHandleThreads, 0);
+            prepare_kernel(&count_kernel<F>, kThreads, count_bytes(plan));
+            prepare_kernel(&excess_kernel<F>, kExcessThreads, 0);
+            prepare_kernel(&zero_results_kernel<F>, kThreads, 0);
+            prepare_weights<F>(plan);
+          },
+          [](const HandleCallParams& params, cudaStream_t stream) {
+            launch(&begin_handle_kernel<F>, params, {.threads = kBeginHandleThreads}, stream);
+          },
+          [](const CountParams& params, cudaStream_t stream) {
+            launch(&count_kernel<F>, params, {.shared_bytes = count_bytes(params.plan)}, stream);
+          },
+          [](const ExcessParams& params, cudaStream_t stream) {
+            launch(&excess_kernel<F>, params, {.threads = kExcessThreads}, stream);
+          },
+          [](const ZeroResultsParams& params, int most_blocks, cudaStream_t stream) {
+            launch(&zero_results_kernel<F>, params, grid_of_tokens(params.plan, most_blocks), stream);
+          },
+          &exchange_late_weights<F>,
+          &return_weights<F>};
+}
+
+}  // namespace ferry::cuda

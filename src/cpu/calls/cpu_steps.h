@@ -1,0 +1,106 @@
+// CpuSteps: an exchange of a CPU rank, over any fabric. It runs the steps of a round on the rank's workers: the
+// steps in ferry/detail/protocol, which all backends run, and the steps in cpu/steps, which GPUs restate.
+// dispatch_calls.h and combine_calls.h have the two operations.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cpu/calls/combine_calls.h"
+#include "cpu/calls/cpu_rank.h"
+#include "cpu/calls/dispatch_calls.h"
+#include "exchange/exchange_steps.h"
+
+namespace ferry::cpu {
+
+template <CpuFabric F>
+class CpuSteps final : public ExchangeSteps {
+ public:
+  CpuSteps(int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+           const MakeFabric<F>& make_fabric)
+      : rank_(rank, shape, options, map, make_fabric, end()),
+        dispatch_(rank_, options, handle_header(rank, shape, options, {.alignment = rank_.plan().alignment})),
+        combine_(rank_, options, dispatch_.found()) {}
+
+  void trace_to(CallTrace* call) override { rank_.waits().trace_to(call); }
+  void start(const CallOptions&, std::chrono::milliseconds deadline) override { rank_.waits().set_deadline(deadline); }
+
+  void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
+    check_host_input(context, in, args);
+  }
+  void check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
+                           const CombineArgs&) override {
+    if (in.src_info) combine_.check(context, ticket, static_cast<const std::int32_t*>(in.src_info.data));
+  }
+  std::uint32_t num_rows() const override { return dispatch_.found().rows_with_room(); }
+
+  // I17: before anything moves.
+  std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
+                                         Operation operation) override {
+    const HandleFacts facts = check_handle(context, rank_.plan(), handle);
+    operation == Operation::dispatch ? dispatch_.replay(handle) : combine_.keep(handle);
+    return facts;
+  }
+
+  void require_handles(const CheckContext&) override {}
+  const std::byte* arrival_slots() const override {
+    return rank_.fabric().local(rank_.plan().map.begin(HeapMap::kMessages));
+  }
+
+  void send(const Ticket& ticket, const DispatchArgs& args) override {
+    rank_.masks().begin_dispatch();
+    combine_.drain();
+    rank_.begin_step("route");
+    dispatch_.route(ticket, args);
+    combine_.give_up();
+    rank_.begin_step("send");
+    dispatch_.send(ticket, args);
+  }
+  std::int64_t await_counts(const Ticket& ticket) override {
+    rank_.begin_step("wait");
+    return dispatch_.await_counts(ticket);
+  }
+  RowCounts row_counts(const Ticket& ticket) const override { return dispatch_.row_counts(ticket); }
+  void receive(const Ticket& ticket, const RowsOut& out) override {
+    rank_.begin_step("lay out");
+    dispatch_.receive(ticket, out);
+  }
+  void send_back(const Ticket& ticket, const CombineArgs& args) override { combine_.send_back(ticket, args); }
+  void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& out) override {
+    combine_.reduce(ticket, sent, out);
+  }
+
+  void poll() override { dispatch_.tell_overflow(); }
+
+  void set_mask(const RankMask& mask) override { rank_.masks().add(mask); }
+
+  void tell_aborted(int missing) override {
+    const int named = rank_.masks().is_masked_at_start(missing) ? rank_.plan().rank : missing;
+    rank_.tell_all(rank_.waits().end_waits(abort_word(0, false, named) | kAborts));
+  }
+  void tell_left(const CallOrder& order) override {
+    LastSent sent = order.last_sent();
+    sent.unsent = !sent.summed && rank_.plan().map.has_late_weights();
+    rank_.tell_all(left_word(sent, rank_.plan().rank));
+  }
+
+  Stats stats() const override {
+    Stats stats = rank_.stats().read();
+    for (int peer = 0; peer < rank_.plan().shape.ranks; ++peer)
+      stats.waited_ns.push_back(rank_.waits().waited_ns(peer));
+    return stats;
+  }
+
+ private:
+  CpuRank<F> rank_;
+  DispatchCalls<F> dispatch_;
+  CombineCalls<F> combine_;
+};
+
+template <CpuFabric F>
+std::unique_ptr<ExchangeSteps> make_cpu_steps(int rank, const Shape& shape, const ExchangeOptions& options,
+                                              const HeapMap& map, const MakeFabric<F>& make_fabric) {
+  return std::make_unique<CpuSteps<F>>(rank, shape, options, map, make_fabric);
+}
+
+}  // namespace ferry::cpu

@@ -1,0 +1,89 @@
+// StagedSteps: the outputs of a dispatch that may be left out.
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "cuda/exchange/host_memory/staged_steps.h"
+
+namespace ferry::cuda {
+namespace {
+
+using Shape64 = std::initializer_list<std::int64_t>;
+
+// Calls visit(kind, the member of RowsOut, dtype, shape) for each of them that is an array.
+template <class Visit>
+void for_each_array(const RowsOut& rows, const RowLayout& layout, const Visit& visit) {
+  const std::int64_t capacity = rows.row_capacity, groups = layout.groups, sources = layout.sources;
+  visit(HostTensors::kGlobalScales, &RowsOut::global_scales, DType::f32, {capacity});
+  visit(HostTensors::kSourceStarts, &RowsOut::source_starts, DType::i32, {groups, sources});
+  visit(HostTensors::kRowWeights, &RowsOut::row_weights, DType::f32, {capacity});
+  visit(HostTensors::kRowSources, &RowsOut::row_sources, DType::i32, {capacity});
+  visit(HostTensors::kMessages, &RowsOut::messages, DType::i32, {rows.message_capacity, 2 + layout.top_k});
+  visit(HostTensors::kOverflow, &RowsOut::overflow, DType::i32, {1});
+  visit(HostTensors::kCumulativeCounts, &RowsOut::cumulative_counts, DType::i32, {groups});
+  visit(HostTensors::kWaitedNs, &RowsOut::waited_ns, DType::i64, {sources});
+}
+
+std::int64_t width_of(const RowScales& scales) {
+  return scales.as == RowScales::As::they_are ? scales.scale_bytes : std::int64_t{4};
+}
+std::int64_t columns_of(const RowScales& scales) {
+  return scales.as == RowScales::As::groups_of_four ? (scales.count + 3) / 4 : scales.count;
+}
+std::int64_t offset_of(const RowScales& scales, std::int64_t row, std::int64_t column) {
+  const std::int64_t group = scales.group_rows == 0 ? 0 : row / scales.group_rows;
+  return group * scales.group_stride + (row - group * scales.group_rows) * scales.row_stride +
+         column * scales.column_stride;
+}
+
+std::int64_t rows_of(const RowScales& scales, const RowsOut& rows, int groups) {
+  return scales.group_rows == 0 ? rows.row_capacity : scales.group_rows * groups;
+}
+
+// All bytes from the first element to the last.
+Tensor extent_of(const RowScales& scales, std::int64_t rows) {
+  if (rows == 0) return {scales.data, DType::u8, {0}};
+  const std::int64_t last = offset_of(scales, rows - 1, columns_of(scales) - 1);
+  return {scales.data, DType::u8, {last + width_of(scales)}};
+}
+
+}  // namespace
+
+// The device has row_scales at the caller's strides, too.
+void StagedSteps::stage_more(const RowsOut& rows, RowsOut& staged) {
+  for_each_array(rows, layout_, [&](HostTensors::Kind kind, auto RowsOut::*field, DType dtype, Shape64 shape) {
+    if (rows.*field == nullptr) return;
+    const Tensor device = tensors_.copy_in(kind, ConstTensor(rows.*field, dtype, shape));
+    staged.*field = static_cast<std::remove_reference_t<decltype(staged.*field)>>(device.data);
+  });
+  const RowScales& scales = rows.row_scales;
+  if (scales.data == nullptr) return;
+  const Tensor device =
+      tensors_.copy_in(HostTensors::kRowScales, extent_of(scales, rows_of(scales, rows, layout_.groups)));
+  staged.row_scales.data = static_cast<std::byte*>(device.data);
+}
+
+void StagedSteps::bring_more(const RowsOut& rows) {
+  for_each_array(rows, layout_, [&](HostTensors::Kind kind, auto RowsOut::*field, DType dtype, Shape64 shape) {
+    if (rows.*field != nullptr) tensors_.copy_out(kind, Tensor(rows.*field, dtype, shape));
+  });
+  if (rows.row_scales.data != nullptr)
+    bring_row_scales(rows.row_scales, rows_of(rows.row_scales, rows, layout_.groups));
+}
+
+// What lies in the gaps between them may be another thread's.
+void StagedSteps::bring_row_scales(const RowScales& to, std::int64_t rows) {
+  Tensor extent = extent_of(to, rows);
+  std::vector<std::byte> came(static_cast<std::size_t>(extent.elements()));
+  extent.data = came.data();
+  tensors_.copy_out(HostTensors::kRowScales, extent);
+  tensors_.wait();
+  const auto width = static_cast<std::size_t>(width_of(to));
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns_of(to); ++column) {
+      const std::int64_t at = offset_of(to, row, column);
+      std::memcpy(to.data + at, came.data() + at, width);
+    }
+}
+
+}  // namespace ferry::cuda

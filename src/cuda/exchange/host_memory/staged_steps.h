@@ -1,0 +1,83 @@
+// StagedSteps: the steps of a GPU rank whose caller has host memory. Every call copies its tensors to the device, runs,
+// waits and copies the results back; the call throws what its kernels report.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda/exchange/cuda_steps.h"
+#include "cuda/exchange/host_memory/host_tensors.h"
+
+namespace ferry::cuda {
+
+class StagedSteps final : public ExchangeSteps {
+ public:
+  // The device of `steps` must be current.
+  StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout);
+  ~StagedSteps() override;
+
+  void enter() override { steps_->enter(); }
+  void leave() noexcept override { steps_->leave(); }
+  void trace_to(CallTrace* call) override { steps_->trace_to(call); }
+  void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
+
+  void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
+    check_host_input(context, in, args);
+  }
+  void check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
+                           const CombineArgs& args) override;
+  void check_sums(const CheckContext&, const Ticket&, const CombineOutput&, const CombineOut& sums) override {
+    steps_->check_types_out(sums);
+  }
+  std::uint32_t num_rows() const override { return num_rows_; }
+
+  std::optional<HandleFacts> read_handle(const CheckContext& context, const std::byte* handle,
+                                         Operation operation) override;
+  void require_handles(const CheckContext&) override {}
+
+  void send(const Ticket& ticket, const DispatchArgs& args) override;
+  void receive(const Ticket& ticket, const RowsOut& rows) override;
+  std::int64_t await_counts(const Ticket& ticket) override { return steps_->await_counts(ticket); }
+  RowCounts row_counts(const Ticket& ticket) const override { return steps_->row_counts(ticket); }
+  void send_back(const Ticket& ticket, const CombineArgs& args) override;
+  void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) override;
+  bool fuses_halves() const override { return true; }
+  void dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) override;
+  void combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) override;
+
+  void poll() override { steps_->poll(); }
+  void set_mask(const RankMask& mask) override { steps_->set_mask(mask); }
+  Stats stats() const override { return steps_->stats(); }
+  void tell_aborted(int missing) override { steps_->tell_aborted(missing); }
+  void tell_left(const CallOrder& order) override { steps_->tell_left(order); }
+
+ private:
+  // The device tensors of a step. Copies to the device have ended.
+  Ticket on_device(HostTensors::Kind kind, const Ticket& ticket);
+  DispatchArgs on_device(const DispatchArgs& args);
+  RowsOut on_device(const RowsOut& rows);
+  CombineArgs on_device(const CombineArgs& args, int num_tokens);
+  CombineOut on_device(const CombineOut& sums, int num_tokens);
+  Weights on_device(const Weights& weights, int num_tokens);
+  GivenScales on_device(const GivenScales& scales, int num_tokens);
+  Tensor scales_of(const RowsOut& rows) const;
+  void stage_more(const RowsOut& rows, RowsOut& staged);
+  void bring_more(const RowsOut& rows);
+  void bring_row_scales(const RowScales& to, std::int64_t rows);
+  Tensor sums_of(const CombineOut& sums, int num_tokens) const;
+  Tensor returned_of(const CombineOut& sums, int num_tokens) const;
+
+  void finish();  // waits for the kernels of a step, and throws what they report
+  void bring(const RowsOut& rows);
+  void bring(const CombineOut& sums, int num_tokens);
+
+  std::unique_ptr<CudaSteps> steps_;
+  RowLayout layout_;
+  HostTensors tensors_;
+  cudaStream_t stream_ = nullptr;       // of the running call
+  CombineArgs sent_;                    // on the device, of the newest send_back
+  std::vector<std::int32_t> src_info_;  // of the newest dispatch
+  std::uint32_t num_rows_ = 0;
+};
+
+}  // namespace ferry::cuda

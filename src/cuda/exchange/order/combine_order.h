@@ -1,0 +1,39 @@
+// CombineOrder: which number a combine has, and whether it waits for those before it, from the calls that the host saw.
+// The host sees a captured call once, at its capture, and none of the replays. So once a call was captured it knows
+// only what lies in the capture of the newest dispatch. Otherwise a combine waits, and the device finds its number.
+#pragma once
+
+#include "cuda/exchange/order/stream_order.h"
+#include "ferry/detail/cuda/state/kernel_params.h"
+
+namespace ferry::cuda {
+
+class CombineOrder {
+ public:
+  struct Start {
+    CombineNumber number = CombineNumber::of_dispatch;
+    bool waits = false;
+  };
+
+  // A dispatch, or its first half, was enqueued; and its second half.
+  void begin_dispatch(CaptureId capture, bool is_half);
+  void end_dispatch() { dispatch_is_half_ = false; }
+
+  bool dispatch_was_captured() const { return dispatch_capture_ != kNoCapture; }  // the newest one
+
+  // How the next combine begins. `is_kept`: it is given a handle.
+  Start next_combine(CaptureId capture, bool is_kept) const;
+  // That combine, or its first half, was enqueued; and its second half.
+  void begin_combine(CaptureId capture, bool is_kept, bool is_half);
+  void end_combine() { combine_is_half_ = false; }
+
+ private:
+  CaptureId dispatch_capture_ = kNoCapture;  // of the newest dispatch
+  bool dispatch_is_half_ = false;
+  bool combine_is_half_ = false;  // of one with a handle
+  bool has_combined_ = false;     // a combine began since the newest dispatch began, or was half done then
+  bool was_captured_ = false;     // some dispatch or combine
+  bool kept_was_captured_ = false;
+};
+
+}  // namespace ferry::cuda

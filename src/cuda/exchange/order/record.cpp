@@ -1,0 +1,108 @@
+#include "cuda/exchange/order/record.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "base/deadline.h"
+#include "cuda/device/refuse.h"
+#include "cuda/exchange/order/abort_waits.h"
+#include "exchange/calls/refuse_overflow.h"
+
+namespace ferry::cuda {
+namespace {
+
+const char* name_of(HandleField field) {
+  const char* name = "a field";
+  if (field == HandleField::first_word) name = "its first word";
+  if (field == HandleField::num_tokens) name = "number of tokens";
+  if (field == HandleField::alignment) name = "alignment";
+  if (field == HandleField::mask) name = "whether its mask is that of the call";
+  for_each_shape_field([&](HandleField each, const char* of_each, std::int32_t HandleHeader::*) {
+    if (each == field) name = of_each;
+  });
+  return name;
+}
+
+}  // namespace
+
+Record::Record()
+    : memory_(std::make_shared<PinnedMemory>(sizeof(HostRecord))), record_(static_cast<HostRecord*>(memory_->data())) {}
+
+bool Record::has_failed() const { return load_acquire(record_->failed) != 0; }
+
+// I10
+WaitRecord Record::failure(const PeerLinks& links, const RoundMasks& masks) const {
+  WaitRecord failure = record_->wait;
+  const auto deadline = std::chrono::milliseconds(links.deadline_ns / 1'000'000);
+  const auto* words = reinterpret_cast<const SignalWord*>(links.own + links.abort_words);
+  AbortWaits waits(words, links.size, moment_for_words(deadline));
+  const Epoch own = waits.word_now(links.rank);  // what this rank wrote at the others
+  const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
+  const auto is_masked = [&](int rank) { return rank >= 0 && rank < links.size && masks.is_masked_in_newest(rank); };
+  const auto seen = [&](Epoch word, int rank) {
+    return is_masked(rank_waited_for(word)) ? naming_itself(word, rank) : word;
+  };
+  if (is_masked(failure.missing_rank)) failure.missing_rank = failure.reported_by;
+  failure.missing_rank = follow_abort_words(failure.missing_rank, links.rank, waited_for, links.size,
+                                            [&](int suspect) { return seen(waits.word_of(suspect), suspect); });
+  failure.absence = absence_of(seen(waits.word_now(failure.missing_rank), failure.missing_rank), failure.missing_rank);
+  // A rank that refused a handle, or has another, says so in its word.
+  const int reporter = failure.reported_by;
+  if (reporter != links.rank && reporter >= 0 && reporter < links.size &&
+      (waits.word_now(reporter) & kOtherRouting) != 0) {
+    failure.phase = Phase::handle;
+    failure.missing_rank = reporter;
+  }
+  return failure;
+}
+
+void Record::require_no_bad_handle(int rank) {
+  if (record_->handle_field == HandleField::none) return;
+  refuse(ErrorKind::invalid_argument, rank,
+         "handle: of the handle of an earlier call, {} is {}; it must be {}. The exchange is over on all ranks. Give a "
+         "handle that a dispatch of this rank left, whole and unchanged",
+         name_of(record_->handle_field), record_->handle_value, record_->handle_limit);
+}
+
+void Record::require_no_bad_ids(int rank, int experts) {
+  if (load_acquire(record_->has_bad_id) == 0) return;
+  store_release(record_->has_bad_id, 0u);
+  const std::uint32_t others = record_->num_bad - 1;
+  refuse(ErrorKind::invalid_argument, rank,
+         "topk_ids[{}, {}] of an earlier dispatch is {}; it must be -1 (no expert) or 0 to {}, and distinct in a "
+         "token. It counted as -1{}",
+         record_->bad_token, record_->bad_k, record_->bad_id, experts - 1,
+         others == 0 ? ""
+                     : fmt::format(", and so did {} other bad id{} of that dispatch", others, others == 1 ? "" : "s"));
+}
+
+void Record::require_good_input_scale(int rank) {
+  if (load_acquire(record_->has_bad_scale) == 0) return;
+  store_release(record_->has_bad_scale, 0u);
+  refuse(
+      ErrorKind::invalid_argument, rank,
+      "input_scale of an earlier dispatch was {}; it must be finite and greater than 0. What its tokens were encoded "
+      "to is wrong",
+      record_->bad_scale);
+}
+
+void Record::require_enough_rows(int rank, std::int64_t min_row_capacity) {
+  const std::uint32_t few = load_acquire(record_->has_few_rows);
+  if (few == 0) return;
+  store_release(record_->has_few_rows, 0u);
+  refuse(ErrorKind::invalid_argument, rank,
+         "{} of an earlier combine had {} rows; its dispatch laid out {} (row_offsets[groups]). {}. {} rows are enough "
+         "for any dispatch",
+         few == kFewRowWeights ? "row_topk_weights" : "rows", record_->rows_given, record_->rows_laid_out,
+         few == kFewRowWeights ? "The others took none home" : "Its sums are wrong", min_row_capacity);
+}
+
+void Record::tell_overflow(int rank) {
+  const std::uint32_t overflows = load_acquire(record_->overflows);
+  const std::uint32_t untold = overflows - std::exchange(overflows_told_, overflows);
+  const OverflowNote& newest = record_->overflow;
+  if (untold != 0) refuse_overflow(rank, {untold, newest.rows, newest.is_padded, newest.room});
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,92 @@
+#include "exchange/agreement/contract.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exchange/sizes/sizes.h"
+#include "ferry/detail/layout/result_layout.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kNames[] = {
+    "shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
+    "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
+    "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
+    "format.block", "format.scale_bytes",  "format.payload_bytes", "the bytes of a result",
+    "late_weights", "returns_weights",     "dynamic_scales",       "row_orders"};
+constexpr std::size_t kFields = std::size(kNames);
+constexpr std::size_t kReduction = 5;
+constexpr std::size_t kRowOrdersField = kFields - 1;
+
+struct Contract {
+  std::array<std::int64_t, kFields> value;
+  std::array<char, 64> format, result_format;
+};
+
+Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
+  Contract contract{};
+  contract.value = {shape.ranks,
+                    shape.experts,
+                    shape.top_k,
+                    shape.max_tokens,
+                    shape.hidden,
+                    o.reduction == Reduction::exact,
+                    o.tiled_scales,
+                    o.expert_alignment == 0 ? o.format.alignment() : o.expert_alignment,
+                    o.skip_a2a,
+                    o.fused_shared_expert,
+                    o.allreduce_world_size,
+                    o.concurrent,
+                    o.format.block(),
+                    o.format.scale_bytes(),
+                    static_cast<std::int64_t>(o.format.payload_bytes(shape.hidden)),
+                    static_cast<std::int64_t>(result_layout(o.result_format, shape.hidden).bytes),
+                    o.late_weights,
+                    o.returns_weights,
+                    o.dynamic_scales,
+                    o.row_orders.bits()};
+  std::strncpy(contract.format.data(), o.format.name(), contract.format.size() - 1);
+  std::strncpy(contract.result_format.data(), o.result_format.name(), contract.result_format.size() - 1);
+  return contract;
+}
+
+std::string text_of(std::size_t field, std::int64_t value) {
+  if (field == kRowOrdersField) return to_string(RowOrders::of_bits(static_cast<std::uint8_t>(value)));
+  return field == kReduction ? to_string(value != 0 ? Reduction::exact : Reduction::by_rank) : std::to_string(value);
+}
+
+}  // namespace
+
+void require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options) {
+  const Contract mine = contract_of(shape, options);
+  std::vector<Contract> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), options.mask,
+                   set_up_deadline(options));
+  int first = 0;
+  while (is_masked(options.mask, first)) ++first;
+  const Contract& reference = all[static_cast<std::size_t>(first)];
+  for (int rank = first + 1; rank < world.size(); ++rank) {
+    if (is_masked(options.mask, rank)) continue;
+    const Contract& other = all[static_cast<std::size_t>(rank)];
+    for (const auto& [name, field] :
+         {std::pair{"format", &Contract::format}, std::pair{"result_format", &Contract::result_format}})
+      if (std::strcmp((other.*field).data(), (reference.*field).data()) != 0)
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: the ranks of an exchange differ: {} is {} on rank {} and {} on rank {}",
+                                world.rank(), name, (reference.*field).data(), first, (other.*field).data(), rank));
+    for (std::size_t field = 0; field < kFields; ++field)
+      if (other.value[field] != reference.value[field])
+        throw Error(ErrorKind::invalid_argument,
+                    fmt::format("rank {}: the ranks of an exchange differ: {} is {} on rank {} and {} on rank {}",
+                                world.rank(), kNames[field], text_of(field, reference.value[field]), first,
+                                text_of(field, other.value[field]), rank));
+  }
+}
+
+}  // namespace ferry

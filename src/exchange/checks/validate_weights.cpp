@@ -1,0 +1,52 @@
+// Checks of the weights that go with a combine. Nothing has moved yet (I17).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "exchange/checks/tensor_checks.h"
+
+namespace ferry {
+
+void check_late_weights(const CheckContext& c, const CombineInput& in, const Ticket& ticket) {
+  if (c.options.reduction == Reduction::exact || (!in.topk_weights && in.router_weight == nullptr)) return;
+  const char* name = in.topk_weights ? "topk_weights" : "router_weight";
+  if (!in.apply_weights)
+    refuse_call(
+        c, fmt::format("{} is given, and apply_weights is false: nobody would multiply by it. Leave one out", name));
+  if (ticket.rows.order == RowOrder::by_source)
+    refuse_call(c,
+                fmt::format("{} is given; rows of by_source are sums of the caller's, which nobody multiplies. Leave "
+                            "it out",
+                            name));
+  if (ticket.has_weights)
+    refuse_call(c, fmt::format("{} is given to combine, and weights were given to its dispatch. Give them once", name));
+}
+
+void check_row_weights(const CheckContext& c, const CombineInput& in, const Ticket& ticket, std::uint32_t num_rows,
+                       CombineArgs& args) {
+  const char* name = "row_topk_weights";
+  if (!in.row_topk_weights) return;
+  if (!c.options.returns_weights)
+    refuse_call(c, fmt::format("{} is given; this exchange sends no weights home: make it with returns_weights", name));
+  const bool knows_order = ticket.num_tokens >= 0;  // else the handle lies on a device
+  args.has_row_weights_of_k = knows_order ? ticket.rows.order == RowOrder::by_source : in.row_topk_weights.rank == 2;
+  if (args.has_row_weights_of_k)
+    require_array(c, name, in.row_topk_weights, {DType::f32}, {-1, c.shape.top_k});
+  else
+    require_array(c, name, in.row_topk_weights, {DType::f32}, {-1});
+  if (in.row_topk_weights.shape[0] < num_rows)
+    refuse_call(c,
+                fmt::format("{} has {} rows; the dispatch laid out {}", name, in.row_topk_weights.shape[0], num_rows));
+  args.row_weights = static_cast<const float*>(in.row_topk_weights.data);
+  args.num_row_weights = static_cast<std::uint32_t>(std::min<std::int64_t>(in.row_topk_weights.shape[0], UINT32_MAX));
+}
+
+float* check_returned_weights(const CheckContext& c, const CombineOutput& out, int num_tokens) {
+  if (out.topk_weights.rank == 0) return nullptr;
+  if (!c.options.returns_weights)
+    refuse_call(c, "topk_weights is asked for; no weights come home to this exchange: make it with returns_weights");
+  require_array(c, "topk_weights", or_empty(out.topk_weights), {DType::f32}, {num_tokens, c.shape.top_k});
+  return static_cast<float*>(out.topk_weights.data);
+}
+
+}  // namespace ferry

@@ -1,0 +1,72 @@
+#include "exchange/log/wait_report.h"
+
+#include <fmt/core.h>
+
+#include "base/abort_notice.h"
+#include "base/debug_log.h"
+
+namespace ferry {
+
+// "waiting for the result of token 7 in block 12".
+static std::string what_was_awaited(const WaitRecord& r) {
+  std::string text = to_string(r.phase);
+  if (r.token >= 0 && r.phase == Phase::message)
+    text = fmt::format("waiting for token {}", r.token);
+  else if (r.token >= 0 && r.phase == Phase::result)
+    text = fmt::format("waiting for the result of token {}", r.token);
+  else if (r.token >= 0)
+    text += fmt::format(" {}", r.token);
+  return r.block < 0 ? text : fmt::format("{} in block {}", text, r.block);
+}
+
+std::string describe(const WaitRecord& r, const std::string& reason) {
+  if (r.absence == Absence::aborted) return describe_abort(r, reason) + ".";
+  std::string text;
+  const std::string awaited = what_was_awaited(r);
+  if (r.phase == Phase::handle && r.missing_rank == r.reported_by)
+    return fmt::format(
+        "rank {}: rank {} gave {} bytes that are no handle of its own for this call. The exchange is over on all "
+        "ranks. Make a new one.",
+        r.my_rank, r.missing_rank, to_string(r.operation));
+  if (r.phase == Phase::handle)
+    return fmt::format(
+        "rank {}: rank {} gave {} a handle of another dispatch than rank {} did, or only one of them gave a handle; "
+        "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a "
+        "new one.",
+        r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by);
+  if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
+    return fmt::format(
+        "rank {}: this rank failed in {} after a part of it had been sent; the exchange is over on all ranks. Make a "
+        "new one.",
+        r.my_rank, to_string(r.operation));
+  if (r.absence == Absence::left)
+    text = fmt::format("rank {}: rank {} destroyed its exchange{}; this rank's {} was {}", r.my_rank, r.missing_rank,
+                       r.reported_by == r.my_rank ? "" : fmt::format(", as rank {} reports", r.reported_by),
+                       to_string(r.operation), awaited);
+  else if (r.absence == Absence::ended)
+    text = fmt::format("rank {}: the process of rank {} has ended{}; this rank's {} was {}", r.my_rank, r.missing_rank,
+                       r.reported_by == r.my_rank ? "" : fmt::format(", as rank {} reports", r.reported_by),
+                       to_string(r.operation), awaited);
+  else if (r.reported_by == r.my_rank)
+    text = fmt::format("rank {}: rank {} is missing: {} passed its deadline {}", r.my_rank, r.missing_rank,
+                       to_string(r.operation), awaited);
+  else if (r.missing_rank == r.my_rank)
+    text = fmt::format("rank {}: rank {} gave up on this rank, whose {} was late ({})", r.my_rank, r.reported_by,
+                       to_string(r.operation), awaited);
+  else
+    text = fmt::format("rank {}: rank {} is missing, as rank {} reports; this rank's {} was {}", r.my_rank,
+                       r.missing_rank, r.reported_by, to_string(r.operation), awaited);
+  return text + ". Make a new exchange whose mask names the missing rank.";
+}
+
+void throw_ended(const WaitRecord& record, const char* addition) {
+  const std::string text = describe(record) + addition;
+  debug_log(DebugLevel::warn, record.my_rank, [&record] {
+    return fmt::format("{} {}: epoch {} seen, {} wanted", to_string(record.operation), what_was_awaited(record),
+                       record.epoch_seen, record.epoch_wanted);
+  });
+  if (record.phase == Phase::handle) throw Error(ErrorKind::invalid_argument, text);
+  throw PeerMissing(record, text);
+}
+
+}  // namespace ferry

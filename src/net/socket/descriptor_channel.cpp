@@ -1,0 +1,148 @@
+#include "net/socket/descriptor_channel.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "base/deadline.h"
+#include "net/socket/missing.h"
+
+namespace ferry::net {
+namespace {
+
+// A name in the abstract namespace has no file and goes with its socket.
+sockaddr_un name_of(std::uint64_t token, int rank, socklen_t& length) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = fmt::format("ferry-{:016x}-{}", token, rank);
+  std::copy(text.begin(), text.end(), name.sun_path + 1);
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return name;
+}
+
+constexpr int kLookEvery = 50;  // ms
+constexpr int kForever = 1 << 30;
+
+// Room for the one descriptor of a message.
+union Ancillary {
+  char bytes[CMSG_SPACE(sizeof(int))];
+  cmsghdr aligned;
+};
+
+}  // namespace
+
+struct DescriptorChannel::Note {
+  std::uint64_t token;
+  std::uint64_t call;
+  std::int32_t rank;
+  std::int32_t unused;
+};
+
+DescriptorChannel::DescriptorChannel(int rank, int size, std::uint64_t token)
+    : rank_(rank), size_(size), token_(token), socket_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  socklen_t length = 0;
+  const sockaddr_un name = name_of(token, rank, length);
+  if (!socket_ || bind(socket_.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0)
+    throw Error(ErrorKind::system, fmt::format("rank {}: no Unix socket to hand memory to the other processes: {}",
+                                               rank, std::strerror(errno)));
+}
+
+void DescriptorChannel::send_to(int peer, const Descriptor& descriptor, const Note& note,
+                                const Deadline& deadline) const {
+  socklen_t length = 0;
+  sockaddr_un name = name_of(token_, peer, length);
+  Note copy = note;
+  iovec body{&copy, sizeof copy};
+  Ancillary room{};
+  msghdr message{};
+  message.msg_name = &name;
+  message.msg_namelen = length;
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = room.bytes;
+  message.msg_controllen = sizeof room.bytes;
+  cmsghdr* control = CMSG_FIRSTHDR(&message);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = descriptor.get();
+  std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
+  while (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) < 0) {
+    const int error = errno;
+    if (error == ECONNREFUSED) return;  // its process has ended; the next set-up call says so
+    const bool full = error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ETOOMANYREFS;
+    if ((!full && error != EINTR) || deadline.has_passed())
+      throw Error(ErrorKind::system,
+                  fmt::format("rank {}: cannot hand memory to rank {}: {}. The processes of one host "
+                              "must share a network namespace",
+                              rank_, peer, std::strerror(error)));
+    if (full) pause(std::chrono::milliseconds(1));
+  }
+}
+
+bool DescriptorChannel::receive_one(std::uint64_t call, std::vector<Descriptor>& descriptors) {
+  Note note{};
+  iovec body{&note, sizeof note};
+  Ancillary room{};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = room.bytes;
+  message.msg_controllen = sizeof room.bytes;
+  const ssize_t got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+  if (got < 0) return false;
+  Descriptor descriptor;
+  const cmsghdr* control = CMSG_FIRSTHDR(&message);
+  if (control != nullptr && control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_RIGHTS &&
+      control->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(control), sizeof fd);
+    descriptor.reset(fd);
+  }
+  const bool ours = got == sizeof note && note.token == token_ && note.rank >= 0 && note.rank < size_ && descriptor;
+  if (!ours || note.call < call) return true;  // from outside of the job, or of a call that has failed: closed again
+  if (note.call == call)
+    descriptors[static_cast<std::size_t>(note.rank)] = std::move(descriptor);
+  else
+    ahead_.push_back({note.call, note.rank, std::move(descriptor)});
+  return true;
+}
+
+std::vector<Descriptor> DescriptorChannel::all_to_all(const Descriptor& mine, std::uint64_t call, const RankMask& mask,
+                                                      std::chrono::milliseconds deadline,
+                                                      const std::function<void(int)>& look) {
+  const Deadline until(std::min(deadline, kMaxDeadline));
+  std::vector<Descriptor> descriptors(static_cast<std::size_t>(size_));
+  for (Ahead& ahead : ahead_)
+    if (ahead.call == call) descriptors[static_cast<std::size_t>(ahead.rank)] = std::move(ahead.descriptor);
+  std::erase_if(ahead_, [call](const Ahead& ahead) { return ahead.call <= call; });
+  const Note note{token_, call, rank_, 0};
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    if (is_masked(mask, peer)) continue;
+    send_to(peer, mine, note, until);
+    while (receive_one(call, descriptors)) continue;  // so that no rank's queue stays full
+  }
+  for (int peer = 0; peer < size_; ++peer) {
+    while (peer != rank_ && !is_masked(mask, peer) && !descriptors[static_cast<std::size_t>(peer)]) {
+      if (receive_one(call, descriptors)) continue;
+      if (until.has_passed())
+        throw_missing(rank_, peer, rank_, call,
+                      fmt::format("rank {}: rank {} did not hand over its memory within {} ms. Check that it is alive "
+                                  "and shares this process's network namespace, or give a mask that names it",
+                                  rank_, peer, deadline.count()));
+      if (look) look(peer);
+      pollfd watched{socket_.get(), POLLIN, 0};
+      poll(&watched, 1, until.milliseconds_left(look ? kLookEvery : kForever));
+    }
+  }
+  return descriptors;
+}
+
+}  // namespace ferry::net
