@@ -6,6 +6,7 @@
 #include <string>
 
 #include "exchange/checks/row_order_rules.h"
+#include "exchange/checks/valid_options.h"
 #include "exchange/sizes/sizes.h"
 
 namespace ferry {

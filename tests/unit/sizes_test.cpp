@@ -1,5 +1,6 @@
 // Sizes: what is refused before anything is allocated, rows and their capacity, shares of a shared expert.
 #include "exchange/sizes/sizes.h"
+#include "exchange/checks/valid_options.h"
 
 #include <gtest/gtest.h>
 
