@@ -99,8 +99,11 @@ void* nothing_on_gpu(int device) {
   return memory;
 }
 
+// Waits before it copies: a copy into pageable memory that stands behind a waiting kernel holds up every other launch
+// of the process, those of the rank that the kernel waits for, too.
 void copy_to_host(const ConstTensor& tensor, void* to, std::uintptr_t stream) {
   const CurrentGpu scope(tensor.device.index);
+  require_success(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
   if (tensor.elements() != 0)
     require_success(cudaMemcpyAsync(to, tensor.data, bytes_of(tensor), cudaMemcpyDeviceToHost, stream_of(stream)),
                     "cudaMemcpyAsync");

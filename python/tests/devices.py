@@ -65,9 +65,17 @@ class Gpus:
         return stream
 
 
+def settle(device):
+    """Waits for the current stream. A copy from or to pageable memory that stands behind a waiting kernel holds up all
+    launches of the process, those of the rank that the kernel waits for, too."""
+    import torch
+    torch.cuda.current_stream(device).synchronize()
+
+
 def on_gpu(array, device):
     """torch's copy of an array of numpy."""
     import torch
+    settle(device)
     array = np.ascontiguousarray(array)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).to(device).view(torch.bfloat16)
@@ -77,6 +85,8 @@ def on_gpu(array, device):
 def on_host(tensor):
     """numpy's copy of a tensor. Waits for the current stream."""
     import torch
+    if tensor.device.type != "cpu":
+        settle(tensor.device)
     if tensor.dtype != torch.bfloat16:
         return tensor.cpu().numpy()
     bits = tensor.view(torch.int16).cpu().numpy().view(np.uint16)
@@ -106,8 +116,15 @@ class ExchangeOnGpu:
         found = getattr(self.plain, name)
         if not callable(found):
             return found
-        return lambda *given, **named: self._taken(found(*map(self._given, given),
-                                                         **{key: self._given(value) for key, value in named.items()}))
+        return lambda *given, **named: self._called(found, given, named)
+
+    def _called(self, call, given, named):
+        there = {key: self._given(value) for key, value in named.items()}
+        result = self._taken(call(*map(self._given, given), **there))
+        for key in ("out", "topk_weights_out"):  # the caller's array is what the call fills
+            if isinstance(named.get(key), np.ndarray):
+                named[key][...] = on_host(there[key])
+        return result
 
     def __enter__(self):
         return self

@@ -1,4 +1,4 @@
-"""ferry.torch on GPU ranks that are threads: what test_torch_gradients and test_torch_layer have on CPUs, and a graph."""
+"""ferry.torch on GPU ranks: what test_torch_gradients and test_torch_layer have on CPUs, and a graph."""
 
 import threading
 
@@ -9,6 +9,7 @@ import test_torch_layer
 import torch
 from conftest import GPUS
 from oracle import make_layer
+from rank_processes import free_port, run
 
 import ferry
 import ferry.torch
@@ -27,6 +28,8 @@ def inputs_of(rank, device="cpu"):
             torch.from_numpy(LAYER.weights[rank]).to(device))
 
 
+@pytest.mark.skipif(WHY_NOT is None and ferry.cuda_devices() < 2, reason="takes two GPUs: torch has one thread for the "
+                    "backward passes of a GPU, and ranks that share the GPU would wait for each other in it")
 @pytest.mark.parametrize("rows", [None, "most"])
 @pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
 def test_gradients_are_those_of_the_dense_layer(order, rows):
@@ -61,11 +64,30 @@ def test_gradients_are_those_of_the_dense_layer(order, rows):
             dense.assert_close(got, all_ranks[rank], 1e-5)  # tanh of a GPU
 
 
-@pytest.mark.parametrize("options", [{}, dict(rows="most"), dict(format="fp8_block128")], ids=["exact", "most", "fp8"])
-def test_a_layer(options):
-    found = test_torch_layer.run(dtype=torch.bfloat16, expert_alignment=8, shared=True, start=GPUS.run, **options)
-    test_torch_layer.compare(found, test_torch_layer.want_of(test_torch_layer.TOKENS, True),
-                             0.12 if "format" in options else 0.02)
+def layers_of_a_process(rank, size, port, all_options):
+    """What a rank has of the layer with each of the options, as arrays of numpy: processes hand these on."""
+    device = f"cuda:{rank * ferry.cuda_devices() // size}"
+    torch.cuda.set_device(device)
+    with ferry.World.connect(f"127.0.0.1:{port}", rank, size, device=device) as world:
+        found = [test_torch_layer.on_rank(world, dtype=torch.bfloat16, expert_alignment=8, shared=True, **options)
+                 for options in all_options]
+        world.barrier()
+    return [(sums.float().numpy(), tokens.float().numpy(),
+             {name: value.float().numpy() for name, value in parameters.items()})
+            for sums, tokens, parameters in found]
+
+
+def test_layers():
+    """Ranks are processes: torch has one thread for the backward passes of a GPU, and ranks that share the GPU would
+    wait for each other in it."""
+    kinds = [{}, dict(rows="most"), dict(format="fp8_block128")]
+    ranks = run(test_torch_layer.RANKS, layers_of_a_process, free_port(), kinds)
+    want = test_torch_layer.want_of(test_torch_layer.TOKENS, True)
+    for number, options in enumerate(kinds):
+        found = [(torch.from_numpy(sums), torch.from_numpy(tokens),
+                  {name: torch.from_numpy(value) for name, value in parameters.items()})
+                 for sums, tokens, parameters in (of_rank[number] for of_rank in ranks)]
+        test_torch_layer.compare(found, want, 0.12 if "format" in options else 0.02)
 
 
 def test_a_captured_pair():

@@ -64,22 +64,23 @@ def want_of(tokens, shared):
     return results, given, {name: value.grad for name, value in parameters.items() if value.grad is not None}
 
 
-def run(*, shared=False, dtype=torch.float32, checkpoint=False, rows=None, start=ferry.run_ranks, **options):
-    def body(world):
-        with ferry.torch.Exchange(world, experts=EXPERTS, top_k=TOP_K, max_tokens=5, hidden=HIDDEN, backward="bf16",
-                                  **options) as exchange:
-            layer = make_layer(exchange, shared, dtype)
-            layer.rows = exchange.most_rows() if rows == "most" else rows
-            tokens = TOKENS[world.rank].clone().to(exchange.device, dtype).requires_grad_()
-            if checkpoint:
-                sums = torch.utils.checkpoint.checkpoint(layer, tokens, use_reentrant=False)
-            else:
-                sums = layer(tokens)
-            sums.backward(OF_SUMS[world.rank].to(exchange.device, dtype))
-            of_parameters = {name: value.grad.cpu() for name, value in layer.named_parameters()}
-            return sums.detach().cpu(), tokens.grad.cpu(), of_parameters
+def on_rank(world, *, shared=False, dtype=torch.float32, checkpoint=False, rows=None, **options):
+    with ferry.torch.Exchange(world, experts=EXPERTS, top_k=TOP_K, max_tokens=5, hidden=HIDDEN, backward="bf16",
+                              **options) as exchange:
+        layer = make_layer(exchange, shared, dtype)
+        layer.rows = exchange.most_rows() if rows == "most" else rows
+        tokens = TOKENS[world.rank].clone().to(exchange.device, dtype).requires_grad_()
+        if checkpoint:
+            sums = torch.utils.checkpoint.checkpoint(layer, tokens, use_reentrant=False)
+        else:
+            sums = layer(tokens)
+        sums.backward(OF_SUMS[world.rank].to(exchange.device, dtype))
+        of_parameters = {name: value.grad.cpu() for name, value in layer.named_parameters()}
+        return sums.detach().cpu(), tokens.grad.cpu(), of_parameters
 
-    return start(RANKS, body)
+
+def run(**options):
+    return ferry.run_ranks(RANKS, lambda world: on_rank(world, **options))
 
 
 def compare(found, want, room):
