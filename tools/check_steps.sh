@@ -1,0 +1,96 @@
+# shellcheck shell=bash
+# The steps of `./dev check`: a function check_<step> for each, which returns 77 where the machine lacks what it needs.
+# Part of ./dev, whose functions and constants they use.
+
+check_format() { sources | xargs -0 clang-format --dry-run -Werror; }
+check_tidy() {
+  need_clang_tidy && build_preset release ferry || return 1
+  local folder=build/release log=build/release/tidy.log tools=build/tools/$clang_tidy/bin status=0
+  # The build with GPUs has every file: those for NVSHMEM, too, where it was found.
+  if has_nvcc; then
+    folder=build/cuda
+    cmake --preset cuda >"$log" 2>&1 || { cat "$log" >&2; return 1; }
+  fi
+  "$tools/python3" "$tools/run-clang-tidy.py" -clang-tidy-binary "$tools/clang-tidy" -quiet -p "$folder" -j "$(nproc)" \
+    "^$PWD/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda_.*)\.cpp$" >"$log" 2>&1 || status=$?
+  for folder in build/cp*/; do  # the rest of the Python module, where the step python has built it
+    [[ -f $folder/compile_commands.json ]] || continue
+    "$tools/python3" "$tools/run-clang-tidy.py" -clang-tidy-binary "$tools/clang-tidy" -quiet -p "$folder" -j "$(nproc)" \
+      "^$PWD/python/(src|transports)/.*\.cpp$" >>"$log" 2>&1 || status=$?
+  done
+  sed -i 's/\x1b\[[0-9;]*m//g' "$log"  # its colours would hide the words looked for
+  grep -A8 -E ' (error|warning): ' "$log" || true
+  echo "tidy: $(grep -cE '^\[ *[0-9]+/[0-9]+\]\[' "$log") files"
+  return "$status"
+}
+check_headers() { build_preset release ferry_header_check; }
+check_dependencies() { python3 tools/check_dependencies.py .; }
+check_words() { python3 tools/check_words.py .; }
+check_sizes() { python3 tools/check_sizes.py .; }
+check_invariants() { python3 tools/check_invariants.py .; }
+check_docs() {
+  build_preset release ferry_cli || return 1
+  python3 tools/check_docs.py . --ferry build/release/ferry
+}
+has_nvcc() { [[ -n "$(command -v nvcc || compgen -G /usr/local/cuda/bin/nvcc)" ]]; }
+# What a user builds who wants no tests: the suite of `ferry verify` is in it.
+check_product() {
+  local folder=build/product
+  mkdir -p "$folder"
+  cmake --preset release -B "$folder" -DFERRY_TESTS=OFF -DFERRY_BENCHMARKS=OFF -DFERRY_EXAMPLES=OFF >"$folder/configure.log" 2>&1 &&
+    cmake --build "$folder" --parallel "$(nproc)" --target ferry_cli -- --quiet || return 1
+  "$folder/ferry" verify --backend cpu --quick >"$folder/verify.log" || { tail -5 "$folder/verify.log" >&2; return 1; }
+}
+# Installs the Python package as a user does, but with the tools and the objects that are there already (ccache wants
+# the same compiler by the same name); then types, and the tests.
+check_python() {
+  need_python_tools || return 1
+  CXX=c++ "$venv/bin/pip" -q --disable-pip-version-check install --no-build-isolation --no-deps --force-reinstall \
+    -Ccmake.define.FERRY_WERROR=ON . && "$venv/bin/mypy" && "$venv/bin/pytest" && check_deep_ep
+}
+# The package that stands in for DeepEP's, beside the one that is installed.
+check_deep_ep() {
+  "$venv/bin/pip" -q --disable-pip-version-check install --no-build-isolation --no-deps --force-reinstall ./python-deepep &&
+    (cd python-deepep && "../$venv/bin/mypy" && "../$venv/bin/pytest")
+}
+check_cuda() {
+  has_nvcc || return 77
+  need_python_tools || return 1
+  # The tool links all that is installed. Tests, benchmarks and examples for GPUs are not run.
+  local configure_options=("$not_run" -DFERRY_PYTHON=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python")
+  build_preset cuda ferry_cli ferry_cuda_compile ferry_gpu_tests ferry_gpu_benchmarks ferry_python || return 1
+  # The Python module with GPU ranks, as far as it goes without a GPU.
+  PYTHONPATH=build/cuda/python "$venv/bin/pytest" python/tests/test_build.py || return 1
+  # Kernels with a user's hooks, from an installed library, those of version 0.1 too; what is built is not run.
+  package_project cuda && package_project v0_1/cuda || return 1
+  if grep -q '^FERRY_NVSHMEM_DEVICE:FILEPATH=/' build/cuda/CMakeCache.txt; then
+    package_project nvshmem && package_project v0_1/nvshmem
+  else
+    say "no NVSHMEM was found: what programs over it link was not tried"
+  fi
+}
+package_project() {
+  cmake -D build="$PWD/build/cuda" -D source="$PWD/tests/package/$1" -D work="$PWD/build/cuda/package_$1" \
+    -D generator=Ninja -D compiler=c++ \
+    -D settings="-DCMAKE_CUDA_COMPILER=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc);-DCMAKE_CUDA_ARCHITECTURES=90a-real;-DCMAKE_CUDA_FLAGS=--Ofast-compile=mid" \
+    -P tests/package/run.cmake
+}
+
+# Builds what needs NVSHMEM, tests, examples and the tool too, with that of the machine or of PyPI; nothing is run.
+# They lie in the folder of `check cuda`, whose objects they need.
+check_nvshmem() {
+  has_nvcc || return 77
+  local home=${NVSHMEM_HOME:-} folder=$PWD/build/cuda
+  mkdir -p "$folder"
+  if [[ -z "$home" ]] && ! python_has_nvshmem; then
+    home=$folder/package/nvidia/nvshmem
+    [[ -d "$home" ]] || python3 -m pip install -q --no-deps --target "$folder/package" nvidia-nvshmem-cu13 >"$folder/pip.log" 2>&1 ||
+      { say "no NVSHMEM was found, and none could be fetched: see build/cuda/pip.log"; return 77; }
+  fi
+  cmake --preset cuda "$not_run" ${home:+-DNVSHMEM_HOME="$home"} >"$folder/configure.log" 2>&1 &&
+    cmake --build "$folder" --parallel "$(nproc)" --target ferry_cli ferry_nvshmem_compile nvshmem_tests \
+      nvshmem_hook_tests -- --quiet || {
+    tail -20 "$folder/configure.log" >&2
+    return 1
+  }
+}
