@@ -69,33 +69,34 @@ DispatchLauncher dispatch_launcher() {
 }
 
 // Both kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
-template <DeviceFabric F, bool kIsKept, class Ops>
+template <DeviceFabric F, bool kIsKept, TokenFormat Results>
 int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-  const int blocks = prepare_kernel(&combine_kernel<F, false, kIsKept, Ops>, threads, shared_bytes);
+  const int blocks = prepare_kernel(&combine_kernel<F, false, kIsKept, OpsOfResults<Results>>, threads, shared_bytes);
   if constexpr (!F::kHasRemoteRanks)
     if (pipeline_bytes != 0)
-      return std::min(blocks, prepare_kernel(&combine_kernel<F, true, kIsKept, Ops>, threads, pipeline_bytes));
+      return std::min(blocks, prepare_kernel(&combine_kernel<F, true, kIsKept, OpsOfResults<Results, true>>, threads,
+                                             pipeline_bytes));
   return blocks;
 }
-template <DeviceFabric F, bool kIsKept, class Ops>
+template <DeviceFabric F, bool kIsKept, TokenFormat Results>
 void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t stream) {
   if constexpr (!F::kHasRemoteRanks)
-    if (params.roles.pipelined) return launch(&combine_kernel<F, true, kIsKept, Ops>, params, grid, stream);
-  launch(&combine_kernel<F, false, kIsKept, Ops>, params, grid, stream);
+    if (params.roles.pipelined)
+      return launch(&combine_kernel<F, true, kIsKept, OpsOfResults<Results, true>>, params, grid, stream);
+  launch(&combine_kernel<F, false, kIsKept, OpsOfResults<Results>>, params, grid, stream);
 }
 
 // The combine for results that travel in the format `Results`.
 template <DeviceFabric F, TokenFormat Results = Bf16>
 CombineLauncher combine_launcher() {
-  using Ops = OpsOfResults<Results>;
   return {[](int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-            return std::min(prepare_combine<F, false, Ops>(threads, shared_bytes, pipeline_bytes),
-                            prepare_combine<F, true, Ops>(threads, shared_bytes, pipeline_bytes));
+            return std::min(prepare_combine<F, false, Results>(threads, shared_bytes, pipeline_bytes),
+                            prepare_combine<F, true, Results>(threads, shared_bytes, pipeline_bytes));
           },
           [](const CombineParams& params, const CombinePolicy& policy, std::size_t shared_bytes, cudaStream_t stream) {
             const Grid grid{policy.blocks, policy.pdl, shared_bytes};
-            if (params.is_extra) return launch_combine<F, true, Ops>(params, grid, stream);
-            launch_combine<F, false, Ops>(params, grid, stream);
+            if (params.is_extra) return launch_combine<F, true, Results>(params, grid, stream);
+            launch_combine<F, false, Results>(params, grid, stream);
           },
           !F::kHasRemoteRanks};
 }

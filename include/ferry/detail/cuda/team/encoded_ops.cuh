@@ -62,8 +62,8 @@ struct SummedColumns {
   __device__ std::uint32_t float_bits(int c, bool) const { return __float_as_uint(values[c]); }
 };
 
-template <TokenFormat F>
-struct EncodedOps : TeamOps {
+template <TokenFormat F, bool kPipelined = false>
+struct EncodedOps : TeamOpsOf<kPipelined> {
   std::uint32_t* words = nullptr;  // of each warp of the block
 
   __device__ static EncodedOps of_block(std::uint32_t* words) {
@@ -89,7 +89,7 @@ struct EncodedOps : TeamOps {
 
   template <ThreadGroup G>
   __device__ void write_sum(const G& g, const SumRow* rows, int count, int hidden, std::byte* to) const {
-    encode(g, hidden, to, [&](auto& columns) { sum_rows_ahead(g, rows, count, hidden, columns); });
+    encode(g, hidden, to, [&](auto& columns) { sum_rows_ahead<kPipelined>(g, rows, count, hidden, columns); });
   }
   // Not a sum of one row, which would lose the sign of a zero.
   template <ThreadGroup G>
@@ -140,8 +140,8 @@ struct EncodedOps : TeamOps {
 static_assert(RowOps<EncodedOps<F16>, SyncedTeam> && ResultOps<EncodedOps<F16>, SyncedTeam> &&
               RowOps<EncodedOps<F16>, WarpwiseTeam>);
 
-// The ops of a combine whose results travel in the format F.
-template <TokenFormat F>
-using OpsOfResults = std::conditional_t<std::is_same_v<F, Bf16>, TeamOps, EncodedOps<F>>;
+// The ops of a combine whose results travel in the format F. kPipelined: as in sum_rows_ahead.
+template <TokenFormat F, bool kPipelined = false>
+using OpsOfResults = std::conditional_t<std::is_same_v<F, Bf16>, TeamOpsOf<kPipelined>, EncodedOps<F, kPipelined>>;
 
 }  // namespace ferry::cuda

@@ -260,13 +260,13 @@ __device__ void sum_columns(const G& g, const SumRow* rows, int count, int hidde
   }
 }
 
-// Sums `count` bf16 rows, at least one.
+// Sums `count` bf16 rows.
 template <ThreadGroup G, ColumnSink To>
 __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   const int stride = g.size() * 8;
   const int column = g.thread() * 8;
   RowPipeline pipeline(g.pipeline());
-  LoadOrder order{rows, count, hidden, stride, column};
+  LoadOrder order{rows, count, hidden, stride, column, count > 0 ? 0 : hidden};
 #pragma unroll 1
   for (int i = 0; i < kStages - 1; ++i) order.load_next(pipeline);
 #pragma unroll 1
@@ -292,19 +292,22 @@ __device__ void sum_rows_pipelined(const G& g, const SumRow* rows, int count, in
 
 // As ferry::sum_rows: the same operations in the same order. If any row is float32, the first or the last one is: all
 // rows have one dtype except bias, which comes first, and that of a shared expert, which comes last.
-template <ThreadGroup G, ColumnSink To>
+// kPipelined: the group has a pipeline. Then nothing is compiled for bf16 rows that go through registers.
+template <bool kPipelined, ThreadGroup G, ColumnSink To>
 __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hidden, To& to) {
   if (count > 0 && (rows[0].is_f32() || rows[count - 1].is_f32()))
     sum_columns<EightColumns<true>, 1>(g, rows, count, hidden, to);
-  else if (count > 0 && g.pipeline() != nullptr)
+  else if constexpr (kPipelined)
     sum_rows_pipelined(g, rows, count, hidden, to);
   else
     sum_columns<EightColumns<false>, 4>(g, rows, count, hidden, to);
 }
 
-struct TeamOps {
+// kPipelined: as in sum_rows_ahead.
+template <bool kPipelined>
+struct TeamOpsOf {
   // `words`: of shared memory, for each warp of the block. Only some encodings need them (encoded_ops.cuh).
-  __device__ static TeamOps of_block(std::uint32_t*) { return {}; }
+  __device__ static TeamOpsOf of_block(std::uint32_t*) { return {}; }
   template <ThreadGroup G>
   __device__ void copy_to_rows(const G& g, std::byte* rows, std::size_t row_bytes, const std::uint32_t* row, int count,
                                const std::byte* from, std::size_t bytes) const {
@@ -327,7 +330,7 @@ struct TeamOps {
   template <ThreadGroup G>
   __device__ void sum_rows(const G& g, const SumRow* rows, int count, int hidden, const RowSink& sink) const {
     const StoredColumns to{sink};
-    sum_rows_ahead(g, rows, count, hidden, to);
+    sum_rows_ahead<kPipelined>(g, rows, count, hidden, to);
   }
   template <ThreadGroup G>
   __device__ void convert_row(const G& g, const SumRow& row, int hidden, std::byte* to, DType dtype) const {
@@ -351,6 +354,7 @@ struct TeamOps {
     return g.any(found != 0) && g.thread() == 0 ? 1 : 0;
   }
 };
+using TeamOps = TeamOpsOf<false>;
 static_assert(RowOps<TeamOps, SyncedTeam> && RowOps<TeamOps, WarpwiseTeam> && SendOps<TeamOps, SyncedTeam>);
 static_assert(ResultOps<TeamOps, SyncedTeam> && ResultOps<TeamOps, WarpwiseTeam>);
 
