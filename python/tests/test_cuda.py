@@ -74,7 +74,7 @@ def test_bad_arguments_are_refused_before_anything_moves():
         with ferry.Exchange(world, **SHAPE) as exchange:
             tokens, ids, weights = inputs_on(world)
             n, host = tokens.shape[0], LAYER.tokens[world.rank]
-            narrow, apart = weights.to(torch.bfloat16), ids.t().contiguous().t()
+            wide, apart = weights.double(), ids.t().contiguous().t()
             outputs = exchange.allocate_outputs(like=tokens)
             refuses(lambda: exchange.dispatch(host, ids), ValueError, "tokens", "host memory", world.device[-1])
             refuses(lambda: exchange.dispatch(tokens, LAYER.ids[world.rank]), ValueError, "topk_ids", "host memory")
@@ -82,7 +82,7 @@ def test_bad_arguments_are_refused_before_anything_moves():
             refuses(lambda: exchange.dispatch(tokens[:, :128], ids), ValueError, "tokens", f"[{n}, 128]", "256")
             refuses(lambda: exchange.dispatch(tokens, ids[:2]), ValueError, "topk_ids", "[2, 2]", str(n))
             refuses(lambda: exchange.dispatch(tokens, apart), ValueError, "topk_ids", "contiguous")
-            refuses(lambda: exchange.dispatch(tokens, ids, narrow), ValueError, "topk_weights", "f32")
+            refuses(lambda: exchange.dispatch(tokens, ids, wide), ValueError, "topk_weights", "f64")
             refuses(lambda: exchange.dispatch(tokens, ids, input_scale=2.0), ValueError, "input_scale", "2.0", "[1]")
             refuses(lambda: exchange.dispatch(tokens, ids, stream="s"), TypeError, "stream")
             refuses(lambda: exchange.dispatch(tokens, ids, max_blocks=1), ValueError, "max_blocks", "1", "3")
