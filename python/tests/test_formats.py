@@ -64,6 +64,8 @@ def test_bad_arguments_are_named(call, words):
 def test_a_name_of_no_format_is_refused_as_such():
     with pytest.raises(ValueError, match="^format: 'mxfp9' is not"):
         ferry.formats.format_named("mxfp9")
+    with pytest.raises(ValueError, match="did you mean fp8_block128"):
+        ferry.formats.encode("fp8_blok128", np.zeros((1, 64), np.float32))
     assert ferry.formats.format_named("f32").name == "f32"  # of results alone
 
 

@@ -246,8 +246,9 @@ class CompletionTestCase(FerryTestCase):
         self.assert_done(done)
         for command in (["demo"], ["layer"], ["bench"], ["verify"], ["info"], ["codec", "encode"]):
             body = re.search(rf"^_ferry_{'_'.join(command)}\(\) {{(.*?)^}}", done.stdout, re.MULTILINE | re.DOTALL)
-            self.assertEqual(set(re.findall(r"'\*?(--[a-z0-9-]+)\[", body.group(1))), options_of(*command))
+            self.assertEqual(set(re.findall(r"'\*?(--[a-z0-9-]+)=?\[", body.group(1))), options_of(*command))
         self.assertIn(f"value {' '.join(FORMATS)} all'", done.stdout)
+        self.assertIn("'--format=[", done.stdout)  # with a =, zsh completes `--format=` too
         if shutil.which("zsh"):
             checked = subprocess.run(["zsh", "-n"], input=done.stdout, capture_output=True, text=True, timeout=60)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))

@@ -78,7 +78,9 @@ std::string zsh_option(const OptionEntry& option) {
       value = fmt::format(":value:_values -s , value {}", fmt::join(option.values, " "));
     else
       value = fmt::format(":value:({})", fmt::join(option.values, " "));
-    lines += fmt::format(" \\\n    '{}{}[{}]{}'", option.takes_many ? "*" : "", name, zsh_quoted(option.help), value);
+    const bool may_have_equals_sign = !value.empty() && name.starts_with("--");
+    lines += fmt::format(" \\\n    '{}{}{}[{}]{}'", option.takes_many ? "*" : "", name, may_have_equals_sign ? "=" : "",
+                         zsh_quoted(option.help), value);
   }
   return lines;
 }

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <vector>
 
+#include "base/nearest.h"
 #include "ferry/detail/formats/float_formats.h"
 #include "ferry/error.h"
 
@@ -65,8 +67,9 @@ std::span<const AnyFormat> all_formats() { return cpu::formats_at(cpu::best_simd
 AnyFormat format_named(std::string_view name) {
   const AnyFormat* const found = find_format(cpu::formats_at(cpu::best_simd_level()), name);
   if (found != nullptr) return *found;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("format: '{}' is not a format; known are {}", name, fmt::join(kFormatNames, ", ")));
+  const std::vector<std::string> names(std::begin(kFormatNames), std::end(kFormatNames));
+  throw Error(ErrorKind::invalid_argument, fmt::format("format: '{}' is not a format; known are {}{}", name,
+                                                       fmt::join(names, ", "), did_you_mean(std::string(name), names)));
 }
 
 namespace {
@@ -90,13 +93,13 @@ const std::vector<AnyFormat>& formats_of_results() {
 std::span<const AnyFormat> result_formats() { return formats_of_results(); }
 
 AnyFormat result_format_named(std::string_view name) {
-  std::vector<const char*> names;
+  std::vector<std::string> names;
   for (const AnyFormat& format : formats_of_results()) {
     if (name == format.name()) return format;
-    names.push_back(format.name());
+    names.emplace_back(format.name());
   }
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("result format: '{}' is not a format; known are {}", name, fmt::join(names, ", ")));
+  throw Error(ErrorKind::invalid_argument, fmt::format("result format: '{}' is not a format; known are {}{}", name,
+                                                       fmt::join(names, ", "), did_you_mean(std::string(name), names)));
 }
 
 }  // namespace ferry
