@@ -220,7 +220,7 @@ class WhereThePictureGoesTestCase(DemoRuns, FerryTestCase):
         self.assert_refused(refused, 1, "--svg ferry-demo.svg", "cannot be written", "--no-svg")
         done = ferry("demo", "--format", "bf16", "--no-svg", cwd="/proc")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assert_refused(ferry("demo", "--svg", ""), 1, "--svg : is not the name of a file", "--no-svg")
+        self.assert_refused(ferry("demo", "--svg", ""), 2, "--svg: its value is empty", "--no-svg")
 
     def test_device_and_pipe(self):
         self.demo("--svg", "/dev/null")

@@ -48,7 +48,8 @@ void add_effort_options(CLI::App& command, BenchOptions& options) {
           .add_option("--seconds", options.effort.seconds,
                       fmt::format("Time to measure each line for, beside set-up and wire; takes {} to {} iterations",
                                   kFewestIterations, kMostIterations))
-          ->capture_default_str(),
+          ->capture_default_str()
+          ->each([&options](const std::string&) { options.names_seconds = true; }),
       0.01, 600.0);
   in_range(command.add_option("--iterations", options.effort.iterations, "Number of iterations, in place of --seconds"),
            std::int64_t{1}, std::int64_t{1'000'000});

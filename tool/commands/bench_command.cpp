@@ -185,8 +185,7 @@ void note_what_has_no_effect(const BenchOptions& options) {
   if (options.zipf_exponent != defaults.zipf_exponent &&
       std::find(options.routings.begin(), options.routings.end(), "zipf") == options.routings.end())
     note("--zipf-exponent has no effect without --routing zipf");
-  if (options.effort.iterations != 0 && options.effort.seconds != defaults.effort.seconds)
-    note("--seconds has no effect beside --iterations");
+  if (options.effort.iterations != 0 && options.names_seconds) note("--seconds has no effect beside --iterations");
 }
 
 SimulatedCase simulated_case(const SimulateOptions& options, const BenchCase& bench) {

@@ -41,6 +41,7 @@ struct BenchOptions {
   int nodes = 1;
   int max_blocks = 0;
   BenchEffort effort;
+  bool names_seconds = false;  // --seconds was given, be it with its default
   std::string backend = "auto";
   std::string output;
   std::string trace;

@@ -153,6 +153,8 @@ void DemoCommand::run() const {
   if (json && prints_picture())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--svg {} and --json: both write to standard output; give the picture a file", svg));
+  if (!no_svg && svg.empty())
+    throw Error(ErrorKind::invalid_argument, "--svg: its value is empty; --no-svg leaves the picture out");
   if (!no_svg && !prints_picture()) require_distinct({{"--svg", svg}}, {{"--text", text}});
   DemoSoFar so_far;
   std::optional<OnInterrupt> interrupted([this, &so_far] { say_interrupted(so_far); });
