@@ -270,6 +270,24 @@ class Exchange {
   // the rows of their tokens padding.
   void add_to_mask(const RankMask& mask);
 
+  // Gives the memory of the slots back until `restore`, which takes as much again at the same addresses: captured CUDA
+  // graphs, handles and arrival_slots() stay good (docs/tuning.md says what stays allocated). Both are collective, over
+  // the ranks that are not masked, and return when all ranks have done so. Between the two every call but check() and
+  // the queries below is refused with Error(out_of_order), and no captured graph of the exchange may run on any rank.
+  //   rows      a combine that was still to come may follow `restore`. Rows in_place are lost
+  //   stream    on GPUs release waits on the host for all work of the rank's GPU, restore for none. In a capture both
+  //             throw Error(out_of_order)
+  //   deadline  CallOptions::deadline, of each wait for the other ranks
+  // Errors, on all ranks alike:
+  //   Error(out_of_order)  an operation is half done, or the memory was (or was not) given back already. Nothing has
+  //                        changed
+  //   Error(unsupported)   WorldCapabilities::release is false
+  //   Error(system)        the system refused. After release the memory counts as given back; after restore it still
+  //                        does, and restore may be called again
+  //   PeerMissing          a rank does not come. Every later call throws it again
+  void release(const CallOptions& call = {});
+  void restore(const CallOptions& call = {});
+
   const Shape& shape() const;
   const ExchangeOptions& options() const;
   const RowLayout& layout() const;  // of this rank
@@ -277,7 +295,7 @@ class Exchange {
   // on a staged world of GPUs.
   ArrivalSlots arrival_slots() const;
   int rank() const;
-  std::size_t memory_bytes() const;  // symmetric memory allocated on this rank
+  std::size_t memory_bytes() const;  // symmetric memory of this rank; between release and restore what stays of it
   bool takes_device_memory() const;  // calls take memory of the rank's GPU, enqueue kernels and return
   Stats stats() const;               // from any thread, also during a call
 

@@ -71,6 +71,7 @@ struct WorldCapabilities {
   bool dynamic_scales = true;    // ExchangeOptions::dynamic_scales may be on
   bool counts_dispatch = true;   // DispatchInput::in_rank may be given in place of ids
   bool returned_weights = true;  // ExchangeOptions::returns_weights may be on
+  bool release = false;          // Exchange::release: memory can be given back and its addresses kept
   // The orders of rows that a dispatch can be asked for, if its exchange is made for them.
   RowOrders row_orders{RowOrder::by_expert, RowOrder::by_source, RowOrder::padded, RowOrder::in_place};
 };

@@ -19,6 +19,7 @@ void add_output_cases(Cases& cases);     // outputs of a dispatch that may be le
 void add_overflow_cases(Cases& cases);   // rows for which there is no room
 void add_size_cases(Cases& cases);       // rows that are counted before they are written, outputs of exact size
 void add_weight_cases(Cases& cases);     // weights that come late, weights that go home
+void add_release_cases(Cases& cases);    // memory that is given back and taken again
 void add_option_cases(Cases& cases);     // hooks, dtypes, strides, alignment, shared expert, skip_a2a
 void add_counts_cases(Cases& cases);     // dispatches by counts
 void add_refusal_cases(Cases& cases);    // bad input

@@ -36,6 +36,7 @@ const std::vector<Case>& all_cases() {
     add_size_cases(list);
     add_output_cases(list);
     add_overflow_cases(list);
+    add_release_cases(list);
     add_option_cases(list);
     add_weight_cases(list);
     add_counts_cases(list);

@@ -34,6 +34,7 @@ class CpuProcessWorld final : public net::BootstrapWorld {
   }
 
   WorldKind kind() const override { return WorldKind::processes; }
+  WorldCapabilities capabilities() const override { return {.release = true}; }
   const char* backend() const override { return "processes"; }
   bool is_direct(int) const override { return true; }
 

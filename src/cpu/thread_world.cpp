@@ -1,8 +1,10 @@
 // ThreadWorld: ranks as threads of one process. They meet in a Hub that all of them own.
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -127,6 +129,7 @@ class ThreadWorld final : public World {
   ThreadWorld(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
   WorldKind kind() const override { return WorldKind::threads; }
+  WorldCapabilities capabilities() const override { return {.release = true}; }
   const char* backend() const override { return "cpu"; }
   int rank() const override { return rank_; }
   int size() const override { return hub_->ranks(); }
@@ -182,6 +185,19 @@ Heap::Heap(std::size_t bytes)
   madvise(memory_, bytes, MADV_HUGEPAGE);  // refused where there are none, and that is fine
 }
 Heap::~Heap() { munmap(memory_, bytes_); }
+
+std::size_t Heap::give_back(std::size_t begin, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t first = (begin + page - 1) / page * page;
+  const std::size_t end = (begin + bytes) / page * page;
+  if (first >= end) return 0;
+  if (madvise(data() + first, end - first, is_shared_ ? MADV_REMOVE : MADV_DONTNEED) != 0)
+    throw Error(ErrorKind::system,
+                fmt::format("madvise: the system does not take {} bytes back: {}; it keeps memory that is locked "
+                            "(mlock)",
+                            end - first, std::strerror(errno)));
+  return end - first;
+}
 
 }  // namespace ferry::cpu
 

@@ -69,6 +69,13 @@ void Exchange::check() {
 void Exchange::set_hooks(const cuda::HookBytes& hooks) { alive(front_).set_hooks(hooks); }
 void Exchange::add_to_mask(const RankMask& mask) { alive(front_).add_to_mask(mask); }
 
+void Exchange::release(const CallOptions& call) {
+  logged("release", rank(), [&] { front_->release(call); });
+}
+void Exchange::restore(const CallOptions& call) {
+  logged("restore", rank(), [&] { front_->restore(call); });
+}
+
 const Shape& Exchange::shape() const { return alive(front_).shape(); }
 const ExchangeOptions& Exchange::options() const { return alive(front_).options(); }
 const RowLayout& Exchange::layout() const { return alive(front_).layout(); }

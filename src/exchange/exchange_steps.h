@@ -91,6 +91,18 @@ class ExchangeSteps {
   virtual void poll() {}
   // I11: from the next dispatch on. `mask` has all of the mask before. Not called with skip_a2a.
   virtual void set_mask(const RankMask& mask) = 0;
+
+  // Exchange::release, in steps. No rank begins one before all ranks have ended the one before it. The slots may be
+  // lost; every word and number stays. `mask`: ranks that take no part any more.
+  virtual void require_can_release() const {}  // throws in a capture
+  virtual void finish_calls() {}               // waits until all work of this rank's calls has ended
+  virtual void give_back(const RankMask& mask);
+  // Exchange::restore. Collective: memory at the same addresses, on all ranks or on none.
+  virtual void take_again(const RankMask&, std::chrono::milliseconds) {}
+  virtual void bring_words_back() {}
+  // Of the symmetric memory.
+  virtual std::size_t given_back() const { return 0; }
+
   // From any thread, also during a call.
   virtual Stats stats() const = 0;
 
@@ -122,6 +134,10 @@ class ExchangeSteps {
 
   std::shared_ptr<ExchangeEnd> end_;
 };
+
+inline void ExchangeSteps::give_back(const RankMask&) {
+  throw Error(ErrorKind::unsupported, "this backend cannot give memory back");
+}
 
 // Steps call it if the caller's tensors are in host memory: checks ids and the input scale. Sets args.input_scale.
 inline void check_host_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) {

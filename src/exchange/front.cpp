@@ -18,7 +18,8 @@
 namespace ferry {
 
 Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& options, const cuda::Launchers* kernels)
-    : rank_(world.rank()),
+    : world_(world),
+      rank_(world.rank()),
       shape_(shape),
       options_(options),
       takes_host_memory_(!world.capabilities().device_memory),
@@ -81,10 +82,14 @@ void Exchange::Front::require_not_ended() const {
     ExchangeEnd::raise(*ended, " This exchange refuses every call since then");
 }
 
+std::chrono::milliseconds Exchange::Front::deadline_of(const CallOptions& call) const {
+  return std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline);
+}
+
 void Exchange::Front::start(Call which, const CallOptions& call) {
   require_not_ended();
   order_.require_allowed(rank_, which);
-  steps_->start(call, std::min(call.deadline.count() > 0 ? call.deadline : options_.deadline, kMaxDeadline));
+  steps_->start(call, deadline_of(call));
 }
 
 // What the exchange of a world of another kind could do.
@@ -381,6 +386,7 @@ void Exchange::Front::check() {
 
 // A mask only grows.
 void Exchange::Front::add_to_mask(const RankMask& mask) {
+  order_.require_not_released(rank_, "add_to_mask");
   check_added_mask(context_, mask);
   for (std::size_t peer = 0; peer < mask.size(); ++peer) mask_[peer] = mask_[peer] || mask[peer];
   if (options_.skip_a2a) return;

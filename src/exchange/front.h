@@ -2,6 +2,8 @@
 // is made; of each call it checks the order, the deadline and the arguments, and then it runs the backend's steps.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -34,19 +36,23 @@ class Exchange::Front {
   void combine(const CombineInput& in, const CombineOutput& out, const CallOptions& call);
   void check();
   void add_to_mask(const RankMask& mask);
+  void release(const CallOptions& call);
+  void restore(const CallOptions& call);
 
   const Shape& shape() const { return shape_; }
   const ExchangeOptions& options() const { return options_; }
   const RowLayout& layout() const { return layout_; }
   ArrivalSlots arrival_slots() const;
   int rank() const { return rank_; }
-  std::size_t memory_bytes() const { return memory_bytes_; }
+  std::size_t memory_bytes() const { return memory_bytes_ - steps_->given_back(); }
   bool takes_device_memory() const { return !takes_host_memory_; }
   Stats stats() const { return steps_->stats(); }
 
  private:
+  std::chrono::milliseconds deadline_of(const CallOptions& call) const;
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
+  void together(const std::function<void()>& work, std::chrono::milliseconds deadline);
   void require_order_of_world(RowOrder order) const;
   void tell_left() noexcept;
   DispatchArgs checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later);
@@ -61,6 +67,7 @@ class Exchange::Front {
   void learn_rows(const CombineInput& in);
   void learn_tokens(const CombineOutput& out, Ticket& ticket, CombineArgs& args) const;
 
+  World& world_;
   const int rank_;
   const Shape shape_;
   const ExchangeOptions options_;

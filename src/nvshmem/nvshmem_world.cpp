@@ -80,7 +80,7 @@ bool NvshmemWorld::has_remote_ranks() const {
 Launchers NvshmemWorld::launchers() const { return has_remote_ranks() ? nvshmem_launchers() : GpuRank::launchers(); }
 const char* NvshmemWorld::fabric() const { return nvshmem_launchers().fabric; }
 
-DeviceHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
+GpuHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
     // The job may have more processes than this world has ranks. Their entries stay zero.
     all_gather(mine, all.first(mine.size() * static_cast<std::size_t>(size())), options.mask, set_up_deadline(options));

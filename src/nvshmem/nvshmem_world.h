@@ -29,7 +29,7 @@ class NvshmemWorld final : public GpuWorld<net::BootstrapWorld> {
   void require_nodes() const;
   Launchers launchers() const override;
   const char* fabric() const override;
-  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
+  GpuHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override;
 
   std::shared_ptr<NvshmemJob> job_;
   int nodes_;

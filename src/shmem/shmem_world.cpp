@@ -8,6 +8,7 @@
 #include "cpu/calls/cpu_steps.h"
 #include "cpu/lone_steps.h"
 #include "exchange/log/reach_log.h"
+#include "exchange/sizes/heap_pieces.h"
 #include "exchange/sizes/sizes.h"
 #include "shmem/shmem_bootstrap.h"
 #include "shmem/shmem_fabric.h"
@@ -139,9 +140,7 @@ class ShmemWorld final : public ProcessWorld {
   static void clear(ShmemBlock& block, const HeapMap& map) {
     for (int index = 0; index < HeapMap::kRegions; ++index) {
       const auto region = static_cast<HeapMap::Region>(index);
-      if (region == HeapMap::kMessages || region == HeapMap::kResults || region == HeapMap::kSentMessages ||
-          region == HeapMap::kSentResults)
-        continue;
+      if (is_slots(region)) continue;
       std::memset(block.local(map.begin(region)), 0, map.region_bytes(region));
     }
   }

@@ -57,7 +57,7 @@ class LateWorld final : public cuda::GpuWorld<World> {
         &late_scaling(),     &late_given_scaled_rows(), &find_late_half_combine};
   }
   const char* fabric() const override { return LateFabric::kName; }
-  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+  cuda::GpuHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
     const auto mine = std::make_shared<DeviceMemory>(bytes);
     const auto kept = std::make_shared<LateHeaps>(directory_->share_heaps(*this, mine, options), rank());
     DeviceHeaps heaps(static_cast<std::size_t>(size()));

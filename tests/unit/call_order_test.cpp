@@ -283,6 +283,42 @@ TEST(CallOrder, IsWhatAnExchangeAllows) {
   });
 }
 
+std::string refusal(const std::function<void()>& check) {
+  try {
+    check();
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::out_of_order);
+    return error.what();
+  }
+}
+
+TEST(CallOrder, LetsReleaseComeWhereNothingIsHalfDone) {
+  for (const Call half : {Call::dispatch_async, Call::combine_async, Call::kept_combine_async}) {
+    CallOrder order;
+    EXPECT_EQ(refusal([&] { order.require_may_release(0); }), "");
+    if (half == Call::combine_async) order.begin_dispatch(Call::dispatch, order.next_dispatch());
+    order.advance(half);
+    const char* const wait = half == Call::dispatch_async ? "dispatch_wait" : "combine_wait";
+    EXPECT_NE(refusal([&] { order.require_may_release(0); }).find(wait), std::string::npos);
+    order.advance(half == Call::dispatch_async  ? Call::dispatch_wait
+                  : half == Call::combine_async ? Call::combine_wait
+                                                : Call::kept_combine_wait);
+    EXPECT_EQ(refusal([&] { order.require_may_release(0); }), "");
+  }
+}
+
+TEST(CallOrder, LetsNothingButRestoreFollowRelease) {
+  CallOrder order;
+  EXPECT_NE(refusal([&] { order.require_may_restore(3); }).find("rank 3: restore"), std::string::npos);
+  order.set_released(true);
+  EXPECT_EQ(refusal([&] { order.require_may_restore(3); }), "");
+  for (int call = 0; call < kCalls; ++call)
+    EXPECT_NE(refusal([&] { order.require_allowed(3, static_cast<Call>(call)); }).find("call restore()"),
+              std::string::npos);
+  EXPECT_NE(refusal([&] { order.require_may_release(3); }).find("call restore()"), std::string::npos);
+}
+
 TEST(Describe, NamesTheMissingRankAndWhoSaysSo) {
   WaitRecord record{Operation::dispatch, Phase::message, 0, 2, 0, 7, 3, 4};
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };

@@ -10,6 +10,7 @@
 #include "cpu/calls/cpu_rank.h"
 #include "cpu/calls/dispatch_calls.h"
 #include "exchange/exchange_steps.h"
+#include "exchange/sizes/heap_pieces.h"
 
 namespace ferry::cpu {
 
@@ -74,6 +75,18 @@ class CpuSteps final : public ExchangeSteps {
 
   void set_mask(const RankMask& mask) override { rank_.masks().add(mask); }
 
+  // Pages come again when they are written.
+  void give_back(const RankMask& mask) override {
+    if constexpr (requires(F & f) { f.give_back(std::size_t{}, std::size_t{}); }) {
+      for (const HeapPiece& piece : heap_pieces(rank_.plan().map, true))
+        given_back_ += rank_.fabric().give_back(piece.begin, piece.bytes);
+    } else {
+      ExchangeSteps::give_back(mask);
+    }
+  }
+  void bring_words_back() override { given_back_ = 0; }
+  std::size_t given_back() const override { return given_back_; }
+
   void tell_aborted(int missing) override {
     const int named = rank_.masks().is_masked_at_start(missing) ? rank_.plan().rank : missing;
     rank_.tell_all(rank_.waits().end_waits(abort_word(0, false, named) | kAborts));
@@ -93,6 +106,7 @@ class CpuSteps final : public ExchangeSteps {
 
  private:
   CpuRank<F> rank_;
+  std::size_t given_back_ = 0;
   DispatchCalls<F> dispatch_;
   CombineCalls<F> combine_;
 };

@@ -17,17 +17,22 @@ namespace ferry::cpu {
 class Heap {
  public:
   explicit Heap(std::size_t bytes);
-  // Mapped memory, which it unmaps.
-  Heap(void* mapped, std::size_t bytes) : memory_(mapped), bytes_(bytes) {}
+  // Mapped memory that processes share, which it unmaps.
+  Heap(void* mapped, std::size_t bytes) : memory_(mapped), bytes_(bytes), is_shared_(true) {}
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
   std::byte* data() const { return static_cast<std::byte*>(memory_); }
   std::size_t bytes() const { return bytes_; }
 
+  // Gives the whole pages of a piece back to the system, also those of other processes' mappings. Who writes there next
+  // finds fresh ones, which are zero. Returns their bytes. Throws Error(system).
+  std::size_t give_back(std::size_t begin, std::size_t bytes);
+
  private:
   void* memory_;
   std::size_t bytes_;
+  bool is_shared_ = false;
 };
 
 // All heaps of an exchange, in rank order; null for masked ranks.
@@ -66,6 +71,11 @@ class HostCalls : public SerialFabricDefaults {
   }
   bool wait_at_least(const HostGroup&, std::size_t word, Epoch target, const WaitSite& site) {
     return waits_.wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site);
+  }
+
+  // Of this rank's own memory, as Heap::give_back.
+  std::size_t give_back(std::size_t begin, std::size_t bytes) {
+    return heaps_[static_cast<std::size_t>(rank_)]->give_back(begin, bytes);
   }
 
   int find_culprit() const { return waits_.find_culprit(); }

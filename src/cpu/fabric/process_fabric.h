@@ -65,6 +65,7 @@ class ProcessCalls : public SerialFabricDefaults {
     ProcessPacer pacer(waits().deadline(), bootstrap_, site.peer);
     return waits().wait(*reinterpret_cast<const SignalWord*>(local(word)), target, site, pacer);
   }
+  std::size_t give_back(std::size_t begin, std::size_t bytes) { return stores_.give_back(begin, bytes); }
   // I10: who said nothing here may have given up in set-up.
   int find_culprit() const {
     const RankMask mask(masked_, masked_ + size());

@@ -63,7 +63,7 @@ void log_launch(int rank, const char* kernel, int num_tokens, const Policy& poli
 }  // namespace
 
 CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options,
-                     const HeapMap& map, const Launchers& launchers, DeviceHeaps heaps)
+                     const HeapMap& map, const Launchers& launchers, GpuHeaps heaps)
     : device_(device),
       rank_(rank),
       num_experts_(shape.experts),
@@ -90,7 +90,7 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
 CudaSteps::~CudaSteps() {
   if (device_.deferred_free != nullptr) {
     if (kernel_trace_ != nullptr) kernel_trace_->finish();
-    device_.deferred_free->keep(std::make_shared<DeviceHeaps>(std::move(heaps_)));
+    device_.deferred_free->keep(std::make_shared<GpuHeaps>(std::move(heaps_)));
     device_.deferred_free->keep(std::move(memory_));  // together with the heaps: freeing it waits for the device, too
     record_.free_with(*device_.deferred_free);
     counts_.free_with(*device_.deferred_free);
@@ -130,7 +130,7 @@ void CudaSteps::plan_memory() {
 void CudaSteps::set_links(DeviceState* state) {
   links_.rank = plan_.rank;
   links_.size = plan_.shape.ranks;
-  for (std::size_t peer = 0; peer < heaps_.size(); ++peer) links_.heap[peer] = heaps_[peer].get();
+  for (std::size_t peer = 0; peer < heaps_.all.size(); ++peer) links_.heap[peer] = heaps_.all[peer].get();
   links_.own = links_.heap[plan_.rank];
   links_.table_parts = kernel_plan_.table_parts();
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
@@ -171,8 +171,11 @@ void CudaSteps::poll_calls() {
   record_.require_enough_rows(rank_, min_row_capacity_);
 }
 
-// Kernels that run look for these words while they wait. So the copies are on a stream that waits for no kernel.
+// Kernels that run look for these words while they wait. So the copies are on a stream that waits for no kernel. While
+// the heaps are given back, no kernel waits.
 void CudaSteps::tell_all(Epoch word) const {
+  const std::lock_guard lock(heaps_guard_);
+  if (!has_heaps_) return;
   const DeviceScope scope(device_.index);
   const SideStream stream;
   for (int peer = 0; peer < links_.size; ++peer) {

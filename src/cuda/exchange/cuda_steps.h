@@ -4,12 +4,16 @@
 //   count_calls.cpp  dispatches whose host asks what comes
 //   more_rows.cpp    dispatches with extra outputs
 //   weights.cpp      weights that are not f32, late weights, and returned weights
+//   given_memory.cpp memory that is given back for a while
 //   traced_kernels.cpp  small kernels around those that a Trace records
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <vector>
 
+#include "cuda/device/heap_memory.h"
 #include "cuda/exchange/device_checks.h"
 #include "cuda/exchange/kernel_trace.h"
 #include "cuda/exchange/order/combine_order.h"
@@ -27,7 +31,7 @@ class CudaSteps final : public ExchangeSteps {
  public:
   // `device` must be current.
   CudaSteps(const RankDevice& device, int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
-            const Launchers& launchers, DeviceHeaps heaps);
+            const Launchers& launchers, GpuHeaps heaps);
   ~CudaSteps() override;
 
   void enter() override { scope_.emplace(device_.index); }
@@ -63,6 +67,13 @@ class CudaSteps final : public ExchangeSteps {
   void tell_aborted(int missing) override;
   void tell_left(const CallOrder& order) override;
   void set_mask(const RankMask& mask) override { masks_.add(mask); }
+  // Exchange::release and restore (given_memory.cpp):
+  void require_can_release() const override;
+  void finish_calls() override;
+  void give_back(const RankMask& mask) override;
+  void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override;
+  void bring_words_back() override;
+  std::size_t given_back() const override { return has_heaps_ ? 0 : plan_.map.total(); }
   Stats stats() const override;
 
   // Rows, bias and sums of types that these kernels know (I17).
@@ -124,7 +135,7 @@ class CudaSteps final : public ExchangeSteps {
   std::size_t global_scale_at_;    // in a message; 0: tokens have none
   std::uint64_t row_bytes_;
   Plan plan_;
-  DeviceHeaps heaps_;
+  GpuHeaps heaps_;
   ExchangeKernels kernels_;
   KernelPlan kernel_plan_;
   DeviceChecks checks_;
@@ -132,6 +143,9 @@ class CudaSteps final : public ExchangeSteps {
   const RankMask masked_at_start_;  // ranks that do not share this exchange
   Record record_;
   CountBox counts_;
+  mutable std::mutex heaps_guard_;  // an abort, from any thread, reads what these two say
+  bool has_heaps_ = true;
+  std::vector<std::byte> words_;          // all but slots of the own heap, while there is none
   std::shared_ptr<DeviceMemory> memory_;  // state, masks, counters and row starts
   PeerLinks links_;
   ArrivedRows arrived_;

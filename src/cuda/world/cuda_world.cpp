@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -10,20 +11,27 @@
 #include "base/debug_log.h"
 #include "cuda/world/gpu_world.h"
 #include "cuda/world/peer_reach.h"
+#include "cuda/world/shared_memory.h"
 #include "exchange/sizes/heap_directory.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 
 namespace ferry::cuda {
 namespace {
 
-std::shared_ptr<std::byte> bytes_of(const std::shared_ptr<DeviceMemory>& memory) {
-  return memory == nullptr ? nullptr : std::shared_ptr<std::byte>(memory, memory->data());
-}
+struct OwnHeap {
+  std::shared_ptr<std::byte> heap;
+  std::shared_ptr<HeapMemory> behind;
+};
+
+// One for all ranks.
+struct SharedHeaps {
+  HeapDirectory<OwnHeap> directory;
+  std::vector<int> reached_by;  // each device once; empty: one of them has no virtual memory management
+};
 
 class CudaWorld final : public GpuWorld<World> {
  public:
-  CudaWorld(std::unique_ptr<World> threads, const RankDevice& device, bool staged,
-            std::shared_ptr<HeapDirectory<DeviceMemory>> heaps)
+  CudaWorld(std::unique_ptr<World> threads, const RankDevice& device, bool staged, std::shared_ptr<SharedHeaps> heaps)
       : GpuWorld(device, staged), threads_(std::move(threads)), heaps_(std::move(heaps)) {}
 
   WorldKind kind() const override { return WorldKind::cuda; }
@@ -37,17 +45,27 @@ class CudaWorld final : public GpuWorld<World> {
   std::string abort_reason(int rank) override { return threads_->abort_reason(rank); }
 
  private:
-  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
-    std::shared_ptr<DeviceMemory> mine;
-    together([&] { mine = std::make_shared<DeviceMemory>(bytes); }, options.mask, set_up_deadline(options));
-    const std::vector<std::shared_ptr<DeviceMemory>> all = heaps_->share_heaps(*this, mine, options);
+  bool can_release() const override { return !heaps_->reached_by.empty(); }
+
+  GpuHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    auto mine = std::make_shared<OwnHeap>();
+    const auto make_own = [&] {
+      if (can_release()) {
+        mine->behind = make_own_heap(bytes, heaps_->reached_by, mine->heap);
+      } else {
+        const auto memory = std::make_shared<DeviceMemory>(bytes);
+        mine->heap = {memory, memory->data()};
+      }
+    };
+    together(make_own, options.mask, set_up_deadline(options));
     DeviceHeaps heaps;
-    for (const std::shared_ptr<DeviceMemory>& each : all) heaps.push_back(bytes_of(each));
-    return heaps;
+    for (const std::shared_ptr<OwnHeap>& each : heaps_->directory.share_heaps(*this, mine, options))
+      heaps.push_back(each == nullptr ? nullptr : each->heap);
+    return {std::move(heaps), mine->behind};
   }
 
   std::unique_ptr<World> threads_;
-  std::shared_ptr<HeapDirectory<DeviceMemory>> heaps_;
+  std::shared_ptr<SharedHeaps> heaps_;
 };
 
 bool can_reach(int device, int peer) {
@@ -88,7 +106,9 @@ std::vector<std::unique_ptr<World>> make_worlds(std::span<const int> devices, bo
   for (const int device : devices)
     for (const int peer : devices)
       if (device != peer) enable_peer_access(device, peer);
-  const auto heaps = std::make_shared<HeapDirectory<DeviceMemory>>();
+  const auto heaps = std::make_shared<SharedHeaps>();
+  if (std::all_of(devices.begin(), devices.end(), has_virtual_memory))
+    for (const auto& [device, ranks] : ranks_of) heaps->reached_by.push_back(device);
   const bool any_shared = ranks_of.size() < devices.size();
   const auto deferred_free =
       any_shared ? std::make_shared<DeferredFree>(std::vector<int>(devices.begin(), devices.end())) : nullptr;

@@ -8,6 +8,7 @@ namespace ferry::cuda {
 struct GpuWorldIs {
   bool staged = false;        // its calls take host memory
   bool remote_ranks = false;  // some GPUs are reached by puts only
+  bool release = false;       // memory can be given back and its addresses kept
 };
 
 // Where ranks are staged, their callers cannot read the slots.
@@ -34,6 +35,7 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .dynamic_scales = true,
           .counts_dispatch = false,
           .returned_weights = true,
+          .release = world.release,
           .row_orders = gpu_row_orders(world)};
 }
 

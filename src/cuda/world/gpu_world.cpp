@@ -8,6 +8,7 @@
 
 #include "cuda/exchange/host_memory/staged_steps.h"
 #include "cuda/exchange/plan/shape_limits.h"
+#include "cuda/world/shared_memory.h"
 #include "exchange/agreement/together.h"
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
@@ -41,6 +42,23 @@ DeviceClaim claim_of(int device, bool may_share) {
 bool is_same_gpu(const DeviceClaim& one, const DeviceClaim& other) {
   return one.is_known != 0 && other.is_known != 0 && std::memcmp(one.uuid, other.uuid, sizeof one.uuid) == 0;
 }
+
+// One rank's own memory. Where others of the process reach it, they do so at the same addresses.
+class OwnMemory final : public HeapMemory {
+ public:
+  OwnMemory(std::shared_ptr<SharedMemory> mine, std::vector<int> devices, World& world)
+      : mine_(std::move(mine)), devices_(std::move(devices)), world_(world) {}
+  void give_back(const RankMask&) override { mine_->give_back(); }
+  void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override {
+    ferry::together(
+        world_, [&] { mine_->allocate(devices_); }, mask, deadline);
+  }
+
+ private:
+  std::shared_ptr<SharedMemory> mine_;
+  const std::vector<int> devices_;
+  World& world_;
+};
 
 }  // namespace
 
@@ -115,6 +133,26 @@ Launchers GpuRank::kernels_for(const ExchangeOptions& options, const Launchers* 
   return options.skip_a2a ? direct_launchers() : launchers();
 }
 
+std::shared_ptr<HeapMemory> GpuRank::make_own_heap(std::size_t bytes, const std::vector<int>& devices,
+                                                   std::shared_ptr<std::byte>& heap) {
+  const auto mine = SharedMemory::reserve(bytes);
+  mine->allocate(devices);
+  heap = {mine, mine->data()};
+  return std::make_shared<OwnMemory>(mine, devices, world_);
+}
+
+// Nothing is sent.
+GpuHeaps GpuRank::make_lone_heap(std::size_t bytes) {
+  DeviceHeaps heaps(1);
+  if (can_release()) {
+    auto behind = make_own_heap(bytes, {device_.index}, heaps[0]);
+    return {std::move(heaps), std::move(behind)};
+  }
+  const auto mine = std::make_shared<DeviceMemory>(bytes);
+  heaps[0] = {mine, mine->data()};
+  return heaps;
+}
+
 std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const ExchangeOptions& options,
                                                        const HeapMap& map, const Launchers* compiled) {
   const DeviceScope scope(device_.index);
@@ -124,14 +162,11 @@ std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const
   require_countable_entries(shape, world_.rank());
   // Only some ranks may have given kernels of their own, or some that do not reach this world's ranks.
   together([&] { require_supported(options, compiled); }, options.mask, set_up_deadline(options));
-  DeviceHeaps heaps;
+  GpuHeaps heaps;
   if (!options.skip_a2a) heaps = make_heaps(map.total(), options);
   std::unique_ptr<ExchangeSteps> made;
   const auto make = [&] {
-    if (options.skip_a2a) {
-      const auto mine = std::make_shared<DeviceMemory>(map.total());
-      heaps.emplace_back(mine, mine->data());
-    }
+    if (options.skip_a2a) heaps = make_lone_heap(map.total());
     auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map,
                                              kernels_for(options, compiled), std::move(heaps));
     if (staged_)

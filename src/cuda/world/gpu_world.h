@@ -7,7 +7,9 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "cuda/device/heap_memory.h"
 #include "cuda/device/rank_device.h"
 #include "cuda/world/gpu_capabilities.h"
 #include "exchange/exchange_steps.h"
@@ -44,7 +46,14 @@ class GpuRank {
 
   // The heaps of all ranks, `bytes` each, at the addresses of this rank's device. Collective. A heap is zero before
   // another rank can see it (I13), and every rank keeps all heaps alive (I16).
-  virtual DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
+  virtual GpuHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) = 0;
+
+  // Whether heaps can be given back while their addresses stay. The same on all ranks.
+  virtual bool can_release() const { return false; }
+
+  // A heap of this rank that all of `devices` reach and that can be given back. Zeroed.
+  std::shared_ptr<HeapMemory> make_own_heap(std::size_t bytes, const std::vector<int>& devices,
+                                            std::shared_ptr<std::byte>& heap);
 
   // The kernels that reach those heaps.
   virtual Launchers launchers() const { return direct_launchers(); }
@@ -69,6 +78,7 @@ class GpuRank {
   // Throws where the program's kernels, which are over the fabric `given`, do not reach all ranks that the exchange
   // sends to.
   void require_kernels(const ExchangeOptions& options, const std::string& given) const;
+  GpuHeaps make_lone_heap(std::size_t bytes);
   Launchers kernels_for(const ExchangeOptions& options, const Launchers* compiled) const;
 
   World& world_;
@@ -85,7 +95,8 @@ class GpuWorld : public Base, public GpuRank {
       : Base(std::forward<OfBase>(of_base)...), GpuRank(static_cast<World&>(*this), device, staged) {}
 
   WorldCapabilities capabilities() const override {
-    return gpu_capabilities({.staged = is_staged(), .remote_ranks = this->has_remote_ranks()});
+    return gpu_capabilities(
+        {.staged = is_staged(), .remote_ranks = this->has_remote_ranks(), .release = can_release()});
   }
   const char* backend() const override { return "cuda"; }
   std::unique_ptr<ExchangeSteps> make_steps(const Shape& shape, const ExchangeOptions& options,

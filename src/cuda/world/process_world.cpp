@@ -88,30 +88,60 @@ class CudaProcessWorld final : public GpuWorld<net::BootstrapWorld> {
   bool is_direct(int) const override { return true; }
 
  private:
-  DeviceHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
-    DeviceHeaps heaps(static_cast<std::size_t>(size()));
-    net::Descriptor descriptor;
-    together(
-        [&] {
-          const auto mine = SharedMemory::allocate(bytes);
-          descriptor = mine->make_descriptor();
-          heaps[static_cast<std::size_t>(rank())] = {mine, mine->data()};
-        },
-        options.mask, set_up_deadline(options));
-    const std::vector<net::Descriptor> descriptors =
-        channel_.all_to_all(descriptor, bootstrap().call(), options.mask, set_up_deadline(options),
-                            [&](int peer) { bootstrap().require_there(peer); });
-    // I16: no rank goes on before every rank holds all heaps.
-    together([&] { open_heaps(descriptors, bytes, heaps); }, options.mask, set_up_deadline(options));
-    return heaps;
+  using Memories = std::vector<std::shared_ptr<SharedMemory>>;  // by rank; null for masked ranks
+
+  class ProcessMemory final : public HeapMemory {
+   public:
+    ProcessMemory(CudaProcessWorld& world, Memories memories) : world_(world), memories_(std::move(memories)) {}
+    void give_back(const RankMask& mask) override {
+      for (std::size_t peer = 0; peer < memories_.size(); ++peer)
+        if (memories_[peer] != nullptr && !is_masked(mask, static_cast<int>(peer))) memories_[peer]->give_back();
+    }
+    void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override {
+      world_.fill(memories_, mask, deadline);
+    }
+
+   private:
+    CudaProcessWorld& world_;
+    const Memories memories_;
+  };
+
+  bool can_release() const override { return true; }
+
+  GpuHeaps make_heaps(std::size_t bytes, const ExchangeOptions& options) override {
+    Memories memories(static_cast<std::size_t>(size()));
+    const auto reserve = [&] {
+      for (std::size_t peer = 0; peer < memories.size(); ++peer)
+        if (!is_masked(options.mask, static_cast<int>(peer))) memories[peer] = SharedMemory::reserve(bytes);
+    };
+    together(reserve, options.mask, set_up_deadline(options));
+    fill(memories, options.mask, set_up_deadline(options));
+    DeviceHeaps heaps;
+    for (const std::shared_ptr<SharedMemory>& each : memories)
+      heaps.push_back(each == nullptr ? nullptr : std::shared_ptr<std::byte>(each, each->data()));
+    return {std::move(heaps), std::make_shared<ProcessMemory>(*this, std::move(memories))};
   }
 
-  void open_heaps(const std::vector<net::Descriptor>& descriptors, std::size_t bytes, DeviceHeaps& heaps) const {
+  // Collective: memory of this rank, if it has none, and that of the others at this rank's addresses for it.
+  void fill(const Memories& memories, const RankMask& mask, std::chrono::milliseconds deadline) {
+    net::Descriptor descriptor;
+    const auto make_own = [&] {
+      SharedMemory& mine = *memories[static_cast<std::size_t>(rank())];
+      mine.allocate_shareable();
+      descriptor = mine.make_descriptor();
+    };
+    together(make_own, mask, deadline);
+    const std::vector<net::Descriptor> descriptors = channel_.all_to_all(
+        descriptor, bootstrap().call(), mask, deadline, [&](int peer) { bootstrap().require_there(peer); });
+    // I16: no rank goes on before every rank holds all heaps.
+    together([&] { open_heaps(descriptors, memories); }, mask, deadline);
+  }
+
+  void open_heaps(const std::vector<net::Descriptor>& descriptors, const Memories& memories) const {
     for (std::size_t peer = 0; peer < descriptors.size(); ++peer) {
       if (!descriptors[peer]) continue;
       try {
-        const auto memory = SharedMemory::open(descriptors[peer], bytes);
-        heaps[peer] = {memory, memory->data()};
+        memories[peer]->open(descriptors[peer]);
       } catch (const DriverError& error) {
         throw cannot_map(fmt::format("device {} of rank {}", device(), rank()), fmt::format("rank {}", peer),
                          error.lacks_memory(), error.what());

@@ -11,10 +11,10 @@
 namespace ferry::cuda {
 namespace {
 
-CUmemAllocationProp properties_on(int device) {
+CUmemAllocationProp properties_on(int device, CUmemAllocationHandleType type) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes = type;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
   return properties;
@@ -27,21 +27,23 @@ int current_device() {
   return device;
 }
 
-void require_can_share(int device) {
-  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED}) {
-    int has = 0;
-    driver_check(driver().device_get_attribute(&has, attribute, device), "cuDeviceGetAttribute");
-    if (has == 0)
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("device {} has no memory that another process can open by a file descriptor; use one "
-                              "process for all GPUs (make_cuda_worlds)",
-                              device));
-  }
+bool has(CUdevice_attribute attribute, int device) {
+  int has = 0;
+  driver_check(driver().device_get_attribute(&has, attribute, device), "cuDeviceGetAttribute");
+  return has != 0;
 }
 
+void require_can_share(int device) {
+  if (!has_virtual_memory(device) || !has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device))
+    throw Error(ErrorKind::unsupported,
+                fmt::format("device {} has no memory that another process can open by a file descriptor; use one "
+                            "process for all GPUs (make_cuda_worlds)",
+                            device));
+}
+
+// The same for all types of handles.
 std::size_t round_up(std::size_t bytes, int device) {
-  const CUmemAllocationProp properties = properties_on(device);
+  const CUmemAllocationProp properties = properties_on(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   std::size_t granularity = 0;
   driver_check(driver().granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
                "cuMemGetAllocationGranularity");
@@ -50,46 +52,66 @@ std::size_t round_up(std::size_t bytes, int device) {
 
 }  // namespace
 
-std::shared_ptr<SharedMemory> SharedMemory::allocate(std::size_t bytes) {
+bool has_virtual_memory(int device) { return has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device); }
+
+std::shared_ptr<SharedMemory> SharedMemory::reserve(std::size_t bytes) {
   std::shared_ptr<SharedMemory> memory(new SharedMemory);
   memory->device_ = current_device();
-  require_can_share(memory->device_);
   memory->bytes_ = round_up(bytes, memory->device_);
-  const CUmemAllocationProp properties = properties_on(memory->device_);
-  const CUresult status = driver().create(&memory->handle_, memory->bytes_, &properties, 0);
+  driver_check(driver().address_reserve(&memory->address_, memory->bytes_, 0, 0, 0), "cuMemAddressReserve");
+  return memory;
+}
+
+void SharedMemory::allocate(const std::vector<int>& devices) { allocate(CU_MEM_HANDLE_TYPE_NONE, devices); }
+
+void SharedMemory::allocate_shareable() {
+  require_can_share(device_);
+  allocate(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, {device_});
+}
+
+void SharedMemory::allocate(CUmemAllocationHandleType type, const std::vector<int>& devices) {
+  if (is_mapped_) return;
+  give_back();
+  const CUmemAllocationProp properties = properties_on(device_, type);
+  const CUresult status = driver().create(&handle_, bytes_, &properties, 0);
   if (status == CUDA_ERROR_OUT_OF_MEMORY)
     throw Error(ErrorKind::system,
-                fmt::format("no memory for {} bytes on device {}; make max_tokens smaller", bytes, memory->device_));
+                fmt::format("no memory for {} bytes on device {}; make max_tokens smaller, or leave more of the GPU's "
+                            "memory free",
+                            bytes_, device_));
   driver_check(status, "cuMemCreate");
-  memory->has_handle_ = true;
-  memory->map();
-  cuda_check(cudaMemset(memory->data(), 0, memory->bytes_), "cudaMemset");
-  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  return memory;
+  has_handle_ = true;
+  try {
+    map(devices);
+    // As in DeviceMemory: a kernel of another stream may wait for this rank.
+    cuda_check(cudaMemsetAsync(data(), 0, bytes_, cudaStreamPerThread), "cudaMemsetAsync");
+    cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  } catch (...) {
+    drop();
+    throw;
+  }
 }
 
-std::shared_ptr<SharedMemory> SharedMemory::open(const net::Descriptor& descriptor, std::size_t bytes) {
-  std::shared_ptr<SharedMemory> memory(new SharedMemory);
-  memory->device_ = current_device();
-  memory->bytes_ = round_up(bytes, memory->device_);
+void SharedMemory::open(const net::Descriptor& descriptor) {
+  give_back();
   // The driver takes the descriptor as a pointer's value.
   auto* number = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor.get()));
-  driver_check(driver().import_handle(&memory->handle_, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+  driver_check(driver().import_handle(&handle_, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                "cuMemImportFromShareableHandle");
-  memory->has_handle_ = true;
-  memory->map();
-  return memory;
+  has_handle_ = true;
+  map({device_});
 }
 
-void SharedMemory::map() {
-  driver_check(driver().address_reserve(&address_, bytes_, 0, 0, 0), "cuMemAddressReserve");
+void SharedMemory::map(const std::vector<int>& devices) {
   driver_check(driver().map(address_, bytes_, 0, handle_, 0), "cuMemMap");
   is_mapped_ = true;
-  CUmemAccessDesc access{};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = device_;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  driver_check(driver().set_access(address_, bytes_, &access, 1), "cuMemSetAccess");
+  std::vector<CUmemAccessDesc> access(devices.size());
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access[i].location.id = devices[i];
+    access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  driver_check(driver().set_access(address_, bytes_, access.data(), access.size()), "cuMemSetAccess");
 }
 
 net::Descriptor SharedMemory::make_descriptor() const {
@@ -99,10 +121,23 @@ net::Descriptor SharedMemory::make_descriptor() const {
   return net::Descriptor(fd);
 }
 
-SharedMemory::~SharedMemory() {
+void SharedMemory::give_back() {
+  if (is_mapped_) driver_check(driver().unmap(address_, bytes_), "cuMemUnmap");
+  is_mapped_ = false;
+  if (has_handle_) driver_check(driver().release(handle_), "cuMemRelease");
+  has_handle_ = false;
+}
+
+void SharedMemory::drop() noexcept {
   if (is_mapped_) driver().unmap(address_, bytes_);
-  if (address_ != 0) driver().address_free(address_, bytes_);
+  is_mapped_ = false;
   if (has_handle_) driver().release(handle_);
+  has_handle_ = false;
+}
+
+SharedMemory::~SharedMemory() {
+  drop();
+  if (address_ != 0) driver().address_free(address_, bytes_);
 }
 
 }  // namespace ferry::cuda

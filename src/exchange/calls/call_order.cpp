@@ -24,13 +24,31 @@ const char* name_of_kept(Call call) {
   }
 }
 
+[[noreturn]] void refuse_call(int rank, const char* name, const char* why) {
+  throw Error(ErrorKind::out_of_order, fmt::format("rank {}: {}: {}", rank, name, why));
+}
+
 }  // namespace
 
+void CallOrder::require_not_released(int rank, const char* call) const {
+  if (released_) refuse_call(rank, call, "release() has given the memory of this exchange back; call restore() first");
+}
+
+void CallOrder::require_may_release(int rank) const {
+  require_not_released(rank, "release");
+  if (dispatch_ == Progress::half) refuse_call(rank, "release", kHalfDispatched);
+  if (combine_ == Progress::half || kept_ == Progress::half) refuse_call(rank, "release", kHalfCombined);
+}
+
+void CallOrder::require_may_restore(int rank) const {
+  if (!released_) refuse_call(rank, "restore", "the memory of this exchange is there; it must follow release()");
+}
+
 void CallOrder::require_allowed(int rank, Call call) const {
-  const auto refuse = [rank](const char* name, const char* why) {
-    throw Error(ErrorKind::out_of_order, fmt::format("rank {}: {}: {}", rank, name, why));
-  };
-  if (const char* name = name_of_kept(call)) {
+  const auto refuse = [rank](const char* name, const char* why) { refuse_call(rank, name, why); };
+  const char* kept_name = name_of_kept(call);
+  require_not_released(rank, kept_name != nullptr ? kept_name : rule_of(call).name);
+  if (const char* name = kept_name) {
     const bool waits = call == Call::kept_combine_wait;
     if (combine_ == Progress::half || (kept_ == Progress::half) != waits) refuse(name, kHalfCombined);
     return;

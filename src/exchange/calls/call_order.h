@@ -58,6 +58,7 @@ struct CallRule {
 inline constexpr ProgressSet kAny{Progress::none, Progress::half, Progress::whole};
 inline constexpr ProgressSet kNotHalf{Progress::none, Progress::whole};
 
+inline constexpr const char* kHalfDispatched = "the last dispatch_async has had no dispatch_wait; call that first";
 inline constexpr const char* kHalfCombined = "the last combine_async has had no combine_wait; call that first";
 
 // One row per Call, up to the kept ones. A new dispatch abandons the combine of the one before, but no kept one. A kept
@@ -69,7 +70,7 @@ inline constexpr std::array<CallRule, 7> kCallRules{{
      .kept = kAny,
      .dispatch_after = Progress::half,
      .combine_after = Progress::none,
-     .otherwise = "the last dispatch_async has had no dispatch_wait; call that first"},
+     .otherwise = kHalfDispatched},
     {.name = "wait_for_counts",
      .dispatch = {Progress::half},
      .combine = {Progress::none},
@@ -90,7 +91,7 @@ inline constexpr std::array<CallRule, 7> kCallRules{{
      .kept = kAny,
      .dispatch_after = Progress::whole,
      .combine_after = Progress::none,
-     .otherwise = "the last dispatch_async has had no dispatch_wait; call that first"},
+     .otherwise = kHalfDispatched},
     {.name = "combine_async",
      .dispatch = {Progress::whole},
      .combine = {Progress::none},
@@ -145,6 +146,11 @@ class CallOrder {
   void advance(Call call);
   void begin_dispatch(Call call, const Ticket& ticket);
   void begin_combine(Call call, const Ticket& ticket);
+  // Exchange::release may come when nothing is half done; until Exchange::restore no other call may.
+  void require_may_release(int rank) const;
+  void require_may_restore(int rank) const;
+  void require_not_released(int rank, const char* call) const;
+  void set_released(bool released) { released_ = released; }
   // The newest dispatch has no rows. Another one may follow, but no combine.
   void give_up_dispatch();
 
@@ -171,6 +177,7 @@ class CallOrder {
   Progress dispatch_ = Progress::none;
   Progress combine_ = Progress::none;
   Progress kept_ = Progress::none;
+  bool released_ = false;
   Ticket dispatch_ticket_;
   Ticket combine_ticket_;
 };

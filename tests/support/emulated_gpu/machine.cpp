@@ -367,6 +367,7 @@ bool synchronize_device(int device) {
   return Machine::get().wait_until([device] { return !Machine::get().has_active_of(device); });
 }
 bool is_idle(const Stream& stream) { return Machine::get().is_idle(stream); }
+bool is_device_idle(int device) { return Machine::get().is_device_idle(device); }
 void reset(const MachineSettings& settings) { Machine::get().reset(settings); }
 std::string failure() { return Machine::get().failure(); }
 std::string standstill() { return Machine::get().standstill(); }

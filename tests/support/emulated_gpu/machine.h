@@ -53,6 +53,7 @@ void enqueue(Stream& stream, std::function<void()> work);
 bool synchronize(Stream& stream);
 bool synchronize_device(int device);
 bool is_idle(const Stream& stream);
+bool is_device_idle(int device);
 
 // Ends all kernels, forgets the failure, and sets the seed. No stream may be in use.
 void reset(const MachineSettings& settings);

@@ -16,6 +16,7 @@
 
 #include "support/emulated_gpu/gpus.h"
 #include "support/emulated_gpu/graphs.h"
+#include "support/emulated_gpu/memory.h"
 
 namespace ferry::emulated {
 namespace {
@@ -97,6 +98,15 @@ void set_gpus(const Gpus& gpus) {
   const std::lock_guard lock(state().guard);
   state().gpus = gpus;
   state().loaded.clear();
+}
+
+void note_memory(const void* memory, std::size_t bytes, int device) {
+  const std::lock_guard lock(state().guard);
+  state().memory[static_cast<const std::byte*>(memory)] = {bytes, device};
+}
+void forget_memory(const void* memory) {
+  const std::lock_guard lock(state().guard);
+  state().memory.erase(static_cast<const std::byte*>(memory));
 }
 
 }  // namespace ferry::emulated

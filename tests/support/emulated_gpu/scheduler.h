@@ -43,6 +43,7 @@ class Machine {
   bool wait_until(const IsIdle& is_idle);
   bool has_active_of(int device) const;
   bool is_idle(const Stream& stream);
+  bool is_device_idle(int device);
   void reset(const MachineSettings& settings);
   void add_hold(int count);
   std::string failure();
@@ -124,6 +125,10 @@ class Machine {
 inline bool Machine::is_idle(const Stream& stream) {
   const std::lock_guard lock(guard_);
   return stream.is_idle();
+}
+inline bool Machine::is_device_idle(int device) {
+  const std::lock_guard lock(guard_);
+  return !has_active_of(device);
 }
 
 template <class IsIdle>

@@ -47,6 +47,14 @@ class StagedSteps final : public ExchangeSteps {
 
   void poll() override { steps_->poll(); }
   void set_mask(const RankMask& mask) override { steps_->set_mask(mask); }
+  void require_can_release() const override { steps_->require_can_release(); }
+  void finish_calls() override { steps_->finish_calls(); }
+  void give_back(const RankMask& mask) override { steps_->give_back(mask); }
+  void take_again(const RankMask& mask, std::chrono::milliseconds deadline) override {
+    steps_->take_again(mask, deadline);
+  }
+  void bring_words_back() override { steps_->bring_words_back(); }
+  std::size_t given_back() const override { return steps_->given_back(); }
   Stats stats() const override { return steps_->stats(); }
   void tell_aborted(int missing) override { steps_->tell_aborted(missing); }
   void tell_left(const CallOrder& order) override { steps_->tell_left(order); }

@@ -22,6 +22,8 @@ class StreamOrder {
   // that one has by now. Where one of the two is captured, they must be in the same capture; otherwise nothing waits,
   // because a graph cannot wait for a stream outside of it.
   void follow(cudaStream_t stream);
+  // The stream of the last call is in a capture.
+  bool is_captured() const { return has_last_ && capture_of(last_) != kNoCapture; }
 
  private:
   cudaStream_t last_ = nullptr;
