@@ -96,7 +96,7 @@ class Exchange:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the exchange allocated on this rank."""
+        """Memory that the exchange allocated on this rank; between release and restore what stays of it."""
         return self._core.memory_bytes
 
     @property
@@ -250,6 +250,20 @@ class Exchange:
     def add_to_mask(self, ranks: Iterable[int]) -> None:
         """From the next round on these ranks take no part. Every rank that goes on masks a rank that has left."""
         self._core.add_to_mask(tuple(ranks))
+
+    def release(self, *, deadline: float | None = None, stream: Any = None) -> None:
+        """Gives the memory of the slots back until restore(), as a sleep mode does. Collective.
+
+        Nothing may be half done: OutOfOrder on all ranks. Addresses stay, so captured CUDA graphs, handles and
+        arrival_slots() are good again after restore(). Until then every call but check() raises OutOfOrder, and no
+        graph may run. On a GPU it waits for all work of the GPU. Raises Unsupported where capabilities()["release"] of
+        the world is False (OpenSHMEM, NVSHMEM).
+        """
+        self._core.release((deadline, self._number(stream, None), 0))
+
+    def restore(self, *, deadline: float | None = None, stream: Any = None) -> None:
+        """Takes as much memory again at the same addresses. Collective; after release()."""
+        self._core.restore((deadline, self._number(stream, None), 0))
 
     def arrival_slots(self) -> dict[str, Array]:
         """Where messages arrive, for rows in_place (`gather`): payload [copies, R, T, ...], scales, global_scales.

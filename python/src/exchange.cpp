@@ -111,6 +111,16 @@ void combine_wait(PyExchange& self, const nb::dict& sums, const PyCall& how) {
   self.call([&](Exchange& exchange) { exchange.combine_wait(given.out, call); });
 }
 
+void release(PyExchange& self, const PyCall& how) {
+  const CallOptions call = call_options(how);
+  self.call([&](Exchange& exchange) { exchange.release(call); });
+}
+
+void restore(PyExchange& self, const PyCall& how) {
+  const CallOptions call = call_options(how);
+  self.call([&](Exchange& exchange) { exchange.restore(call); });
+}
+
 void add_to_mask(PyExchange& self, const nb::iterable& ranks) {
   const RankMask mask = mask_of(ranks, self.exchange().shape().ranks);
   self.call_local([&](Exchange& exchange) { exchange.add_to_mask(mask); });
@@ -214,6 +224,8 @@ void add_exchange(nb::module_& module) {
       .def("combine_wait", &combine_wait, "sums"_a, "call"_a)
       .def("check", [](PyExchange& self) { self.call([](Exchange& exchange) { exchange.check(); }); })
       .def("add_to_mask", &add_to_mask, "ranks"_a)
+      .def("release", &release, "call"_a)
+      .def("restore", &restore, "call"_a)
       .def("decode_rows", &decode_rows, "outputs"_a, "values"_a, "has_token"_a, "input_scale"_a)
       .def("stats", &stats_of)
       .def("arrival_slots", &arrival_slots, "has_bf16"_a = false)

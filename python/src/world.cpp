@@ -81,6 +81,7 @@ nb::dict capabilities(const PyWorld& self) {
   named["dynamic_scales"] = can.dynamic_scales;
   named["counts_dispatch"] = can.counts_dispatch;
   named["returned_weights"] = can.returned_weights;
+  named["release"] = can.release;
   return named;
 }
 

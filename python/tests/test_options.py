@@ -153,6 +153,27 @@ def test_on_with_a_mask(run):
     run(3, body)
 
 
+def test_memory_is_given_back_between_rounds(run):
+    def body(world):
+        devices.need(world, "release")
+        with open_exchange(world) as exchange:
+            for _ in range(2):
+                arrivals = exchange.dispatch(*inputs_of(world.rank))
+                before = exchange.memory_bytes
+                exchange.release()
+                assert exchange.memory_bytes < before
+                for call in (exchange.release, lambda: exchange.dispatch(*inputs_of(world.rank))):
+                    with pytest.raises(ferry.OutOfOrder, match=r"call restore\(\) first"):
+                        call()
+                exchange.restore(deadline=10)
+                assert exchange.memory_bytes == before
+                with pytest.raises(ferry.OutOfOrder, match=r"must follow release\(\)"):
+                    exchange.restore()
+                assert close(exchange.combine(scaled(arrivals, world.rank)), sums_of(world.rank))
+
+    run(3, body)
+
+
 def test_an_input_scale_is_a_number_or_an_array_of_one():
     def body(world):
         inputs, found = inputs_of(world.rank), []

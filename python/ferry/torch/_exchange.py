@@ -218,6 +218,18 @@ class Exchange:
         for exchange in self._all():
             exchange.add_to_mask(left)
 
+    def release(self, *, deadline: float | None = None) -> None:
+        """As ferry.Exchange.release, the memory for gradients included."""
+        for exchange in self._all():
+            with self._on_device() as stream:
+                exchange.release(deadline=deadline, **stream)
+
+    def restore(self, *, deadline: float | None = None) -> None:
+        """As ferry.Exchange.restore."""
+        for exchange in self._all():
+            with self._on_device() as stream:
+                exchange.restore(deadline=deadline, **stream)
+
     def arrival_slots(self) -> dict[str, Any]:
         """As ferry.Exchange.arrival_slots."""
         return {name: slots if isinstance(slots, torch.Tensor) else torch.utils.dlpack.from_dlpack(slots)

@@ -121,6 +121,35 @@ def test_handles_halves_and_memory_of_the_caller():
     ferry.run_ranks(3, body)
 
 
+def test_memory_is_given_back_between_steps():
+    def body(world):
+        def step(exchange, between):
+            tokens, ids, weights = inputs_of(world.rank)
+            tokens.requires_grad_()
+            arrived = ferry.torch.dispatch(exchange, tokens, ids, weights)
+            between(exchange)
+            sums = ferry.torch.combine(exchange, arrived.values * 2, arrived)
+            sums.backward(torch.ones_like(sums))
+            return sums.detach(), tokens.grad
+
+        def sleep(exchange):
+            before = exchange.memory_bytes
+            exchange.release()
+            assert exchange.memory_bytes < before
+            with pytest.raises(ferry.OutOfOrder, match=r"call restore\(\) first"):
+                exchange.dispatch(*inputs_of(world.rank))
+            exchange.restore()
+            assert exchange.memory_bytes == before
+
+        with open_exchange(world, backward="bf16") as exchange:
+            want = step(exchange, lambda exchange: None)
+            for _ in range(2):
+                assert all(torch.equal(*each) for each in zip(step(exchange, sleep), want))
+                sleep(exchange)
+
+    ferry.run_ranks(3, body)
+
+
 def test_encoded_tokens_are_float8():
     def body(world):
         rank = world.rank
