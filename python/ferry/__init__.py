@@ -6,6 +6,7 @@ both.
 
 from . import formats
 from ._activation import swiglu
+from ._all import combine_all, dispatch_all
 from ._arrays import Array
 from ._arrivals import Arrivals, Handle
 from ._errors import (Aborted, Error, FileRefused, InvalidArgument, OutOfOrder, PeerMissing, SystemRefused,
@@ -21,6 +22,7 @@ from ._world import World, cuda_devices, cuda_worlds, make_thread_worlds, run_ra
 __all__ = [
     "Aborted", "Array", "Arrivals", "Error", "Exchange", "FileRefused", "Handle", "InvalidArgument", "OutOfOrder",
     "PeerMissing", "RowCounts", "RowLayout", "Shape", "SystemRefused", "TensorSpec", "Unsupported", "World",
-    "__version__", "build_info", "cuda_devices", "cuda_state_bytes", "cuda_worlds", "exchange_layout", "formats",
-    "has_cuda", "make_thread_worlds", "memory_use", "run_ranks", "run_worlds", "swiglu", "trace",
+    "__version__", "build_info", "combine_all", "cuda_devices", "cuda_state_bytes", "cuda_worlds", "dispatch_all",
+    "exchange_layout", "formats", "has_cuda", "make_thread_worlds", "memory_use", "run_ranks", "run_worlds", "swiglu",
+    "trace",
 ]

@@ -67,6 +67,7 @@ class Exchange:
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
         self._reduced_by: dict[str, Any] = {}
+        self._world = world  # dispatch_all ends the waits of its ranks
         self._core = _ferry.Exchange(world._core, shape, options_of(given))
         if world.kind == "shmem":
             close_at_end(self)

@@ -1,0 +1,146 @@
+"""One call of one thread for several exchanges of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import queue
+import threading
+from typing import Any, Callable, Mapping, Sequence
+
+from ._arrays import Array
+from ._arrivals import Arrivals
+from ._exchange import Exchange
+
+Arguments = Mapping[str, Any]
+
+
+def dispatch_all(exchanges: Sequence[Exchange], calls: Sequence[Arguments], **common: Any) -> list[Arrivals]:
+    """exchanges[i].dispatch(**calls[i], **common) of all i; the Arrivals in that order.
+
+        worlds = ferry.make_thread_worlds(2)
+        exchanges = ferry.run_worlds(worlds, lambda world: ferry.Exchange(world, **shape))  # made collectively
+        arrivals = ferry.dispatch_all(exchanges, [dict(tokens=tokens[r], topk_ids=ids[r]) for r in range(2)])
+        sums = ferry.combine_all(exchanges, [dict(rows=rows) for rows in map(my_experts, arrivals)])
+
+    CPU ranks  a thread for each; all are awaited. Ctrl-C aborts their worlds
+    GPU ranks  this thread enqueues the kernels of all. `stream` in a call; left out, the current one of each GPU. With
+               outputs or row_capacity in each call nothing is waited for, else the counts are
+
+    Raises ValueError where the lengths differ, or an exchange is closed or there twice: none has been called then.
+    Otherwise all are called, also after an error of another one, whose ranks wait until the deadline; the first error
+    comes out.
+    """
+    return _each("dispatch_all", exchanges, calls, common, "dispatch", _begin_dispatch)
+
+
+def combine_all(exchanges: Sequence[Exchange], calls: Sequence[Arguments], **common: Any) -> list[Array]:
+    """exchanges[i].combine(**calls[i], **common) of all i; the sums in that order. All else as dispatch_all."""
+    return _each("combine_all", exchanges, calls, common, "combine", _begin_combine)
+
+
+def _each(call: str, exchanges: Sequence[Exchange], calls: Sequence[Arguments], common: Arguments, method: str,
+          begin: Callable[[Exchange, dict[str, Any]], Callable[[], Any]]) -> list[Any]:
+    _require_usable(call, exchanges, calls)
+    given = [{**of_one, **common} for of_one in calls]
+    results: list[Any] = [None] * len(exchanges)
+    errors: list[BaseException] = []
+
+    def run(place: int, work: Callable[[], Any]) -> None:
+        try:
+            results[place] = work()
+        except BaseException as error:  # pylint: disable=broad-except
+            errors.append(error)
+
+    begun: dict[int, Callable[[], Any]] = {}
+    waiting: dict[int, Callable[[], Any]] = {}
+    for place, exchange in enumerate(exchanges):
+        if exchange.device == "cpu":
+            waiting[place] = functools.partial(getattr(exchange, method), **given[place])
+            continue
+        try:
+            begun[place] = begin(exchange, given[place])
+        except Exception as error:  # pylint: disable=broad-except
+            errors.append(error)
+    for place, finish in begun.items():
+        run(place, finish)
+    _run_on_threads([exchanges[place] for place in waiting],
+                    [functools.partial(run, place, work) for place, work in waiting.items()])
+    if errors:
+        raise errors[0]
+    return results
+
+
+def _require_usable(call: str, exchanges: Sequence[Exchange], calls: Sequence[Arguments]) -> None:
+    if len(exchanges) != len(calls):
+        raise ValueError(f"{call}: exchanges and calls have {len(exchanges)} and {len(calls)} elements; give arguments "
+                         "for each exchange")
+    for place, exchange in enumerate(exchanges):
+        if not isinstance(exchange, Exchange):
+            raise TypeError(f"{call}: exchanges[{place}] is {exchange!r}; it must be a ferry.Exchange")
+        if exchange.closed:
+            raise ValueError(f"{call}: exchanges[{place}] is closed")
+        first = next(other for other, one in enumerate(exchanges) if one is exchange)
+        if first != place:
+            raise ValueError(f"{call}: exchanges[{first}] and exchanges[{place}] are the same; give each exchange once")
+
+
+# Memory that a framework makes for one rank may wait for the kernels of all. So, where there is some to make, the first
+# halves of all ranks stand in their streams before it is made: those kernels wait for no second half.
+
+def _begin_dispatch(exchange: Exchange, given: dict[str, Any]) -> Callable[[], Any]:
+    """Enqueues what waits for no other rank of this thread; what it returns does the rest."""
+    if given.get("outputs") is not None:
+        arrivals = exchange.dispatch(**given)
+        return lambda: arrivals
+    extra = (*given.pop("extra", ()), *(["handle"] if given.pop("leave_handle", False) else []))
+    second = {name: given.pop(name) for name in ("outputs", "row_capacity", "zero_padding") if name in given}
+    exchange.dispatch_async(**given)
+    return lambda: exchange.dispatch_wait(extra=extra, **second, **_common_to_halves(given))
+
+
+def _begin_combine(exchange: Exchange, given: dict[str, Any]) -> Callable[[], Any]:
+    if given.get("out") is not None:
+        sums = exchange.combine(**given)
+        return lambda: sums
+    second = {name: given.pop(name) for name in ("out", "dtype", "unreduced", "topk_weights_out") if name in given}
+    exchange.combine_async(**given)
+    return lambda: exchange.combine_wait(**second, **_common_to_halves(given))
+
+
+def _common_to_halves(given: Arguments) -> dict[str, Any]:
+    return {name: given[name] for name in ("deadline", "stream", "max_blocks") if name in given}
+
+
+def _run_on_threads(exchanges: Sequence[Exchange], works: Sequence[Callable[[], None]]) -> None:
+    """Runs works[i], which calls exchanges[i] and raises nothing. What interrupts this thread ends the waits of all."""
+    if len(works) == 1:
+        return works[0]()
+    finished: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            finished.put(None)
+
+    threads = [threading.Thread(target=run, args=(work,), name=f"ferry rank {exchange.rank}", daemon=True)
+               for exchange, work in zip(exchanges, works)]
+    started = done = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+        while done < started:  # an interrupted join() may take its thread for ended (Python 3.11)
+            finished.get()
+            done += 1
+    except BaseException as error:
+        for exchange in exchanges:
+            with contextlib.suppress(ValueError):  # the world has been closed: its calls end at their deadlines
+                exchange._world.abort(type(error).__name__)
+        while done < started:
+            finished.get()
+            done += 1
+        raise
+    for thread in threads:
+        thread.join()
