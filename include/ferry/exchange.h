@@ -131,8 +131,8 @@ struct DispatchInput {
   // reported, expected: the outputs may have any row_capacity, and padded rows any expert_stride. What travels is as if
   // all had fitted, and so are counts and offsets. Combine then takes rows for the row_capacity of its dispatch. The
   // rows of a fused shared expert must fit. Where padded experts have less than RowLayout::expert_rows, the dispatch
-  // leaves no handle; on GPUs no dispatch whose rows may overflow does (WorldCapabilities::overflow_handles). Ranks may
-  // differ.
+  // leaves no handle; nor does any whose rows may overflow in a world without WorldCapabilities::overflow_handles.
+  // Ranks may differ.
   Overflow overflow = Overflow::refused;
 };
 

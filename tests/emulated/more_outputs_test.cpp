@@ -120,6 +120,40 @@ TEST_F(EmulatedOutputs, OfGraphsSayWhichRowsHadNoRoom) {
   });
 }
 
+// Handles of such dispatches, whose combines come later, also in a graph.
+TEST_F(EmulatedOutputs, OfHandlesSayWhichRowsHadNoRoom) {
+  ScenarioSettings settings = settings_of("bf16", {RowOrder::in_place, RowOrder::by_expert, RowOrder::by_source});
+  const Scenario usual = make_scenario(settings);
+  settings.overflow = Overflow::expected;
+  settings.room_percent = 40;
+  settings.spare_rows = 0;
+  const Scenario overflowing = make_scenario(settings);
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    DeviceRank rank(world, usual);
+    DeviceRound kept(overflowing, world.rank()), round(usual, world.rank());
+    const cuda::DeviceMemory handle(static_cast<std::size_t>(rank.exchange.layout().handle_bytes));
+    kept.out.handle = Tensor(handle.data(), DType::u8, {rank.exchange.layout().handle_bytes});
+    rank.exchange.dispatch(kept.in, kept.out, rank.call);
+    rank.check_rows(kept);
+    kept.combine_in.handle = kept.out.handle;
+    const CapturedGraph graph(rank.stream.get(),
+                              [&] { rank.exchange.combine(kept.combine_in, kept.combine_out, rank.call); });
+    for (const bool in_graph : {false, true, true}) {
+      kept.reset(rank.stream.get());
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      if (in_graph)
+        graph.launch(rank.stream.get());
+      else
+        rank.exchange.combine(kept.combine_in, kept.combine_out, rank.call);
+      rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
+      kept.fetch();
+      rank.exchange.check();
+      kept.host.check_tokens();
+    }
+    world.barrier();
+  });
+}
+
 // More tokens of a source than a chunk of messages has.
 TEST_F(EmulatedOutputs, NumberMessagesOfManyChunks) {
   for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source}) {

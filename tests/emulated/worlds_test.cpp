@@ -127,6 +127,7 @@ constexpr const char* kSmall[] = {"shapes/smallest",
                                   "overflow/formats_by_source",
                                   "overflow/wide",
                                   "overflow/routings_by_expert",
+                                  "overflow/handles",
                                   "overflow/mixed",
                                   "overflow/shared_expert",
                                   "overflow/told_once",
@@ -160,7 +161,8 @@ constexpr const char* kBetweenNodes[] = {"calls/forms",
                                          "overflow/routings_by_source",
                                          "overflow/wide",
                                          "overflow/routings_by_expert",
-                                         "overflow/shared_expert"};
+                                         "overflow/shared_expert",
+                                         "overflow/handles"};
 
 std::vector<conformance::Case> cases_of(std::span<const char* const> names) {
   std::vector<conformance::Case> chosen;

@@ -4,10 +4,12 @@
 // runs these tests, too. The conformance suite has more sequences, with handles in host memory.
 #include <gmock/gmock.h>
 
+#include <cstddef>
 #include <cstring>
 #include <functional>
 
 #include "conformance/handle_sequence.h"
+#include "ferry/detail/layout/handle_header.h"
 #include "gpu/captured_graph.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
@@ -328,8 +330,8 @@ TEST_F(GpuHandles, CallsBesideCapturedGraphs) {
   }
 }
 
-// I17: a handle that is none ends the exchange on all ranks, long before a deadline.
-void expect_end_by(Operation operation) {
+// I17: a handle that is none ends the exchange on all ranks, long before a deadline. `at`: a byte of it that changes.
+void expect_end_by(Operation operation, std::size_t at = offsetof(HandleHeader, ranks), const char* says = "ranks is") {
   const Scenario scenario = scenario_of(8);
   const std::string name = operation == Operation::dispatch ? "dispatch" : "combine";
   run([&](World& world) {
@@ -338,7 +340,7 @@ void expect_end_by(Operation operation) {
     HandleRound round(scenario, world.rank());
     world.barrier();
     rank.keep(round, handle);
-    if (world.rank() == 1) handle.spoil(16, rank.stream.get());  // ranks
+    if (world.rank() == 1) handle.spoil(at, rank.stream.get());
     if (operation == Operation::dispatch)
       rank.exchange.dispatch(round.replayed(handle), round.out, rank.call);
     else
@@ -350,7 +352,7 @@ void expect_end_by(Operation operation) {
       ADD_FAILURE() << "rank " << world.rank() << " noticed nothing";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
-      EXPECT_THAT(error.what(), world.rank() == 1 ? AllOf(HasSubstr("rank 1"), HasSubstr("ranks is"))
+      EXPECT_THAT(error.what(), world.rank() == 1 ? AllOf(HasSubstr("rank 1"), HasSubstr(says))
                                                   : AllOf(HasSubstr("rank 1 gave " + name), HasSubstr("handle")));
     }
     world.barrier();
@@ -359,6 +361,11 @@ void expect_end_by(Operation operation) {
 
 TEST_F(GpuHandles, ThatAreNoneEndTheExchangeInACombine) { expect_end_by(Operation::combine); }
 TEST_F(GpuHandles, ThatAreNoneEndTheExchangeInADispatch) { expect_end_by(Operation::dispatch); }
+// Kernels that heed the room of a handle are there only behind a dispatch that left such a one.
+TEST_F(GpuHandles, ThatLackRowsComeFromADispatchOfTheirWorld) {
+  for (const Operation operation : {Operation::combine, Operation::dispatch})
+    expect_end_by(operation, offsetof(HandleHeader, row_room), "had room for 63 rows");
+}
 
 }  // namespace
 }  // namespace ferry::test

@@ -72,11 +72,11 @@ std::vector<RankTensors> tensors_of_ranks(const Shape& shape, const ExchangeOpti
   return all;
 }
 
-// What combine must know of a dispatch: a row for each (rank, token, k), and a byte for each (rank, token). The rest of
-// a GPU's state does not grow with the tokens.
+// What combine must know of a dispatch: a row for each (rank, token, k), and once more for combines by other rows; and
+// a byte for each (rank, token). The rest of a GPU's state does not grow with the tokens of all ranks.
 std::uint64_t gpu_state_of(const Shape& shape) {
   const std::uint64_t tokens = static_cast<std::uint64_t>(shape.ranks) * static_cast<std::uint64_t>(shape.max_tokens);
-  return tokens * (static_cast<std::uint64_t>(shape.top_k) * sizeof(HandleRow) + 1);
+  return tokens * (static_cast<std::uint64_t>(shape.top_k) * 2 * sizeof(HandleRow) + 1);
 }
 
 }  // namespace

@@ -99,16 +99,36 @@ void shared_expert(const Target& target) {
   }
 }
 
-// A handle of a dispatch with too little room, replays of it with the same room, and combines.
-void handles(const Target& target, RowOrder order) {
-  ScenarioSettings settings = overflowing("fp8_block128", order);
+// A replay, which leaves a handle if `left` is given, and a combine: of that handle, or of the one that was given.
+void replay(Exchange& exchange, const Scenario& scenario, HandleMemory& handle, HandleMemory* left, Form form) {
+  RankRound round(scenario, exchange.rank());
+  round.in = input_with(round, handle);
+  round.in.overflow = scenario.settings.overflow;
+  if (left != nullptr) round.out.handle = left->tensor();
+  run_dispatch(exchange, round, form);
+  round.check_rows();
+  if (left == nullptr && scenario.settings.room_percent != 60) return;  // the handle has another room
+  round.combine_in = combine_input_with(round, left != nullptr ? *left : handle);
+  run_combine(exchange, round, form);
+  round.check_tokens();
+}
+
+// A handle of a dispatch with too little room; replays of it with the same room, less, and enough; combines of it and
+// of those that the replays leave, in the place of the handle too.
+void handles_of(const Target& target, ScenarioSettings settings) {
   settings.expert_stride = 0;
   const Scenario first = make_scenario(settings), second = with_other_tokens(first, settings, 8);
-  on_ranks(target, settings.shape.ranks, describe(settings), [&](World& world) {
+  settings.room_percent = 30;
+  const Scenario less = with_other_tokens(first, settings, 9);
+  settings.room_percent = 100;
+  settings.overflow = Overflow::refused;
+  const Scenario enough = with_other_tokens(first, settings, 10);
+  on_ranks(target, settings.shape.ranks, describe(first.settings), [&](World& world) {
     if (!world.capabilities().handles) throw Skipped("the exchanges of this world have no handles");
-    require_orders(world, settings);
+    require_orders(world, first.settings);
+    require_settings(world, first.settings);
     Exchange exchange(world, settings.shape, settings.options);
-    HandleMemory handle(exchange);
+    HandleMemory handle(exchange), other(exchange);
     RankRound round(first, world.rank());
     round.out.handle = handle.tensor();
     if (!world.capabilities().overflow_handles)
@@ -119,16 +139,33 @@ void handles(const Target& target, RowOrder order) {
     run_combine(exchange, round, Form::split);
     round.check_tokens();
     for (const Form form : {Form::split, Form::one_call}) {
-      RankRound replay(second, world.rank());
-      replay.in = input_with(replay, handle);
-      replay.in.overflow = Overflow::expected;
-      run_dispatch(exchange, replay, form);
-      replay.check_rows();
-      replay.combine_in = combine_input_with(replay, handle);
-      run_combine(exchange, replay, form);
-      replay.check_tokens();
+      replay(exchange, second, handle, nullptr, form);
+      replay(exchange, enough, handle, &other, form);
+      replay(exchange, less, other, &other, form);
+      replay(exchange, less, handle, nullptr, form);
+      run_round(exchange, enough, form);
+      replay(exchange, second, handle, &handle, form);
     }
   });
+}
+
+void handles(const Target& target, RowOrder order) { handles_of(target, overflowing("fp8_block128", order)); }
+
+// The same where weights go home with the results, each expert's row by itself if the order allows it.
+void handles_home(const Target& target, RowOrder order) {
+  ScenarioSettings settings = overflowing("bf16", order);
+  settings.options.returns_weights = true;
+  if (order != RowOrder::by_source) settings.options.reduction = Reduction::exact;
+  handles_of(target, settings);
+}
+
+// The same where weights may come with the combine. They do where no row of the dispatch says its weight.
+void handles_late(const Target& target, RowOrder order) {
+  ScenarioSettings settings = overflowing("bf16", order);
+  settings.options.returns_weights = settings.options.late_weights = true;
+  settings.more_outputs = order == RowOrder::by_source;
+  settings.weights_at = order == RowOrder::by_source ? WeightsAt::dispatch : WeightsAt::combine;
+  handles_of(target, settings);
 }
 
 // check() tells once, unless the call expects it; a dispatch in which all fits says nothing.
@@ -210,6 +247,8 @@ void add_overflow_cases(Cases& cases) {
     add("routings", "the same for every routing", false, every_routing);
     add("wide", "the same for hidden 2880", false, wide_rows);
     add("handles", "handles of dispatches without room for all rows", true, handles);
+    add("handles_home", "the same where weights go home", true, handles_home);
+    add("handles_late", "the same with late weights", true, handles_late);
   }
   cases.push_back({"overflow/mixed", "ranks of all orders without room, several rounds", true, mixed});
   cases.push_back({"overflow/shared_expert", "a fused shared expert, whose rows fit", true, shared_expert});

@@ -15,12 +15,18 @@ namespace ferry::cuda {
 // keeps the memory of all ranks alive.
 using DeviceHeaps = std::vector<std::shared_ptr<std::byte>>;
 
+// What the exchanges of a rank, in one world, know of the handles that they have left.
+struct LeftHandles {
+  bool may_lack_rows = false;  // one is of a dispatch whose rows may overflow
+};
+
 // A rank's device, and how many ranks of the world share it. Each gets an equal share of the multiprocessors.
 struct RankDevice {
   int index = 0;  // as cudaSetDevice takes it
   int ranks = 1;
   // Not null where ranks of one process share GPUs: all of them have the same object.
   std::shared_ptr<DeferredFree> deferred_free{};
+  std::shared_ptr<LeftHandles> left_handles = std::make_shared<LeftHandles>();
   // Where some ranks are reached by puts only: stores a word at such a rank, from the host. `word` is where it lies in
   // the symmetric memory of this rank.
   std::function<void(int peer, std::byte* word, Epoch value)> put_word{};

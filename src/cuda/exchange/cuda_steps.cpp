@@ -122,7 +122,8 @@ void CudaSteps::plan_memory() {
   waited_before_ = memory_->as<std::uint64_t>(at.waited_before);
   message_counts_ = memory_->as<std::uint32_t>(at.message_counts);
   wide_weights_ = memory_->as<float>(at.wide_weights);
-  weighed_rows_ = memory_->as<HandleRow>(at.weighed_rows);
+  combined_rows_ = memory_->as<HandleRow>(at.combined_rows);
+  fitting_starts_ = row_starts_at(plan_, memory_->as<std::uint32_t>(at.fitting_starts));
   trace_at_ = at.trace;
   set_links(memory_->as<DeviceState>(at.state));
 }
@@ -373,7 +374,7 @@ void CudaSteps::enqueue_combine(const Ticket& ticket, Halves halves, const Combi
   if (out != nullptr && plan_.exact) params.in.weights = widened(in.weights, ticket.num_tokens);
   params.is_extra = is_extra_;
   params.arrived = arrived_of(ticket);
-  if (plan_.map.has_late_weights()) params.arrived.rows = weighed_rows_;
+  if (plan_.map.has_late_weights()) params.arrived.rows = combined_rows_;
   params.own = own_table_of(ticket);
   if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error
     params.in.rows = links_.own;

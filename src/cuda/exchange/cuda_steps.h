@@ -123,6 +123,9 @@ class CudaSteps final : public ExchangeSteps {
   void keep_routing(const Ticket& ticket, const RowsOut& out) const;
   void begin_combine(const Ticket& ticket, const CombineArgs& args);
   void launch_handle_call(const HandleCallParams& params);
+  void note_room(const RowsOut& out) const;
+  void fit_rows(const Ticket& ticket) const;
+  const HandleRow* kept_rows_of(const Ticket& ticket) const;
   HandleCallParams handle_call(Operation operation, const Ticket& ticket) const;
   // What a combine goes by: of its handle, or of the newest dispatch. Null: the table of the newest routing.
   ArrivedRows arrived_of(const Ticket& ticket) const;
@@ -154,7 +157,8 @@ class CudaSteps final : public ExchangeSteps {
   std::uint64_t* waited_before_ = nullptr;   // [ranks]: links_.waited_ns when the newest receiving half began
   std::uint32_t* message_counts_ = nullptr;  // [ranks, message_chunks]
   float* wide_weights_ = nullptr;            // [max_tokens, top_k]: of the newest kernel that needs them
-  HandleRow* weighed_rows_ = nullptr;        // as arrived_.rows, with late weights
+  HandleRow* combined_rows_ = nullptr;       // as arrived_.rows: with late weights, or those of a handle that fit
+  RowStartsToFill fitting_starts_;           // of the handle of the newest combine that may lack rows
   RoundMasks masks_;
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   HandleHeader header_;                      // of a handle, but for what its dispatch was

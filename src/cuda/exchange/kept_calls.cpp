@@ -1,6 +1,7 @@
 // CudaSteps: what calls with handles enqueue besides the kernels that carry tokens.
 #include "cuda/exchange/cuda_steps.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/detail/protocol/row_room.h"
 
 namespace ferry::cuda {
 
@@ -14,6 +15,7 @@ HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticke
   params.wanted.num_tokens = ticket.num_tokens;
   params.wanted.order = static_cast<std::int32_t>(ticket.rows.order);
   params.operation = operation;
+  params.may_lack_rows = may_lack_rows(ticket);
   return params;
 }
 
@@ -37,13 +39,21 @@ DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs&
   return routed;
 }
 
+// From the first handle on whose dispatch may have had no room for some rows, a replay that copies its handle says how
+// much room it had, and a combine with a handle heeds that. Until then neither launches a kernel for it.
+void CudaSteps::note_room(const RowsOut& out) const {
+  if (!device_.left_handles->may_lack_rows) return;
+  launch_note_room({links_.state, kept_routing_at(plan_, out.handle).header, room_of(out).rows + 1}, stream_);
+}
+
 void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   if (out.handle == nullptr) return;
+  if (out.may_overflow) device_.left_handles->may_lack_rows = true;
   if (ticket.handle != nullptr && !plan_.map.has_late_weights()) {  // else the weights may be new ones
     if (out.handle != ticket.handle)
       cuda_check(cudaMemcpyAsync(out.handle, ticket.handle, HandleSizes(plan_).bytes(), cudaMemcpyDefault, stream_),
                  "cudaMemcpyAsync");
-    return;
+    return note_room(out);
   }
   KeepParams params;
   params.plan = plan_;
@@ -57,6 +67,7 @@ void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   params.header.shared_begin = ticket.shared.begin;
   params.header.shared_end = ticket.shared.end;
   params.header.has_weights = ticket.has_weights ? 1 : 0;
+  params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
   params.to = out.handle;
   launch_keep_routing(params, stream_);
 }
@@ -75,12 +86,29 @@ void CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
     params.wanted.order =
         static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
   launch_handle_call(params);
+  fit_rows(ticket);
+}
+
+void CudaSteps::fit_rows(const Ticket& ticket) const {
+  if (ticket.handle == nullptr || !may_lack_rows(ticket)) return;
+  const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
+  FitRowsParams params;
+  params.plan = plan_;
+  params.state = links_.state;
+  params.header = kept.header;
+  params.from = {kept.rows, kept.slots, kept.starts};
+  params.to = arrived_of(ticket);
+  launch_fit_rows(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
 }
 
 ArrivedRows CudaSteps::arrived_of(const Ticket& ticket) const {
   if (ticket.handle == nullptr) return arrived_;
   const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
+  if (may_lack_rows(ticket)) return {combined_rows_, kept.slots, fitting_starts_};
   return {kept.rows, kept.slots, kept.starts};
+}
+const HandleRow* CudaSteps::kept_rows_of(const Ticket& ticket) const {
+  return ticket.handle == nullptr ? nullptr : kept_routing_at(plan_, ticket.handle).rows;
 }
 const RoutingEntry* CudaSteps::own_table_of(const Ticket& ticket) const {
   return ticket.handle == nullptr ? nullptr : kept_routing_at(plan_, ticket.handle).own;

@@ -71,7 +71,8 @@ void CudaSteps::note_overflow(const RowsOut& out) {
 }
 
 bool CudaSteps::may_lack_rows(const Ticket& ticket) const {
-  return (may_have_overflowed_ || graphs_may_overflow_) && ticket.handle == nullptr;
+  if (ticket.handle != nullptr) return device_.left_handles->may_lack_rows;
+  return may_have_overflowed_ || graphs_may_overflow_;
 }
 
 void CudaSteps::send_zero_results(const Ticket& ticket) const {
@@ -79,8 +80,9 @@ void CudaSteps::send_zero_results(const Ticket& ticket) const {
   ZeroResultsParams params;
   params.plan = plan_;
   params.links = links_;
-  params.plan.masked = params.links.masked = open_mask_;
-  params.arrived = arrived_;
+  params.plan.masked = params.links.masked = ticket.handle != nullptr ? masks_.newest() : open_mask_;
+  params.arrived = arrived_of(ticket);
+  params.kept = kept_rows_of(ticket);
   params.bytes = stats_.bytes;
   params.is_extra = is_extra_;
   kernels_.small.send_zeros(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);

@@ -45,7 +45,7 @@ void CudaSteps::weigh(const Ticket& ticket, const CombineArgs& args) const {
   params.by_source = ticket.rows.order == RowOrder::by_source;
   if (ticket.handle != nullptr) params.header = kept_routing_at(plan_, ticket.handle).header;
   params.arrived = arrived_of(ticket);
-  params.rows = weighed_rows_;
+  params.rows = combined_rows_;
   params.bytes = stats_.bytes;
   const int most_blocks = kernel_plan_.most_small_blocks(max_blocks_);
   kernels_.small.exchange_late_weights(params, most_blocks, stream_);
@@ -72,6 +72,7 @@ void CudaSteps::return_weights(const Ticket& ticket, const CombineArgs& args) co
   params.num_row_weights = args.num_row_weights;
   params.has_row_weights_of_k = args.has_row_weights_of_k;
   params.may_lack_rows = may_lack_rows(ticket);
+  params.kept = kept_rows_of(ticket);
   kernels_.small.return_weights(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
 }
 

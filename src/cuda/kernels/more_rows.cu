@@ -1,6 +1,7 @@
 // The kernels of outputs that a dispatch may leave out.
 #include <algorithm>
 
+#include "ferry/detail/cuda/kernels/fit_rows_kernel.cuh"
 #include "ferry/detail/cuda/kernels/forget_rows_kernel.cuh"
 #include "ferry/detail/cuda/kernels/more_rows_kernels.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
@@ -12,6 +13,8 @@ void prepare_more_rows() {
   prepare_kernel(&count_messages_kernel, kThreads, sizeof(MessageMemory));
   prepare_kernel(&list_messages_kernel, kThreads, sizeof(MessageMemory));
   prepare_kernel(&forget_rows_kernel, kThreads, 0);
+  prepare_kernel(&fit_rows_kernel, kThreads, 0);
+  prepare_kernel(&note_room_kernel, SyncedTeam::kWidth, 0);
 }
 
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
@@ -19,6 +22,12 @@ void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_
 }
 void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
   launch(&forget_rows_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
+}
+void launch_fit_rows(const FitRowsParams& params, int most_blocks, cudaStream_t stream) {
+  launch(&fit_rows_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
+}
+void launch_note_room(const NoteRoomParams& params, cudaStream_t stream) {
+  launch(&note_room_kernel, params, {.threads = SyncedTeam::kWidth}, stream);
 }
 
 void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {

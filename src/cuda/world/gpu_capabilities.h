@@ -30,7 +30,7 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .f16_sums = true,
           .more_outputs = true,
           .overflow = true,
-          .overflow_handles = false,
+          .overflow_handles = true,
           .late_weights = true,
           .dynamic_scales = true,
           .counts_dispatch = false,

@@ -51,6 +51,7 @@ enum class HandleField : std::uint32_t {
   order,
   num_tokens,
   alignment,
+  row_room,
   mask,
 };
 

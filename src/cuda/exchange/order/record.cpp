@@ -59,6 +59,12 @@ WaitRecord Record::failure(const PeerLinks& links, const RoundMasks& masks) cons
 
 void Record::require_no_bad_handle(int rank) {
   if (record_->handle_field == HandleField::none) return;
+  if (record_->handle_field == HandleField::row_room)
+    refuse(ErrorKind::invalid_argument, rank,
+           "handle: the outputs of the dispatch that left the handle of an earlier call had room for {} rows, and when "
+           "that call was made or captured no dispatch of this world whose rows may overflow had left a handle at this "
+           "rank. The exchange is over on all ranks. Make or capture the call behind such a dispatch",
+           record_->handle_value);
   refuse(ErrorKind::invalid_argument, rank,
          "handle: of the handle of an earlier call, {} is {}; it must be {}. The exchange is over on all ranks. Give a "
          "handle that a dispatch of this rank left, whole and unchanged",

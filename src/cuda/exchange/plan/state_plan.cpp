@@ -35,7 +35,8 @@ StatePlan::StatePlan(const Plan& plan) {
       take(ranks * static_cast<std::size_t>(message_chunks(plan.shape.max_tokens)) * sizeof(std::uint32_t));
   const auto entries = static_cast<std::size_t>(plan.shape.max_tokens) * static_cast<std::size_t>(plan.shape.top_k);
   wide_weights = take(entries * sizeof(float));
-  weighed_rows = take(plan.map.has_late_weights() ? ranks * entries * sizeof(HandleRow) : 0);
+  combined_rows = take(ranks * entries * sizeof(HandleRow));
+  fitting_starts = take(static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
   trace = take(TraceRecords::bytes(plan.shape.ranks));
 }
 

@@ -48,6 +48,8 @@ __device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
   });
   if (w.num_tokens >= 0) compare(HandleField::num_tokens, h.num_tokens, w.num_tokens);
   if (p.operation == Operation::dispatch) compare(HandleField::alignment, h.alignment, w.alignment);
+  if (!p.may_lack_rows && h.row_room != 0 && fault.field == HandleField::none)
+    return {HandleField::row_room, std::int64_t{h.row_room} - 1, 0};
   return fault;
 }
 

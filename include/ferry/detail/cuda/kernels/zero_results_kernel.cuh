@@ -17,7 +17,8 @@ __global__ void __launch_bounds__(kThreads) zero_results_kernel(const __grid_con
   const Epoch routing = load_relaxed(state.dispatched);
   const Epoch epoch = p.is_extra ? load_relaxed(state.extra_result) : routing + load_relaxed(state.extra);
   const FixedShare warps = teams_of(32, {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)});
-  const TokenSequence tokens(p.plan, p.arrived.starts, p.plan.rank + 1);
+  const int most = static_cast<int>(p.arrived.starts.tokens[p.plan.shape.ranks]);
+  const TokenSequence tokens(p.plan, max(0, min(most, p.plan.shape.max_tokens)), p.plan.rank + 1);  // I18: of a handle
   for (int position = warps.index; position < tokens.length; position += warps.count)
     if (const TokenAt at = tokens.at(position); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
       send_zeros_of<typename F::Reach>(p, at, routing, epoch);

@@ -94,6 +94,9 @@ void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_
 void launch_messages(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
 // Behind all others of a dispatch whose rows may overflow (forget_rows_kernel.cuh).
 void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream);
+// Of handles of such dispatches (fit_rows_kernel.cuh).
+void launch_fit_rows(const FitRowsParams& params, int most_blocks, cudaStream_t stream);
+void launch_note_room(const NoteRoomParams& params, cudaStream_t stream);
 
 // Loads the kernel that adds up weights that came home on the current device.
 void prepare_sum_returned();

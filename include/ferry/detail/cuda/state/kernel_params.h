@@ -100,8 +100,25 @@ struct ZeroResultsParams {
   Plan plan;
   PeerLinks links;
   ArrivedRows arrived;
+  const HandleRow* kept = nullptr;             // of a combine with a handle: its rows, also those without room
   DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
   bool is_extra = false;                       // DeviceState::extra_result has its number
+};
+
+// Before a combine with a handle whose dispatch may have had no room for some rows (fit_rows_kernel.cuh).
+struct FitRowsParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  const HandleHeader* header = nullptr;
+  ArrivedRows from;  // of the handle
+  ArrivedRows to;    // rows and starts
+};
+
+// Behind a replay that copies its handle: the room in its own outputs (fit_rows_kernel.cuh).
+struct NoteRoomParams {
+  const DeviceState* state = nullptr;
+  HandleHeader* header = nullptr;
+  std::uint32_t row_room = 0;
 };
 
 struct ScalesParams {
@@ -139,6 +156,7 @@ struct ReturnedParams {
   std::uint32_t num_row_weights = 0;
   bool has_row_weights_of_k = false;
   bool may_lack_rows = false;                  // its dispatch may have had no room for some of them
+  const HandleRow* kept = nullptr;             // of its handle, where it may lack rows: all of them
   int num_tokens = 0;                          // of this rank
   const RoutingEntry* own = nullptr;           // this rank's table in a handle; null: that of the newest routing
   float* sums = nullptr;                       // CombineOut::weights
@@ -181,8 +199,9 @@ struct HandleCallParams {
   HandleHeader wanted;                // what it must say; num_tokens -1: any
   Operation operation = Operation::none;
   CombineNumber number = CombineNumber::of_dispatch;  // no other one is looked for
-  bool waits = false;        // a combine with a number of its own waits until every rank has summed those before (I8)
-  bool wants_order = false;  // of a combine: its rows must be by_source, or must not be, as `wanted` says
+  bool waits = false;          // a combine with a number of its own waits until every rank has summed those before (I8)
+  bool wants_order = false;    // of a combine: its rows must be by_source, or must not be, as `wanted` says
+  bool may_lack_rows = false;  // kernels behind this one heed HandleHeader::row_room
 };
 
 // A dispatch leaves a handle.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ferry/detail/cuda/steps/local_entries.cuh"
 #include "ferry/detail/cuda/steps/more_rows.cuh"
 
 namespace ferry::cuda {
@@ -48,19 +49,19 @@ __device__ void send_zeros_of(const ZeroResultsParams& p, TokenAt at, Epoch rout
   const Plan& plan = p.plan;
   const int k = static_cast<int>(threadIdx.x % 32);
   const auto top_k = static_cast<std::size_t>(plan.shape.top_k);
-  const auto* table = reinterpret_cast<const RoutingEntry*>(p.links.own + plan.map.table(routing, at.source));
   const std::size_t token = static_cast<std::size_t>(at.source) * static_cast<std::size_t>(plan.shape.max_tokens) +
                             static_cast<std::size_t>(at.token);
   bool is_local = false, has_row = false;
   if (k < plan.shape.top_k) {
-    const RoutingEntry entry = table[static_cast<std::size_t>(at.token) * top_k + static_cast<std::size_t>(k)];
-    is_local = plan.experts_of(plan.rank).contains(plan.code.expert(entry.code));
+    is_local = LocalEntries{plan, p.links.own, routing, p.kept}.has(at, k);
     has_row = p.arrived.rows[token * top_k + static_cast<std::size_t>(k)].row != kNoRow;
   }
   const unsigned local = __ballot_sync(kAllLanes, is_local);
   const unsigned with_row = __ballot_sync(kAllLanes, has_row);
   if (!plan.exact) {
-    if (local != 0 && with_row == 0) send_zeros<Reach>(p, at, p.arrived.slots[token], epoch);
+    const int last = static_cast<int>(plan.map.results_per_token()) - 1;  // I18: the slot may be of a caller's handle
+    if (local != 0 && with_row == 0)
+      send_zeros<Reach>(p, at, min(static_cast<int>(p.arrived.slots[token]), last), epoch);
     return;
   }
   for (unsigned rest = local & ~with_row; rest != 0; rest &= rest - 1)

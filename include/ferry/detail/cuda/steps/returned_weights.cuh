@@ -7,6 +7,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/local_entries.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/layout/returned_weights.h"
 
@@ -42,15 +43,8 @@ class WeightReturner {
  private:
   // Lanes whose entry names an expert of this rank, whether or not its row has room.
   __device__ unsigned local_lanes(TokenAt at, int k) const {
-    const Plan& plan = p_.plan;
-    bool is_local = false;
-    if (k < plan.shape.top_k) {
-      const auto* table = reinterpret_cast<const RoutingEntry*>(p_.links.own + plan.map.table(routing_, at.source));
-      const RoutingEntry entry = table[static_cast<std::size_t>(at.token) * static_cast<std::size_t>(plan.shape.top_k) +
-                                       static_cast<std::size_t>(k)];
-      is_local = plan.experts_of(plan.rank).contains(plan.code.expert(entry.code));
-    }
-    return __ballot_sync(kAllLanes, is_local);
+    const LocalEntries entries{p_.plan, p_.links.own, routing_, p_.kept};
+    return __ballot_sync(kAllLanes, k < p_.plan.shape.top_k && entries.has(at, k));
   }
   // The row whose value a lane returns: its own; by_source that of the token.
   __device__ std::uint32_t row_of_lane(std::uint32_t row, unsigned with_row) const {
