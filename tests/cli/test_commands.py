@@ -147,7 +147,7 @@ class InfoTestCase(FerryTestCase):
                          48 * report["exchange_memory_bytes"] + 16 * tensors(more) + 32 * tensors(fewer))
         self.assertRegex(ferry("info", *shape, "--backend", "cpu").stdout, r"All 48 ranks of one process together .*available")
         report = self.info(*shape, "--backend", "nvshmem")
-        self.assertEqual(report["gpu_state_bytes"], 48 * 512 * (8 * 8 + 1))
+        self.assertEqual(report["gpu_state_bytes"], 48 * 512 * (2 * 8 * 8 + 1))
         size = int(report["nvshmem_symmetric_size"].removesuffix("M")) << 20
         self.assertTrue(0 <= size - report["exchange_memory_bytes"] - (256 << 20) < 1 << 20)
         text = " ".join(ferry("info", *shape, "--backend", "nvshmem").stdout.split())
