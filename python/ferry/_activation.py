@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _ferry, _frameworks
 from ._arrays import Array, empty, gpu_of
+from ._errors import InvalidArgument
 from .formats import Format, format_named
 
 
@@ -33,7 +34,7 @@ def swiglu(rows: Array, row_offsets: Array, *, format: str | Format = "bf16", sc
     encoding = format if isinstance(format, Format) else format_named(format)
     shape = np.shape(rows)
     if len(shape) != 2 or shape[1] % 64 != 0:
-        raise ValueError(f"rows has shape {list(shape)}; it must be [row_capacity, 2 * inter] with inter a multiple of 32")
+        raise InvalidArgument(f"rows has shape {list(shape)}; it must be [row_capacity, 2 * inter] with inter a multiple of 32")
     capacity, inter = int(shape[0]), int(shape[1]) // 2
     gpu = gpu_of(rows)
     framework = _frameworks.framework_of(rows)

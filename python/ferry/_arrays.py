@@ -7,6 +7,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from . import _ferry
+from ._errors import InvalidArgument
 
 #: An array of numpy, or of anything else that has DLPack or the buffer protocol, where the exchange's arrays lie.
 Array = Any
@@ -42,7 +43,7 @@ def name_of_floats(dtype: Any) -> str:
     if name == "uint16":
         name = "bf16"
     if name not in ("f32", "f16", "bf16"):
-        raise ValueError(f"dtype is {dtype!r}; it must be one of float32, float16, bfloat16")
+        raise InvalidArgument(f"dtype is {dtype!r}; it must be one of float32, float16, bfloat16")
     return name
 
 
@@ -81,5 +82,5 @@ def int32(name: str, value: Any) -> int:
     if number is None:
         raise TypeError(f"{name} is {value!r}; it must be a whole number")
     if not -2**31 <= number < 2**31:
-        raise ValueError(f"{name} is {number}; it must fit 32 bits")
+        raise InvalidArgument(f"{name} is {number}; it must fit 32 bits: at most {2**31 - 1}, at least {-2**31}")
     return int(number)

@@ -8,7 +8,14 @@ import numpy as np
 
 from . import _ferry
 from ._arrays import Array, on_host
+from ._errors import InvalidArgument
 from .formats import Format
+
+
+def require_group(group: int, groups: int) -> None:
+    """Raises InvalidArgument where there is no such group."""
+    if not 0 <= group < groups:
+        raise InvalidArgument(f"rows_of: group is {group}; this rank has {groups}: it must be 0 to {groups - 1}")
 
 
 class Handle:
@@ -81,7 +88,9 @@ class Arrivals:
     def rows_of(self, group: int) -> slice:
         """The rows of the tokens of one group (local expert), without padding. Not for rows by_source."""
         if self.row_order == "by_source" or self.counts is None and self.src_info is None:
-            raise ValueError("rows_of: rows by_source lie in the order of their sources; row_topk_ids has their experts")
+            raise InvalidArgument("rows_of: rows by_source lie in the order of their sources; row_topk_ids has their "
+                                  "experts")
+        require_group(group, len(self.row_offsets) - 1)
         first, end = (int(value) for value in self._host(self.row_offsets)[group:group + 2])
         if self.counts is not None:
             return slice(first, first + int(self._host(self.counts)[group]))
@@ -108,7 +117,7 @@ class Arrivals:
         but not after its close.
         """
         if self.payload is None:
-            raise ValueError("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
+            raise InvalidArgument("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
         has = self.has_token
         hidden = self._core.shape.hidden
         payload = self._host(self.payload)

@@ -9,7 +9,7 @@ import numpy as np
 from . import _ferry, _frameworks
 from ._arrays import Array, empty, name_of_floats
 from ._arrivals import Arrivals, Handle
-from ._errors import OutOfOrder
+from ._errors import InvalidArgument, OutOfOrder
 from ._layout import options_of, shape_of
 from ._transports import close_at_end
 from ._world import World
@@ -321,8 +321,8 @@ class Exchange:
         specs = layout.dispatch_outputs(row_capacity, row_order, expert_stride, True)
         unknown = wanted - {spec.name for spec in specs}
         if unknown:
-            raise ValueError(f"extra names {', '.join(sorted(unknown))}; rows {row_order} have "
-                             f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
+            raise InvalidArgument(f"extra names {', '.join(sorted(unknown))}; rows {row_order} have "
+                                  f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
         if len(self._specs) > 15:  # rows as many as came differ from call to call
             self._specs.clear()
         found = [(spec.name, tuple(spec.shape), spec.dtype, spec.alignment) for spec in specs
@@ -380,7 +380,7 @@ class Exchange:
             return out
         tokens = reduced_by.get("tokens", self._tokens)
         if tokens is None:
-            raise ValueError("out is None, and the handle is plain memory; give out, or a ferry.Handle")
+            raise InvalidArgument("out is None, and the handle is plain memory; give out, or a ferry.Handle")
         named = dtype if dtype is not None else reduced_by.get("dtype")
         if named is None:
             raise TypeError("rows has no dtype; it must be an array of float32, float16 or bfloat16")

@@ -8,6 +8,7 @@ from . import _ferry
 from ._arrays import int32
 
 _WHOLE = ("expert_alignment", "allreduce_world_size", "concurrent", "workers", "reserve_sms")
+_SECONDS = ("deadline", "set_up_deadline")
 _NAMES = ("format", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
           "allreduce_world_size", "result_format", "late_weights", "returns_weights", "dynamic_scales", "row_orders",
           "concurrent", "mask", "deadline", "set_up_deadline", "workers", "reserve_sms")
@@ -23,6 +24,8 @@ def options_of(given: dict[str, Any]) -> _ferry.Options:
             continue
         if name in _WHOLE:
             value = int32(name, value)
+        elif name in _SECONDS and not hasattr(value, "__float__"):
+            raise TypeError(f"{name} is {value!r}; it must be a number of seconds")
         elif name == "row_orders":
             value = [value] if isinstance(value, str) else list(value)
         elif name == "format" or name == "result_format":

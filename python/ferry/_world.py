@@ -9,7 +9,7 @@ from typing import Callable, Iterable, NoReturn, Sequence, TypeVar
 
 from . import _ferry, _processes, _transports
 from ._arrays import int32
-from ._errors import PeerMissing
+from ._errors import InvalidArgument, PeerMissing
 from ._processes import AllGather
 
 T = TypeVar("T")
@@ -190,7 +190,7 @@ def cuda_worlds(ranks: int, *, devices: Sequence[int] | None = None, staged: boo
     ranks = int32("ranks", ranks)
     chosen = list(range(ranks)) if devices is None else [int32("devices", device) for device in devices]
     if len(chosen) != ranks:
-        raise ValueError(f"devices has {len(chosen)} GPUs; it must name one for each of {ranks} ranks")
+        raise InvalidArgument(f"devices has {len(chosen)} GPUs; it must name one for each of {ranks} ranks")
     return [World(core) for core in _ferry.make_cuda_worlds(chosen, staged)]
 
 
@@ -205,7 +205,7 @@ def run_ranks(ranks: int, body: Callable[[World], T], *, device: str = "cpu") ->
     call of Ferry goes on to its end; a second Ctrl-C leaves such bodies to themselves.
     """
     if device not in ("cpu", "cuda"):
-        raise ValueError(f"device is {device!r}; it must be cpu or cuda")
+        raise InvalidArgument(f"device is {device!r}; it must be cpu or cuda")
     worlds = make_thread_worlds(ranks) if device == "cpu" else cuda_worlds(ranks)
     try:
         results = run_worlds(worlds, body)

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _ferry
 from ._arrays import Array, empty
+from ._errors import InvalidArgument
 
 
 class Format:
@@ -51,7 +52,7 @@ class Format:
         Returns (payload, scales): u8 [n, payload_bytes(hidden)], and f32 or u8 [n, scales_per_row(hidden)] in column
         order, None without scales. Raises InvalidArgument.
         """
-        n, hidden = _rows_and_columns(tokens)
+        n, hidden = _rows_and_columns("tokens", tokens)
         payload = empty((n, self.payload_bytes(hidden)), "u8", 16)
         scales = empty((n, self.scales_per_row(hidden)), self.scale_dtype, 16) if self.block else None
         self._core.encode(tokens, payload, scales, input_scale)
@@ -60,7 +61,7 @@ class Format:
     def decode(self, payload: Array, scales: Array | None, hidden: int, *, input_scale: float = 1.0
                ) -> np.ndarray[Any, Any]:
         """The values of rows that encode made: f32 [n, hidden]. Raises InvalidArgument."""
-        n, _ = _rows_and_columns(payload)
+        n, _ = _rows_and_columns("payload", payload)
         values = np.empty((n, hidden), np.float32)
         self._core.decode(payload, scales, values, input_scale)
         return values
@@ -78,10 +79,10 @@ class Format:
         return f"ferry.formats.format_named({self.name!r})"
 
 
-def _rows_and_columns(array: Array) -> tuple[int, int]:
+def _rows_and_columns(name: str, array: Array) -> tuple[int, int]:
     shape = tuple(getattr(array, "shape", np.shape(array)))
     if len(shape) != 2:
-        raise ValueError(f"an array of {len(shape)} axes; it must have two, rows and columns")
+        raise InvalidArgument(f"{name} has shape {list(shape)}; it must have two axes, rows and columns")
     return int(shape[0]), int(shape[1])
 
 

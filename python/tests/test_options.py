@@ -186,3 +186,31 @@ def test_an_input_scale_is_a_number_or_an_array_of_one():
         assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
 
     ferry.run_ranks(3, body)
+
+
+def test_what_python_finds_is_invalid_argument_too():
+    sizes = {"ranks": 2, "experts": 8, "top_k": 2, "max_tokens": 6, "hidden": 256}
+    for call, text in [(lambda: ferry.memory_use(**{**sizes, "max_tokens": 2**40}), "max_tokens is 1099511627776"),
+                       (lambda: ferry.run_ranks(2, print, device="gpu"), "device is 'gpu'"),
+                       (lambda: ferry.formats.encode("mxfp8", np.zeros(32, np.float32)), r"tokens has shape \[32\]"),
+                       (lambda: ferry.swiglu(np.zeros((4, 32), np.float32), np.zeros(2, np.uint32)), "rows has shape")]:
+        with pytest.raises(ferry.InvalidArgument, match=text):
+            call()
+    for name in ("deadline", "set_up_deadline"):
+        with pytest.raises(TypeError, match=f"{name} is 'soon'; it must be a number of seconds"):
+            ferry.memory_use(**sizes, **{name: "soon"})
+
+
+def test_rows_of_refuses_a_group_that_is_not_there():
+    def body(world):
+        with open_exchange(world) as exchange:
+            arrivals = exchange.dispatch(*inputs_of(world.rank))
+            groups = exchange.layout.groups
+            for group in (-1, groups):
+                with pytest.raises(ferry.InvalidArgument, match=f"group is {group}; this rank has {groups}"):
+                    arrivals.rows_of(group)
+            with pytest.raises(ferry.InvalidArgument, match="extra names nothing"):
+                exchange.allocate_outputs(extra=["nothing"])
+            exchange.combine(arrivals.values())
+
+    ferry.run_ranks(3, body)

@@ -41,7 +41,8 @@ std::string nearest(const std::string& word, std::span<const std::string> known)
   // By its letters it would be cpu.
   if (wanted == "gpu" && std::ranges::find(known, "cuda") != known.end()) return "cuda";
   std::string best;
-  std::size_t least = 1 + wanted.size() / 4;  // more changes than this are another word
+  // More changes than this are another word: of four letters or fewer, two.
+  std::size_t least = wanted.size() <= 4 ? 1 : 1 + wanted.size() / 4;
   for (const std::string& each : known) {
     const std::string candidate = lower(each);
     if (candidate == wanted) return each;

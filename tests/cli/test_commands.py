@@ -63,7 +63,8 @@ class InfoTestCase(FerryTestCase):
 
     def test_refusals(self):
         self.assert_refused(ferry("info", "--model", "gpt-1"), 2, "--model gpt-1", "deepseek-v3")
-        self.assert_refused(ferry("info", "--ranks", 4), 2, "--experts", "--top-k", "--hidden")
+        self.assert_refused(ferry("info", "--ranks", 4), 2, "missing are --experts, --top-k, --hidden")
+        self.assert_refused(ferry("info", "--experts", 8, "--top-k", 2), 2, "missing is --hidden")
         self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--ranks", 9), 2, "--ranks 9", "number of experts, 8")
         self.assert_refused(ferry("info", "--model", "mixtral-8x7b", "--hidden", 100), 2, "--hidden 100", "multiple of 32")
         self.assert_refused(ferry("info", "--backend", "cuda2"), 2, "--backend", "cuda2")

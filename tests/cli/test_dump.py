@@ -153,6 +153,8 @@ class DumpTestCase(FerryTestCase):
             self.assert_done(ferry("codec", "decode", *dump))
             self.assertEqual(out.read_bytes(), told)
             out.unlink()
+        self.assert_refused(ferry("codec", "decode", "--dump", self.folder / "dump", "--out", out), 2,
+                            "has the folders of all ranks", f"{self.folder / 'dump'}/rank0")
         (self.folder / "dump" / "rank0" / "format.json").unlink()
         self.assert_refused(ferry("codec", "decode", *dump), 2, "--format is required", "format.json")
         self.assert_refused(ferry("codec", "decode", "--payload", "p.npy", "--out", out), 2, "--format is required")

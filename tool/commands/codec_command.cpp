@@ -197,6 +197,10 @@ void take_format_of_dump(CodecArguments& asked) {
   if (asked.dump.empty())
     throw Error(ErrorKind::invalid_argument, "--format is required, or --dump with a folder that says it");
   const std::optional<DumpedFormat> dumped = format_of_dump(asked.dump);
+  if (!dumped && format_of_dump(asked.dump + "/rank0"))
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("--dump {0}: has the folders of all ranks; give one of them, such as {0}/rank0", asked.dump));
   if (!dumped)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--format is required: there is no {}/{} that says it", asked.dump, kFormatFile));

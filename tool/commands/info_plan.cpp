@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "ferry/ferry.h"
 #include "tool/commands/info_memory.h"
@@ -25,9 +27,19 @@ constexpr int kTokensUnasked = 128;
 constexpr int kModestTokens = 512;
 constexpr std::uint64_t kMuch = std::uint64_t{1} << 30;  // of a rank: more than this may be too much
 
+void require_whole_shape(const InfoArguments& asked) {
+  std::vector<std::string> missing;
+  if (!asked.experts) missing.push_back("--experts");
+  if (!asked.top_k) missing.push_back("--top-k");
+  if (!asked.hidden) missing.push_back("--hidden");
+  if (asked.model.empty() && !missing.empty())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("a shape needs --model, or --experts, --top-k and --hidden; missing {} {}",
+                            missing.size() == 1 ? "is" : "are", fmt::join(missing, ", ")));
+}
+
 Shape shape_of(const InfoArguments& asked) {
-  if (asked.model.empty() && (!asked.experts || !asked.top_k || !asked.hidden))
-    throw Error(ErrorKind::invalid_argument, "a shape needs --model, or --experts, --top-k and --hidden");
+  require_whole_shape(asked);
   const Model model = asked.model.empty() ? Model{} : *find_model(asked.model);
   const Shape shape{asked.ranks.value_or(ranks_unasked(asked.backend, kRanksUnasked)),
                     asked.experts.value_or(model.experts), asked.top_k.value_or(model.top_k),

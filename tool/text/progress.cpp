@@ -31,6 +31,15 @@ Latest& latest() {
 
 }  // namespace
 
+std::optional<double> seconds_left(std::int64_t done, std::int64_t total, double of_done, double of_step) {
+  if (done <= 0 || done >= total) return std::nullopt;
+  const double each = of_done / static_cast<double>(done);
+  if (of_step > 2 * each) return std::nullopt;
+  const double of_others = each * static_cast<double>(total - done - 1);
+  if (of_step > each && done + 1 == total) return std::nullopt;
+  return of_others + std::max(0.0, each - of_step);
+}
+
 Progress::Progress(std::string what, std::int64_t total)
     : what_(std::move(what)), total_(total), terminal_(isatty(STDERR_FILENO) == 1), next_(start_ + kFirst) {
   if (!prints() || is_quiet()) return;
@@ -97,10 +106,9 @@ std::string Progress::line(Clock::time_point now) const {
   if (total_ == kOneWait) return fmt::format("{}, {:.0f} s", what_, seconds);
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
   std::string text = fmt::format("{} {} of {} ({:.0f} %), {:.0f} s", what_, done_, total_, 100 * share, seconds);
-  // A step that takes far longer than those before says nothing of those to come; perhaps it will not end.
   const double of_step = seconds_since(last_done_);
-  if (done_ > 0 && of_step <= 2 * (seconds - of_step) / static_cast<double>(done_))
-    text += fmt::format(", about {:.0f} s left", seconds * (1 - share) / share);
+  if (const auto left = seconds_left(done_, total_, seconds - of_step, of_step))
+    text += fmt::format(", about {:.0f} s left", *left);
   if (!doing_.empty()) text += fmt::format("; {}, {:.0f} s", doing_, seconds_since(doing_since_));
   return text;
 }

@@ -6,10 +6,16 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
 namespace ferry::app {
+
+// How long the rest takes, where each step takes as long as those that are done. `of_done`: seconds that they took;
+// `of_step`: seconds since then. Nothing where it cannot be said: no step is done, the step takes far longer than those
+// before, so that it says nothing of those to come and perhaps does not end, or only a step that is late is left.
+std::optional<double> seconds_left(std::int64_t done, std::int64_t total, double of_done, double of_step);
 
 class Progress {
  public:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from .. import _exchange as plain
-from .._arrivals import Arrivals as PlainArrivals
-from .._errors import Unsupported
+from .._arrivals import Arrivals as PlainArrivals, require_group
+from .._errors import InvalidArgument, Unsupported
 from ..formats import Format
 from ._tensors import codes_of, scales_of
 
@@ -41,7 +41,8 @@ class Arrivals(PlainArrivals):
     def rows_of(self, group: int) -> slice:
         """As ferry.Arrivals.rows_of. On a GPU it waits for the dispatch."""
         if self.row_order == "by_source":
-            raise ValueError("rows_of: rows by_source lie by source; row_topk_ids has their experts")
+            raise InvalidArgument("rows_of: rows by_source lie by source; row_topk_ids has their experts")
+        require_group(group, len(self.row_offsets) - 1)
         first, end = (int(value) for value in self.row_offsets[group:group + 2])
         if self.counts is not None:
             return slice(first, first + int(self.counts[group]))
@@ -62,7 +63,7 @@ class Arrivals(PlainArrivals):
     def values(self, *, input_scale: float = 1.0) -> Any:
         """The rows decoded: float32 [N, hidden], padding as zeros. As ferry.Arrivals.values."""
         if self.payload is None:
-            raise ValueError("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
+            raise InvalidArgument("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
         if self._format.name == "bf16" or self._format.name.startswith(("fp8_", "mxfp8")) and self.scales.dim() < 5:
             values = decode(self._format, self.payload, self.scales, padded=self.row_order == "padded")
             return values.masked_fill_(~self.has_token[:, None], 0)
