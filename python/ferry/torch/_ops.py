@@ -12,7 +12,7 @@ import torch
 from torch._library.effects import EffectType
 
 from .. import _exchange as plain
-from .._arrivals import Arrivals, Handle
+from .._arrivals import Handle
 from .._errors import Unsupported
 from ._exchange import Exchange, open_exchange
 
@@ -98,9 +98,13 @@ def _zeroed(exchange: plain.Exchange, rows: int, row_order: str, extra: tuple[st
     return outputs
 
 
-def _values(found: Arrivals, dtype: torch.dtype) -> torch.Tensor:
-    values: Any = found.payload if found._format.name == "bf16" else found.values()
-    return values.to(dtype)  # type: ignore[no-any-return]
+def _values(found: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Of a dispatch that cleared its padding: only past the last row by_source may anything lie."""
+    if found._format.name == "bf16":
+        payload: torch.Tensor = found.payload
+        return payload.to(dtype)
+    values: torch.Tensor = found.decoded(dtype)
+    return values.masked_fill_(~found.has_token[:, None], 0) if found.row_order == "by_source" else values
 
 
 # ---- fakes: the shapes alone
