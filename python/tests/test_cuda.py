@@ -96,7 +96,7 @@ def test_bad_arguments_are_refused_before_anything_moves():
             world.barrier()
             refuses(lambda: exchange.combine(rows.cpu()), ValueError, "rows", "host memory")
             refuses(lambda: exchange.combine(rows[:, :128]), ValueError, "rows", "128", "256")
-            refuses(lambda: exchange.combine(rows.double()), ValueError, "rows", "f64", "bf16")
+            refuses(lambda: exchange.combine(rows.double()), ValueError, "float64", "bfloat16")
             world.barrier()
             assert_sums(exchange.combine(rows), world.rank)
 
