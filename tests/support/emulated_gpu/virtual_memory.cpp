@@ -136,7 +136,8 @@ CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   const auto found = state().mappings.find(address);
   if (found == state().mappings.end()) return CUDA_ERROR_INVALID_VALUE;
   forget_memory(pointer(address));
-  mmap(pointer(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  constexpr int kNoMemory = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  if (mmap(pointer(address), bytes, PROT_NONE, kNoMemory, -1, 0) == MAP_FAILED) return CUDA_ERROR_INVALID_VALUE;
   let_go(found->second);
   state().mappings.erase(found);
   return CUDA_SUCCESS;
