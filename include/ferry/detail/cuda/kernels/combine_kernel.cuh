@@ -60,10 +60,10 @@ __device__ inline void report_few_rows(const CombineParams& p) {
   store_release(p.links.record->has_few_rows, 1u);
 }
 
-// kPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers. kIsKept: the
+// Ops::kIsPipelined: rows come through shared memory (CombineRoles::pipelined), and teams need no buffers. kIsKept: the
 // combine may have a handle, and has a number that begin_handle_kernel found (CombineParams::is_extra). Without kIsKept
 // the kernel has no code for handles.
-template <DeviceFabric F, bool kPipelined, bool kIsKept, class Ops>
+template <DeviceFabric F, bool kIsKept, class Ops>
 __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_constant__ CombineParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const SyncedTeam all = SyncedTeam::of_block();
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   if (p.roles.in_place) fabric.make_in_place();
   std::byte* const rest = memory + kCombineSharedBytes;
   fabric.use_buffers(rest, SyncedTeam(p.roles.send_team_threads));
-  combine_share<Ops>(p, fabric, round.epoch, start, shared, kPipelined ? rest : nullptr);
+  combine_share<Ops>(p, fabric, round.epoch, start, shared, Ops::kIsPipelined ? rest : nullptr);
   if (!p.roles.triggers_late) ptx::let_next_kernel_launch();
   all.sync();
   add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);

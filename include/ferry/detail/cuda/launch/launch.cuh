@@ -71,19 +71,19 @@ DispatchLauncher dispatch_launcher() {
 // Both kernels of a combine, without and with pipeline. Returns the blocks of a multiprocessor.
 template <DeviceFabric F, bool kIsKept, TokenFormat Results>
 int prepare_combine(int threads, std::size_t shared_bytes, std::size_t pipeline_bytes) {
-  const int blocks = prepare_kernel(&combine_kernel<F, false, kIsKept, OpsOfResults<Results>>, threads, shared_bytes);
+  const int blocks = prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results>>, threads, shared_bytes);
   if constexpr (!F::kHasRemoteRanks)
     if (pipeline_bytes != 0)
-      return std::min(blocks, prepare_kernel(&combine_kernel<F, true, kIsKept, OpsOfResults<Results, true>>, threads,
-                                             pipeline_bytes));
+      return std::min(
+          blocks, prepare_kernel(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>, threads, pipeline_bytes));
   return blocks;
 }
 template <DeviceFabric F, bool kIsKept, TokenFormat Results>
 void launch_combine(const CombineParams& params, const Grid& grid, cudaStream_t stream) {
   if constexpr (!F::kHasRemoteRanks)
     if (params.roles.pipelined)
-      return launch(&combine_kernel<F, true, kIsKept, OpsOfResults<Results, true>>, params, grid, stream);
-  launch(&combine_kernel<F, false, kIsKept, OpsOfResults<Results>>, params, grid, stream);
+      return launch(&combine_kernel<F, kIsKept, OpsOfResults<Results, true>>, params, grid, stream);
+  launch(&combine_kernel<F, kIsKept, OpsOfResults<Results>>, params, grid, stream);
 }
 
 // The combine for results that travel in the format `Results`.

@@ -306,6 +306,7 @@ __device__ void sum_rows_ahead(const G& g, const SumRow* rows, int count, int hi
 // kPipelined: as in sum_rows_ahead.
 template <bool kPipelined>
 struct TeamOpsOf {
+  static constexpr bool kIsPipelined = kPipelined;
   // `words`: of shared memory, for each warp of the block. Only some encodings need them (encoded_ops.cuh).
   __device__ static TeamOpsOf of_block(std::uint32_t*) { return {}; }
   template <ThreadGroup G>
