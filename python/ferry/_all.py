@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import queue
 import threading
@@ -11,6 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 from ._arrays import Array
 from ._arrivals import Arrivals
 from ._exchange import Exchange
+from ._world import _run_all
 
 Arguments = Mapping[str, Any]
 
@@ -116,31 +116,14 @@ def _run_on_threads(exchanges: Sequence[Exchange], works: Sequence[Callable[[], 
     """Runs works[i], which calls exchanges[i] and raises nothing. What interrupts this thread ends the waits of all."""
     if len(works) == 1:
         return works[0]()
-    finished: queue.SimpleQueue[None] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def run(work: Callable[[], None]) -> None:
+    def run(place: int, work: Callable[[], None]) -> None:
         try:
             work()
         finally:
-            finished.put(None)
+            finished.put(place)
 
-    threads = [threading.Thread(target=run, args=(work,), name=f"ferry rank {exchange.rank}", daemon=True)
-               for exchange, work in zip(exchanges, works)]
-    started = done = 0
-    try:
-        for thread in threads:
-            thread.start()
-            started += 1
-        while done < started:  # an interrupted join() may take its thread for ended (Python 3.11)
-            finished.get()
-            done += 1
-    except BaseException as error:
-        for exchange in exchanges:
-            with contextlib.suppress(ValueError):  # the world has been closed: its calls end at their deadlines
-                exchange._world.abort(type(error).__name__)
-        while done < started:
-            finished.get()
-            done += 1
-        raise
-    for thread in threads:
-        thread.join()
+    threads = [threading.Thread(target=run, args=(place, work), name=f"ferry rank {exchanges[place].rank}", daemon=True)
+               for place, work in enumerate(works)]
+    _run_all(threads, finished, [exchange._world for exchange in exchanges])

@@ -254,7 +254,8 @@ def _run_all(threads: Sequence[threading.Thread], finished: queue.SimpleQueue[in
             done += 1
     except BaseException as error:
         for world in worlds:
-            world.abort(type(error).__name__)
+            with contextlib.suppress(ValueError):  # it has been closed: its calls end at their deadlines
+                world.abort(type(error).__name__)
         while done < started:
             finished.get()
             done += 1
