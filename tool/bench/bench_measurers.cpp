@@ -23,7 +23,7 @@ class CpuMeasurer final : public Measurer {
     if (baseline_) require_baseline();
   }
   Json measure(const BenchCase& bench) override {
-    BenchResult result{bench, is_codec(bench.operation) ? measure_codec(bench) : measure_exchange(bench), {}};
+    BenchResult result{bench, is_codec(bench.operation) ? measure_codec(bench) : measure_exchange(bench, wire_), {}};
     if (baseline_ && !is_codec(bench.operation)) {
       Progress::doing("MPI baseline" + effort_text(bench.effort));
       result.baseline = measure_baseline(bench);
@@ -42,6 +42,7 @@ class CpuMeasurer final : public Measurer {
   std::string footnote_;
   bool baseline_;
   std::string command_;
+  std::optional<Wire> wire_;  // of the last line
   Results<BenchResult> results_;
 };
 

@@ -21,6 +21,8 @@ class Wire {
  public:
   Wire(int ranks, int workers);  // tries the ways
 
+  bool is_of(int ranks, int workers) const { return ranks == ranks_ && workers == workers_; }
+
   // One streaming copy by all workers of a rank, from their own buffers to the next rank's. All ranks call it at once.
   void copy(int rank) const;
 

@@ -24,7 +24,7 @@ constexpr int kWireRepetitions = 16;
 // What the ranks' threads share. Each writes only its own elements.
 struct Shared {
   const BenchCase& bench;
-  const Wire wire;
+  const Wire& wire;
   StartLine line;
   std::vector<std::vector<RankSet>> sets;     // [rank][set]
   std::vector<std::vector<Span>> spans;       // [rank][iteration]
@@ -149,7 +149,7 @@ void add_sent(BenchMeasurement& measured, const std::vector<Stats>& all) {
 
 }  // namespace
 
-BenchMeasurement measure_exchange(const BenchCase& bench) {
+BenchMeasurement measure_exchange(const BenchCase& bench, std::optional<Wire>& wire) {
   require_valid(bench.shape);
   const auto ranks = static_cast<std::size_t>(bench.shape.ranks);
   const BenchBytes one = mean_bytes(bench, 1);
@@ -159,8 +159,12 @@ BenchMeasurement measure_exchange(const BenchCase& bench) {
       static_cast<double>(memory_use(bench.shape, exchange_options(bench)).total) * bench.shape.ranks;
   require_memory(bench, sets * set_bytes + exchange_bytes);
 
-  Progress::doing("measuring the wire");
-  Shared shared{bench, Wire(bench.shape.ranks, bench.workers), StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0, {}};
+  if (!wire || !wire->is_of(bench.shape.ranks, bench.workers)) {
+    Progress::doing("measuring the wire");
+    wire.reset();  // its memory, before the next one's
+    wire.emplace(bench.shape.ranks, bench.workers);
+  }
+  Shared shared{bench, *wire, StartLine(bench.shape.ranks), {}, {}, {}, {}, {}, 0, {}};
   shared.sets.resize(ranks);
   for (auto& of_rank : shared.sets) of_rank.resize(static_cast<std::size_t>(sets));
   shared.spans.resize(ranks);

@@ -1,12 +1,16 @@
 // Measures an exchange on thread ranks, and the codecs alone.
 #pragma once
 
+#include <optional>
+
 #include "tool/bench/base/bench_case.h"
+#include "tool/bench/base/bench_wire.h"
 
 namespace ferry::app {
 
-// Ranks start each iteration together and take the input sets in turn. Throws Error(system) where memory does not do.
-BenchMeasurement measure_exchange(const BenchCase& bench);
+// Ranks start each iteration together and take the input sets in turn. Makes `wire` where it is not that of as many
+// ranks and workers: trying its ways takes seconds. Throws Error(system) where memory does not do.
+BenchMeasurement measure_exchange(const BenchCase& bench, std::optional<Wire>& wire);
 
 // Encodes or decodes the n tokens of one rank on one core, outside any exchange.
 BenchMeasurement measure_codec(const BenchCase& bench);
