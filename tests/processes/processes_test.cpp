@@ -15,14 +15,14 @@ namespace {
 
 constexpr int kRanks = 4;
 
-void expect_to_conform(int ranks) {
-  const auto results = run_workers(ranks, FERRY_PROCESS_SUITE, std::chrono::seconds(840));
+void expect_to_conform(int ranks, const char* suite) {
+  const auto results = run_workers(ranks, suite, std::chrono::seconds(840));
   expect_well(results);
   std::fputs(results[0].output.c_str(), stdout);
 }
 
-TEST(Processes, Conform) { expect_to_conform(kRanks); }
-TEST(Processes, ConformAsTwo) { expect_to_conform(2); }
+TEST(Processes, Conform) { expect_to_conform(kRanks, FERRY_PROCESS_SUITE); }
+TEST(Processes, ConformAsTwo) { expect_to_conform(2, "suite:quick"); }
 
 // The worker gives a function of its own that gathers.
 TEST(Processes, MeetByAFunctionOfTheCallers) { expect_well(run_workers(3, "all_gather")); }

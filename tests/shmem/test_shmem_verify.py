@@ -84,7 +84,7 @@ class VerifyTestCase(ProcessesTestCase):
         self.verify(4, "--nodes", 4, "--quick")
 
     def test_tcp_2(self):
-        self.verify(2, transport="tcp")
+        self.verify(2, "--quick", transport="tcp")
 
     def test_tcp_4(self):
         self.verify(4, "--quick", transport="tcp")
