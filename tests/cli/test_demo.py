@@ -10,8 +10,10 @@ import xml.etree.ElementTree
 
 from support import BINARY, FORMATS, SANITIZED, FerryTestCase, ferry
 
-TOKENS, TOP_K, EXPERTS = 2584, 4, 32  # of the built-in text
+TOP_K, EXPERTS = 4, 32
 SENTENCE = "A ferry carries <cars> & people over the river, and back again. "  # 16 tokens
+SENTENCES = 40
+TOKENS = 16 * SENTENCES
 
 
 def texts_of(svg):
@@ -23,8 +25,9 @@ def texts_of(svg):
 
 class DemoRuns:
     def demo(self, *options):
-        """A run of one format, so it is short."""
-        done = ferry("demo", "--format", "bf16", *options)
+        """A short run: of one format, and of a short text where the options name none."""
+        text = [] if "--text" in options else self.words(SENTENCE * SENTENCES)
+        done = ferry("demo", "--format", "bf16", *text, *options)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 
@@ -35,7 +38,13 @@ class DemoRuns:
         (self.folder / name).write_text(text)
         return ["--text", self.folder / name]
 
+    def built_in(self, *options):
+        done = ferry("demo", "--format", "bf16", *options, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
 
+
+@unittest.skipIf(SANITIZED, "eight formats of the whole text take minutes there")
 class TableTestCase(DemoRuns, FerryTestCase):
     def test_formats(self):
         done = ferry("demo", "--json", "--no-svg")
@@ -114,7 +123,7 @@ class TableTestCase(DemoRuns, FerryTestCase):
         self.assertIn("on one rank there are none", text)
 
     def test_text(self):
-        done = self.demo("--no-svg")
+        done = self.built_in("--no-svg")
         self.assertIn("10336 choices of an expert are", done.stdout)
         self.assertIn("dispatch: its time, the median of 5, after one to warm up", done.stdout)
         self.assertNotIn("drawn", done.stdout)
@@ -132,8 +141,8 @@ class NumbersTestCase(DemoRuns, FerryTestCase):
 
     def test_terminal(self):
         reader, writer = pty.openpty()
-        process = subprocess.Popen([BINARY, "demo", "--format", "bf16", "--no-svg"], stdout=writer,
-                                   stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([BINARY, "demo", "--format", "bf16", *self.words(SENTENCE * SENTENCES), "--no-svg"],
+                                   stdout=writer, stderr=subprocess.DEVNULL)
         os.close(writer)
         output = b""
         try:
@@ -196,12 +205,12 @@ class PictureTestCase(DemoRuns, FerryTestCase):
         texts_of((self.folder / "map.svg").read_text(encoding="utf-8"))
 
 
+@unittest.skipIf(SANITIZED, "seven runs of the whole text take minutes there")
 class WhereThePictureGoesTestCase(DemoRuns, FerryTestCase):
     def test_standard_output(self):
         for name in ("-", "/dev/stdout"):
             with self.subTest(name=name):
-                done = ferry("demo", "--format", "bf16", "--svg", name, cwd=self.folder)
-                self.assertEqual(done.returncode, 0, done.stderr)
+                done = self.built_in("--svg", name)
                 self.assertIn((24.0, 38.0, "Which expert gets which words: Moby-Dick, chapter 1"), texts_of(done.stdout))
                 self.assertIn("10336 choices of an expert", done.stderr)
                 self.assertEqual(list(self.folder.iterdir()), [])
@@ -209,8 +218,7 @@ class WhereThePictureGoesTestCase(DemoRuns, FerryTestCase):
                                     "standard output")
 
     def test_nowhere(self):
-        done = ferry("demo", "--format", "bf16", "--no-svg", "--json", cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.built_in("--no-svg", "--json")
         self.assertIsNone(json.loads(done.stdout)["svg"])
         self.assertEqual(list(self.folder.iterdir()), [])
         self.assert_refused(ferry("demo", "--no-svg", "--svg", "x.svg", cwd=self.folder), 2, "--svg", "--no-svg")

@@ -66,7 +66,8 @@ class FrozenTestCase(FerryTestCase):
         self.assert_keys("codec decode", "codec", "decode", "--out", self.folder / "x.npy", *files)
 
     def test_json_of_demo_verify_and_info(self):
-        self.assert_keys("demo", "demo", "--backend", "cpu", "--svg", self.folder / "demo.svg")
+        (self.folder / "text").write_text("a few words of a text " * 20)
+        self.assert_keys("demo", "demo", "--backend", "cpu", "--text", self.folder / "text", "--svg", self.folder / "demo.svg")
         self.assert_keys("verify", "verify", "--backend", "cpu", "--case", "routings/one_token")
         self.assert_keys("verify --list", "verify", "--list")
         self.assert_keys("info", "info", "--ranks", 2, "--experts", 4, "--top-k", 2, "--hidden", 64)
