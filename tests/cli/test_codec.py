@@ -10,14 +10,17 @@ GOLDEN = DATA / "golden"
 
 
 class CodecTestCase(FerryTestCase):
+    def scales_of(self, format_name):
+        return [] if format_name == "bf16" else ["--scales", self.folder / "s.npy"]
+
     def encode(self, format_name, array, *options):
         np.save(self.folder / "x.npy", array)
         return ferry("codec", "encode", "--format", format_name, "--in", self.folder / "x.npy", "--payload",
-                     self.folder / "p.npy", "--scales", self.folder / "s.npy", *options)
+                     self.folder / "p.npy", *self.scales_of(format_name), *options)
 
     def decode(self, format_name, *options):
-        return ferry("codec", "decode", "--format", format_name, "--payload", self.folder / "p.npy", "--scales",
-                     self.folder / "s.npy", "--out", self.folder / "out.npy", *options)
+        return ferry("codec", "decode", "--format", format_name, "--payload", self.folder / "p.npy", "--out",
+                     self.folder / "out.npy", *self.scales_of(format_name), *options)
 
 
 class GoldenTestCase(CodecTestCase):
@@ -46,7 +49,14 @@ class GoldenTestCase(CodecTestCase):
         bits = np.load(GOLDEN / "rows_bf16_bits.npy")
         self.assert_done(self.encode("bf16", from_bf16_bits(bits)))
         np.testing.assert_array_equal(np.load(self.folder / "p.npy").view(np.uint16), bits)
-        self.assertEqual(np.load(self.folder / "s.npy").shape, (24, 0))
+
+    def test_scales_of_a_format_that_has_none(self):
+        scales = self.folder / "s.npy"
+        for way, rows in (self.encode, [np.ones((24, 64), np.float32)]), (self.decode, []):
+            done = way("bf16", *rows, "--scales", scales)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"ferry: note: --scales {scales}: format bf16 has no scales", done.stderr)
+            self.assertEqual(np.load(scales).shape, (24, 0))
 
 
 class RoundTripTestCase(CodecTestCase):

@@ -55,9 +55,11 @@ class DumpTestCase(FerryTestCase):
         self.assert_done(done)
         # The same tokens through `ferry codec`, one after the other: what each row must hold.
         np.save(self.folder / "bf16.npy", bf16(arrays["tokens"]))
+        has_scales = ["--scales", self.folder / "s.npy"] if format_name != "bf16" else []
         self.assert_done(ferry("codec", "encode", "--format", format_name, "--in", self.folder / "bf16.npy",
-                               "--payload", self.folder / "p.npy", "--scales", self.folder / "s.npy"))
-        payloads, token_scales = np.load(self.folder / "p.npy"), np.load(self.folder / "s.npy")
+                               "--payload", self.folder / "p.npy", *has_scales))
+        payloads = np.load(self.folder / "p.npy")
+        token_scales = np.load(self.folder / "s.npy") if has_scales else None
         alignment = 4 if format_name == "fp8_block128" else 1
         layout = {"bf16": "none", "fp8_block128": "transposed", "nvfp4": "tiled"}.get(format_name, "row_major")
         for rank in range(ranks):
@@ -132,9 +134,9 @@ class DumpTestCase(FerryTestCase):
                 scale = ["--input-scale", 37.5] if format_name == "nvfp4" else []
                 self.assert_done(self.layer(arrays, "--format", format_name, "--dump", self.folder / "dump", *scale, ranks=3))
                 options = ["--format", format_name, *scale]
-                self.assert_done(ferry("codec", "encode", *options, "--in", self.folder / "bf16.npy", "--payload", p,
-                                       "--scales", s))
-                self.assert_done(ferry("codec", "decode", *options, "--payload", p, "--scales", s, "--out", out))
+                files = ["--payload", p, *(["--scales", s] if format_name != "bf16" else [])]
+                self.assert_done(ferry("codec", "encode", *options, "--in", self.folder / "bf16.npy", *files))
+                self.assert_done(ferry("codec", "decode", *options, *files, "--out", out))
                 tokens, starts = np.load(out), np.concatenate([[0], np.cumsum(split(75, 3))])
                 alignment = 4 if format_name == "fp8_block128" else 1
                 for rank, (_, rows) in enumerate(route(arrays["topk-ids"], 11, 3, alignment, False)[0]):
@@ -172,6 +174,8 @@ class DumpTestCase(FerryTestCase):
         decode = lambda *options: ferry("codec", "decode", "--out", self.folder / "out.npy", *options)
         self.assert_refused(decode("--format", "mxfp8"), 2, "--payload is required, or --dump")
         self.assert_refused(decode("--format", "mxfp8", "--dump", self.folder), 1, "--dump", "payload.npy", "No such file")
+        missing = self.folder / "no"
+        self.assert_refused(decode("--dump", missing), 1, f"--dump {missing}: No such file or directory")
         self.assert_refused(decode("--format", "mxfp8", "--dump", "d", "--payload", "p"), 2, "--dump", "--payload")
         arrays = make_layer(tokens=75, hidden=160, experts=11, top_k=3, inter=8)
         self.assert_done(self.layer(arrays, "--format", "nvfp4", "--dump", self.folder / "dump"))

@@ -2,10 +2,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <vector>
 
 #include "tool/commands/codec_rows.h"
@@ -45,6 +47,12 @@ void require_scales_path(const AnyFormat& format, const std::string& scales) {
     throw Error(ErrorKind::invalid_argument, fmt::format("--scales is required: format {} has scales", format.name()));
 }
 
+void note_scales_without_elements(const AnyFormat& format, const std::string& scales) {
+  if (format.block() == 0 && !scales.empty())
+    note(fmt::format("--scales {}: format {} has no scales, so the array has no elements; it can be left out", scales,
+                     format.name()));
+}
+
 int hidden_of(const NpyFile& file, std::int64_t hidden) {
   constexpr std::int64_t kMost = std::int64_t{1} << 28;
   if (hidden < kHiddenMultiple || hidden % kHiddenMultiple != 0 || hidden > kMost)
@@ -79,6 +87,7 @@ void CodecCommand::encode() const {
   note_unused_input_scale(input_scale, named);
   note_if_repeated();
   require_scales_path(named, scales);
+  note_scales_without_elements(named, scales);
   require_distinct({{"--payload", payload}, {"--scales", scales}}, {{"--in", in}});
   const NpyFile file("--in", in);
   file.require_dtype({DType::f32, DType::f16});
@@ -124,6 +133,7 @@ void CodecCommand::decode() const {
   if (!dump.empty()) return decode_dump(named);
   if (payload.empty()) throw Error(ErrorKind::invalid_argument, "--payload is required, or --dump in its place");
   require_scales_path(named, scales);
+  note_scales_without_elements(named, scales);
   require_distinct({{"--out", out}}, {{"--payload", payload}, {"--scales", scales}});
   const NpyFile file("--payload", payload);
   file.require_dtype({DType::u8});
@@ -201,6 +211,9 @@ void take_format_of_dump(CodecArguments& asked) {
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("--dump {0}: has the folders of all ranks; give one of them, such as {0}/rank0", asked.dump));
+  if (std::error_code error; !dumped && !std::filesystem::is_directory(asked.dump, error))
+    throw Error(ErrorKind::io,
+                fmt::format("--dump {}: {}", asked.dump, error ? error.message() : "is not a directory"));
   if (!dumped)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--format is required: there is no {}/{} that says it", asked.dump, kFormatFile));
