@@ -50,6 +50,13 @@ class OwnInputTestCase(FerryTestCase):
         process = self.layer_to(self.folder / "y.npy", "--dump", self.folder / "dump")
         self.assert_refused(process, 2, f"--tokens {inside} lies in --dump {self.folder / 'dump'}")
 
+    def test_an_output_in_the_dump(self):
+        dump = self.folder / "dump"
+        inside = dump / "rank0" / "payload.npy"
+        self.assert_refused(self.layer_to(inside, "--dump", dump), 2, f"--output {inside} lies in --dump {dump}")
+        self.assert_refused(self.layer_to(dump, "--dump", dump), 2, f"--output {dump} is also --dump")
+        self.assertFalse(dump.exists())
+
     def test_text_of_the_demo(self):
         text = self.folder / "text.txt"
         text.write_text("call me ishmael " * 40)

@@ -38,6 +38,7 @@ struct Checks {
 struct LayerCommand : LayerArguments {
   void run() const;
   std::vector<NamedPath> inputs() const;
+  void require_files() const;
   void open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const;
   LayerReport compute(const Ranks& on, const Layer& layer, const LayerOptions& options, LayerFiles& files,
                       float* values) const;
@@ -65,6 +66,15 @@ std::vector<NamedPath> LayerCommand::inputs() const {
   return {{"--tokens", paths.tokens},          {"--topk-ids", paths.ids}, {"--topk-weights", paths.weights},
           {"--gate-up", paths.gate_up},        {"--down", paths.down},    {"--shared-gate-up", paths.shared_gate_up},
           {"--shared-down", paths.shared_down}};
+}
+
+// No file that is read, or written, is written over.
+void LayerCommand::require_files() const {
+  std::vector<NamedPath> others = inputs();
+  others.push_back({"--dump", dump});
+  require_distinct({{"--output", output}}, others);
+  others.back() = {"--output", output};
+  if (!dump.empty()) require_outside({"--dump", dump}, others);
 }
 
 void LayerCommand::open(const Ranks& on, const LayerOptions& options, LayerFiles& files) const {
@@ -162,8 +172,7 @@ void LayerCommand::run() const {
   note_repeated(chosen);
   note_unused_share_gpus(chosen);
   note_unused_input_scale(input_scale, format_named(format));
-  require_distinct({{"--output", output}}, inputs());
-  if (!dump.empty()) require_outside({"--dump", dump}, inputs());
+  require_files();
   if (!dump.empty() && rows != LayerArguments{}.rows)
     throw Error(ErrorKind::invalid_argument, "--dump: writes rows by_expert; leave out --rows");
   LayerOptions options{ranks,       format_named(format), reduction_named(combine),

@@ -40,13 +40,13 @@ void require_distinct(const std::vector<NamedPath>& outputs, const std::vector<N
   }
 }
 
-void require_outside(const NamedPath& folder, const std::vector<NamedPath>& inputs) {
+void require_outside(const NamedPath& folder, const std::vector<NamedPath>& others) {
   const fs::path place = place_of(folder.path);
-  for (const NamedPath& input : inputs)
-    if (!input.path.empty() && place_of(input.path).parent_path().parent_path() == place)
+  for (const NamedPath& other : others)
+    if (!other.path.empty() && place_of(other.path).parent_path().parent_path() == place)
       throw Error(ErrorKind::invalid_argument,
-                  fmt::format("{} {} lies in {} {}, whose files are written anew: give another directory", input.option,
-                              input.path, folder.option, folder.path));
+                  fmt::format("{} {} lies in {} {}, whose files are written anew: give another directory", other.option,
+                              other.path, folder.option, folder.path));
 }
 
 }  // namespace ferry::app
