@@ -134,7 +134,9 @@ class BenchTestCase(FerryTestCase):
         done = ferry("bench", *FEW[:-1], "--tokens", "2,3", "--hidden", 64, "--output", "/dev/full")
         self.assertEqual(done.returncode, 1)
         self.assertIn("median us", " ".join(done.stdout.split()))
-        self.assertIn("--output /dev/full: cannot be written: No space left on device", done.stderr)
+        why = "--output /dev/full: cannot be written: No space left on device"
+        self.assertEqual(done.stderr.count(f"ferry: note: {why}; what is measured is still printed\n"), 1)  # at the first line
+        self.assertIn(f"ferry: {why}\n", done.stderr)
 
     def test_codecs_are_measured_once(self):
         done = ferry("bench", *FEW[:-1], "--operation", "encode", "--tokens", 4, "--hidden", 64, "--ranks", "2,4",

@@ -42,6 +42,7 @@ void Records::add(const Json& record) {
 // Right after a write that failed. A file that has no line yet, and was not there before, goes.
 void Records::give_file_up() {
   why_failed_ = fmt::format("--output {}: cannot be written: {}", name_, std::strerror(errno));
+  note(why_failed_ + "; what is measured is still printed");
   file_.close();
   std::error_code ignored;
   if (is_new_ && added_ == 0) std::filesystem::remove(name_, ignored);
