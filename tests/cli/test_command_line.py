@@ -24,7 +24,8 @@ class UnknownWordsTestCase(FerryTestCase):
             self.assert_refused(ferry(*arguments), 2, *words)
 
     def test_commands(self):
-        self.refused(["carry"], "carry is not a command")
+        self.refused(["carry"], "carry is not a command; there are demo, layer, codec, bench, verify, info")
+        self.refused(["completion", "fish"], "fish is not a command; there are bash, zsh")
         self.refused(["demoo"], "demoo", "did you mean demo?")
         self.refused(["codec"], "needs a command: encode, decode")
         self.refused(["codec", "enc"], "did you mean encode?")
@@ -71,6 +72,8 @@ class UnknownWordsTestCase(FerryTestCase):
     def test_top_k_beyond_experts(self):
         self.refused(["bench", "--simulate", "--experts", 4, "--ranks", 2, "--top-k", 8],
                      "--top-k 8: must be 1 to 4, the number of experts")
+        self.refused(["info", "--model", "deepseek-v3", "--experts", 4],
+                     "the --top-k of --model deepseek-v3, 8: must be 1 to 4, the number of experts")
         self.refused(["bench", "--simulate", "--top-k", 33], "--top-k 33: must be 1 to 32")
 
     def test_what_is_no_number(self):
@@ -115,6 +118,10 @@ class HelpTestCase(FerryTestCase):
         for command in [[], *([command] for command in COMMANDS), ["codec", "encode"], ["codec", "decode"]]:
             for line in ferry(*command, "--help").stdout.splitlines():
                 self.assertLessEqual(len(line), 120, line)
+
+    def test_all_say_the_exit_codes(self):
+        for command in COMMANDS:
+            self.assertEqual(ferry(command, "--help").stdout.count("\nExit code: 0 done; 2 bad use"), 1, command)
 
     def test_bench_has_groups_and_examples(self):
         text = ferry("bench", "--help").stdout

@@ -278,6 +278,7 @@ class VerifyTestCase(FerryTestCase):
 
     def test_list_and_refusals(self):
         self.assertIn("reports/memory_use", ferry("verify", "--list").stdout)
+        self.assertIn("note: --quiet has no effect beside --list", ferry("verify", "--list", "-q").stderr)
         self.assert_refused(ferry("verify", "--case", "no such"), 2, "--case no such", "--list")
 
 

@@ -78,7 +78,8 @@ class ProcessesTestCase(FerryTestCase):
             self.assertRegex(line, rf"^waiting for the other process at {address}, [23]\d? s\n$")
 
     def test_refusals(self):
-        self.assert_refused(ferry("verify", "--backend", "processes"), 1, "--backend processes", "no launcher", "torchrun")
+        self.assert_refused(ferry("verify", "--backend", "processes"), 1, "--backend processes", "no launcher",
+                            "torchrun --no-python --nproc-per-node RANKS ferry COMMAND --backend processes")
         for arguments, code, words in ((["layer", "--ranks", 2, *self.save(make_layer()), "--output", "y.npy"], 2,
                                         ["--ranks 2", f"{RANKS} processes were started"]),
                                        (["verify", "--nodes", 2], 2, ["--nodes 2", "1 node"]),

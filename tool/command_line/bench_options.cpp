@@ -138,7 +138,8 @@ void add_bench_command(CLI::App& app) {
       "  ferry bench --backend cpu --ranks 2,4 --tokens 32,512 --format bf16,mxfp8\n"
       "  ferry bench --backend cuda --ranks 8 --model deepseek-v3 --format fp8_block128 --baseline\n"
       "  ferry bench --operation encode,decode --format all --hidden 7168 --tokens 512\n"
-      "  ferry bench --simulate --ranks 64,256 --model kimi-k2 --tokens 128");
+      "  ferry bench --simulate --ranks 64,256 --model kimi-k2 --tokens 128\n\n" +
+      std::string(kHelpEnd));
   bench.callback([options, ranks = bench.get_option("--ranks")] {
     if (ranks->count() == 0 && !options->simulation.simulate)
       options->ranks = {ranks_unasked(options->backend, options->ranks.front())};

@@ -211,7 +211,8 @@ void add_info_command(CLI::App& app) {
   info.footer(
       "Examples:\n"
       "  ferry info --model deepseek-v3 --ranks 64 --tokens 4096 --format fp8_block128 --backend nvshmem\n"
-      "  ferry info --list-models");
+      "  ferry info --list-models\n\n" +
+      std::string(kHelpEnd));
   info.callback([asked] { run_info_command(*asked); });
 }
 
@@ -275,9 +276,7 @@ void add_completion_command(CLI::App& app) {
 void add_commands(CLI::App& app) {
   app.require_subcommand(1);
   app.formatter(help_format());
-  app.footer(
-      "Exit code: 0 done; 2 bad use: options, or arrays that do not fit; 1 failed: files, memory, checks.\n"
-      "`ferry help COMMAND`, or `ferry COMMAND --help`, explains a command.");
+  app.footer(kHelpEnd);
   add_demo_command(app);
   add_layer_command(app);
   add_codec_command(app);

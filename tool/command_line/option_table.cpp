@@ -50,6 +50,13 @@ void add_owners(const CommandEntry& command, const std::string& option, std::vec
   refuse(command, why);
 }
 
+[[noreturn]] void refuse_command(const CommandEntry& parent, const std::string& word) {
+  const std::vector<std::string> names = command_names(parent);
+  const std::string hint = did_you_mean(word, names);
+  refuse(parent, fmt::format("{} is not a command{}", word,
+                             hint.empty() ? fmt::format("; there are {}", fmt::join(names, ", ")) : hint));
+}
+
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
 // The words of a command line, one after the other.
@@ -70,8 +77,7 @@ class Words {
     if (command_->commands.empty())
       refuse(*command_, fmt::format("'{}' belongs to no option of {}", word, command_->path));
     const CommandEntry* found = find_command(*command_, word);
-    if (found == nullptr)
-      refuse(*command_, fmt::format("{} is not a command{}", word, did_you_mean(word, command_names(*command_))));
+    if (found == nullptr) refuse_command(*command_, word);
     command_ = found;
   }
 

@@ -183,6 +183,10 @@ const char* const kBackendHelp =
 const char* const kCombineHelp =
     "exact: every expert row travels back; by_rank: one bf16 partial sum per (token, rank) does";
 
+const char* const kHelpEnd =
+    "Exit code: 0 done; 2 bad use: options, or arrays that do not fit; 1 failed: files, memory, checks.\n"
+    "`ferry help COMMAND`, or `ferry COMMAND --help`, explains a command.";
+
 void add_backend_option(CLI::App& command, std::string& backend, const char* help) {
   std::vector<std::string> names = {"auto"};
   for (const Backend& known : backends()) names.emplace_back(known.name);

@@ -51,6 +51,7 @@ void add_quiet_flag(CLI::App& command);
 
 extern const char* const kBackendHelp;  // the help of --backend
 extern const char* const kCombineHelp;  // of --combine
+extern const char* const kHelpEnd;      // of every help: exit codes, and how to get a help
 
 void add_bench_command(CLI::App& app);
 

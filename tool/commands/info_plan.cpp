@@ -46,6 +46,7 @@ Shape shape_of(const InfoArguments& asked) {
                     asked.tokens.value_or(kTokensUnasked), asked.hidden.value_or(model.hidden)};
   ShapeNames names;
   if (!asked.model.empty() && !asked.experts) names.experts_are = "of --model " + asked.model;
+  if (!asked.model.empty() && !asked.top_k) names.top_k = "the --top-k of --model " + asked.model + ",";
   require_shape(shape, names);
   return shape;
 }

@@ -127,6 +127,7 @@ std::vector<std::string> verify_case_names() {
 }
 
 void run_verify_command(const VerifyArguments& asked) {
+  if (asked.list && asked.quiet) note("--quiet has no effect beside --list");
   if (asked.list) return list_cases(asked);
   const std::vector<const conformance::Case*> cases = wanted_cases(asked);
   std::vector<std::string> names;

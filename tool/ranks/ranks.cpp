@@ -47,7 +47,8 @@ int num_started_processes() { return has_launcher() ? num_processes() : 0; }
 std::string why_no_processes() {
   if (has_launcher()) return "";
   return "its ranks are processes of this host, and no launcher started this one: use `torchrun --no-python "
-         "--nproc-per-node RANKS ferry ...`, mpirun or srun, or set RANK, WORLD_SIZE and FERRY_ADDRESS";
+         "--nproc-per-node RANKS ferry COMMAND --backend processes ...`, mpirun or srun, or set RANK, WORLD_SIZE and "
+         "FERRY_ADDRESS";
 }
 Ranks make_process_ranks(int ranks, int nodes) {
   return make_job_ranks(start_process_job, WorldKind::processes, ranks, nodes, kHostMemory);
