@@ -43,7 +43,8 @@ void copy_past_the_cache(std::byte* to, const std::byte* from, std::size_t bytes
 // Random values in each page. A memory page that has them is the thread's own, near to it.
 void fill(std::byte* memory, std::size_t bytes, int thread) {
   fill_bf16(memory, std::min(kPiece, bytes), static_cast<std::uint64_t>(thread) + 1);
-  for (std::size_t at = kPiece; at < bytes; at += kPiece) std::memcpy(memory + at, memory, std::min(kPiece, bytes - at));
+  for (std::size_t at = kPiece; at < bytes; at += kPiece)
+    std::memcpy(memory + at, memory, std::min(kPiece, bytes - at));
 }
 
 struct Method {
