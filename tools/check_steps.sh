@@ -42,11 +42,13 @@ check_product() {
   "$folder/ferry" verify --backend cpu --quick >"$folder/verify.log" || { tail -5 "$folder/verify.log" >&2; return 1; }
 }
 # Installs the Python package as a user does, but with the tools and the objects that are there already (ccache wants
-# the same compiler by the same name); then types, and the tests.
+# the same compiler by the same name), and with the GPU code of the step cuda, in a folder of its own: users optimise it.
+# Then types, and the tests.
 check_python() {
   need_python_tools || return 1
   CXX=c++ "$venv/bin/pip" -q --disable-pip-version-check install --no-build-isolation --no-deps --force-reinstall \
-    -Ccmake.define.FERRY_WERROR=ON . && "$venv/bin/mypy" && "$venv/bin/pytest" && check_deep_ep
+    -Cbuild-dir=build/cp-check -Ccmake.define.FERRY_WERROR=ON "-Ccmake.define.${not_run#-D}" . &&
+    "$venv/bin/mypy" && "$venv/bin/pytest" && check_deep_ep
 }
 # The package that stands in for DeepEP's, beside the one that is installed.
 check_deep_ep() {
