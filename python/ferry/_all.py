@@ -7,7 +7,7 @@ import queue
 import threading
 from typing import Any, Callable, Mapping, Sequence
 
-from ._arrays import Array
+from ._arrays import Array, names_in
 from ._arrivals import Arrivals
 from ._exchange import Exchange
 from ._world import _run_all
@@ -93,7 +93,7 @@ def _begin_dispatch(exchange: Exchange, given: dict[str, Any]) -> Callable[[], A
     if given.get("outputs") is not None:
         arrivals = exchange.dispatch(**given)
         return lambda: arrivals
-    extra = (*given.pop("extra", ()), *(["handle"] if given.pop("leave_handle", False) else []))
+    extra = (*names_in("extra", given.pop("extra", ())), *(["handle"] if given.pop("leave_handle", False) else []))
     second = {name: given.pop(name) for name in ("outputs", "row_capacity", "zero_padding") if name in given}
     exchange.dispatch_async(**given)
     return lambda: exchange.dispatch_wait(extra=extra, **second, **_common_to_halves(given))

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from . import _ferry
-from ._arrays import Array, on_host
+from ._arrays import Array, int32, on_host
 from ._errors import InvalidArgument
 from .formats import Format
 
 
 def require_group(group: int, groups: int) -> None:
     """Raises InvalidArgument where there is no such group."""
+    group = int32("rows_of: group", group)
     if not 0 <= group < groups:
         raise InvalidArgument(f"rows_of: group is {group}; this rank has {groups}: it must be 0 to {groups - 1}")
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, NoReturn, Sequence
 import numpy as np
 
 from . import _ferry, _frameworks
-from ._arrays import Array, empty, name_of_floats
+from ._arrays import Array, empty, name_of_floats, names_in, whole_number
 from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
 from ._layout import options_of, shape_of
@@ -68,10 +68,11 @@ class Exchange:
         self._combining: object = None
         self._reduced_by: dict[str, Any] = {}
         self._world = world  # dispatch_all ends the waits of its ranks
-        self._core = _ferry.Exchange(world._core, shape, options_of(given))
+        options = options_of(given)
+        self._core = _ferry.Exchange(world._core, shape, options)
         if world.kind == "shmem":
             close_at_end(self)
-        self._format = format if isinstance(format, Format) else format_named(format)
+        self._format = format if isinstance(format, Format) else format_named(options.format)
         self._device = self._core.device
         self._on_cpu = self._device == "cpu"
         self._specs: dict[Any, list[tuple[str, tuple[int, ...], str, int]]] = {}  # of the newest calls of allocate_outputs
@@ -105,7 +106,7 @@ class Exchange:
         return self._core.closed
 
     def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
-                         expert_stride: int = 0, extra: Iterable[str] = (), like: Array = None, stream: Any = None
+                         expert_stride: int = 0, extra: str | Iterable[str] = (), like: Array = None, stream: Any = None
                          ) -> dict[str, Array]:
         """What a dispatch of that order fills, as arrays that are not initialised.
 
@@ -115,7 +116,7 @@ class Exchange:
                       row_scales, overflow, cumulative_counts, waited_ns (docs/outputs.md). The last two start as zeros
         """
         self._number(stream, like)
-        wanted = frozenset(extra)
+        wanted = frozenset(names_in("extra", extra))
         outputs = {name: self._empty(name, shape, dtype, alignment)
                    for name, shape, dtype, alignment in self._specs_of(row_capacity, row_order, expert_stride, wanted)}
         for name in wanted & {"cumulative_counts", "waited_ns"}:
@@ -127,7 +128,7 @@ class Exchange:
 
     def dispatch(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
                  handle: Handle | Array | None = None, outputs: dict[str, Array] | None = None,
-                 row_capacity: int | None = None, extra: Iterable[str] = (), leave_handle: bool = False,
+                 row_capacity: int | None = None, extra: str | Iterable[str] = (), leave_handle: bool = False,
                  zero_padding: bool = False, deadline: float | None = None, stream: Any = None, max_blocks: int = 0,
                  **more: Any) -> Arrivals:
         """Sends each token to the ranks of its experts; returns the rows that came to this rank.
@@ -148,7 +149,7 @@ class Exchange:
         Arrays are of the caller, and read when it returns. bf16 is ml_dtypes.bfloat16, or its bits as uint16. Raises
         InvalidArgument (nothing has moved unless it says so), OutOfOrder, PeerMissing.
         """
-        extra = (*extra, "handle") if leave_handle else tuple(extra)
+        extra = (*names_in("extra", extra), "handle") if leave_handle else names_in("extra", extra)
         number = self._number(stream, tokens)
         if outputs is None and row_capacity is None:
             self.dispatch_async(tokens, topk_ids, topk_weights, handle=handle, deadline=deadline, stream=number,
@@ -185,7 +186,7 @@ class Exchange:
         return self._core.wait_for_counts((deadline, self._same(stream), 0))
 
     def dispatch_wait(self, outputs: dict[str, Array] | None = None, *, row_capacity: int | None = None,
-                      extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None,
+                      extra: str | Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None,
                       stream: Any = None, max_blocks: int = 0) -> Arrivals:
         """The second half: waits for the tokens and writes their rows. Arguments as at dispatch.
 
@@ -315,13 +316,15 @@ class Exchange:
         if asked in self._specs:
             return self._specs[asked]
         layout = self.layout
+        expert_stride = whole_number("expert_stride", expert_stride, 64)
         if row_capacity is None:
             row_capacity = layout.least_rows(row_order, expert_stride)
+        row_capacity = whole_number("row_capacity", row_capacity, 64)
         usual = {spec.name for spec in layout.dispatch_outputs(row_capacity, row_order, expert_stride, False)}
         specs = layout.dispatch_outputs(row_capacity, row_order, expert_stride, True)
         unknown = wanted - {spec.name for spec in specs}
         if unknown:
-            raise InvalidArgument(f"extra names {', '.join(sorted(unknown))}; rows {row_order} have "
+            raise InvalidArgument(f"extra names {', '.join(sorted(map(str, unknown)))}; rows {row_order} have "
                                   f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
         if len(self._specs) > 15:  # rows as many as came differ from call to call
             self._specs.clear()

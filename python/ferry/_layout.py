@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from . import _ferry
-from ._arrays import int32
+from ._arrays import int32, names_in
 
 _WHOLE = ("expert_alignment", "allreduce_world_size", "concurrent", "workers", "reserve_sms")
+_TEXTS = {"format": "text, or a Format", "result_format": "text, or a Format", "reduction": "text"}
 _SECONDS = ("deadline", "set_up_deadline")
 _NAMES = ("format", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
           "allreduce_world_size", "result_format", "late_weights", "returns_weights", "dynamic_scales", "row_orders",
@@ -22,16 +25,30 @@ def options_of(given: dict[str, Any]) -> _ferry.Options:
             raise TypeError(f"there is no option {name}; the options are {', '.join(_NAMES)}")
         if value is None:
             continue
-        if name in _WHOLE:
-            value = int32(name, value)
-        elif name in _SECONDS and not hasattr(value, "__float__"):
-            raise TypeError(f"{name} is {value!r}; it must be a number of seconds")
-        elif name == "row_orders":
-            value = [value] if isinstance(value, str) else list(value)
-        elif name == "format" or name == "result_format":
-            value = getattr(value, "name", value)
-        setattr(options, name, value)
+        setattr(options, name, _as_taken(name, value))
     return options
+
+
+def _as_taken(name: str, value: Any) -> Any:
+    """The value of an option, as C++ takes it. Raises TypeError that says what it must be."""
+    if name in _WHOLE:
+        return int32(name, value)
+    if name == "row_orders":
+        return list(names_in(name, value))
+    if name == "mask":
+        return _require(name, value, hasattr(value, "__iter__"), "ranks")
+    if name in _SECONDS:
+        return _require(name, value, hasattr(value, "__float__"), "a number of seconds")
+    if name in _TEXTS:
+        text = getattr(value, "name", value)
+        return _require(name, text, isinstance(text, str), _TEXTS[name])
+    return bool(_require(name, value, isinstance(value, (bool, np.bool_)), "True or False"))
+
+
+def _require(name: str, value: Any, is_right: bool, kind: str) -> Any:
+    if not is_right:
+        raise TypeError(f"{name} is {value!r}; it must be {kind}")
+    return value
 
 
 def shape_of(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int) -> _ferry.Shape:

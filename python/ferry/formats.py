@@ -88,6 +88,8 @@ def _rows_and_columns(name: str, array: Array) -> tuple[int, int]:
 
 def format_named(name: str) -> Format:
     """The format of that name. Raises InvalidArgument that lists the names."""
+    if not isinstance(name, str):
+        raise TypeError(f"format is {name!r}; it must be text: a name, as names() has them")
     return Format(_ferry.format_named(name))
 
 

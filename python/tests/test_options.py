@@ -199,6 +199,40 @@ def test_what_python_finds_is_invalid_argument_too():
     for name in ("deadline", "set_up_deadline"):
         with pytest.raises(TypeError, match=f"{name} is 'soon'; it must be a number of seconds"):
             ferry.memory_use(**sizes, **{name: "soon"})
+    for name, value, kind in [("format", 3, "text, or a Format"), ("result_format", b"bf16", "text, or a Format"),
+                              ("reduction", 1, "text"), ("row_orders", 3, "a name, or several"), ("mask", 1, "ranks"),
+                              ("tiled_scales", "yes", "True or False")]:
+        with pytest.raises(TypeError, match=f"{name} is {value!r}; it must be {kind}$"):
+            ferry.memory_use(**sizes, **{name: value})
+    for name in (None, 3):
+        with pytest.raises(TypeError, match=f"format is {name}; it must be text"):
+            ferry.formats.encode(name, np.zeros((1, 32), np.float32))
+
+
+def test_none_is_the_default():
+    def body(world):
+        with open_exchange(world, format=None, mask=None, row_orders=None) as exchange:
+            arrivals = exchange.dispatch(*inputs_of(world.rank))
+            assert arrivals.scales is None
+            assert close(exchange.combine(scaled(arrivals, world.rank)), sums_of(world.rank))
+
+    ferry.run_ranks(3, body)
+
+
+def test_one_extra_may_be_its_name():
+    def body(world):
+        with open_exchange(world) as exchange:
+            weights = exchange.dispatch(*inputs_of(world.rank), extra="row_weights").row_weights
+            assert weights is not None and "counts" in exchange.allocate_outputs(extra="counts")
+            with pytest.raises(TypeError, match="extra is 3; it must be a name, or several"):
+                exchange.allocate_outputs(extra=3)
+            with pytest.raises(ferry.InvalidArgument, match="extra names 3; rows"):
+                exchange.allocate_outputs(extra=[3])
+            for name in ("row_capacity", "expert_stride"):
+                with pytest.raises(TypeError, match=f"{name} is '9'; it must be a whole number"):
+                    exchange.allocate_outputs(**{name: "9"})
+
+    ferry.run_ranks(3, body)
 
 
 def test_rows_of_refuses_a_group_that_is_not_there():
@@ -209,6 +243,8 @@ def test_rows_of_refuses_a_group_that_is_not_there():
             for group in (-1, groups):
                 with pytest.raises(ferry.InvalidArgument, match=f"group is {group}; this rank has {groups}"):
                     arrivals.rows_of(group)
+            with pytest.raises(TypeError, match="rows_of: group is 'first'; it must be a whole number"):
+                arrivals.rows_of("first")
             with pytest.raises(ferry.InvalidArgument, match="extra names nothing"):
                 exchange.allocate_outputs(extra=["nothing"])
             exchange.combine(arrivals.values())
