@@ -88,9 +88,9 @@ TEST(MissingRanks, AreNamedWithoutCallsOfTheLibrary) {
   EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("the deadline of rank 0;"));
   record.missing_rank = 1;
   EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("rank 1 came too late"));
-  finish_job_within(kDefaultDeadline, "--deadline");  // as a command does that has the option
+  set_job_deadline(kDefaultDeadline, "--deadline");  // as a command does that has the option
   EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("--deadline"));
-  finish_job_within(kDefaultDeadline, "");
+  set_job_deadline(kDefaultDeadline, "");
   EXPECT_EQ(message_of(Error(ErrorKind::io, "--output y: cannot be written")), "--output y: cannot be written");
 }
 

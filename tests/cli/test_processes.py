@@ -77,6 +77,14 @@ class ProcessesTestCase(FerryTestCase):
                 process.kill()
             self.assertRegex(line, rf"^waiting for the other process at {address}, [23]\d? s\n$")
 
+    def test_the_deadline_is_that_of_the_start_too(self):
+        place = {"RANK": "0", "WORLD_SIZE": "2", "FERRY_ADDRESS": f"127.0.0.1:{free_port()}"}
+        done = ferry("layer", "--backend", "processes", "--ranks", 2, *self.save(make_layer()), "--output",
+                     self.folder / "y.npy", "--deadline", 1, env={**os.environ, **place})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        for words in "rank 1 did not come within the deadline of 1 s", "--deadline sets a longer deadline":
+            self.assertIn(words, done.stderr)
+
     def test_refusals(self):
         self.assert_refused(ferry("verify", "--backend", "processes"), 1, "--backend processes", "no launcher",
                             "torchrun --no-python --nproc-per-node RANKS ferry COMMAND --backend processes")

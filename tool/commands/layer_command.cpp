@@ -181,7 +181,7 @@ void LayerCommand::run() const {
   options.results = result_format_named(results);
   options.encoded = encoded;
   options.experts = &expert_place_named(experts_on);
-  finish_job_within(options.deadline, "--deadline");
+  set_job_deadline(options.deadline, "--deadline");
   const Ranks on = chosen.make(ranks, nodes);
   LayerFiles files;
   in_first_process(options.deadline, [&] { open(on, options, files); });

@@ -28,13 +28,13 @@ std::unique_ptr<Job>& joined() {
   return job;
 }
 
-struct End {
+struct Waits {
   std::chrono::milliseconds deadline = kDefaultDeadline;
   std::string option;  // that sets it; empty: none does
 };
-End& end_of_job() {
-  static End end;
-  return end;
+Waits& waits_of_job() {
+  static Waits waits;
+  return waits;
 }
 
 // By a launcher, or by hand with a rank, a size and an address. What of Slurm's own stands in a batch script as well,
@@ -139,12 +139,14 @@ int process_number() {
 }
 
 void finish_job() {
-  if (joined()) joined()->finish(end_of_job().deadline);
+  if (joined()) joined()->finish(job_deadline());
 }
 
-void finish_job_within(std::chrono::milliseconds deadline, const std::string& option) {
-  end_of_job() = {deadline, option};
+void set_job_deadline(std::chrono::milliseconds deadline, const std::string& option) {
+  waits_of_job() = {deadline, option};
 }
+
+std::chrono::milliseconds job_deadline() { return waits_of_job().deadline; }
 
 int exit_code_of(const std::exception& error) {
   if (const auto* first = dynamic_cast<const FirstProcessFailed*>(&error)) return first->exit_code();
@@ -160,7 +162,7 @@ std::string message_of(const std::exception& error) {
   const auto* missing = dynamic_cast<const PeerMissing*>(&error);
   if (missing == nullptr || missing->record().operation != Operation::set_up) return error.what();
   const WaitRecord& record = missing->record();
-  const std::string& option = end_of_job().option;
+  const std::string& option = waits_of_job().option;
   const std::string hint = option.empty() ? "" : fmt::format("; {} sets a longer deadline", option);
   if (record.missing_rank == record.my_rank)
     return fmt::format("rank {} came too late: the other ranks waited until their deadline and went on without it{}",
@@ -169,8 +171,7 @@ std::string message_of(const std::exception& error) {
       "rank {0}: rank {1} did not come within the deadline{2}; see whether the process of rank {1} still runs and what "
       "it printed{3}",
       record.my_rank, record.missing_rank,
-      record.reported_by == record.my_rank ? length_of(end_of_job().deadline)
-                                           : fmt::format(" of rank {}", record.reported_by),
+      record.reported_by == record.my_rank ? length_of(job_deadline()) : fmt::format(" of rank {}", record.reported_by),
       hint);
 }
 

@@ -38,10 +38,12 @@ int num_processes();
 int process_number();
 
 // Ends the job that was joined, on success. A process that fails after join() must end by std::_Exit. It waits for the
-// others as long as finish_job_within() said, or for the library's own deadline.
+// others as long as job_deadline() says.
 void finish_job();
-// `option` sets the deadline on the command line, which messages of missing ranks then name.
-void finish_job_within(std::chrono::milliseconds deadline, const std::string& option);
+// How long processes wait for each other where a job begins and ends: the library's own deadline unless this, called
+// before join(), sets another. `option` sets it on the command line, which messages of missing ranks then name.
+void set_job_deadline(std::chrono::milliseconds deadline, const std::string& option);
+std::chrono::milliseconds job_deadline();
 
 // The first process failed, and says why.
 class FirstProcessFailed : public std::runtime_error {

@@ -17,6 +17,7 @@ class ProcessJob final : public Job {
     if (nodes != 1)
       throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: processes of this host are 1 node", nodes));
     ProcessOptions options;
+    options.deadline = job_deadline();
     options.place = place_;
     options.place.size = ranks;
     // Late processes of one world never meet the next. Names have at most 63 characters.

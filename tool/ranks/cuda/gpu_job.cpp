@@ -17,6 +17,7 @@ class GpuJob final : public Job {
     if (nodes != 1)
       throw Error(ErrorKind::invalid_argument, fmt::format("--nodes {}: GPUs of this host are 1 node", nodes));
     CudaProcessOptions options;
+    options.deadline = job_deadline();
     options.place = place_;
     options.place.size = ranks;
     options.place.job = job_name(std::to_string(++worlds_));  // late processes of one world never meet the next
