@@ -22,7 +22,7 @@ if(NOT FERRY_SHMEM_INCLUDE OR NOT FERRY_SHMEM_LIBRARY OR NOT FERRY_SHMEM_MPI_LIB
 endif()
 message(STATUS "OpenSHMEM: ${FERRY_SHMEM_LIBRARY}, target ferry_shmem")
 
-file(GLOB FERRY_SHMEM_SOURCES CONFIGURE_DEPENDS src/shmem/*.cpp)
+file(GLOB_RECURSE FERRY_SHMEM_SOURCES CONFIGURE_DEPENDS src/shmem/*.cpp)
 add_library(ferry_shmem STATIC ${FERRY_SHMEM_SOURCES})
 add_library(ferry::shmem ALIAS ferry_shmem)
 target_include_directories(ferry_shmem SYSTEM PRIVATE ${FERRY_SHMEM_INCLUDE})
@@ -32,7 +32,7 @@ target_link_libraries(ferry_shmem PUBLIC ferry PRIVATE fmt::fmt $<BUILD_INTERFAC
 set_target_properties(ferry_shmem PROPERTIES EXPORT_NAME shmem)
 ferry_for_shared_libraries(ferry_shmem)
 
-# Functions of UCX that src/shmem/shmem_lost_peer.cpp replaces: programs show theirs to the libraries they load.
+# Functions of UCX that src/shmem/process/shmem_lost_peer.cpp replaces: programs show theirs to the libraries they load.
 foreach(replaced ucs_socket_send_nb ucs_socket_sendv_nb ucs_socket_recv_nb)
   target_link_options(ferry_shmem INTERFACE "LINKER:--export-dynamic-symbol=${replaced}")
 endforeach()

@@ -49,6 +49,7 @@ ROOMS = {
     "src/net": ["socket", "host"],
     "src/exchange": ["sizes", "calls", "log", "checks", "agreement"],
     "src/cpu": ["formats", "steps", "fabric", "rows", "calls"],
+    "src/shmem": ["process"],
     "src/cuda": ["device", "policy", "kernels", "activation", "exchange", "world"],
     "src/cuda/exchange": ["plan", "order"],
     "src/conformance": ["oracle"],

@@ -9,7 +9,7 @@
 #include "cpu/fabric/host_group.h"
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/layout/node_map.h"
-#include "shmem/shmem_process.h"
+#include "shmem/process/shmem_process.h"
 
 namespace ferry::cpu {
 

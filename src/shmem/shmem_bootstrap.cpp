@@ -7,7 +7,7 @@
 
 #include "exchange/sizes/sizes.h"
 #include "ferry/error.h"
-#include "shmem/shmem_waits.h"
+#include "shmem/process/shmem_waits.h"
 
 namespace ferry::cpu {
 namespace {

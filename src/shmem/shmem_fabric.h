@@ -8,10 +8,10 @@
 #include "cpu/fabric/host_group.h"
 #include "cpu/fabric/host_waits.h"
 #include "ferry/detail/protocol/fabric.h"
+#include "shmem/process/shmem_waits.h"
 #include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"
 #include "shmem/shmem_runs.h"
-#include "shmem/shmem_waits.h"
 
 namespace ferry::cpu {
 

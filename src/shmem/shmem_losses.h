@@ -8,8 +8,8 @@
 
 #include "ferry/detail/layout/abort_word.h"
 #include "ferry/world.h"
+#include "shmem/process/shmem_waits.h"
 #include "shmem/shmem_block.h"
-#include "shmem/shmem_waits.h"
 
 namespace ferry::cpu {
 

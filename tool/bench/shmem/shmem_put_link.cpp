@@ -2,7 +2,7 @@
 #include "tool/bench/shmem/shmem_put_link.h"
 
 #include "shmem/shmem_memory.h"
-#include "shmem/shmem_waits.h"
+#include "shmem/process/shmem_waits.h"
 #include "tool/bench/processes/put_legs.h"
 
 namespace ferry::app {

@@ -1,4 +1,4 @@
-#include "shmem/shmem_process.h"
+#include "shmem/process/shmem_process.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "shmem/shmem_api.h"
+#include "shmem/process/shmem_api.h"
 
 #define OMPI_SKIP_MPICXX
 #include <mpi.h>
@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "ferry/detail/base/order.h"
-#include "shmem/shmem_lost_peer.h"
+#include "shmem/process/shmem_lost_peer.h"
 
 namespace ferry::cpu::shmem {
 namespace {

@@ -1,4 +1,4 @@
-#include "shmem/shmem_arena.h"
+#include "shmem/process/shmem_arena.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "ferry/error.h"
-#include "shmem/shmem_waits.h"
+#include "shmem/process/shmem_waits.h"
 
 namespace ferry::cpu {
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cpu/fabric/host_waits.h"
-#include "shmem/shmem_api.h"
+#include "shmem/process/shmem_api.h"
 
 namespace ferry::cpu {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ferry/shmem_world.h"
-#include "shmem/shmem_api.h"
-#include "shmem/shmem_arena.h"
+#include "shmem/process/shmem_api.h"
+#include "shmem/process/shmem_arena.h"
 
 namespace ferry::cpu {
 

@@ -1,4 +1,4 @@
-#include "shmem/shmem_lost_peer.h"
+#include "shmem/process/shmem_lost_peer.h"
 
 #include <dlfcn.h>
 #include <sys/uio.h>
