@@ -66,9 +66,11 @@ concept ColumnFormat = TokenFormat<F> && requires(const SerialGroup& g, const st
   { F::template encode_columns<1, 16>(g, values, float{}, true).words[0] } -> std::convertible_to<std::uint32_t>;
 };
 
-// And where it carries results on GPUs, which are decoded as they are added:
+// And where it carries results on GPUs, which are decoded as they are added, or where rows are decoded on a GPU:
 //   decode_columns(payload, scales, column, input_scale, values)  the float32 values of eight columns from `column` on,
 //                           a multiple of 8. A static member, as encode_columns. A block has at most 256 columns.
+//                           `payload` and `scales` are of a row, or of one block of it: `column` then counts from the
+//                           block's first.
 template <class F>
 concept DecodesColumns = TokenFormat<F> && requires(const std::byte* in, float (&values)[8]) {
   F::decode_columns(in, in, int{}, float{}, values);

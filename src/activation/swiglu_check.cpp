@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "ferry/detail/activation/call_tensor.h"
 #include "ferry/detail/formats/format_check.h"
 #include "ferry/error.h"
 #include "ferry/shape.h"
@@ -20,21 +21,8 @@ template <class... Arguments>
   throw Error(ErrorKind::invalid_argument, "swiglu: " + fmt::format(text, std::forward<Arguments>(arguments)...));
 }
 
-// Given, contiguous, aligned to its elements, of the dtype and the shape of `expected`, which has no data.
 void require_tensor(const char* name, const ConstTensor& tensor, const ConstTensor& expected) {
-  if (!tensor) refuse("{} is not given; it must be {}", name, to_string(expected));
-  bool same = tensor.dtype == expected.dtype && tensor.rank == expected.rank;
-  for (int axis = 0; same && axis < expected.rank; ++axis) same = tensor.shape[axis] == expected.shape[axis];
-  if (!same) refuse("{} is {}; it must be {}", name, to_string(tensor), to_string(expected));
-  if (!tensor.is_contiguous()) refuse("{} is {} with gaps; it must be contiguous", name, to_string(tensor));
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
-  if (address % size_of(expected.dtype) != 0)
-    refuse("{} starts at {:#x}; its address must be a multiple of {}", name, address, size_of(expected.dtype));
-}
-
-void require_vector_start(const char* name, const ConstTensor& tensor) {
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
-  if (address % 16 != 0) refuse("{} starts at {:#x}; on a GPU its address must be a multiple of 16", name, address);
+  activation::require_tensor("swiglu", name, tensor, expected);
 }
 
 // Where the tensor's owner says where it lies. cuda_swiglu compares the GPUs themselves.
@@ -198,8 +186,8 @@ SwigluWork check_swiglu(const AnyFormat& format, const SwigluInput& in, const Sw
   check_input_scales(format, in.input_scales, work);
   if (on_host) check_input_scale_values(work);
   if (!on_host) {
-    require_vector_start("rows", in.rows);
-    require_vector_start("payload", out.payload);
+    require_vector_start("swiglu", "rows", in.rows);
+    require_vector_start("swiglu", "payload", out.payload);
   }
   return work;
 }

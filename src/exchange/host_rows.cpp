@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
+#include "ferry/detail/layout/row_layout_check.h"
 #include "ferry/detail/layout/scale_layout.h"
 
 namespace ferry {
@@ -42,21 +44,6 @@ const std::uint32_t* words_of(const char* name, const Tensor& tensor, std::int64
   return tensor.as<std::uint32_t>();
 }
 
-// The layout is of a format: its payload and its scales are as large, and lie as the format's or in tiles.
-void require_layout_of(const AnyFormat& format, const RowLayout& layout) {
-  const auto payload = static_cast<std::int64_t>(format.payload_bytes(layout.hidden));
-  const int scales = scales_per_row(format, layout.hidden);
-  const auto scale_bytes = static_cast<std::size_t>(format.scale_bytes());
-  const std::size_t wanted = layout.scale_layout == ScaleLayout::none ? 0 : size_of(layout.scale_dtype);
-  const bool lies_so = layout.scale_layout == format.scale_layout() || layout.scale_layout == ScaleLayout::tiled;
-  if (payload != layout.payload_row_bytes || scales != layout.scales_per_row || scale_bytes != wanted || !lies_so)
-    refuse(
-        "the rows are of another format than {}: {} bytes, {} scales of {} bytes, {}; its rows have {} bytes, {} "
-        "scales of {} bytes, {}",
-        format.name(), layout.payload_row_bytes, layout.scales_per_row, wanted, to_string(layout.scale_layout), payload,
-        scales, scale_bytes, to_string(format.scale_layout()));
-}
-
 // Where the scales of a row are; throws where the tensor does not fit the layout.
 ScaleTensor scales_of(const AnyFormat& format, const RowLayout& layout, const Tensor& scales, std::int64_t capacity) {
   require_readable("scales", scales, layout.scale_dtype, layout.scales_shape(capacity));
@@ -85,7 +72,7 @@ ScaleRow place_of(const RowLayout& layout, const DispatchOutput& output, std::in
 
 void decode_row(const AnyFormat& format, const RowLayout& layout, const DispatchOutput& output, std::int64_t row,
                 std::span<float> values, float input_scale) {
-  require_layout_of(format, layout);
+  if (const std::string why = why_other_format(format, layout); !why.empty()) refuse("{}", why);
   require_payload(layout, output.payload);
   const std::int64_t capacity = output.payload.shape[0];
   if (row < 0 || row >= capacity) refuse("row is {}; it must be 0 to {}", row, capacity - 1);

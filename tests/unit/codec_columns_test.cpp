@@ -58,7 +58,7 @@ TEST(CodecColumns, GiveTheValuesOfDecode) {
       ++formats;
     }
   });
-  EXPECT_EQ(formats, 7);
+  EXPECT_EQ(formats, 8);
 }
 
 }  // namespace

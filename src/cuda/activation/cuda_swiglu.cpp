@@ -1,10 +1,10 @@
 // cuda_swiglu: checks what can be checked without touching device memory, then enqueues one kernel.
-#include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "cuda/activation/call_memory.h"
 #include "cuda/device/device_memory.h"
 #include "ferry/cuda/activation.h"
 #include "ferry/detail/activation/swiglu_math.h"
@@ -18,46 +18,6 @@ namespace {
 template <class... Arguments>
 [[noreturn]] void refuse(ErrorKind kind, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
   throw Error(kind, "swiglu: " + fmt::format(text, std::forward<Arguments>(arguments)...));
-}
-
-// The device of the memory; managed memory is on every device.
-int device_holding(const char* name, const void* pointer, int any) {
-  cudaPointerAttributes attributes{};
-  cuda_check(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
-  if (attributes.type == cudaMemoryTypeManaged) return any;
-  if (attributes.type != cudaMemoryTypeDevice)
-    refuse(ErrorKind::invalid_argument, "{} at {} is host memory; it must be memory of a GPU", name, pointer);
-  return attributes.device;
-}
-
-// The device that the tensor's owner names, or else that of its memory.
-int device_of(const char* name, const ConstTensor& tensor, int any) {
-  return tensor.device.kind == Device::Kind::cuda ? tensor.device.index : device_holding(name, tensor.data, any);
-}
-
-void require_on(int device, const char* name, const ConstTensor& tensor) {
-  if (!tensor) return;
-  const int holder = device_of(name, tensor, device);
-  if (holder != device)
-    refuse(ErrorKind::invalid_argument, "{} is memory of device {}; rows is memory of device {}", name, holder, device);
-}
-
-void require_stream_of(int device, cudaStream_t stream) {
-  if (stream == nullptr) return;
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
-  if (capturing != cudaStreamCaptureStatusNone)
-    return;  // CUDA does not tell the device of a captured stream; a launch on a wrong one fails
-  int of = device;
-  cuda_check(cudaStreamGetDevice(stream, &of), "cudaStreamGetDevice");
-  if (of != device)
-    refuse(ErrorKind::invalid_argument, "stream is of device {}; rows is memory of device {}", of, device);
-}
-
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-  return value;
 }
 
 SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& work, const SwigluOptions& options,
@@ -83,12 +43,12 @@ SwigluParams params_of(const AnyFormat& format, const activation::SwigluWork& wo
   return params;
 }
 
-void require_memory(int device, const SwigluInput& in, const SwigluOutput& out) {
-  require_on(device, "row_offsets", in.row_offsets);
-  require_on(device, "scales_offsets", in.scales_offsets);
-  require_on(device, "input_scales", in.input_scales);
-  require_on(device, "payload", out.payload);
-  require_on(device, "scales", out.scales);
+void require_memory(const CallMemory& memory, const SwigluInput& in, const SwigluOutput& out) {
+  memory.require("row_offsets", in.row_offsets);
+  memory.require("scales_offsets", in.scales_offsets);
+  memory.require("input_scales", in.input_scales);
+  memory.require("payload", out.payload);
+  memory.require("scales", out.scales);
 }
 
 const SwigluLauncher& launcher_for(const AnyFormat& format) {
@@ -110,17 +70,14 @@ void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const S
   const activation::SwigluWork work =
       activation::check_swiglu(format, in, out, options, activation::TensorMemory::device);
   if (work.scales.row_capacity == 0) return;
-  int current = 0;
-  cuda_check(cudaGetDevice(&current), "cudaGetDevice");
-  const int device = device_of("rows", in.rows, current);
-  require_memory(device, in, out);
+  const CallMemory memory("swiglu", "rows", in.rows);
+  require_memory(memory, in, out);
   const auto stream = static_cast<cudaStream_t>(launch.stream);
-  require_stream_of(device, stream);
+  memory.require_stream(stream);
 
-  const DeviceScope scope(device);
+  const DeviceScope scope(memory.device());
   SwigluParams params = params_of(format, work, options, launcher.columns);
-  const SwigluGrid grid{attribute(cudaDevAttrMultiProcessorCount, device), launch.max_blocks,
-                        attribute(cudaDevAttrComputeCapabilityMajor, device) >= 9, stream};
+  const RowsGrid grid = rows_grid(memory.device(), launch.max_blocks, stream);
   launch_swiglu(launcher, params, options.interleaved, grid);
 }
 

@@ -17,18 +17,8 @@ const SwigluLauncher* find_swiglu_launcher(const char* format) {
 
 namespace {
 
-void require_image(cudaError_t status, const char* call) {
-  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
-    cudaGetLastError();
-    throw Error(ErrorKind::unsupported,
-                "swiglu: this build has no kernels for the GPU that holds rows; build Ferry with its architecture in "
-                "CMAKE_CUDA_ARCHITECTURES");
-  }
-  cuda_check(status, call);
-}
-
 // Each thread takes columns. The warps of all blocks share the rows, one turn each at a time.
-int spread_columns(const SwigluLauncher& launcher, SwigluParams& params, const SwigluGrid& grid) {
+int spread_columns(const SwigluLauncher& launcher, SwigluParams& params, const RowsGrid& grid) {
   const std::int64_t turns = (params.work.scales.row_capacity * params.lanes.divisor() + 31) / 32;
   std::int64_t blocks = std::int64_t{grid.multiprocessors} * launcher.blocks(params.work.dtype);
   if (grid.max_blocks > 0) blocks = std::min<std::int64_t>(blocks, grid.max_blocks);
@@ -41,9 +31,9 @@ int spread_columns(const SwigluLauncher& launcher, SwigluParams& params, const S
 }
 
 // Each block takes one row at a time, in `bytes` of shared memory.
-int spread_rows(const void* kernel, const SwigluParams& params, const SwigluGrid& grid, std::size_t memory) {
+int spread_rows(const void* kernel, const SwigluParams& params, const RowsGrid& grid, std::size_t memory) {
   cudaFuncAttributes attributes{};
-  require_image(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of the swiglu kernel");
+  require_image("swiglu", cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of the swiglu kernel");
   if (!may_have_shared(kernel, memory))
     throw Error(ErrorKind::unsupported, "swiglu: a row of inter " + std::to_string(params.work.inter) + " needs " +
                                             std::to_string(memory) +
@@ -60,12 +50,12 @@ void load_swiglu(const SwigluLauncher& launcher) {
     for (const bool interleaved : {false, true}) {
       const void* const kernel = launcher.kernel(rows, interleaved);
       cudaFuncAttributes attributes{};
-      require_image(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of the swiglu kernel");
+      require_image("swiglu", cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes of the swiglu kernel");
       load_kernel(kernel);
     }
 }
 
-void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid) {
+void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const RowsGrid& grid) {
   const void* const kernel = launcher.kernel(params.work.dtype, interleaved);
   const std::size_t memory = launcher.row_memory != nullptr ? launcher.row_memory(params.work.inter) : 0;
   const int blocks = launcher.row_memory != nullptr ? spread_rows(kernel, params, grid, memory)
@@ -81,7 +71,7 @@ void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool in
   config.attrs = &dependent;
   config.numAttrs = grid.dependent ? 1 : 0;
   void* arguments[] = {&params};
-  require_image(cudaLaunchKernelExC(&config, kernel, arguments), "launch of the swiglu kernel");
+  require_image("swiglu", cudaLaunchKernelExC(&config, kernel, arguments), "launch of the swiglu kernel");
 }
 
 }  // namespace ferry::cuda

@@ -1,11 +1,13 @@
-// load_cuda_swiglu: after it no call loads a kernel, which could wait for a kernel of an exchange that waits for a
-// peer.
+// load_cuda_swiglu and load_cuda_decode_rows: after them no call loads a kernel, which could wait for a kernel of an
+// exchange that waits for a peer.
 #include <cuda.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "device_case.h"
+#include "ferry/cuda/decode_rows.h"
+#include "ferry/detail/cuda/activation/decode_rows_launch.h"
 #include "ferry/detail/cuda/activation/swiglu_launch.h"
 
 namespace ferry::test {
@@ -36,6 +38,16 @@ TEST(LoadCudaSwiglu, LoadsTheKernelsOfEveryKindOfRows) {
     for (const DType rows : {DType::bf16, DType::f16, DType::f32})
       for (const bool interleaved : {false, true})
         EXPECT_TRUE(is_loaded(launcher->kernel(rows, interleaved))) << format.name() << " " << to_string(rows);
+  }
+}
+
+TEST(LoadCudaDecodeRows, LoadsTheKernel) {
+  FERRY_SKIP_WITHOUT_GPU();
+  for (const AnyFormat& format : all_formats()) {
+    load_cuda_decode_rows(format);
+    const cuda::DecodeRowsLauncher* const launcher = cuda::find_decode_rows_launcher(format.name());
+    ASSERT_NE(launcher, nullptr);
+    EXPECT_TRUE(is_loaded(reinterpret_cast<const void*>(launcher->kernel))) << format.name();
   }
 }
 

@@ -53,6 +53,16 @@ class Bf16 {
       out[column] = codec::float_of(codec::Bf16Input::float_bits(stored[column]));
   }
 
+  // The values of eight columns from `column` on, a multiple of 8, which all exist.
+  FERRY_HD static void decode_columns(const std::byte* payload, const std::byte*, int column, float,
+                                      float (&values)[8]) {
+    struct alignas(16) Eight {
+      std::uint16_t stored[8];
+    };
+    const Eight eight = reinterpret_cast<const Eight*>(payload)[column / 8];
+    for (int i = 0; i < 8; ++i) values[i] = codec::float_of(codec::Bf16Input::float_bits(eight.stored[i]));
+  }
+
  private:
   static constexpr int kColumns = 8;  // that a thread of a group takes at a time; a row is a multiple of 32
   template <class Source>
@@ -101,6 +111,6 @@ class Bf16 {
     return group.template max_over<G::kWidth>(largest) >= codec::kInfinityBits && counts ? 1 : 0;
   }
 };
-static_assert(TokenFormat<Bf16>);
+static_assert(TokenFormat<Bf16> && DecodesColumns<Bf16>);
 
 }  // namespace ferry

@@ -58,6 +58,14 @@ FERRY_HD constexpr std::int64_t scale_index(const ScaleTensor& tensor, const Sca
   return (std::int64_t{block} * tiles + at_column / kScaleTileColumns) * kScaleTileBytesPerScale + in_tile;
 }
 
+// Where the scales of a row lie if rows are padded. Transposed ones lie group by group, [groups, scales per row,
+// stride]: to a group they are a transposed tensor of `stride` rows (ScaleTensor::row_capacity), which begins as many
+// scales further as all rows before it have.
+FERRY_HD constexpr ScaleRow padded_scale_row(const ScaleTensor& tensor, const ScaleRow& at) {
+  if (tensor.layout != ScaleLayout::transposed) return at;
+  return {at.row + at.first_row * (tensor.scales_per_row - 1), at.first_row, at.scales_offset};
+}
+
 // Scales in the whole tensor, for a number of groups.
 FERRY_HD constexpr std::int64_t scale_tensor_elements(const ScaleTensor& tensor, int groups) {
   if (tensor.layout == ScaleLayout::none) return 0;

@@ -11,15 +11,9 @@
 
 namespace ferry {
 
-// The operations on rows, where transposed scales lie group by group: [groups, scales per row, stride]. To a group they
-// are a transposed tensor of `stride` rows (ScaleTensor::row_capacity), which begins as many scales further as all rows
-// before it have.
+// The operations on rows, where transposed scales lie group by group (padded_scale_row).
 template <class O>
 struct PaddedOps : O {
-  FERRY_HD static ScaleRow place_of(const ScaleTensor& tensor, const ScaleRow& at) {
-    if (tensor.layout != ScaleLayout::transposed) return at;
-    return {at.row + at.first_row * (tensor.scales_per_row - 1), at.first_row, at.scales_offset};
-  }
   template <ThreadGroup G>
   FERRY_HD void store_scales(const G& g, const ScaleTensor& tensor, const std::byte* scales, const RowStarts& starts,
                              int shared_groups, const LocalRows& to) const {
@@ -27,12 +21,12 @@ struct PaddedOps : O {
     for (int i = 0; i < to.count; ++i) {
       const int group = to.local[i] + shared_groups;
       const ScaleRow at{to.row[i], starts.group[group], starts.tiles[group]};
-      ferry::store_scales(g, tensor, scales, place_of(tensor, at));
+      ferry::store_scales(g, tensor, scales, padded_scale_row(tensor, at));
     }
   }
   template <ThreadGroup G>
   FERRY_HD void zero_scales(const G& g, const ScaleTensor& tensor, const ScaleRow& at) const {
-    O::zero_scales(g, tensor, place_of(tensor, at));
+    O::zero_scales(g, tensor, padded_scale_row(tensor, at));
   }
 };
 static_assert(RowOps<PaddedOps<PortableOps>, SerialGroup>);

@@ -10,6 +10,7 @@
 #include "ferry/detail/activation/swiglu_check.h"
 #include "ferry/detail/activation/swiglu_math.h"
 #include "ferry/detail/base/divider.h"
+#include "ferry/detail/cuda/activation/rows_grid.h"
 
 namespace ferry {
 struct CudaLaunch;  // ferry/cuda/activation.h
@@ -40,13 +41,6 @@ struct SwigluParams {
   std::int64_t scale_elements = 0;  // of the scale tensor
 };
 
-struct SwigluGrid {
-  int multiprocessors = 0;
-  int max_blocks = 0;      // 0: no limit
-  bool dependent = false;  // may start while the kernel before it ends
-  cudaStream_t stream = nullptr;
-};
-
 struct SwigluLauncher {
   const void* (*kernel)(DType rows, bool interleaved) = nullptr;  // for this input
 
@@ -67,6 +61,6 @@ void run_swiglu(const AnyFormat& format, const SwigluLauncher& launcher, const S
 // load_cuda_swiglu of these kernels.
 void load_swiglu(const SwigluLauncher& launcher);
 
-void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const SwigluGrid& grid);
+void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool interleaved, const RowsGrid& grid);
 
 }  // namespace ferry::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ferry/detail/activation/swiglu_math.h"
+#include "ferry/detail/cuda/activation/row_memory.cuh"
 #include "ferry/detail/cuda/activation/swiglu_launch.h"
 #include "ferry/detail/cuda/activation/warp_group.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
@@ -10,42 +11,13 @@
 
 namespace ferry::cuda {
 
-// A row in a block's shared memory: its activated columns, its codes and its scales, each from a multiple of 16 bytes.
-template <TokenFormat F>
-struct RowMemory {
-  float* values;
-  std::byte* payload;
-  std::byte* scales;
-
-  __device__ RowMemory(std::byte* memory, int inter)
-      : values(reinterpret_cast<float*>(memory)),
-        payload(memory + value_bytes(inter)),
-        scales(payload + payload_bytes(inter)) {}
-
-  static std::size_t bytes(int inter) {
-    const std::size_t scale_bytes =
-        static_cast<std::size_t>(scales_per_row(F{}, inter)) * static_cast<std::size_t>(F{}.scale_bytes());
-    return value_bytes(inter) + payload_bytes(inter) + aligned(scale_bytes);
-  }
-
- private:
-  FERRY_HD static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
-  FERRY_HD static constexpr std::size_t value_bytes(int inter) { return static_cast<std::size_t>(inter) * 4; }
-  FERRY_HD static constexpr std::size_t payload_bytes(int inter) { return aligned(F{}.payload_bytes(inter)); }
-};
-
 // The group of a row: where its scales lie, and its input scale.
 struct GroupOfRow {
   ScaleRow scales;
   float input_scale;
 };
 __device__ inline GroupOfRow group_of_row(const SwigluParams& p, std::uint32_t row) {
-  int group = 0;  // has the row, or comes before the group that has it
-  int end = p.by_group ? p.work.groups : 1;
-  while (end - group > 1) {
-    const int middle = (group + end) / 2;
-    (p.work.row_offsets[middle] <= row ? group : end) = middle;
-  }
+  const int group = p.by_group ? group_with_row(p.work.row_offsets, p.work.groups, row) : 0;
   return {{row, p.work.row_offsets[group], p.work.scales_offsets == nullptr ? 0u : p.work.scales_offsets[group]},
           p.work.input_scales == nullptr ? 1.0f : p.work.input_scales[group]};
 }

@@ -33,6 +33,15 @@ inline std::uint32_t to_bf16(float value) {
   const std::uint32_t bits = bits_of(value);
   return std::isnan(value) ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
+inline std::uint32_t to_f16(float value) {
+  const std::uint32_t sign = bits_of(value) >> 31 << 15;
+  if (std::isnan(value)) return 0x7fffu;
+  const float magnitude = std::fabs(value);
+  if (magnitude >= 65536.0f) return 0x7c00u | sign;
+  const int exponent = magnitude == 0.0f ? -14 : std::max(std::ilogb(magnitude), -14);
+  const auto steps = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  return ((static_cast<std::uint32_t>(exponent + 14) << 10) + steps) | sign;
+}
 inline std::uint32_t four(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
   return a | b << 8 | c << 16 | d << 24;
 }
@@ -41,6 +50,9 @@ inline std::uint32_t four(std::uint32_t a, std::uint32_t b, std::uint32_t c, std
 
 inline std::uint32_t two_bf16(float first, float second) {
   return in_software::to_bf16(first) | in_software::to_bf16(second) << 16;
+}
+inline std::uint32_t two_f16(float first, float second) {
+  return in_software::to_f16(first) | in_software::to_f16(second) << 16;
 }
 inline float reciprocal_estimate(float x) { return 1.0f / x; }
 inline float power_of_two_estimate(float x) { return std::exp2(x); }

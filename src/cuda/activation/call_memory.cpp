@@ -1,0 +1,81 @@
+#include "cuda/activation/call_memory.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "ferry/detail/cuda/activation/rows_grid.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/error.h"
+
+namespace ferry::cuda {
+namespace {
+
+template <class... Arguments>
+[[noreturn]] void refuse(const char* call, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{}: {}", call, fmt::format(text, std::forward<Arguments>(arguments)...)));
+}
+
+}  // namespace
+
+CallMemory::CallMemory(const char* call, const char* first_name, const ConstTensor& first)
+    : call_(call), first_name_(first_name) {
+  int current = 0;
+  cuda_check(cudaGetDevice(&current), "cudaGetDevice");
+  device_ = device_of(first_name, first, current);
+}
+
+// The device that the tensor's owner names, or else that of its memory; `any` where managed memory is on every device.
+int CallMemory::device_of(const char* name, const ConstTensor& tensor, int any) const {
+  if (tensor.device.kind == Device::Kind::cuda) return tensor.device.index;
+  if (tensor.device.kind == Device::Kind::cpu) refuse(call_, "{} is host memory; it must be memory of a GPU", name);
+  cudaPointerAttributes attributes{};
+  cuda_check(cudaPointerGetAttributes(&attributes, tensor.data), "cudaPointerGetAttributes");
+  if (attributes.type == cudaMemoryTypeManaged) return any;
+  if (attributes.type != cudaMemoryTypeDevice)
+    refuse(call_, "{} at {} is host memory; it must be memory of a GPU", name, tensor.data);
+  return attributes.device;
+}
+
+void CallMemory::require(const char* name, const ConstTensor& tensor) const {
+  if (!tensor) return;
+  const int holder = device_of(name, tensor, device_);
+  if (holder != device_)
+    refuse(call_, "{} is memory of device {}; {} is memory of device {}", name, holder, first_name_, device_);
+}
+
+void CallMemory::require_stream(cudaStream_t stream) const {
+  if (stream == nullptr) return;
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &capturing), "cudaStreamIsCapturing");
+  if (capturing != cudaStreamCaptureStatusNone)
+    return;  // CUDA does not tell the device of a captured stream; a launch on a wrong one fails
+  int of = device_;
+  cuda_check(cudaStreamGetDevice(stream, &of), "cudaStreamGetDevice");
+  if (of != device_) refuse(call_, "stream is of device {}; {} is memory of device {}", of, first_name_, device_);
+}
+
+static int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+RowsGrid rows_grid(int device, int max_blocks, cudaStream_t stream) {
+  return {attribute(cudaDevAttrMultiProcessorCount, device), max_blocks,
+          attribute(cudaDevAttrComputeCapabilityMajor, device) >= 9, stream};
+}
+
+void require_image(const char* call, cudaError_t status, const char* cuda_call) {
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    cudaGetLastError();
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: this build has no kernels for the GPU that holds the rows; build Ferry with its "
+                            "architecture in CMAKE_CUDA_ARCHITECTURES",
+                            call));
+  }
+  cuda_check(status, cuda_call);
+}
+
+}  // namespace ferry::cuda
