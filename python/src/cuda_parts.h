@@ -37,6 +37,17 @@ std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int d
 void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
                    const SwigluOptions& options, std::uintptr_t stream);
 
+// How the rows of a dispatch lie.
+struct RowPlace {
+  RowOrder order = RowOrder::by_expert;
+  std::int64_t expert_stride = 0;
+};
+// As load_cuda_decode_rows, on that GPU.
+void load_decoder(const AnyFormat& format, int device);
+// As cuda_decode_rows, with zeros in rows without a token. `input_scale`: f32 [1] on the GPU, or not given.
+void decode_on_gpu(const Exchange& exchange, const DispatchOutput& rows, const Tensor& values, const RowPlace& place,
+                   const ConstTensor& input_scale, std::uintptr_t stream);
+
 std::size_t state_bytes(const Shape& shape, const ExchangeOptions& options, int rank);
 
 // 256 bytes of that GPU's memory, for tensors without elements: null would mean that they were not given. A world makes

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <ferry/cuda/activation.h>
 #include <ferry/cuda/cuda_world.h>
+#include <ferry/cuda/decode_rows.h>
 
 #include <map>
 #include <mutex>
@@ -82,6 +83,22 @@ std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int d
 void swiglu_on_gpu(const AnyFormat& format, const SwigluInput& in, const SwigluOutput& out,
                    const SwigluOptions& options, std::uintptr_t stream) {
   cuda_swiglu(format, in, out, options, {.stream = stream_of(stream)});
+}
+
+void load_decoder(const AnyFormat& format, int device) {
+  const CurrentGpu scope(device);
+  load_cuda_decode_rows(format);
+}
+
+void decode_on_gpu(const Exchange& exchange, const DispatchOutput& rows, const Tensor& values, const RowPlace& place,
+                   const ConstTensor& input_scale, std::uintptr_t stream) {
+  if (input_scale && (input_scale.dtype != DType::f32 || input_scale.elements() != 1))
+    throw Error(ErrorKind::invalid_argument, "input_scale is " + to_string(input_scale) + "; it must be f32 [1]");
+  const DecodeOptions options{.row_order = place.order,
+                              .expert_stride = place.expert_stride,
+                              .input_scale = input_scale.as<float>(),
+                              .zero_padding = true};
+  cuda_decode_rows(exchange.options().format, exchange.layout(), rows, values, options, {.stream = stream_of(stream)});
 }
 
 std::size_t state_bytes(const Shape& shape, const ExchangeOptions& options, int rank) {

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "calls.h"
+#include "cuda_parts.h"
 #include "parts.h"
 #include "values.h"
 
@@ -28,6 +29,8 @@ PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& opti
   call_waiting(*kept, [&] {
     exchange_ = std::shared_ptr<Exchange>(new Exchange(*kept, shape, options.options),
                                           [kept](const Exchange* exchange) { delete exchange; });
+    // Ahead of the first round: loading it later could wait for a kernel that waits for another rank.
+    if (device_.kind == Device::Kind::cuda) load_decoder(options.options.format, device_.index);
   });
 }
 
@@ -150,6 +153,17 @@ void decode_rows(PyExchange& self, const nb::dict& outputs, nb::handle values, n
   });
 }
 
+// Decodes the rows of `outputs` on the GPU where they lie, in stream order; rows without a token become zeros.
+void decode_there(PyExchange& self, const nb::dict& outputs, nb::handle values, const std::string& row_order,
+                  std::int64_t expert_stride, nb::handle input_scale, std::uintptr_t stream) {
+  const OutputArguments given(outputs);
+  Arrays arrays;
+  const Tensor out = arrays.fill(values, "values");
+  const ConstTensor scale = arrays.read(input_scale, "input_scale");
+  const RowPlace place{row_order_named(row_order), expert_stride};
+  self.call_local([&](const Exchange& exchange) { decode_on_gpu(exchange, given.out, out, place, scale, stream); });
+}
+
 nb::dict stats_of(PyExchange& self) {
   const Stats stats = self.exchange().stats();
   std::vector<std::uint64_t> tokens, bytes;
@@ -227,6 +241,8 @@ void add_exchange(nb::module_& module) {
       .def("release", &release, "call"_a)
       .def("restore", &restore, "call"_a)
       .def("decode_rows", &decode_rows, "outputs"_a, "values"_a, "has_token"_a, "input_scale"_a)
+      .def("decode_on_gpu", &decode_there, "outputs"_a, "values"_a, "row_order"_a, "expert_stride"_a,
+           "input_scale"_a.none(), "stream"_a)
       .def("stats", &stats_of)
       .def("arrival_slots", &arrival_slots, "has_bf16"_a = false)
       .def("close", &PyExchange::close, "fails"_a)

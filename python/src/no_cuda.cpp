@@ -20,6 +20,11 @@ std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace&, int, std::c
 void swiglu_on_gpu(const AnyFormat&, const SwigluInput&, const SwigluOutput&, const SwigluOptions&, std::uintptr_t) {
   refuse();
 }
+void load_decoder(const AnyFormat&, int) { refuse(); }
+void decode_on_gpu(const Exchange&, const DispatchOutput&, const Tensor&, const RowPlace&, const ConstTensor&,
+                   std::uintptr_t) {
+  refuse();
+}
 std::size_t state_bytes(const Shape&, const ExchangeOptions&, int) { refuse(); }
 void* nothing_on_gpu(int) { return nullptr; }
 void copy_to_host(const ConstTensor&, void*, std::uintptr_t) { refuse(); }

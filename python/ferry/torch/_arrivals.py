@@ -8,7 +8,8 @@ import torch
 
 from .. import _exchange as plain
 from .._arrivals import Arrivals as PlainArrivals, require_group
-from .._errors import InvalidArgument, Unsupported
+from .._errors import InvalidArgument
+from .._frameworks import current_stream
 from ..formats import Format
 from ._tensors import codes_of, scales_of
 
@@ -61,25 +62,36 @@ class Arrivals(PlainArrivals):
         return has if self.row_order == "by_source" else has & (self.src_info[:, 0] >= 0)
 
     def values(self, *, input_scale: float = 1.0) -> Any:
-        """The rows decoded: float32 [N, hidden], padding as zeros. As ferry.Arrivals.values."""
+        """The rows decoded: float32 [N, hidden], padding as zeros. As ferry.Arrivals.values.
+
+        On a GPU one kernel of the current stream does it, in any format, and the host waits for nothing.
+        """
         if self.payload is None:
             raise InvalidArgument("values: rows in_place have no payload; Exchange.arrival_slots has the messages")
+        if self.payload.device.type != "cpu":
+            return self._decoded_there(torch.float32, input_scale)
         if self._has_decoder():
             return self.decoded(torch.float32).masked_fill_(~self.has_token[:, None], 0)
-        if self.payload.device.type != "cpu":
-            raise Unsupported(f"values: rows in {self._format.name} on {self.payload.device} have no decoder in torch; "
-                              "a matmul of that format reads payload and scales")
         on_host = PlainArrivals(self._core, self._format, self._arrays, None, self.row_order, self.expert_stride,
                                 self._stream)
         return torch.from_numpy(on_host.values(input_scale=input_scale))
 
+    def _decoded_there(self, dtype: torch.dtype, input_scale: float = 1.0) -> torch.Tensor:
+        device, shape = self.payload.device, (self.payload.shape[0], self._core.shape.hidden)
+        values = torch.empty(shape, dtype=dtype, device=device)
+        scale = None if input_scale == 1.0 else torch.full((1,), input_scale, dtype=torch.float32, device=device)
+        stride = self.expert_stride if self.row_order == "padded" else 0
+        self._core.decode_on_gpu(self._arrays, values, self.row_order, stride, scale, current_stream(device.index))
+        return values
 
     def _has_decoder(self) -> bool:
         name = self._format.name
         return name == "bf16" or name.startswith(("fp8_", "mxfp8")) and self.scales.dim() < 5
 
     def decoded(self, dtype: torch.dtype) -> torch.Tensor:
-        """values() in another dtype, rounded once; rows without a token have what their codes and scales say."""
+        """values() in another dtype, rounded once. On a CPU rows without a token have what codes and scales say."""
+        if self.payload.device.type != "cpu":
+            return self._decoded_there(dtype)
         if not self._has_decoder():
             return self.values().to(dtype)  # type: ignore[no-any-return]
         return decode(self._format, self.payload, self.scales, dtype, padded=self.row_order == "padded")

@@ -29,9 +29,10 @@ def dispatch(tokens: torch.Tensor, topk_ids: torch.Tensor, topk_weights: torch.T
     opened = open_exchange(exchange)
     extra = ("handle",) if row_order == "by_source" else ("handle", "row_weights")
     with opened._on_device() as stream:
-        outputs = _zeroed(opened._base, rows, row_order, extra)
+        clears = codes or _reads_padding(opened._base, tokens)
+        outputs = _zeroed(opened._base, rows, row_order, extra, clears)
         found = opened._base.dispatch(tokens, topk_ids, topk_weights, row_order=row_order, outputs=outputs, extra=extra,
-                                      zero_padding=True, **stream)
+                                      zero_padding=clears or row_order != "by_expert", **stream)
         values, empty = _values(found, dtype), tokens.new_empty(0, dtype=torch.uint8)
     by_source = row_order == "by_source"
     offsets = found.source_offsets if by_source else found.row_offsets
@@ -63,13 +64,14 @@ def replay(tokens: torch.Tensor, handle: torch.Tensor, exchange: str, row_order:
     """The gradients of a combine's sums at the rows that they came from: [rows, hidden], padding as zeros."""
     gradients = open_exchange(exchange).gradients()
     with open_exchange(exchange)._on_device() as stream:
-        outputs = _zeroed(gradients.exchange, rows, row_order, ())
+        clears = _reads_padding(gradients.exchange, tokens)
+        outputs = _zeroed(gradients.exchange, rows, row_order, (), clears)
         # As many rows come as the handle's dispatch had, so they fit. A GPU's host does not know that and asks for the
         # worst case, unless it is told that rows may overflow.
         is_exact = rows < gradients.exchange.layout.least_rows(row_order, 0)
         sized: dict[str, Any] = {"overflow": "expected"} if is_exact and tokens.device.type == "cuda" else {}
         found = gradients.exchange.dispatch(tokens, handle=Handle(handle, tokens.shape[0], row_order, 0),
-                                            outputs=outputs, zero_padding=True, **sized, **stream)
+                                            outputs=outputs, zero_padding=clears, **sized, **stream)
         return _values(found, dtype)
 
 
@@ -84,27 +86,34 @@ def send_home(rows: torch.Tensor, row_values: torch.Tensor | None, row_info: tor
     return sums, rows.new_empty((0, opened.top_k), dtype=torch.float32) if weights is None else weights
 
 
-def _zeroed(exchange: plain.Exchange, rows: int, row_order: str, extra: tuple[str, ...]) -> dict[str, Any] | None:
+def _reads_padding(exchange: plain.Exchange, tokens: torch.Tensor) -> bool:
+    """Whether the payload of padding comes out as values: of bf16, which they are, and by the decoder of CPUs."""
+    return tokens.device.type == "cpu" or exchange._format.name == "bf16"
+
+
+def _zeroed(exchange: plain.Exchange, rows: int, row_order: str, extra: tuple[str, ...], clears: bool
+            ) -> dict[str, Any] | None:
     """Outputs of a fixed size. What no call writes is zeros, of no token: past the last row by_expert, and of padded
-    rows what is said of padding."""
+    rows what is said of padding. `clears`: payload and scales, too."""
     if rows == EXACT:
         return None
     outputs = exchange.allocate_outputs(rows, row_order=row_order, extra=extra)
     if row_order != "by_source":
         outputs["src_info"].fill_(-1)
     if row_order == "by_expert":
-        for name in outputs.keys() & {"payload", "scales", "row_weights"}:
+        for name in outputs.keys() & ({"payload", "scales", "row_weights"} if clears else {"row_weights"}):
             outputs[name].zero_()
     return outputs
 
 
 def _values(found: Any, dtype: torch.dtype) -> torch.Tensor:
-    """Of a dispatch that cleared its padding: only past the last row by_source may anything lie."""
+    """On a CPU, and of bf16, of a dispatch that cleared its padding: only past the last row by_source something lies."""
     if found._format.name == "bf16":
         payload: torch.Tensor = found.payload
         return payload.to(dtype)
     values: torch.Tensor = found.decoded(dtype)
-    return values.masked_fill_(~found.has_token[:, None], 0) if found.row_order == "by_source" else values
+    is_marked = values.device.type != "cpu" or found.row_order != "by_source"
+    return values if is_marked else values.masked_fill_(~found.has_token[:, None], 0)
 
 
 # ---- fakes: the shapes alone

@@ -13,6 +13,7 @@ from rank_processes import free_port, run
 
 import ferry
 import ferry.torch
+from ferry._arrivals import Arrivals as PlainArrivals
 
 WHY_NOT = devices.why_no_gpus()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
@@ -88,6 +89,31 @@ def test_layers():
                   {name: torch.from_numpy(value) for name, value in parameters.items()})
                  for sums, tokens, parameters in (of_rank[number] for of_rank in ranks)]
         test_torch_layer.compare(found, want, 0.12 if "format" in options else 0.02)
+
+
+@pytest.mark.parametrize("name", ferry.formats.names())
+@pytest.mark.parametrize("order", ["by_expert", "padded", "by_source"])
+def test_values_of_every_format_and_order(name, order):
+    """The kernel gives what the host makes of the same rows, and zeros where there is none."""
+    orders = ["by_expert", "padded", "by_source"]
+
+    def body(world):
+        with ferry.torch.Exchange(world, **SHAPE, format=name, row_orders=orders) as exchange, torch.no_grad():
+            given = inputs_of(world.rank, world.device)
+            arrivals = exchange.dispatch(*given, row_order=order, row_capacity=exchange.most_rows(order))
+            on_host = PlainArrivals(arrivals._core, arrivals._format, arrivals.arrays, None, order,
+                                    arrivals.expert_stride, arrivals._stream)
+            want = torch.from_numpy(on_host.values())
+            assert (arrivals.values().cpu() == want).all()
+            world.barrier()
+            for dtype in (torch.bfloat16, torch.float16):
+                found = ferry.torch.dispatch(exchange, *given, row_order=order, rows=exchange.most_rows(order),
+                                             dtype=dtype)
+                assert (found.values.cpu() == want.to(dtype)).all()
+                world.barrier()
+            exchange.check()
+
+    GPUS.run(2 if ferry.cuda_devices() > 1 else 1, body)
 
 
 def test_a_captured_pair():
