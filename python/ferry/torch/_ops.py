@@ -107,7 +107,7 @@ def _zeroed(exchange: plain.Exchange, rows: int, row_order: str, extra: tuple[st
 
 
 def _values(found: Any, dtype: torch.dtype) -> torch.Tensor:
-    """On a CPU, and of bf16, of a dispatch that cleared its padding: only past the last row by_source something lies."""
+    """On a CPU, and of bf16, of a dispatch that cleared its padding: past the last row by_source something may lie."""
     if found._format.name == "bf16":
         payload: torch.Tensor = found.payload
         return payload.to(dtype)
