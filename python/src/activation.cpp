@@ -1,12 +1,14 @@
 // SwiGLU on rows of dispatches, on the host or on a GPU: where they lie.
 #include <ferry/activation.h>
 #include <ferry/exchange.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
 #include "cuda_parts.h"
 #include "parts.h"
+#include "values.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -18,8 +20,9 @@ SwigluOptions options_of(const nb::object& clamp, bool interleaved, bool tiled_s
   SwigluOptions options{.interleaved = interleaved, .tiled_scales = tiled_scales};
   if (!clamp.is_none()) {
     options.clamped = true;
-    options.alpha = nb::cast<float>(clamp[0]);
-    options.limit = nb::cast<float>(clamp[1]);
+    const auto [alpha, limit] = value_as<std::pair<float, float>>("clamp", clamp, "(alpha, limit), two numbers");
+    options.alpha = alpha;
+    options.limit = limit;
   }
   return options;
 }

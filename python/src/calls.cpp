@@ -98,7 +98,7 @@ DispatchArguments::DispatchArguments(const nb::dict& given, Device device) {
     else if (name == "row_order")
       in.row_order = row_order_named(text_of(value));
     else if (name == "expert_stride")
-      in.expert_stride = nb::cast<std::int64_t>(value);
+      in.expert_stride = value_as<std::int64_t>("expert_stride", value, kWhole);
     else if (name == "overflow")
       in.overflow = value_named("overflow", text_of(value),
                                 std::array{Overflow::refused, Overflow::reported, Overflow::expected});
@@ -118,7 +118,7 @@ OutputArguments::OutputArguments(const nb::dict& given) {
     if (const auto* field = find_field(kDispatchOutputs, name))
       out.*field->view = arrays.fill(value, field->name);
     else if (name == "zero_padding")
-      out.zero_padding = nb::cast<bool>(value);
+      out.zero_padding = value_as<bool>("zero_padding", value, kFlag);
     else
       refuse_unknown(name);
   }
@@ -141,7 +141,7 @@ CombineArguments::CombineArguments(const nb::dict& given) {
         throw Error(ErrorKind::invalid_argument, "sum_order is '" + order + "'; it must be one of by_rank, by_last_k");
       in.sum_order = order == "by_rank" ? SumOrder::by_rank : SumOrder::by_last_k;
     } else if (name == "apply_weights") {
-      in.apply_weights = nb::cast<bool>(value);
+      in.apply_weights = value_as<bool>("apply_weights", value, kFlag);
     } else {
       refuse_unknown(name);
     }

@@ -60,13 +60,13 @@ void PyExchange::close(bool fails) {
 namespace {
 
 // CallOptions as Python has them: (deadline in seconds or None, stream as a number, max_blocks).
-using PyCall = std::tuple<std::optional<double>, std::uintptr_t, int>;
+using PyCall = std::tuple<nb::object, std::uintptr_t, nb::object>;
 
 CallOptions call_options(const PyCall& call) {
   const auto& [deadline, stream, max_blocks] = call;
   return {.deadline = deadline_of("deadline", deadline),
           .stream = reinterpret_cast<void*>(stream),  // NOLINT(performance-no-int-to-ptr): Python has it as a number
-          .max_blocks = max_blocks};
+          .max_blocks = value_as<int>("max_blocks", max_blocks, kWhole)};
 }
 
 void dispatch_async(PyExchange& self, const nb::dict& inputs, const PyCall& how) {

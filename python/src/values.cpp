@@ -15,10 +15,16 @@ std::chrono::milliseconds deadline_of(const char* argument, const std::optional<
   return std::chrono::milliseconds{static_cast<std::int64_t>(std::ceil(*seconds * 1000))};
 }
 
+std::chrono::milliseconds deadline_of(const char* argument, nb::handle seconds) {
+  std::optional<double> number;
+  if (!seconds.is_none()) number = value_as<double>(argument, seconds, "a number of seconds");
+  return deadline_of(argument, number);
+}
+
 RankMask mask_of(const nb::iterable& ranks, int size) {
   RankMask mask;
   for (const nb::handle item : ranks) {
-    const int rank = nb::cast<int>(item);
+    const int rank = value_as<int>("a rank of the mask", item, kWhole);
     if (rank < 0 || rank >= size)
       throw Error(ErrorKind::invalid_argument,
                   "the mask names rank " + std::to_string(rank) + "; the ranks are 0 to " + std::to_string(size - 1));

@@ -26,8 +26,20 @@ Value value_named(const char* argument, std::string_view name, const std::array<
               std::string(argument) + " is '" + std::string(name) + "'; it must be one of " + names);
 }
 
+// The value in the type of C++. Throws TypeError that says what it is and must be.
+template <class Value>
+Value value_as(const char* argument, nanobind::handle given, const char* must_be) {
+  Value value{};
+  if (nanobind::try_cast(given, value)) return value;
+  throw nanobind::type_error(
+      (std::string(argument) + " is " + nanobind::repr(given).c_str() + "; it must be " + must_be).c_str());
+}
+inline constexpr const char* kFlag = "True or False";
+inline constexpr const char* kWhole = "a whole number";
+
 // Seconds as Python counts them, up to the next millisecond; None is zero, which takes the default of the call.
 std::chrono::milliseconds deadline_of(const char* argument, const std::optional<double>& seconds);
+std::chrono::milliseconds deadline_of(const char* argument, nanobind::handle seconds);
 
 // The ranks of an iterable as a mask for a world of `size` ranks.
 RankMask mask_of(const nanobind::iterable& ranks, int size);

@@ -28,11 +28,11 @@ std::vector<std::unique_ptr<PyWorld>> thread_worlds(int ranks) {
   return worlds;
 }
 
-std::chrono::milliseconds world_deadline(const std::optional<double>& seconds) {
-  return seconds ? deadline_of("deadline", seconds) : kDefaultDeadline;
+std::chrono::milliseconds world_deadline(nb::handle seconds) {
+  return seconds.is_none() ? kDefaultDeadline : deadline_of("deadline", seconds);
 }
 
-void barrier(PyWorld& self, const nb::iterable& mask, const std::optional<double>& deadline) {
+void barrier(PyWorld& self, const nb::iterable& mask, const nb::object& deadline) {
   const auto lock = self.guard().enter();
   const std::shared_ptr<World> world = self.world();
   const RankMask ranks = mask_of(mask, world->size());
@@ -41,7 +41,7 @@ void barrier(PyWorld& self, const nb::iterable& mask, const std::optional<double
 }
 
 std::vector<nb::bytes> all_gather(PyWorld& self, const nb::bytes& mine, const nb::iterable& mask,
-                                  const std::optional<double>& deadline) {
+                                  const nb::object& deadline) {
   const auto lock = self.guard().enter();
   const std::shared_ptr<World> world = self.world();
   const RankMask ranks = mask_of(mask, world->size());

@@ -209,6 +209,29 @@ def test_what_python_finds_is_invalid_argument_too():
             ferry.formats.encode(name, np.zeros((1, 32), np.float32))
 
 
+def test_a_bad_type_in_a_call_is_told_by_the_name_of_its_argument():
+    def body(world):
+        with open_exchange(world) as exchange:
+            inputs = inputs_of(world.rank)
+            for name, kind in [("deadline", "a number of seconds"), ("max_blocks", "a whole number"),
+                               ("zero_padding", "True or False"), ("expert_stride", "a whole number")]:
+                with pytest.raises(TypeError, match=f"{name} is 'a'; it must be {kind}"):
+                    exchange.dispatch(*inputs, row_capacity=32, **{name: "a"})
+            rows = exchange.dispatch(*inputs).values()
+            for name, kind in [("deadline", "a number of seconds"), ("apply_weights", "True or False")]:
+                with pytest.raises(TypeError, match=f"{name} is 'a'; it must be {kind}"):
+                    exchange.combine(rows, **{name: "a"})
+            exchange.combine(rows)
+            with pytest.raises(TypeError, match="a rank of the mask is 'a'; it must be a whole number"):
+                exchange.add_to_mask("a")
+        with pytest.raises(TypeError, match="deadline is 'a'; it must be a number of seconds"):
+            world.barrier(deadline="a")
+
+    ferry.run_ranks(3, body)
+    with pytest.raises(TypeError, match=r"clamp is 'a'; it must be \(alpha, limit\), two numbers"):
+        ferry.swiglu(np.ones((4, 128), np.float32), np.array([0, 4], np.uint32), clamp="a")
+
+
 def test_none_is_the_default():
     def body(world):
         with open_exchange(world, format=None, mask=None, row_orders=None) as exchange:

@@ -172,6 +172,11 @@ Answer judge(const Job& job, const Hello& hello, const Mesh& mesh, std::string& 
   return answer;
 }
 
+// Of the ranks that did not come, those that are not named.
+std::string nor_others(int count) {
+  return count == 0 ? "" : fmt::format(", nor {} other{}", count, count == 1 ? "" : "s");
+}
+
 Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   const auto listener = job.listener != nullptr ? job.listener : std::make_shared<Listener>(listen_on(job.address));
   Mesh mesh;
@@ -206,11 +211,12 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   }
   if (reception.ended() >= 0) throw_ended(job.rank, reception.ended());
   if (!all)
-    throw_missing(job.rank, answer.value, job.rank, 0,
-                  fmt::format("rank 0: rank {} did not come to {} within {} ms, nor {} others. Start it with the same "
-                              "address and {} ranks{}{}",
-                              answer.value, to_string(job.address), deadline.given().count(), job.size - come - 1,
-                              job.size, refused.empty() ? "" : ". Refused: ", refused));
+    throw_missing(
+        job.rank, answer.value, job.rank, 0,
+        fmt::format("rank 0: rank {} did not come to {} within {} ms{}. Start it with the same "
+                    "address and {} ranks{}{}",
+                    answer.value, to_string(job.address), deadline.given().count(), nor_others(job.size - come - 1),
+                    job.size, refused.empty() ? "" : ". Refused: ", refused));
   return mesh;
 }
 
