@@ -1,8 +1,8 @@
 // Plain puts over OpenSHMEM.
 #include "tool/bench/shmem/shmem_put_link.h"
 
-#include "shmem/shmem_memory.h"
 #include "shmem/process/shmem_waits.h"
+#include "shmem/shmem_memory.h"
 #include "tool/bench/processes/put_legs.h"
 
 namespace ferry::app {
