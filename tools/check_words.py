@@ -33,6 +33,8 @@ RULES = [
     ("an earlier name of DirectFabric", re.compile(r"\bPeerFabric\b"),
      ("include", "src", "tool", "tests", "benchmarks", "examples"), re.compile(r"include/ferry/cuda/hooked_exchange\.cuh")),
     ("an earlier name of a pipeline's stages", re.compile(r"\bpieces\b"), ("include",), None),
+    ("an alias by typedef, not by using", re.compile(r"\btypedef\b"),
+     ("include", "src", "tool", "python", "tests", "benchmarks", "examples"), None),
     ("the parser", re.compile(r"\bCLI::"), ("tool", "tests"),
      re.compile(r"tool/command_line/(command_line|bench_options|parser)\.(h|cpp)")),
 ]

@@ -78,6 +78,11 @@ class Words(unittest.TestCase):
             self.assertEqual(words("tool/a.cpp", text), [], text)
         self.assertEqual(words("src/cpu/a.cpp", "world.abort(1); snprintf(a, b);"), [])
 
+    def test_aliases_are_made_by_using(self):
+        for path in ("src/cpu/a.cpp", "tests/unit/a.cpp", "python/src/a.h"):
+            self.assertTrue(words(path, "typedef int Count;"), path)
+            self.assertEqual(words(path, "using Count = int;  // no typedef"), [], path)
+
     def test_the_glossarys_words_are_used(self):
         for text in ("RowRing ring;", "int kept = load_kept(row);", "// the rankers have written it", "bool is_near(int r);",
                      "/* one\n looking ahead */", "if (roles.holds_next) f();", "struct TeamGroup;"):
