@@ -128,10 +128,13 @@ class DemoAndInfoTestCase(ProcessesTestCase):
                       done.stderr)
 
     def test_demo_text_is_read_by_the_first_process(self):
-        done = oshrun(4, "demo", "--text", self.folder / "nothing.txt", "--svg", self.folder / "demo.svg")
-        self.assertEqual(done.returncode, 1)
+        for _ in range(4):
+            done = oshrun(4, "demo", "--text", self.folder / "nothing.txt", "--svg", self.folder / "demo.svg")
+            self.assertEqual(done.returncode, 1)
+            self.assertFalse((self.folder / "demo.svg").exists())
+            if "ferry: --text" in done.stderr:  # else the launcher ended before it had passed the line on, as it may
+                break
         self.assertEqual(done.stderr.count("ferry: --text"), 1)
-        self.assertFalse((self.folder / "demo.svg").exists())
 
     def test_info(self):
         done = oshrun(3, "info", "--backend", "shmem", "--json", "--ranks", 3, "--experts", 8, "--top-k", 2,
