@@ -2,22 +2,12 @@
 
 #include <fmt/core.h>
 
-#include <utility>
-
-#include "ferry/detail/cuda/activation/rows_grid.h"
+#include "ferry/detail/activation/call_tensor.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
-#include "ferry/error.h"
 
 namespace ferry::cuda {
-namespace {
 
-template <class... Arguments>
-[[noreturn]] void refuse(const char* call, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("{}: {}", call, fmt::format(text, std::forward<Arguments>(arguments)...)));
-}
-
-}  // namespace
+using activation::refuse_call;
 
 CallMemory::CallMemory(const char* call, const char* first_name, const ConstTensor& first)
     : call_(call), first_name_(first_name) {
@@ -29,12 +19,13 @@ CallMemory::CallMemory(const char* call, const char* first_name, const ConstTens
 // The device that the tensor's owner names, or else that of its memory; `any` where managed memory is on every device.
 int CallMemory::device_of(const char* name, const ConstTensor& tensor, int any) const {
   if (tensor.device.kind == Device::Kind::cuda) return tensor.device.index;
-  if (tensor.device.kind == Device::Kind::cpu) refuse(call_, "{} is host memory; it must be memory of a GPU", name);
+  if (tensor.device.kind == Device::Kind::cpu)
+    refuse_call(call_, fmt::format("{} is host memory; it must be memory of a GPU", name));
   cudaPointerAttributes attributes{};
   cuda_check(cudaPointerGetAttributes(&attributes, tensor.data), "cudaPointerGetAttributes");
   if (attributes.type == cudaMemoryTypeManaged) return any;
   if (attributes.type != cudaMemoryTypeDevice)
-    refuse(call_, "{} at {} is host memory; it must be memory of a GPU", name, tensor.data);
+    refuse_call(call_, fmt::format("{} at {} is host memory; it must be memory of a GPU", name, tensor.data));
   return attributes.device;
 }
 
@@ -42,7 +33,8 @@ void CallMemory::require(const char* name, const ConstTensor& tensor) const {
   if (!tensor) return;
   const int holder = device_of(name, tensor, device_);
   if (holder != device_)
-    refuse(call_, "{} is memory of device {}; {} is memory of device {}", name, holder, first_name_, device_);
+    refuse_call(
+        call_, fmt::format("{} is memory of device {}; {} is memory of device {}", name, holder, first_name_, device_));
 }
 
 void CallMemory::require_stream(cudaStream_t stream) const {
@@ -53,29 +45,8 @@ void CallMemory::require_stream(cudaStream_t stream) const {
     return;  // CUDA does not tell the device of a captured stream; a launch on a wrong one fails
   int of = device_;
   cuda_check(cudaStreamGetDevice(stream, &of), "cudaStreamGetDevice");
-  if (of != device_) refuse(call_, "stream is of device {}; {} is memory of device {}", of, first_name_, device_);
-}
-
-static int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-  return value;
-}
-
-RowsGrid rows_grid(int device, int max_blocks, cudaStream_t stream) {
-  return {attribute(cudaDevAttrMultiProcessorCount, device), max_blocks,
-          attribute(cudaDevAttrComputeCapabilityMajor, device) >= 9, stream};
-}
-
-void require_image(const char* call, cudaError_t status, const char* cuda_call) {
-  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
-    cudaGetLastError();
-    throw Error(ErrorKind::unsupported,
-                fmt::format("{}: this build has no kernels for the GPU that holds the rows; build Ferry with its "
-                            "architecture in CMAKE_CUDA_ARCHITECTURES",
-                            call));
-  }
-  cuda_check(status, cuda_call);
+  if (of != device_)
+    refuse_call(call_, fmt::format("stream is of device {}; {} is memory of device {}", of, first_name_, device_));
 }
 
 }  // namespace ferry::cuda

@@ -56,17 +56,8 @@ void launch_decode_rows(const DecodeRowsLauncher& launcher, DecodeRowsParams& pa
   const std::size_t memory = launcher.row_memory != nullptr ? launcher.row_memory(params.hidden) : 0;
   const int blocks =
       launcher.row_memory != nullptr ? spread_rows(launcher, params, grid, memory) : spread_stretches(params, grid);
-  cudaLaunchAttribute dependent{};
-  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  dependent.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kDecodeThreads);
-  config.dynamicSmemBytes = memory;
-  config.stream = grid.stream;
-  config.attrs = &dependent;
-  config.numAttrs = grid.dependent ? 1 : 0;
-  require_image("decode_rows", cudaLaunchKernelEx(&config, launcher.kernel, params),
+  const RowsLaunch launch(grid, blocks, kDecodeThreads, memory);
+  require_image("decode_rows", cudaLaunchKernelEx(&launch.config, launcher.kernel, params),
                 "launch of the kernel that decodes rows");
 }
 

@@ -60,18 +60,9 @@ void launch_swiglu(const SwigluLauncher& launcher, SwigluParams& params, bool in
   const std::size_t memory = launcher.row_memory != nullptr ? launcher.row_memory(params.work.inter) : 0;
   const int blocks = launcher.row_memory != nullptr ? spread_rows(kernel, params, grid, memory)
                                                     : spread_columns(launcher, params, grid);
-  cudaLaunchAttribute dependent{};
-  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  dependent.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kSwigluThreads);
-  config.dynamicSmemBytes = memory;
-  config.stream = grid.stream;
-  config.attrs = &dependent;
-  config.numAttrs = grid.dependent ? 1 : 0;
+  const RowsLaunch launch(grid, blocks, kSwigluThreads, memory);
   void* arguments[] = {&params};
-  require_image("swiglu", cudaLaunchKernelExC(&config, kernel, arguments), "launch of the swiglu kernel");
+  require_image("swiglu", cudaLaunchKernelExC(&launch.config, kernel, arguments), "launch of the swiglu kernel");
 }
 
 }  // namespace ferry::cuda
