@@ -90,7 +90,7 @@ add_library(ferry::cuda ALIAS ferry_cuda)
 target_include_directories(ferry_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(ferry_cuda PUBLIC ferry PRIVATE fmt::fmt $<BUILD_INTERFACE:ferry_cuda_flags>
                                                       $<BUILD_INTERFACE:ferry_warnings> ${FERRY_CUDART})
-# For users who compile kernels with their own hooks inside (include/ferry/cuda/hooked_exchange.cuh): the kernels' text.
+# For users who compile kernels with their own hooks inside (include/ferry/cuda/compiled_exchange.cuh): the kernels' text.
 add_library(ferry_cuda_kernels INTERFACE)
 add_library(ferry::cuda_kernels ALIAS ferry_cuda_kernels)
 set_target_properties(ferry_cuda_kernels PROPERTIES EXPORT_NAME cuda_kernels)

@@ -37,9 +37,9 @@ endfunction()
 
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/nvshmem/*.cpp src/nvshmem/*.cu)
 list(FILTER sources EXCLUDE REGEX "_compile\\.cu$")
-ferry_format_sources(dispatch_sources src/nvshmem/nvshmem_dispatch_instance.cu.in)
-ferry_format_sources(combine_sources src/nvshmem/nvshmem_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
-ferry_format_sources(half_sources src/nvshmem/nvshmem_half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+ferry_format_sources(dispatch_sources src/nvshmem/kernels/nvshmem_dispatch_instance.cu.in)
+ferry_format_sources(combine_sources src/nvshmem/kernels/nvshmem_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
+ferry_format_sources(half_sources src/nvshmem/kernels/nvshmem_half_combine_instance.cu.in ${FERRY_RESULT_FORMATS})
 ferry_quick_instances(${dispatch_sources} ${combine_sources} ${half_sources})
 ferry_nvshmem_objects(ferry_nvshmem_objects ${sources} ${dispatch_sources} ${combine_sources} ${half_sources})
 
@@ -72,6 +72,6 @@ target_compile_options(ferry_nvshmem_kernels INTERFACE $<$<COMPILE_LANGUAGE:CUDA
 add_dependencies(ferry_nvshmem ferry_nvshmem_kernels) # who builds the first has both, to install them
 
 # `./dev check nvshmem`: ferry_nvshmem has the library's kernels; these have a user's hooks.
-ferry_nvshmem_objects(ferry_nvshmem_compile src/nvshmem/hooks_compile.cu)
+ferry_nvshmem_objects(ferry_nvshmem_compile src/nvshmem/kernels/hooks_compile.cu)
 target_compile_options(ferry_nvshmem_compile PRIVATE ${FERRY_CUDA_HARDLY_OPTIMISED})
 add_dependencies(ferry_nvshmem_compile ferry_nvshmem)

@@ -11,7 +11,7 @@
 
 #include "tool/command_line/command_line.h"
 #include "tool/parts/parts.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 
 namespace {
 

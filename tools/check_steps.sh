@@ -5,14 +5,14 @@
 check_format() { sources | xargs -0 clang-format --dry-run -Werror; }
 check_tidy() {
   need_clang_tidy && build_preset release ferry || return 1
-  local folder=build/release log=build/release/tidy.log tools=build/tools/$clang_tidy/bin status=0
-  # The build with GPUs has every file: those for NVSHMEM, too, where it was found.
-  if has_nvcc; then
-    folder=build/cuda
-    cmake --preset cuda >"$log" 2>&1 || { cat "$log" >&2; return 1; }
-  fi
+  local folder=build/tidy log=build/release/tidy.log tools=build/tools/$clang_tidy/bin status=0 preset=release home=
+  # The build with GPUs has every file: those for NVSHMEM, too, where it was found. It gives each a command of its own.
+  has_nvcc && preset=cuda
+  [[ ! -f build/cuda/CMakeCache.txt ]] || home=$(sed -n 's/^NVSHMEM_HOME:.*=//p' build/cuda/CMakeCache.txt)
+  cmake --preset "$preset" -B "$folder" -DFERRY_UNITY=OFF ${home:+-DNVSHMEM_HOME="$home"} >"$log" 2>&1 ||
+    { cat "$log" >&2; return 1; }
   "$tools/python3" "$tools/run-clang-tidy.py" -clang-tidy-binary "$tools/clang-tidy" -quiet -p "$folder" -j "$(nproc)" \
-    "^$PWD/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda_.*)\.cpp$" >"$log" 2>&1 || status=$?
+    "^$PWD/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda/cuda_.*)\.cpp$" >"$log" 2>&1 || status=$?
   for folder in build/cp*/; do  # the rest of the Python module, where the step python has built it
     [[ -f $folder/compile_commands.json ]] || continue
     "$tools/python3" "$tools/run-clang-tidy.py" -clang-tidy-binary "$tools/clang-tidy" -quiet -p "$folder" -j "$(nproc)" \

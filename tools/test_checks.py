@@ -69,7 +69,7 @@ class Words(unittest.TestCase):
 
     def test_the_parser_belongs_to_the_command_line(self):
         text = "void add_options(CLI::App& app);"
-        self.assertTrue(words("tool/commands/commands.h", text))
+        self.assertTrue(words("tool/commands/options/commands.h", text))
         self.assertEqual(words("tool/command_line/command_line.cpp", text), [])
 
     def test_the_library_neither_ends_nor_prints(self):
@@ -167,7 +167,8 @@ class Dependencies(unittest.TestCase):
     def test_text_of_every_backend_needs_no_library(self):
         self.assertTrue(self.findings("include/ferry/detail/base/b.h", "#include <fmt/format.h>\n"))
         self.assertTrue(self.findings("include/ferry/detail/protocol/b.h", "#include <cuda_runtime.h>\n"))
-        self.assertEqual(self.findings("src/exchange/b.cpp", "#include <fmt/format.h>\n"), [])
+        for path in ("src/exchange/b.cpp", "src/exchange/b.h"):
+            self.assertEqual(self.findings(path, "#include <fmt/format.h>\n"), [])
 
     def test_an_unknown_file_is_an_error(self):
         self.assertTrue(self.findings("src/cpu/b.cpp", '#include "cpu/none.h"\n'))

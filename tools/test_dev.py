@@ -40,6 +40,22 @@ class RefusalTests(unittest.TestCase):
             self.assertEqual(done.stderr, f"dev: no command {word}{hint}; ./dev help lists them\n")
 
 
+class SetupTests(unittest.TestCase):
+    def test_it_installs_what_pip_needs(self):
+        page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+        listed = (ROOT / "tools" / "packages.txt").read_text(encoding="utf-8")
+        named = set(re.findall(r"python3-\w+|[\w-]+-dev\b", re.search(r"on Debian (`.*)", page).group(1)))
+        installed = re.findall(r"^(?:build|check) (\S+)$", listed, re.MULTILINE)
+        self.assertLessEqual({"python3-venv", "python3-dev", "libfmt-dev", "libcli11-dev"}, named)
+        self.assertLessEqual(named, set(installed))
+
+    def test_pages_have_it_before_pip(self):
+        for page in ("README.md", "docs/python.md"):
+            text = (ROOT / page).read_text(encoding="utf-8")
+            self.assertTrue(any(re.search(r"\./dev setup.*pip install \.", part, re.DOTALL)
+                                for part in text.split("\n\n")), page)
+
+
 def of_function(name, *parts, arguments=(), seconds=0):
     """The lines that a function of ./dev prints where it reads these parts of a text, so many seconds apart."""
     function = re.search(rf"^{name}\(\) {{$.*?^}}$", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL).group()

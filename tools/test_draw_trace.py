@@ -50,6 +50,15 @@ class TracePicture(unittest.TestCase):
         with self.assertRaises(SystemExit):
             draw_trace.Round([])
 
+    def test_kernels_and_their_steps_are_left_out(self):
+        calls = [event for event in events() if event["name"] == "dispatch" and event["args"]["dispatch"] == DISPATCH]
+        kernels = [dict(call, tid=2000 + i, name=name, dur=call["dur"] + i) for call in calls
+                   for i, name in enumerate(("dispatch kernel", "route", "send", "wait", "lay out"))]
+        names = [{"ph": "M", "name": "thread_sort_index", "pid": call["pid"], "tid": 2001, "args": {"sort_index": 2001}}
+                 for call in calls]
+        self.assertEqual(draw_trace.draw(draw_trace.Round(events() + kernels + names, DISPATCH)).svg(),
+                         draw_trace.draw(draw_trace.Round(events(), DISPATCH)).svg())
+
     def test_ticks_are_ten_at_most(self):
         self.assertEqual([draw_trace.nice_step(length) for length in (7, 11, 60, 1001, 62_537)], [1, 2, 10, 200, 10_000])
 

@@ -23,10 +23,13 @@ const char* to_string(Overflow overflow);
 
 // Where dispatch puts the rows; the caller owns all of it. `payload` starts at a multiple of 16 bytes. Which of these a
 // dispatch fills and needs depends on DispatchInput::row_order: dispatch_outputs lists them, and docs/row-orders.md has
-// a table.
+// a table. It needs payload and scales; with tiled scales scales_offsets, with dynamic_scales global_scales; beside
+// them padded counts, by_source source_offsets. in_place needs gather alone. What may be left out (an empty Tensor) is
+// not written.
 struct DispatchOutput {
-  Tensor payload{};      // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
-  Tensor scales{};       // in the format's layout (RowLayout::scales_shape), on GPUs tiles 16-byte aligned; bf16: none
+  Tensor payload{};  // u8 [row_capacity, bytes of a row's payload] or, for bf16, bf16 [row_capacity, hidden]
+  Tensor scales{};   // in the format's layout (RowLayout::scales_shape), on GPUs tiles 16-byte aligned; bf16: none
+  // These three may be left out. On GPUs a large round without src_info stores transposed and tiled scales more slowly.
   Tensor row_offsets{};  // u32 [groups + 1]: padded starts and the padded end
   Tensor expert_ids{};   // i32 [groups]: 0 .. groups-1
   Tensor src_info{};  // i32 [row_capacity, 2]: token index at its source, k; (-1, -1) in padding; k = K in shared rows
@@ -35,7 +38,7 @@ struct DispatchOutput {
   // i32 [groups]: tokens of each expert, without padding. padded: rows past them stay as they were. Others than padded
   // may leave it out
   Tensor counts{};
-  // by_source may leave out the first two, and src_info, which is there (token, source rank):
+  // by_source, whose src_info is (token, source rank), may leave out the first two:
   Tensor row_topk_ids{};      // i32 or i64 [row_capacity, K]: local experts of a row's token, else -1; past the rows -1
   Tensor row_topk_weights{};  // f32 [row_capacity, K]: their weights, else 0
   Tensor source_offsets{};    // u32 [R + 1], with skip_a2a [2]: the first row of each source rank
@@ -100,7 +103,7 @@ struct RowLayout {
   bool has_global_scales = false;  // ExchangeOptions::dynamic_scales
 
   // The rows of the worst case, which `payload` must hold unless the counts say less (Exchange::wait_for_counts);
-  // padded: all rows at this stride, in any case. in_place has no payload: the rows of src_info.
+  // padded: all rows at this stride, in any case. in_place has no payload: the rows of gather.
   std::int64_t least_rows(RowOrder order, std::int64_t expert_stride = 0) const;
   // Shape of the scale tensor for a row capacity; empty without scales. Where rows are padded, transposed scales lie
   // expert by expert: [groups, scales_per_row, expert_stride].

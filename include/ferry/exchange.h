@@ -43,6 +43,14 @@ enum class SumOrder : std::uint8_t {
   by_last_k,  // ranks by the largest k with which the token names each: the order of DeepEP's sums
 };
 
+// How tokens travel and lie in rows. The fields are those of ExchangeOptions.
+struct DispatchFormat {
+  AnyFormat format = format_named("bf16");
+  bool tiled_scales = false;
+  int expert_alignment = 0;
+  bool dynamic_scales = false;
+};
+
 // The constructor compares the fields of all ranks, up to `concurrent`. The fields after it may differ from rank to
 // rank.
 struct ExchangeOptions {
@@ -67,6 +75,9 @@ struct ExchangeOptions {
   // input_scale. 1 / g comes out with each row (DispatchOutput::global_scales). A
   // CompiledExchange refuses it.
   bool dynamic_scales = false;
+  // Further formats, of which each dispatch may take one (DispatchInput::format): at most kMostFormats - 1. A message
+  // slot holds a message of any. A CompiledExchange refuses them.
+  std::vector<DispatchFormat> more_formats{};
   RowOrders row_orders = kUsualRowOrders;                 // which of them a dispatch may ask for
   int concurrent = 1;                                     // exchanges that run at the same time on these ranks
   RankMask mask{};                                        // ranks that take no part
@@ -79,6 +90,9 @@ struct ExchangeOptions {
   // (NCCL's) need room of their own: on two GPUs that run them in opposite orders each would wait for the other.
   int reserve_sms = 0;
 };
+
+// The formats of an exchange: its own, and more_formats.
+inline constexpr int kMostFormats = 16;
 
 // A handle is what a dispatch leaves of its routing at one rank: memory of the caller's, u8 [RowLayout::handle_bytes],
 // at a multiple of 16 bytes, on the rank's device. Any number may be alive, and they may be copied. In a call all ranks
@@ -112,9 +126,12 @@ struct DispatchInput {
   ConstTensor handle{};
   // In place of ids, where destinations are known and experts are not: u8 [n, R], contiguous, 1 where token i goes to
   // rank r. With it expert_counts i32 [E], contiguous: how many tokens this rank sends to each expert. They are
-  // delivered as they are (DispatchOutput::counts, RowCounts::by_expert) and not compared with anything. All ranks of a
-  // dispatch do so or none does. If they differ, all CPU ranks refuse the dispatch. Rows are by_source, without ids and
-  // weights; none are given. A token goes to at most min(R, K) ranks. GPU ranks refuse it, so far.
+  // delivered as they are (RowCounts::by_expert, and DispatchOutput::counts, where a sum is at most 2^31 - 1) and not
+  // compared with anything. Rows are by_source, without ids and weights; none are given. A token goes to at most
+  // min(R, K) ranks. All ranks of a dispatch do so or none does. If they differ, all CPU ranks refuse the dispatch, and
+  // GPU ranks do in wait_for_counts. A GPU rank that did not ask learns it by its next call, if it gave counts; its
+  // rows are those of a dispatch by ids, its counts mean nothing. GPUs find values that are out of range in a kernel:
+  // the next call throws.
   ConstTensor in_rank{};
   ConstTensor expert_counts{};
   // Only with encoded tokens, where the format has scales: [n, RowLayout::scales_per_row] of RowLayout::scale_dtype,
@@ -134,6 +151,11 @@ struct DispatchInput {
   // leaves no handle; nor does any whose rows may overflow in a world without WorldCapabilities::overflow_handles.
   // Ranks may differ.
   Overflow overflow = Overflow::refused;
+  // 0: the exchange's own format. i: ExchangeOptions::more_formats[i - 1]. Payload, scales and rows are then those of
+  // Exchange::layout(i). All ranks of a dispatch take the same. CPU ranks compare: where two differ, dispatch_wait
+  // throws Error(invalid_argument) on all ranks, as for input scales, and with handles the exchange is over. GPU ranks
+  // do not compare: rows that came in another format mean nothing.
+  int format = 0;
 };
 
 // What combine sends back. combine_async has read it when it returns. Four things are read until combine_wait returns:
@@ -193,8 +215,13 @@ struct CallOptions {
   int max_blocks = 0;  // most blocks of a kernel, 3 or more, which leaves the rest to compute; 0: no limit
 };
 
-// Throws Error(invalid_argument) where shape and options do not fit.
-RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank);
+// For dispatches in `format` (DispatchInput::format). Throws Error(invalid_argument) where shape and options do not
+// fit.
+RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank, int format = 0);
+
+// The options of dispatches in `format`: it has become the exchange's own, and the own one has taken its place. So the
+// same call on the result gives `options` again. `format` is one of them.
+ExchangeOptions options_in(const ExchangeOptions& options, int format);
 
 struct MemoryUse {
   struct Region {
@@ -266,8 +293,8 @@ class Exchange {
   // From the next round on these ranks take no part either. A mask only grows. A CUDA graph keeps the mask of its
   // capture. A rank waits for every rank that it has not masked. So every rank that goes on must mask a rank that has
   // left. Of two ranks that both go on, each masks the other or neither does; a third rank need not know.
-  // A handle from before stays good: results that these ranks would send count as zeros, and a dispatch with it makes
-  // the rows of their tokens padding.
+  // A handle from before stays good on CPU ranks: results that these ranks would send count as zeros, and a dispatch
+  // with it makes the rows of their tokens padding. On GPUs the next call refuses it (docs/handles.md).
   void add_to_mask(const RankMask& mask);
 
   // Gives the memory of the slots back until `restore`, which takes as much again at the same addresses: captured CUDA
@@ -290,10 +317,13 @@ class Exchange {
 
   const Shape& shape() const;
   const ExchangeOptions& options() const;
-  const RowLayout& layout() const;  // of this rank
+  // Of this rank, for dispatches in this format (DispatchInput::format). Throws Error(invalid_argument) where the
+  // exchange has no such format.
+  const RowLayout& layout(int format = 0) const;
+  const AnyFormat& format(int format = 0) const;  // throws as layout does
   // The same view for as long as the exchange lives. Throws Error(unsupported) where the caller cannot read the slots:
   // on a staged world of GPUs.
-  ArrivalSlots arrival_slots() const;
+  ArrivalSlots arrival_slots(int format = 0) const;
   int rank() const;
   std::size_t memory_bytes() const;  // symmetric memory of this rank; between release and restore what stays of it
   bool takes_device_memory() const;  // calls take memory of the rank's GPU, enqueue kernels and return

@@ -33,8 +33,8 @@ void decode_row(const AnyFormat& format, const RowLayout& layout, const Dispatch
 // dispatch overwrites it. For CPU ranks, and for staged worlds of GPUs.
 class HostRows {
  public:
-  // For the most rows that a dispatch of the exchange can have.
-  explicit HostRows(const Exchange& exchange);
+  // For the most rows that a dispatch of the exchange can have, in this format (DispatchInput::format).
+  explicit HostRows(const Exchange& exchange, int format = 0);
   // For `row_capacity` rows: RowLayout::min_row_capacity, or RowCounts::rows of one dispatch.
   HostRows(const AnyFormat& format, const RowLayout& layout, std::int64_t row_capacity);
   HostRows(HostRows&&) noexcept = default;

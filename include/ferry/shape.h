@@ -10,7 +10,7 @@ namespace ferry {
 
 inline constexpr int kMaxRanks = 2048;  // all ranks; a node holds at most kMaxRanksPerNode of them
 inline constexpr int kMaxRanksPerNode = 72;
-inline constexpr int kMaxGpuRanks = 72;  // ranks of a world of GPUs, on one node or several
+inline constexpr int kMaxGpuRanks = 72;  // GPU ranks of one node; over NVSHMEM there are up to kMaxRanks in all
 inline constexpr int kMaxTopK = 32;
 inline constexpr int kMaxBias = 2;          // tensors that a combine adds to its sums
 inline constexpr int kHiddenMultiple = 32;  // one MX block

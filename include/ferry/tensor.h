@@ -78,12 +78,11 @@ struct BasicTensor {
     if (rank > kMaxTensorRank)
       throw Error(ErrorKind::invalid_argument,
                   "a tensor of " + std::to_string(rank) + " axes; the limit is " + std::to_string(kMaxTensorRank));
-    int axis = 0;
-    for (const std::int64_t extent : extents) shape[axis++] = extent;
     std::int64_t stride = 1;
-    for (axis = rank - 1; axis >= 0; --axis) {
+    for (std::size_t axis = extents.size(); axis-- > 0;) {
+      shape[axis] = extents[axis];
       strides[axis] = stride;
-      stride *= shape[axis];
+      stride *= extents[axis];
     }
   }
   BasicTensor(Byte* memory, DType type, std::initializer_list<std::int64_t> extents, Device where = {})
@@ -106,12 +105,12 @@ struct BasicTensor {
   }
   std::int64_t elements() const {
     std::int64_t count = 1;
-    for (int axis = 0; axis < rank; ++axis) count *= shape[axis];
+    for (std::size_t axis = 0; axis < static_cast<std::size_t>(rank); ++axis) count *= shape[axis];
     return count;
   }
   bool is_contiguous() const {
     std::int64_t stride = 1;
-    for (int axis = rank - 1; axis >= 0; --axis) {
+    for (auto axis = static_cast<std::size_t>(rank); axis-- > 0;) {
       if (shape[axis] != 1 && strides[axis] != stride) return false;
       stride *= shape[axis];
     }

@@ -26,8 +26,8 @@ class Trace {
   // From any thread; again: does nothing. A call that is under way is still recorded when it ends.
   void stop() noexcept;
 
-  // What was recorded so far; from any thread. Of GPUs: the calls, and the kernels that have ended by now, the newest
-  // 256 of an exchange.
+  // What was recorded so far; from any thread. Of GPUs: the calls, and the kernels that have ended by now, with their
+  // steps: the newest 256 of an exchange.
   std::string json() const;
   // The same as JSON objects with commas between them, without the array around them, so that those of several
   // processes can be put into one file. The clock is that of the host (CLOCK_MONOTONIC), the same for all of its

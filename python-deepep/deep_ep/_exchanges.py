@@ -1,4 +1,4 @@
-"""Exchanges by shape and format, made when a call first needs them."""
+"""Exchanges by shape, made when a call first needs them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from ._config import rounded_up
 from ._ranks import RESERVED_SMS, Ranks
 from ._streams import is_capturing
 
-#: Handles pass from format to format, so all exchanges of a family begin experts at the same multiples.
+#: Handles pass from format to format, so rows of all formats begin experts at the same multiples.
 _ALIGNMENT = 1
+#: Beside bf16, and as large or smaller: an exchange takes a dispatch in any of them.
+_MORE_FORMATS = ("fp8_block128", "fp8_block128_ue8m0")
 
 
 class Family:
-    """The exchanges of one shape whose handles work on each other: they differ in format and hidden, and in options.
+    """The exchanges of one shape whose handles work on each other: they differ in hidden, and in options.
 
     Making one is collective. Ranks ask for them in the same order, since they make the same calls.
     """
@@ -35,19 +37,17 @@ class Family:
         self.handle_bytes: int = layout.handle_bytes
         self.local_experts: int = layout.groups
 
-    def exchange(self, format: str, hidden: int, **options: Any) -> ferry.Exchange:
-        key = (format, hidden, *sorted(options.items()))
+    def exchange(self, hidden: int, **options: Any) -> ferry.Exchange:
+        """Takes dispatches in every format that tokens may have, so the backward pass needs no other one."""
+        key = (hidden, *sorted(options.items()))
         found = self._made.get(key)
         if found is None:
             if is_capturing(self.ranks.device):
                 raise RuntimeError(f"this graph needs an exchange of {self.experts} experts, {self.max_tokens} tokens and "
-                                   f"{hidden} columns in {format}, which is made by the first such call; make that "
+                                   f"{hidden} columns{_told(options)}, which is made by the first such call; make that "
                                    "call once before the capture")
-            found = self._made[key] = self._make(format, hidden, options)
+            found = self._made[key] = self._make(hidden, options)
         return found
-
-    def has(self, format: str, hidden: int) -> bool:
-        return (format, hidden) in self._made
 
     def add_to_mask(self, rank: int) -> None:
         for exchange in self._made.values():
@@ -58,12 +58,17 @@ class Family:
             exchange.close()
         self._made.clear()
 
-    def _make(self, format: str, hidden: int, options: dict[str, Any]) -> ferry.Exchange:
+    def _make(self, hidden: int, options: dict[str, Any]) -> ferry.Exchange:
         ranks = self.ranks
         on_gpu: dict[str, Any] = {"reserve_sms": RESERVED_SMS} if ranks.is_gpu else {}
+        more = [{"format": format, "expert_alignment": self.alignment} for format in _MORE_FORMATS]
         return ferry.Exchange(ranks.world, experts=self.experts, top_k=self.top_k, max_tokens=self.max_tokens,
-                              hidden=hidden, format=format, expert_alignment=self.alignment, deadline=ranks.deadline,
+                              hidden=hidden, more_formats=more, expert_alignment=self.alignment, deadline=ranks.deadline,
                               mask=sorted(ranks.mask) if self._is_masked else (), **on_gpu, **{**self._options, **options})
+
+
+def _told(options: dict[str, Any]) -> str:
+    return "".join(f", {name}={value!r}" for name, value in options.items())
 
 
 def is_refused_for_tokens(error: ferry.InvalidArgument) -> bool:
@@ -131,7 +136,7 @@ class Kind:
             self.scales = self.scales.contiguous().view(torch.uint8)[:, :-(-self.columns // 128)]
 
     def inputs(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "token_scales": self.scales}
+        return {"tokens": self.tokens, "token_scales": self.scales, "format": self.format}
 
     def outputs(self, call: Any, rows: int, side_by_side: bool = False) -> tuple[Any, dict[str, torch.Tensor]]:
         """Rows like the tokens, and the same memory as a dispatch takes it. `side_by_side`: scales of a column are."""

@@ -37,11 +37,11 @@ class LazyTuple(tuple):  # type: ignore[type-arg]
 class Routing:
     """Ferry's handle of one dispatch, and on which exchanges it works."""
 
-    def __init__(self, family: Family, data: torch.Tensor, tokens: int, rows: int, format: str, hidden: int) -> None:
+    def __init__(self, family: Family, data: torch.Tensor, tokens: int, rows: int, hidden: int) -> None:
         self.family, self.data = family, data
         self.tokens = tokens  # of this rank
         self.rows = rows  # that x of a combine has at least
-        self.format, self.hidden = format, hidden  # of the dispatch
+        self.hidden = hidden  # of the dispatch
 
 
 class NormalHandle(LazyTuple):

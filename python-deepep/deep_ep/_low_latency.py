@@ -102,12 +102,12 @@ class LowLatency:
             raise ValueError(f"x has shape {list(x.shape)}; it must be [tokens, hidden] with at most {max_tokens} tokens")
         hidden, format = int(x.shape[1]), _FORMATS[scales]
         family = self._family(experts, int(topk_idx.shape[1]), max_tokens)
-        exchange = family.exchange(format, hidden)
+        exchange = family.exchange(hidden)
         self._finish(exchange, "dispatch")
         padded = Padded(call, family, hidden, scales)
         outputs = {**padded.outputs, **stats}
-        given: dict[str, Any] = {"tokens": x.detach(), "topk_ids": topk_idx, "row_order": "padded"}
-        routing = Routing(family, padded.handle, int(x.shape[0]), padded.src_info.shape[0], format, hidden)
+        given: dict[str, Any] = {"tokens": x.detach(), "topk_ids": topk_idx, "row_order": "padded", "format": format}
+        routing = Routing(family, padded.handle, int(x.shape[0]), padded.src_info.shape[0], hidden)
         handle = LowLatencyHandle.of(routing, padded.src_info, padded.counts, padded.source_starts)
         half = None
         if halved:
@@ -126,7 +126,7 @@ class LowLatency:
         if x.dim() != 3 or x.shape[0] != family.local_experts or x.shape[0] * x.shape[1] != routing.rows:
             raise ValueError(f"x has shape {list(x.shape)}; it must be [{family.local_experts}, "
                              f"{routing.rows // max(1, family.local_experts)}, hidden], as dispatch laid out")
-        exchange = family.exchange(routing.format if family.has(routing.format, hidden) else "bf16", hidden)
+        exchange = family.exchange(hidden)
         self._finish(exchange, "combine")
         sums = call.empty((routing.tokens, hidden), torch.bfloat16) if out is None else out
         given: dict[str, Any] = {"rows": x.detach().flatten(0, 1), "handle": routing.data, "topk_weights": topk_weights.detach()}

@@ -25,10 +25,8 @@ class Choice:
                  is_token_in_rank: torch.Tensor | None, expert_counts: torch.Tensor | None) -> None:
         if expert_counts is None:
             raise ValueError("num_tokens_per_expert is None; get_dispatch_layout returns it")
-        self.num_experts = self.experts = int(expert_counts.shape[0])
+        self.experts = int(expert_counts.shape[0])
         self.ids, self.weights = topk_idx, topk_weights
-        self.expert_counts = expert_counts
-        self.counts_apart = False  # whether the ranks add up the counts of experts themselves
         if topk_idx is not None:
             self.top_k = int(topk_idx.shape[1])
             self.inputs: dict[str, Any] = {"topk_ids": topk_idx, "topk_weights": topk_weights}
@@ -38,15 +36,8 @@ class Choice:
         if topk_weights is not None:
             raise ValueError("topk_weights is given without topk_idx; weights are those of ids")
         self.top_k = min(ranks.size, _MOST_TOP_K)
-        if ranks.capabilities["counts_dispatch"]:
-            self.inputs = {"in_rank": is_token_in_rank.contiguous().view(torch.uint8),
-                           "expert_counts": expert_counts.to(torch.int32).contiguous()}
-            return
-        # Each rank stands for an expert of its own. What the experts get the ranks tell each other.
-        self.experts, self.counts_apart = ranks.size, True
-        numbers = torch.arange(ranks.size, dtype=torch.int32, device=is_token_in_rank.device)
-        named = torch.where(is_token_in_rank, numbers, ranks.size).sort(dim=1).values[:, :self.top_k]
-        self.inputs = {"topk_ids": torch.where(named < ranks.size, named, -1).contiguous()}
+        self.inputs = {"in_rank": is_token_in_rank.contiguous().view(torch.uint8),
+                       "expert_counts": expert_counts.to(torch.int32).contiguous()}
 
 
 class Normal:
@@ -70,7 +61,7 @@ class Normal:
             raise RuntimeError("dispatch waits for the number of rows, which a graph cannot; give num_worst_tokens")
         while True:
             family = self._family(choice, kind.num_tokens)
-            exchange = family.exchange(kind.format, kind.hidden)
+            exchange = family.exchange(kind.hidden)
             try:
                 exchange.dispatch_async(**kind.inputs(), **choice.inputs, row_order="by_source", max_blocks=max_blocks)
                 counts = exchange.wait_for_counts()
@@ -95,7 +86,7 @@ class Normal:
         if key not in self._fixed:
             self._fixed[key] = Family(self._ranks, *key, row_orders=_ORDERS)
         family = self._fixed[key]
-        exchange = family.exchange(kind.format, kind.hidden)
+        exchange = family.exchange(kind.hidden)
         found, outputs = self._outputs(call, family, kind, choice, tokens * self._ranks.size)
         exchange.dispatch(**kind.inputs(), **choice.inputs, row_order="by_source", outputs=outputs,
                           max_blocks=max_blocks)
@@ -107,7 +98,7 @@ class Normal:
     def replay(self, call: Call, kind: Kind, handle: Any, max_blocks: int) -> Any:
         """The rows of other tokens, where those of the handle's dispatch went."""
         routing = routing_of(handle, NormalHandle)
-        exchange = routing.family.exchange(kind.format, kind.hidden)
+        exchange = routing.family.exchange(kind.hidden)
         found, outputs = kind.outputs(call, routing.rows)
         outputs["source_offsets"] = self._offsets()
         # A GPU would want room for the worst case; the handle's dispatch has said how much there is.
@@ -125,12 +116,11 @@ class Normal:
         sums = call.empty((routing.tokens, hidden), x.dtype)
         given: dict[str, Any] = {"rows": x.detach(), "handle": routing.data, "bias": bias or None}
         if row_weights is None:
-            format = routing.format if hidden == routing.hidden and family.has(routing.format, hidden) else "bf16"
-            family.exchange(format, hidden).combine(**given, out=sums, max_blocks=max_blocks)
+            family.exchange(hidden).combine(**given, out=sums, max_blocks=max_blocks)
             return sums, None
         weights = self._home_weights(call, routing, row_weights)
         columns = int(row_weights.shape[1])
-        exchange = family.exchange("bf16", hidden, returns_weights=True)
+        exchange = family.exchange(hidden, returns_weights=True)
         exchange.combine(**given, row_topk_weights=_widened(row_weights, family.top_k), out=sums,
                          topk_weights_out=weights, max_blocks=max_blocks)
         return sums, weights[:, :columns]
@@ -175,20 +165,14 @@ class Normal:
 
     def _handle(self, family: Family, kind: Kind, outputs: dict[str, torch.Tensor],
                 is_token_in_rank: torch.Tensor | None, rows: int) -> NormalHandle:
-        routing = Routing(family, outputs["handle"], kind.num_tokens, rows, kind.format, kind.hidden)
+        routing = Routing(family, outputs["handle"], kind.num_tokens, rows, kind.hidden)
         return NormalHandle.of(routing, outputs["source_offsets"].view(torch.int32), outputs["src_info"],
                                is_token_in_rank, rows)
 
 
-def expert_list(ranks: Ranks, choice: Choice, counts: ferry.RowCounts, alignment: int) -> list[int]:
+def expert_list(counts: ferry.RowCounts, alignment: int) -> list[int]:
     """Tokens of each of this rank's experts, each rounded up."""
-    numbers = list(counts.by_expert)
-    if choice.counts_apart:
-        every = ranks.sums(choice.expert_counts)
-        shape = ferry.Shape(ranks=ranks.size, experts=choice.num_experts, top_k=1, max_tokens=1, hidden=32)
-        first = shape.first_expert(ranks.rank)
-        numbers = every[first:first + shape.num_local_experts(ranks.rank)]
-    return [rounded_up(int(number), max(1, alignment)) for number in numbers]
+    return [rounded_up(int(number), max(1, alignment)) for number in counts.by_expert]
 
 
 def _widened(weights: torch.Tensor, columns: int) -> torch.Tensor:

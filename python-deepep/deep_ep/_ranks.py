@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
 import ferry
+import ferry.torch
 
 _DEADLINE = 100.0  # seconds; ranks may compile kernels of their own between two calls
 #: On GPUs: multiprocessors that are left to kernels of others that wait for peers, such as NCCL's.
@@ -33,13 +34,6 @@ class Ranks:
         everyone = self.world.all_gather(number.to_bytes(8, "little"), deadline=self.deadline)
         return max(int.from_bytes(one, "little") for one in everyone)
 
-    def sums(self, numbers: torch.Tensor) -> list[int]:
-        """Collective: the sums of the ranks' int32 numbers, one by one. The host waits."""
-        mine = numbers.to("cpu", torch.int32).contiguous()
-        everyone = self.world.all_gather(mine.numpy().tobytes(), deadline=self.deadline)
-        rows = [torch.frombuffer(bytearray(one), dtype=torch.int32) for one in everyone if one]
-        return [int(value) for value in torch.stack(rows).sum(0)] if rows else []
-
     def close(self) -> None:
         if self._owns:
             self.world.close()
@@ -47,22 +41,11 @@ class Ranks:
 
 def _world_of(group: Any, comm: Any, deadline: float) -> ferry.World:
     if group is not None:
-        rank, size, all_gather = group.rank(), group.size(), _gather_of_group(group)
-    elif comm is not None:
-        rank, size, all_gather = comm.Get_rank(), comm.Get_size(), comm.allgather
-    else:
+        return ferry.torch.world_of_group(group, device=_device(), deadline=deadline)
+    if comm is None:
         raise ValueError("neither group nor comm was given; one of them says who the ranks are")
-    return ferry.World.from_all_gather(rank, size, all_gather, device=_device(), deadline=deadline)
-
-
-def _gather_of_group(group: Any) -> Callable[[bytes], list[bytes]]:
-    """The group carries what ranks say to each other while the world is made, whatever its backend."""
-    def all_gather(mine: bytes) -> list[bytes]:
-        everyone: list[Any] = [None] * group.size()
-        torch.distributed.all_gather_object(everyone, mine, group=group)
-        return everyone
-
-    return all_gather
+    return ferry.World.from_all_gather(comm.Get_rank(), comm.Get_size(), comm.allgather, device=_device(),
+                                       deadline=deadline)
 
 
 def _device() -> str:

@@ -177,8 +177,8 @@ class Buffer:
                 numbers: list[int] = []
             else:
                 rows, ids, weights, counts, left = self._normal.dispatch(call, kind, choice, is_token_in_rank, blocks)
-                numbers = expert_list(self._ranks, choice, counts, expert_alignment)
-            return rows, ids, weights, numbers, left, call.event(*read)
+                numbers = expert_list(counts, expert_alignment)
+            return rows, ids, weights, numbers, left, call.event(*read, *choice.inputs.values())
 
     internode_dispatch = dispatch
 

@@ -228,8 +228,7 @@ class ElasticBuffer:
                 rows = old.row_topk_ids.shape[0]
                 plain = torch.where(old.row_topk_ids >= 0, plain[:rows], 0.0)
             given.update(row_topk_weights=plain.contiguous(), topk_weights_out=weights)
-        same = not options and family.has(routing.format, hidden)
-        family.exchange(routing.format if same else "bf16", hidden, **options).combine(**given)
+        family.exchange(hidden, **options).combine(**given)
         return sums, weights
 
 
@@ -243,7 +242,7 @@ class _Dispatch:
         self._side_by_side, self._do_expand = side_by_side, do_expand
         self._extra = extra
         self._has_weights = weights is not None
-        self._exchange = family.exchange(kind.format, kind.hidden)
+        self._exchange = family.exchange(kind.hidden)
         self._order = "by_expert" if do_expand else "by_source"
         self._ids: dict[str, Any] = {"topk_ids": ids, "topk_weights": weights}
         self._more: dict[str, Any] = {"row_order": self._order, "max_blocks": max_blocks}
@@ -274,7 +273,7 @@ class _Dispatch:
         else:
             self._exchange.dispatch(**kind.inputs(), **self._ids, **self._more, outputs=filled,
                                     zero_padding=self._zero_padding)
-        self.routing = Routing(family, self.outputs["handle"], kind.num_tokens, rows, kind.format, kind.hidden)
+        self.routing = Routing(family, self.outputs["handle"], kind.num_tokens, rows, kind.hidden)
         return numbers
 
     def replay(self, old: EPHandle) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import os
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import deep_ep
 import deep_ep.utils
 import ferry
-from launch import on_threads
+from launch import on_processes, on_threads
 from oracle import Case, encoded
 
 
@@ -24,6 +27,10 @@ def layout_of(buffer: deep_ep.Buffer, ids: torch.Tensor, experts: int) -> dict[s
 
 
 X, IDS = torch.ones((3, 128), dtype=torch.bfloat16), torch.tensor([[0, 1], [2, -1], [3, 0]])
+
+
+def test_type_checkers_find_its_types() -> None:
+    assert (importlib.resources.files("deep_ep") / "py.typed").is_file()
 
 
 def test_a_buffer_needs_ranks() -> None:
@@ -243,3 +250,15 @@ def test_tensors_of_autograd() -> None:
         assert torch.equal(sums, X) and torch.equal(home, torch.ones((3, 2)))
 
     alone(body)
+
+
+def apart(world: Any, rank: int, ranks: int) -> None:
+    os.environ["FERRY_DEEPEP_DEADLINE"] = "2"
+    other = dist.new_group([0, 1])
+    with pytest.raises(ferry.PeerMissing, match="group"):
+        deep_ep.Buffer(other if rank == 0 else world)
+
+
+def test_groups_that_differ_end_at_the_deadline() -> None:
+    """Not after gloo's 30 minutes."""
+    on_processes(2, apart)

@@ -9,7 +9,7 @@ from ._activation import swiglu
 from ._all import combine_all, dispatch_all
 from ._arrays import Array
 from ._arrivals import Arrivals, Handle
-from ._errors import (Aborted, Error, FileRefused, InvalidArgument, OutOfOrder, PeerMissing, SystemRefused,
+from ._errors import (Aborted, Closed, Error, FileRefused, InvalidArgument, OutOfOrder, PeerMissing, SystemRefused,
                       Unsupported)
 from ._exchange import Exchange
 from ._ferry import RowCounts, RowLayout, Shape, TensorSpec
@@ -20,7 +20,7 @@ from ._trace import trace
 from ._world import World, cuda_devices, cuda_worlds, make_thread_worlds, run_ranks, run_worlds
 
 __all__ = [
-    "Aborted", "Array", "Arrivals", "Error", "Exchange", "FileRefused", "Handle", "InvalidArgument", "OutOfOrder",
+    "Aborted", "Array", "Arrivals", "Closed", "Error", "Exchange", "FileRefused", "Handle", "InvalidArgument", "OutOfOrder",
     "PeerMissing", "RowCounts", "RowLayout", "Shape", "SystemRefused", "TensorSpec", "Unsupported", "World",
     "__version__", "build_info", "combine_all", "cuda_devices", "cuda_state_bytes", "cuda_worlds", "dispatch_all",
     "exchange_layout", "formats", "has_cuda", "make_thread_worlds", "memory_use", "run_ranks", "run_worlds", "swiglu",

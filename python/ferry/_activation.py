@@ -7,6 +7,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from . import _ferry, _frameworks
+from ._arguments import flag
 from ._arrays import Array, empty, gpu_of
 from ._errors import InvalidArgument
 from .formats import Format, format_named
@@ -32,8 +33,9 @@ def swiglu(rows: Array, row_offsets: Array, *, format: str | Format = "bf16", sc
     Where rows lie on a GPU all arrays do, of torch or cupy as rows are. One kernel is enqueued, which may be captured.
     """
     encoding = format if isinstance(format, Format) else format_named(format)
+    interleaved, tiled_scales = flag("interleaved", interleaved), flag("tiled_scales", tiled_scales)
     shape = np.shape(rows)
-    if len(shape) != 2 or shape[1] % 64 != 0:
+    if len(shape) != 2 or shape[1] < 64 or shape[1] % 64 != 0:
         raise InvalidArgument(f"rows has shape {list(shape)}; it must be [row_capacity, 2 * inter] with inter a multiple of 32")
     capacity, inter = int(shape[0]), int(shape[1]) // 2
     gpu = gpu_of(rows)

@@ -7,8 +7,10 @@ import queue
 import threading
 from typing import Any, Callable, Mapping, Sequence
 
-from ._arrays import Array, names_in
+from ._arguments import names_in, require
+from ._arrays import Array
 from ._arrivals import Arrivals
+from ._errors import Closed, InvalidArgument
 from ._exchange import Exchange
 from ._world import _run_all
 
@@ -27,7 +29,7 @@ def dispatch_all(exchanges: Sequence[Exchange], calls: Sequence[Arguments], **co
     GPU ranks  this thread enqueues the kernels of all. `stream` in a call; left out, the current one of each GPU. With
                outputs or row_capacity in each call nothing is waited for, else the counts are
 
-    Raises ValueError where the lengths differ, or an exchange is closed or there twice: none has been called then.
+    Raises InvalidArgument where the lengths differ or an exchange is there twice, and Closed: none has been called then.
     Otherwise all are called, also after an error of another one, whose ranks wait until the deadline; the first error
     comes out.
     """
@@ -72,17 +74,22 @@ def _each(call: str, exchanges: Sequence[Exchange], calls: Sequence[Arguments], 
 
 
 def _require_usable(call: str, exchanges: Sequence[Exchange], calls: Sequence[Arguments]) -> None:
+    for name, given, elements in (("exchanges", exchanges, "exchanges"), ("calls", calls, "arguments of calls")):
+        require(f"{call}: {name}", given, isinstance(given, Sequence) and not isinstance(given, (str, bytes)),
+                f"a list of {elements}")
     if len(exchanges) != len(calls):
-        raise ValueError(f"{call}: exchanges and calls have {len(exchanges)} and {len(calls)} elements; give arguments "
-                         "for each exchange")
+        raise InvalidArgument(f"{call}: exchanges and calls have {len(exchanges)} and {len(calls)} elements; give "
+                              "arguments for each exchange")
     for place, exchange in enumerate(exchanges):
         if not isinstance(exchange, Exchange):
             raise TypeError(f"{call}: exchanges[{place}] is {exchange!r}; it must be a ferry.Exchange")
+        require(f"{call}: calls[{place}]", calls[place], isinstance(calls[place], Mapping), "a dict of arguments")
         if exchange.closed:
-            raise ValueError(f"{call}: exchanges[{place}] is closed")
+            raise Closed(f"{call}: exchanges[{place}] is closed")
         first = next(other for other, one in enumerate(exchanges) if one is exchange)
         if first != place:
-            raise ValueError(f"{call}: exchanges[{first}] and exchanges[{place}] are the same; give each exchange once")
+            raise InvalidArgument(f"{call}: exchanges[{first}] and exchanges[{place}] are the same; give each exchange "
+                                  "once")
 
 
 # Memory that a framework makes for one rank may wait for the kernels of all. So, where there is some to make, the first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -74,27 +74,3 @@ def on_host(array: Array, stream: int = 0) -> np.ndarray[Any, Any]:
     copy = np.asarray(_ferry.to_host(array, stream))
     is_bf16 = "bfloat16" in str(getattr(array, "dtype", ""))
     return copy.view(bf16()) if is_bf16 else copy
-
-
-def whole_number(name: str, value: Any, bits: int) -> int:
-    """The number, for an argument of C++ that has so many bits."""
-    number = value.__index__() if hasattr(value, "__index__") else None
-    if number is None:
-        raise TypeError(f"{name} is {value!r}; it must be a whole number")
-    limit = 2**(bits - 1)
-    if not -limit <= number < limit:
-        raise InvalidArgument(f"{name} is {number}; it must fit {bits} bits: at most {limit - 1}, at least {-limit}")
-    return int(number)
-
-
-def int32(name: str, value: Any) -> int:
-    return whole_number(name, value, 32)
-
-
-def names_in(argument: str, given: str | Iterable[str]) -> tuple[str, ...]:
-    """The names of an argument that takes one or several."""
-    if isinstance(given, str):
-        return (given,)
-    if not hasattr(given, "__iter__"):
-        raise TypeError(f"{argument} is {given!r}; it must be a name, or several")
-    return tuple(given)

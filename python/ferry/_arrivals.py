@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from . import _ferry
-from ._arrays import Array, int32, on_host
+from ._arguments import int32
+from ._arrays import Array, on_host
 from ._errors import InvalidArgument
 from .formats import Format
 
@@ -65,8 +66,9 @@ class Arrivals:
     waited_ns: Array = None  #: i64 [R]: nanoseconds waited for each rank are added to it
 
     def __init__(self, core: _ferry.Exchange, encoding: Format, arrays: dict[str, Array], handle: Handle | None,
-                 row_order: str, expert_stride: int, stream: int = 0) -> None:
+                 row_order: str, expert_stride: int, stream: int = 0, format: int = 0) -> None:
         self.__dict__.update(arrays)
+        self.format = format  #: its number (more_formats of the exchange)
         self._core = core
         self._format = encoding
         self._arrays = arrays
@@ -83,32 +85,37 @@ class Arrivals:
     @property
     def rows(self) -> int:
         """How many rows there are, padding included: what combine reads. padded: all that lie at the stride."""
-        offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
-        return int(self._host(offsets)[-1])
+        return int(self._host(self._offsets("rows"))[-1])
 
     def rows_of(self, group: int) -> slice:
         """The rows of the tokens of one group (local expert), without padding. Not for rows by_source."""
-        if self.row_order == "by_source" or self.counts is None and self.src_info is None:
+        if self.row_order == "by_source":
             raise InvalidArgument("rows_of: rows by_source lie in the order of their sources; row_topk_ids has their "
                                   "experts")
-        require_group(group, len(self.row_offsets) - 1)
-        first, end = (int(value) for value in self._host(self.row_offsets)[group:group + 2])
+        if self.row_order == "padded":
+            require_group(group, len(self.counts))
+            first = group * (self.expert_stride or self._core.layout.expert_rows)
+            return slice(first, first + int(self._host(self.counts)[group]))
+        offsets = self._offsets("rows_of")
+        require_group(group, len(offsets) - 1)
+        first, end = (int(value) for value in self._host(offsets)[group:group + 2])
         if self.counts is not None:
             return slice(first, first + int(self._host(self.counts)[group]))
-        return slice(first, first + int(np.count_nonzero(self._host(self.src_info)[first:end, 0] >= 0)))
+        src_info = self._written("src_info", "rows_of")
+        return slice(first, first + int(np.count_nonzero(self._host(src_info)[first:end, 0] >= 0)))
 
     @property
     def has_token(self) -> np.ndarray[Any, Any]:
         """bool [N]: whether a token came in that row; else it is padding, and what it holds means nothing."""
-        rows = int(self.src_info.shape[0] if self.src_info is not None else self.payload.shape[0])
-        has = np.zeros(rows, np.bool_)
+        has = np.zeros(int(self._by_row.shape[0]), np.bool_)
         if self.row_order == "by_source":
             has[:self.rows] = True
         elif self.row_order == "padded":
             for group in range(len(self.counts)):
                 has[self.rows_of(group)] = True
         else:
-            has[:self.rows] = self._host(self.src_info)[:self.rows, 0] >= 0
+            src_info = self._written("src_info", "has_token")
+            has[:self.rows] = self._host(src_info)[:self.rows, 0] >= 0
         return has
 
     def values(self, *, input_scale: float = 1.0) -> np.ndarray[Any, Any]:
@@ -137,13 +144,30 @@ class Arrivals:
                 groups = self._core.layout.groups
                 given["row_offsets"] = np.array([0] + [self.rows] * groups, np.uint32)
                 given["scales_offsets"] = np.zeros(groups, np.uint32)
-            self._core.decode_rows(given, values, has.view(np.uint8), input_scale)
+            self._core.decode_rows(given, values, has.view(np.uint8), input_scale, self.format)
         if self.global_scales is not None:
             values *= np.where(has, self._host(self.global_scales), 0)[:, None].astype(np.float32)
         return values
+
+    @property
+    def _by_row(self) -> Array:
+        """An array that every dispatch of this order writes, with a line for each row."""
+        return self.payload if self.payload is not None else self.gather
+
+    def _written(self, name: str, by: str) -> Array:
+        """An array that the dispatch may have left out."""
+        array = getattr(self, name)
+        if array is None:
+            raise InvalidArgument(f"{by}: the dispatch wrote no {name}; give it among `outputs`")
+        return array
+
+    def _offsets(self, by: str) -> Array:
+        return self._written("source_offsets" if self.row_order == "by_source" else "row_offsets", by)
 
     def _host(self, array: Array) -> np.ndarray[Any, Any]:
         return on_host(array, self._stream)
 
     def __repr__(self) -> str:
-        return f"<ferry.Arrivals: {self.rows} rows {self.row_order}: {', '.join(self._arrays)}>"
+        offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
+        count = "rows" if offsets is None else f"{self.rows} rows"
+        return f"<ferry.Arrivals: {count} {self.row_order}: {', '.join(self._arrays)}>"

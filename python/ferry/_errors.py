@@ -16,7 +16,13 @@ class InvalidArgument(Error, ValueError):
 
 
 class OutOfOrder(Error, RuntimeError):
-    """The round does not allow the call now, such as a combine before its dispatch."""
+    """The call is not allowed now: a combine before its dispatch, another thread in the object, a copy of a fork."""
+
+    __module__ = "ferry"
+
+
+class Closed(Error, ValueError):
+    """An Exchange or a World is used after its close()."""
 
     __module__ = "ferry"
 

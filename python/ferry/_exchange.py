@@ -7,10 +7,14 @@ from typing import Any, Callable, Iterable, NoReturn, Sequence
 import numpy as np
 
 from . import _ferry, _frameworks
-from ._arrays import Array, empty, name_of_floats, names_in, whole_number
+from ._arguments import function, names_in, several, text, whole_number
+from ._arrays import Array, empty, name_of_floats
 from ._arrivals import Arrivals, Handle
 from ._errors import InvalidArgument, OutOfOrder
+from ._hooks import Epilogue, take_hook
+from ._inputs import Begin, Call, begins_of, combine_inputs, dispatch_inputs, to_fill
 from ._layout import options_of, shape_of
+from ._outputs import Formats
 from ._transports import close_at_end
 from ._world import World
 from .formats import Format, format_named
@@ -31,7 +35,8 @@ class Exchange:
 
     experts, top_k, max_tokens (most tokens that a rank dispatches) and hidden (columns, a multiple of 32) are those of
     all ranks. The options are the fields of ferry::ExchangeOptions by the same names (include/ferry/exchange.h);
-    deadlines are seconds, `mask` names ranks that take no part, `row_orders` is an iterable of names.
+    deadlines are seconds, `mask` names ranks that take no part, `row_orders` is an iterable of names. `more_formats`
+    has names, or dicts of format, tiled_scales, expert_alignment and dynamic_scales: a dispatch may take one of them.
     `allocate(name, shape, dtype)` makes the arrays that dispatch and combine return; None: numpy does, and on a GPU
     the framework (torch, cupy) whose arrays a call is given.
 
@@ -39,6 +44,11 @@ class Exchange:
     of torch or cupy; None: that framework's current one. The arrays of a call stay as they are until its kernels are
     done. What only a kernel can find out is raised by the next call, or by check(). `max_blocks`: most blocks of a
     kernel, 0: no limit.
+
+    Hooks are router_weight(token, k) -> weight and epilogue(token, column, values), where `values` is a f32 array that
+    the function may keep. Functions of Python run with the GIL, on any thread. What one raises ends the call and comes
+    out of it. docs/python-hooks.md has more, and compiled functions, which run without the GIL. Raises Unsupported
+    where capabilities()["function_hooks"] of the world is False, as with GPUs.
 
     A context manager; close() and the end of the object are local and wait for nobody. Raises InvalidArgument that
     says which value is bad or differs between ranks, or PeerMissing.
@@ -51,6 +61,7 @@ class Exchange:
                  expert_alignment: int = 0, fused_shared_expert: bool = False, skip_a2a: bool = False,
                  allreduce_world_size: int = 1, result_format: str | Format = "bf16", late_weights: bool = False,
                  returns_weights: bool = False, dynamic_scales: bool = False,
+                 more_formats: Iterable[str | Format | dict[str, Any]] = (),
                  row_orders: str | Iterable[str] | None = None, concurrent: int = 1, mask: Iterable[int] = (),
                  deadline: float | None = None, set_up_deadline: float | None = None, workers: int = 1,
                  reserve_sms: int = 0, allocate: Allocate | None = None) -> None:
@@ -59,11 +70,11 @@ class Exchange:
         if not isinstance(world, World):
             raise TypeError(f"world is {world!r}; it must be a ferry.World: run_ranks gives one to each rank")
         shape = shape_of(ranks=world.size, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
-        self._allocate = allocate
+        self._allocate = None if allocate is None else function("allocate", allocate)
         self._framework = ""  # of the newest arrays on a GPU
         self._stream = 0  # of the newest dispatch
         self._tokens = 0  # of the newest dispatch
-        self._begun: tuple[int, str, int] = (0, "by_expert", 0)  # of the dispatch that has begun: tokens, order, stride
+        self._begun: Begin = (0, "by_expert", 0, 0)  # of the dispatch that has begun
         self._dispatching: object = None  # what C++ reads until the wait
         self._combining: object = None
         self._reduced_by: dict[str, Any] = {}
@@ -73,9 +84,9 @@ class Exchange:
         if world.kind == "shmem":
             close_at_end(self)
         self._format = format if isinstance(format, Format) else format_named(options.format)
+        self._formats = Formats(self._core, [self._format, *map(format_named, options.more_formats)])
         self._device = self._core.device
         self._on_cpu = self._device == "cpu"
-        self._specs: dict[Any, list[tuple[str, tuple[int, ...], str, int]]] = {}  # of the newest calls of allocate_outputs
 
     @property
     def rank(self) -> int:
@@ -90,6 +101,10 @@ class Exchange:
     def layout(self) -> _ferry.RowLayout:
         """How this rank's rows lie; see exchange_layout."""
         return self._core.layout
+
+    def layout_in(self, format: int | str | Format) -> _ferry.RowLayout:
+        """`layout` of dispatches in this format: a number, or the name of one of more_formats."""
+        return self._formats.layouts[self._formats.number(format)]
 
     @property
     def device(self) -> str:
@@ -106,9 +121,9 @@ class Exchange:
         return self._core.closed
 
     def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
-                         expert_stride: int = 0, extra: str | Iterable[str] = (), like: Array = None, stream: Any = None
-                         ) -> dict[str, Array]:
-        """What a dispatch of that order fills, as arrays that are not initialised.
+                         expert_stride: int = 0, extra: str | Iterable[str] = (), like: Array = None,
+                         stream: Any = None, format: int | str | Format = 0) -> dict[str, Array]:
+        """What a dispatch of that order and format fills, as arrays that are not initialised.
 
         row_capacity  None: the worst case, which no dispatch refuses
         like          on a GPU: an array of the framework that makes them; None: that of the newest call
@@ -117,8 +132,8 @@ class Exchange:
         """
         self._number(stream, like)
         wanted = frozenset(names_in("extra", extra))
-        outputs = {name: self._empty(name, shape, dtype, alignment)
-                   for name, shape, dtype, alignment in self._specs_of(row_capacity, row_order, expert_stride, wanted)}
+        outputs = {name: self._empty(name, shape, dtype, alignment) for name, shape, dtype, alignment in
+                   self._formats.specs(row_capacity, row_order, expert_stride, wanted, self._formats.number(format))}
         for name in wanted & {"cumulative_counts", "waited_ns"}:
             if self._on_cpu:
                 outputs[name][...] = 0
@@ -143,40 +158,24 @@ class Exchange:
         leave_handle  whether the Arrivals have a handle
         zero_padding  clears payload, scales and weights of padding rows
         deadline      seconds of each wait; None: the exchange's
-        more          input_scale, row_order, expert_stride, overflow, in_rank, expert_counts, token_scales,
-                      token_global_scales: ferry::DispatchInput (include/ferry/exchange.h) says what each is
+        more          router_weight (a hook in place of topk_weights), router_weight_context, input_scale, row_order,
+                      expert_stride, overflow, in_rank, expert_counts, token_scales, token_global_scales:
+                      ferry::DispatchInput (include/ferry/exchange.h) says what each is; format: 0, the exchange's own,
+                      or the number or the name of one of more_formats
 
         Arrays are of the caller, and read when it returns. bf16 is ml_dtypes.bfloat16, or its bits as uint16. Raises
         InvalidArgument (nothing has moved unless it says so), OutOfOrder, PeerMissing.
         """
-        extra = (*names_in("extra", extra), "handle") if leave_handle else names_in("extra", extra)
-        number = self._number(stream, tokens)
-        if outputs is None and row_capacity is None:
-            self.dispatch_async(tokens, topk_ids, topk_weights, handle=handle, deadline=deadline, stream=number,
-                                max_blocks=max_blocks, **more)
-            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=deadline, stream=number,
-                                      max_blocks=max_blocks)
-        inputs, begins = self._dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)
-        if outputs is None:
-            outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra,
-                                            stream=number)
-        begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
-        try:
-            self._core.dispatch(inputs, {**outputs, "zero_padding": zero_padding}, (deadline, number, max_blocks))
-        except OutOfOrder:
-            self._begun = begun
-            raise
-        return self._arrivals(outputs, number)
+        call = (deadline, self._number(stream, tokens), max_blocks)
+        return self._dispatch(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more), outputs, row_capacity,
+                              names_in("extra", extra), leave_handle, zero_padding, call)
 
     def dispatch_async(self, tokens: Array, topk_ids: Array | None = None, topk_weights: Array | None = None, *,
                        handle: Handle | Array | None = None, deadline: float | None = None, stream: Any = None,
                        max_blocks: int = 0, **more: Any) -> None:
         """The first half of dispatch: sends the tokens. What it was given has been read when it returns."""
-        number = self._number(stream, tokens)
-        inputs, begins = self._dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)
-        self._core.dispatch_async(inputs, (deadline, number, max_blocks))
-        self._stream = number
-        self._begun, self._dispatching = begins, inputs.get("handle")
+        call = (deadline, self._number(stream, tokens), max_blocks)
+        self._dispatch_async(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more), call)
 
     def wait_for_counts(self, *, deadline: float | None = None, stream: Any = None) -> _ferry.RowCounts:
         """Between the halves, any number of times: how many rows come. rows, by_expert, by_source.
@@ -194,56 +193,65 @@ class Exchange:
         """
         number = self._same(stream)
         if outputs is None:
-            _, order, stride = self._begun
+            _, order, stride, format = self._begun
             if row_capacity is None and order != "padded":
                 row_capacity = self.wait_for_counts(deadline=deadline, stream=number).rows
             outputs = self.allocate_outputs(row_capacity, row_order=order, expert_stride=stride, extra=extra,
-                                            stream=number)
-        self._core.dispatch_wait({**outputs, "zero_padding": zero_padding}, (deadline, number, max_blocks))
+                                            stream=number, format=format)
+        self._core.dispatch_wait(to_fill(outputs, zero_padding), (deadline, number, max_blocks))
         self._dispatching = None
         return self._arrivals(outputs, number)
 
     def combine(self, rows: Array, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
-                topk_weights_out: Array | None = None, deadline: float | None = None, stream: Any = None,
-                max_blocks: int = 0, **more: Any) -> Array:
+                topk_weights_out: Array | None = None, epilogue: Epilogue | Any = None, epilogue_context: Any = None,
+                deadline: float | None = None, stream: Any = None, max_blocks: int = 0, **more: Any) -> Array:
         """Sends the experts' results home; returns the sums of this rank's tokens, [n, hidden].
 
         rows              bf16, f16 or f32 [at least as many as Arrivals.rows, hidden], columns contiguous
         out               where the sums go; None: a new array, of `dtype`, or of the type of rows
         unreduced         reduction exact: [n, K, hidden], a missing k as zeros
         topk_weights_out  f32 [n, K]: takes what row_topk_weights of the ranks sent home (returns_weights)
+        epilogue          a hook that takes the unrounded sums: none are written or returned. epilogue_context: its own
         deadline          seconds of each wait; None: the exchange's
-        more              topk_weights, handle, bias (up to two arrays), sum_order, apply_weights, row_topk_weights,
-                          src_info: ferry::CombineInput (include/ferry/exchange.h) says what each is
+        more              topk_weights, router_weight (a hook in place of them), router_weight_context, handle, bias (up
+                          to two arrays), sum_order, apply_weights, row_topk_weights, src_info: ferry::CombineInput
+                          (include/ferry/exchange.h) says what each is
 
         Without a handle the rows of the newest dispatch go back, once. Raises as dispatch.
         """
-        number = self._number(stream, rows)
-        inputs, reduced_by = self._combine_inputs(rows, more)
-        sums = self._sums(out, dtype, unreduced, reduced_by)
-        self._core.combine(inputs, {"tokens": sums, "topk_weights": topk_weights_out}, (deadline, number, max_blocks))
-        return sums
+        call = (deadline, self._number(stream, rows), max_blocks)
+        inputs, reduced_by = combine_inputs(rows, more, self._tokens)
+        sums = self._sums(out, dtype, unreduced, reduced_by, topk_weights_out, (epilogue, epilogue_context))
+        try:
+            self._core.combine(inputs, sums, call)
+        except BaseException:
+            if self._core.hook_raised:  # combine_wait may follow
+                self._combining, self._reduced_by = inputs, {**reduced_by, "stream": call[1]}
+            raise
+        return sums["tokens"] if epilogue is None else None
 
     def combine_async(self, rows: Array, *, deadline: float | None = None, stream: Any = None, max_blocks: int = 0,
                       **more: Any) -> None:
         """The first half of combine. The exchange keeps a reference to what it reads until combine_wait returns."""
         number = self._number(stream, rows)
-        inputs, reduced_by = self._combine_inputs(rows, more)
+        inputs, reduced_by = combine_inputs(rows, more, self._tokens)
         self._core.combine_async(inputs, (deadline, number, max_blocks))
         self._combining, self._reduced_by = inputs, {**reduced_by, "stream": number}
 
     def combine_wait(self, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
-                     topk_weights_out: Array | None = None, deadline: float | None = None, stream: Any = None,
+                     topk_weights_out: Array | None = None, epilogue: Epilogue | Any = None,
+                     epilogue_context: Any = None, deadline: float | None = None, stream: Any = None,
                      max_blocks: int = 0) -> Array:
         """The second half: waits for the results and returns the sums. Arguments as at combine.
 
         `stream`: None: that of combine_async.
         """
         number = self._reduced_by.get("stream", 0) if stream is None else self._number(stream, out)
-        sums = self._sums(out, dtype, unreduced, self._reduced_by)
-        self._core.combine_wait({"tokens": sums, "topk_weights": topk_weights_out}, (deadline, number, max_blocks))
+        hook = (epilogue, epilogue_context)
+        sums = self._sums(out, dtype, unreduced, self._reduced_by, topk_weights_out, hook)
+        self._core.combine_wait(sums, (deadline, number, max_blocks))
         self._combining = None
-        return sums
+        return sums["tokens"] if epilogue is None else None
 
     def check(self) -> None:
         """Raises what was found out since the last call. It waits for nothing."""
@@ -251,7 +259,7 @@ class Exchange:
 
     def add_to_mask(self, ranks: Iterable[int]) -> None:
         """From the next round on these ranks take no part. Every rank that goes on masks a rank that has left."""
-        self._core.add_to_mask(tuple(ranks))
+        self._core.add_to_mask(several("ranks", ranks, "numbers of ranks"))
 
     def release(self, *, deadline: float | None = None, stream: Any = None) -> None:
         """Gives the memory of the slots back until restore(), as a sleep mode does. Collective.
@@ -267,7 +275,7 @@ class Exchange:
         """Takes as much memory again at the same addresses. Collective; after release()."""
         self._core.restore((deadline, self._number(stream, None), 0))
 
-    def arrival_slots(self) -> dict[str, Array]:
+    def arrival_slots(self, format: int | str | Format = 0) -> dict[str, Array]:
         """Where messages arrive, for rows in_place (`gather`): payload [copies, R, T, ...], scales, global_scales.
 
         Views of memory of the exchange, which they keep alive. What a dispatch left there is valid until this rank's
@@ -275,7 +283,7 @@ class Exchange:
         bf16; without one, anything that takes DLPack may have them. Nothing may be written there.
         """
         names = ("payload", "scales", "global_scales")
-        views = self._core.arrival_slots(self._framework == "torch")
+        views = self._core.arrival_slots(self._framework == "torch", self._formats.number(format))
         return {name: _frameworks.taken(self._framework, view) for name, view in zip(names, views) if view is not None}
 
     def stats(self) -> dict[str, Any]:
@@ -309,30 +317,6 @@ class Exchange:
     def __repr__(self) -> str:
         return "<ferry.Exchange, closed>" if self.closed else f"<ferry.Exchange, rank {self.rank}, {self.shape!r}>"
 
-    def _specs_of(self, row_capacity: int | None, row_order: str, expert_stride: int, wanted: frozenset[str]
-                  ) -> list[tuple[str, tuple[int, ...], str, int]]:
-        """(name, shape, dtype, alignment) of the outputs of a dispatch. Callers mostly ask for the same again."""
-        asked = (row_capacity, row_order, expert_stride, wanted)
-        if asked in self._specs:
-            return self._specs[asked]
-        layout = self.layout
-        expert_stride = whole_number("expert_stride", expert_stride, 64)
-        if row_capacity is None:
-            row_capacity = layout.least_rows(row_order, expert_stride)
-        row_capacity = whole_number("row_capacity", row_capacity, 64)
-        usual = {spec.name for spec in layout.dispatch_outputs(row_capacity, row_order, expert_stride, False)}
-        specs = layout.dispatch_outputs(row_capacity, row_order, expert_stride, True)
-        unknown = wanted - {spec.name for spec in specs}
-        if unknown:
-            raise InvalidArgument(f"extra names {', '.join(sorted(map(str, unknown)))}; rows {row_order} have "
-                                  f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
-        if len(self._specs) > 15:  # rows as many as came differ from call to call
-            self._specs.clear()
-        found = [(spec.name, tuple(spec.shape), spec.dtype, spec.alignment) for spec in specs
-                 if spec.name in usual | wanted]
-        self._specs[asked] = found
-        return found
-
     def _empty(self, name: str, shape: Sequence[int], dtype: str, alignment: int) -> Array:
         if self._allocate is not None:
             return self._allocate(name, tuple(shape), dtype)
@@ -351,36 +335,53 @@ class Exchange:
         """The stream of a second half; None: that of the first."""
         return self._stream if stream is None else self._number(stream, None)
 
-    def _dispatch_inputs(self, tokens: Array, topk_ids: Array | None, topk_weights: Array | None,
-                         handle: Handle | Array | None, more: dict[str, Any]
-                         ) -> tuple[dict[str, Any], tuple[int, str, int]]:
-        inputs = {"tokens": tokens, "topk_ids": topk_ids, "topk_weights": topk_weights, **more}
-        if isinstance(handle, Handle):
-            inputs.setdefault("row_order", handle.row_order)
-            inputs.setdefault("expert_stride", handle.expert_stride)
-            handle = handle.data
-        inputs["handle"] = handle
-        given = {name: value for name, value in inputs.items() if value is not None}
-        return given, (_length(tokens), given.get("row_order", "by_expert"), given.get("expert_stride", 0))
+    # dispatch and dispatch_async behind the names of their arguments. ferry.torch has names of its own.
+
+    def _dispatch(self, inputs: dict[str, Any], outputs: dict[str, Array] | None, row_capacity: int | None,
+                  extra: tuple[str, ...], leave_handle: bool, zero_padding: bool, call: Call) -> Arrivals:
+        if leave_handle:
+            extra = (*extra, "handle")
+        deadline, stream, max_blocks = call
+        if outputs is None and row_capacity is None:
+            self._dispatch_async(inputs, call)
+            return self.dispatch_wait(extra=extra, zero_padding=zero_padding, deadline=deadline, stream=stream,
+                                      max_blocks=max_blocks)
+        begins = begins_of(inputs, self._formats)
+        if outputs is None:
+            outputs = self.allocate_outputs(row_capacity, row_order=begins[1], expert_stride=begins[2], extra=extra,
+                                            stream=stream, format=begins[3])
+        begun, self._begun = self._begun, begins  # outputs that are too small leave it begun
+        try:
+            self._core.dispatch(inputs, to_fill(outputs, zero_padding), call)
+        except OutOfOrder:
+            self._begun = begun
+            raise
+        return self._arrivals(outputs, stream)
+
+    def _dispatch_async(self, inputs: dict[str, Any], call: Call) -> None:
+        begins = begins_of(inputs, self._formats)
+        self._core.dispatch_async(inputs, call)
+        self._stream = call[1]
+        self._begun, self._dispatching = begins, inputs.get("handle")
 
     def _arrivals(self, outputs: dict[str, Array], stream: int) -> Arrivals:
-        self._tokens, order, stride = self._begun
+        self._tokens, order, stride, format = self._begun
         left = outputs.get("handle")
         handle = None if left is None else Handle(left, self._tokens, order, stride)
-        return self._arrivals_type(self._core, self._format, outputs, handle, order, stride, stream)
+        return self._arrivals_type(self._core, self._formats.formats[format], outputs, handle, order, stride, stream,
+                                   format)
 
-    def _combine_inputs(self, rows: Array, more: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        handle = more.get("handle")
-        tokens: int | None = self._tokens if handle is None else None
-        if isinstance(handle, Handle):
-            tokens = handle.tokens
-            more = {**more, "handle": handle.data}
-        inputs = {name: value for name, value in {"rows": rows, **more}.items() if value is not None}
-        return inputs, {"tokens": tokens, "dtype": getattr(rows, "dtype", None)}
-
-    def _sums(self, out: Array | None, dtype: Any, unreduced: bool, reduced_by: dict[str, Any]) -> Array:
+    def _sums(self, out: Array | None, dtype: Any, unreduced: bool, reduced_by: dict[str, Any], topk_weights_out: Array,
+              hook: tuple[Any, Any]) -> dict[str, Any]:
+        """What a combine fills. `hook`: the epilogue and its context."""
+        sums = {"tokens": out, "topk_weights": topk_weights_out, "epilogue": hook[0], "epilogue_context": hook[1]}
+        take_hook("epilogue", sums)
         if out is not None:
-            return out
+            return sums
+        if hook[0] is not None:
+            if unreduced or dtype is not None:
+                raise InvalidArgument("unreduced or dtype is given; an epilogue gets sums, and as float32: leave it out")
+            return sums
         tokens = reduced_by.get("tokens", self._tokens)
         if tokens is None:
             raise InvalidArgument("out is None, and the handle is plain memory; give out, or a ferry.Handle")
@@ -389,11 +390,5 @@ class Exchange:
             raise TypeError("rows has no dtype; it must be an array of float32, float16 or bfloat16")
         shape = self.shape
         extents = (tokens, shape.top_k, shape.hidden) if unreduced else (tokens, shape.hidden)
-        return self._empty("sums", extents, name_of_floats(named), 16)
-
-
-def _length(tokens: Array) -> int:
-    shape = getattr(tokens, "shape", None)
-    if shape is None:
-        raise TypeError(f"tokens is {type(tokens)}; it must be an array [n, hidden]: numpy's, or anything with DLPack")
-    return int(shape[0]) if len(shape) else 0
+        sums["tokens"] = self._empty("sums", extents, name_of_floats(named), 16)
+        return sums

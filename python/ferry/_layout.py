@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from . import _ferry
-from ._arrays import int32, names_in
+from ._arguments import flag, int32, names_in, seconds, several, text
 
 _WHOLE = ("expert_alignment", "allreduce_world_size", "concurrent", "workers", "reserve_sms")
 _TEXTS = {"format": "text, or a Format", "result_format": "text, or a Format", "reduction": "text"}
+_OF_A_FORMAT = ("format", "tiled_scales", "expert_alignment", "dynamic_scales")
 _SECONDS = ("deadline", "set_up_deadline")
-_NAMES = ("format", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
+_NAMES = ("format", "more_formats", "reduction", "tiled_scales", "expert_alignment", "fused_shared_expert", "skip_a2a",
           "allreduce_world_size", "result_format", "late_weights", "returns_weights", "dynamic_scales", "row_orders",
           "concurrent", "mask", "deadline", "set_up_deadline", "workers", "reserve_sms")
 
@@ -29,31 +28,34 @@ def options_of(given: dict[str, Any]) -> _ferry.Options:
     return options
 
 
+def _further_format(given: Any) -> dict[str, Any]:
+    """One of more_formats, by the names of its fields."""
+    fields = given if isinstance(given, dict) else {"format": given}
+    for name in fields:
+        if name not in _OF_A_FORMAT:
+            raise TypeError(f"more_formats names {name!r}; a format has {', '.join(_OF_A_FORMAT)}")
+    return {name: _as_taken(name, value) for name, value in fields.items()}
+
+
 def _as_taken(name: str, value: Any) -> Any:
     """The value of an option, as C++ takes it. Raises TypeError that says what it must be."""
     if name in _WHOLE:
         return int32(name, value)
     if name == "row_orders":
-        return list(names_in(name, value))
+        return [text("a name of row_orders", order) for order in names_in(name, value)]
+    if name == "more_formats":
+        return [_further_format(each) for each in names_in(name, value)]
     if name == "mask":
-        return _require(name, value, hasattr(value, "__iter__"), "ranks")
+        return several(name, value, "numbers of ranks")
     if name in _SECONDS:
-        return _require(name, value, hasattr(value, "__float__"), "a number of seconds")
+        return seconds(name, value)
     if name in _TEXTS:
-        text = getattr(value, "name", value)
-        return _require(name, text, isinstance(text, str), _TEXTS[name])
-    return bool(_require(name, value, isinstance(value, (bool, np.bool_)), "True or False"))
-
-
-def _require(name: str, value: Any, is_right: bool, kind: str) -> Any:
-    if not is_right:
-        raise TypeError(f"{name} is {value!r}; it must be {kind}")
-    return value
+        return text(name, getattr(value, "name", value), _TEXTS[name])
+    return flag(name, value)
 
 
 def shape_of(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int) -> _ferry.Shape:
-    return _ferry.Shape(ranks=int32("ranks", ranks), experts=int32("experts", experts), top_k=int32("top_k", top_k),
-                        max_tokens=int32("max_tokens", max_tokens), hidden=int32("hidden", hidden))
+    return _ferry.Shape(ranks=ranks, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
 
 
 def exchange_layout(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int, rank: int = 0,
@@ -73,7 +75,7 @@ def memory_use(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden:
                **options: Any) -> dict[str, int]:
     """Bytes of memory that such an exchange allocates on rank 0, which has the most: by region, and "total"."""
     shape = shape_of(ranks=ranks, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden)
-    return _ferry.memory_use(shape, options_of(options), has_remote_ranks)
+    return _ferry.memory_use(shape, options_of(options), flag("has_remote_ranks", has_remote_ranks))
 
 
 def cuda_state_bytes(*, ranks: int, experts: int, top_k: int, max_tokens: int, hidden: int, rank: int = 0,

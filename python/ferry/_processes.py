@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Sequence, Union
 
 from . import _ferry
-from ._arrays import int32
+from ._arguments import function, int32, require, seconds, text
 from ._errors import InvalidArgument
 
 #: Gathers bytes of all processes, as many of each: theirs in rank order, one by one or in one piece.
@@ -15,21 +15,23 @@ AllGather = Callable[[bytes], Union[bytes, Sequence[bytes]]]
 def place(*, address: str = "", rank: int = -1, size: int = 0, local_rank: int = -1,
           job: str = "") -> _ferry.ProcessPlace:
     """Where this process stands among those of the world. What is left out comes from the environment."""
-    return _ferry.ProcessPlace(address, int32("rank", rank), int32("size", size), int32("local_rank", local_rank), job)
+    return _ferry.ProcessPlace(text("address", address, "text, host:port"), int32("rank", rank), int32("size", size),
+                               int32("local_rank", local_rank), text("job", job))
 
 
 def open_world(where: _ferry.ProcessPlace, device: str, all_gather: AllGather | None,
                deadline: float | None) -> _ferry.World:
     """Collective over the processes: this process's end of the world."""
     gather = None if all_gather is None else in_one_piece(all_gather)
+    limit = seconds("deadline", deadline)
     if device == "cpu":
-        return _ferry.make_process_world(where, gather, deadline)
-    return _ferry.make_cuda_process_world(where, gpu_named(device, "cpu, "), gather, deadline)
+        return _ferry.make_process_world(where, gather, limit)
+    return _ferry.make_cuda_process_world(where, gpu_named(device, "cpu, "), gather, limit)
 
 
 def gpu_named(device: str, others: str = "") -> int:
     """The number of a GPU: 1 of "cuda:1"; -1 of "cuda", which leaves it open. `others`: what else it might be."""
-    kind, _, index = device.partition(":")
+    kind, _, index = text("device", device, f"text: {others}cuda or a GPU, such as cuda:1").partition(":")
     if kind != "cuda" or not (index.isdecimal() or device == "cuda"):
         raise InvalidArgument(f"device is '{device}'; it must be {others}cuda or a GPU, such as cuda:1")
     return int(index or -1)
@@ -37,10 +39,13 @@ def gpu_named(device: str, others: str = "") -> int:
 
 def in_one_piece(all_gather: AllGather) -> Callable[[bytes], bytes]:
     """The same function, whose result is in one piece."""
+    function("all_gather", all_gather)
+
     def gather(mine: bytes) -> bytes:
         gathered = all_gather(mine)
         if isinstance(gathered, (bytes, bytearray, memoryview)):
             return bytes(gathered)
+        require("what all_gather returned", gathered, hasattr(gathered, "__iter__"), "the bytes of all ranks")
         parts = [bytes(part) for part in gathered]
         for rank, part in enumerate(parts):
             if len(part) != len(mine):

@@ -7,6 +7,7 @@ import os
 from typing import Iterator
 
 from . import _ferry
+from ._arguments import require
 
 
 @contextlib.contextmanager
@@ -21,6 +22,7 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
     is written also where an exception ends the block; it is opened first, so that a path that cannot be written raises
     OSError at once. One trace of a process records at a time: raises OutOfOrder.
     """
+    require("path", path, isinstance(path, (str, os.PathLike)), "text or a pathlib.Path")
     recorded = _ferry.Trace()
     try:
         with open(path, "w", encoding="utf-8") as file:

@@ -11,6 +11,7 @@ import weakref
 from typing import Protocol
 
 from . import _ferry
+from ._arguments import seconds, whole_number
 from ._errors import InvalidArgument
 from ._processes import AllGather, in_one_piece
 
@@ -54,12 +55,18 @@ _lock = threading.Lock()
 def open_shmem_world(nodes: int, heap_bytes: int, deadline: float | None) -> _ferry.World:
     """Collective over the processes of the job, which it starts if there is none yet."""
     global _job
-    if heap_bytes < 0:
-        raise InvalidArgument(f"heap_bytes is {heap_bytes}; it must be 0 or more")
+    heap_bytes, deadline = _bytes_of_heap(heap_bytes), seconds("deadline", deadline)
     with _lock:
         if _job is None:
             _job = _ShmemJob(heap_bytes, deadline)
         return _job.make_world(nodes, deadline)
+
+
+def _bytes_of_heap(given: int) -> int:
+    heap_bytes = whole_number("heap_bytes", given, 64)
+    if heap_bytes < 0:
+        raise InvalidArgument(f"heap_bytes is {heap_bytes}; it must be 0 or more")
+    return heap_bytes
 
 
 def close_at_end(of: Closable) -> None:
@@ -71,7 +78,8 @@ def close_at_end(of: Closable) -> None:
 def open_nvshmem_world(place: _ferry.ProcessPlace, device: int, split: tuple[int, int, int],
                        all_gather: AllGather | None, deadline: float | None) -> _ferry.World:
     """Collective over the processes. `split`: nodes, ranks_per_node, heap_bytes."""
-    if split[2] < 0:
-        raise InvalidArgument(f"heap_bytes is {split[2]}; it must be 0 or more")
+    nodes, ranks_per_node, heap_bytes = split
+    whole = (nodes, ranks_per_node, _bytes_of_heap(heap_bytes))
     gather = None if all_gather is None else in_one_piece(all_gather)
-    return _ferry.make_nvshmem_world(_library("nvshmem"), place, device, split, gather, deadline)
+    return _ferry.make_nvshmem_world(_library("nvshmem"), place, device, whole, gather,
+                                     seconds("deadline", deadline))

@@ -8,8 +8,8 @@ import threading
 from typing import Callable, Iterable, NoReturn, Sequence, TypeVar
 
 from . import _ferry, _processes, _transports
-from ._arrays import int32
-from ._errors import InvalidArgument, PeerMissing
+from ._arguments import flag, function, int32, require, seconds, several, text
+from ._errors import Closed, InvalidArgument, PeerMissing
 from ._processes import AllGather
 
 T = TypeVar("T")
@@ -32,7 +32,8 @@ class World:
     """
 
     def __init__(self, core: _ferry.World) -> None:
-        self._core = core
+        made_by = "what run_ranks, make_thread_worlds, from_env and the like make"
+        self._core: _ferry.World = require("core", core, isinstance(core, _ferry.World), made_by)
 
     @classmethod
     def from_env(cls, *, device: str = "cpu", deadline: float | None = None) -> World:
@@ -52,6 +53,7 @@ class World:
         all in rank order, as a list or in one piece. `local_rank`: among the processes of this host.
         """
         place = _processes.place(rank=rank, size=size, local_rank=local_rank)
+        function("all_gather", all_gather)
         return cls(_processes.open_world(place, device, all_gather, deadline))
 
     @classmethod
@@ -96,7 +98,7 @@ class World:
         heap_bytes      symmetric memory for all exchanges of this world, on each rank
 
         A process makes one such world. Raises Unsupported in a build without NVSHMEM, where it does not start, and
-        where there is no GPU (docs/multi-host-gpus.md).
+        where there is no GPU. The extra nvshmem installs NVSHMEM; how to build with it: docs/multi-host-gpus.md.
         """
         place = _processes.place(address=address, rank=rank, size=size, local_rank=local_rank)
         split = (int32("nodes", nodes), int32("ranks_per_node", ranks_per_node), heap_bytes)
@@ -135,11 +137,12 @@ class World:
 
         Raises PeerMissing.
         """
-        self._core.barrier(tuple(mask), deadline)
+        self._core.barrier(several("mask", mask, "numbers of ranks"), seconds("deadline", deadline))
 
     def all_gather(self, mine: bytes, *, mask: Iterable[int] = (), deadline: float | None = None) -> list[bytes]:
         """Collective: the bytes of all ranks, in rank order. All give as many. Raises PeerMissing."""
-        return self._core.all_gather(mine, tuple(mask), deadline)
+        require("mine", mine, isinstance(mine, bytes), "bytes")
+        return self._core.all_gather(mine, several("mask", mask, "numbers of ranks"), seconds("deadline", deadline))
 
     def abort(self, reason: str, missing_rank: int = -1) -> None:
         """Says that this rank takes no further part: the calls of the others raise Aborted with the reason, at once.
@@ -147,7 +150,7 @@ class World:
         Not collective, and from any thread. If this rank only gives up because another one is missing, `missing_rank`
         is that one, and the others name it.
         """
-        self._core.abort(reason, missing_rank)
+        self._core.abort(text("reason", reason), int32("missing_rank", missing_rank))
 
     def close(self) -> None:
         """Lets go of this rank's end. Local; a second close does nothing."""
@@ -188,10 +191,11 @@ def cuda_worlds(ranks: int, *, devices: Sequence[int] | None = None, staged: boo
     or in a build without GPUs (build_info).
     """
     ranks = int32("ranks", ranks)
-    chosen = list(range(ranks)) if devices is None else [int32("devices", device) for device in devices]
+    chosen = list(range(ranks)) if devices is None else [
+        int32("a GPU of devices", device) for device in several("devices", devices, "numbers of GPUs")]
     if len(chosen) != ranks:
         raise InvalidArgument(f"devices has {len(chosen)} GPUs; it must name one for each of {ranks} ranks")
-    return [World(core) for core in _ferry.make_cuda_worlds(chosen, staged)]
+    return [World(core) for core in _ferry.make_cuda_worlds(chosen, flag("staged", staged))]
 
 
 def run_ranks(ranks: int, body: Callable[[World], T], *, device: str = "cpu") -> list[T]:
@@ -206,6 +210,7 @@ def run_ranks(ranks: int, body: Callable[[World], T], *, device: str = "cpu") ->
     """
     if device not in ("cpu", "cuda"):
         raise InvalidArgument(f"device is {device!r}; it must be cpu or cuda")
+    function("body", body)
     worlds = make_thread_worlds(ranks) if device == "cpu" else cuda_worlds(ranks)
     try:
         results = run_worlds(worlds, body)
@@ -221,6 +226,9 @@ def run_ranks(ranks: int, body: Callable[[World], T], *, device: str = "cpu") ->
 
 def run_worlds(worlds: Sequence[World], body: Callable[[World], T]) -> list[T]:
     """As run_ranks, on worlds that the caller has made and keeps."""
+    for world in several("worlds", worlds, "a list of ferry.World"):
+        require("an element of worlds", world, isinstance(world, World), "a ferry.World")
+    function("body", body)
     results: dict[int, T] = {}
     errors: list[BaseException] = []
     finished: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -254,7 +262,7 @@ def _run_all(threads: Sequence[threading.Thread], finished: queue.SimpleQueue[in
             done += 1
     except BaseException as error:
         for world in worlds:
-            with contextlib.suppress(ValueError):  # it has been closed: its calls end at their deadlines
+            with contextlib.suppress(Closed):  # its calls end at their deadlines
                 world.abort(type(error).__name__)
         while done < started:
             finished.get()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _ferry
+from ._arguments import require, text
 from ._arrays import Array, empty
 from ._errors import InvalidArgument
 
@@ -20,7 +21,8 @@ class Format:
     """A format by its numbers. format_named makes one."""
 
     def __init__(self, core: _ferry.Format) -> None:
-        self._core = core
+        is_made = isinstance(core, _ferry.Format)
+        self._core: _ferry.Format = require("core", core, is_made, "what format_named makes")
         self.name: str = core.name
         self.block: int = core.block  #: columns that share a scale; 0 without scales
         self.scale_bytes: int = core.scale_bytes  #: of one scale, 1 or 4; 0 without scales
@@ -34,7 +36,7 @@ class Format:
         return {0: "none", 1: "u8", 4: "f32"}[self.scale_bytes]
 
     def payload_bytes(self, hidden: int) -> int:
-        """Bytes of a row's codes."""
+        """Bytes of a row's codes. hidden is a multiple of 32: else it and its like raise InvalidArgument."""
         return self._core.payload_bytes(hidden)
 
     def scales_per_row(self, hidden: int) -> int:
@@ -53,7 +55,10 @@ class Format:
         order, None without scales. Raises InvalidArgument.
         """
         n, hidden = _rows_and_columns("tokens", tokens)
-        payload = empty((n, self.payload_bytes(hidden)), "u8", 16)
+        try:
+            payload = empty((n, self.payload_bytes(hidden)), "u8", 16)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"tokens has shape [{n}, {hidden}]: {error}") from None
         scales = empty((n, self.scales_per_row(hidden)), self.scale_dtype, 16) if self.block else None
         self._core.encode(tokens, payload, scales, input_scale)
         return payload, scales
@@ -62,6 +67,7 @@ class Format:
                ) -> np.ndarray[Any, Any]:
         """The values of rows that encode made: f32 [n, hidden]. Raises InvalidArgument."""
         n, _ = _rows_and_columns("payload", payload)
+        self.payload_bytes(hidden)  # refuses what hidden cannot be
         values = np.empty((n, hidden), np.float32)
         self._core.decode(payload, scales, values, input_scale)
         return values
@@ -88,9 +94,7 @@ def _rows_and_columns(name: str, array: Array) -> tuple[int, int]:
 
 def format_named(name: str) -> Format:
     """The format of that name. Raises InvalidArgument that lists the names."""
-    if not isinstance(name, str):
-        raise TypeError(f"format is {name!r}; it must be text: a name, as names() has them")
-    return Format(_ferry.format_named(name))
+    return Format(_ferry.format_named(text("format", name, "text: a name, as names() has them")))
 
 
 def names() -> list[str]:

@@ -5,10 +5,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "arrays.h"
-#include "cuda_parts.h"
-#include "parts.h"
-#include "values.h"
+#include "python/src/arrays/arrays.h"
+#include "python/src/base/parts.h"
+#include "python/src/base/values.h"
+#include "python/src/cuda/cuda_parts.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

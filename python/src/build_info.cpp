@@ -1,8 +1,8 @@
 // What this build has in it.
 #include <nanobind/stl/string.h>
 
-#include "cuda_parts.h"
-#include "parts.h"
+#include "python/src/base/parts.h"
+#include "python/src/cuda/cuda_parts.h"
 
 namespace nb = nanobind;
 

@@ -1,5 +1,5 @@
 // The part of the module about GPUs, in builds with and without them.
-#include "cuda_parts.h"
+#include "python/src/cuda/cuda_parts.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -9,11 +9,11 @@
 
 #include <string>
 
-#include "arrays.h"
-#include "exchange_api.h"
-#include "options.h"
-#include "parts.h"
-#include "process_world.h"
+#include "python/src/arrays/arrays.h"
+#include "python/src/arrays/exchange_api.h"
+#include "python/src/base/parts.h"
+#include "python/src/exchange/options.h"
+#include "python/src/world/process_world.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,7 +1,8 @@
 // Ferry's errors as the exceptions of ferry._errors, with what was waited for as attributes.
 #include <ferry/error.h>
 
-#include "parts.h"
+#include "python/src/base/guard.h"
+#include "python/src/base/parts.h"
 
 namespace nb = nanobind;
 
@@ -42,9 +43,10 @@ const char* name_of(Absence absence) {
   return "late";
 }
 
-nb::object exception_of(const Error& error) {
-  return nb::module_::import_("ferry._errors").attr(class_of(error.kind()))(error.what());
+nb::object exception_of(const char* name, const char* what) {
+  return nb::module_::import_("ferry._errors").attr(name)(what);
 }
+nb::object exception_of(const Error& error) { return exception_of(class_of(error.kind()), error.what()); }
 
 void describe_wait(const nb::object& exception, const WaitRecord& record) {
   exception.attr("rank") = record.missing_rank;
@@ -72,6 +74,8 @@ void translate(const std::exception_ptr& thrown, void*) {
     raise(exception);
   } catch (const Error& error) {
     raise(exception_of(error));
+  } catch (const Closed& error) {
+    raise(exception_of("Closed", error.what()));
   }
 }
 

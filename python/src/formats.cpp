@@ -8,8 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "arrays.h"
-#include "parts.h"
+#include "python/src/arrays/arrays.h"
+#include "python/src/base/parts.h"
+#include "python/src/base/values.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -43,10 +44,25 @@ void require(bool fits, const std::string& what, const ConstTensor& given, const
     refuse(what, given, must_be + ", contiguous, in host memory");
 }
 
-void require_input_scale(float input_scale) {
+float input_scale_of(nb::handle given) {
+  const auto input_scale = value_as<float>("input_scale", given, kNumber);
   if (!std::isfinite(input_scale) || input_scale <= 0)
     throw Error(ErrorKind::invalid_argument,
                 "input_scale is " + std::to_string(input_scale) + "; it must be finite and above 0");
+  return input_scale;
+}
+
+constexpr int kMostColumns = 1 << 24;
+bool may_be_hidden(std::int64_t columns) {
+  return columns >= kHiddenMultiple && columns % kHiddenMultiple == 0 && columns <= kMostColumns;
+}
+int hidden_of(nb::handle given) {
+  const auto hidden = whole_as<int>("hidden", given);
+  if (!may_be_hidden(hidden))
+    throw Error(ErrorKind::invalid_argument,
+                "hidden is " + std::to_string(hidden) + "; it must be a positive multiple of " +
+                    std::to_string(kHiddenMultiple) + ", at most " + std::to_string(kMostColumns));
+  return hidden;
 }
 
 // What a row of codes and a row of scales take.
@@ -72,20 +88,19 @@ RowBytes checked_rows(const AnyFormat& format, const ConstTensor& payload, const
 }
 
 int hidden_of(const ConstTensor& rows, const char* what) {
-  if (rows.rank != 2 || rows.shape[1] < kHiddenMultiple || rows.shape[1] % kHiddenMultiple != 0 ||
-      rows.shape[1] > (1 << 24))
+  if (rows.rank != 2 || !may_be_hidden(rows.shape[1]))
     refuse(what, rows, "[n, hidden] with hidden a positive multiple of 32");
   return static_cast<int>(rows.shape[1]);
 }
 
-int encode(const PyFormat& self, nb::handle tokens, nb::handle payload, nb::handle scales, float input_scale) {
+int encode(const PyFormat& self, nb::handle tokens, nb::handle payload, nb::handle scales, nb::handle scale) {
   Arrays arrays;
   const ConstTensor in = arrays.read(tokens, "tokens");
   const Tensor codes = arrays.fill(payload, "payload"), factors = arrays.fill(scales, "scales");
   const int hidden = hidden_of(in, "tokens");
   require(in.dtype == DType::bf16 || in.dtype == DType::f16 || in.dtype == DType::f32, "tokens", in,
           "bf16, f16 or f32 [n, hidden]");
-  require_input_scale(input_scale);
+  const float input_scale = input_scale_of(scale);
   const RowBytes row = checked_rows(self.format, codes, factors, in.shape[0], hidden);
   const nb::gil_scoped_release without_gil;
   RowBuffer row_codes(static_cast<std::size_t>(row.payload)), row_scales(static_cast<std::size_t>(row.scales));
@@ -102,13 +117,13 @@ int encode(const PyFormat& self, nb::handle tokens, nb::handle payload, nb::hand
   return non_finite;
 }
 
-void decode(const PyFormat& self, nb::handle payload, nb::handle scales, nb::handle values, float input_scale) {
+void decode(const PyFormat& self, nb::handle payload, nb::handle scales, nb::handle values, nb::handle scale) {
   Arrays arrays;
   const ConstTensor codes = arrays.read(payload, "payload"), factors = arrays.read(scales, "scales");
   const Tensor out = arrays.fill(values, "values");
   const int hidden = hidden_of(out, "values");
   require(out.dtype == DType::f32, "values", out, "f32 [n, hidden]");
-  require_input_scale(input_scale);
+  const float input_scale = input_scale_of(scale);
   const RowBytes row = checked_rows(self.format, codes, factors, out.shape[0], hidden);
   const nb::gil_scoped_release without_gil;
   RowBuffer row_codes(static_cast<std::size_t>(row.payload)), row_scales(static_cast<std::size_t>(row.scales));
@@ -146,16 +161,19 @@ void add_formats(nb::module_& module) {
       .def_prop_ro("alignment", [](const PyFormat& self) { return self.format.alignment(); })
       .def_prop_ro("takes_input_scale", [](const PyFormat& self) { return self.format.takes_input_scale(); })
       .def(
-          "payload_bytes", [](const PyFormat& self, int hidden) { return self.format.payload_bytes(hidden); },
-          "hidden"_a)
+          "payload_bytes",
+          [](const PyFormat& self, nb::handle hidden) { return self.format.payload_bytes(hidden_of(hidden)); },
+          "hidden"_a.none())
       .def(
-          "scales_per_row", [](const PyFormat& self, int hidden) { return scales_per_row(self.format, hidden); },
-          "hidden"_a)
+          "scales_per_row",
+          [](const PyFormat& self, nb::handle hidden) { return scales_per_row(self.format, hidden_of(hidden)); },
+          "hidden"_a.none())
       .def(
-          "message_bytes", [](const PyFormat& self, int hidden) { return message_bytes(self.format, hidden); },
-          "hidden"_a)
-      .def("encode", &encode, "tokens"_a, "payload"_a, "scales"_a.none(), "input_scale"_a)
-      .def("decode", &decode, "payload"_a, "scales"_a.none(), "values"_a, "input_scale"_a)
+          "message_bytes",
+          [](const PyFormat& self, nb::handle hidden) { return message_bytes(self.format, hidden_of(hidden)); },
+          "hidden"_a.none())
+      .def("encode", &encode, "tokens"_a, "payload"_a, "scales"_a.none(), "input_scale"_a.none())
+      .def("decode", &decode, "payload"_a, "scales"_a.none(), "values"_a, "input_scale"_a.none())
       .def("__repr__", [](const PyFormat& self) { return std::string("Format(") + self.format.name() + ")"; });
   module.def("all_formats", [] { return list_of(all_formats()); });
   module.def("result_formats", [] { return list_of(result_formats()); });

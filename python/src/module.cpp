@@ -1,5 +1,5 @@
 // ferry._ferry: the public C++ interface, as thin as Python needs it. The package `ferry` is written in Python over it.
-#include "parts.h"
+#include "python/src/base/parts.h"
 
 NB_MODULE(_ferry, module) {
   using namespace ferry::python;

@@ -2,7 +2,7 @@
 #include <ferry/trace.h>
 #include <nanobind/stl/string.h>
 
-#include "parts.h"
+#include "python/src/base/parts.h"
 
 namespace nb = nanobind;
 

@@ -10,12 +10,12 @@
 
 #include <tuple>
 
-#include "../transports/transport.h"
-#include "call_thread.h"
-#include "cuda_parts.h"
-#include "parts.h"
-#include "process_world.h"
-#include "values.h"
+#include "python/src/base/call_thread.h"
+#include "python/src/base/parts.h"
+#include "python/src/base/values.h"
+#include "python/src/cuda/cuda_parts.h"
+#include "python/src/world/process_world.h"
+#include "python/transports/transport.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,14 +23,15 @@ using namespace nb::literals;
 namespace ferry::python {
 namespace {
 
-// The function of that name in the library, which stays loaded, for all libraries to see: that of OpenSHMEM replaces
-// functions of UCX, which the system looks up there. Throws Error(unsupported) where the library or one that it needs
-// is not there: `what` is the transport, `how` says what gives a build that has it.
-void* function_of_transport(const std::string& library, const char* name, const std::string& what,
+// The function of that name in the library, which stays loaded. `visibility` is RTLD_GLOBAL where other libraries must
+// see its symbols, RTLD_LOCAL where they must not: modules that are imported later would be bound to them. Throws
+// Error(unsupported) where the library or one that it needs is not there: `what` is the transport, `how` says what
+// gives a build that has it.
+void* function_of_transport(const std::string& library, const char* name, int visibility, const std::string& what,
                             const std::string& how) {
   if (access(library.c_str(), R_OK) != 0)
     throw Error(ErrorKind::unsupported, "this build of Ferry has no ranks over " + what + ": " + how);
-  void* const loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const loaded = dlopen(library.c_str(), RTLD_NOW | visibility);
   void* const found = loaded == nullptr ? nullptr : dlsym(loaded, name);
   if (found == nullptr)
     throw Error(ErrorKind::unsupported, "ranks over " + what + " need a library that cannot be loaded (" + dlerror() +
@@ -66,8 +67,9 @@ class PyShmemJob {
 
 std::unique_ptr<PyShmemJob> start_shmem(const std::string& library, std::size_t heap_bytes,
                                         const std::optional<double>& deadline) {
+  // RTLD_GLOBAL: the library replaces functions of UCX, which the system looks up among what all libraries see.
   auto* const start = reinterpret_cast<StartShmem*>(function_of_transport(
-      library, kStartShmem, "OpenSHMEM",
+      library, kStartShmem, RTLD_GLOBAL, "OpenSHMEM",
       "`pip install .` in a clone has them where it finds OpenSHMEM (Debian: libopenmpi-dev, openmpi-bin)"));
   const std::chrono::milliseconds limit = deadline ? deadline_of("deadline", deadline) : std::chrono::minutes(1);
   const auto job = std::make_shared<ShmemTransport*>();
@@ -83,7 +85,7 @@ std::unique_ptr<PyWorld> nvshmem_world(const std::string& library, const Process
                                        const std::optional<double>& deadline) {
   const int gpu = gpu_of_process(place, device);
   auto* const make = reinterpret_cast<MakeNvshmemWorld*>(
-      function_of_transport(library, kMakeNvshmemWorld, "NVSHMEM",
+      function_of_transport(library, kMakeNvshmemWorld, RTLD_LOCAL, "NVSHMEM",
                             "`NVSHMEM_HOME=FOLDER pip install . -Ccmake.define.FERRY_NVSHMEM=ON`, where nvcc 13 is, "
                             "makes one that has them"));
   NvshmemStart start{.device = gpu};

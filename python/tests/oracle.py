@@ -41,6 +41,13 @@ class Layer:
         return [(source, token) for source in range(self.ranks) for token in range(len(self.ids[source]))
                 if mine & set(self.ids[source][token].tolist())]
 
+    def results_of(self, rank, arrivals):
+        """The results of this rank's experts where expert e multiplies by e + 1."""
+        values = arrivals.values()
+        for group, expert in enumerate(self.experts_of(rank)):
+            values[arrivals.rows_of(group)] *= expert + 1
+        return values
+
     def sums(self, rank, factor):
         """What comes home where expert e multiplies by factor(e), in float64."""
         sums = np.zeros((len(self.tokens[rank]), self.hidden))

@@ -104,6 +104,40 @@ def test_bad_arguments_are_refused_before_anything_moves():
 
 
 @pytest.mark.skipif(ferry.cuda_devices() < 2, reason="takes two GPUs")
+def test_hooks_are_refused_and_staged_ranks_take_them():
+    def hook(*_):
+        return 1.0
+
+    def refused(world):
+        assert not world.capabilities()["function_hooks"]
+        with ferry.Exchange(world, **SHAPE) as exchange:
+            tokens, ids, weights = inputs_on(world)
+            for call in (exchange.dispatch, exchange.dispatch_async):
+                refuses(lambda: call(tokens, ids, router_weight=hook), ferry.Unsupported, "router_weight", "CompiledExchange")
+            arrivals = exchange.dispatch(tokens, ids, weights)
+            rows = results_of(arrivals, world.rank)
+            refuses(lambda: exchange.combine(rows, epilogue=hook), ferry.Unsupported, "epilogue", "CompiledExchange")
+            assert_sums(exchange.combine(rows), world.rank)
+
+    def taken(world):
+        rank = world.rank
+        sums = np.zeros(LAYER.tokens[rank].shape, np.float32)
+
+        def epilogue(token, column, values):
+            sums[token, column:column + len(values)] += values
+
+        with ferry.Exchange(world, **SHAPE) as exchange:
+            arrivals = exchange.dispatch(LAYER.tokens[rank], LAYER.ids[rank],
+                                         router_weight=lambda token, k: LAYER.weights[rank][token, k])
+            exchange.combine(LAYER.results_of(rank, arrivals), epilogue=epilogue)
+        want = LAYER.sums(rank, lambda expert: expert + 1)
+        assert np.abs(sums - want).max() <= 0.02 * np.abs(want).max()
+
+    GPUS.run(2, refused)
+    worlds = ferry.cuda_worlds(2, devices=[0, ferry.cuda_devices() - 1], staged=True)
+    ferry.run_worlds(worlds, taken)
+
+
 def test_memory_and_streams_of_another_gpu_are_refused():
     def body(world):
         other = 1 - world.rank

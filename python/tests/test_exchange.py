@@ -30,14 +30,6 @@ def open_exchange(world, case, **options):
                                  hidden=layer.hidden, **options)
 
 
-def results_of(layer, rank, arrivals):
-    """Expert e multiplies by e + 1."""
-    values = arrivals.values()
-    for group, expert in enumerate(layer.experts_of(rank)):
-        values[arrivals.rows_of(group)] *= expert + 1
-    return values
-
-
 def assert_sums(sums, layer, rank):
     want = layer.sums(rank, lambda expert: expert + 1)
     # A partial sum of bf16 is off by 2^-9 of itself; partial sums may cancel.
@@ -62,7 +54,7 @@ def test_rows_lie_by_expert_and_sums_come_home(case, ids_dtype, run):
                 assert arrivals.row_offsets[group] <= row < arrivals.row_offsets[group + 1]
                 assert tuple(arrivals.src_info[row]) == (token, k)
                 assert (values[row] == layer.tokens[source][token]).all()
-            assert_sums(exchange.combine(results_of(layer, rank, arrivals)), layer, rank)
+            assert_sums(exchange.combine(layer.results_of(rank, arrivals)), layer, rank)
 
     run(layer.ranks, body)
 
@@ -75,7 +67,7 @@ def test_exact_gives_the_rows_themselves_and_their_sums(case, run):
         with open_exchange(world, case, reduction="exact", result_format="f32") as exchange:
             for unreduced in (False, True):
                 arrivals = exchange.dispatch(layer.tokens[rank], layer.ids[rank])
-                rows = results_of(layer, rank, arrivals)
+                rows = layer.results_of(rank, arrivals)
                 if not unreduced:
                     assert_sums(exchange.combine(rows, topk_weights=layer.weights[rank]), layer, rank)
                     continue
@@ -110,6 +102,41 @@ def test_rows_by_source(case, run):
     run(layer.ranks, body)
 
 
+@pytest.mark.parametrize("order", ["by_expert", "by_source", "padded"])
+def test_outputs_that_are_left_out(case, order, run):
+    """A dispatch writes what is among its outputs, and Arrivals say what they lack."""
+    layer, _ = case
+
+    def body(world):
+        rank = world.rank
+        given = (layer.tokens[rank], layer.ids[rank], layer.weights[rank])
+        with open_exchange(world, case, row_orders=["by_expert", "by_source", "padded"]) as exchange:
+            whole = exchange.dispatch(*given, row_order=order)
+            has, payload, outputs = whole.has_token, whole.payload.copy(), dict(whole.arrays)
+            sums = exchange.combine(payload)
+            for name in ("src_info", "expert_ids", "row_offsets"):
+                outputs.pop(name, None)
+                arrivals = exchange.dispatch(*given, row_order=order, outputs=outputs)
+                assert getattr(arrivals, name) is None and name not in repr(arrivals)
+                assert (arrivals.payload[has] == payload[has]).all()
+                assert order != "padded" or (arrivals.has_token == has).all()
+                assert (exchange.combine(payload) == sums).all()
+            if order != "by_source":
+                with pytest.raises(ferry.InvalidArgument, match="row_offsets"):
+                    arrivals.rows
+                with pytest.raises(ferry.InvalidArgument, match=r"expert_ids is i32 \[\]; its shape"):
+                    exchange.dispatch(*given, row_order=order,
+                                      outputs={**outputs, "expert_ids": np.zeros((), np.int32)})
+            if order == "by_expert":
+                outputs["row_offsets"] = whole.arrays["row_offsets"]
+                arrivals = exchange.dispatch(*given, outputs=outputs)
+                with pytest.raises(ferry.InvalidArgument, match="src_info"):
+                    arrivals.has_token
+                exchange.combine(payload)
+
+    run(layer.ranks, body)
+
+
 @pytest.mark.parametrize("name", ["fp8_block128", "fp8_block128_ue8m0"])
 def test_padded_rows(case, name, run):
     layer, _ = case
@@ -129,7 +156,7 @@ def test_padded_rows(case, name, run):
                     one = layer.tokens[source][token:token + 1]
                     want = ferry.formats.decode(name, *ferry.formats.encode(name, one), layer.hidden)
                     assert (values[group * stride + place] == want).all()
-            sums = exchange.combine(results_of(layer, rank, arrivals))
+            sums = exchange.combine(layer.results_of(rank, arrivals))
             if name == "fp8_block128_ue8m0":  # E4M3 holds whole numbers up to 8 where the scale is a power of two
                 assert_sums(sums, layer, rank)
 
@@ -165,7 +192,7 @@ def test_every_format_carries_what_encode_makes(name, run):
                 one = layer.tokens[source][token:token + 1]
                 want = ferry.formats.decode(name, *ferry.formats.encode(name, one), layer.hidden)
                 assert (values[row] == want[0]).all()
-            return exchange.combine(results_of(layer, rank, arrivals))
+            return exchange.combine(layer.results_of(rank, arrivals))
 
     assert all(np.isfinite(sums).all() for sums in run(2, body))
 
@@ -177,7 +204,7 @@ def test_handles_replay_a_dispatch_and_repeat_a_combine(run):
         rank = world.rank
         with open_exchange(world, (layer, 6)) as exchange:
             first = exchange.dispatch(layer.tokens[rank], layer.ids[rank], layer.weights[rank], leave_handle=True)
-            rows = results_of(layer, rank, first)
+            rows = layer.results_of(rank, first)
             exchange.dispatch(layer.tokens[rank][:0], layer.ids[rank][:0])
             for _ in range(2):
                 assert_sums(exchange.combine(rows, handle=first.handle), layer, rank)
@@ -210,7 +237,7 @@ def test_split_calls_and_memory_of_the_callers(run):
             assert counts.by_expert == arrivals.counts.tolist() and counts.rows == arrivals.rows
             sources = [source for _, source, _, _ in layer.rows_of(rank)]
             assert arrivals.row_sources[arrivals.has_token].tolist() == sources
-            exchange.combine_async(results_of(layer, rank, arrivals))
+            exchange.combine_async(layer.results_of(rank, arrivals))
             sums = exchange.combine_wait(out=np.empty((len(layer.tokens[rank]), 64), np.float32))
             assert_sums(sums, layer, rank)
             first = exchange.dispatch(layer.tokens[rank], layer.ids[rank],
@@ -234,7 +261,7 @@ def test_bf16_in_every_guise(run):
             for tokens in (narrow, narrow.view(np.uint16), layer.tokens[rank].astype(np.float16)):
                 arrivals = exchange.dispatch(tokens, layer.ids[rank], layer.weights[rank])
                 assert arrivals.payload.dtype == ml_dtypes.bfloat16
-                rows = results_of(layer, rank, arrivals)
+                rows = layer.results_of(rank, arrivals)
                 sums = exchange.combine(rows, dtype=ml_dtypes.bfloat16)
                 assert sums.dtype == ml_dtypes.bfloat16
                 assert_sums(sums, layer, rank)

@@ -14,14 +14,6 @@ def open_exchange(world, **options):
     return devices.open_exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256, **options)
 
 
-def scaled(arrivals, rank):
-    """The results where expert e multiplies by e + 1."""
-    values = arrivals.values()
-    for group, expert in enumerate(LAYER.experts_of(rank)):
-        values[arrivals.rows_of(group)] *= expert + 1
-    return values
-
-
 def sums_of(rank):
     return LAYER.sums(rank, lambda expert: expert + 1)
 
@@ -68,7 +60,7 @@ def test_results_may_travel_in_every_format(run):
         for name in ferry.formats.result_names():
             with open_exchange(world, result_format=name) as exchange:
                 arrivals = exchange.dispatch(*inputs_of(rank))
-                assert close(exchange.combine(scaled(arrivals, rank)), sums_of(rank), 0.35 if "4" in name else 0.1), name
+                assert close(exchange.combine(LAYER.results_of(rank, arrivals)), sums_of(rank), 0.35 if "4" in name else 0.1), name
 
     run(3, body)
 
@@ -82,7 +74,7 @@ def test_bias_and_late_and_returned_weights(run):
             arrivals = exchange.dispatch(tokens, ids)
             home = np.full(ids.shape, -1, np.float32)
             per_row = np.where(arrivals.has_token, arrivals.src_info[:, 1] + 1, 0).astype(np.float32)
-            sums = exchange.combine(scaled(arrivals, rank), topk_weights=weights, bias=[tokens, tokens],
+            sums = exchange.combine(LAYER.results_of(rank, arrivals), topk_weights=weights, bias=[tokens, tokens],
                                     row_topk_weights=per_row, topk_weights_out=home)
             assert close(sums, sums_of(rank) + 2 * tokens)
             assert (home == np.where(ids >= 0, np.arange(2) + 1, 0)).all()
@@ -117,7 +109,7 @@ def test_a_shared_expert_and_replicated_tokens(run):
             assert close(exchange.combine(rows), sums_of(rank) + LAYER.tokens[rank])
         with open_exchange(world, skip_a2a=True) as exchange:  # every rank has the tokens of rank 2
             arrivals = exchange.dispatch(*inputs_of(2))
-            return exchange.combine(scaled(arrivals, rank))
+            return exchange.combine(LAYER.results_of(rank, arrivals))
 
     assert close(sum(run(3, body)), sums_of(2))
 
@@ -146,7 +138,7 @@ def test_on_with_a_mask(run):
         exchange.add_to_mask([1])
         arrivals = exchange.dispatch(*inputs_of(rank))
         want = LAYER.sums(rank, lambda expert: 0 if LAYER.owner(expert) == 1 else expert + 1)
-        assert close(exchange.combine(scaled(arrivals, rank)), want)
+        assert close(exchange.combine(LAYER.results_of(rank, arrivals)), want)
         assert exchange.stats()["dropped"] == sum(LAYER.owner(expert) == 1 for expert in LAYER.ids[rank].ravel()
                                                   if expert >= 0)
 
@@ -169,7 +161,7 @@ def test_memory_is_given_back_between_rounds(run):
                 assert exchange.memory_bytes == before
                 with pytest.raises(ferry.OutOfOrder, match=r"must follow release\(\)"):
                     exchange.restore()
-                assert close(exchange.combine(scaled(arrivals, world.rank)), sums_of(world.rank))
+                assert close(exchange.combine(LAYER.results_of(world.rank, arrivals)), sums_of(world.rank))
 
     run(3, body)
 
@@ -200,7 +192,7 @@ def test_what_python_finds_is_invalid_argument_too():
         with pytest.raises(TypeError, match=f"{name} is 'soon'; it must be a number of seconds"):
             ferry.memory_use(**sizes, **{name: "soon"})
     for name, value, kind in [("format", 3, "text, or a Format"), ("result_format", b"bf16", "text, or a Format"),
-                              ("reduction", 1, "text"), ("row_orders", 3, "a name, or several"), ("mask", 1, "ranks"),
+                              ("reduction", 1, "text"), ("row_orders", 3, "a name, or several"), ("mask", 1, "numbers of ranks"),
                               ("tiled_scales", "yes", "True or False")]:
         with pytest.raises(TypeError, match=f"{name} is {value!r}; it must be {kind}$"):
             ferry.memory_use(**sizes, **{name: value})
@@ -223,7 +215,7 @@ def test_a_bad_type_in_a_call_is_told_by_the_name_of_its_argument():
                     exchange.combine(rows, **{name: "a"})
             exchange.combine(rows)
             with pytest.raises(TypeError, match="a rank of the mask is 'a'; it must be a whole number"):
-                exchange.add_to_mask("a")
+                exchange.add_to_mask(["a"])
         with pytest.raises(TypeError, match="deadline is 'a'; it must be a number of seconds"):
             world.barrier(deadline="a")
 
@@ -237,7 +229,7 @@ def test_none_is_the_default():
         with open_exchange(world, format=None, mask=None, row_orders=None) as exchange:
             arrivals = exchange.dispatch(*inputs_of(world.rank))
             assert arrivals.scales is None
-            assert close(exchange.combine(scaled(arrivals, world.rank)), sums_of(world.rank))
+            assert close(exchange.combine(LAYER.results_of(world.rank, arrivals)), sums_of(world.rank))
 
     ferry.run_ranks(3, body)
 

@@ -48,6 +48,8 @@ def test_every_call_of_every_rank(run, tmp_path):
         assert names.count("combine") == 2
     kernels = [event["name"] for event in events_of(path) if event["name"].startswith("combine kernel")]
     assert len(kernels) == (0 if run is devices.run_on_cpus else 3 * 2)
+    sums = [event for event in events_of(path) if event["name"] == "sum" and event["tid"] > 2000]  # steps of kernels
+    assert len(sums) == len(kernels)
 
 
 def test_steps_of_cpu_ranks(tmp_path):

@@ -41,8 +41,9 @@ std::string nearest(const std::string& word, std::span<const std::string> known)
   // By its letters it would be cpu.
   if (wanted == "gpu" && std::ranges::find(known, "cuda") != known.end()) return "cuda";
   std::string best;
-  // More changes than this are another word: of four letters or fewer, two.
-  std::size_t least = wanted.size() <= 4 ? 1 : 1 + wanted.size() / 4;
+  // More changes than this are another word: of four letters or fewer, two. The dashes of an option are no letters.
+  const std::size_t letters = wanted.size() - std::min(wanted.find_first_not_of('-'), wanted.size());
+  std::size_t least = letters <= 4 ? 1 : 1 + letters / 4;
   for (const std::string& each : known) {
     const std::string candidate = lower(each);
     if (candidate == wanted) return each;

@@ -32,7 +32,6 @@ class SymmetricArena {
 
   SymmetricArena(std::uint64_t bytes, int ranks) : bytes_(bytes), holdings_(static_cast<std::size_t>(ranks)) {}
 
-  const ArenaHoldings& held_by(int rank) const { return holdings_[static_cast<std::size_t>(rank)]; }
   // [ranks]: what this rank knows of all ranks. For all_gather.
   std::span<const ArenaHoldings> view() const { return holdings_; }
   // This rank lets go of a piece.

@@ -1,28 +1,9 @@
-// The list of cases, and how a failure reads.
+// The list of cases.
 #include "conformance/suite.h"
 
-#include "conformance/cases.h"
+#include "conformance/cases/cases.h"
 
 namespace ferry::conformance {
-
-Failure::Failure(int rank, std::string place, std::string expected, std::string got)
-    : std::runtime_error("rank " + std::to_string(rank) + ", " + place + ": expected " + expected + ", got " + got),
-      rank_(rank),
-      place_(std::move(place)),
-      expected_(std::move(expected)),
-      got_(std::move(got)) {}
-
-Target thread_target() {
-  Target target;
-  target.name = "cpu";
-  target.max_ranks = kMaxRanksPerNode;
-  target.encodes_results = true;
-  target.late_weights = true;
-  target.hooks_may_throw = true;
-  target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
-  target.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };
-  return target;
-}
 
 const std::vector<Case>& all_cases() {
   static const Cases cases = [] {
@@ -40,6 +21,7 @@ const std::vector<Case>& all_cases() {
     add_option_cases(list);
     add_weight_cases(list);
     add_counts_cases(list);
+    add_format_cases(list);
     add_refusal_cases(list);
     add_agreement_cases(list);
     add_fault_cases(list);

@@ -1,4 +1,6 @@
 // ThreadWorld: ranks as threads of one process. They meet in a Hub that all of them own.
+#include "cpu/thread_world.h"
+
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -176,6 +178,13 @@ std::unique_ptr<ExchangeSteps> make_lone_steps(int rank, const Shape& shape, con
       });
 }
 
+std::vector<std::unique_ptr<World>> make_worlds_of_threads(int ranks) {
+  const auto hub = std::make_shared<Hub>(ranks);
+  std::vector<std::unique_ptr<World>> worlds;
+  for (int rank = 0; rank < ranks; ++rank) worlds.push_back(std::make_unique<ThreadWorld>(hub, rank));
+  return worlds;
+}
+
 // Fresh pages are zero. Huge ones where the system has them: the slots are many and large.
 Heap::Heap(std::size_t bytes)
     : memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)), bytes_(bytes) {
@@ -209,10 +218,7 @@ std::vector<std::unique_ptr<World>> make_thread_worlds(int ranks) {
                 fmt::format("ranks is {}; a world of threads has 1 to {} ranks", ranks, kMaxRanksPerNode));
   debug_log(DebugLevel::info, kOfProcess,
             [&] { return fmt::format("world of {} threads: every rank stores to every other one", ranks); });
-  const auto hub = std::make_shared<cpu::Hub>(ranks);
-  std::vector<std::unique_ptr<World>> worlds;
-  for (int rank = 0; rank < ranks; ++rank) worlds.push_back(std::make_unique<cpu::ThreadWorld>(hub, rank));
-  return worlds;
+  return cpu::make_worlds_of_threads(ranks);
 }
 
 void run_ranks(int ranks, const std::function<void(World&)>& body) { run_worlds(make_thread_worlds(ranks), body); }

@@ -78,8 +78,13 @@ void Exchange::restore(const CallOptions& call) {
 
 const Shape& Exchange::shape() const { return alive(front_).shape(); }
 const ExchangeOptions& Exchange::options() const { return alive(front_).options(); }
-const RowLayout& Exchange::layout() const { return alive(front_).layout(); }
-ArrivalSlots Exchange::arrival_slots() const { return alive(front_).arrival_slots(); }
+const RowLayout& Exchange::layout(int format) const { return alive(front_).layout(format); }
+const AnyFormat& Exchange::format(int format) const {
+  layout(format);  // throws
+  const ExchangeOptions& made = options();
+  return format == 0 ? made.format : made.more_formats[static_cast<std::size_t>(format) - 1].format;
+}
+ArrivalSlots Exchange::arrival_slots(int format) const { return alive(front_).arrival_slots(format); }
 int Exchange::rank() const { return alive(front_).rank(); }
 std::size_t Exchange::memory_bytes() const { return alive(front_).memory_bytes(); }
 bool Exchange::takes_device_memory() const { return alive(front_).takes_device_memory(); }

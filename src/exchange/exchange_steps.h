@@ -33,6 +33,12 @@ class DispatchRefused : public Error {
                 ". All ranks refuse this dispatch, and another one may follow. Dispatch in several rounds or make "
                 "a larger exchange"};
   }
+  // This rank gave counts and `source` ids, or the other way round.
+  static DispatchRefused counts_differ(int rank, bool by_counts, int source) {
+    const auto name = [](bool counts) { return std::string(counts ? "in_rank" : "topk_ids"); };
+    return {rank, name(by_counts) + " is given here and " + name(!by_counts) + " on rank " + std::to_string(source) +
+                      "; all ranks of a dispatch give the same"};
+  }
 };
 
 class ExchangeSteps {
@@ -51,6 +57,9 @@ class ExchangeSteps {
 
   // First of each call. `deadline`: of each wait in it.
   virtual void start(const CallOptions& call, std::chrono::milliseconds deadline) = 0;
+
+  // Before a dispatch is checked: its format (DispatchInput::format), which the exchange has. No dispatch is half done.
+  virtual void take_format(int) {}
 
   // What this backend asks of a call's arguments besides validate.h, before anything moves (I17).
   virtual void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) = 0;

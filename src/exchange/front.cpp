@@ -7,6 +7,7 @@
 
 #include "exchange/agreement/contract.h"
 #include "exchange/agreement/world_options.h"
+#include "exchange/arrival_slots.h"
 #include "exchange/call_scope.h"
 #include "exchange/checks/handle_check.h"
 #include "exchange/checks/row_order_rules.h"
@@ -28,16 +29,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
       keeps_overflow_(world.capabilities().overflow_handles),
       may_ask_(world.capabilities().asked_counts),
       world_orders_(world.capabilities().row_orders),
-      takes_counts_(world.capabilities().counts_dispatch),
-      context_{rank_,
-               shape_,
-               options_,
-               layout_,
-               takes_host_memory_,
-               learns_counts_,
-               world.capabilities().f16_sums,
-               world.capabilities().more_outputs,
-               world.capabilities().narrow_weights},
+      world_can_(world.capabilities()),
       traced_(traced_exchange(
           rank_, shape_.ranks,
           fmt::format("{}, format {}, {}", to_string(shape), options.format.name(), to_string(options.reduction)))),
@@ -50,7 +42,10 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
   if (options.row_orders.has(RowOrder::by_source)) require_order_of_world(RowOrder::by_source);
   require_options_of_world(rank_, options, world.capabilities());
   require_same_contract(world, shape, options);
-  layout_ = row_layout(shape, options, rank_);
+  formats_.set(shape, options, rank_);
+  for (int format = 0; format < formats_.count(); ++format)
+    contexts_.push_back({rank_, shape_, formats_.options_in(format), formats_.layout_in(format), takes_host_memory_,
+                         learns_counts_, world_can_.f16_sums, world_can_.more_outputs, world_can_.narrow_weights});
   mask_.resize(static_cast<std::size_t>(shape.ranks));
   const HeapMap map = make_heap_map(shape, options, rank_, world.has_remote_ranks() && !options.skip_a2a);
   memory_bytes_ = map.total();
@@ -59,7 +54,7 @@ Exchange::Front::Front(World& world, const Shape& shape, const ExchangeOptions& 
                               : world.make_compiled_steps(shape_, options_, map, *kernels);
   steps_->end().set_reasons([&world](int rank) { return world.abort_reason(rank); });
   open_.emplace(world.open_exchanges_, *steps_);
-  log_made(world, shape_, options_, layout_, map);
+  log_made(world, shape_, options_, formats_.layout(), map);
 }
 
 // I10: the others may wait for more of this rank in a round that is open, or when an error takes this rank away.
@@ -103,13 +98,16 @@ void Exchange::Front::require_order_of_world(RowOrder order) const {
 // Completes `ticket`, which has the numbers. `may_refuse_later`: there is a call after this one in which all ranks
 // learn of too many tokens.
 DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ticket& ticket, bool may_refuse_later) {
-  CheckContext context = context_;
+  formats_.take(in.format);
+  steps_->take_format(in.format);
+  CheckContext context = call_context();
   context.learns_counts = learns_counts_ || (may_ask_ && may_refuse_later);
   DispatchArgs args = check_dispatch_input(context, in);
+  args.format = in.format;
   if (takes_host_memory_) args.weights = dispatch_weights_.widened(in.topk_weights, args.weights);
   ticket.by_counts = in.in_rank || in.expert_counts;
-  if (ticket.by_counts) counts_input_.apply(context_, takes_counts_, in, args);
-  ticket.rows = check_row_order(context_, in);
+  if (ticket.by_counts) counts_input_.apply(call_context(), world_can_, in, args);
+  ticket.rows = check_row_order(call_context(), in);
   require_order_of_world(ticket.rows.order);
   ticket.overflow = in.overflow;
   if (in.overflow != Overflow::refused && !takes_overflow_)
@@ -117,12 +115,14 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
                 fmt::format("rank {}: overflow is {}; exchanges of this world write all rows that come: leave it out, "
                             "and give outputs for the worst case (RowLayout::least_rows)",
                             rank_, to_string(in.overflow)));
-  steps_->check_dispatch_input(context_, in, args);
+  steps_->check_dispatch_input(call_context(), in, args);
   ticket.num_tokens = args.num_tokens;
   ticket.has_weights = args.weights.are_given();
   if (args.num_tokens <= shape_.max_tokens) ticket.shared = shared_tokens(options_, rank_, args.num_tokens);
   if (in.handle) {
     read_handle(in.handle, Operation::dispatch, ticket);
+    static_assert(mark_of_format(kMostFormats - 1) <= 0xFFFF, "a mark has 16 bits");
+    ticket.mark ^= mark_of_format(in.format);
     ticket.has_weights = ticket.has_weights || args.weights.are_given();
     if (args.num_tokens != ticket.num_tokens)
       throw Error(ErrorKind::invalid_argument,
@@ -136,12 +136,12 @@ DispatchArgs Exchange::Front::checked_dispatch_input(const DispatchInput& in, Ti
 
 // Completes `ticket` with what the handle says of its dispatch.
 bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation, Ticket& ticket) {
-  ticket.handle = check_handle_tensor(context_, "handle", handle);
-  const auto facts = steps_->read_handle(context_, ticket.handle, operation);
+  ticket.handle = check_handle_tensor(call_context(), "handle", handle);
+  const auto facts = steps_->read_handle(call_context(), ticket.handle, operation);
   (operation == Operation::dispatch ? replayed_ : returned_) = facts;
   if (!facts) {
     if (ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride == 0)
-      ticket.rows.expert_stride = layout_.expert_rows;
+      ticket.rows.expert_stride = formats_.layout().expert_rows;
     return false;
   }
   ticket.num_tokens = facts->num_tokens;
@@ -149,30 +149,30 @@ bool Exchange::Front::read_handle(const ConstTensor& handle, Operation operation
   ticket.has_weights = facts->has_weights;
   ticket.by_counts = facts->by_counts;
   ticket.mark = routing_mark(facts->routing, true);
-  if (operation == Operation::dispatch) check_replayed_order(context_, ticket.rows, *facts);
+  if (operation == Operation::dispatch) check_replayed_order(call_context(), ticket.rows, *facts);
   ticket.rows = facts->rows;
   return true;
 }
 
 RowsOut Exchange::Front::checked_rows(const DispatchOutput& out, const Ticket& ticket) {
-  CheckContext context = context_;
+  CheckContext context = call_context();
   context.learns_counts = learns_counts_ || asked_;
   RowsOut rows = check_dispatch_output(context, out, ticket.rows, ticket.overflow);
-  if (ticket.by_counts) check_counts_output(context_, out, ticket.handle != nullptr);
-  rows.handle = check_handle_tensor(context_, "handle", out.handle);
-  if (out.handle) steps_->require_handles(context_);
-  if (out.handle && ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride < layout_.expert_rows)
+  if (ticket.by_counts) check_counts_output(call_context(), out, ticket.handle != nullptr);
+  rows.handle = check_handle_tensor(call_context(), "handle", out.handle);
+  if (out.handle) steps_->require_handles(call_context());
+  if (out.handle && ticket.rows.order == RowOrder::padded && ticket.rows.expert_stride < formats_.layout().expert_rows)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("rank {}: handle is given, and expert_stride is {}: a dispatch whose padded rows may "
                             "overflow leaves none. Give a stride of {} or more (RowLayout::expert_rows)",
-                            rank_, ticket.rows.expert_stride, layout_.expert_rows));
+                            rank_, ticket.rows.expert_stride, formats_.layout().expert_rows));
   if (out.handle && ticket.overflow != Overflow::refused && !keeps_overflow_)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: handle is given, and overflow is {}; in this world a dispatch whose rows may "
                             "overflow leaves none yet: leave one of the two out",
                             rank_, to_string(ticket.overflow)));
-  steps_->check_rows(context_, out);
-  if (ticket.handle != nullptr && replayed_) check_replay_output(context_, rows, *replayed_);
+  steps_->check_rows(call_context(), out);
+  if (ticket.handle != nullptr && replayed_) check_replay_output(call_context(), rows, *replayed_);
   return rows;
 }
 
@@ -180,11 +180,11 @@ CombineArgs Exchange::Front::checked_combine_input(const CombineInput& in, Ticke
   if (in.handle && !read_handle(in.handle, Operation::combine, ticket)) ticket.num_tokens = -1;
   const HandleFacts facts = returned_.value_or(HandleFacts{});
   const std::uint32_t num_rows = in.handle ? std::min(facts.num_rows, facts.row_room) : steps_->num_rows();
-  CombineArgs args = check_combine_input(context_, in, ticket.num_tokens, num_rows);
+  CombineArgs args = check_combine_input(call_context(), in, ticket.num_tokens, num_rows);
   if (takes_host_memory_) args.weights = combine_weights_.widened(in.topk_weights, args.weights);
-  check_late_weights(context_, in, ticket);
-  check_row_weights(context_, in, ticket, num_rows, args);
-  steps_->check_combine_input(context_, ticket, in, args);
+  check_late_weights(call_context(), in, ticket);
+  check_row_weights(call_context(), in, ticket, num_rows, args);
+  steps_->check_combine_input(call_context(), ticket, in, args);
   args.shared_begin = ticket.shared.begin;
   args.shared_end = ticket.shared.end;
   if (ticket.num_tokens < 0) learn_rows(in);
@@ -230,9 +230,9 @@ void Exchange::Front::learn_tokens(const CombineOutput& out, Ticket& ticket, Com
 
 CombineOut Exchange::Front::checked_sums(const CombineOutput& out, Ticket& ticket, CombineArgs& args) {
   if (ticket.num_tokens < 0) learn_tokens(out, ticket, args);
-  CombineOut sums = check_combine_output(context_, out, args, ticket.num_tokens);
-  sums.weights = check_returned_weights(context_, out, ticket.num_tokens);
-  steps_->check_sums(context_, ticket, out, sums);
+  CombineOut sums = check_combine_output(call_context(), out, args, ticket.num_tokens);
+  sums.weights = check_returned_weights(call_context(), out, ticket.num_tokens);
+  steps_->check_sums(call_context(), ticket, out, sums);
   return sums;
 }
 
@@ -251,9 +251,9 @@ void Exchange::Front::receive(const RowsOut& rows) {
   const Ticket& ticket = order_.dispatch_ticket();
   may_be_refused([&] {
     if (learns_counts_)
-      check_row_capacity(context_, rows, ticket.rows.order, steps_->await_counts(ticket));
+      check_row_capacity(call_context(), rows, ticket.rows.order, steps_->await_counts(ticket));
     else if (asked_)
-      check_row_capacity(context_, rows, ticket.rows.order, *asked_);
+      check_row_capacity(call_context(), rows, ticket.rows.order, *asked_);
     steps_->receive(ticket, rows);
   });
   order_.advance(Call::dispatch_wait);
@@ -265,7 +265,7 @@ RowCounts Exchange::Front::wait_for_counts(const CallOptions& call) {
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: wait_for_counts: exchanges of this world do not tell the host what came; give "
                             "dispatch_wait outputs for {} rows, the worst case (RowLayout::min_row_capacity)",
-                            rank_, layout_.min_row_capacity));
+                            rank_, formats_.layout().min_row_capacity));
   start(Call::wait_for_counts, call);
   const Ticket& ticket = order_.dispatch_ticket();
   scope.note(ticket, Operation::dispatch);
@@ -353,29 +353,13 @@ void Exchange::Front::combine(const CombineInput& in, const CombineOutput& out, 
   order_.advance(order_.half_combined());
 }
 
-// A message is the payload of a row and then its scales.
-ArrivalSlots Exchange::Front::arrival_slots() const {
+ArrivalSlots Exchange::Front::arrival_slots(int format) const {
   const std::byte* slots = steps_->arrival_slots();
   if (slots == nullptr)
     throw Error(ErrorKind::unsupported,
                 fmt::format("rank {}: the slots of this exchange are no memory that its caller can read", rank_));
-  const auto view = [&](const std::byte* first, DType dtype, std::int64_t columns) {
-    ConstTensor tensor(first, dtype, {2, layout_.sources, shape_.max_tokens, columns});
-    std::int64_t stride = static_cast<std::int64_t>(message_slot_bytes_ / size_of(dtype));
-    for (int axis = 2; axis >= 0; stride *= tensor.shape[axis--]) tensor.strides[axis] = stride;
-    return tensor;
-  };
-  const bool is_bf16 = dispatch_outputs(layout_, layout_.min_row_capacity)[0].dtype == DType::bf16;
-  ArrivalSlots view_of;
-  view_of.payload =
-      view(slots, is_bf16 ? DType::bf16 : DType::u8, is_bf16 ? layout_.hidden : layout_.payload_row_bytes);
-  if (layout_.scales_per_row != 0)
-    view_of.scales = view(slots + layout_.payload_row_bytes, layout_.scale_dtype, layout_.scales_per_row);
-  if (layout_.has_global_scales) {
-    view_of.global_scales = view(slots + global_scale_at(options_, layout_.hidden), DType::f32, 1);
-    view_of.global_scales.rank = 3;
-  }
-  return view_of;
+  return make_arrival_slots(slots, message_slot_bytes_, shape_, formats_.layout_in(format),
+                            formats_.options_in(format));
 }
 
 void Exchange::Front::check() {
@@ -387,7 +371,7 @@ void Exchange::Front::check() {
 // A mask only grows.
 void Exchange::Front::add_to_mask(const RankMask& mask) {
   order_.require_not_released(rank_, "add_to_mask");
-  check_added_mask(context_, mask);
+  check_added_mask(call_context(), mask);
   for (std::size_t peer = 0; peer < mask.size(); ++peer) mask_[peer] = mask_[peer] || mask[peer];
   if (options_.skip_a2a) return;
   CallScope scope(*steps_, traced_, "add_to_mask");

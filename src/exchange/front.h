@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "exchange/calls/call_order.h"
 #include "exchange/checks/counts_input.h"
@@ -13,6 +14,7 @@
 #include "exchange/exchange_steps.h"
 #include "exchange/log/trace_log.h"
 #include "exchange/open_exchanges.h"
+#include "exchange/sizes/call_formats.h"
 #include "exchange/wide_weights.h"
 #include "ferry/exchange.h"
 
@@ -41,14 +43,15 @@ class Exchange::Front {
 
   const Shape& shape() const { return shape_; }
   const ExchangeOptions& options() const { return options_; }
-  const RowLayout& layout() const { return layout_; }
-  ArrivalSlots arrival_slots() const;
+  const RowLayout& layout(int format) const { return formats_.layout_in(format); }
+  ArrivalSlots arrival_slots(int format) const;
   int rank() const { return rank_; }
   std::size_t memory_bytes() const { return memory_bytes_ - steps_->given_back(); }
   bool takes_device_memory() const { return !takes_host_memory_; }
   Stats stats() const { return steps_->stats(); }
 
  private:
+  const CheckContext& call_context() const { return contexts_[formats_.taken()]; }
   std::chrono::milliseconds deadline_of(const CallOptions& call) const;
   void start(Call which, const CallOptions& call);
   void require_not_ended() const;
@@ -77,10 +80,10 @@ class Exchange::Front {
   const bool keeps_overflow_;  // handles of dispatches that may overflow
   const bool may_ask_;         // wait_for_counts
   const RowOrders world_orders_;
-  const bool takes_counts_;
-  RowLayout layout_;
+  const WorldCapabilities world_can_;
+  CallFormats formats_;
   std::size_t message_slot_bytes_ = 0;
-  const CheckContext context_;
+  std::vector<CheckContext> contexts_;  // [formats]
   const TracedExchange traced_;
   std::size_t memory_bytes_ = 0;
   std::unique_ptr<ExchangeSteps> steps_;

@@ -97,8 +97,8 @@ void decode_row(const AnyFormat& format, const RowLayout& layout, const Dispatch
   format.decode(SerialGroup{}, payload, scales.data(), layout.hidden, input_scale, values.data());
 }
 
-HostRows::HostRows(const Exchange& exchange)
-    : HostRows(exchange.options().format, exchange.layout(), exchange.layout().min_row_capacity) {}
+HostRows::HostRows(const Exchange& exchange, int format)
+    : HostRows(exchange.format(format), exchange.layout(format), exchange.layout(format).min_row_capacity) {}
 
 HostRows::HostRows(const AnyFormat& format, const RowLayout& layout, std::int64_t row_capacity)
     : format_(format),

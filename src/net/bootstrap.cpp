@@ -193,7 +193,7 @@ void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::millise
     queue(link(peer), failure.is_relayed ? Kind::missed : Kind::failed, std::as_bytes(std::span(&missing, 1)));
     flush(link(peer));
   }
-  const bool ended = failure.reported_by == rank_ && !links_[static_cast<std::size_t>(missing)].socket;
+  const bool ended = missing != rank_ && !links_[static_cast<std::size_t>(missing)].socket;
   const std::string advice = "Check that it is alive and makes the same calls, or give a mask that names it";
   std::string what;
   if (missing == rank_)
@@ -201,7 +201,7 @@ void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::millise
         "rank {}: rank {} gave up on this rank in set-up call {}, to which it came too late. Make the "
         "same calls on all ranks, or give a longer deadline",
         rank_, failure.reported_by, call_);
-  else if (ended)
+  else if (ended && failure.reported_by == rank_)
     what = fmt::format("rank {}: rank {} ended before set-up call {}. {}", rank_, missing, call_, advice);
   else if (failure.reported_by != rank_)
     what = fmt::format("rank {}: rank {} did not come to set-up call {}, as rank {} reports. {}", rank_, missing, call_,
@@ -209,7 +209,7 @@ void Bootstrap::fail(const RankMask& mask, Failure failure, std::chrono::millise
   else
     what = fmt::format("rank {}: rank {} did not come to set-up call {} within {} ms. {}", rank_, missing, call_,
                        deadline.count(), advice);
-  throw_missing(rank_, missing, failure.reported_by, call_, what);
+  throw_missing(rank_, missing, failure.reported_by, call_, what, ended ? Absence::ended : Absence::late);
 }
 
 void Bootstrap::all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const RankMask& mask,
@@ -313,7 +313,7 @@ void Bootstrap::require_there(int rank) {
   if (const AbortNotice* notice = find_abort(rank)) throw_aborted(rank_, *notice, {}, call_);
   if (!link(rank).socket)
     throw_missing(rank_, rank, rank_, call_,
-                  fmt::format("rank {}: rank {} ended in set-up call {}", rank_, rank, call_));
+                  fmt::format("rank {}: rank {} ended in set-up call {}", rank_, rank, call_), Absence::ended);
 }
 
 bool Bootstrap::has_ended(int rank) {

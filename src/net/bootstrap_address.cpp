@@ -132,7 +132,7 @@ Job job_of(const ProcessPlace& place, int most_ranks) {
                 fmt::format("rank {}: {} ranks; this world has 1 to {}", place.rank, place.size, most_ranks));
   if (place.all_gather) return gathered_job(place);
   Job job;
-  if (place.size > 1) job.address = parse_address(place.address);
+  if (place.size > 1 || !place.address.empty()) job.address = parse_address(place.address);  // of one rank it is unused
   job.rank = place.rank;
   job.size = place.size;
   job.name = place.job;

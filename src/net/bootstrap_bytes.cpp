@@ -30,7 +30,8 @@ void Bootstrap::give_up(int peer, std::chrono::milliseconds deadline) {
   }
   throw_missing(rank_, peer, rank_, 0,
                 fmt::format("rank {}: rank {} ended, or did not go on within {} ms, while bytes went between them",
-                            rank_, peer, deadline.count()));
+                            rank_, peer, deadline.count()),
+                link(peer).socket ? Absence::late : Absence::ended);
 }
 
 // Sends what is queued and reads what comes until the link is as wanted.

@@ -13,7 +13,7 @@
 namespace ferry::net {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3152454652594a4eULL;
+constexpr std::uint64_t kJoinMagic = 0x3152454652594a4eULL;
 constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kNameBytes = 64;
 constexpr int kMostMsToConnect = 2000;      // where there are other addresses to try
@@ -21,7 +21,7 @@ constexpr std::size_t kMostStrangers = 64;  // connections without a Hello yet
 
 // The first message of a process that connects.
 struct Hello {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kJoinMagic;
   std::uint32_t version = kVersion;
   std::int32_t rank = 0;
   std::int32_t size = 0;
@@ -34,7 +34,7 @@ enum class Verdict : std::uint32_t { welcome, other_version, other_size, rank_ta
 
 // Rank 0's first answer. `value` says what it has: its version, its size, or the rank that did not come.
 struct Answer {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kJoinMagic;
   Verdict verdict = Verdict::welcome;
   std::int32_t value = 0;
   std::uint64_t token = 0;
@@ -130,9 +130,9 @@ class Reception {
     const ssize_t got = recv(from.socket.get(), bytes + from.got, sizeof(Hello) - from.got, 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return State::more;
     if (got <= 0) return State::stranger;
-    const std::size_t checked = std::min(sizeof(kMagic), from.got + static_cast<std::size_t>(got));
+    const std::size_t checked = std::min(sizeof(kJoinMagic), from.got + static_cast<std::size_t>(got));
     from.got += static_cast<std::size_t>(got);
-    if (std::memcmp(bytes, &kMagic, checked) != 0) return State::stranger;
+    if (std::memcmp(bytes, &kJoinMagic, checked) != 0) return State::stranger;
     return from.got == sizeof(Hello) ? State::whole : State::more;
   }
 
@@ -144,7 +144,8 @@ class Reception {
 };
 
 [[noreturn]] void throw_ended(int rank, int ended) {
-  throw_missing(rank, ended, rank, 0, fmt::format("rank {}: rank {} ended while the ranks were met", rank, ended));
+  throw_missing(rank, ended, rank, 0, fmt::format("rank {}: rank {} ended while the ranks were met", rank, ended),
+                Absence::ended);
 }
 
 // ---- rank 0
@@ -201,7 +202,7 @@ Mesh receive_all_ranks(const Job& job, const Deadline& deadline) {
   Answer answer;
   answer.token = mesh.token;
   for (int rank = job.size - 1; !all && rank > 0; --rank)
-    if (!mesh.peers[static_cast<std::size_t>(rank)]) answer = {kMagic, Verdict::missing, rank, 0};
+    if (!mesh.peers[static_cast<std::size_t>(rank)]) answer = {kJoinMagic, Verdict::missing, rank, 0};
   if (reception.ended() >= 0) answer.value = reception.ended();
   const Deadline goodbye(std::chrono::milliseconds(1000));
   for (const Descriptor& peer : mesh.peers) {
@@ -263,7 +264,7 @@ Descriptor greet(const Job& job, std::uint16_t port, const Deadline& deadline, A
         job.other_addresses.empty() ? deadline.milliseconds_left() : deadline.milliseconds_left(kMostMsToConnect)));
     Descriptor socket = connect_once(which == 0 ? job.address : job.other_addresses[which - 1], turn, why);
     if (socket && send_one(socket, hello_of(job, port, 0), deadline) && receive_answer(socket, answer, deadline) &&
-        answer.magic == kMagic) {
+        answer.magic == kJoinMagic) {
       if (answer.verdict == Verdict::welcome) return socket;
       if (answer.verdict != Verdict::other_job) throw_refused(job, answer);
       why = "another job listens there";

@@ -10,7 +10,7 @@
 #include "ferry/cuda/nvshmem_world.h"
 #include "ferry/detail/layout/node_map.h"
 #include "net/bootstrap_address.h"
-#include "nvshmem/nvshmem_launch.h"
+#include "nvshmem/kernels/nvshmem_launch.h"
 
 namespace ferry::cuda {
 namespace {
@@ -77,7 +77,10 @@ bool NvshmemWorld::has_remote_ranks() const {
   return false;
 }
 
-Launchers NvshmemWorld::launchers() const { return has_remote_ranks() ? nvshmem_launchers() : GpuRank::launchers(); }
+// Kernels over DirectFabric have at most kMaxGpuRanks addresses.
+Launchers NvshmemWorld::launchers() const {
+  return has_remote_ranks() || size() > kMaxGpuRanks ? nvshmem_launchers() : GpuRank::launchers();
+}
 const char* NvshmemWorld::fabric() const { return nvshmem_launchers().fabric; }
 
 GpuHeaps NvshmemWorld::make_heaps(std::size_t bytes, const ExchangeOptions& options) {
@@ -104,7 +107,7 @@ namespace ferry {
 std::unique_ptr<ProcessWorld> make_nvshmem_world(const NvshmemOptions& options) {
   const ProcessPlace place = place_of_process(options.place);
   // Comes before the ranks meet: a rank that throws here leaves no other one in an all_gather.
-  const net::Job job_at = net::job_of(place, kMaxGpuRanks);
+  const net::Job job_at = net::job_of(place, kMaxRanks);
   const int device = cuda::choose_device(options.device, place);
   cuda::require_bulk_copies(device);
   auto bootstrap = std::make_unique<net::Bootstrap>(job_at, options.deadline);

@@ -160,9 +160,10 @@ std::unique_ptr<ShmemBlock> share_memory(World& world, std::size_t bytes, std::s
 
 // The bootstrap of all processes and their losses. Its memory is the first of every process's heap, so all processes
 // know its offset, and its words are zero from the start.
-std::unique_ptr<ShmemBootstrap> make_job_bootstrap(const std::shared_ptr<ShmemProcess>& process) {
+std::unique_ptr<ShmemBootstrap> make_job_bootstrap(const std::shared_ptr<ShmemProcess>& process,
+                                                   std::chrono::milliseconds deadline) {
   const auto share_first = [&](std::size_t bytes) {
-    auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, bytes, kDefaultDeadline);
+    auto block = std::make_unique<ShmemBlock>(process, NodeMap{process->size(), 1}, bytes, deadline);
     block->connect(std::vector<std::uint64_t>(static_cast<std::size_t>(process->size()), block->offset()));
     return block;
   };
@@ -190,7 +191,8 @@ std::unique_ptr<ProcessWorld> make_shmem_world(const std::shared_ptr<ShmemProces
 }  // namespace cpu
 
 ShmemJob::ShmemJob(const ShmemOptions& options)
-    : process_(std::make_shared<cpu::ShmemProcess>(options)), bootstrap_(cpu::make_job_bootstrap(process_)) {}
+    : process_(std::make_shared<cpu::ShmemProcess>(options)),
+      bootstrap_(cpu::make_job_bootstrap(process_, options.start_deadline)) {}
 ShmemJob::~ShmemJob() = default;
 
 int ShmemJob::rank() const { return process_->rank(); }

@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tool/demo/demo_model.h"
-#include "tool/demo/demo_words.h"
-#include "tool/demo/svg.h"
-#include "tool/demo/traffic.h"
+#include "tool/demo/model/demo_model.h"
+#include "tool/demo/model/demo_words.h"
+#include "tool/demo/picture/svg.h"
+#include "tool/demo/picture/traffic.h"
 
 namespace ferry::app {
 namespace {
@@ -60,7 +60,8 @@ TEST(MessagesBetween, AreTheRanksThatTokensName) {
   std::vector<float> output(static_cast<std::size_t>(layer.tokens) * DemoModel::kHidden);
   const LayerReport report = run_layer(choose_backend("cpu").make(kRanks), layer, {.ranks = kRanks}, output.data());
   EXPECT_EQ(report.messages_between, expected);
-  const Traffic traffic{kRanks, layer.tokens * layer.top_k, report.messages_between, "bf16", report.message_bytes};
+  const ChoiceTraffic traffic{kRanks, layer.tokens * layer.top_k, report.messages_between, "bf16",
+                              report.message_bytes};
   EXPECT_EQ(traffic.between(), report.messages);
 }
 

@@ -10,7 +10,7 @@
 #include "ferry/error.h"
 #include "tool/io/memory.h"
 #include "tool/io/npy.h"
-#include "tool/layer/dump.h"
+#include "tool/layer/dump/dump.h"
 #include "tool/text/table.h"
 
 namespace ferry::app {

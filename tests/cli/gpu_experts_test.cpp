@@ -8,9 +8,10 @@
 #include "ferry/activation.h"
 #include "support/layer_arrays.h"
 #include "support/matrix_unit.h"
+#include "tool/layer/check/layer_check.h"
+#include "tool/layer/experts/expert_place.h"
 #include "tool/layer/experts/expert_plan.h"
-#include "tool/layer/layer_check.h"
-#include "tool/layer/rank_buffers.h"
+#include "tool/layer/rows/rank_buffers.h"
 #include "tool/ranks/rank_calls.h"
 
 namespace ferry::app {

@@ -1,6 +1,6 @@
 // The check behind `ferry layer --check`: right outputs pass, and an output that one of the layer's steps got wrong
 // does not.
-#include "tool/layer/layer_check.h"
+#include "tool/layer/check/layer_check.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,9 @@
 #include <limits>
 #include <random>
 
-#include "tool/layer/value_faults.h"
+#include "tool/layer/inputs/value_faults.h"
+#include "tool/layer/layer.h"
+#include "tool/ranks/ranks.h"
 
 namespace ferry::app {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "ferry/error.h"
 #include "tool/ranks/gpus.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 #include "tool/ranks/shape_names.h"
 
 namespace ferry::app {
@@ -84,6 +84,10 @@ TEST(MissingRanks, AreNamedWithoutCallsOfTheLibrary) {
   EXPECT_THAT(message_of(PeerMissing(record, of_library)),
               testing::AllOf(HasSubstr("rank 1: rank 2 did not come within the deadline of 30 s;"),
                              Not(HasSubstr("--deadline")), Not(HasSubstr("set-up call")), Not(HasSubstr("mask"))));
+  record.absence = Absence::ended;  // no time went by, so no deadline is named
+  EXPECT_EQ(message_of(PeerMissing(record, of_library)),
+            "rank 1: the process of rank 2 has ended; see what rank 2 printed");
+  record.absence = Absence::late;
   record.reported_by = 0;
   EXPECT_THAT(message_of(PeerMissing(record, of_library)), HasSubstr("the deadline of rank 0;"));
   record.missing_rank = 1;

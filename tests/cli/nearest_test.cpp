@@ -30,6 +30,7 @@ TEST(Nearest, FindsNothingWhereNothingIsNear) {
   EXPECT_EQ(nearest("--colour", kOptions), "");
   EXPECT_EQ(did_you_mean("--colour", kOptions), "");
   EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest("--output", std::vector<std::string>{"--input", "--payload"}), "") << "the opposite";
   EXPECT_EQ(nearest("fish", std::vector<std::string>{"bash", "zsh"}), "") << "another shell";
   EXPECT_EQ(nearest("bsah", std::vector<std::string>{"bash", "zsh"}), "bash");
 }

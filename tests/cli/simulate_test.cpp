@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 
 namespace ferry::app {
 namespace {

@@ -138,6 +138,14 @@ class BenchTestCase(FerryTestCase):
         self.assertEqual(done.stderr.count(f"ferry: note: {why}; what is measured is still printed\n"), 1)  # at the first line
         self.assertIn(f"ferry: {why}\n", done.stderr)
 
+    def test_what_takes_no_line_is_said_before_the_first_one_is_measured(self):
+        endless = ["bench", "--backend", "cpu", "--tokens", "2", "--hidden", "64", "--seconds", "600", "--output"]
+        with subprocess.Popen([BINARY, *endless, "/dev/full"], stderr=subprocess.PIPE, text=True) as process:
+            first = process.stderr.readline()
+            process.kill()
+        self.assertEqual(first, "ferry: note: --output /dev/full: cannot be written: No space left on device; what is "
+                                "measured is still printed\n")
+
     def test_codecs_are_measured_once(self):
         done = ferry("bench", *FEW[:-1], "--operation", "encode", "--tokens", 4, "--hidden", 64, "--ranks", "2,4",
                      "--workers", 3, "--combine", "exact")

@@ -1,6 +1,8 @@
 """The words of a command line: what is unknown, mistyped, repeated or without effect, help, and completion."""
+import contextlib
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -78,7 +80,7 @@ class UnknownWordsTestCase(FerryTestCase):
 
     def test_what_is_no_number(self):
         for command, options in {("demo",): ["--ranks"], ("layer",): ["--ranks", "--nodes", "--deadline"],
-                                 ("bench",): ["--nodes"], ("verify",): ["--nodes"], ("info",): ["--alignment"]}.items():
+                                 ("bench",): ["--nodes"], ("verify",): ["--nodes"]}.items():
             for option in options:
                 self.refused([*command, option, "many"], f"{option} many: must be a whole number, ", " to ")
         for command in (["layer"], ["codec", "encode"], ["codec", "decode"]):
@@ -118,6 +120,10 @@ class HelpTestCase(FerryTestCase):
         for command in [[], *([command] for command in COMMANDS), ["codec", "encode"], ["codec", "decode"]]:
             for line in ferry(*command, "--help").stdout.splitlines():
                 self.assertLessEqual(len(line), 120, line)
+
+    def test_all_that_take_long_can_be_quiet(self):
+        for command in ["demo"], ["layer"], ["codec", "encode"], ["codec", "decode"], ["bench"], ["verify"]:
+            self.assertIn("\n  -q,--quiet ", ferry(*command, "--help").stdout, command)
 
     def test_all_say_the_exit_codes(self):
         for command in COMMANDS:
@@ -260,6 +266,35 @@ class CompletionTestCase(FerryTestCase):
         if shutil.which("zsh"):
             checked = subprocess.run(["zsh", "-n"], input=done.stdout, capture_output=True, text=True, timeout=60)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+
+
+    def lines_in_zsh(self, *typed):
+        """The command lines that a zsh without any settings has when a tab is typed behind each."""
+        process, terminal = pty.fork()
+        if process == 0:
+            os.chdir(self.folder)
+            os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "PATH": f"{os.path.dirname(BINARY)}:{os.environ['PATH']}",
+                                                    "TERM": "dumb", "HOME": str(self.folder), "ZDOTDIR": str(self.folder)})
+        shown = "".join(f"{line}\t\x01print -r -- 'line:' \n" for line in typed)  # to the line's begin, and run it
+        os.write(terminal, f"source <(ferry completion zsh)\n{shown}exit\n".encode())
+        text = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(terminal, 65536):
+                text += part
+        os.close(terminal)
+        os.waitpid(process, 0)
+        self.assertNotIn(b"not found", text)
+        return [line.strip() for line in re.findall(r"^line: (.*)$", text.decode().replace("\r", "\n"), re.MULTILINE)]
+
+    @unittest.skipIf(shutil.which("zsh") is None, "zsh is not installed")
+    def test_in_zsh(self):
+        (self.folder / "tokens.npy").write_text("")
+        lines = {"ferry be": "ferry bench", "ferry codec enc": "ferry codec encode", "ferry verify --qui": None,
+                 "ferry bench --format bf16,nv": "ferry bench --format bf16,nvfp4",
+                 "ferry layer --format=nv": "ferry layer --format=nvfp4",
+                 "ferry layer --tokens tok": "ferry layer --tokens tokens.npy", "ferry help ver": None,
+                 "ferry info --model mixtral": "ferry info --model mixtral-8x7b"}
+        self.assertEqual(self.lines_in_zsh(*lines), [want or line for line, want in lines.items()])
 
 
 class WidthTestCase(FerryTestCase):

@@ -106,7 +106,7 @@ class InfoTestCase(FerryTestCase):
                 self.assert_done(done)
             else:
                 self.assert_refused(done, 2, f"--tiled-scales: --format {format_name} has no scales", "mxfp8")
-        for alignment in range(129):
+        for alignment in [*range(129), -1, "many", "8x", 1 << 40]:
             done = ferry("info", "--model", "kimi-k2", "--alignment", alignment)
             if alignment in (0, 1, 4, 8, 16, 32, 64, 128):
                 self.assert_done(done)
@@ -121,7 +121,7 @@ class InfoTestCase(FerryTestCase):
                     report = self.info("--model", "deepseek-v3", "--ranks", ranks, "--backend", backend)
                     self.assertEqual((report["shape"]["ranks"], report["planned_backend"]), (ranks, backend))
                     self.assertEqual(report["runs_here"], report["why_not_here"] == "")
-                    self.assertEqual(report["why_nowhere"] != "", backend != "shmem" and ranks > 72)
+                    self.assertEqual(report["why_nowhere"] != "", not backend.endswith("shmem") and ranks > 72)
                     if backend == "cpu":
                         self.assertEqual(report["runs_here"], ranks <= 72)
                     names = [region["region"] for region in report["exchange_memory"]]
@@ -131,7 +131,7 @@ class InfoTestCase(FerryTestCase):
         self.assertEqual(self.info("--model", "deepseek-v3", "--ranks", 256)["planned_backend"], "shmem")
 
     def test_limits_of_the_library(self):
-        for backend in ("cpu", "processes", "cuda", "nvshmem"):
+        for backend in ("cpu", "processes", "cuda"):
             for ranks in (72, 73):
                 text = ferry("info", "--model", "deepseek-v3", "--backend", backend, "--ranks", ranks).stdout
                 self.assertEqual(f"On no machine: backend {backend}: a world of " in text, ranks == 73, text)

@@ -273,7 +273,7 @@ class CommandsTestCase(FerryTestCase):
             self.assertNotIn(number, gpu["reaches"])
         self.assertEqual(report["shape"]["ranks"], 1)
         self.assertGreater(report["exchange_memory_bytes"], 0)
-        text = ferry("info", "--backend", "cuda")
+        text = ferry("info")
         self.assert_done(text)
         self.assertIn(gpus[0]["name"], text.stdout)
 

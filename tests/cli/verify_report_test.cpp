@@ -1,5 +1,5 @@
 // What `ferry verify` says when it is interrupted, and how backends are named.
-#include "tool/commands/verify_report.h"
+#include "tool/commands/verify/verify_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -26,6 +26,7 @@ struct Reach {
   static constexpr bool kHasRemoteRanks = false;
   explicit Reach(const PeerLinks&) {}
   bool is_direct(int) const { return true; }
+  std::byte* heap_of(int) const { return nullptr; }
   void signal(int, std::size_t, Epoch) const {}
   void signal_without_order(int, std::size_t, Epoch) const {}
   void see_puts_of(int, std::size_t, Epoch) const {}

@@ -1,11 +1,12 @@
 // How a case ends on processes: all learn of failures, and of cases that the world cannot run. Threads play processes.
-#include "conformance/process_target.h"
+#include "conformance/target/process_target.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "conformance/suite.h"
 #include "ferry/exchange.h"
 
 namespace ferry::conformance {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <vector>
 
 #include "emulated/device_rank.h"
 #include "emulated/late_puts.h"
@@ -133,33 +134,96 @@ TEST_F(EmulatedCounts, OfTooManyTokensAreNotAskedInACapture) {
   });
 }
 
-// The messages of a dispatch that is refused are long on their way. The dispatches that follow have the right rows. The
-// test does not show that a kernel waits for its puts: it passes without that wait, too.
-TEST_F(EmulatedCounts, LeaveARefusedDispatchBetweenNodesBehind) {
-  const Scenario first = scenario_of(8, false), second = scenario_of(9, false), third = scenario_of(10, false);
-  const HeapMap map = make_heap_map(first.settings.shape, first.settings.options, 0, true);
-  const Lag lag{map.begin(HeapMap::kMessages), map.begin(HeapMap::kTables), 3'000};
+// I1, I5: messages of a dispatch that is refused are long on their way. Its count_kernel waits for them. Without that
+// wait the rank that is ahead sends the messages of the second next dispatch, whose slots are the same, before they
+// have come.
+TEST_F(EmulatedCounts, WaitForTheMessagesOfARefusedDispatchBetweenNodes) {
+  ScenarioSettings settings = scenario_of(8, false).settings;
+  settings.routing = "uniform";
+  std::vector<Scenario> scenarios;
+  for (const std::uint64_t seed : {8, 9, 10}) {
+    settings.seed = seed;
+    scenarios.push_back(conformance::make_scenario(settings));
+  }
+  const Scenario& refused = scenarios[0];
+  const HeapMap map = make_heap_map(settings.shape, settings.options, 0, true);
+  const Lag lag{map.begin(HeapMap::kMessages), map.begin(HeapMap::kTables), 1'000'000};
   emulated::reset({.late_stays = true});
   run_worlds(make_late_worlds(kRanks), [&](World& world) {
-    DeviceRank rank(world, first);
-    for (int turn = 0; turn < 4; ++turn) {
-      DeviceRound round(first, world.rank());
-      if (world.rank() == turn % kRanks)
+    DeviceRank rank(world, refused);
+    const auto wait = [&] { cuda::cuda_check(cudaStreamSynchronize(rank.stream.get()), "cudaStreamSynchronize"); };
+    for (int turn = 0; turn < 2 * kRanks; ++turn) {
+      DeviceRound round(refused, world.rank());
+      const bool is_ahead = world.rank() == turn % kRanks;
+      if (world.rank() == (turn + 1) % kRanks)
         round.in.tokens.shape[0] = round.in.topk_ids.shape[0] = round.in.topk_weights.shape[0] =
-            first.settings.shape.max_tokens + 1;
-      if (world.rank() == 0) LateNet::hold_up(lag);
+            settings.shape.max_tokens + 1;
+      if (!is_ahead) rank.exchange.dispatch_async(round.in, rank.call);
+      wait();
       world.barrier();
-      rank.exchange.dispatch_async(round.in, rank.call);
+      if (is_ahead) {
+        LateNet::hold_up(lag);
+        rank.exchange.dispatch_async(round.in, rank.call);
+        wait();
+        LateNet::hold_up({});
+      }
+      world.barrier();
       conformance::expect_error(world.rank(), "too many tokens", ErrorKind::invalid_argument, {"10 rows"},
                                 [&] { rank.exchange.wait_for_counts(rank.call); });
-      world.barrier();
-      if (world.rank() == 0) LateNet::hold_up({});
-      world.barrier();
-      for (const Scenario* scenario : {&second, &third}) {
-        DeviceRound good(*scenario, world.rank());
+      for (std::size_t i = 1; i < scenarios.size(); ++i) {
+        DeviceRound good(scenarios[i], world.rank());
         rank.exchange.dispatch(good.in, good.out, rank.call);
         rank.check_rows(good);
       }
+    }
+  });
+  EXPECT_EQ(emulated::failure(), "");
+  emulated::reset({});  // nothing that is still late arrives
+}
+
+// I15: counts that are given are still on their way from this rank's own copy when its next dispatch gives others.
+TEST_F(EmulatedCounts, ThatAreGivenBetweenNodesAreSentFromTwoCopies) {
+  ScenarioSettings settings;
+  settings.shape = {4, 10, 3, 9, 96};
+  settings.options = conformance::options_for("mxfp8");
+  settings.options.row_orders = {RowOrder::by_source};
+  settings.row_orders = {RowOrder::by_source};
+  settings.weights = conformance::WeightForm::none;
+  settings.by_counts = true;
+  const Scenario first = conformance::make_scenario(settings);
+  settings.seed = 11;
+  const Scenario second = conformance::make_scenario(settings);
+  const HeapMap map = make_heap_map(settings.shape, settings.options, 0, true);
+  const Lag lag{map.begin(HeapMap::kGivenCounts), map.begin(HeapMap::kSentGivenCounts), 1'000'000};
+  emulated::reset({.late_stays = true});
+  run_worlds(make_late_worlds(4), [&](World& world) {
+    DeviceRank rank(world, first);
+    DeviceRound of_first(first, world.rank()), of_second(second, world.rank());
+    const auto wait = [&] { cuda::cuda_check(cudaStreamSynchronize(rank.stream.get()), "cudaStreamSynchronize"); };
+    const auto take = [&](DeviceRound& round) {
+      rank.exchange.dispatch_wait(round.out, rank.call);
+      rank.check_rows(round);
+    };
+    for (int turn = 0; turn < 2; ++turn) {
+      const bool is_ahead = world.rank() == turn;
+      if (!is_ahead) rank.exchange.dispatch_async(of_first.in, rank.call);
+      wait();
+      world.barrier();
+      if (is_ahead) {
+        LateNet::hold_up(lag);
+        rank.exchange.dispatch_async(of_first.in, rank.call);
+        take(of_first);
+        rank.exchange.dispatch_async(of_second.in, rank.call);
+        wait();
+        LateNet::hold_up({});
+      }
+      world.barrier();
+      if (!is_ahead) {
+        take(of_first);
+        rank.exchange.dispatch_async(of_second.in, rank.call);
+      }
+      take(of_second);
+      world.barrier();
     }
   });
   EXPECT_EQ(emulated::failure(), "");

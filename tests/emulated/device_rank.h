@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/device_round.h"
 #include "gpu/stream.h"

@@ -1,7 +1,7 @@
 // How many kernels a dispatch is in a captured graph, and its combine in the same one (docs/row-orders.md).
 #include <gmock/gmock.h>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/device_round.h"
 #include "gpu/stream.h"

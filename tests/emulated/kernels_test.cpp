@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
 #include "ferry/detail/cuda/launch/compiled_access.h"
 #include "support/emulated_gpu/gpus.h"

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cpu/thread_world.h"
 #include "cuda/device/device_memory.h"
 #include "cuda/world/gpu_world.h"
 #include "emulated/late_kernels.h"
@@ -76,7 +77,7 @@ class LateWorld final : public cuda::GpuWorld<World> {
 std::vector<std::unique_ptr<World>> make_late_worlds(int ranks, bool staged) {
   const auto directory = std::make_shared<Directory>();
   std::vector<std::unique_ptr<World>> worlds;
-  for (std::unique_ptr<World>& threads : make_thread_worlds(ranks))
+  for (std::unique_ptr<World>& threads : cpu::make_worlds_of_threads(ranks))
     worlds.push_back(std::make_unique<LateWorld>(std::move(threads), directory, staged));
   return worlds;
 }

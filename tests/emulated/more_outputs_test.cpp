@@ -2,9 +2,12 @@
 // the GPU's. The conformance suite has the same in host memory, in more formats and shapes.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <memory>
 
+#include "cuda/exchange/plan/kernel_plan.h"
 #include "emulated/device_rank.h"
+#include "emulated/emulated_ranks.h"
 #include "gpu/captured_graph.h"
 #include "support/emulated_gpu/graphs.h"
 
@@ -29,6 +32,21 @@ ScenarioSettings settings_of(const char* format, std::vector<RowOrder> orders) {
   settings.seed = 71;
   settings.more_outputs = true;
   return settings;
+}
+
+// Rounds of these scenarios, one after another on an exchange of the first.
+void run_in_turn(const std::vector<const Scenario*>& scenarios) {
+  run_cuda_ranks(kRanks, false, [&](World& world) {
+    DeviceRank rank(world, *scenarios.front());
+    for (const Scenario* scenario : scenarios) {
+      DeviceRound round(*scenario, world.rank());
+      rank.exchange.dispatch(round.in, round.out, rank.call);
+      rank.check_rows(round);
+      rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
+      round.fetch();
+      round.host.check_tokens();
+    }
+  });
 }
 
 class EmulatedOutputs : public EmulatedGpus {};
@@ -79,17 +97,7 @@ TEST_F(EmulatedOutputs, SayWhichRowsHadNoRoom) {
       const Scenario first = make_scenario(settings);
       settings.row_orders = {padded, by_expert, reduction == Reduction::exact ? in_place : by_source};
       const Scenario second = make_scenario(settings);
-      run_cuda_ranks(kRanks, false, [&](World& world) {
-        DeviceRank rank(world, first);
-        for (const Scenario* scenario : {&first, &second, &first}) {
-          DeviceRound round(*scenario, world.rank());
-          rank.exchange.dispatch(round.in, round.out, rank.call);
-          rank.check_rows(round);
-          rank.exchange.combine(round.combine_in, round.combine_out, rank.call);
-          round.fetch();
-          round.host.check_tokens();
-        }
-      });
+      run_in_turn({&first, &second, &first});
     }
 }
 
@@ -167,6 +175,51 @@ TEST_F(EmulatedOutputs, NumberMessagesOfManyChunks) {
       rank.check_rows(round);
     });
   }
+}
+
+// Usual ones that are left out, in memory of the GPU.
+TEST_F(EmulatedOutputs, AreWrittenWhereUsualOnesAreLeftOut) {
+  using enum RowOrder;
+  for (const char* format : {"fp8_block128", "nvfp4"})
+    for (const bool more_outputs : {false, true})
+      for (const conformance::LeftOut left_out :
+           {conformance::LeftOut{true, false, false}, {false, true, false}, {false, false, true}, {true, true, true}}) {
+        ScenarioSettings settings = settings_of(format, {in_place, by_source, padded});
+        settings.options.expert_alignment = 4;
+        settings.more_outputs = more_outputs;
+        settings.left_out = left_out;
+        const Scenario first = make_scenario(settings);
+        settings.row_orders = {by_expert, in_place, by_expert};
+        settings.seed = 72;
+        const Scenario second = make_scenario(settings);
+        run_in_turn({&first, &second});
+      }
+}
+
+// The scales kernel of a large round reads src_info: without it the kernel that lays out the rows stores their scales.
+TEST_F(EmulatedOutputs, WithoutSrcInfoNeedNoScalesKernel) {
+  emulated::set_gpus({.multiprocessors = 8});
+  for (const char* format : {"fp8_block128", "nvfp4"})
+    for (const bool has_src_info : {true, false}) {
+      ScenarioSettings settings = settings_of(format, {RowOrder::by_expert});
+      settings.shape = {2, 5, 2, 600, 1024};
+      settings.routing = "uniform";
+      settings.more_outputs = false;
+      settings.max_blocks = cuda::kLeastBlocks;
+      settings.left_out.src_info = !has_src_info;
+      const Scenario scenario = make_scenario(settings);
+      std::atomic<int> launched = 0;
+      change_params<cuda::ScalesParams>([&](cuda::ScalesParams&) { ++launched; });
+      run_cuda_ranks(2, false, [&](World& world) {
+        DeviceRank rank(world, scenario);
+        rank.call.max_blocks = settings.max_blocks;
+        DeviceRound round(scenario, world.rank());
+        rank.exchange.dispatch(round.in, round.out, rank.call);
+        rank.check_rows(round);
+      });
+      change_params<cuda::ScalesParams>({});
+      EXPECT_EQ(launched > 0, has_src_info) << format;
+    }
 }
 
 TEST_F(EmulatedOutputs, AreInCapturedGraphs) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "emulated/emulated_ranks.h"
 #include "ferry/cuda/compiled_exchange.cuh"
 #include "ferry/cuda/cuda_world.h"

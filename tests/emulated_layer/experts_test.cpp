@@ -7,9 +7,9 @@
 #include "ferry/cuda/cuda_world.h"
 #include "support/emulated_gpu/gpus.h"
 #include "support/layer_arrays.h"
+#include "tool/layer/check/layer_check.h"
 #include "tool/layer/cuda/cuda_experts.h"
-#include "tool/layer/layer_check.h"
-#include "tool/layer/rank_buffers.h"
+#include "tool/layer/rows/rank_buffers.h"
 #include "tool/ranks/cuda/gpu_calls.h"
 #include "tool/ranks/gpus.h"
 

@@ -6,6 +6,7 @@
 #include "gpu/captured_graph.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
+#include "gpu/gpu_test.h"
 #include "gpu/stream.h"
 
 namespace ferry::test {
@@ -87,12 +88,7 @@ std::vector<int> one_rank_per_gpu() {
   return devices;
 }
 
-class GpuAllExchanges : public testing::Test {
- protected:
-  void SetUp() override {
-    if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
-  }
-};
+class GpuAllExchanges : public GpuTest {};
 
 TEST_F(GpuAllExchanges, TakeAStreamForEachFromOneHostThread) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {

@@ -7,6 +7,7 @@
 
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
+#include "gpu/gpu_test.h"
 #include "gpu/stream.h"
 
 namespace ferry::test {
@@ -114,11 +115,8 @@ void go_on(World& world, const Stream& stream, const Scenario& scenario) {
   round.host.check_tokens();
 }
 
-class GpuDeadlines : public testing::Test {
+class GpuDeadlines : public GpuTest {
  protected:
-  void SetUp() override {
-    if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
-  }
   // Afterwards kLost is back, or is masked.
   static void run(int rounds_before, bool comes_back) {
     const Scenario scenario = scenario_of(41);

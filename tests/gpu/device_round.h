@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "cuda/device/device_memory.h"
 #include "ferry/detail/cuda/launch/launch.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
@@ -24,7 +24,12 @@ class DeviceRound {
     in.tokens.data = copy(host.tokens);
     if (in.token_scales) in.token_scales.data = copy(host.token_scales);
     if (in.token_global_scales) in.token_global_scales.data = copy(std::as_bytes(std::span(host.token_global_scales)));
-    in.topk_ids.data = copy(host.topk_ids);
+    if (in.topk_ids || !in.expert_counts) in.topk_ids.data = copy(host.topk_ids);
+    if (in.in_rank) in.in_rank.data = copy(host.in_rank);
+    if (in.expert_counts) {
+      const auto* counts = in.expert_counts.as<std::byte>();
+      in.expert_counts.data = copy({counts, static_cast<std::size_t>(in.expert_counts.elements()) * 4});
+    }
     if (in.topk_weights) in.topk_weights.data = copy(host.weights);
     combine_in.rows.data = copy(host.rows);
     if (combine_in.topk_weights) combine_in.topk_weights.data = copy(host.weights);
@@ -37,7 +42,7 @@ class DeviceRound {
     if (out.scales) out.scales.data = output(host.scales);
     if (out.row_offsets) out.row_offsets.data = output(host.row_offsets);
     if (out.expert_ids) out.expert_ids.data = output(host.expert_ids);
-    out.src_info.data = output(host.src_info);
+    if (out.src_info.rank != 0) out.src_info.data = output(host.src_info);
     if (out.counts) out.counts.data = output(host.counts);
     if (out.row_topk_ids) out.row_topk_ids.data = output(host.row_topk_ids);
     if (out.row_topk_weights) out.row_topk_weights.data = output(host.row_topk_weights);

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <functional>
 
-#include "conformance/handle_sequence.h"
+#include "conformance/rounds/handle_sequence.h"
 #include "ferry/detail/layout/handle_header.h"
 #include "gpu/captured_graph.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
+#include "gpu/gpu_test.h"
+#include "gpu/handle_round.h"
 #include "gpu/stream.h"
 
 namespace ferry::test {
@@ -20,8 +22,6 @@ namespace {
 
 using conformance::Scenario;
 using conformance::ScenarioSettings;
-using cuda::cuda_check;
-using cuda::DeviceMemory;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -41,129 +41,11 @@ Scenario scenario_of(std::uint64_t seed, Reduction reduction = Reduction::by_ran
   return conformance::make_scenario(settings);
 }
 
-class GpuHandles : public testing::Test {
- protected:
-  void SetUp() override {
-    if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
-  }
-};
+class GpuHandles : public GpuTest {};
 
 void run(const std::function<void(World&)>& body) { run_cuda_ranks(kRanks, false, body, ranks_per_gpu(kRanks)); }
 
-// One rank's handle on its GPU.
-class Handle {
- public:
-  explicit Handle(const Exchange& exchange)
-      : bytes_(exchange.layout().handle_bytes), memory_(make()), elsewhere_(make()), host_(size()) {}
-  Tensor tensor() const { return {memory_->data(), DType::u8, {bytes_}}; }
-  // The handle lies elsewhere after this, and where it lay are other bytes.
-  void move(cudaStream_t stream) {
-    fetch(stream);
-    cuda_check(cudaMemcpyAsync(elsewhere_->data(), host_.data(), host_.size(), cudaMemcpyHostToDevice, stream),
-               "cudaMemcpyAsync");
-    cuda_check(cudaMemsetAsync(memory_->data(), 0xa5, host_.size(), stream), "cudaMemsetAsync");
-    cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    memory_.swap(elsewhere_);
-  }
-  void spoil(std::size_t at, cudaStream_t stream) {
-    fetch(stream);
-    host_[at] ^= std::byte{0x40};
-    cuda_check(cudaMemcpyAsync(memory_->data(), host_.data(), host_.size(), cudaMemcpyHostToDevice, stream),
-               "cudaMemcpyAsync");
-    cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  }
-
- private:
-  std::size_t size() const { return static_cast<std::size_t>(bytes_); }
-  std::unique_ptr<DeviceMemory> make() const { return std::make_unique<DeviceMemory>(size()); }
-  void fetch(cudaStream_t stream) {
-    cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    cuda_check(cudaMemcpyAsync(host_.data(), memory_->data(), host_.size(), cudaMemcpyDeviceToHost, stream),
-               "cudaMemcpyAsync");
-    cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  }
-
-  std::int64_t bytes_;
-  std::unique_ptr<DeviceMemory> memory_;
-  std::unique_ptr<DeviceMemory> elsewhere_;
-  std::vector<std::byte> host_;
-};
-
-// A round with a handle, in memory of its own.
-struct HandleRound : DeviceRound {
-  HandleRound(const Scenario& scenario, int rank) : DeviceRound(scenario, rank) {}
-  DispatchInput replayed(const Handle& handle) const {
-    DispatchInput given = in;
-    given.topk_ids = {};
-    given.topk_weights = {};
-    given.handle = handle.tensor();
-    return given;
-  }
-  DispatchOutput leaving(const Handle& handle) const {
-    DispatchOutput left = out;
-    left.handle = handle.tensor();
-    return left;
-  }
-  CombineInput returned(const Handle& handle) const {
-    CombineInput given = combine_in;
-    given.handle = handle.tensor();
-    return given;
-  }
-};
-
-struct Rank {
-  Rank(World& of_rank, const Scenario& first)
-      : world(of_rank),
-        device(of_rank.rank() / ranks_per_gpu(kRanks)),
-        stream(device),
-        call{.stream = stream},
-        exchange(of_rank, first.settings.shape, first.settings.options) {
-    cuda_check(cudaSetDevice(device), "cudaSetDevice");
-  }
-  void keep(HandleRound& round, const Handle& handle) {
-    round.reset(stream.get());
-    exchange.dispatch(round.in, round.leaving(handle), call);
-    check_rows(round);
-  }
-  void replay(HandleRound& round, const Handle& handle) {
-    round.reset(stream.get());
-    exchange.dispatch(round.replayed(handle), round.out, call);
-    check_rows(round);
-  }
-  void combine(HandleRound& round, const Handle& handle, bool split = false) {
-    round.reset(stream.get());
-    if (split) {
-      exchange.combine_async(round.returned(handle), call);
-      exchange.combine_wait(round.combine_out, call);
-    } else {
-      exchange.combine(round.returned(handle), round.combine_out, call);
-    }
-    check_tokens(round);
-  }
-  void combine_newest(HandleRound& round) {
-    round.reset(stream.get());
-    exchange.combine(round.combine_in, round.combine_out, call);
-    check_tokens(round);
-  }
-  void wait() const { cuda_check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
-  // A wait that failed is thrown before bytes are compared.
-  void check_rows(HandleRound& round) {
-    round.fetch(stream.get());
-    exchange.check();
-    round.host.check_rows();
-  }
-  void check_tokens(HandleRound& round) {
-    round.fetch(stream.get());
-    exchange.check();
-    round.host.check_tokens();
-  }
-
-  World& world;
-  int device;
-  Stream stream;
-  CallOptions call;
-  Exchange exchange;
-};
+using Rank = HandleRank;
 
 TEST_F(GpuHandles, AreGoodAfterManyOtherRounds) {
   for (const Reduction reduction : {Reduction::by_rank, Reduction::exact}) {
@@ -330,26 +212,22 @@ TEST_F(GpuHandles, CallsBesideCapturedGraphs) {
   }
 }
 
-// I17: a handle that is none ends the exchange on all ranks, long before a deadline. `at`: a byte of it that changes.
-void expect_end_by(Operation operation, std::size_t at = offsetof(HandleHeader, ranks), const char* says = "ranks is") {
-  const Scenario scenario = scenario_of(8);
-  const std::string name = operation == Operation::dispatch ? "dispatch" : "combine";
+// I17: rank 1 makes `call` with a handle that the exchange refuses. That ends the exchange on all ranks, long before a
+// deadline. `says`: what the error of rank 1 says.
+void expect_end(const Scenario& scenario, const std::function<void(Rank&, HandleRound&, Handle&)>& call,
+                const std::string& name, const std::string& says) {
   run([&](World& world) {
     Rank rank(world, scenario);
     Handle handle(rank.exchange);
     HandleRound round(scenario, world.rank());
     world.barrier();
     rank.keep(round, handle);
-    if (world.rank() == 1) handle.spoil(at, rank.stream.get());
-    if (operation == Operation::dispatch)
-      rank.exchange.dispatch(round.replayed(handle), round.out, rank.call);
-    else
-      rank.exchange.combine(round.returned(handle), round.combine_out, rank.call);
+    call(rank, round, handle);
     rank.wait();
     world.barrier();
     try {
       rank.exchange.check();
-      ADD_FAILURE() << "rank " << world.rank() << " noticed nothing";
+      ADD_FAILURE() << "rank " << world.rank() << " noticed nothing, but " << says;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
       EXPECT_THAT(error.what(), world.rank() == 1 ? AllOf(HasSubstr("rank 1"), HasSubstr(says))
@@ -359,8 +237,58 @@ void expect_end_by(Operation operation, std::size_t at = offsetof(HandleHeader, 
   });
 }
 
+// `at`: a byte of the handle that changes.
+void expect_end_by(Operation operation, std::size_t at = offsetof(HandleHeader, ranks),
+                   const std::string& says = "ranks is") {
+  const bool dispatches = operation == Operation::dispatch;
+  expect_end(
+      scenario_of(8),
+      [&](Rank& rank, HandleRound& round, Handle& handle) {
+        if (rank.exchange.rank() == 1) handle.spoil(at, rank.stream.get());
+        if (dispatches)
+          rank.exchange.dispatch(round.replayed(handle), round.out, rank.call);
+        else
+          rank.exchange.combine(round.returned(handle), round.combine_out, rank.call);
+      },
+      dispatches ? "dispatch" : "combine", says);
+}
+
 TEST_F(GpuHandles, ThatAreNoneEndTheExchangeInACombine) { expect_end_by(Operation::combine); }
 TEST_F(GpuHandles, ThatAreNoneEndTheExchangeInADispatch) { expect_end_by(Operation::dispatch); }
+TEST_F(GpuHandles, WithAnyFieldOfAnotherExchangeEndTheExchange) {
+  expect_end_by(Operation::combine, offsetof(HandleHeader, magic), "its first word is");
+  expect_end_by(Operation::dispatch, offsetof(HandleHeader, num_tokens), "number of tokens is");
+  expect_end_by(Operation::dispatch, offsetof(HandleHeader, order), "order of rows is");
+  expect_end_by(Operation::combine, offsetof(HandleHeader, order), "order of rows is");
+  expect_end_by(Operation::dispatch, offsetof(HandleHeader, alignment), "alignment is");
+  const HandleHeader header{};
+  for_each_shape_field([&](HandleField field, const char* name, std::int32_t HandleHeader::*member) {
+    if (field == HandleField::order || field == HandleField::ranks) return;
+    const auto at = reinterpret_cast<const std::byte*>(&(header.*member)) - reinterpret_cast<const std::byte*>(&header);
+    expect_end_by(Operation::combine, static_cast<std::size_t>(at), std::string(name) + " is");
+  });
+}
+
+// As CPU ranks refuse them, before anything moves. Here only a kernel sees what the handle says.
+TEST_F(GpuHandles, RefuseWeightsThatNobodyCanUse) {
+  for (const RowOrder order : {RowOrder::by_expert, RowOrder::by_source}) {
+    Scenario scenario = scenario_of(8, Reduction::by_rank, {order});
+    scenario.settings.options.late_weights = true;
+    if (order == RowOrder::by_source) scenario.settings.weights = conformance::WeightForm::none;
+    scenario = conformance::make_scenario(scenario.settings);
+    expect_end(
+        scenario,
+        [&](Rank& rank, HandleRound& round, Handle& handle) {
+          CombineInput in = round.returned(handle);
+          // Nobody reads them: any memory will do.
+          if (rank.exchange.rank() == 1)
+            in.topk_weights = {round.in.topk_ids.data, DType::f32, {round.in.tokens.shape[0], 3}};
+          rank.exchange.combine(in, round.combine_out, rank.call);
+        },
+        "combine", order == RowOrder::by_source ? "rows by_source" : "had been given some");
+  }
+}
+
 // Kernels that heed the room of a handle are there only behind a dispatch that left such a one.
 TEST_F(GpuHandles, ThatLackRowsComeFromADispatchOfTheirWorld) {
   for (const Operation operation : {Operation::combine, Operation::dispatch})

@@ -7,6 +7,7 @@
 #include "gpu/captured_graph.h"
 #include "gpu/device_round.h"
 #include "gpu/few_gpus.h"
+#include "gpu/gpu_test.h"
 #include "gpu/stream.h"
 
 namespace ferry::test {
@@ -18,12 +19,7 @@ using cuda::cuda_check;
 using testing::AllOf;
 using testing::HasSubstr;
 
-class GpuStreams : public testing::Test {
- protected:
-  void SetUp() override {
-    if (num_cuda_devices() == 0) GTEST_SKIP() << "no GPU was found";
-  }
-};
+class GpuStreams : public GpuTest {};
 
 // Enough tokens for as many blocks as may be resident.
 ScenarioSettings scenario_settings(int ranks, std::uint64_t seed) {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "cpu/fabric/shared_heap.h"
 #include "ferry/error.h"
 #include "ferry/process_world.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "conformance/suite.h"
 #include "ferry/process_world.h"
 #include "net/bootstrap.h"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "ferry/exchange.h"
 
 namespace ferry {

@@ -2,10 +2,11 @@
 // order, with halves that interleave; and what becomes of handles of another dispatch.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <tuple>
 
-#include "conformance/handle_sequence.h"
+#include "conformance/rounds/handle_sequence.h"
 #include "support/all_begin.h"
 #include "support/fake_world.h"
 #include "support/kept_handle.h"
@@ -137,6 +138,8 @@ TEST(Replays, EndOnlyWhenAllHaveBegun) {
   });
 }
 
+constexpr std::chrono::seconds kOthersReady{60};
+
 // Every rank throws, at once, and says which rank's handle is another's.
 void expect_other_routing(const std::function<void(Exchange&, Kept&, Kept&)>& call) {
   const Scenario first = scenario_of(2);
@@ -146,6 +149,8 @@ void expect_other_routing(const std::function<void(Exchange&, Kept&, Kept&)>& ca
       Exchange exchange(world, kShape, first.settings.options);
       Kept a(exchange, first);
       Kept b(exchange, second);
+      // A dispatch ends where all ranks have begun it: a rank that is late in it would be told of the call below there.
+      world.barrier({}, kOthersReady);
       const auto expect_refused = [&] {
         try {
           call(exchange, a, b);

@@ -115,6 +115,14 @@ class RefusedTestCase(ProcessesTestCase):
                       environment={"SHMEM_SYMMETRIC_HEAP_SIZE": size})
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_the_deadline_is_that_of_the_start_too(self):
+        """The other process of the job never starts OpenSHMEM."""
+        layer = ["layer", "--backend", "shmem", *self.save(make_layer()), "--ranks", 2, "--output", self.folder / "y.npy"]
+        done = subprocess.run([OSHRUN, "-np", "1", BINARY, *map(str, layer), "--deadline", "1", ":", "-np", "1", "sleep",
+                               "30"], capture_output=True, text=True, timeout=300)
+        for words in "OpenSHMEM had not started after 1000 ms", "--deadline sets a longer deadline":
+            self.assertIn(words, done.stderr)
+
     def test_no_launcher(self):
         done = ferry("layer", "--backend", "shmem", *self.save(make_layer()), "--ranks", 2, "--output",
                      self.folder / "y.npy")

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "conformance/handle_sequence.h"
+#include "conformance/rounds/handle_sequence.h"
 #include "support/fake_world.h"
 
 namespace ferry::test {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "conformance/rank_round.h"
-#include "conformance/scenario.h"
+#include "conformance/rounds/rank_round.h"
+#include "conformance/rounds/scenario.h"
 #include "support/fake_world.h"
 
 namespace ferry::test {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "exchange/log/wait_report.h"
 #include "ferry/exchange.h"
 

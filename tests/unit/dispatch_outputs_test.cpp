@@ -99,13 +99,13 @@ TEST(DispatchOutputs, AreTheSameListForEveryReader) {
   };
   const std::string statistics = " overflow? cumulative_counts? waited_ns?";
   EXPECT_EQ(list(RowOrder::by_expert, OutputList::usual),
-            "payload scales row_offsets expert_ids src_info scales_offsets");
+            "payload scales row_offsets? expert_ids? src_info? scales_offsets");
   EXPECT_EQ(list(RowOrder::by_expert, OutputList::all),
-            "payload scales row_offsets expert_ids src_info scales_offsets handle? counts? source_offsets? "
+            "payload scales row_offsets? expert_ids? src_info? scales_offsets handle? counts? source_offsets? "
             "source_starts? row_weights? row_sources? messages? row_scales?" +
                 statistics);
   EXPECT_EQ(list(RowOrder::padded, OutputList::usual),
-            "payload scales row_offsets expert_ids src_info scales_offsets counts");
+            "payload scales row_offsets? expert_ids? src_info? scales_offsets counts");
   EXPECT_EQ(list(RowOrder::by_source, OutputList::usual),
             "payload scales src_info? counts? row_topk_ids? row_topk_weights? source_offsets");
   EXPECT_EQ(list(RowOrder::by_source, OutputList::all),
@@ -113,7 +113,7 @@ TEST(DispatchOutputs, AreTheSameListForEveryReader) {
             "messages? row_scales?" +
                 statistics);
   EXPECT_EQ(list(RowOrder::in_place, OutputList::all),
-            "row_offsets expert_ids src_info handle? counts? source_offsets? gather source_starts? row_weights? "
+            "row_offsets? expert_ids? src_info? handle? counts? source_offsets? gather source_starts? row_weights? "
             "row_sources? messages?" +
                 statistics);
 }
@@ -150,6 +150,47 @@ TEST(DispatchOutputs, ThatMayBeLeftOutAreTakenOrRefusedByName) {
       }
       out.*spec.field = {};
     }
+  }
+}
+
+// What a dispatch needs is taken without the rest; without one of them, or with one of the rest that is wrong, it is
+// refused by name.
+TEST(DispatchOutputs, ThatAreNotOptionalAreEnough) {
+  for (const RowOrder order : kOrders) {
+    const ExchangeOptions options{.format = format_named("nvfp4")};
+    const RowLayout layout = row_layout(kShape, options, 0);
+    const RowChoice choice{order, order == RowOrder::padded ? layout.expert_rows : 0};
+    std::vector<std::vector<std::byte>> memory;
+    DispatchOutput needed;
+    const auto usual = dispatch_outputs(layout, layout.least_rows(order), order);
+    for (const TensorSpec& spec : usual)
+      if (!spec.is_optional) needed.*spec.field = {memory.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
+    const auto refusal = [&](const DispatchOutput& out) -> std::string {
+      try {
+        check_dispatch_output({0, kShape, options, layout}, out, choice);
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return {};
+    };
+    EXPECT_EQ(refusal(needed), "");
+    for (const TensorSpec& spec : usual) {
+      DispatchOutput out = needed;
+      if (!spec.is_optional) {
+        out.*spec.field = {};
+        EXPECT_NE(refusal(out).find(spec.name), std::string::npos) << to_string(order) << ": " << spec.name;
+        continue;
+      }
+      out.*spec.field = {memory.emplace_back(spec.bytes()).data(), spec.dtype, spec.shape};
+      EXPECT_EQ(refusal(out), "");
+      --(out.*spec.field).shape[0];
+      EXPECT_NE(refusal(out).find(spec.name), std::string::npos) << to_string(order) << ": " << spec.name;
+      (out.*spec.field).rank = 0;  // memory without axes
+      EXPECT_NE(refusal(out).find(spec.name), std::string::npos) << to_string(order) << ": " << spec.name;
+    }
+    DispatchOutput nowhere = needed;
+    nowhere.src_info = {nullptr, DType::i32, {layout.least_rows(order), 2}};
+    EXPECT_NE(refusal(nowhere).find("src_info is not given"), std::string::npos) << to_string(order);
   }
 }
 

@@ -1,7 +1,7 @@
 // A format from outside the library in an exchange on the CPU: rows and sums byte for byte as the oracle has them.
 #include <gtest/gtest.h>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "ferry/exchange.h"
 #include "support/own_formats.h"
 

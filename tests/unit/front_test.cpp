@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "exchange/exchange_steps.h"
 #include "ferry/exchange.h"
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <span>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "cpu/fabric/shared_heap.h"
 #include "exchange/sizes/heap_pieces.h"
 #include "exchange/sizes/sizes.h"

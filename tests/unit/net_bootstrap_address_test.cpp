@@ -151,5 +151,17 @@ TEST(BootstrapAddress, TakesAnAddressOrAFunction) {
   }
 }
 
+// A job is tried with one process first: a mistyped address is found then.
+TEST(BootstrapAddress, OfOneRankIsJudgedToo) {
+  ProcessPlace alone;
+  alone.rank = 0;
+  alone.size = 1;
+  EXPECT_NO_THROW(job_of(alone, 1));
+  for (const char* address : {"127.0.0.1:99999", "127.0.0.1:0", "127.0.0.1"}) {
+    alone.address = address;
+    EXPECT_THROW(job_of(alone, 1), Error) << address;
+  }
+}
+
 }  // namespace
 }  // namespace ferry::net

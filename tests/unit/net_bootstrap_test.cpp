@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "ferry/error.h"
@@ -35,11 +36,15 @@ Job job(const HostPort& address, int rank, int size, const std::string& name) {
   return made;
 }
 
-int missing_in(const std::function<void()>& call) {
+// `absence`: why that rank did not come, as the error has it, where this rank saw it itself.
+int missing_in(const std::function<void()>& call, std::optional<Absence> absence = {}) {
   try {
     call();
   } catch (const PeerMissing& error) {
     EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(error.record().missing_rank)));
+    if (absence && error.record().reported_by == error.record().my_rank) {
+      EXPECT_EQ(error.record().absence, *absence) << error.what();
+    }
     return error.record().missing_rank;
   }
   return -1;
@@ -106,7 +111,7 @@ TEST(Bootstrap, NamesTheRankThatDoesNotCome) {
     // Rank 3 gives up early; the others, which would wait long, hear of rank 1 from it.
     if (rank != 1)
       named[static_cast<std::size_t>(rank)] =
-          missing_in([&] { gather(bootstrap, rank, {}, rank == 3 ? kShort : kLong); });
+          missing_in([&] { gather(bootstrap, rank, {}, rank == 3 ? kShort : kLong); }, Absence::late);
     if (rank == 1) {
       pause(4 * kShort);
       EXPECT_EQ(missing_in([&] { gather(bootstrap, rank); }), 1) << "it comes too late and is told so";
@@ -125,7 +130,8 @@ TEST(Bootstrap, MissesARankThatEndedWithoutWaiting) {
       auto bootstrap = std::make_unique<Bootstrap>(job(address, rank, 3, ""), kLong);
       gather(*bootstrap, rank);
       if (rank == ends) return;
-      named[static_cast<std::size_t>(rank)] = missing_in([&] { gather(*bootstrap, rank, {}, std::chrono::hours(1)); });
+      named[static_cast<std::size_t>(rank)] =
+          missing_in([&] { gather(*bootstrap, rank, {}, std::chrono::hours(1)); }, Absence::ended);
       RankMask mask(3);
       mask[static_cast<std::size_t>(ends)] = true;
       std::vector<int> expected{1, 2, 3};

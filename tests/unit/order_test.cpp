@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 #include <vector>
 
@@ -63,6 +64,24 @@ TEST(Order, EveryBitThatIsSetStaysAndOneThreadSeesItSetBefore) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(load_relaxed(bits), 0x8FFFFFFFu);
   EXPECT_EQ(load_relaxed(second), kThreads - 1u);
+}
+
+TEST(Order, TheLargestValueStays) {
+  constexpr std::uint64_t kThreads = 4, kTurns = 1000;
+  DeviceWord<std::uint64_t> most;
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] {
+      std::uint64_t seen = 0;
+      for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
+        const std::uint64_t value = (turn * 7 + i) % kTurns * kThreads + i;  // up and down
+        const std::uint64_t before = fetch_max_relaxed(most, value);
+        EXPECT_GE(before, seen);
+        seen = std::max(before, value);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(load_relaxed(most), kTurns * kThreads - 1);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "exchange/log/trace_log.h"
 #include "ferry/exchange.h"
 #include "ferry/world.h"

@@ -10,7 +10,7 @@
 #include "tool/bench/gpu/bench_gpu.h"
 #include "tool/bench/mpi/bench_baseline.h"
 #include "tool/bench/processes/bench_processes.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 #include "tool/text/progress.h"
 #include "tool/text/table.h"
 

@@ -3,8 +3,8 @@
 
 #include "ferry/ferry.h"
 #include "tool/command_line/parser.h"
-#include "tool/commands/bench_command.h"
-#include "tool/commands/options.h"
+#include "tool/commands/bench/bench_command.h"
+#include "tool/commands/options/options.h"
 #include "tool/ranks/ranks_unasked.h"
 
 namespace ferry::app {

@@ -14,11 +14,11 @@
 #include "tool/command_line/completion.h"
 #include "tool/command_line/option_table.h"
 #include "tool/command_line/parser.h"
-#include "tool/commands/commands.h"
-#include "tool/commands/options.h"
-#include "tool/demo/demo_model.h"
+#include "tool/commands/options/commands.h"
+#include "tool/commands/options/options.h"
+#include "tool/demo/model/demo_model.h"
 #include "tool/layer/experts/expert_place.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 #include "tool/ranks/ranks.h"
 #include "tool/ranks/ranks_unasked.h"
 #include "tool/text/table.h"
@@ -135,6 +135,7 @@ void add_codec_options(CLI::App& command, const std::shared_ptr<CodecArguments>&
   add_file(command, "--payload", asked->payload, "uint8 [rows, bytes of a row]")->required();
   add_file(command, "--scales", asked->scales, "float32 or uint8 [rows, blocks], in column order; not needed for bf16");
   add_json_flag(command, asked->json);
+  add_quiet_flag(command);
 }
 
 void add_codec_command(CLI::App& app) {
@@ -198,10 +199,10 @@ void add_info_command(CLI::App& app) {
   add_number("--tokens,--tokens-per-rank", asked->tokens, kNoLimit,
              "Most tokens of a rank in a round: a count, not a file as in layer (128 where a shape is asked for)");
   add_number("--hidden", asked->hidden, kNoLimit, "Columns of a token");
-  in_range(info.add_option("--alignment", asked->alignment,
-                           "An expert's first row is at a multiple of this; 0: the format's default")
-               ->capture_default_str(),
-           std::int64_t{0}, std::int64_t{128});
+  zero_or_one_of(info.add_option("--alignment", asked->alignment,
+                                 "An expert's first row is at a multiple of this; 0: the format's default")
+                     ->capture_default_str(),
+                 {1, 4, 8, 16, 32, 64, 128}, "that of the format");
   add_format_option(info, asked->format);
   add_result_format_option(info, asked->results);
   add_combine_option(info, asked->combine);

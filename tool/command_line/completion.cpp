@@ -163,7 +163,12 @@ std::string zsh_completion(const CommandEntry& root) {
   for (const CommandEntry* command : all_commands(root)) functions += zsh_function(*command);
   return fmt::format(R"(#compdef ferry
 # zsh completion of ferry: source <(ferry completion zsh), or a file _ferry in a folder of fpath
-{}if [[ $funcstack[1] == _ferry ]]; then _ferry "$@"; else compdef _ferry ferry; fi
+{}if [[ $funcstack[1] == _ferry ]]; then
+  _ferry "$@"
+else
+  (( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit -i; }}  # a shell that completes nothing yet
+  compdef _ferry ferry
+fi
 )",
                      "\n" + functions);
 }

@@ -17,7 +17,7 @@
 
 #include "ferry/ferry.h"
 #include "tool/command_line/nearest.h"
-#include "tool/commands/models.h"
+#include "tool/commands/options/models.h"
 #include "tool/ranks/ranks.h"
 #include "tool/text/output.h"
 #include "tool/text/table.h"
@@ -138,6 +138,17 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values,
 
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high) { return limited(option, low, high); }
 CLI::Option* in_range(CLI::Option* option, double low, double high) { return limited(option, low, high); }
+
+CLI::Option* zero_or_one_of(CLI::Option* option, const std::vector<int>& values, const std::string& zero) {
+  const std::vector<int> before(values.begin(), values.end() - 1);
+  const std::string allowed = fmt::format("0 ({}), {} or {}", zero, fmt::join(before, ", "), values.back());
+  return checked(option, [values, allowed](std::string_view text) -> std::string {
+    int value = 0;
+    const bool is_allowed = read_number(text, value) == std::errc() &&
+                            (value == 0 || std::find(values.begin(), values.end(), value) != values.end());
+    return is_allowed ? "" : allowed;
+  });
+}
 
 CLI::Option* as_path(CLI::Option* option, const char* type) {
   return checked(option->type_name(type), [](std::string_view text) {

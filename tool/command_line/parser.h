@@ -21,6 +21,8 @@ CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& values,
 inline constexpr std::int64_t kNoLimit = std::numeric_limits<int>::max();
 CLI::Option* in_range(CLI::Option* option, std::int64_t low, std::int64_t high);
 CLI::Option* in_range(CLI::Option* option, double low, double high);
+// Refuses every number but 0 and these, and words that are no numbers. `zero` says what 0 stands for.
+CLI::Option* zero_or_one_of(CLI::Option* option, const std::vector<int>& values, const std::string& zero);
 
 // Values that completion offers, beside which others may be given.
 void offer(CLI::Option* option, const std::vector<std::string>& values);

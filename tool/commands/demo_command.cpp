@@ -9,17 +9,17 @@
 #include <mutex>
 #include <optional>
 
-#include "tool/commands/commands.h"
-#include "tool/commands/options.h"
-#include "tool/demo/demo_model.h"
-#include "tool/demo/demo_picture.h"
-#include "tool/demo/demo_words.h"
-#include "tool/demo/picture.h"
+#include "tool/commands/options/commands.h"
+#include "tool/commands/options/options.h"
+#include "tool/demo/model/demo_model.h"
+#include "tool/demo/model/demo_words.h"
+#include "tool/demo/picture/demo_picture.h"
+#include "tool/demo/picture/picture.h"
 #include "tool/io/interrupts.h"
 #include "tool/io/named_path.h"
-#include "tool/layer/layer_check.h"
+#include "tool/layer/check/layer_check.h"
 #include "tool/layer/layer_parts.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 #include "tool/text/progress.h"
 #include "tool/text/table.h"
 
@@ -47,7 +47,7 @@ struct DemoCommand : DemoArguments {
   void run() const;
   std::vector<FormatResult> run_formats(const Ranks& on, const Layer& layer, DemoSoFar& so_far) const;
   void say_interrupted(DemoSoFar& so_far) const;
-  Traffic traffic_of(const Layer& layer, const FormatResult& result) const;
+  ChoiceTraffic traffic_of(const Layer& layer, const FormatResult& result) const;
   void finish(const Backend& chosen, const DemoModel& model, const DemoWords& words,
               const std::vector<FormatResult>& results, Picture& picture) const;
   Json json_report(const Backend& chosen, const DemoWords& words, const std::vector<FormatResult>& results,
@@ -140,7 +140,7 @@ Table format_table(const std::vector<FormatResult>& results, int hidden) {
   return table;
 }
 
-Traffic DemoCommand::traffic_of(const Layer& layer, const FormatResult& result) const {
+ChoiceTraffic DemoCommand::traffic_of(const Layer& layer, const FormatResult& result) const {
   return {ranks, layer.tokens * layer.top_k, result.report.messages_between, result.format.name(),
           result.report.message_bytes};
 }
@@ -187,7 +187,7 @@ void DemoCommand::say_interrupted(DemoSoFar& so_far) const {
 
 Json DemoCommand::json_report(const Backend& chosen, const DemoWords& words, const std::vector<FormatResult>& results,
                               const Layer& layer) const {
-  const Traffic traffic = traffic_of(layer, results.front());
+  const ChoiceTraffic traffic = traffic_of(layer, results.front());
   Json between = Json::array();
   for (int source = 0; source < ranks; ++source) {
     const auto line = traffic.messages.begin() + std::ptrdiff_t{source} * ranks;
@@ -210,7 +210,7 @@ Json DemoCommand::json_report(const Backend& chosen, const DemoWords& words, con
 
 std::string DemoCommand::text_report(const Backend& chosen, const DemoWords& words,
                                      const std::vector<FormatResult>& results, const Layer& layer) const {
-  const Traffic traffic = traffic_of(layer, results.front());
+  const ChoiceTraffic traffic = traffic_of(layer, results.front());
   std::string report = wrapped(fmt::format("{} tokens of {}, {} columns each, top-{} of {} experts on {} rank{}{}",
                                            layer.tokens, source(), layer.hidden, layer.top_k, layer.experts, ranks,
                                            ranks == 1 ? "" : "s", is_gpu_backend(chosen) ? " (GPUs)" : ""));

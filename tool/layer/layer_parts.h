@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tool/io/memory.h"
-#include "tool/layer/dump.h"
+#include "tool/layer/dump/dump.h"
 #include "tool/layer/layer.h"
 #include "tool/ranks/ranks.h"
 

@@ -1,6 +1,6 @@
 // The parts of the tool that a build has or lacks, by what was found when it was configured. Each registers what it has
-// at the faces that the commands use: ranks/gpus.h, ranks/job_starters.h, bench/gpu/bench_gpu.h,
-// bench/processes/put_link.h.
+// at the faces that the commands use: ranks/gpus.h, ranks/job/job_starters.h,
+// bench/gpu/bench_gpu.h, bench/processes/put_link.h.
 #pragma once
 
 namespace ferry::app {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ferry/world.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 #include "tool/ranks/rank_calls.h"
 
 namespace ferry::app {

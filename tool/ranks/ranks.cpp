@@ -9,8 +9,8 @@
 #include "cuda/world/gpu_capabilities.h"
 #include "net/host/launch_environment.h"
 #include "tool/ranks/gpus.h"
-#include "tool/ranks/job_starters.h"
-#include "tool/ranks/process_job.h"
+#include "tool/ranks/job/job_starters.h"
+#include "tool/ranks/job/process_job.h"
 
 namespace ferry::app {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ferry/world.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 
 namespace ferry::app {
 

@@ -1,6 +1,6 @@
 #include "tool/ranks/ranks_unasked.h"
 
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 #include "tool/ranks/ranks.h"
 
 namespace ferry::app {

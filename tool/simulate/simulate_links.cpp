@@ -8,8 +8,6 @@
 namespace ferry::app {
 namespace {
 
-constexpr std::array kKinds = {LinkKind::nvlink, LinkKind::nic};
-
 LinkLoad most_of(const std::vector<LinkLoad>& loads, LinkKind kind) {
   LinkLoad most;
   for (std::size_t i = static_cast<std::size_t>(kind); i < loads.size(); i += kLinkKinds) {
@@ -62,7 +60,7 @@ LinkLoad PhaseLoad::most_received(LinkKind kind) const { return most_of(received
 TimeBound PhaseLoad::least_time(bool forwards) const {
   TimeBound bound;
   double latency = 0;
-  for (const LinkKind kind : kKinds) {
+  for (const LinkKind kind : kAllLinkKinds) {
     const LinkSpeed& speed = cluster_.speed_of(kind);
     if (total(kind).operations != 0) latency = forwards ? latency + speed.seconds : std::max(latency, speed.seconds);
     for (int rank = 0; rank < cluster_.ranks; ++rank)

@@ -10,6 +10,7 @@ namespace ferry::app {
 
 enum class LinkKind { nvlink, nic };  // within a node; between nodes
 inline constexpr int kLinkKinds = 2;
+inline constexpr std::array kAllLinkKinds = {LinkKind::nvlink, LinkKind::nic};
 const char* to_string(LinkKind kind);
 
 struct LinkSpeed {

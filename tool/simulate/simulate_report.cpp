@@ -15,7 +15,6 @@ namespace {
 constexpr double kMicro = 1e6;
 double micros(double seconds) { return std::round(seconds * kMicro * 100) / 100; }
 
-constexpr std::array kKinds = {LinkKind::nvlink, LinkKind::nic};
 const PairTraffic& by_kind(const std::array<PairTraffic, kLinkKinds>& traffic, LinkKind kind) {
   return traffic[static_cast<std::size_t>(kind)];
 }
@@ -65,7 +64,7 @@ Json traffic_json(const PairTraffic& traffic) {
 
 Json links_json(const Cluster& cluster) {
   Json json = {{"ranks_per_node", cluster.ranks_per_node}};
-  for (const LinkKind kind : kKinds) {
+  for (const LinkKind kind : kAllLinkKinds) {
     const LinkSpeed& speed = cluster.speed_of(kind);
     Json link = {{"gb_per_s", speed.bytes_per_second * 1e-9}, {"us", speed.seconds * kMicro}};
     if (speed.operations_per_second > 0) link["operations_per_us"] = speed.operations_per_second / kMicro;

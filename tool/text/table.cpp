@@ -252,7 +252,8 @@ std::string Table::cut_text() const {
   for (std::size_t next = 0; next < columns_.size(); ++next) {
     chosen.push_back(next);
     if (next + 1 < columns_.size() && part(and_one_more(chosen)).with_numbers().fits()) continue;
-    text += (text.empty() ? "" : "\n") + part(chosen).with_numbers().one_text();
+    if (!text.empty()) text += '\n';
+    text += part(chosen).with_numbers().one_text();
     chosen.clear();
   }
   return text;

@@ -20,3 +20,8 @@ def exchange_of(group: Any, device: Any, **options: Any) -> Exchange:
         exchange = Exchange.from_group(group, device=device, **options)
         _exchanges[key] = exchange
     return exchange
+
+
+def open_exchanges() -> list[Exchange]:
+    """Those that anybody still has, in the order in which all ranks made them."""
+    return [exchange for exchange in list(_exchanges.values()) if not exchange.closed]

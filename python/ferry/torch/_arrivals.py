@@ -36,30 +36,30 @@ class Arrivals(PlainArrivals):
     @property
     def rows(self) -> int:
         """As ferry.Arrivals.rows. On a GPU it waits for the dispatch."""
-        offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
-        return int(offsets[-1])
+        return int(self._offsets("rows")[-1])
 
     def rows_of(self, group: int) -> slice:
         """As ferry.Arrivals.rows_of. On a GPU it waits for the dispatch."""
         if self.row_order == "by_source":
             raise InvalidArgument("rows_of: rows by_source lie by source; row_topk_ids has their experts")
-        require_group(group, len(self.row_offsets) - 1)
-        first, end = (int(value) for value in self.row_offsets[group:group + 2])
+        offsets = self._offsets("rows_of")
+        require_group(group, len(offsets) - 1)
+        first, end = (int(value) for value in offsets[group:group + 2])
         if self.counts is not None:
             return slice(first, first + int(self.counts[group]))
-        return slice(first, first + int(torch.count_nonzero(self.src_info[first:end, 0] >= 0)))
+        src_info = self._written("src_info", "rows_of")
+        return slice(first, first + int(torch.count_nonzero(src_info[first:end, 0] >= 0)))
 
     @property
     def has_token(self) -> Any:
         """bool [N], a tensor: whether a token came in that row. The host waits for nothing."""
-        rows = int((self.payload if self.payload is not None else self.src_info).shape[0])
-        offsets = self.source_offsets if self.row_order == "by_source" else self.row_offsets
-        place = torch.arange(rows, dtype=torch.int32, device=offsets.device)
+        rows = int(self._by_row.shape[0])
+        place = torch.arange(rows, dtype=torch.int32, device=self._by_row.device)
         if self.row_order == "padded":
             stride = self.expert_stride or rows // self.counts.shape[0]
             return place % stride < self.counts.repeat_interleave(stride)
-        has = place < offsets[-1]
-        return has if self.row_order == "by_source" else has & (self.src_info[:, 0] >= 0)
+        has = place < self._offsets("has_token")[-1]
+        return has if self.row_order == "by_source" else has & (self._written("src_info", "has_token")[:, 0] >= 0)
 
     def values(self, *, input_scale: float = 1.0) -> Any:
         """The rows decoded: float32 [N, hidden], padding as zeros. As ferry.Arrivals.values.
@@ -73,7 +73,7 @@ class Arrivals(PlainArrivals):
         if self._has_decoder():
             return self.decoded(torch.float32).masked_fill_(~self.has_token[:, None], 0)
         on_host = PlainArrivals(self._core, self._format, self._arrays, None, self.row_order, self.expert_stride,
-                                self._stream)
+                                self._stream, self.format)
         return torch.from_numpy(on_host.values(input_scale=input_scale))
 
     def _decoded_there(self, dtype: torch.dtype, input_scale: float = 1.0) -> torch.Tensor:
@@ -81,7 +81,8 @@ class Arrivals(PlainArrivals):
         values = torch.empty(shape, dtype=dtype, device=device)
         scale = None if input_scale == 1.0 else torch.full((1,), input_scale, dtype=torch.float32, device=device)
         stride = self.expert_stride if self.row_order == "padded" else 0
-        self._core.decode_on_gpu(self._arrays, values, self.row_order, stride, scale, current_stream(device.index))
+        self._core.decode_on_gpu(self._arrays, values, (self.row_order, stride, self.format), scale,
+                                 current_stream(device.index))
         return values
 
     def _has_decoder(self) -> bool:
@@ -101,6 +102,14 @@ class TensorExchange(plain.Exchange):
     """ferry.Exchange whose dispatches return tensors as torch calls their elements."""
 
     _arrivals_type = Arrivals
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if not self._on_cpu:
+            self._framework = "torch"
+
+    def _number(self, stream: Any, array: Any) -> int:
+        return stream if type(stream) is int else super()._number(stream, array)
 
 
 def decode(encoding: Format, payload: torch.Tensor, scales: torch.Tensor | None, dtype: torch.dtype, *, padded: bool

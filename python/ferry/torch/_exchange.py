@@ -12,9 +12,11 @@ import torch
 
 from .. import _exchange as plain
 from .. import _ferry
+from .._arguments import names_in, require, several
 from .._arrivals import Handle
 from .._errors import InvalidArgument
 from .._frameworks import current_stream
+from .._inputs import dispatch_inputs
 from .._world import World
 from ..formats import Format
 from . import _gradients
@@ -76,6 +78,9 @@ class Exchange:
         self._world: World | None = None  # which close() closes, too
         self.device = torch.device(world.device)  #: where tensors of its calls lie
         self._place = (1, 0) if self.device.type == "cpu" else (2, self.device.index)  # as DLPack has it
+        if self.device.type == "cuda":
+            # Streams are asked for before the first tensor may be there.
+            torch.cuda.init()  # type: ignore[no-untyped-call]
         wanted = dict(options, experts=experts, top_k=top_k, max_tokens=max_tokens, hidden=hidden,
                       allocate=lambda name, shape, dtype: allocate(name, shape, dtype, self.device))
         name = backward.name if isinstance(backward, Format) else backward
@@ -106,10 +111,10 @@ class Exchange:
         """An exchange whose ranks are those of a torch.distributed process group; None: the default group.
 
         Collective over the group. Ranks are ranks of the group. `device`: None: this process's current GPU where the
-        group has none of CPUs (NCCL), else the CPU. `options`: as for Exchange. The group is used to make the exchange,
-        and no more.
+        group has none of CPUs (NCCL), else the CPU. `options`: as for Exchange; set_up_deadline counts for the world,
+        too. The group is used to make the exchange, and no more. Processes that give different groups get PeerMissing.
         """
-        world = world_of_group(group, device=device)
+        world = world_of_group(group, device=device, deadline=options.get("set_up_deadline"))
         try:
             exchange = cls(world, **options)
         except BaseException:
@@ -130,51 +135,45 @@ class Exchange:
         tokens    bfloat16, float16 or float32 [n, hidden]; encoded ones float8_e4m3fn or uint8 [n, bytes of a row]
         outputs   tensors to fill: allocate_outputs, or `arrays` or tensors of earlier Arrivals
         """
-        inputs = self._inputs(tokens=tokens, topk_ids=topk_ids, topk_weights=topk_weights, handle=handle, **more)
-        with self._on_device() as stream:
-            found = self._base.dispatch(
-                **inputs, outputs=self._outputs(outputs), row_capacity=row_capacity, extra=extra,
-                leave_handle=leave_handle, zero_padding=zero_padding, deadline=deadline, **stream)
-            return cast(Arrivals, found)
+        call = (deadline, self._stream(), more.pop("max_blocks", 0))
+        inputs = self._checked(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more))
+        found = self._base._dispatch(inputs, self._outputs(outputs), row_capacity, names_in("extra", extra),
+                                     leave_handle, zero_padding, call)
+        return cast(Arrivals, found)
 
     def dispatch_async(self, tokens: torch.Tensor, topk_ids: torch.Tensor | None = None,
                        topk_weights: torch.Tensor | None = None, *, handle: Handle | torch.Tensor | None = None,
                        deadline: float | None = None, **more: Any) -> None:
         """The first half of dispatch: sends the tokens."""
-        inputs = self._inputs(tokens=tokens, topk_ids=topk_ids, topk_weights=topk_weights, handle=handle, **more)
-        with self._on_device() as stream:
-            self._base.dispatch_async(**inputs, deadline=deadline, **stream)
+        call = (deadline, self._stream(), more.pop("max_blocks", 0))
+        self._base._dispatch_async(self._checked(dispatch_inputs(tokens, topk_ids, topk_weights, handle, more)), call)
 
     def wait_for_counts(self, *, deadline: float | None = None) -> _ferry.RowCounts:
         """As ferry.Exchange.wait_for_counts: rows, by_expert, by_source. On a GPU the host waits."""
-        with self._on_device() as stream:
-            return self._base.wait_for_counts(deadline=deadline, **stream)
+        return self._base.wait_for_counts(deadline=deadline, stream=self._stream())
 
     def dispatch_wait(self, outputs: dict[str, torch.Tensor] | None = None, *, row_capacity: int | None = None,
                       extra: Iterable[str] = (), zero_padding: bool = False, deadline: float | None = None) -> Arrivals:
         """The second half: waits for the tokens and writes their rows."""
-        with self._on_device() as stream:
-            found = self._base.dispatch_wait(
-                self._outputs(outputs), row_capacity=row_capacity, extra=extra, zero_padding=zero_padding,
-                deadline=deadline, **stream)
-            return cast(Arrivals, found)
+        found = self._base.dispatch_wait(self._outputs(outputs), row_capacity=row_capacity, extra=extra,
+                                         zero_padding=zero_padding, deadline=deadline, stream=self._stream())
+        return cast(Arrivals, found)
 
     def combine(self, rows: torch.Tensor, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
                 unreduced: bool = False, topk_weights_out: torch.Tensor | None = None, deadline: float | None = None,
                 **more: Any) -> torch.Tensor:
         """As ferry.Exchange.combine: sends the experts' results home, returns the sums of this rank's tokens."""
-        inputs = self._inputs(rows=rows, **more)
-        sums = self._sums(out, topk_weights_out)
-        with self._on_device() as stream:
-            found: torch.Tensor = self._base.combine(**inputs, **sums, dtype=dtype, unreduced=unreduced,
-                                                     deadline=deadline, **stream)
+        more["rows"] = rows
+        found: torch.Tensor = self._base.combine(
+            **self._checked(more), **self._sums(out, topk_weights_out), dtype=dtype, unreduced=unreduced,
+            deadline=deadline, stream=self._stream())
         return found if out is None else out
 
     def combine_async(self, rows: torch.Tensor, *, deadline: float | None = None, **more: Any) -> None:
         """The first half of combine. Keeps what it reads until combine_wait returns."""
-        inputs = self._inputs(rows=rows, **more)
-        with self._on_device() as stream:
-            self._base.combine_async(**inputs, deadline=deadline, **stream)
+        more["rows"] = rows
+        inputs = self._checked(more)
+        self._base.combine_async(**inputs, deadline=deadline, stream=self._stream())
         self._combining = inputs
 
     def combine_wait(self, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
@@ -182,24 +181,25 @@ class Exchange:
                      deadline: float | None = None) -> torch.Tensor:
         """The second half: waits for the results and returns the sums."""
         sums = self._sums(out, topk_weights_out)
-        with self._on_device() as stream:
-            found: torch.Tensor = self._base.combine_wait(**sums, dtype=dtype, unreduced=unreduced, deadline=deadline,
-                                                          **stream)
-            self._let_go()
+        found: torch.Tensor = self._base.combine_wait(**sums, dtype=dtype, unreduced=unreduced, deadline=deadline,
+                                                      stream=self._stream())
+        self._let_go()
         return found if out is None else out
 
     # ---- the rest
 
     def allocate_outputs(self, row_capacity: int | None = None, *, row_order: str = "by_expert",
-                         expert_stride: int = 0, extra: Iterable[str] = ()) -> dict[str, torch.Tensor]:
+                         expert_stride: int = 0, extra: Iterable[str] = (), format: int | str | Format = 0
+                         ) -> dict[str, torch.Tensor]:
         """As ferry.Exchange.allocate_outputs, as tensors on `device`."""
-        with self._on_device() as stream:
-            return self._base.allocate_outputs(row_capacity, row_order=row_order, expert_stride=expert_stride,
-                                               extra=extra, **stream)
+        return self._base.allocate_outputs(row_capacity, row_order=row_order, expert_stride=expert_stride, extra=extra,
+                                           stream=self._stream(), format=format)
 
-    def most_rows(self, row_order: str = "by_expert") -> int:
-        """How many rows any dispatch may bring: a size that serves every round, as graphs need it."""
-        return self._rows[row_order]
+    def most_rows(self, row_order: str = "by_expert", format: int | str | Format = 0) -> int:
+        """How many rows any dispatch in this format may bring: a size that serves every round, as graphs need it."""
+        if row_order not in ROW_ORDERS:
+            raise InvalidArgument(f"row_order is {row_order!r}; it must be one of {', '.join(ROW_ORDERS)}")
+        return self._rows[row_order] if format == 0 else self._base.layout_in(format).least_rows(row_order, 0)
 
     def gradients(self) -> _gradients.Gradients:
         """For the operators: what carries gradients."""
@@ -214,26 +214,24 @@ class Exchange:
 
     def add_to_mask(self, ranks: Iterable[int]) -> None:
         """From the next round on these ranks take no part. Every rank that goes on masks a rank that has left."""
-        left = tuple(ranks)
+        left = several("ranks", ranks, "numbers of ranks")
         for exchange in self._all():
             exchange.add_to_mask(left)
 
     def release(self, *, deadline: float | None = None) -> None:
         """As ferry.Exchange.release, the memory for gradients included."""
         for exchange in self._all():
-            with self._on_device() as stream:
-                exchange.release(deadline=deadline, **stream)
+            exchange.release(deadline=deadline, stream=self._stream())
 
     def restore(self, *, deadline: float | None = None) -> None:
         """As ferry.Exchange.restore."""
         for exchange in self._all():
-            with self._on_device() as stream:
-                exchange.restore(deadline=deadline, **stream)
+            exchange.restore(deadline=deadline, stream=self._stream())
 
-    def arrival_slots(self) -> dict[str, Any]:
+    def arrival_slots(self, format: int | str | Format = 0) -> dict[str, Any]:
         """As ferry.Exchange.arrival_slots."""
         return {name: slots if isinstance(slots, torch.Tensor) else torch.utils.dlpack.from_dlpack(slots)
-                for name, slots in self._base.arrival_slots().items()}
+                for name, slots in self._base.arrival_slots(format).items()}
 
     def stats(self) -> dict[str, Any]:
         """As ferry.Exchange.stats: of the forward pass, and of what travels in the same format."""
@@ -278,7 +276,11 @@ class Exchange:
         """What a call is told of streams: on a GPU the current one, else nothing."""
         return _ON_CPU if self.device.type != "cuda" else _OnGpu(self.device.index)
 
-    def _inputs(self, **named: Any) -> dict[str, Any]:
+    def _stream(self) -> int:
+        """The stream of a call: on a GPU torch's current one. Calls and torch.empty find the device by themselves."""
+        return current_stream(self._place[1]) if self._place[0] != 1 else 0
+
+    def _checked(self, named: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call, tensors as `given`."""
         if _ferry.are_plain_tensors(named, *self._place):
             return named
@@ -293,6 +295,7 @@ class Exchange:
     def _outputs(self, outputs: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
         if outputs is None:
             return None
+        require("outputs", outputs, isinstance(outputs, dict), "a dict of tensors, as allocate_outputs makes")
         if _ferry.are_plain_tensors(outputs, *self._place):
             return outputs
         device = self.device
@@ -312,7 +315,7 @@ class Exchange:
                 for one in value if isinstance(value, list) else (value,):
                     tensor = one.data if isinstance(one, Handle) else one
                     if isinstance(tensor, torch.Tensor):
-                        tensor.record_stream(torch.cuda.current_stream())
+                        tensor.record_stream(torch.cuda.current_stream(self.device))
         self._combining = {}
 
 

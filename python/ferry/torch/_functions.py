@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from .._arguments import require
 from .._errors import InvalidArgument
 from . import _ops
 from ._exchange import Exchange
@@ -48,7 +49,9 @@ def dispatch(exchange: Exchange, tokens: torch.Tensor, topk_ids: torch.Tensor,
     The gradients of the values go home to tokens, those of row_weights to topk_weights; encoding counts as the
     identity. Backward is collective, too: what requires grad on one rank does on all. Raises as Exchange.dispatch.
     """
-    _require_recorded(exchange, "dispatch", {"tokens": tokens, "topk_weights": topk_weights})
+    _require_recorded(exchange, "dispatch", {"tokens": tokens, "topk_ids": topk_ids})
+    if topk_weights is not None:
+        _require_recorded(exchange, "dispatch", {"topk_weights": topk_weights})
     if row_order not in ("by_expert", "padded", "by_source"):
         raise InvalidArgument(f"row_order is {row_order!r}; ferry.torch.dispatch has by_expert, padded and by_source")
     if rows is None:
@@ -81,6 +84,9 @@ def combine(exchange: Exchange, rows: torch.Tensor, arrived: Rows, *, apply_weig
     dtype          of the sums; None: that of rows
     """
     _require_recorded(exchange, "combine", {"rows": rows})
+    require("arrived", arrived, isinstance(arrived, Rows), "the Rows that dispatch returned")
+    if dtype is not None and dtype not in FLOATS:
+        raise InvalidArgument(f"dtype is {dtype}; it must be bfloat16, float16 or float32")
     weighted = apply_weights and arrived.row_order != "by_source"
     call = _ops.combine if _is_plain(rows, arrived.row_weights, arrived.handle) else torch.ops.ferry.combine
     found: torch.Tensor = call(
@@ -106,10 +112,9 @@ def _is_fixed(exchange: Exchange) -> bool:
     return exchange.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Tensor | None]) -> None:
+def _require_recorded(exchange: Exchange, call: str, inputs: dict[str, torch.Tensor]) -> None:
     for name, tensor in inputs.items():
-        if tensor is None:
-            continue
+        require(name, tensor, isinstance(tensor, torch.Tensor), "a torch.Tensor")
         if tensor.device != exchange.device:
             raise InvalidArgument(f"{name} is on {tensor.device}; this exchange's tensors are on {exchange.device}")
         if tensor.requires_grad and torch.is_grad_enabled() and not exchange.trains:

@@ -12,7 +12,7 @@ from .._errors import InvalidArgument, Unsupported
 from .._world import World
 from ._arrivals import TensorExchange
 
-_OF_TOKENS = ("format", "tiled_scales", "dynamic_scales", "late_weights", "returns_weights", "allocate")
+_OF_TOKENS = ("format", "more_formats", "tiled_scales", "dynamic_scales", "late_weights", "returns_weights", "allocate")
 
 
 class Gradients:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from .._arguments import int32
 from .._errors import InvalidArgument
 from ._exchange import Exchange
 from ._functions import Rows, combine, dispatch
@@ -52,6 +53,8 @@ class MoELayer(nn.Module):
                  ) -> None:
         super().__init__()
         self._require_usable(exchange, inter)
+        if int32("shared_inter", shared_inter) < 0:
+            raise InvalidArgument(f"shared_inter is {shared_inter}; it must be 0 or more")
         hidden, groups, device = exchange.hidden, exchange.groups, exchange.device
         self.exchange, self.rows, self.compute_dtype = exchange, rows, compute_dtype
         self.router = router if router is not None else TopKRouter(hidden, exchange.experts, exchange.top_k)
@@ -91,7 +94,7 @@ class MoELayer(nn.Module):
     def _require_usable(exchange: Exchange, inter: int) -> None:
         if not isinstance(exchange, Exchange):
             raise TypeError(f"exchange is {type(exchange)}; it must be a ferry.torch.Exchange")
-        if inter < 8 or inter % 8 != 0:
+        if int32("inter", inter) < 8 or inter % 8 != 0:
             raise InvalidArgument(f"inter is {inter}; it must be a multiple of 8, at least 8")
         if exchange.has_shared_group:
             raise InvalidArgument("the exchange has a fused shared expert; give MoELayer shared_inter in its place")

@@ -68,6 +68,12 @@ def in_a_group(rank, size, file):
                 found[f"{layer}, {settings.extends}"] = run_layer(dispatcher, modules, rank, settings)
         shared = [list(dispatcher._exchanges.values()) for dispatcher in (first, second)]
         assert len(shared[0]) == 2 and all(one is other for one, other in zip(*shared))
+        held = [exchange._base.memory_bytes for exchange in shared[0]]
+        ferry.adapters.release(deadline=60)
+        assert all(exchange._base.memory_bytes < before for exchange, before in zip(shared[0], held))
+        ferry.adapters.restore(deadline=60)
+        assert [exchange._base.memory_bytes for exchange in shared[0]] == held
+        found["after a sleep, True"] = run_layer(first, modules, rank, settings)
         first.set_quant_config({"dispatcher_output_dtype": "fp8"})
         for settings.extends in (True, False):
             found[f"fp8, {settings.extends}"] = run_layer(first, modules, rank, settings)
@@ -83,7 +89,7 @@ def test_sums_are_those_of_a_dense_layer(tmp_path):
     for rank, one in enumerate(found):
         tokens, weights, ids = given(rank)
         of_fp8 = torch.from_numpy(ferry.formats.decode("fp8_block128", *ferry.formats.encode("fp8_block128", tokens), HIDDEN))
-        assert len(one) == 6
+        assert len(one) == 7
         for name, (kind, sums) in one.items():
             assert kind == ("DeepEPNormalDispatchOutput" if name.endswith("True") else "DeepEPLLDispatchOutput")
             values = of_fp8 if name.startswith("fp8") else tokens

@@ -204,3 +204,31 @@ def test_what_is_refused():
         refuses(lambda: open_exchange(world, backward="bf16", skip_a2a=True), ValueError, "skip_a2a")
 
     ferry.run_ranks(1, body)
+
+
+def test_a_wrong_type_is_told_by_the_name_of_its_argument():
+    def body(world):
+        exchange = open_exchange(world, backward="bf16")
+        tokens, ids, _ = inputs_of(world.rank)
+        arrived = ferry.torch.dispatch(exchange, tokens, ids)
+        for argument, call in [
+                ("experts", lambda: ferry.torch.Exchange(world, experts=True, top_k=2, max_tokens=6, hidden=256)),
+                ("outputs", lambda: exchange.dispatch(tokens, ids, outputs=3)),
+                ("row_order", lambda: exchange.most_rows("sideways")),
+                ("ranks", lambda: exchange.add_to_mask(3)),
+                ("tokens", lambda: ferry.torch.dispatch(exchange, None, ids)),
+                ("topk_ids", lambda: ferry.torch.dispatch(exchange, tokens, ids.tolist())),
+                ("topk_weights", lambda: ferry.torch.dispatch(exchange, tokens, ids, 1.0)),
+                ("rows", lambda: ferry.torch.combine(exchange, 3, arrived)),
+                ("arrived", lambda: ferry.torch.combine(exchange, arrived.values, None)),
+                ("dtype", lambda: ferry.torch.combine(exchange, arrived.values, arrived, dtype="a")),
+                ("inter", lambda: ferry.torch.MoELayer(exchange, "a")),
+                ("shared_inter", lambda: ferry.torch.MoELayer(exchange, 8, shared_inter=-1))]:
+            with pytest.raises((TypeError, ferry.Error), match=f"^{argument} is .*; it must be"):
+                call()
+        exchange.close()
+        for call in (lambda: exchange.dispatch(tokens, ids), lambda: ferry.torch.dispatch(exchange, tokens, ids)):
+            with pytest.raises(ferry.Closed, match="is closed"):
+                call()
+
+    ferry.run_ranks(1, body)

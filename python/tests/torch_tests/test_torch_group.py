@@ -5,8 +5,10 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import time
 
 import dense
+import leftovers
 import pytest
 import rank_processes
 import torch
@@ -83,7 +85,8 @@ def test_ranks_are_those_of_a_group(tmp_path):
             for got, all_ranks in zip(one[how], want):
                 dense.assert_close(torch.from_numpy(got), all_ranks[rank], 2e-6)
         assert one["no group"][0] == "InvalidArgument" and "init_process_group" in one["no group"][1]
-        assert one["pickled"][0] == "TypeError" and one["closed"] == ("ValueError", "this Exchange is closed")
+        assert one["pickled"][0] == "TypeError" and one["closed"] == (
+            "Closed", "this Exchange is closed; make another one")
         assert one["other shapes"][0] == "InvalidArgument" and "hidden" in one["other shapes"][1]
         assert one["a GPU"][0] == "Unsupported"
     assert found[1]["no member"][0] == "InvalidArgument" and "no rank of the group" in found[1]["no member"][1]
@@ -91,6 +94,66 @@ def test_ranks_are_those_of_a_group(tmp_path):
         assert found[rank]["pair"][:2] == (place, 2)
         for got, all_ranks in zip(found[rank]["pair"][2], want):
             dense.assert_close(torch.from_numpy(got), all_ranks[rank], 2e-6)
+
+
+DEADLINE = 2.0
+
+
+def missed(call):
+    """What PeerMissing says, and after how many seconds."""
+    began = time.monotonic()
+    with pytest.raises(ferry.PeerMissing) as raised:
+        call()
+    error = raised.value
+    return str(error), time.monotonic() - began, error.my_rank, error.rank, error.operation
+
+
+def in_different_groups(rank, size, file):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    groups = [dist.new_group([0, 1]) for _ in range(3)]
+    first = groups[0] if rank == 0 else dist.group.WORLD  # process 2 makes no world
+    found = []
+    if rank < 2:
+        found = [missed(lambda: ferry.torch.world_of_group(first, deadline=DEADLINE)),
+                 missed(lambda: ferry.torch.Exchange.from_group(groups[1 + rank], set_up_deadline=DEADLINE, **SHAPE))]
+    fresh = dist.new_group([0, 1])
+    if rank < 2:
+        with ferry.torch.world_of_group(fresh) as world:
+            world.barrier()
+    began = time.monotonic()
+    dist.destroy_process_group()
+    return found, time.monotonic() - began
+
+
+def test_different_groups_are_missed_at_the_deadline(tmp_path):
+    found = rank_processes.run(3, in_different_groups, os.fspath(tmp_path / "meeting"))
+    for rank in range(2):
+        for number, (text, seconds, *attributes) in enumerate(found[rank][0]):
+            processes = "process group to" if (rank, number) == (1, 0) else "process group, processes 0, 1, to"
+            size = 3 if (rank, number) == (1, 0) else 2
+            assert f"rank {rank} waited for the {size} ranks of its {processes} make a world" in text
+            assert "the deadline is 2 s" in text and "the same group" in text
+            assert attributes == [rank, -1, "set_up"]
+            assert seconds < 10 * DEADLINE
+    assert all(seconds < 10 * DEADLINE for _, seconds in found)
+
+
+def in_many_worlds(rank, size, file):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+
+    def once():
+        with ferry.torch.Exchange.from_group(**{**SHAPE, "max_tokens": 512}) as exchange:
+            arrivals = exchange.dispatch(*TOKENS[rank])
+            return exchange.combine(arrivals.values())
+
+    leftovers.require_none(once, 50)
+    dist.destroy_process_group()
+
+
+def test_nothing_is_left_of_fifty_worlds_of_a_group(tmp_path):
+    rank_processes.run(2, in_many_worlds, os.fspath(tmp_path / "meeting"))
 
 
 @pytest.mark.parametrize("launcher", [[], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]])

@@ -2,10 +2,9 @@
 #pragma once
 
 #include "conformance/oracle/oracle.h"
+#include "conformance/oracle/size.h"
 
 namespace ferry::test {
-
-inline std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 // The rows of every group, by source, token and k.
 std::vector<std::vector<RowOrigin>> rows_by_group(const Round& round, int rank);

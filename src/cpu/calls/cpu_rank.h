@@ -34,23 +34,32 @@ class CpuRank {
   CpuRank(int rank, const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
           const MakeFabric<F>& make_fabric, ExchangeEnd& end)
       : plan_(make_plan(shape, options, map, rank)),
+        in_format_(in_formats(shape, options, map, rank)),
         masks_(options, plan_.shape.ranks),
         scratch_(static_cast<std::size_t>(options.workers)),
         pool_(options.workers),
-        stats_(plan_.shape.ranks, plan_.local_experts(), row_bytes(row_layout(shape, options, rank), options.format)),
+        stats_(plan_.shape.ranks, plan_.local_experts(), row_bytes_in(shape, options, rank)),
         end_(end) {
     if (plan_.map.has_remote_ranks()) {
       packed_slots_ = packed_.emplace(plan_).slots();
       plan_.packed = &packed_slots_;
     }
     plan_.masked = masks_.of_dispatch().data();
-    const std::size_t most = std::max(map.message_bytes(), map.result_bytes());
+    const std::size_t most = std::max(map.message_slot_bytes(), map.result_bytes());
     staging_bytes_ = (most + sizeof(Bytes16) - 1) / sizeof(Bytes16) * sizeof(Bytes16);
     staging_.resize(staging_bytes_ / sizeof(Bytes16) * static_cast<std::size_t>(options.workers));
     fabric_ = make_fabric(plan_.rank, map.aborted(0), masks_.of_call().data());
   }
   CpuRank(const CpuRank&) = delete;
   CpuRank& operator=(const CpuRank&) = delete;
+
+  // Of the newest dispatch (DispatchInput::format).
+  void take_format(int format) {
+    const InFormat& taken = in_format_[static_cast<std::size_t>(format)];
+    plan_.map.set_message_bytes(taken.message_bytes);
+    plan_.alignment = taken.alignment;
+    stats_.take_format(format);
+  }
 
   const Plan& plan() const { return plan_; }
   F& fabric() const { return *fabric_; }
@@ -134,6 +143,20 @@ class CpuRank {
   }
 
  private:
+  // What differs between the formats of an exchange.
+  struct InFormat {
+    std::size_t message_bytes;
+    int alignment;
+  };
+  static std::vector<InFormat> in_formats(const Shape& shape, const ExchangeOptions& options, const HeapMap& map,
+                                          int rank) {
+    std::vector<InFormat> all;
+    for (int format = 0; format < num_formats(options); ++format)
+      all.push_back({make_heap_map(shape, options_in(options, format), rank, map.has_remote_ranks()).message_bytes(),
+                     row_layout(shape, options, rank, format).alignment});
+    return all;
+  }
+
   void tell_peers() {
     for (int peer = 0; peer < plan_.shape.ranks; ++peer)
       if (peer != plan_.rank && !masks_.is_masked_in_call(peer))
@@ -141,6 +164,7 @@ class CpuRank {
   }
 
   Plan plan_;
+  const std::vector<InFormat> in_format_;  // [formats]
   HostGroup group_;
   std::optional<PackedResults> packed_;
   PackedSlots packed_slots_{};

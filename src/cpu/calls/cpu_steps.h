@@ -26,6 +26,10 @@ class CpuSteps final : public ExchangeSteps {
   void trace_to(CallTrace* call) override { rank_.waits().trace_to(call); }
   void start(const CallOptions&, std::chrono::milliseconds deadline) override { rank_.waits().set_deadline(deadline); }
 
+  void take_format(int format) override {
+    rank_.take_format(format);
+    dispatch_.take_format(format);
+  }
   void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
     check_host_input(context, in, args);
   }
@@ -77,7 +81,7 @@ class CpuSteps final : public ExchangeSteps {
 
   // Pages come again when they are written.
   void give_back(const RankMask& mask) override {
-    if constexpr (requires(F & f) { f.give_back(std::size_t{}, std::size_t{}); }) {
+    if constexpr (F::kGivesBack) {
       for (const HeapPiece& piece : heap_pieces(rank_.plan().map, true))
         given_back_ += rank_.fabric().give_back(piece.begin, piece.bytes);
     } else {

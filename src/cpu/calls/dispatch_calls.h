@@ -8,6 +8,7 @@
 
 #include "cpu/calls/cpu_rank.h"
 #include "cpu/calls/overflow_report.h"
+#include "cpu/fabric/host_fabric.h"
 #include "cpu/fabric/waits_added.h"
 #include "cpu/rows/found_rows.h"
 #include "cpu/rows/host_ops.h"
@@ -16,10 +17,10 @@
 #include "cpu/rows/more_rows.h"
 #include "cpu/rows/scaled_messages.h"
 #include "cpu/steps/excess_tokens.h"
-#include "cpu/steps/input_scale.h"
 #include "cpu/steps/keep_routing.h"
 #include "cpu/steps/late_weights.h"
 #include "cpu/steps/route.h"
+#include "cpu/steps/same_inputs.h"
 #include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/protocol/dispatch_send.h"
 
@@ -31,6 +32,11 @@ template <CpuFabric F>
 using RoutedStep = Step<F, HostGroup, SerialLookup, HostOps>;
 template <CpuFabric F>
 using KeptStep = Step<F, HostGroup, HandleLookup, HostOps>;
+
+static_assert(MessageMaker<Encoder<AnyFormat>, RoutedStep<HostFabric>> &&
+              MessageMaker<GivenRows, RoutedStep<HostFabric>>);
+static_assert(MessageMaker<ScalingEncoder<AnyFormat>, RoutedStep<HostFabric>> &&
+              MessageMaker<GivenScaledRows, RoutedStep<HostFabric>>);
 
 template <CpuFabric F>
 KeptStep<F> kept_step(const CpuRank<F>& rank, const KeptCall& call, const HostGroup& group, Epoch number) {
@@ -46,12 +52,21 @@ class DispatchCalls {
   // `header`: of a handle, but for what its dispatch was.
   DispatchCalls(CpuRank<F>& rank, const ExchangeOptions& options, const HandleHeader& header)
       : rank_(rank),
-        format_(options.format),
-        global_scale_at_(global_scale_at(options, rank.plan().shape.hidden)),
         header_(header),
         found_(rank.plan()),
         waited_ns_(static_cast<std::size_t>(rank.plan().shape.ranks)),
-        first_message_(waited_ns_.size() + 1) {}
+        first_message_(waited_ns_.size() + 1) {
+    for (int format = 0; format < num_formats(options); ++format) {
+      const ExchangeOptions in_format = options_in(options, format);
+      formats_.push_back({in_format.format, ferry::global_scale_at(in_format, rank.plan().shape.hidden)});
+    }
+  }
+
+  // Of the newest dispatch, after CpuRank::take_format.
+  void take_format(int format) {
+    format_ = static_cast<std::size_t>(format);
+    header_.alignment = rank_.plan().alignment;
+  }
 
   // What the dispatch without a handle that came last has laid out.
   const FoundRows& found() const { return found_; }
@@ -88,10 +103,12 @@ class DispatchCalls {
     if (ticket.handle != nullptr) return least_capacity(replayed_->plan(), starts_of(places_of(ticket, *replayed_)));
     rank_.require_no_one_missing(await_routing(plan, rank_.fabric(), rank_.group(), ticket.routing));  // I1, I2
     if (const int source = source_of_excess(plan, rank_.fabric(), ticket.routing); source >= 0) {
-      const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
-      rank_.on_workers(
-          [&](FixedShare share) { return drain_messages(routed_step(rank_.group(), ticket), shared, share); });
+      drain(ticket);
       refuse_excess(plan, rank_.fabric(), ticket.routing, source);
+    }
+    if (const int source = source_of_other_format(plan, rank_.fabric(), ticket.routing); source >= 0) {
+      drain(ticket);
+      refuse_format(plan, rank_.fabric(), ticket.routing, source);
     }
     found_.find(plan, rank_.fabric(), ticket);
     return found_.num_rows();
@@ -133,6 +150,13 @@ class DispatchCalls {
   }
   RowPlaces found_places(const Ticket& ticket) const { return found_.places(rank_.plan(), rank_.fabric(), ticket); }
 
+  // Of a dispatch that is refused.
+  void drain(const Ticket& ticket) {
+    const SharedTokens shared{ticket.shared.begin, ticket.shared.end};
+    rank_.on_workers(
+        [&](FixedShare share) { return drain_messages(routed_step(rank_.group(), ticket), shared, share); });
+  }
+
   void receive_routed(const Ticket& ticket, const RowsOut& out) {
     rank_.number_slots(ticket.routing);
     found_.set_room(room_of(out));
@@ -147,7 +171,7 @@ class DispatchCalls {
     }
     // Last, so that a refused dispatch is one whose combine never comes.
     if (rank_.plan().map.has_token_lists()) require_counts_alike(rank_.plan(), rank_.fabric(), ticket.routing);
-    if (format_.takes_input_scale()) require_same_input_scale(rank_.plan(), rank_.fabric(), ticket.routing);
+    if (encoder().takes_input_scale()) require_same_input_scale(rank_.plan(), rank_.fabric(), ticket.routing);
   }
 
   void send_all(const Ticket& ticket, const DispatchArgs& args) {
@@ -186,7 +210,7 @@ class DispatchCalls {
     rank_.on_workers([&](FixedShare share) {
       std::vector<std::uint64_t> sent(2 * static_cast<std::size_t>(ranks));
       SendCounts counted{0, sent.data(), sent.data() + ranks};
-      with_maker_of(args, format_, global_scale_at_, [&](const auto& maker) {
+      with_maker_of(args, encoder(), global_scale_at(), [&](const auto& maker) {
         send_tokens(sending, maker, args, share, rank_.staging(share), rank_.scratch(share), counted);
       });
       rank_.stats().add_non_finite(counted.non_finite);
@@ -201,7 +225,7 @@ class DispatchCalls {
   // From messages to rows, whoever knows the routing.
   template <ReceiveStep S>
   void lay_out(const S& from, const Ticket& ticket, const RowPlaces& places, const RowsOut& out) {
-    const auto receiving = with_ops(from, HostOps{{out.global_scales, global_scale_at_}});
+    const auto receiving = with_ops(from, HostOps{{out.global_scales, global_scale_at()}});
     write_metadata(receiving, places, out);
     write_more_rows(receiving, places, out);
     const WaitsAdded added(rank_.waits(), waited_ns_);
@@ -259,7 +283,7 @@ class DispatchCalls {
       lay_out(with_late_weights(receiving, copy), ticket, places, out);
     else
       lay_out(receiving, ticket, places, out);
-    pad_rows_of_masked(with_ops(receiving, HostOps{{out.global_scales, global_scale_at_}}), call, places, out,
+    pad_rows_of_masked(with_ops(receiving, HostOps{{out.global_scales, global_scale_at()}}), call, places, out,
                        rank_.scratch({0, 1}).found);
     if (out.handle == nullptr) return;
     std::memmove(out.handle, ticket.handle, HandleSizes(rank_.plan()).bytes());
@@ -284,9 +308,16 @@ class DispatchCalls {
   }
 
   CpuRank<F>& rank_;
-  AnyFormat format_;
-  std::size_t global_scale_at_;  // in a message; 0: rows have none
-  const HandleHeader header_;
+  struct Encoding {
+    AnyFormat format;
+    std::size_t global_scale_at;  // in a message; 0: rows have none
+  };
+  const AnyFormat& encoder() const { return formats_[format_].format; }
+  std::size_t global_scale_at() const { return formats_[format_].global_scale_at; }
+
+  std::vector<Encoding> formats_;
+  std::size_t format_ = 0;  // of the newest dispatch
+  HandleHeader header_;
   FoundRows found_;
   std::optional<KeptCall> replayed_;          // what the newest dispatch with a handle was given
   std::vector<std::uint64_t> waited_ns_;      // [ranks]: for each rank in the receiving half of the newest dispatch

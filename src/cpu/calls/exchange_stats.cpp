@@ -6,9 +6,11 @@ Stats ExchangeStats::read() const {
   Stats stats;
   stats.ranks = ranks_;
   stats.local_experts = local_experts_;
-  for (const Counter& counter : received_) {
-    const std::uint64_t rows = load_relaxed(counter);
-    stats.received.push_back({rows, rows * row_bytes_});
+  stats.received.resize(rows_of_format_);
+  for (std::size_t i = 0; i < received_.size(); ++i) {
+    const std::uint64_t rows = load_relaxed(received_[i]);
+    stats.received[i % rows_of_format_].tokens += rows;
+    stats.received[i % rows_of_format_].bytes += rows * row_bytes_[i / rows_of_format_];
   }
   for (const Counter& counter : messages_) stats.messages_sent.push_back(load_relaxed(counter));
   for (const Counter& counter : bytes_) stats.bytes_sent.push_back(load_relaxed(counter));

@@ -14,16 +14,20 @@ class ExchangeStats {
  public:
   using Counter = DeviceWord<std::uint64_t>;
 
-  ExchangeStats(int ranks, int local_experts, std::uint64_t row_bytes)
+  // `row_bytes`: of a row in each format of the exchange.
+  ExchangeStats(int ranks, int local_experts, const std::vector<std::uint64_t>& row_bytes)
       : ranks_(ranks),
         local_experts_(local_experts),
         row_bytes_(row_bytes),
-        received_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(local_experts)),
+        rows_of_format_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(local_experts)),
+        received_(row_bytes.size() * rows_of_format_),
         messages_(static_cast<std::size_t>(ranks)),
         bytes_(static_cast<std::size_t>(ranks)) {}
 
+  // Of the rows that are counted from now on.
+  void take_format(int format) { first_ = static_cast<std::size_t>(format) * rows_of_format_; }
   void add_received(int source, int local, std::uint64_t rows) {
-    add(received_[static_cast<std::size_t>(source) * static_cast<std::size_t>(local_experts_) +
+    add(received_[first_ + static_cast<std::size_t>(source) * static_cast<std::size_t>(local_experts_) +
                   static_cast<std::size_t>(local)],
         rows);
   }
@@ -44,8 +48,10 @@ class ExchangeStats {
 
   int ranks_;
   int local_experts_;
-  std::uint64_t row_bytes_;
-  std::vector<Counter> received_;
+  std::vector<std::uint64_t> row_bytes_;  // [formats]
+  std::size_t rows_of_format_;            // counters of a format
+  std::size_t first_ = 0;                 // counter of the format that was taken; read() does not look at it
+  std::vector<Counter> received_;         // [formats, ranks, local experts]
   std::vector<Counter> messages_;
   std::vector<Counter> bytes_;
   Counter non_finite_;

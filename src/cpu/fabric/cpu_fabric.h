@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 
 #include "cpu/fabric/host_waits.h"
 #include "ferry/detail/protocol/fabric.h"
@@ -16,6 +17,9 @@ concept CpuFabric = SerialFabric<F> && requires(F& f, const F& c) {
   { f.waits() } -> std::same_as<HostWaits&>;
   { c.find_culprit() } -> std::same_as<int>;
   { c.absence_of(int{}) } -> std::same_as<Absence>;
-};
+  { F::kGivesBack } -> std::convertible_to<bool>;
+} &&(!F::kGivesBack || requires(F & f, std::size_t begin, std::size_t bytes) {
+  { f.give_back(begin, bytes) } -> std::same_as<std::size_t>;  // of this rank's own memory, as Heap::give_back
+});
 
 }  // namespace ferry::cpu

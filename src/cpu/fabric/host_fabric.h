@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cpu/fabric/cpu_fabric.h"
 #include "cpu/fabric/host_group.h"
 #include "cpu/fabric/host_waits.h"
 #include "ferry/detail/protocol/fabric.h"
@@ -40,6 +41,7 @@ using Heaps = std::vector<std::shared_ptr<Heap>>;
 
 class HostCalls : public SerialFabricDefaults {
  public:
+  static constexpr bool kGivesBack = true;
   HostCalls(int rank, Heaps heaps, std::size_t abort_words, const std::uint8_t* masked)
       : rank_(rank),
         heaps_(std::move(heaps)),
@@ -90,6 +92,6 @@ class HostCalls : public SerialFabricDefaults {
   HostWaits waits_;
 };
 using HostFabric = OneByOne<HostCalls>;
-static_assert(SerialFabric<HostFabric>);
+static_assert(CpuFabric<HostFabric>);
 
 }  // namespace ferry::cpu

@@ -38,6 +38,8 @@ class ProcessPacer {
 
 class ProcessCalls : public SerialFabricDefaults {
  public:
+  static constexpr bool kGivesBack = true;
+
   // `bootstrap` is the world's, which outlives its exchanges.
   ProcessCalls(net::Bootstrap& bootstrap, Heaps heaps, std::size_t abort_words, const std::uint8_t* masked)
       : stores_(bootstrap.rank(), std::move(heaps), abort_words, masked), bootstrap_(bootstrap), masked_(masked) {}

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "exchange/exchange_steps.h"
@@ -51,12 +50,10 @@ void require_counts_alike(const Plan& plan, const F& fabric, Epoch routing) {
     const auto* header = reinterpret_cast<const RoutingHeader*>(fabric.local(plan.map.header(routing, source)));
     return header->by_counts != 0;
   };
-  const auto name = [](bool counts) { return std::string(counts ? "in_rank" : "topk_ids"); };
   const bool own = by_counts(plan.rank);
   for (int source = 0; source < plan.shape.ranks; ++source)
     if (!plan.is_masked(source) && by_counts(source) != own)
-      throw DispatchRefused(plan.rank, name(own) + " is given here and " + name(!own) + " on rank " +
-                                           std::to_string(source) + "; all ranks of a dispatch give the same");
+      throw DispatchRefused::counts_differ(plan.rank, own, source);
 }
 
 }  // namespace ferry::cpu

@@ -63,6 +63,7 @@ void publish_routing(const Plan& plan, F& fabric, const G& g, const DispatchArgs
   if (g.thread() == 0) {
     RoutingHeader own{static_cast<std::uint32_t>(in.num_tokens), in.scale()};
     own.by_counts = in.expert_counts != nullptr ? 1 : 0;
+    own.format = static_cast<std::uint32_t>(in.format);
     *reinterpret_cast<RoutingHeader*>(fabric.local(header)) = own;
   }
   g.sync();

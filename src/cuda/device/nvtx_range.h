@@ -30,7 +30,7 @@ class NvtxRange {
 
 namespace ferry::cuda {
 
-// Emulated GPUs have no profiler.
+// Without the headers of NVTX.
 struct NvtxRange {
   NvtxRange(const char*, int) {}
 };

@@ -18,6 +18,7 @@ using DeviceHeaps = std::vector<std::shared_ptr<std::byte>>;
 // What the exchanges of a rank, in one world, know of the handles that they have left.
 struct LeftHandles {
   bool may_lack_rows = false;  // one is of a dispatch whose rows may overflow
+  bool by_counts = false;      // one is of a dispatch by counts
 };
 
 // A rank's device, and how many ranks of the world share it. Each gets an equal share of the multiprocessors.

@@ -10,7 +10,7 @@ bool CudaSteps::has_f16(const CombineArgs& in, const CombineOut* out) {
 }
 
 void CudaSteps::require_f16(bool wanted, const char* name) const {
-  if (!wanted || kernels_.half != nullptr) return;
+  if (!wanted || now().kernels.half != nullptr) return;
   refuse(ErrorKind::unsupported, rank_,
          "{} is f16; the kernels of this exchange, which a program compiled, know bf16 and f32 in combine. Give one of "
          "these, or use kernels without hooks and with results in a format of the library",

@@ -13,7 +13,7 @@ void CudaSteps::send_excess(const Ticket& ticket) {
   params.links = links_;
   params.plan.masked = params.links.masked = masks_.newest();
   params.num_tokens = static_cast<std::uint32_t>(ticket.num_tokens);
-  kernels_.small.tell_excess(params, stream_);
+  now().kernels.small.tell_excess(params, stream_);
   Ticket none = ticket;
   none.num_tokens = 0;
   const DispatchArgs nothing;
@@ -34,8 +34,10 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
   params.plan.masked = params.links.masked = open_mask_;
   params.order = ticket.rows.order;
   params.shared_rows = ticket.shared.end - ticket.shared.begin;
+  params.by_counts = ticket.by_counts && ticket.handle == nullptr;
+  if (ticket.handle != nullptr) params.replayed = kept_routing_at(plan_, ticket.handle).header;
   counts_.ask(params);
-  kernels_.small.count(params, stream_);
+  now().kernels.small.count(params, stream_);
   if (!counts_.await(record_, stream_)) {
     poll_calls();
     refuse(ErrorKind::system, rank_, "wait_for_counts: the device ended its work without an answer");
@@ -44,6 +46,10 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
     order_.end_dispatch();
     throw DispatchRefused::too_many_tokens(rank_, excess.rank, excess.tokens, plan_.shape.max_tokens);
   }
+  if (const int other = counts_.other_input(); other >= 0 && ticket.handle == nullptr) {
+    order_.end_dispatch();
+    throw DispatchRefused::counts_differ(rank_, ticket.by_counts, other);
+  }
   return row_counts(ticket).rows;
 }
 
@@ -51,6 +57,9 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
 RowCounts CudaSteps::row_counts(const Ticket& ticket) const {
   RowCounts counts = counts_of(plan_, {ticket.rows.order, counts_.starts(plan_), counts_.source_offsets(plan_)});
   if (ticket.rows.order == RowOrder::padded) counts.rows = plan_.groups() * ticket.rows.expert_stride;
+  if (!counts_.is_by_counts()) return counts;
+  counts.by_expert.clear();  // of a handle: no table says which experts
+  if (ticket.handle == nullptr) counts.by_expert = counts_.given_counts(plan_);
   return counts;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "base/debug_log.h"
 #include "cuda/device/nvtx_range.h"
@@ -16,40 +17,6 @@
 
 namespace ferry::cuda {
 namespace {
-
-const DispatchLauncher& scaling_launcher(const DispatchLauncher* launcher, int rank) {
-  if (launcher == nullptr)
-    refuse(ErrorKind::unsupported, rank,
-           "dynamic_scales is on, for which the kernels that a program compiles (CompiledExchange) have no dispatch; "
-           "leave it out, or use Exchange");
-  return *launcher;
-}
-
-const DispatchLauncher& launcher_for(const Launchers& launchers, const ExchangeOptions& options, int rank) {
-  if (options.dynamic_scales) return scaling_launcher(launchers.scaling, rank);
-  const AnyFormat& format = options.format;
-  const DispatchLauncher* launcher = launchers.find_dispatch(format.name());
-  if (launcher == nullptr)
-    refuse(ErrorKind::unsupported, rank,
-           "no GPU kernel for the format {}; give one of all_formats(), or compile kernels for it: CompiledExchange "
-           "(ferry/cuda/compiled_exchange.cuh)",
-           format.name());
-  return *launcher;
-}
-
-const CombineLauncher& launcher_for_results(const Launchers& launchers, const AnyFormat& format, int rank) {
-  const CombineLauncher* launcher = launchers.find_combine(format.name());
-  if (launcher == nullptr)
-    refuse(ErrorKind::unsupported, rank,
-           "result_format is {}, for which these kernels have no combine; give one of result_formats(), or compile "
-           "kernels for it, with hooks for any: Results of CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
-           format.name());
-  return *launcher;
-}
-
-const CombineLauncher* half_launcher(const Launchers& launchers, const AnyFormat& format) {
-  return launchers.find_half_combine == nullptr ? nullptr : launchers.find_half_combine(format.name());
-}
 
 template <class Policy>
 void log_launch(int rank, const char* kernel, int num_tokens, const Policy& policy) {
@@ -67,21 +34,15 @@ CudaSteps::CudaSteps(const RankDevice& device, int rank, const Shape& shape, con
     : device_(device),
       rank_(rank),
       num_experts_(shape.experts),
-      min_row_capacity_(row_layout(shape, options, rank).min_row_capacity),
-      global_scale_at_(global_scale_at(options, shape.hidden)),
-      row_bytes_(row_bytes(row_layout(shape, options, rank), options.format)),
+      row_bytes_(row_bytes_in(shape, options, rank)),
       plan_(make_plan(shape, options, map, rank)),
       heaps_(std::move(heaps)),
-      kernels_{launcher_for(launchers, options, rank),
-               options.dynamic_scales ? scaling_launcher(launchers.given_scaled_rows, rank) : *launchers.given_rows,
-               launcher_for_results(launchers, options.result_format, rank),
-               half_launcher(launchers, options.result_format),
-               *launchers.small,
-               *launchers.receive},
-      kernel_plan_(device, rank, shape, options, plan_, kernels_),
+      formats_(format_plans(device, rank, shape, options, map, launchers)),
       checks_(device, rank, launchers.of_program),
       masked_at_start_(options.skip_a2a ? RankMask{} : options.mask),
       counts_(plan_) {
+  for (int format = 0; format < num_formats(options); ++format)
+    min_row_capacity_ = std::max(min_row_capacity_, row_layout(shape, options, rank, format).min_row_capacity);
   header_ = handle_header(rank, shape, options, {.alignment = plan_.alignment});
   plan_memory();
   if (!options.skip_a2a) masks_.add(options.mask);
@@ -106,7 +67,7 @@ CudaSteps::~CudaSteps() {
 
 void CudaSteps::plan_memory() {
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);
-  const StatePlan at(plan_);
+  const StatePlan at(plan_, formats_.size());
   memory_ = std::make_shared<DeviceMemory>(at.bytes);
   debug_log(DebugLevel::info, rank_,
             [&] { return fmt::format("device {}: {} bytes beside the symmetric memory", device_.index, at.bytes); });
@@ -115,7 +76,7 @@ void CudaSteps::plan_memory() {
   stats_.messages = memory_->as<DeviceWord<std::uint64_t>>(at.counters);
   stats_.bytes = stats_.messages + ranks;
   links_.waited_ns = stats_.bytes + ranks;
-  stats_.received = links_.waited_ns + ranks;
+  stats_.received = received_ = links_.waited_ns + ranks;
   arrived_ = {memory_->as<HandleRow>(at.arrived_rows), memory_->as<std::uint8_t>(at.arrived_slots),
               row_starts_at(plan_, memory_->as<std::uint32_t>(at.row_starts))};
   block_counts_ = memory_->as<DeviceWord<Epoch>>(at.block_counts);
@@ -124,16 +85,21 @@ void CudaSteps::plan_memory() {
   wide_weights_ = memory_->as<float>(at.wide_weights);
   combined_rows_ = memory_->as<HandleRow>(at.combined_rows);
   fitting_starts_ = row_starts_at(plan_, memory_->as<std::uint32_t>(at.fitting_starts));
+  destination_ids_ = memory_->as<std::int32_t>(at.destination_ids);
   trace_at_ = at.trace;
-  set_links(memory_->as<DeviceState>(at.state));
+  set_links(memory_->as<DeviceState>(at.state), memory_->as<std::byte*>(at.more_heaps));
 }
 
-void CudaSteps::set_links(DeviceState* state) {
+void CudaSteps::set_links(DeviceState* state, std::byte** more_heaps) {
   links_.rank = plan_.rank;
   links_.size = plan_.shape.ranks;
-  for (std::size_t peer = 0; peer < heaps_.all.size(); ++peer) links_.heap[peer] = heaps_.all[peer].get();
-  links_.own = links_.heap[plan_.rank];
-  links_.table_parts = kernel_plan_.table_parts();
+  std::vector<std::byte*> heaps;
+  for (const auto& heap : heaps_.all) heaps.push_back(heap.get());
+  const std::size_t first = std::min(heaps.size(), std::size_t{kMaxGpuRanks});  // what kernels have in their parameter
+  std::copy_n(heaps.begin(), first, links_.heap);
+  links_.more_heaps = more_heaps;
+  links_.own = heaps[static_cast<std::size_t>(plan_.rank)];
+  links_.table_parts = now().kernel_plan.table_parts();
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
   links_.abort_words = plan_.map.aborted(0);
   links_.state = state;
@@ -143,6 +109,11 @@ void CudaSteps::set_links(DeviceState* state) {
   initial.dispatched.raw = kFirstEpoch - 1;
   cuda_check(cudaMemcpyAsync(state, &initial, sizeof initial, cudaMemcpyHostToDevice, cudaStreamPerThread),
              "cudaMemcpyAsync");
+  if (heaps.size() > first)
+    cuda_check(
+        cudaMemcpyAsync(static_cast<void*>(more_heaps), static_cast<const void*>(heaps.data() + first),
+                        (heaps.size() - first) * sizeof(std::byte*), cudaMemcpyHostToDevice, cudaStreamPerThread),
+        "cudaMemcpyAsync");
   cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
@@ -152,6 +123,13 @@ void CudaSteps::start(const CallOptions& call, std::chrono::milliseconds deadlin
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
   stream_ = static_cast<cudaStream_t>(call.stream);
   max_blocks_ = call.max_blocks;
+}
+
+void CudaSteps::take_format(int format) {
+  format_ = static_cast<std::size_t>(format);
+  plan_.map.set_message_bytes(now().message_bytes);
+  plan_.alignment = header_.alignment = now().alignment;
+  stats_.received = received_ + format_ * static_cast<std::size_t>(plan_.shape.ranks * plan_.local_experts());
 }
 
 void CudaSteps::set_hooks(const HookBytes& hooks) { links_.hooks = hooks; }
@@ -169,6 +147,7 @@ void CudaSteps::poll_calls() {
   }
   record_.require_no_bad_ids(rank_, num_experts_);
   record_.require_good_input_scale(rank_);
+  record_.require_good_counts(rank_);
   record_.require_enough_rows(rank_, min_row_capacity_);
 }
 
@@ -181,9 +160,8 @@ void CudaSteps::tell_all(Epoch word) const {
   const SideStream stream;
   for (int peer = 0; peer < links_.size; ++peer) {
     if (is_masked(masked_at_start_, peer)) continue;
-    if (links_.heap[peer] != nullptr)
-      cuda_check(cudaMemcpyAsync(links_.heap[peer] + links_.own_abort_word(), &word, sizeof word, cudaMemcpyDefault,
-                                 stream.get()),
+    if (std::byte* const heap = heaps_.all[static_cast<std::size_t>(peer)].get(); heap != nullptr)
+      cuda_check(cudaMemcpyAsync(heap + links_.own_abort_word(), &word, sizeof word, cudaMemcpyDefault, stream.get()),
                  "cudaMemcpyAsync");
     else if (device_.put_word)
       device_.put_word(peer, links_.own + links_.own_abort_word(), word);
@@ -304,6 +282,7 @@ Params CudaSteps::params_of(const std::uint8_t* masked, Halves halves) const {
   params.receives = halves.receives;
   params.arrived = arrived_;
   params.stats = stats_;
+  params.step_times = records_ ? &kernel_trace_->records().steps() : nullptr;
   return params;
 }
 
@@ -312,11 +291,11 @@ void CudaSteps::enqueue_dispatch(const Ticket& ticket, const std::uint8_t* maske
   const Halves halves{.sends = in != nullptr, .receives = out != nullptr};
   const bool given_rows = in != nullptr && in->is_encoded();
   const bool in_order = out != nullptr && (out->order != RowOrder::by_expert || out->may_overflow);
-  const DispatchLaunch launch = kernel_plan_.dispatch(ticket.num_tokens, halves,
-                                                      in_order     ? DispatchKernel::receives
-                                                      : given_rows ? DispatchKernel::given_rows
-                                                                   : DispatchKernel::encodes,
-                                                      max_blocks_);
+  const DispatchLaunch launch = now().kernel_plan.dispatch(ticket.num_tokens, halves,
+                                                           in_order     ? DispatchKernel::receives
+                                                           : given_rows ? DispatchKernel::given_rows
+                                                                        : DispatchKernel::encodes,
+                                                           max_blocks_);
   auto params = params_of<DispatchParams>(masked, halves);
   if (in != nullptr) params.in = *in;
   if (out != nullptr) params.out = *out;
@@ -326,7 +305,7 @@ void CudaSteps::enqueue_dispatch(const Ticket& ticket, const std::uint8_t* maske
   params.routing = {.record = links_.record,
                     .state = links_.state,
                     .counts_all = launch.counts_all,
-                    .words = kernel_plan_.routing_words(),
+                    .words = now().kernel_plan.routing_words(),
                     .parts = launch.parts,
                     .parts_per_routing_block = launch.parts_per_routing_block,
                     .block_counts = block_counts_};
@@ -336,21 +315,24 @@ void CudaSteps::enqueue_dispatch(const Ticket& ticket, const std::uint8_t* maske
   log_launch(rank_, "dispatch", ticket.num_tokens, launch.policy);
   if (params.out.scales.layout == ScaleLayout::none) params.out.stores_scales = false;  // at strides, or none
   if (in_order) {
-    kernels_.receive.receive(params, launch.policy, stream_);
+    now().kernels.receive.receive(params, launch.policy, stream_);
     return await_lists(params, *out);
   }
-  const bool scales_follow = launch.scales_follow && params.out.stores_scales;
+  // The scales kernel finds a row's message by its src_info.
+  const bool scales_follow =
+      launch.scales_follow && out != nullptr && params.out.stores_scales && out->src_info != nullptr;
   if (scales_follow) params.out.stores_scales = false;
-  (given_rows ? kernels_.given_rows : kernels_.dispatch).launch(params, launch.policy, stream_);
+  (given_rows ? now().kernels.given_rows : now().kernels.dispatch).launch(params, launch.policy, stream_);
   if (scales_follow) launch_scales_kernel(*out);
   if (in != nullptr && plan_.map.has_token_lists())
-    kernels_.receive.list_tokens({params.plan, params.links, in->num_tokens, stats_.bytes}, launch.policy, stream_);
+    now().kernels.receive.list_tokens({params.plan, params.links, in->num_tokens, stats_.bytes}, launch.policy,
+                                      stream_);
   if (out != nullptr) await_lists(params, *out);
 }
 
 void CudaSteps::await_lists(const DispatchParams& params, const RowsOut& out) const {
   if (!plan_.map.has_token_lists() || !plan_.map.has_remote_ranks() || out.order == RowOrder::by_source) return;
-  kernels_.receive.await_lists({params.plan, params.links}, stream_);
+  now().kernels.receive.await_lists({params.plan, params.links}, stream_);
 }
 
 // I20
@@ -364,7 +346,7 @@ void CudaSteps::launch_scales_kernel(const RowsOut& out) const {
   params.src_info = out.src_info;
   params.payload_bytes = out.row_bytes;
   params.starts = arrived_.starts.of_source;
-  const DeviceLimits most = kernel_plan_.scales_limits(max_blocks_);
+  const DeviceLimits most = now().kernel_plan.scales_limits(max_blocks_);
   launch_scales(params, most.blocks(), most.exclusive, stream_);
 }
 
@@ -385,11 +367,12 @@ void CudaSteps::enqueue_combine(const Ticket& ticket, Halves halves, const Combi
   params.num_tokens = std::max(0, ticket.num_tokens);
   const int likely_tokens = ticket.num_tokens < 0 ? plan_.shape.max_tokens : ticket.num_tokens;
   const SumTypes types{params.in.dtype == DType::f32, has_f16(params.in, out)};
-  const CombineLaunch launch = kernel_plan_.combine(likely_tokens, halves, types, max_blocks_);
+  const CombineLaunch launch = now().kernel_plan.combine(likely_tokens, halves, types, max_blocks_);
   params.links.backs_off = launch.backs_off;
   params.roles = launch.policy.roles;
   log_launch(rank_, "combine", ticket.num_tokens, launch.policy);
-  (types.has_f16 ? *kernels_.half : kernels_.combine).launch(params, launch.policy, launch.shared_bytes, stream_);
+  (types.has_f16 ? *now().kernels.half : now().kernels.combine)
+      .launch(params, launch.policy, launch.shared_bytes, stream_);
 }
 
 }  // namespace ferry::cuda

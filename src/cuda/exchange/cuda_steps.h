@@ -3,7 +3,9 @@
 //   kept_calls.cpp   calls with handles
 //   count_calls.cpp  dispatches whose host asks what comes
 //   more_rows.cpp    dispatches with extra outputs
-//   weights.cpp      weights that are not f32, late weights, and returned weights
+//   given_counts.cpp dispatches by counts
+//   weights.cpp      weights that are not f32, late weights, and returned weights; the check of a combine's input
+//   combine_types.cpp  combines of f16; the check of a combine's output
 //   given_memory.cpp memory that is given back for a while
 //   traced_kernels.cpp  small kernels around those that a Trace records
 #pragma once
@@ -20,7 +22,7 @@
 #include "cuda/exchange/order/count_box.h"
 #include "cuda/exchange/order/record.h"
 #include "cuda/exchange/order/stream_order.h"
-#include "cuda/exchange/plan/kernel_plan.h"
+#include "cuda/exchange/plan/format_plan.h"
 #include "cuda/exchange/plan/round_masks.h"
 #include "exchange/exchange_steps.h"
 #include "ferry/detail/cuda/launch/launch.h"
@@ -40,6 +42,7 @@ class CudaSteps final : public ExchangeSteps {
   void set_hooks(const HookBytes& hooks) override;
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
+  void take_format(int format) override;
   void check_dispatch_input(const CheckContext&, const DispatchInput& in, DispatchArgs& args) override;
   void check_rows(const CheckContext& context, const DispatchOutput& out) override { checks_.check_rows(context, out); }
   void check_combine_input(const CheckContext&, const Ticket&, const CombineInput& in,
@@ -80,16 +83,20 @@ class CudaSteps final : public ExchangeSteps {
   void check_types_in(const CombineArgs& args) const;
   void check_types_out(const CombineOut& sums) const { require_f16(sums.dtype == DType::f16, "tokens"); }
 
+  // The end of the rows of the newest dispatch, whose kernels are done; not by_source (more_rows.cpp).
+  std::uint32_t laid_out_rows(cudaStream_t stream) const;
+
   const RankDevice& device() const { return device_; }
   const Plan& plan() const { return plan_; }
 
  private:
+  const FormatPlan& now() const { return formats_[format_]; }
   // Whether rows or bias, or sums where `out` is given, are f16 (combine_types.cpp).
   static bool has_f16(const CombineArgs& in, const CombineOut* out);
   void require_f16(bool wanted, const char* name) const;
   void plan_memory();
   void tell_all(Epoch word) const;
-  void set_links(DeviceState* state);
+  void set_links(DeviceState* state, std::byte** more_heaps);
   template <class Params>
   Params params_of(const std::uint8_t* masked, Halves halves) const;
   // With the kernels that record it, where a Trace does (traced_kernels.cpp).
@@ -109,9 +116,13 @@ class CudaSteps final : public ExchangeSteps {
   // Dispatches with extra outputs (more_rows.cpp):
   void note_waiting_times(const RowsOut& out);
   void write_more_rows(const Ticket& ticket, const RowsOut& out) const;
+  void write_asked_rows(const Ticket& ticket, const RowsOut& out) const;
   void note_overflow(const RowsOut& out);
   void send_zero_results(const Ticket& ticket) const;
   bool may_lack_rows(const Ticket& ticket) const;
+  // Dispatches by counts (given_counts.cpp):
+  void give_counts(const DispatchArgs& args, DispatchArgs& routed) const;
+  void take_counts(const Ticket& ticket, const RowsOut& out) const;
   // Weights that are not f32, late weights, and returned weights (weights.cpp):
   Weights widened(const Weights& weights, int num_tokens) const;
   void weigh(const Ticket& ticket, const CombineArgs& args) const;
@@ -133,14 +144,13 @@ class CudaSteps final : public ExchangeSteps {
 
   RankDevice device_;
   int rank_;
-  int num_experts_;                // ids are below it
-  std::int64_t min_row_capacity_;  // enough for any dispatch
-  std::size_t global_scale_at_;    // in a message; 0: tokens have none
-  std::uint64_t row_bytes_;
-  Plan plan_;
+  int num_experts_;                       // ids are below it
+  std::int64_t min_row_capacity_ = 0;     // enough for any dispatch
+  std::vector<std::uint64_t> row_bytes_;  // [formats]
+  Plan plan_;                             // with the map and the alignment of the newest dispatch's format
   GpuHeaps heaps_;
-  ExchangeKernels kernels_;
-  KernelPlan kernel_plan_;
+  std::vector<FormatPlan> formats_;
+  std::size_t format_ = 0;  // of the newest dispatch
   DeviceChecks checks_;
   StreamOrder streams_;
   const RankMask masked_at_start_;  // ranks that do not share this exchange
@@ -153,12 +163,14 @@ class CudaSteps final : public ExchangeSteps {
   PeerLinks links_;
   ArrivedRows arrived_;
   DeviceWord<Epoch>* block_counts_ = nullptr;
-  StatsWords stats_;
-  std::uint64_t* waited_before_ = nullptr;   // [ranks]: links_.waited_ns when the newest receiving half began
-  std::uint32_t* message_counts_ = nullptr;  // [ranks, message_chunks]
-  float* wide_weights_ = nullptr;            // [max_tokens, top_k]: of the newest kernel that needs them
-  HandleRow* combined_rows_ = nullptr;       // as arrived_.rows: with late weights, or those of a handle that fit
-  RowStartsToFill fitting_starts_;           // of the handle of the newest combine that may lack rows
+  StatsWords stats_;                               // `received`: those of the newest dispatch's format
+  DeviceWord<std::uint64_t>* received_ = nullptr;  // [formats, ranks, local experts]
+  std::uint64_t* waited_before_ = nullptr;         // [ranks]: links_.waited_ns when the newest receiving half began
+  std::uint32_t* message_counts_ = nullptr;        // [ranks, message_chunks]
+  float* wide_weights_ = nullptr;                  // [max_tokens, top_k]: of the newest kernel that needs them
+  HandleRow* combined_rows_ = nullptr;             // as arrived_.rows: with late weights, or those of a handle that fit
+  std::int32_t* destination_ids_ = nullptr;        // [max_tokens, top_k]: of the newest dispatch by counts
+  RowStartsToFill fitting_starts_;                 // of the handle of the newest combine that may lack rows
   RoundMasks masks_;
   const std::uint8_t* open_mask_ = nullptr;  // I11: of the newest dispatch
   HandleHeader header_;                      // of a handle, but for what its dispatch was

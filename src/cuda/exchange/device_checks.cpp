@@ -113,6 +113,8 @@ void DeviceChecks::check_dispatch_input(const DispatchInput& in, const DispatchA
   if (in.tokens.elements() != 0) require_on_device("token_scales", in.token_scales);
   if (in.topk_ids.elements() != 0) require_on_device("topk_ids", in.topk_ids);
   if (in.topk_weights && in.topk_weights.elements() != 0) require_on_device("topk_weights", in.topk_weights);
+  if (in.in_rank.elements() != 0) require_on_device("in_rank", in.in_rank);
+  require_on_device("expert_counts", in.expert_counts);
   require_on_device("input_scale", in.input_scale);
   if (in.tokens.elements() != 0) require_on_device("token_global_scales", in.token_global_scales);
   require_on_device("handle", in.handle);

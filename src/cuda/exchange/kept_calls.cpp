@@ -16,12 +16,13 @@ HandleCallParams CudaSteps::handle_call(Operation operation, const Ticket& ticke
   params.wanted.order = static_cast<std::int32_t>(ticket.rows.order);
   params.operation = operation;
   params.may_lack_rows = may_lack_rows(ticket);
+  params.may_be_by_counts = device_.left_handles->by_counts;
   return params;
 }
 
 void CudaSteps::launch_handle_call(const HandleCallParams& params) {
   streams_.follow(stream_);
-  kernels_.small.begin_handle(params, stream_);
+  now().kernels.small.begin_handle(params, stream_);
 }
 
 // A dispatch with a handle routes the handle's ids again: that gives the same rows. Weights travel only where rows may
@@ -30,6 +31,7 @@ DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs&
   DispatchArgs routed = args;
   streams_.follow(stream_);
   routed.weights = widened(args.weights, args.num_tokens);
+  if (args.expert_counts != nullptr) give_counts(args, routed);
   if (ticket.handle == nullptr) return routed;
   launch_handle_call(handle_call(Operation::dispatch, ticket));
   const KeptRouting kept = kept_routing_at(plan_, ticket.handle);
@@ -49,6 +51,7 @@ void CudaSteps::note_room(const RowsOut& out) const {
 void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   if (out.handle == nullptr) return;
   if (out.may_overflow) device_.left_handles->may_lack_rows = true;
+  if (ticket.by_counts) device_.left_handles->by_counts = true;
   if (ticket.handle != nullptr && !plan_.map.has_late_weights()) {  // else the weights may be new ones
     if (out.handle != ticket.handle)
       cuda_check(cudaMemcpyAsync(out.handle, ticket.handle, HandleSizes(plan_).bytes(), cudaMemcpyDefault, stream_),
@@ -66,6 +69,8 @@ void CudaSteps::keep_routing(const Ticket& ticket, const RowsOut& out) const {
   params.header.order = static_cast<std::int32_t>(ticket.rows.order);
   params.header.shared_begin = ticket.shared.begin;
   params.header.shared_end = ticket.shared.end;
+  params.header.by_counts = ticket.by_counts ? 1 : 0;
+  if (ticket.handle != nullptr) params.replayed = kept_routing_at(plan_, ticket.handle).header;
   params.header.has_weights = ticket.has_weights ? 1 : 0;
   params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
   params.to = out.handle;
@@ -82,6 +87,7 @@ void CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
   params.number = start.number;
   params.waits = start.waits;
   params.wants_order = args.row_weights != nullptr;
+  params.gives_weights = !plan_.exact && args.weights.are_given();
   if (params.wants_order)
     params.wanted.order =
         static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
@@ -98,7 +104,7 @@ void CudaSteps::fit_rows(const Ticket& ticket) const {
   params.header = kept.header;
   params.from = {kept.rows, kept.slots, kept.starts};
   params.to = arrived_of(ticket);
-  launch_fit_rows(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  launch_fit_rows(params, now().kernel_plan.most_small_blocks(max_blocks_), stream_);
 }
 
 ArrivedRows CudaSteps::arrived_of(const Ticket& ticket) const {

@@ -44,6 +44,19 @@ std::int64_t ahead_of_host(const std::vector<const KernelRecord*>& records) {
 TraceClock::time_point host_time(std::uint64_t nanoseconds, std::int64_t ahead) {
   return TraceClock::time_point(std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds) - ahead));
 }
+TraceSpan host_span(std::uint64_t begin, std::uint64_t end, std::int64_t ahead) {
+  return {host_time(begin, ahead), host_time(end, ahead)};
+}
+
+// A step whose wait failed in all blocks has no end.
+std::vector<TracedKernelStep> steps_of(const StepTimes& times, std::int64_t ahead) {
+  static_assert(kKernelSteps.size() == kNumKernelSteps);
+  std::vector<TracedKernelStep> steps;
+  for (std::size_t step = 0; step < kKernelSteps.size(); ++step)
+    if (times.end[step].raw != 0)
+      steps.push_back({step, host_span(~times.begin[step].raw, times.end[step].raw, ahead)});
+  return steps;
+}
 
 }  // namespace
 
@@ -71,8 +84,9 @@ std::vector<TracedKernel> KernelTrace::read_device() const {
     const std::uint64_t* waited = left.waited_ns(number);
     kernels.push_back({name_of(record.kind),
                        record.dispatch + 1 - kFirstEpoch,
-                       {host_time(record.begin, ahead), host_time(record.end, ahead)},
-                       {waited, waited + ranks_}});
+                       host_span(record.begin, record.end, ahead),
+                       {waited, waited + ranks_},
+                       steps_of(record.steps, ahead)});
   }
   return kernels;
 }

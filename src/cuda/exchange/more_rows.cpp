@@ -1,4 +1,5 @@
-// CudaSteps: what a dispatch enqueues where its caller asked for outputs that may be left out.
+// CudaSteps: what a dispatch enqueues where its caller asked for outputs beside the usual ones, and what the host
+// learns where it left usual ones out.
 #include "cuda/exchange/cuda_steps.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/protocol/handle.h"
@@ -38,7 +39,7 @@ void CudaSteps::note_waiting_times(const RowsOut& out) {
   cuda_check(cudaMemcpyAsync(waited_before_, links_.waited_ns, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
 }
 
-void CudaSteps::write_more_rows(const Ticket& ticket, const RowsOut& out) const {
+void CudaSteps::write_asked_rows(const Ticket& ticket, const RowsOut& out) const {
   MoreRowsParams params;
   params.writes_facts = has_facts(out);
   params.writes_padding = has_padding(out);
@@ -53,16 +54,31 @@ void CudaSteps::write_more_rows(const Ticket& ticket, const RowsOut& out) const 
   if (ticket.handle != nullptr && !plan_.map.has_late_weights())
     params.kept = kept_routing_at(plan_, ticket.handle).rows;
   params.shared_begin = ticket.shared.begin;
-  params.global_scale_at = global_scale_at_;
+  params.global_scale_at = now().global_scale_at;
   params.message_counts = message_counts_;
   params.waited_ns = links_.waited_ns;
   params.waited_before = waited_before_;
   params.arrived = arrived_;
   if (ticket.overflow == Overflow::reported) params.record = links_.record;
-  const int most_blocks = kernel_plan_.most_small_blocks(max_blocks_);
+  const int most_blocks = now().kernel_plan.most_small_blocks(max_blocks_);
   if (writes_rows) launch_more_rows(params, most_blocks, stream_);
   if (has_messages(out)) launch_messages(params, most_blocks, stream_);
   if (out.may_overflow) launch_forget_rows(params, most_blocks, stream_);
+}
+
+std::uint32_t CudaSteps::laid_out_rows(cudaStream_t stream) const {
+  std::uint32_t rows = 0;
+  cuda_check(
+      cudaMemcpyAsync(&rows, arrived_.starts.group + plan_.groups(), sizeof rows, cudaMemcpyDeviceToHost, stream),
+      "cudaMemcpyAsync");
+  cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return rows;
+}
+
+// Given counts come last: they stand in place of counts of rows.
+void CudaSteps::write_more_rows(const Ticket& ticket, const RowsOut& out) const {
+  write_asked_rows(ticket, out);
+  if (ticket.handle == nullptr ? ticket.by_counts : device_.left_handles->by_counts) take_counts(ticket, out);
 }
 
 void CudaSteps::note_overflow(const RowsOut& out) {
@@ -85,7 +101,7 @@ void CudaSteps::send_zero_results(const Ticket& ticket) const {
   params.kept = kept_rows_of(ticket);
   params.bytes = stats_.bytes;
   params.is_extra = is_extra_;
-  kernels_.small.send_zeros(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  now().kernels.small.send_zeros(params, now().kernel_plan.most_small_blocks(max_blocks_), stream_);
 }
 
 }  // namespace ferry::cuda

@@ -11,7 +11,7 @@ namespace ferry::cuda {
 Weights CudaSteps::widened(const Weights& weights, int num_tokens) const {
   if (weights.data == nullptr || weights.dtype == DType::f32 || num_tokens <= 0) return weights;
   launch_widen_weights({weights, num_tokens * plan_.shape.top_k, wide_weights_},
-                       kernel_plan_.most_small_blocks(max_blocks_), stream_);
+                       now().kernel_plan.most_small_blocks(max_blocks_), stream_);
   Weights wide = weights;
   wide.data = wide_weights_;
   wide.dtype = DType::f32;
@@ -47,8 +47,8 @@ void CudaSteps::weigh(const Ticket& ticket, const CombineArgs& args) const {
   params.arrived = arrived_of(ticket);
   params.rows = combined_rows_;
   params.bytes = stats_.bytes;
-  const int most_blocks = kernel_plan_.most_small_blocks(max_blocks_);
-  kernels_.small.exchange_late_weights(params, most_blocks, stream_);
+  const int most_blocks = now().kernel_plan.most_small_blocks(max_blocks_);
+  now().kernels.small.exchange_late_weights(params, most_blocks, stream_);
   launch_with_late_weights(params, most_blocks, stream_);
 }
 
@@ -73,14 +73,14 @@ void CudaSteps::return_weights(const Ticket& ticket, const CombineArgs& args) co
   params.has_row_weights_of_k = args.has_row_weights_of_k;
   params.may_lack_rows = may_lack_rows(ticket);
   params.kept = kept_rows_of(ticket);
-  kernels_.small.return_weights(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  now().kernels.small.return_weights(params, now().kernel_plan.most_small_blocks(max_blocks_), stream_);
 }
 
 void CudaSteps::sum_returned(const Ticket& ticket, const CombineOut& sums) const {
   if (sums.weights == nullptr || ticket.num_tokens == 0) return;
   ReturnedParams params = returned_params(ticket);
   params.sums = sums.weights;
-  launch_sum_returned(params, kernel_plan_.most_small_blocks(max_blocks_), stream_);
+  launch_sum_returned(params, now().kernel_plan.most_small_blocks(max_blocks_), stream_);
 }
 
 }  // namespace ferry::cuda

@@ -1,8 +1,8 @@
 // The small kernels of router weights that neither write at other ranks nor wait for them.
 #include <algorithm>
 
-#include "ferry/detail/cuda/kernels/sum_returned_kernel.cuh"
-#include "ferry/detail/cuda/kernels/weight_kernels.cuh"
+#include "ferry/detail/cuda/kernels/weights/sum_returned_kernel.cuh"
+#include "ferry/detail/cuda/kernels/weights/weight_kernels.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
 
 namespace ferry::cuda {

@@ -33,7 +33,6 @@ constexpr WorldCapabilities gpu_capabilities(const GpuWorldIs& world) {
           .overflow_handles = true,
           .late_weights = true,
           .dynamic_scales = true,
-          .counts_dispatch = false,
           .returned_weights = true,
           .release = world.release,
           .row_orders = gpu_row_orders(world)};

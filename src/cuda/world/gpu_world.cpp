@@ -112,15 +112,18 @@ void GpuRank::require_supported(const ExchangeOptions& options, const Launchers*
 }
 
 // Kernels over the fabric of the world's transport are always accepted. Kernels over DirectFabric are accepted if all
-// ranks are direct, or with skip_a2a, which sends nothing.
+// ranks are direct and their addresses fit into a kernel's parameter, or with skip_a2a, which sends nothing.
 void GpuRank::require_kernels(const ExchangeOptions& options, const std::string& given) const {
   const bool is_direct = given == direct_launchers().fabric;
-  if (given == fabric() || (is_direct && (options.skip_a2a || !world_.has_remote_ranks()))) return;
+  if (given == fabric() ||
+      (is_direct && (options.skip_a2a || (!world_.has_remote_ranks() && world_.size() <= kMaxGpuRanks))))
+    return;
   if (is_direct)
     throw Error(ErrorKind::unsupported,
-                fmt::format("rank {}: the kernels of a CompiledExchange reach the ranks of one node, and this world "
-                            "has several; compile them over the fabric {} (ferry/cuda/compiled_{}_exchange.cuh)",
-                            world_.rank(), fabric(), fabric()));
+                fmt::format("rank {}: the kernels of a CompiledExchange reach the ranks of one node, at most {}, and "
+                            "this world has several nodes or more ranks; compile them over the fabric {} "
+                            "(ferry/cuda/compiled_{}_exchange.cuh)",
+                            world_.rank(), kMaxGpuRanks, fabric(), fabric()));
   throw Error(ErrorKind::unsupported,
               fmt::format("rank {}: kernels over the fabric {} need a world of make_{}_world; this one is {}, for "
                           "which there is CompiledExchange (ferry/cuda/compiled_exchange.cuh)",
@@ -169,10 +172,14 @@ std::unique_ptr<ExchangeSteps> GpuRank::make_gpu_steps(const Shape& shape, const
     if (options.skip_a2a) heaps = make_lone_heap(map.total());
     auto steps = std::make_unique<CudaSteps>(device_, world_.rank(), shape, options, map,
                                              kernels_for(options, compiled), std::move(heaps));
-    if (staged_)
-      made = std::make_unique<StagedSteps>(std::move(steps), row_layout(shape, options, world_.rank()));
-    else
+    if (!staged_) {
       made = std::move(steps);
+      return;
+    }
+    std::vector<RowLayout> layouts;
+    for (int format = 0; format < num_formats(options); ++format)
+      layouts.push_back(row_layout(shape, options, world_.rank(), format));
+    made = std::make_unique<StagedSteps>(std::move(steps), std::move(layouts));
   };
   // No rank goes on before every rank has loaded its kernels: a kernel that runs may wait for a peer.
   together(make, options.mask, set_up_deadline(options));

@@ -14,15 +14,16 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kNames[] = {
-    "shape.ranks",  "shape.experts",       "shape.top_k",          "shape.max_tokens",
-    "shape.hidden", "reduction",           "tiled_scales",         "expert_alignment",
-    "skip_a2a",     "fused_shared_expert", "allreduce_world_size", "concurrent",
-    "format.block", "format.scale_bytes",  "format.payload_bytes", "the bytes of a result",
-    "late_weights", "returns_weights",     "dynamic_scales",       "row_orders"};
+constexpr const char* kNames[] = {"shape.ranks",           "shape.experts",        "shape.top_k",
+                                  "shape.max_tokens",      "shape.hidden",         "reduction",
+                                  "tiled_scales",          "expert_alignment",     "skip_a2a",
+                                  "fused_shared_expert",   "allreduce_world_size", "concurrent",
+                                  "format.block",          "format.scale_bytes",   "format.payload_bytes",
+                                  "the bytes of a result", "late_weights",         "returns_weights",
+                                  "dynamic_scales",        "row_orders",           "the number of more_formats"};
 constexpr std::size_t kFields = std::size(kNames);
 constexpr std::size_t kReduction = 5;
-constexpr std::size_t kRowOrdersField = kFields - 1;
+constexpr std::size_t kRowOrdersField = kFields - 2;
 
 struct Contract {
   std::array<std::int64_t, kFields> value;
@@ -50,7 +51,8 @@ Contract contract_of(const Shape& shape, const ExchangeOptions& o) {
                     o.late_weights,
                     o.returns_weights,
                     o.dynamic_scales,
-                    o.row_orders.bits()};
+                    o.row_orders.bits(),
+                    static_cast<std::int64_t>(o.more_formats.size())};
   std::strncpy(contract.format.data(), o.format.name(), contract.format.size() - 1);
   std::strncpy(contract.result_format.data(), o.result_format.name(), contract.result_format.size() - 1);
   return contract;
@@ -61,9 +63,8 @@ std::string text_of(std::size_t field, std::int64_t value) {
   return field == kReduction ? to_string(value != 0 ? Reduction::exact : Reduction::by_rank) : std::to_string(value);
 }
 
-}  // namespace
-
-void require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options) {
+// `prefix`: of the names of fields that differ.
+void require_same(World& world, const Shape& shape, const ExchangeOptions& options, const std::string& prefix) {
   const Contract mine = contract_of(shape, options);
   std::vector<Contract> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), options.mask,
@@ -77,16 +78,26 @@ void require_same_contract(World& world, const Shape& shape, const ExchangeOptio
     for (const auto& [name, field] :
          {std::pair{"format", &Contract::format}, std::pair{"result_format", &Contract::result_format}})
       if (std::strcmp((other.*field).data(), (reference.*field).data()) != 0)
-        throw Error(ErrorKind::invalid_argument,
-                    fmt::format("rank {}: the ranks of an exchange differ: {} is {} on rank {} and {} on rank {}",
-                                world.rank(), name, (reference.*field).data(), first, (other.*field).data(), rank));
+        throw Error(
+            ErrorKind::invalid_argument,
+            fmt::format("rank {}: the ranks of an exchange differ: {}{} is {} on rank {} and {} on rank {}",
+                        world.rank(), prefix, name, (reference.*field).data(), first, (other.*field).data(), rank));
     for (std::size_t field = 0; field < kFields; ++field)
       if (other.value[field] != reference.value[field])
         throw Error(ErrorKind::invalid_argument,
-                    fmt::format("rank {}: the ranks of an exchange differ: {} is {} on rank {} and {} on rank {}",
-                                world.rank(), kNames[field], text_of(field, reference.value[field]), first,
+                    fmt::format("rank {}: the ranks of an exchange differ: {}{} is {} on rank {} and {} on rank {}",
+                                world.rank(), prefix, kNames[field], text_of(field, reference.value[field]), first,
                                 text_of(field, other.value[field]), rank));
   }
+}
+
+}  // namespace
+
+// The first comparison covers the number of formats, so all ranks make as many.
+void require_same_contract(World& world, const Shape& shape, const ExchangeOptions& options) {
+  require_same(world, shape, options, "");
+  for (int format = 1; format < num_formats(options); ++format)
+    require_same(world, shape, options_in(options, format), fmt::format("more_formats[{}]: ", format - 1));
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // CallTrace: one call of an exchange while a Trace records it: its steps, one after the other, and its waits for ranks.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -48,12 +49,21 @@ struct TracedCall {
   std::uint64_t waits_left_out = 0;
 };
 
+// Steps of a kernel. Its blocks do them beside each other.
+inline constexpr std::array kKernelSteps{"route", "send", "wait", "lay out", "sum"};
+
+struct TracedKernelStep {
+  std::size_t step;  // of kKernelSteps
+  TraceSpan span;    // from the first block that began it to the last one that ended it
+};
+
 // A kernel that the device of the exchange has recorded, by the host's clock.
 struct TracedKernel {
   const char* name;
   std::uint64_t dispatch;  // the newest one when the kernel had ended
   TraceSpan span;
   std::vector<std::uint64_t> waited_ns;  // [ranks]
+  std::vector<TracedKernelStep> steps;   // those that it has
 };
 
 class KernelTimes {

@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "exchange/checks/refuse.h"
 #include "exchange/checks/tensor_checks.h"
 
 namespace ferry {
 namespace {
-
-template <class... Args>
-[[noreturn]] void refuse(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
-  refuse_call(context, fmt::format(format, std::forward<Args>(args)...));
-}
 
 void check_beside(const CheckContext& c, const DispatchInput& in) {
   if (in.topk_ids) refuse(c, "topk_ids and in_rank are both given; in_rank stands in place of ids: give one");
@@ -26,7 +22,6 @@ void check_beside(const CheckContext& c, const DispatchInput& in) {
 }
 
 void check_counts(const CheckContext& c, const DispatchInput& in) {
-  require_array(c, "expert_counts", in.expert_counts, {DType::i32}, {c.shape.experts});
   const auto* counts = in.expert_counts.as<std::int32_t>();
   for (int expert = 0; expert < c.shape.experts; ++expert)
     if (counts[expert] < 0) refuse(c, "expert_counts[{}] is {}; it must be 0 or more", expert, counts[expert]);
@@ -34,20 +29,11 @@ void check_counts(const CheckContext& c, const DispatchInput& in) {
 
 }  // namespace
 
-void CountsInput::apply(const CheckContext& c, bool can_do, const DispatchInput& in, DispatchArgs& args) {
-  if (!can_do)
-    throw Error(
-        ErrorKind::unsupported,
-        fmt::format("rank {}: in_rank is given; exchanges of this world dispatch by topk_ids only, so far", c.rank));
-  if (args.num_tokens > c.shape.max_tokens) return;  // all ranks will refuse it
-  check_beside(c, in);
-  const std::int64_t n = args.num_tokens;
-  require_array(c, "in_rank", or_empty(in.in_rank), {DType::u8}, {n, c.shape.ranks});
-  check_counts(c, in);
+void CountsInput::make_ids(const CheckContext& c, const DispatchInput& in, std::int64_t num_tokens) {
   const auto* goes_to = in.in_rank.as<std::uint8_t>();
   const int most = std::min(c.shape.ranks, c.shape.top_k);
-  ids_.assign(static_cast<std::size_t>(n * c.shape.top_k), -1);
-  for (std::int64_t token = 0; token < n; ++token) {
+  ids_.assign(static_cast<std::size_t>(num_tokens * c.shape.top_k), -1);
+  for (std::int64_t token = 0; token < num_tokens; ++token) {
     int named = 0;
     for (int rank = 0; rank < c.shape.ranks; ++rank) {
       const std::uint8_t goes = goes_to[token * c.shape.ranks + rank];
@@ -59,8 +45,26 @@ void CountsInput::apply(const CheckContext& c, bool can_do, const DispatchInput&
       ids_[static_cast<std::size_t>(token * c.shape.top_k + named++)] = first_expert(c.shape, rank);
     }
   }
-  args.ids = {ids_.data(), false};
+}
+
+void CountsInput::apply(const CheckContext& c, const WorldCapabilities& can, const DispatchInput& in,
+                        DispatchArgs& args) {
+  if (!can.counts_dispatch)
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("rank {}: in_rank is given; exchanges of this world dispatch by topk_ids only, so far", c.rank));
+  if (args.num_tokens > c.shape.max_tokens) return;  // all ranks will refuse it
+  check_beside(c, in);
+  require_array(c, "in_rank", or_empty(in.in_rank), {DType::u8}, {args.num_tokens, c.shape.ranks});
+  require_array(c, "expert_counts", in.expert_counts, {DType::i32}, {c.shape.experts});
   args.expert_counts = in.expert_counts.as<std::int32_t>();
+  if (can.device_memory) {
+    args.in_rank = in.in_rank.as<std::uint8_t>();
+    return;
+  }
+  check_counts(c, in);
+  make_ids(c, in, args.num_tokens);
+  args.ids = {ids_.data(), false};
 }
 
 void check_counts_output(const CheckContext& c, const DispatchOutput& out, bool is_replay) {

@@ -11,11 +11,13 @@ namespace ferry {
 class CountsInput {
  public:
   // Checks in_rank and expert_counts, and what may not be given beside them. `args` gets ids, which are good until the
-  // next call, and counts. Host memory.
-  // `can_do`: WorldCapabilities::counts_dispatch.
-  void apply(const CheckContext& context, bool can_do, const DispatchInput& in, DispatchArgs& args);
+  // next call, and counts. Where the caller has device memory, only shapes are checked, and `args` gets in_rank.
+  // `can`: of the world.
+  void apply(const CheckContext& context, const WorldCapabilities& can, const DispatchInput& in, DispatchArgs& args);
 
  private:
+  void make_ids(const CheckContext& context, const DispatchInput& in, std::int64_t num_tokens);
+
   std::vector<std::int32_t> ids_;  // [n, K]
 };
 

@@ -6,29 +6,30 @@ namespace ferry {
 namespace {
 
 template <class... Args>
-[[noreturn]] void refuse(const CheckContext& c, fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void refuse_handle(const CheckContext& c, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ErrorKind::invalid_argument,
               fmt::format("rank {}: handle: {}. Give a handle that a dispatch of this rank left, whole and unchanged",
                           c.rank, fmt::format(format, std::forward<Args>(args)...)));
 }
 
 void require_equal(const CheckContext& c, const char* field, std::int64_t got, std::int64_t wanted) {
-  if (got != wanted) refuse(c, "{} is {}; it must be {}", field, got, wanted);
+  if (got != wanted) refuse_handle(c, "{} is {}; it must be {}", field, got, wanted);
 }
 void require_at_most(const CheckContext& c, const char* field, std::int64_t got, std::int64_t most) {
-  if (got < 0 || got > most) refuse(c, "{} is {}; it must be 0 to {}", field, got, most);
+  if (got < 0 || got > most) refuse_handle(c, "{} is {}; it must be 0 to {}", field, got, most);
 }
 
 // The same of a field of a group.
 void require_equal(const CheckContext& c, const char* field, int group, std::int64_t got, std::int64_t wanted) {
-  if (got != wanted) refuse(c, "{} of group {} is {}; it must be {}", field, group, got, wanted);
+  if (got != wanted) refuse_handle(c, "{} of group {} is {}; it must be {}", field, group, got, wanted);
 }
 void require_at_most(const CheckContext& c, const char* field, int group, std::int64_t got, std::int64_t most) {
-  if (got < 0 || got > most) refuse(c, "{} of group {} is {}; it must be 0 to {}", field, group, got, most);
+  if (got < 0 || got > most) refuse_handle(c, "{} of group {} is {}; it must be 0 to {}", field, group, got, most);
 }
 
 void check_header(const CheckContext& c, const HandleHeader& h) {
-  if (h.magic != kHandleMagic) refuse(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
+  if (h.magic != kHandleMagic)
+    refuse_handle(c, "its first word is {:#x}; that of a handle is {:#x}", h.magic, kHandleMagic);
   HandleHeader wanted = handle_header(c.rank, c.shape, c.options, {});
   wanted.order = h.order;
   for_each_shape_field([&](HandleField, const char* name, std::int32_t HandleHeader::*member) {
@@ -36,14 +37,14 @@ void check_header(const CheckContext& c, const HandleHeader& h) {
   });
   require_at_most(c, "order of rows", h.order, kRowOrders - 1);
   if (const auto order = static_cast<RowOrder>(h.order); !c.options.row_orders.has(order))
-    refuse(c, "its order of rows is {}; this exchange was made for {}", to_string(order),
-           to_string(c.options.row_orders));
+    refuse_handle(c, "its order of rows is {}; this exchange was made for {}", to_string(order),
+                  to_string(c.options.row_orders));
   require_at_most(c, "number of tokens", h.num_tokens, c.shape.max_tokens);
   require_at_most(c, "number of rows", h.num_rows, INT32_MAX);
   require_at_most(c, "last shared token", h.shared_end, h.num_tokens);
   require_at_most(c, "first shared token", h.shared_begin, h.shared_end);
   if (h.alignment < 1 || h.alignment > 128 || (h.alignment & (h.alignment - 1)) != 0)
-    refuse(c, "alignment is {}; it must be a power of two up to 128", h.alignment);
+    refuse_handle(c, "alignment is {}; it must be a power of two up to 128", h.alignment);
 }
 
 // padded: each group begins one stride after the group before it.
@@ -51,7 +52,7 @@ RowChoice rows_of(const CheckContext& c, const HandleHeader& h) {
   const auto order = static_cast<RowOrder>(h.order);
   if (order != RowOrder::padded) return {order, 0};
   if (h.num_rows % static_cast<std::uint32_t>(c.layout.groups) != 0)
-    refuse(c, "number of rows is {}; {} padded experts have as many each", h.num_rows, c.layout.groups);
+    refuse_handle(c, "number of rows is {}; {} padded experts have as many each", h.num_rows, c.layout.groups);
   return {order, h.num_rows / static_cast<std::uint32_t>(c.layout.groups)};
 }
 
@@ -77,8 +78,8 @@ void check_groups(const CheckContext& c, const Plan& plan, const KeptRouting& ke
     for (int source = 0; local >= 0 && source < plan.shape.ranks; ++source) {
       const std::uint32_t start = starts.of_source[source * experts + local];
       if (start < before || start > filled)
-        refuse(c, "the first row of source {} in group {} is {}; it must be {} to {}", source, group, start, before,
-               filled);
+        refuse_handle(c, "the first row of source {} in group {} is {}; it must be {} to {}", source, group, start,
+                      before, filled);
       before = start;
     }
   }
@@ -94,8 +95,8 @@ void check_tokens(const CheckContext& c, const Plan& plan, const KeptRouting& ke
   std::uint32_t most = 0;
   for (int source = 0; source < plan.shape.ranks; ++source) {
     if (starts.tokens[source] > static_cast<std::uint32_t>(plan.shape.max_tokens))
-      refuse(c, "the number of tokens of rank {} is {}; it must be 0 to {}", source, starts.tokens[source],
-             plan.shape.max_tokens);
+      refuse_handle(c, "the number of tokens of rank {} is {}; it must be 0 to {}", source, starts.tokens[source],
+                    plan.shape.max_tokens);
     most = std::max(most, starts.tokens[source]);
   }
   require_equal(c, "most tokens of a source", starts.tokens[plan.shape.ranks], most);
@@ -111,13 +112,13 @@ std::uint32_t check_rows(const CheckContext& c, const Plan& plan, const KeptRout
     if (rows[k].row == kNoRow) continue;
     ++found;
     if (rows[k].row >= kept.header->num_rows)
-      refuse(c, "the row of token {} of rank {}, k = {}, is {}; there are {} rows", at.token, at.source, k, rows[k].row,
-             kept.header->num_rows);
+      refuse_handle(c, "the row of token {} of rank {}, k = {}, is {}; there are {} rows", at.token, at.source, k,
+                    rows[k].row, kept.header->num_rows);
   }
   const int slots = std::min(plan.shape.top_k, plan.shape.ranks);
   if (found != 0 && kept.slots[index] >= slots)
-    refuse(c, "the result slot of token {} of rank {} is {}; it must be 0 to {}", at.token, at.source,
-           kept.slots[index], slots - 1);
+    refuse_handle(c, "the result slot of token {} of rank {} is {}; it must be 0 to {}", at.token, at.source,
+                  kept.slots[index], slots - 1);
   return found;
 }
 
@@ -127,28 +128,31 @@ std::byte* check_handle_tensor(const CheckContext& c, const char* name, const Co
   if (!tensor) return nullptr;
   const auto bytes = static_cast<std::int64_t>(c.layout.handle_bytes);
   if (c.takes_host_memory && tensor.device.kind == Device::Kind::cuda)
-    refuse(c, "{} is memory of {}; this exchange takes host memory", name, to_string(tensor.device));
+    refuse_handle(c, "{} is memory of {}; this exchange takes host memory", name, to_string(tensor.device));
   if (tensor.dtype != DType::u8 || tensor.rank != 1 || tensor.shape[0] != bytes || !tensor.is_contiguous())
-    refuse(c, "{} is {}; it must be u8 [{}] without gaps (RowLayout::handle_bytes)", name, to_string(tensor), bytes);
+    refuse_handle(c, "{} is {}; it must be u8 [{}] without gaps (RowLayout::handle_bytes)", name, to_string(tensor),
+                  bytes);
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
-  if (address % 16 != 0) refuse(c, "{} starts at {:#x}; its address must be a multiple of 16", name, address);
+  if (address % 16 != 0) refuse_handle(c, "{} starts at {:#x}; its address must be a multiple of 16", name, address);
   return const_cast<std::byte*>(static_cast<const std::byte*>(tensor.data));
 }
 
 void check_replay_output(const CheckContext& c, const RowsOut& out, const HandleFacts& facts) {
   if (facts.rows.order == RowOrder::padded) return;  // rows have no alignment, and their stride holds all of them
   if (facts.rows.order != RowOrder::by_source && facts.alignment % c.layout.alignment != 0)
-    refuse(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
-           c.layout.alignment);
+    refuse_handle(c, "it aligns the rows of an expert to {}; this exchange aligns them to {}", facts.alignment,
+                  c.layout.alignment);
   if (!out.may_overflow && out.row_capacity < facts.num_rows)
-    refuse(c, "it has {} rows; payload holds {}", facts.num_rows, out.row_capacity);
+    refuse_handle(c, "it has {} rows; payload holds {}", facts.num_rows, out.row_capacity);
 }
 
 void check_replayed_order(const CheckContext& c, const RowChoice& asked, const HandleFacts& facts) {
   if (asked.order != facts.rows.order)
-    refuse(c, "the rows of its dispatch are {}; row_order is {}", to_string(facts.rows.order), to_string(asked.order));
+    refuse_handle(c, "the rows of its dispatch are {}; row_order is {}", to_string(facts.rows.order),
+                  to_string(asked.order));
   if (asked.expert_stride != 0 && asked.expert_stride != facts.rows.expert_stride)
-    refuse(c, "its experts begin {} rows apart; expert_stride is {}", facts.rows.expert_stride, asked.expert_stride);
+    refuse_handle(c, "its experts begin {} rows apart; expert_stride is {}", facts.rows.expert_stride,
+                  asked.expert_stride);
 }
 
 HandleHeader handle_header(int rank, const Shape& shape, const ExchangeOptions& options, const HandleFacts& facts) {
@@ -182,8 +186,8 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
     for (int k = 0; k < plan.shape.top_k; ++k) {
       const int expert = plan.code.expert(kept.own[token * plan.shape.top_k + k].code);
       if (expert < -1 || expert >= plan.shape.experts)
-        refuse(c, "the expert of token {}, k = {}, is {}; it must be -1 to {}", token, k, expert,
-               plan.shape.experts - 1);
+        refuse_handle(c, "the expert of token {}, k = {}, is {}; it must be -1 to {}", token, k, expert,
+                      plan.shape.experts - 1);
     }
   const std::int64_t slots =
       std::int64_t{plan.shape.max_tokens} * static_cast<std::int64_t>(plan.map.results_per_token());
@@ -193,7 +197,7 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
     for (int token = 0; token < static_cast<int>(kept.starts.tokens[source]); ++token) {
       const std::uint32_t found = check_rows(c, plan, kept, {source, token});
       if (has_one_row_each && found > 1)
-        refuse(c, "token {} of rank {} has {} rows; it must have one", token, source, found);
+        refuse_handle(c, "token {} of rank {} has {} rows; it must have one", token, source, found);
       results += plan.exact ? found : std::min(found, 1u);
       messages += std::min(found, 1u);
     }
@@ -201,7 +205,7 @@ HandleFacts check_handle(const CheckContext& c, const Plan& plan, const std::byt
     const ResultsBefore& before = kept.results_before[source];
     const std::int64_t end = std::int64_t{plan.exact ? before.exact : before.by_rank} + results;
     if (end > slots)
-      refuse(c, "the results of rank {} end at slot {}; it has {} slots for results", source, end, slots);
+      refuse_handle(c, "the results of rank {} end at slot {}; it has {} slots for results", source, end, slots);
   }
   return {h.num_tokens,
           rows.order == RowOrder::by_source ? messages : h.num_rows,  // of a GPU they are equal

@@ -4,15 +4,11 @@
 
 #include <array>
 
+#include "exchange/checks/refuse.h"
 #include "exchange/checks/tensor_checks.h"
 
 namespace ferry {
 namespace {
-
-template <class... Args>
-[[noreturn]] void refuse(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
-  refuse_call(context, fmt::format(format, std::forward<Args>(args)...));
-}
 
 bool is_exact(const ExchangeOptions& o) { return o.reduction == Reduction::exact; }
 bool has_shared_expert(const ExchangeOptions& o) { return o.fused_shared_expert; }

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "exchange/checks/refuse.h"
+
 namespace ferry {
 namespace {
-
-template <class... Args>
-[[noreturn]] void refuse(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
-  refuse_call(context, fmt::format(format, std::forward<Args>(args)...));
-}
 
 std::string list_of(std::initializer_list<DType> dtypes) {
   std::string text;

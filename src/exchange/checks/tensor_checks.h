@@ -29,6 +29,8 @@ void require_aligned(const CheckContext& c, const char* name, const ConstTensor&
 void require_array(const CheckContext& c, const char* name, const ConstTensor& tensor,
                    std::initializer_list<DType> allowed, const std::vector<std::int64_t>& shape);
 
+// A tensor with axes or with memory: one that lacks the other is a mistake of its caller.
+inline bool is_given(const ConstTensor& tensor) { return tensor.rank != 0 || tensor.data != nullptr; }
 // A tensor that may be left out when it has no rows.
 ConstTensor or_empty(const ConstTensor& tensor);
 

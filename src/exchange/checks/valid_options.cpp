@@ -44,12 +44,9 @@ void require_addressable(const Shape& shape, const ExchangeOptions& o) {
                        layout.min_row_capacity, to_string(shape)));
 }
 
-}  // namespace
-
-void require_valid(const Shape& shape, const ExchangeOptions& o) {
-  require_valid(shape);
+// The exchange's own format.
+void require_valid_format(const ExchangeOptions& o) {
   if (const std::string why = why_invalid(o.format); !why.empty()) refuse(why);
-  if (const std::string why = why_invalid(o.result_format); !why.empty()) refuse("result_format: " + why);
   if (o.tiled_scales && (o.format.scale_bytes() != 1 || o.format.block() != 32) &&
       o.format.scale_layout() != ScaleLayout::tiled)
     refuse(fmt::format("tiled_scales needs one-byte scales of 32 columns (mxfp8); the format is {}", o.format.name()));
@@ -59,6 +56,29 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
   if (alignment < 0 || alignment > 128 || alignment == 2 ||
       (alignment != 0 && !std::has_single_bit(static_cast<unsigned>(alignment))))
     refuse(fmt::format("expert_alignment is {}; it must be 0 (the format's), 1, 4, 8, 16, 32, 64 or 128", alignment));
+}
+
+void require_valid_formats(const Shape& shape, const ExchangeOptions& options) {
+  if (num_formats(options) > kMostFormats)
+    refuse(fmt::format("more_formats has {} formats; an exchange has at most {} with its own",
+                       options.more_formats.size(), kMostFormats));
+  for (int format = 0; format < num_formats(options); ++format) {
+    try {
+      const ExchangeOptions in_format = options_in(options, format);
+      require_valid_format(in_format);
+      require_addressable(shape, in_format);
+    } catch (const Error& error) {
+      if (format == 0) throw;
+      refuse(fmt::format("more_formats[{}]: {}", format - 1, error.what()));
+    }
+  }
+}
+
+}  // namespace
+
+void require_valid(const Shape& shape, const ExchangeOptions& o) {
+  require_valid(shape);
+  if (const std::string why = why_invalid(o.result_format); !why.empty()) refuse("result_format: " + why);
   if (o.allreduce_world_size < 1)
     refuse(fmt::format("allreduce_world_size is {}; it must be at least 1", o.allreduce_world_size));
   if (o.allreduce_world_size > 1 && !o.skip_a2a)
@@ -80,7 +100,7 @@ void require_valid(const Shape& shape, const ExchangeOptions& o) {
   if (o.late_weights && o.reduction == Reduction::exact)
     refuse("late_weights is on; reduction exact takes its weights at combine as it is, and they do not travel");
   require_valid_orders(o);
-  require_addressable(shape, o);
+  require_valid_formats(shape, o);
 }
 
 }  // namespace ferry

@@ -5,15 +5,11 @@
 
 #include <cmath>
 
+#include "exchange/checks/refuse.h"
 #include "exchange/checks/tensor_checks.h"
 
 namespace ferry {
 namespace {
-
-template <class... Args>
-[[noreturn]] void refuse(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
-  refuse_call(context, fmt::format(format, std::forward<Args>(args)...));
-}
 
 Weights check_weights(const CheckContext& c, const char* call, const ConstTensor& weights,
                       float (*hook)(void*, int, int), void* context, bool allowed, std::int64_t num_tokens) {

@@ -4,15 +4,11 @@
 #include <algorithm>
 #include <string_view>
 
+#include "exchange/checks/refuse.h"
 #include "exchange/checks/tensor_checks.h"
 
 namespace ferry {
 namespace {
-
-template <class... Args>
-[[noreturn]] void refuse(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
-  refuse_call(context, fmt::format(format, std::forward<Args>(args)...));
-}
 
 // The outputs that OutputList::all adds to OutputList::usual, without handles, and the orders where they are usual.
 struct MoreOutput {
@@ -37,7 +33,7 @@ constexpr MoreOutput kMoreOutputs[] = {
 template <class T>
 T* check_optional(const CheckContext& c, const char* name, const Tensor& tensor, DType dtype,
                   const std::vector<std::int64_t>& shape) {
-  if (tensor.rank == 0) return nullptr;
+  if (!is_given(tensor)) return nullptr;
   require_array(c, name, or_empty(tensor), {dtype}, shape);
   return static_cast<T*>(tensor.data);
 }
@@ -76,7 +72,7 @@ RowScales::As form_of(const CheckContext& c, const ConstTensor& scales) {
 }
 
 RowScales check_row_scales(const CheckContext& c, const DispatchOutput& out, const RowsOut& rows) {
-  if (out.row_scales.rank == 0) return {};
+  if (!is_given(out.row_scales)) return {};
   const RowLayout& layout = c.layout;
   if (layout.scale_layout == ScaleLayout::none)
     refuse(c, "row_scales is given ({}); the format {} has none", to_string(out.row_scales), c.options.format.name());
@@ -104,7 +100,7 @@ RowScales check_row_scales(const CheckContext& c, const DispatchOutput& out, con
 }
 
 void check_messages(const CheckContext& c, const DispatchOutput& out, RowsOut& rows) {
-  if (out.messages.rank == 0) return;
+  if (!is_given(out.messages)) return;
   rows.messages = check_optional<std::int32_t>(c, "messages", out.messages, DType::i32, {-1, 2 + c.layout.top_k});
   rows.message_capacity = out.messages.shape[0];
   const std::int64_t most = std::min(rows.row_capacity, c.layout.expert_rows);

@@ -1,15 +1,11 @@
 // Checks of where a dispatch puts its rows. Nothing has moved yet (I17).
 #include <fmt/format.h>
 
+#include "exchange/checks/refuse.h"
 #include "exchange/checks/tensor_checks.h"
 
 namespace ferry {
 namespace {
-
-template <class... Args>
-[[noreturn]] void refuse(const CheckContext& context, fmt::format_string<Args...> format, Args&&... args) {
-  refuse_call(context, fmt::format(format, std::forward<Args>(args)...));
-}
 
 // The outputs that only some orders of rows have.
 struct OutputOfOrders {
@@ -93,14 +89,19 @@ RowsOut check_row_bytes(const CheckContext& c, const DispatchOutput& out, const 
   return rows;
 }
 
+// What every order has.
+void check_src_info(const CheckContext& c, const DispatchOutput& out, RowsOut& rows) {
+  if (is_given(out.src_info))
+    require_array(c, "src_info", or_empty(out.src_info), {DType::i32}, {rows.scales.row_capacity, 2});
+  rows.src_info = static_cast<std::int32_t*>(out.src_info.data);
+}
+
 // What by_expert, padded and in_place have alike.
 void check_groups(const CheckContext& c, const DispatchOutput& out, RowsOut& rows) {
-  require_array(c, "row_offsets", out.row_offsets, {DType::u32}, {c.layout.groups + 1});
-  require_array(c, "expert_ids", out.expert_ids, {DType::i32}, {c.layout.groups});
-  require_array(c, "src_info", or_empty(out.src_info), {DType::i32}, {rows.scales.row_capacity, 2});
+  if (is_given(out.row_offsets)) require_array(c, "row_offsets", out.row_offsets, {DType::u32}, {c.layout.groups + 1});
+  if (is_given(out.expert_ids)) require_array(c, "expert_ids", out.expert_ids, {DType::i32}, {c.layout.groups});
   rows.row_offsets = static_cast<std::uint32_t*>(out.row_offsets.data);
   rows.expert_ids = static_cast<std::int32_t*>(out.expert_ids.data);
-  rows.src_info = static_cast<std::int32_t*>(out.src_info.data);
 }
 
 void check_scales_offsets(const CheckContext& c, const DispatchOutput& out, RowsOut& rows) {
@@ -115,12 +116,10 @@ void check_scales_offsets(const CheckContext& c, const DispatchOutput& out, Rows
 void check_source_outputs(const CheckContext& c, const DispatchOutput& out, RowsOut& rows) {
   const std::int64_t capacity = rows.scales.row_capacity;
   require_given(c, "source_offsets", out.source_offsets);
-  if (out.src_info) require_array(c, "src_info", out.src_info, {DType::i32}, {capacity, 2});
   if (out.row_topk_ids)
     require_array(c, "row_topk_ids", out.row_topk_ids, {DType::i32, DType::i64}, {capacity, c.layout.top_k});
   if (out.row_topk_weights)
     require_array(c, "row_topk_weights", out.row_topk_weights, {DType::f32}, {capacity, c.layout.top_k});
-  rows.src_info = static_cast<std::int32_t*>(out.src_info.data);
   rows.row_topk_ids = out.row_topk_ids.data;
   rows.has_i64_ids = out.row_topk_ids.dtype == DType::i64;
   rows.row_topk_weights = static_cast<float*>(out.row_topk_weights.data);
@@ -153,6 +152,7 @@ RowsOut check_dispatch_output(const CheckContext& c, const DispatchOutput& out, 
   rows.expert_stride = static_cast<std::uint32_t>(choice.expert_stride);
   rows.row_capacity = rows.scales.row_capacity;
   rows.may_overflow = overflow != Overflow::refused;
+  check_src_info(c, out, rows);
   if (by_source) check_source_outputs(c, out, rows);
   if (!in_place && !by_source) {
     check_groups(c, out, rows);

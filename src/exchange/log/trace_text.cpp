@@ -9,11 +9,11 @@
 namespace ferry {
 namespace {
 
-constexpr int kCalls = 1;  // the track of the calls; the next are those of the workers from 1 on
+constexpr int kCallTrack = 1;  // the track of the calls; the next are those of the workers from 1 on
 
-constexpr int kKernels = 2000;  // more than there are workers
+constexpr int kKernels = 2000;  // more than there are workers; the next are those of kKernelSteps
 
-int track_of(int worker) { return kCalls + worker; }
+int track_of(int worker) { return kCallTrack + worker; }
 
 // Ranks of one job never share a number, so that files of its processes fit together.
 std::uint64_t process_of(const TracedExchange& exchange) {
@@ -87,30 +87,42 @@ void TraceText::name_tracks(const TracedExchange& exchange, const std::vector<Tr
   add_object(named(exchange, "process_name", 0, fmt::format(R"("name":"rank {}")", exchange.rank)));
   add_object(named(exchange, "process_labels", 0, fmt::format(R"("labels":"{}")", escaped(exchange.about))));
   add_object(named(exchange, "process_sort_index", 0, fmt::format(R"("sort_index":{})", process_of(exchange))));
-  has_kernels_ = false;
+  tracks_.clear();
   int workers = 0;
   for (const TracedCall& call : calls)
     for (const TracedWait& wait : call.waits) workers = std::max(workers, wait.worker);
-  add_object(named(exchange, "thread_name", kCalls, R"("name":"calls")"));
+  name_track(exchange, kCallTrack, "calls");
   for (int worker = 1; worker <= workers; ++worker)
-    add_object(named(exchange, "thread_name", track_of(worker), fmt::format(R"("name":"waits of worker {}")", worker)));
+    name_track(exchange, track_of(worker), fmt::format("waits of worker {}", worker));
 }
 
 void TraceText::add(const TracedExchange& exchange, const TracedCall& call) {
-  add_object(slice(exchange, kCalls, call.name, call.span, facts_of(call)));
+  add_object(slice(exchange, kCallTrack, call.name, call.span, facts_of(call)));
   for (const TracedStep& step : call.steps)
-    add_object(slice(exchange, kCalls, step.name, step.span, facts_of(step.waited_ns)));
+    add_object(slice(exchange, kCallTrack, step.name, step.span, facts_of(step.waited_ns)));
   for (const TracedWait& wait : call.waits)
     add_object(
         slice(exchange, track_of(wait.worker), fmt::format("rank {}", wait.site.peer), wait.span, facts_of(wait)));
 }
 
+// Once. Perfetto orders tracks by their index; without one, by how much they hold.
+void TraceText::name_track(const TracedExchange& exchange, int track, const std::string& name) {
+  if (!tracks_.insert(track).second) return;
+  add_object(named(exchange, "thread_name", track, fmt::format(R"("name":"{}")", name)));
+  add_object(named(exchange, "thread_sort_index", track, fmt::format(R"("sort_index":{})", track)));
+}
+
 void TraceText::add_kernel(const TracedExchange& exchange, const TracedKernel& kernel) {
-  if (!has_kernels_) add_object(named(exchange, "thread_name", kKernels, R"("name":"kernels on the GPU")"));
-  has_kernels_ = true;
+  name_track(exchange, kKernels, "kernels on the GPU");
   const std::string waited = facts_of(kernel.waited_ns);
   add_object(slice(exchange, kKernels, kernel.name, kernel.span,
                    fmt::format(R"("dispatch":{}{}{})", kernel.dispatch, waited.empty() ? "" : ",", waited)));
+  for (const TracedKernelStep& step : kernel.steps) {
+    const int track = kKernels + 1 + static_cast<int>(step.step);
+    const char* name = kKernelSteps[step.step];
+    name_track(exchange, track, fmt::format("kernel: {}", name));
+    add_object(slice(exchange, track, name, step.span, fmt::format(R"("dispatch":{})", kernel.dispatch)));
+  }
 }
 
 void TraceText::add_left_out(const TracedExchange& exchange, std::uint64_t calls) {

@@ -2,6 +2,7 @@
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace ferry {
 class TraceText {
  public:
   // The tracks of a rank's exchange: a process, with the calls in its first thread, a thread for each other worker, and
-  // one for kernels.
+  // one for kernels, and below it one for each of their steps.
   void name_tracks(const TracedExchange& exchange, const std::vector<TracedCall>& calls);
   void add(const TracedExchange& exchange, const TracedCall& call);
   void add_kernel(const TracedExchange& exchange, const TracedKernel& kernel);
@@ -22,8 +23,9 @@ class TraceText {
 
  private:
   void add_object(const std::string& object);
+  void name_track(const TracedExchange& exchange, int track, const std::string& name);
 
-  bool has_kernels_ = false;  // the exchange whose tracks were named last
+  std::set<int> tracks_;  // that have a name, of the exchange whose tracks were named last
   std::string text_;
 };
 

@@ -30,10 +30,11 @@ std::string describe(const WaitRecord& r, const std::string& reason) {
         r.my_rank, r.missing_rank, to_string(r.operation));
   if (r.phase == Phase::handle)
     return fmt::format(
-        "rank {}: rank {} gave {} a handle of another dispatch than rank {} did, or only one of them gave a handle; "
+        "rank {}: rank {} gave {} a handle of another dispatch than rank {} did{}, or only one of them gave a handle; "
         "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a "
         "new one.",
-        r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by);
+        r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by,
+        r.operation == Operation::dispatch ? ", or took another format" : "");
   if (r.missing_rank == r.my_rank && r.reported_by == r.my_rank)
     return fmt::format(
         "rank {}: this rank failed in {} after a part of it had been sent; the exchange is over on all ranks. Make a "

@@ -92,9 +92,9 @@ std::vector<OutputRule> output_rules(const RowLayout& layout, std::int64_t rows,
   constexpr RowOrders ordered{RowOrder::by_source, RowOrder::padded};
   std::vector<OutputRule> rules;
   add_row_bytes(rules, layout, rows, order, expert_stride);
-  add(rules, "row_offsets", &Out::row_offsets, DType::u32, {groups + 1}, {{}, kGrouped, kGrouped, kGrouped});
-  add(rules, "expert_ids", &Out::expert_ids, DType::i32, {groups}, {{}, kGrouped, kGrouped, kGrouped});
-  add(rules, "src_info", &Out::src_info, DType::i32, {rows, 2}, {{}, kAny, kGrouped, kAny});
+  add(rules, "row_offsets", &Out::row_offsets, DType::u32, {groups + 1}, {{}, kGrouped, kNone, kGrouped});
+  add(rules, "expert_ids", &Out::expert_ids, DType::i32, {groups}, {{}, kGrouped, kNone, kGrouped});
+  add(rules, "src_info", &Out::src_info, DType::i32, {rows, 2}, {{}, kAny, kNone, kAny});
   if (layout.scale_layout == ScaleLayout::tiled) {
     constexpr RowOrders tiled{RowOrder::by_expert, RowOrder::padded};
     add(rules, "scales_offsets", &Out::scales_offsets, DType::u32, {groups}, {{}, tiled, tiled, tiled});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "ferry/detail/layout/result_layout.h"
 #include "ferry/detail/protocol/handle.h"
@@ -17,7 +18,22 @@ ScaleLayout layout_of(const ExchangeOptions& options) {
   return options.tiled_scales ? ScaleLayout::tiled : options.format.scale_layout();
 }
 
+std::size_t bytes_of_message(const AnyFormat& format, bool dynamic_scales, int hidden) {
+  return dynamic_scales ? result_layout(format, hidden).bytes : message_bytes(format, hidden);
+}
+
 }  // namespace
+
+ExchangeOptions options_in(const ExchangeOptions& options, int format) {
+  ExchangeOptions own = options;
+  if (format == 0) return own;
+  DispatchFormat& other = own.more_formats[static_cast<std::size_t>(format) - 1];
+  std::swap(own.format, other.format);
+  std::swap(own.tiled_scales, other.tiled_scales);
+  std::swap(own.expert_alignment, other.expert_alignment);
+  std::swap(own.dynamic_scales, other.dynamic_scales);
+  return own;
+}
 
 std::chrono::milliseconds set_up_deadline(const ExchangeOptions& options) {
   return options.set_up_deadline.count() > 0 ? options.set_up_deadline : std::max(options.deadline, kDefaultDeadline);
@@ -36,6 +52,13 @@ std::uint64_t row_bytes(const RowLayout& layout, const AnyFormat& format) {
          static_cast<std::uint64_t>(layout.scales_per_row) * static_cast<std::uint64_t>(format.scale_bytes());
 }
 
+std::vector<std::uint64_t> row_bytes_in(const Shape& shape, const ExchangeOptions& options, int rank) {
+  std::vector<std::uint64_t> all;
+  for (int format = 0; format < num_formats(options); ++format)
+    all.push_back(row_bytes(row_layout(shape, options, rank, format), options_in(options, format).format));
+  return all;
+}
+
 std::size_t global_scale_at(const ExchangeOptions& options, int hidden) {
   return options.dynamic_scales ? result_layout(options.format, hidden).row_scale : 0;
 }
@@ -44,8 +67,10 @@ HeapMap make_heap_map(const Shape& shape, const ExchangeOptions& options, int ra
   HeapShape heap;
   heap.shape = local_view(shape, options, rank).shape;
   heap.max_local = max_local_experts(heap.shape);
-  heap.message = options.dynamic_scales ? result_layout(options.format, shape.hidden).bytes
-                                        : message_bytes(options.format, shape.hidden);
+  heap.message = bytes_of_message(options.format, options.dynamic_scales, shape.hidden);
+  heap.most_message = heap.message;
+  for (const DispatchFormat& other : options.more_formats)
+    heap.most_message = std::max(heap.most_message, bytes_of_message(other.format, other.dynamic_scales, shape.hidden));
   heap.exact = options.reduction == Reduction::exact;
   heap.has_remote_ranks = has_remote_ranks;
   heap.has_token_lists = options.row_orders.has(RowOrder::by_source);
@@ -63,8 +88,11 @@ TokenRange shared_tokens(const ExchangeOptions& options, int rank, int num_token
   return {begin, begin + (num_tokens + world - rank - 1) / world};
 }
 
-RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank) {
+RowLayout row_layout(const Shape& shape, const ExchangeOptions& options, int rank, int format) {
   require_valid(shape);
+  if (format < 0 || format >= num_formats(options))
+    refuse(fmt::format("row_layout: format is {}; there are {} formats", format, num_formats(options)));
+  if (format != 0) return row_layout(shape, options_in(options, format), rank);
   if (rank < 0 || rank >= shape.ranks)
     refuse(fmt::format("row_layout: rank is {}; there are {} ranks", rank, shape.ranks));
   const LocalView view = local_view(shape, options, rank);

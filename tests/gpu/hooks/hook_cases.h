@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "conformance/scenario.h"
+#include "conformance/rounds/scenario.h"
 #include "gpu/hooks/hooked_calls.h"
 
 namespace ferry::test {

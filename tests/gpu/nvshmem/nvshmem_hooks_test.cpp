@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "ferry/cuda/cuda_world.h"
 #include "gpu/hooks/hook_cases.h"
 #include "gpu/nvshmem/nvshmem_processes.h"

@@ -30,7 +30,7 @@ class NvshmemProcesses {
 
  private:
   std::unique_ptr<World> make_world(const ProcessPlace& place) {
-    auto bootstrap = std::make_unique<net::Bootstrap>(net::job_of(place, kMaxGpuRanks), options_.deadline);
+    auto bootstrap = std::make_unique<net::Bootstrap>(net::job_of(place, kMaxRanks), options_.deadline);
     return std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options_, device_, false);
   }
 

@@ -2,6 +2,9 @@
 // (workers.h). By hand, under any launcher:  mpirun -np 4 gpu_process_tests --worker suite
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <sstream>
+
 #include "ferry/cuda/cuda_world.h"
 #include "support/processes/lost_process.h"
 #include "support/processes/workers.h"
@@ -40,9 +43,18 @@ TEST_F(GpuProcesses, Conform) {
   std::fputs(results[0].output.c_str(), stdout);
 }
 
-// For compute-sanitizer, under which calls of one process wait for each other where ranks share a GPU.
-TEST_F(GpuProcesses, GiveUpRounds) {
-  expect_well(run_workers(kRanks, "suite:calls/abandoned", std::chrono::seconds(300)));
+// For compute-sanitizer, under which calls of one process wait for each other where ranks share a GPU: the cases that
+// FERRY_TEST_CASES names, with commas between them.
+TEST_F(GpuProcesses, ConformInCases) {
+  const char* const names = std::getenv("FERRY_TEST_CASES");
+  if (names == nullptr) GTEST_SKIP() << "FERRY_TEST_CASES names no case";
+  std::istringstream cases(names);
+  for (std::string name; std::getline(cases, name, ',');) {
+    SCOPED_TRACE(name);
+    const auto results = run_workers(kRanks, "suite:" + name, std::chrono::seconds(300));
+    expect_well(results);
+    EXPECT_THAT(results[0].output, testing::HasSubstr("ok      " + name));
+  }
 }
 TEST_F(GpuProcesses, RefuseOneGpuForTwoRanks) { expect_well(run_workers(2, "share")); }
 TEST_F(GpuProcesses, RefuseADeviceThatIsNotThere) { expect_well(run_workers(1, "no_device")); }

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 #include "conformance/suite.h"
 #include "gpu/few_gpus.h"
 #include "support/processes/lost_process.h"

@@ -7,7 +7,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "conformance/rank_round.h"
+#include "conformance/rounds/rank_round.h"
 
 namespace ferry::test {
 namespace {

@@ -33,6 +33,8 @@ inline constexpr int kMostIterations = 100'000;
 // Returns how many iterations to run next, after `done` iterations that took `seconds`; 0: done. Early times are
 // unreliable, so a step never exceeds the iterations run so far. All ranks pass the same numbers.
 int next_iterations(const BenchEffort& effort, int done, double seconds);
+// Rounds of ranks on the host before the first that counts.
+inline constexpr int kHostWarmUps = 3;
 // How many there will be in all, as far as the same numbers tell.
 int expected_iterations(const BenchEffort& effort, int done, double seconds);
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ferry/trace.h"
-#include "tool/ranks/job.h"
+#include "tool/ranks/job/job.h"
 #include "tool/text/human.h"
 
 namespace ferry::app {

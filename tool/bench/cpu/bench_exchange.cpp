@@ -18,7 +18,6 @@
 namespace ferry::app {
 namespace {
 
-constexpr int kWarmUps = 3;
 constexpr int kWireRepetitions = 16;
 
 // What the ranks' threads share. Each writes only its own elements.
@@ -85,12 +84,12 @@ bool measure_rounds(Shared& shared, Exchange& exchange, std::size_t rank) {
   const BenchEffort& effort = shared.bench.effort;
   std::vector<RankSet>& sets = shared.sets[rank];
   const double start = now_seconds();
-  for (int warm_up = 0; warm_up < kWarmUps; ++warm_up)
+  for (int warm_up = 0; warm_up < kHostWarmUps; ++warm_up)
     if (!iterate(shared, exchange, sets[static_cast<std::size_t>(warm_up) % sets.size()])) return false;
   const auto warm_up_seconds = longest(shared, rank, now_seconds() - start);
   if (!warm_up_seconds) return false;
   if (rank == 0) Progress::doing("measuring the exchange, and the wire between its rounds" + effort_text(effort));
-  int expected = expected_iterations(effort, kWarmUps, *warm_up_seconds);
+  int expected = expected_iterations(effort, kHostWarmUps, *warm_up_seconds);
   double seconds = 0;
   for (int done = 0, next = 0; (next = next_iterations(effort, done, seconds)) > 0;) {
     const auto more = measure_some(shared, exchange, rank, done, next, std::max(expected / kWireRepetitions, 1));

@@ -1,7 +1,7 @@
 // What measures on GPUs in this build, or the reason why nothing does.
 #include "tool/bench/gpu/bench_gpu.h"
 #include "tool/ranks/gpus.h"
-#include "tool/ranks/job_starters.h"
+#include "tool/ranks/job/job_starters.h"
 
 namespace ferry::app {
 

@@ -13,9 +13,9 @@ namespace ferry::app {
 namespace {
 
 constexpr int kSlots = 512;
-constexpr int kBlocks = 132;  // at most
-constexpr int kWarps = 16;    // of a block, at most
-constexpr BenchEffort kEffort{11, 0};
+constexpr int kMostPutBlocks = 132;  // at most
+constexpr int kWarps = 16;           // of a block, at most
+constexpr BenchEffort kPutEffort{11, 0};
 
 // A piece of the symmetric heap for all ranks' puts.
 class PutMemory {
@@ -43,7 +43,7 @@ class PutMemory {
 
 double seconds_of(World& world, cudaStream_t stream, const cuda::PlainPuts& puts, int blocks, int warps) {
   const auto enqueue = [&](int) { launch_plain_puts(puts, blocks, warps, stream); };
-  return BenchSamples{time_graph(world, stream, 4, kEffort, enqueue).seconds}.at(0.5);
+  return BenchSamples{time_graph(world, stream, 4, kPutEffort, enqueue).seconds}.at(0.5);
 }
 
 }  // namespace
@@ -59,13 +59,13 @@ PutSpeeds measure_nvshmem_puts(const Ranks& ranks, std::size_t message) {
     const int peers = world.size() - 1;
     for (const int to_each : {32, 128, 512, 2048, 8192}) {
       const int count = to_each * peers;
-      const int blocks = std::min(kBlocks, count);
+      const int blocks = std::min(kMostPutBlocks, count);
       const int warps = std::clamp(count / blocks, 1, kWarps);
       const double bytes = static_cast<double>(count) * static_cast<double>(message);
       speeds.points.push_back({bytes, seconds_of(world, stream, memory.puts(count), blocks, warps), blocks});
     }
-    for (int in_flight = 1; in_flight <= kBlocks * kWarps; in_flight *= 4) {
-      const int blocks = std::min(kBlocks, in_flight);
+    for (int in_flight = 1; in_flight <= kMostPutBlocks * kWarps; in_flight *= 4) {
+      const int blocks = std::min(kMostPutBlocks, in_flight);
       const int warps = std::max(1, in_flight / blocks);
       const int count = std::min(blocks * warps * 16, 8192);
       const double bytes = static_cast<double>(count) * static_cast<double>(message);

@@ -19,7 +19,6 @@
 namespace ferry::app {
 namespace {
 
-constexpr int kWarmUps = 3;
 constexpr int kPutRepetitions = 16;
 constexpr int kCountedRounds = 8;
 
@@ -60,10 +59,10 @@ class ProcessBench {
     measured.memory_bytes = exchange_.memory_bytes();
     measured.network = count_bytes();
     const auto link = make_put_link(world_, legs_, most_bytes_of_a_put());
-    for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) put_plainly(*link);
+    for (int warm_up = 0; warm_up < kHostWarmUps; ++warm_up) put_plainly(*link);
     const double start = now_seconds();
-    for (int warm_up = 0; warm_up < kWarmUps; ++warm_up) iterate(warm_up);
-    int expected = expected_iterations(bench_.effort, kWarmUps, max_of_all(now_seconds() - start));
+    for (int warm_up = 0; warm_up < kHostWarmUps; ++warm_up) iterate(warm_up);
+    int expected = expected_iterations(bench_.effort, kHostWarmUps, max_of_all(now_seconds() - start));
     std::vector<Span> spans, puts;
     double seconds = 0;
     for (int done = 0, next = 0; (next = next_iterations(bench_.effort, done, seconds)) > 0;) {

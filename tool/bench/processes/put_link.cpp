@@ -5,7 +5,7 @@
 #include "cpu/fabric/process_memory.h"
 #include "ferry/error.h"
 #include "tool/bench/processes/put_legs.h"
-#include "tool/ranks/job_starters.h"
+#include "tool/ranks/job/job_starters.h"
 
 namespace ferry::app {
 namespace {

@@ -12,7 +12,7 @@
 #include "tool/layer/cuda/device_weights.h"
 #include "tool/layer/cuda/expert_kernels.h"
 #include "tool/layer/experts/expert_plan.h"
-#include "tool/layer/rank_buffers.h"
+#include "tool/layer/rows/rank_buffers.h"
 #include "tool/ranks/rank_calls.h"
 #include "tool/text/human.h"
 

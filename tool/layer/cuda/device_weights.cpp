@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "ferry/detail/cuda/state/cuda_check.h"
+#include "tool/layer/base/layer_plan.h"
 #include "tool/layer/cuda/expert_kernels.h"
 #include "tool/layer/experts/expert_plan.h"
-#include "tool/layer/layer.h"
 
 namespace ferry::app {
 namespace {

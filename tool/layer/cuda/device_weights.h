@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cuda/device/device_memory.h"
+#include "tool/io/bfloat16.h"
 #include "tool/layer/experts/expert_place.h"
 
 namespace ferry::app {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "tool/io/bfloat16.h"
-#include "tool/layer/group_scales.h"
+#include "tool/layer/rows/group_scales.h"
 
 namespace ferry::app {
 

@@ -2,14 +2,17 @@
 #include <algorithm>
 #include <optional>
 
+#include "tool/layer/base/layer_plan.h"
 #include "tool/layer/experts/expert_place.h"
 #include "tool/layer/experts/source_experts.h"
-#include "tool/layer/layer.h"
-#include "tool/layer/rank_buffers.h"
+#include "tool/layer/rows/rank_buffers.h"
 #include "tool/ranks/rank_calls.h"
 
 namespace ferry::app {
 namespace {
+
+// A product takes rows that were decoded at once.
+static_assert(ExpertRunner::kMostRows <= RankBuffers::kMostDecoded);
 
 class CpuExperts final : public Experts {
  public:

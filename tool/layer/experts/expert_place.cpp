@@ -4,9 +4,10 @@
 
 #include <array>
 
+#include "tool/layer/base/layer_plan.h"
 #include "tool/layer/experts/expert_plan.h"
-#include "tool/layer/layer.h"
 #include "tool/ranks/gpus.h"
+#include "tool/ranks/ranks.h"
 
 namespace ferry::app {
 namespace {

@@ -10,14 +10,11 @@
 #include <vector>
 
 #include "ferry/exchange.h"
-#include "tool/layer/experts/experts.h"
+#include "tool/layer/base/layer_plan.h"
 
 namespace ferry::app {
 
 struct Backend;
-struct Layer;
-struct LayerOptions;
-struct LayerPlan;
 class RankBuffers;
 class RankCalls;
 
@@ -80,9 +77,9 @@ class ExpertPlace {
   virtual std::unique_ptr<Experts> make(const ExpertsOfRank& of) const = 0;
 };
 
-const ExpertPlace& cpu_experts();  // float32 through a BLAS (experts.h): the same bytes whatever the ranks are
 const ExpertPlace& gpu_experts();  // each rank's on its GPU, through cuBLAS
-// The names of both, and the place of a name. Throws Error(invalid_argument) where there is none.
+// The names of both places, cpu_experts() (base/layer_plan.h) among them, and the place of a name. Throws
+// Error(invalid_argument) where there is none.
 std::vector<std::string> expert_place_names();
 const ExpertPlace& expert_place_named(std::string_view name);
 

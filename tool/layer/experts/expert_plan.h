@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "tool/layer/base/layer_plan.h"
 #include "tool/layer/experts/experts.h"
-#include "tool/layer/layer.h"
 
 namespace ferry::app {
 

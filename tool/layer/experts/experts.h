@@ -6,18 +6,12 @@
 
 #include "tool/io/bfloat16.h"
 #include "tool/io/memory.h"
+#include "tool/layer/base/layer_plan.h"
 
 namespace ferry::app {
 
-// One expert's weights as the caller's file holds them.
-struct ExpertWeights {
-  const float* gate_up = nullptr;  // [2 * inter, hidden]: gate rows, then up rows
-  const float* down = nullptr;     // [hidden, inter]
-  int inter = 0;
-};
-
 // Products add up in steps of this many columns: a float32 sum of n products is then off by at most
-// step_roundings(n) roundings, in whatever order the BLAS adds (oracle.cpp relies on it).
+// step_roundings(n) roundings, in whatever order the BLAS adds (check/layer_check.cpp relies on it).
 inline constexpr int kProductStep = 256;
 constexpr int step_roundings(int n) {
   return (n < kProductStep ? n : kProductStep) + (n + kProductStep - 1) / kProductStep + 1;

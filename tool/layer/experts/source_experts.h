@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tool/layer/experts/experts.h"
-#include "tool/layer/rank_buffers.h"
+#include "tool/layer/rows/rank_buffers.h"
 
 namespace ferry::app {
 

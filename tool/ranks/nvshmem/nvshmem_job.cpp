@@ -47,15 +47,14 @@ std::uint64_t free_memory(int device) {
 // What NVSHMEM_SYMMETRIC_SIZE leaves, or a quarter of what the GPU has free, divided by the ranks that share it. Every
 // rank has the same: the least of all.
 std::uint64_t agree_on_heap(net::Bootstrap& bootstrap, int device) {
-  const auto gather = [&](auto mine, auto all) { bootstrap.all_gather(mine, all, {}, kDefaultDeadline); };
+  const auto gather = [&](auto mine, auto all) { bootstrap.all_gather(mine, all, {}, job_deadline()); };
   const int ranks_sharing =
       cuda::ranks_of_device(bootstrap.rank(), bootstrap.size(), device, gpus_are_shared(), gather);
   std::uint64_t mine = symmetric_size();
   mine = mine != 0 ? std::max(mine, kOwnBytesOfNvshmem + kLeastHeap) - kOwnBytesOfNvshmem
                    : std::min(free_memory(device) / 4, kMostHeap) / static_cast<unsigned>(ranks_sharing);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(bootstrap.size()));
-  bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {},
-                       kDefaultDeadline);
+  bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), {}, job_deadline());
   return *std::min_element(all.begin(), all.end()) / 4096 * 4096;
 }
 
@@ -65,7 +64,7 @@ class JobOfNvshmem final : public Job {
       : staged_(staged),
         place_(place_of_process()),
         device_(cuda::choose_device(gpus_are_shared() ? gpus().of_this_process() : -1, place_)),
-        bootstrap_(net::job_of(named("job"), kMaxGpuRanks), kDefaultDeadline),
+        bootstrap_(net::job_of(named("job"), kMaxRanks), job_deadline()),
         job_(start()),
         world_(make_world(place_.size, 1)) {}
 
@@ -79,7 +78,8 @@ class JobOfNvshmem final : public Job {
     options.nodes = nodes;
     options.staged = staged_;
     options.share_gpus = gpus_are_shared();
-    auto bootstrap = std::make_unique<net::Bootstrap>(net::job_of(place, kMaxGpuRanks), options.deadline);
+    options.deadline = job_deadline();
+    auto bootstrap = std::make_unique<net::Bootstrap>(net::job_of(place, kMaxRanks), options.deadline);
     return std::make_unique<cuda::NvshmemWorld>(job_, std::move(bootstrap), options, device_, false);
   }
 
@@ -97,7 +97,7 @@ class JobOfNvshmem final : public Job {
   }
   std::shared_ptr<cuda::NvshmemJob> start() {
     cuda::require_bulk_copies(device_);
-    return cuda::NvshmemJob::start(bootstrap_, device_, agree_on_heap(bootstrap_, device_), kDefaultDeadline);
+    return cuda::NvshmemJob::start(bootstrap_, device_, agree_on_heap(bootstrap_, device_), job_deadline());
   }
 
   bool staged_;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tool/ranks/job_starters.h"
+#include "tool/ranks/job/job_starters.h"
 
 namespace ferry::app {
 

@@ -9,16 +9,18 @@ namespace {
 
 class JobOfShmem final : public Job {
  public:
-  JobOfShmem() : world_(job_.make_world()) {}
+  JobOfShmem() : world_(make_world(0, 1)) {}
   ProcessWorld& world() override { return *world_; }
-  std::unique_ptr<ProcessWorld> make_world(int ranks, int nodes) override { return job_.make_world(ranks, nodes); }
+  std::unique_ptr<ProcessWorld> make_world(int ranks, int nodes) override {
+    return job_.make_world(ranks, nodes, job_deadline());
+  }
   void finish(std::chrono::milliseconds deadline) override {
     world_.reset();
     job_.finish(deadline);
   }
 
  private:
-  ShmemJob job_;
+  ShmemJob job_{{.start_deadline = job_deadline(ShmemOptions{}.start_deadline)}};
   std::unique_ptr<ProcessWorld> world_;
 };
 

@@ -1,7 +1,7 @@
 // Starts the tool's processes as ranks of an OpenSHMEM job.
 #pragma once
 
-#include "tool/ranks/job_starters.h"
+#include "tool/ranks/job/job_starters.h"
 
 namespace ferry::app {
 

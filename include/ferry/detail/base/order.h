@@ -1,7 +1,7 @@
 // Every atomic access of Ferry. A word that other threads touch is a Shared<T, Scope>: the scope belongs to the word,
 // so two accesses of one word cannot disagree about it. Words that ranks share are never read-modify-write (I14).
-// fetch_add and fetch_or are for threads or blocks of one rank: work queues, statistics and sums, whose order decides
-// nothing.
+// fetch_add, fetch_or and fetch_max are for threads or blocks of one rank: work queues, statistics and sums, whose
+// order decides nothing.
 #pragma once
 
 #include <atomic>
@@ -95,6 +95,19 @@ FERRY_HD T fetch_or_relaxed(Shared<T, S>& word, T value) {
   return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_or(value, ::cuda::memory_order_relaxed);
 #else
   return std::atomic_ref<T>(word.raw).fetch_or(value, std::memory_order_relaxed);
+#endif
+}
+
+template <class T, Scope S>
+FERRY_HD T fetch_max_relaxed(Shared<T, S>& word, T value) {
+#if defined(__CUDA_ARCH__)
+  return ::cuda::atomic_ref<T, detail::kThreadScope<S>>(word.raw).fetch_max(value, ::cuda::memory_order_relaxed);
+#else
+  const std::atomic_ref<T> shared(word.raw);
+  T before = shared.load(std::memory_order_relaxed);
+  while (before < value && !shared.compare_exchange_weak(before, value, std::memory_order_relaxed)) {
+  }
+  return before;
 #endif
 }
 

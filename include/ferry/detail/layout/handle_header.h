@@ -32,7 +32,7 @@ struct HandleHeader {
   std::int32_t shared_end = 0;     // behind the last of them
   std::int32_t has_weights = 0;    // 1: its dispatch was given weights
   std::uint32_t row_room = 0;      // 1 + rows that its outputs had room for; 0: all of them
-  std::int32_t by_counts = 0;      // 1: its dispatch had counts in place of ids; CPU ranks only
+  std::int32_t by_counts = 0;      // 1: its dispatch had counts in place of ids
   std::int32_t reserved[12] = {};
 };
 static_assert(sizeof(HandleHeader) == 128);
@@ -52,7 +52,10 @@ enum class HandleField : std::uint32_t {
   num_tokens,
   alignment,
   row_room,
+  by_counts,
   mask,
+  weights,            // its dispatch had weights, and a combine gives some
+  weights_by_source,  // a combine gives weights for rows that are sums
 };
 
 // Calls visit(field, its name, the member) for each member that must say what this rank's exchange would say.

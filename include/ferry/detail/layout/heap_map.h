@@ -27,6 +27,7 @@ struct HeapShape {
   bool has_late_weights = false;  // weights may come with a combine of by_rank, or with a replay
   bool returns_weights = false;   // weights go home with results
   std::size_t result = 0;         // bytes of a result, a multiple of 16; 0: as many as a bf16 row
+  std::size_t most_message = 0;   // of the largest message of all formats; 0: `message`
 };
 
 class HeapMap {
@@ -117,6 +118,8 @@ class HeapMap {
   // Some ranks are reached by puts only, from send buffers.
   FERRY_HD constexpr bool has_remote_ranks() const { return h_.has_remote_ranks; }
   FERRY_HD constexpr std::size_t message_bytes() const { return h_.message; }
+  // Of the next dispatch; at most HeapShape::most_message. No offset changes, so others may read them meanwhile.
+  constexpr void set_message_bytes(std::size_t bytes) { h_.message = bytes; }
   FERRY_HD constexpr std::size_t message_slot_bytes() const { return message_slot_; }
   FERRY_HD constexpr std::size_t result_bytes() const { return h_.result; }
   FERRY_HD constexpr std::size_t results_per_token() const {
@@ -235,8 +238,9 @@ class HeapMap {
   // Slots begin at lines of memory, since links carry whole lines faster. Exceptions: the slots would take more than a
   // sixteenth more memory; or some ranks are remote, since consecutive messages may then travel as one put.
   static constexpr std::size_t message_slot_bytes(const HeapShape& h) {
-    const std::size_t lines = whole_lines(h.message);
-    return h.has_remote_ranks || 16 * (lines - h.message) > h.message ? h.message : lines;
+    const std::size_t most = h.most_message == 0 ? h.message : h.most_message;
+    const std::size_t lines = whole_lines(most);
+    return h.has_remote_ranks || 16 * (lines - most) > most ? most : lines;
   }
   // I14: the index of a word or a slot determines its only writer. Indices and the bytes of a piece fit 32 bits
   // (require_addressable), so a GPU multiplies them in one instruction.

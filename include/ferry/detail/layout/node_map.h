@@ -20,10 +20,6 @@ struct NodeMap {
     const int in_larger = more * (ranks / nodes + 1);
     return rank < in_larger ? rank / (ranks / nodes + 1) : more + (rank - in_larger) / (ranks / nodes);
   }
-  FERRY_HD constexpr int num_ranks(int node) const { return ranks / nodes + (node < ranks % nodes ? 1 : 0); }
-  FERRY_HD constexpr int first_rank(int node) const {
-    return node * (ranks / nodes) + (node < ranks % nodes ? node : ranks % nodes);
-  }
   FERRY_HD constexpr bool same_node(int a, int b) const { return node_of(a) == node_of(b); }
 
   // `rank` stores to `peer`; `mapped`: its memory is mapped.

@@ -23,7 +23,10 @@ struct RoutingHeader {
   std::uint64_t excess_routing = 0;
   std::uint32_t excess_tokens = 0;
   std::uint32_t by_counts = 0;  // 1: without ids; entries name the first expert of each rank; CPU ranks only
-  std::uint32_t reserved[10] = {};
+  // GPUs: the newest routing of a dispatch by counts.
+  std::uint64_t counts_routing = 0;
+  std::uint32_t format = 0;  // DispatchInput::format; CPU ranks only
+  std::uint32_t reserved[7] = {};
 };
 static_assert(sizeof(RoutingHeader) == 64);
 

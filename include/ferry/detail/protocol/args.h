@@ -65,7 +65,9 @@ struct DispatchArgs {
   int num_tokens = 0;
   TopkIds ids;
   const std::int32_t* expert_counts = nullptr;  // of a dispatch by counts, whose ids name ranks; else null
+  const std::uint8_t* in_rank = nullptr;        // device memory, of which a kernel makes those ids; else null
   Weights weights;
+  int format = 0;  // DispatchInput::format; CPU ranks only
   float input_scale = 1.0f;
   const float* input_scale_at = nullptr;  // device memory: read by the kernel in place of input_scale
   int shared_begin = 0;                   // own tokens that go to the fused shared expert's group

@@ -2,7 +2,7 @@
 //
 //   await_routing, and the row starts, which each backend finds in its own way (row_starts.h, row_starts.cuh)
 //   write_row_metadata                  what follows only from the row starts
-//   lay_out_shared_rows, lay_out_rows   each token as its message comes
+//   lay_out_shared_rows, lay_out_rows   each token as its message comes; CPU ranks call for_each_arrival themselves
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,22 @@ FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch
 }
 
 // row_offsets, expert_ids, scales_offsets, and what marks the padding rows of every group: src_info (-1, -1), scale 0.
-// `share`: of the groups. It comes before the first row of a group is laid out.
+// Of them what the caller gave. `share`: of the groups. It comes before the first row of a group is laid out.
 template <ThreadGroup G, RowOps<G> O>
 FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, FixedShare share, const RowStarts& starts,
                                  const RowsOut& out) {
   const int groups = plan.groups();
   for (int group = g.thread(); share.index == 0 && group <= groups; group += g.size()) {
-    out.row_offsets[group] = starts.group[group];
+    if (out.row_offsets != nullptr) out.row_offsets[group] = starts.group[group];
     if (group == groups) break;
-    out.expert_ids[group] = group;
+    if (out.expert_ids != nullptr) out.expert_ids[group] = group;
     if (out.scales_offsets != nullptr) out.scales_offsets[group] = starts.tiles[group];
   }
   for (int group = share.index; group < groups; group += share.count) {
     const std::uint32_t first = starts.group[group];
     const std::uint32_t filled_end = first + starts.filled[group];
-    for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread()); row < starts.group[group + 1];
-         row += static_cast<std::uint32_t>(g.size())) {
+    for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread());
+         out.src_info != nullptr && row < starts.group[group + 1]; row += static_cast<std::uint32_t>(g.size())) {
       out.src_info[2 * static_cast<std::size_t>(row)] = -1;
       out.src_info[2 * static_cast<std::size_t>(row) + 1] = -1;
     }
@@ -60,7 +60,7 @@ FERRY_HD void write_rows(const S& step, TokenAt at, const RowStarts& starts, con
   step.ops.copy_to_rows(g, out.payload, out.row_bytes, to.row, to.count, message, payload_bytes);
   if (out.stores_scales)
     step.ops.store_scales(g, out.scales, message + payload_bytes, starts, step.plan.shared_groups, to);
-  for (int i = g.thread(); i < to.count; i += g.size()) {
+  for (int i = g.thread(); out.src_info != nullptr && i < to.count; i += g.size()) {
     out.src_info[2 * static_cast<std::size_t>(to.row[i])] = at.token;
     out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
   }

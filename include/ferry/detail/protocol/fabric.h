@@ -119,6 +119,7 @@ concept SerialFabric = Fabric<F> && requires(F& f, const F& c, const typename F:
 struct SerialFabricDefaults {
   using Group = SerialGroup;
   using Hooks = PointerHooks;
+  static constexpr bool kGivesBack = false;  // whether give_back() returns memory to the system for a while
   static PointerHooks hooks() { return {}; }
   static std::byte* staging(const SerialGroup&, std::byte* room) { return room; }
   static void finish_puts(const SerialGroup&) {}

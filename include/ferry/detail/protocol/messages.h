@@ -1,5 +1,6 @@
 // MessageMaker: what a message is made of. An Encoder encodes the caller's row in a format; GivenRows copies a row that
-// the caller encoded. A message is the payload of the row and then its scales, side by side.
+// the caller encoded. A message is the payload of the row and then its scales, side by side. Each backend has makers of
+// tokens with a scale each besides: cpu/rows/scaled_messages.h, cuda/team/scaled_messages.cuh.
 #pragma once
 
 #include <concepts>

@@ -44,9 +44,9 @@ FERRY_HD void write_padded_metadata(const Plan& plan, const G& g, const O& ops, 
                                     const RowStarts& starts, const RowsOut& out) {
   const int groups = plan.groups();
   for (int group = g.thread(); share.index == 0 && group <= groups; group += g.size()) {
-    out.row_offsets[group] = starts.group[group];
+    if (out.row_offsets != nullptr) out.row_offsets[group] = starts.group[group];
     if (group == groups) break;
-    out.expert_ids[group] = group;
+    if (out.expert_ids != nullptr) out.expert_ids[group] = group;
     out.counts[group] = static_cast<std::int32_t>(starts.filled[group]);
     if (out.scales_offsets != nullptr) out.scales_offsets[group] = starts.tiles[group];
   }

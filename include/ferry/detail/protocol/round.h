@@ -75,6 +75,7 @@ struct RowsOut {
   std::byte* payload = nullptr;
   std::size_t row_bytes = 0;
   ScaleTensor scales{};
+  // These four are null where the row order has no such output, or the caller left it out.
   std::uint32_t* row_offsets = nullptr;
   std::int32_t* expert_ids = nullptr;
   std::int32_t* src_info = nullptr;
@@ -84,7 +85,7 @@ struct RowsOut {
   RowOrder order = RowOrder::by_expert;
   std::uint32_t expert_stride = 0;  // padded
   std::int64_t row_capacity = 0;
-  // Null where the row order has no such output, or the caller left it out.
+  // So are these.
   std::int32_t* counts = nullptr;
   void* row_topk_ids = nullptr;
   bool has_i64_ids = false;

@@ -1,4 +1,4 @@
-// RowOps: the work on the bytes of rows, which each backend does in its own way. An ops object is empty, and a step
+// RowOps: the work on the bytes of rows, which each backend does in its own way. An ops object is small, and a step
 // carries it as a parameter (step.h). PortableOps is the readable reference; cpu::HostOps has the vectors of the CPU,
 // cuda::TeamOps those of a team of GPU threads. All give the same bytes.
 //

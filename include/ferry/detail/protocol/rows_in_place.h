@@ -24,6 +24,7 @@ FERRY_HD void name_slot(const S& step, TokenAt at, const RowsOut& out, const Loc
   const std::uint32_t slot = step.plan.map.message_slot(step.epoch, at.source, at.token);
   for (int i = step.group.thread(); i < to.count; i += step.group.size()) {
     out.gather[to.row[i]] = static_cast<std::int32_t>(slot);
+    if (out.src_info == nullptr) continue;
     out.src_info[2 * static_cast<std::size_t>(to.row[i])] = at.token;
     out.src_info[2 * static_cast<std::size_t>(to.row[i]) + 1] = to.k[i];
   }

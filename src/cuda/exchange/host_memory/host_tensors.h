@@ -23,6 +23,7 @@ class HostTensors {
     kTokenGlobalScales,
     kTopkIds,
     kTopkWeights,
+    kExpertCounts,
     kInputScale,
     kPayload,
     kScales,

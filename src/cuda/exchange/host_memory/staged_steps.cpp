@@ -17,15 +17,15 @@ BasicTensor<Byte> rows_tensor(Byte* data, DType dtype, std::int64_t rows, std::i
   return tensor;
 }
 
-// The last of the first rows of `count` groups or sources; not every order of rows has both.
-std::uint32_t end_of(const std::uint32_t* offsets, int count) { return offsets == nullptr ? 0 : offsets[count]; }
-
 DType dtype_of_ids(const RowsOut& rows) { return rows.has_i64_ids ? DType::i64 : DType::i32; }
 
 }  // namespace
 
-StagedSteps::StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout)
-    : ExchangeSteps(steps->shared_end()), steps_(std::move(steps)), layout_(layout) {}
+StagedSteps::StagedSteps(std::unique_ptr<CudaSteps> steps, std::vector<RowLayout> layouts)
+    : ExchangeSteps(steps->shared_end()),
+      steps_(std::move(steps)),
+      layouts_(std::move(layouts)),
+      layout_(layouts_.front()) {}
 
 StagedSteps::~StagedSteps() {
   if (steps_->device().deferred_free != nullptr) tensors_.free_with(*steps_->device().deferred_free);
@@ -42,7 +42,7 @@ std::optional<HandleFacts> StagedSteps::read_handle(const CheckContext& context,
   return check_handle(context, steps_->plan(), handle, HandleOf::gpu);
 }
 
-// src_info is that of the newest dispatch: with a handle it says nothing.
+// src_info is that of the newest dispatch: with a handle it says nothing, and nothing where that dispatch left it out.
 void StagedSteps::check_combine_input(const CheckContext& context, const Ticket& ticket, const CombineInput& in,
                                       const CombineArgs& args) {
   steps_->check_types_in(args);
@@ -107,9 +107,12 @@ DispatchArgs StagedSteps::on_device(const DispatchArgs& args) {
     const ConstTensor scales(args.global_scales, DType::f32, {args.num_tokens});
     staged.global_scales = static_cast<const float*>(tensors_.copy_in(HostTensors::kTokenGlobalScales, scales).data);
   }
-  const ConstTensor ids(args.ids.data, args.ids.is_i64 ? DType::i64 : DType::i32,
-                        {args.num_tokens, args.weights.top_k});
+  const ConstTensor ids(args.ids.data, args.ids.is_i64 ? DType::i64 : DType::i32, {args.num_tokens, layout_.top_k});
   if (args.ids.data != nullptr) staged.ids.data = tensors_.copy_in(HostTensors::kTopkIds, ids).data;
+  if (args.expert_counts != nullptr) {
+    const ConstTensor counts(args.expert_counts, DType::i32, {steps_->plan().shape.experts});
+    staged.expert_counts = static_cast<const std::int32_t*>(tensors_.copy_in(HostTensors::kExpertCounts, counts).data);
+  }
   staged.weights = on_device(args.weights, args.num_tokens);
   tensors_.wait();
   return staged;
@@ -162,8 +165,9 @@ void StagedSteps::bring(const RowsOut& rows) {
   tensors_.copy_out(HostTensors::kSourceOffsets, Tensor(rows.source_offsets, DType::u32, {layout_.sources + 1}));
   bring_more(rows);
   tensors_.wait();
-  num_rows_ = rows.order == RowOrder::by_source ? end_of(rows.source_offsets, layout_.sources)
-                                                : end_of(rows.row_offsets, layout_.groups);
+  num_rows_ = rows.order == RowOrder::by_source ? rows.source_offsets[layout_.sources]
+              : rows.row_offsets != nullptr     ? rows.row_offsets[layout_.groups]
+                                                : steps_->laid_out_rows(tensors_.stream());
   num_rows_ = static_cast<std::uint32_t>(std::min<std::int64_t>(num_rows_, capacity));  // the others had no room
   src_info_.clear();
   if (rows.src_info != nullptr)

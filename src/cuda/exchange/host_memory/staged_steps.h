@@ -13,7 +13,8 @@ namespace ferry::cuda {
 class StagedSteps final : public ExchangeSteps {
  public:
   // The device of `steps` must be current.
-  StagedSteps(std::unique_ptr<CudaSteps> steps, const RowLayout& layout);
+  // `layouts`: in each format of the exchange.
+  StagedSteps(std::unique_ptr<CudaSteps> steps, std::vector<RowLayout> layouts);
   ~StagedSteps() override;
 
   void enter() override { steps_->enter(); }
@@ -21,6 +22,10 @@ class StagedSteps final : public ExchangeSteps {
   void trace_to(CallTrace* call) override { steps_->trace_to(call); }
   void start(const CallOptions& call, std::chrono::milliseconds deadline) override;
 
+  void take_format(int format) override {
+    steps_->take_format(format);
+    layout_ = layouts_[static_cast<std::size_t>(format)];
+  }
   void check_dispatch_input(const CheckContext& context, const DispatchInput& in, DispatchArgs& args) override {
     check_host_input(context, in, args);
   }
@@ -80,7 +85,8 @@ class StagedSteps final : public ExchangeSteps {
   void bring(const CombineOut& sums, int num_tokens);
 
   std::unique_ptr<CudaSteps> steps_;
-  RowLayout layout_;
+  std::vector<RowLayout> layouts_;
+  RowLayout layout_;  // in the format of the newest dispatch
   HostTensors tensors_;
   cudaStream_t stream_ = nullptr;       // of the running call
   CombineArgs sent_;                    // on the device, of the newest send_back

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cuda/exchange/order/record.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
@@ -26,8 +27,20 @@ class CountBox {
 
   // What the newest answer says.
   const ExcessTokens& excess() const { return counts_->excess; }
+  int other_input() const { return counts_->other_input; }
   RowStarts starts(const Plan& plan) const { return row_starts_at(plan, words_); }
   const std::uint32_t* source_offsets(const Plan& plan) const { return words_ + row_start_words(plan); }
+  bool is_by_counts() const { return counts_->is_by_counts; }
+  // Of a dispatch by counts: [local experts].
+  std::vector<std::int64_t> given_counts(const Plan& plan) const {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(plan.local_experts()));
+    const std::uint32_t* word = words_ + given_counts_at(plan);
+    for (std::int64_t& count : counts) {
+      count = static_cast<std::int64_t>(word[0] | std::uint64_t{word[1]} << 32);
+      word += 2;
+    }
+    return counts;
+  }
 
  private:
   std::shared_ptr<PinnedMemory> memory_;

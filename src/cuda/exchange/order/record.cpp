@@ -8,6 +8,7 @@
 #include "cuda/device/refuse.h"
 #include "cuda/exchange/order/abort_waits.h"
 #include "exchange/calls/refuse_overflow.h"
+#include "exchange/exchange_steps.h"
 
 namespace ferry::cuda {
 namespace {
@@ -65,6 +66,18 @@ void Record::require_no_bad_handle(int rank) {
            "that call was made or captured no dispatch of this world whose rows may overflow had left a handle at this "
            "rank. The exchange is over on all ranks. Make or capture the call behind such a dispatch",
            record_->handle_value);
+  if (record_->handle_field == HandleField::by_counts)
+    refuse(ErrorKind::invalid_argument, rank,
+           "handle: the handle of an earlier dispatch is of a dispatch with in_rank, and when that call was made or "
+           "captured no such dispatch of this world had left a handle at this rank. The exchange is over on all ranks. "
+           "Make or capture the call behind such a dispatch");
+  if (record_->handle_field == HandleField::weights || record_->handle_field == HandleField::weights_by_source)
+    refuse(ErrorKind::invalid_argument, rank,
+           "topk_weights: an earlier combine gave weights, and {}. The exchange is over on all ranks. {}",
+           record_->handle_field == HandleField::weights
+               ? "the dispatch of its handle had been given some"
+               : "its handle is of rows by_source, which are sums of the caller's and nobody multiplies",
+           record_->handle_field == HandleField::weights ? "Give them once" : "Leave them out");
   refuse(ErrorKind::invalid_argument, rank,
          "handle: of the handle of an earlier call, {} is {}; it must be {}. The exchange is over on all ranks. Give a "
          "handle that a dispatch of this rank left, whole and unchanged",
@@ -91,6 +104,32 @@ void Record::require_good_input_scale(int rank) {
       "input_scale of an earlier dispatch was {}; it must be finite and greater than 0. What its tokens were encoded "
       "to is wrong",
       record_->bad_scale);
+}
+
+void Record::require_good_counts(int rank) {
+  const BadCounts bad = BadCounts::of(load_acquire(record_->bad_counts));
+  if (bad.kind == BadCounts::none) return;
+  store_release(record_->bad_counts, std::uint64_t{0});
+  constexpr auto kKind = ErrorKind::invalid_argument;
+  if (bad.kind == BadCounts::flag)
+    refuse(kKind, rank, "in_rank[{}, {}] of an earlier dispatch is {}; it must be 0 or 1. It counted as 0", bad.at,
+           bad.value >> 8, bad.value & 255u);
+  if (bad.kind == BadCounts::many_ranks)
+    refuse(kKind, rank,
+           "in_rank[{}] of an earlier dispatch names more than {} ranks; a token has as many results at most: "
+           "min(ranks, top_k). It went to the first {}",
+           bad.at, bad.value, bad.value);
+  if (bad.kind == BadCounts::negative)
+    refuse(kKind, rank, "expert_counts[{}] of an earlier dispatch is {}; it must be 0 or more. It counted as 0", bad.at,
+           static_cast<std::int32_t>(bad.value));
+  if (bad.kind == BadCounts::replayed)
+    refuse(kKind, rank,
+           "counts, or an output that tells of ids, was given to an earlier dispatch with a handle. The handle is of a "
+           "dispatch with in_rank, and keeps neither: what was written there means nothing. Leave it out");
+  throw DispatchRefused(rank,
+                        fmt::format("in_rank was given to an earlier dispatch, and topk_ids on rank {}; all ranks "
+                                    "of a dispatch give the same. Its counts mean nothing",
+                                    bad.at));
 }
 
 void Record::require_enough_rows(int rank, std::int64_t min_row_capacity) {

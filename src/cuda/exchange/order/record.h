@@ -27,6 +27,7 @@ class Record {
   // Throw Error(invalid_argument), once, for what kernels found in the arguments of an earlier call.
   void require_no_bad_ids(int rank, int experts);
   void require_good_input_scale(int rank);
+  void require_good_counts(int rank);
   void require_no_bad_handle(int rank);
   void require_enough_rows(int rank, std::int64_t min_row_capacity);
   // Throws if rows of a dispatch overflowed since the last call.

@@ -1,5 +1,7 @@
 #include "cuda/exchange/plan/state_plan.h"
 
+#include <algorithm>
+
 #include "cuda/exchange/plan/round_masks.h"
 #include "exchange/checks/valid_options.h"
 #include "exchange/sizes/plan.h"
@@ -18,13 +20,13 @@ std::size_t StatePlan::take(std::size_t wanted) {
   return at;
 }
 
-StatePlan::StatePlan(const Plan& plan) {
+StatePlan::StatePlan(const Plan& plan, std::size_t formats) {
   const auto ranks = static_cast<std::size_t>(plan.shape.ranks);
   const auto experts = static_cast<std::size_t>(plan.local_experts());
   const std::size_t tokens = ranks * static_cast<std::size_t>(plan.shape.max_tokens);
   state = take(sizeof(DeviceState));
   masks = take(RoundMasks::bytes(plan.shape.ranks));
-  counters = take((3 * ranks + ranks * experts) * sizeof(std::uint64_t));
+  counters = take((3 * ranks + formats * ranks * experts) * sizeof(std::uint64_t));
   arrived_rows = take(tokens * static_cast<std::size_t>(plan.shape.top_k) * sizeof(HandleRow));
   arrived_slots = take(tokens);
   row_starts = take(static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
@@ -37,6 +39,8 @@ StatePlan::StatePlan(const Plan& plan) {
   wide_weights = take(entries * sizeof(float));
   combined_rows = take(ranks * entries * sizeof(HandleRow));
   fitting_starts = take(static_cast<std::size_t>(row_start_words(plan)) * sizeof(std::uint32_t));
+  destination_ids = take(plan.map.has_token_lists() ? entries * sizeof(std::int32_t) : 0);
+  more_heaps = take(static_cast<std::size_t>(std::max(0, plan.shape.ranks - kMaxGpuRanks)) * sizeof(std::byte*));
   trace = take(TraceRecords::bytes(plan.shape.ranks));
 }
 
@@ -47,7 +51,9 @@ namespace ferry {
 std::size_t cuda_state_bytes(const Shape& shape, const ExchangeOptions& options, int rank) {
   require_valid(shape, options);
   row_layout(shape, options, rank);  // refuses a rank that is none
-  return cuda::StatePlan(make_plan(shape, options, make_heap_map(shape, options, rank, false), rank)).bytes;
+  return cuda::StatePlan(make_plan(shape, options, make_heap_map(shape, options, rank, false), rank),
+                         static_cast<std::size_t>(num_formats(options)))
+      .bytes;
 }
 
 }  // namespace ferry

@@ -35,6 +35,7 @@ concept RankReach = requires(const R& reach, const PeerLinks& links, int peer, s
   R(links);
   { R::kHasRemoteRanks } -> std::convertible_to<bool>;
   { reach.is_direct(peer) } -> std::same_as<bool>;
+  { reach.heap_of(peer) } -> std::same_as<std::byte*>;  // of a direct rank; null: a remote one
   reach.signal(peer, word, value);  // C4; at a direct rank what this thread stored before comes before it
   reach.signal_without_order(peer, word, value);
   reach.see_puts_of(peer, word, value);  // C6: the word has its value; makes visible what `peer` put before it

@@ -16,11 +16,12 @@ class DirectReach {
   static constexpr bool kHasRemoteRanks = false;
   __device__ explicit DirectReach(const PeerLinks& links) : links_(links) {}
   __device__ static bool is_direct(int) { return true; }
+  __device__ std::byte* heap_of(int peer) const { return links_.heap[peer]; }
   __device__ void signal(int peer, std::size_t word, Epoch value) const {
-    store_release(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
+    store_release(*reinterpret_cast<SignalWord*>(heap_of(peer) + word), value);
   }
   __device__ void signal_without_order(int peer, std::size_t word, Epoch value) const {
-    store_relaxed(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
+    store_relaxed(*reinterpret_cast<SignalWord*>(heap_of(peer) + word), value);
   }
   __device__ static void see_puts_of(int, std::size_t, Epoch) {}  // the acquire of the word suffices
 

@@ -56,7 +56,7 @@ class DirectStores {
       SignalWord* signal = nullptr;
       if (g.thread() < to.count && reach.is_direct(to.rank[g.thread()])) {
         const int peer = to.rank[g.thread()];
-        ptx::bulk_store(links_.heap[peer] + put.offset, put.source, put.bytes);
+        ptx::bulk_store(reach.heap_of(peer) + put.offset, put.source, put.bytes);
         signal = &word_at(peer, put.word);
       }
       signal_.commit(signal, put.value);
@@ -72,7 +72,8 @@ class DirectStores {
       const Bytes16 piece = *reinterpret_cast<const Bytes16*>(put.source + at);
 #pragma unroll 4
       for (int i = 0; i < to.count; ++i)
-        if (reach.is_direct(to.rank[i])) *reinterpret_cast<Bytes16*>(links_.heap[to.rank[i]] + put.offset + at) = piece;
+        if (reach.is_direct(to.rank[i]))
+          *reinterpret_cast<Bytes16*>(reach.heap_of(to.rank[i]) + put.offset + at) = piece;
     }
     g.sync();
     if (g.thread() < to.count && reach.is_direct(to.rank[g.thread()]))
@@ -80,7 +81,7 @@ class DirectStores {
   }
 
   __device__ SignalWord& word_at(int peer, std::size_t word) const {
-    return *reinterpret_cast<SignalWord*>(links_.heap[peer] + word);
+    return *reinterpret_cast<SignalWord*>(Reach(links_).heap_of(peer) + word);
   }
 
  private:

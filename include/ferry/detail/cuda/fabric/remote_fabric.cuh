@@ -42,16 +42,20 @@ class RemoteReach {
   using Puts = P;
   static constexpr bool kHasRemoteRanks = true;
   __device__ explicit RemoteReach(const PeerLinks& links) : links_(links) {}
-  __device__ bool is_direct(int peer) const { return links_.heap[peer] != nullptr; }
+  __device__ bool is_direct(int peer) const { return heap_of(peer) != nullptr; }
+  // Kernels have the addresses of the first ranks in their parameter, those of more ranks in device memory.
+  __device__ std::byte* heap_of(int peer) const {
+    return peer < kMaxGpuRanks ? links_.heap[peer] : links_.more_heaps[peer - kMaxGpuRanks];
+  }
   __device__ void signal(int peer, std::size_t word, Epoch value) const {
     if (is_direct(peer))
-      store_release(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
+      store_release(*reinterpret_cast<SignalWord*>(heap_of(peer) + word), value);
     else
       P(links_).signal(peer, word, value);
   }
   __device__ void signal_without_order(int peer, std::size_t word, Epoch value) const {
     if (is_direct(peer))
-      store_relaxed(*reinterpret_cast<SignalWord*>(links_.heap[peer] + word), value);
+      store_relaxed(*reinterpret_cast<SignalWord*>(heap_of(peer) + word), value);
     else
       P(links_).signal(peer, word, value);
   }
@@ -108,7 +112,6 @@ class RemoteFabric {
   static constexpr bool kHasRemoteRanks = true;
   static constexpr const char* kName = P::kName;
 
-  // links.heap[peer] is null for remote ranks.
   __device__ RemoteFabric(const PeerLinks& links, const Plan& plan, std::size_t buffer_bytes)
       : links_(links), plan_(plan), hooks_(links.hooks), waits_(links), stores_(links, buffer_bytes) {}
 
@@ -116,7 +119,7 @@ class RemoteFabric {
   __device__ const PeerLinks& links() const { return links_; }
   __device__ std::byte* local(std::size_t offset) const { return links_.own + offset; }
   __device__ std::byte* peer_pointer(int peer, std::size_t offset) const {
-    return is_direct(peer) && (peer == links_.rank || in_place_) ? links_.heap[peer] + offset : nullptr;
+    return is_direct(peer) && (peer == links_.rank || in_place_) ? heap_of(peer) + offset : nullptr;
   }
   __device__ void make_in_place() { in_place_ = true; }
 
@@ -154,13 +157,13 @@ class RemoteFabric {
   // An entry for a remote rank is only noted. Its run is put later from this rank's own table, which has it, too.
   __device__ void store(int peer, std::size_t offset, const RoutingEntry& entry) {
     if (is_direct(peer))
-      *reinterpret_cast<RoutingEntry*>(links_.heap[peer] + offset) = entry;
+      *reinterpret_cast<RoutingEntry*>(heap_of(peer) + offset) = entry;
     else
       table_.note(plan_, offset);
   }
   __device__ void store_word(int peer, std::size_t offset, std::uint32_t value) const {
     if (is_direct(peer))
-      store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(links_.heap[peer] + offset), value);
+      store_relaxed(*reinterpret_cast<SystemWord<std::uint32_t>*>(heap_of(peer) + offset), value);
     else
       P(links_).store32(peer, offset, value);
   }
@@ -183,6 +186,7 @@ class RemoteFabric {
 
  private:
   __device__ bool is_direct(int peer) const { return Reach(links_).is_direct(peer); }
+  __device__ std::byte* heap_of(int peer) const { return Reach(links_).heap_of(peer); }
   __device__ void signal_behind_puts(int peer, std::size_t word, Epoch value) const {
     if (is_direct(peer)) return store_release(stores_.word_at(peer, word), value);
     P(links_).fence();

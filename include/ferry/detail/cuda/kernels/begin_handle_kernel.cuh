@@ -47,9 +47,16 @@ __device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
     compare(field, h.*member, w.*member);
   });
   if (w.num_tokens >= 0) compare(HandleField::num_tokens, h.num_tokens, w.num_tokens);
-  if (p.operation == Operation::dispatch) compare(HandleField::alignment, h.alignment, w.alignment);
+  const auto order = static_cast<RowOrder>(w.order);
+  const bool aligns_rows = order == RowOrder::by_expert || order == RowOrder::in_place;
+  if (p.operation == Operation::dispatch && aligns_rows) compare(HandleField::alignment, h.alignment, w.alignment);
   if (!p.may_lack_rows && h.row_room != 0 && fault.field == HandleField::none)
     return {HandleField::row_room, std::int64_t{h.row_room} - 1, 0};
+  if (p.operation == Operation::dispatch && !p.may_be_by_counts) compare(HandleField::by_counts, h.by_counts, 0);
+  if (p.gives_weights) {
+    compare(HandleField::weights_by_source, h.order == static_cast<std::int32_t>(RowOrder::by_source) ? 1 : 0, 0);
+    compare(HandleField::weights, h.has_weights, 0);
+  }
   return fault;
 }
 

@@ -1,12 +1,15 @@
 // The combine kernel: blocks send results, or sum what has arrived, or do both. It knows nothing of the token format;
-// `Ops` know how results travel: TeamOps as bf16, EncodedOps in another format.
+// `Ops` know how results travel: TeamOps as bf16, EncodedOps in another format. HalfOps are for rows, bias or sums of
+// f16.
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/combine_receive.cuh"
 #include "ferry/detail/cuda/steps/combine_send.cuh"
+#include "ferry/detail/cuda/steps/peer_counts.cuh"
 #include "ferry/detail/cuda/team/encoded_ops.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
@@ -14,8 +17,8 @@ namespace ferry::cuda {
 
 // Shared memory of a block. The buffers of its teams follow.
 struct CombineMemory {
-  CombineScratch scratch[kThreads / 32];               // of each warp
-  std::uint64_t bytes_sent[kMostTeams][kMaxGpuRanks];  // of each team
+  CombineScratch scratch[kThreads / 32];  // of each warp
+  PeerCounts bytes_sent;
   int queue_slots[kMostTeams][2];
   RoundStart round;
   std::uint32_t words[kThreads / 32];  // of each warp, for its ops
@@ -43,11 +46,14 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   ResultReceiver<F, Ops> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
+    begin_step(p.step_times, KernelStep::send, SyncedTeam::of_block());
     ResultSender<F, kIsKept, Ops> sender(p, fabric, team, epoch, Ops::of_block(memory.words), scratch.rows,
-                                         memory.bytes_sent[team.team()]);
+                                         {memory.bytes_sent, team.team(), p.stats.bytes});
     sender.send(sending_teams(p), start, memory.queue_slots[team.team()], [&] { receiver.receive_if_there(); });
     if (!p.receives) fabric.complete_puts(team);  // I8: combine_async, whose round may be given up
+    end_step(p.step_times, KernelStep::send, team);
   }
+  if (receives) begin_step(p.step_times, KernelStep::sum, SyncedTeam::of_block());
   receiver.receive_rest();
 }
 
@@ -68,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   extern __shared__ __align__(128) std::byte memory[];
   const SyncedTeam all = SyncedTeam::of_block();
   auto& shared = *reinterpret_cast<CombineMemory*>(memory);
-  clear_counts(all, p.plan, shared.bytes_sent);
+  clear_counts<typename F::Reach>(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
   const RoundStart seen = read_combine<kIsKept>(all, state);
@@ -82,7 +88,9 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   combine_share<Ops>(p, fabric, round.epoch, start, shared, Ops::kIsPipelined ? rest : nullptr);
   if (!p.roles.triggers_late) ptx::let_next_kernel_launch();
   all.sync();
-  add_counts(all, p.plan, shared.bytes_sent, kMostTeams, p.stats.bytes);
+  if (p.receives && static_cast<int>(blockIdx.x) >= p.roles.first_receiver)
+    end_step(p.step_times, KernelStep::sum, all);
+  add_counts<typename F::Reach>(all, p.plan, shared.bytes_sent, p.stats.bytes);
   if (blockIdx.x != 0 || all.thread() != 0) return;
   if (p.sends) report_few_rows(p);
   if (p.receives) fetch_add_relaxed(state.combines, std::uint64_t{1});

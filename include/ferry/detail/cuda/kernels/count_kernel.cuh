@@ -9,6 +9,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/given_counts.cuh"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/protocol/dispatch_receive.h"
@@ -30,7 +31,7 @@ __device__ void tell_excess_at(const PeerLinks& links, int peer, std::size_t hea
       return;
     }
   }
-  auto& theirs = *reinterpret_cast<RoutingHeader*>(links.heap[peer] + header);
+  auto& theirs = *reinterpret_cast<RoutingHeader*>(Reach(links).heap_of(peer) + header);
   theirs.excess_tokens = tokens;
   theirs.excess_routing = routing;
 }
@@ -60,6 +61,16 @@ struct CountMemory {
   WarpTotals totals;
 };
 
+// Relies on I2.
+__device__ inline void tell_given_counts(const SyncedTeam& all, const CountParams& p, Epoch routing) {
+  std::uint32_t* const to = p.to_words + given_counts_at(p.plan);
+  for (int local = all.thread(); local < p.plan.local_experts(); local += all.size()) {
+    const auto count = static_cast<std::uint64_t>(given_count_of(p.plan, p.links.own, routing, local));
+    to[2 * local] = static_cast<std::uint32_t>(count);
+    to[2 * local + 1] = static_cast<std::uint32_t>(count >> 32);
+  }
+}
+
 // I1: it ends when every rank has begun the dispatch, so a dispatch that is refused by then has ended as any other.
 // Nobody waits for what is put in one that is refused. So each rank waits until its own puts have landed: none comes
 // when its slot, or its send buffer, is in use again. The host sees all of it when it sees the number of its question.
@@ -83,12 +94,16 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__
   if (by_source && !find_source_rows(all, p.plan, fabric, routing, starts, offsets)) return;
   const int count = row_start_words(p.plan) + (by_source ? p.plan.shape.ranks + 1 : 0);
   for (int i = all.thread(); i < count; i += all.size()) p.to_words[i] = words[i];
+  if (p.by_counts) tell_given_counts(all, p, routing);
   all.sync();
   if (all.thread() != 0) return;
   const ExcessTokens excess = find_excess(p.plan, p.links, routing);
+  const std::int32_t other = p.plan.map.has_token_lists() ? find_other_input(p.plan, p.links.own, routing) : -1;
   if constexpr (F::kHasRemoteRanks)
-    if (excess.rank >= 0) typename F::Reach::Puts(p.links).quiet();
+    if (excess.rank >= 0 || other >= 0) typename F::Reach::Puts(p.links).quiet();
   p.to->excess = excess;
+  p.to->other_input = other;
+  p.to->is_by_counts = p.by_counts || (p.replayed != nullptr && p.replayed->by_counts != 0);
   store_release(p.to->answered, p.question);
 }
 

@@ -5,7 +5,9 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/peer_counts.cuh"
 #include "ferry/detail/cuda/steps/route.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
@@ -25,8 +27,8 @@ namespace ferry::cuda {
 // Shared memory of a logical block. The memory of its role follows: buffers, counters or row starts.
 struct DispatchMemory {
   TokenScratch scratch[kThreads / 32];  // by warp; a sending team uses that of its first warp
-  std::uint64_t messages[kMostTeams][kMaxGpuRanks];
-  std::uint64_t bytes[kMostTeams][kMaxGpuRanks];
+  PeerCounts messages;
+  PeerCounts bytes;
   int queue_slots[kMostTeams][2];
   WarpTotals totals;
   RoundStart round;
@@ -97,14 +99,17 @@ __device__ bool route_share(DispatchBlock& b, F& fabric) {
   if (team.team() == 0) builder.prepare();
   b.all.sync();
   b.await_earlier_kernels();
+  begin_step(b.p.step_times, KernelStep::route, b.all);
   if (team.team() == 0) builder.mark_first();
   bool ok = b.begin();
   if (ok && team.team() == 0) {
     builder.count();
     ok = builder.learn_from_others(fabric);
-    if (ok) builder.publish(fabric, b.shared.bytes[0]);
+    if (ok) builder.publish(fabric, PeerCounter<typename F::Reach>(b.shared.bytes, 0, b.p.stats.bytes));
   }
-  return b.all.all(ok);
+  ok = b.all.all(ok);
+  end_step(b.p.step_times, KernelStep::route, b.all);
+  return ok;
 }
 
 __device__ inline FixedShare sending_teams(const DispatchBlock& b, int team_threads) {
@@ -124,16 +129,20 @@ __device__ inline void prefetch_first_token(const DispatchBlock& b) {
 
 template <class Maker, DeviceFabric F>
 __device__ void send_share(const DispatchBlock& b, F& fabric) {
+  begin_step(b.p.step_times, KernelStep::send, b.all);
   const SyncedTeam team(b.p.roles.send_team_threads);
   fabric.use_buffers(b.memory, team);
   if (b.p.roles.stores) fabric.store_messages();
   const FixedShare block = sending_teams(b, team.size());
-  SendCounts counted{0, b.shared.messages[team.team()], b.shared.bytes[team.team()]};
+  using Counter = PeerCounter<typename F::Reach>;
+  DispatchCounter<typename F::Reach> counted{0, Counter(b.shared.messages, team.team(), b.p.stats.messages),
+                                             Counter(b.shared.bytes, team.team(), b.p.stats.bytes)};
   TokenScratch& scratch = b.shared.scratch[team.team() * team.size() / 32];
   const WorkQueue share(team, block, 1, b.p.in.num_tokens, b.p.links.state->token_counter[b.epoch & 1],
                         b.shared.queue_slots[team.team()]);
   const Step<F, SyncedTeam, WarpLookup, TeamOps> step{b.p.plan, fabric, team, b.epoch, b.epoch};
   send_tokens(step, Maker{}, b.p.in, share, nullptr, scratch, counted);
+  end_step(b.p.step_times, KernelStep::send, team);
   if (counted.non_finite != 0) fetch_add_relaxed(b.p.links.state->non_finite, counted.non_finite);
 }
 
@@ -225,7 +234,8 @@ __device__ void write_fitting_metadata(const DispatchBlock& b, const F& fabric, 
   save_row_starts(b.all, plan, places.starts, b.p.arrived.starts);
   for (int i = b.all.thread(); kOrder == RowOrder::by_source && i <= sources; i += b.all.size())
     b.p.out.source_offsets[i] = places.by_source.offsets[i];
-  for (int i = b.all.thread(); kOrder != RowOrder::by_source && i <= groups; i += b.all.size())
+  const bool has_offsets = kOrder != RowOrder::by_source && b.p.out.row_offsets != nullptr;
+  for (int i = b.all.thread(); has_offsets && i <= groups; i += b.all.size())
     b.p.out.row_offsets[i] = places.starts.group[i];
 }
 
@@ -283,6 +293,7 @@ using LookupOf = std::conditional_t<kOrder == RowOrder::by_source, SourceLookup,
 template <DeviceFabric F, RowOrder kOrder = RowOrder::by_expert, bool kMayOverflow = false>
 __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   const DispatchParams& p = b.p;
+  begin_step(p.step_times, KernelStep::wait, b.all);
   const RowStartsToFill found = row_starts_at(p.plan, reinterpret_cast<std::uint32_t*>(b.memory));
   RowPlaces places{found, {}};
   const RowStarts& starts = places.starts;
@@ -298,6 +309,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
     if (!find_source_rows(b.all, p.plan, fabric, b.epoch, found, offsets)) return false;
     places.by_source = source_rows_at(p.plan, fabric, b.epoch, offsets);
   }
+  change_step(p.step_times, KernelStep::wait, KernelStep::lay_out, b.all);
   const FixedShare idle = without_tokens(p, starts, team.size(), block);
   if constexpr (kMayOverflow) {
     places.room = room_of(p.out);
@@ -318,6 +330,7 @@ __device__ bool lay_out_share(const DispatchBlock& b, F& fabric) {
   // the round has begun everywhere (I1, I8). It is one of the last blocks, which have the fewest tokens.
   const bool began = block.index != max(0, block.count - 2) || await_routing(p.plan, fabric, b.all, b.epoch);
   ptx::let_next_kernel_launch();
+  end_step_together(p.step_times, KernelStep::lay_out, b.all);
   return ok && began;
 }
 
@@ -354,7 +367,7 @@ __device__ inline void tell_of_bad_scale(const DispatchArgs& in, HostRecord* rec
   store_release(record->has_bad_scale, 1u);
 }
 
-// `Maker`: an Encoder of the exchange's format, or GivenRows. Only a sending block depends on it.
+// `Maker`: a MessageMaker, as Encoder or GivenRows. Only a sending block depends on it.
 template <class Maker, DeviceFabric F, bool kPaired>
 __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1 : 2)
     dispatch_kernel(const __grid_constant__ DispatchParams p) {
@@ -363,8 +376,8 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
   std::byte* const memory = shared_memory + static_cast<std::size_t>(logical.half) * p.block_bytes;
   const SyncedTeam all = SyncedTeam::of_block(logical.half);
   auto& shared = *reinterpret_cast<DispatchMemory*>(memory);
-  clear_counts(all, p.plan, shared.messages);
-  clear_counts(all, p.plan, shared.bytes);
+  clear_counts<typename F::Reach>(all, p.plan, shared.messages);
+  clear_counts<typename F::Reach>(all, p.plan, shared.bytes);
   DispatchBlock block{p, logical, all, shared, memory + kDispatchSharedBytes};
   play_roles<Maker, F>(block);
   const bool tells = p.sends && block.index() == 0;
@@ -376,8 +389,8 @@ __global__ void __launch_bounds__(kPaired ? 2 * kThreads : kThreads, kPaired ? 1
     tell_of_bad_scale(p.in, p.routing.record);
   }
   if (!block.routes() && !block.sends()) return;
-  add_counts(all, p.plan, shared.messages, kMostTeams, p.stats.messages);
-  add_counts(all, p.plan, shared.bytes, kMostTeams, p.stats.bytes);
+  add_counts<typename F::Reach>(all, p.plan, shared.messages, p.stats.messages);
+  add_counts<typename F::Reach>(all, p.plan, shared.bytes, p.stats.bytes);
 }
 
 }  // namespace ferry::cuda

@@ -49,7 +49,9 @@ static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __g
     to.results_before[peer] = {0, 0};  // CPU ranks pack results, and GPUs do not (I9)
   }
   if (threads.index != 0) return;
+  const std::int32_t by_counts = p.replayed == nullptr ? p.header.by_counts : p.replayed->by_counts;
   *to.header = p.header;
+  to.header->by_counts = by_counts;  // `replayed` may be this header
   to.header->routing = routing;
   to.header->num_rows = p.from.starts.group[p.plan.groups()];
 }

@@ -57,20 +57,4 @@ __device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int bl
   return true;
 }
 
-// Clears the counters by team and rank. A barrier must follow.
-__device__ inline void clear_counts(const SyncedTeam& all, const Plan& plan, std::uint64_t (*of_team)[kMaxGpuRanks]) {
-  for (int i = all.thread(); i < kMostTeams * plan.shape.ranks; i += all.size())
-    of_team[i % kMostTeams][i / kMostTeams] = 0;
-}
-
-// Adds the counters of all teams to the counters of the exchange.
-__device__ inline void add_counts(const SyncedTeam& all, const Plan& plan, const std::uint64_t (*of_team)[kMaxGpuRanks],
-                                  int teams, DeviceWord<std::uint64_t>* to) {
-  for (int peer = all.thread(); peer < plan.shape.ranks; peer += all.size()) {
-    std::uint64_t sum = 0;
-    for (int team = 0; team < teams; ++team) sum += of_team[team][peer];
-    if (sum != 0) fetch_add_relaxed(to[peer], sum);
-  }
-}
-
 }  // namespace ferry::cuda

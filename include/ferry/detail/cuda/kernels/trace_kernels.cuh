@@ -1,6 +1,6 @@
 // Two small kernels around each kernel that carries tokens, while a Trace records: they write when it began and ended,
-// and for whom it waited. So the kernels that carry tokens know nothing of traces. A stream runs them one after the
-// other, and an exchange has no kernels on two streams at once.
+// and for whom it waited. Only when its blocks did which step, the kernel writes by itself (step_clock.cuh). A stream
+// runs them one after the other, and an exchange has no kernels on two streams at once.
 #pragma once
 
 #include "ferry/detail/cuda/state/trace_records.h"
@@ -17,7 +17,9 @@ static __global__ void __launch_bounds__(kTraceThreads) begin_record_kernel(cons
   const std::uint64_t number = load_relaxed(p.records.count());
   for (int peer = static_cast<int>(threadIdx.x); peer < p.records.ranks; peer += kTraceThreads)
     p.records.waited_ns(number)[peer] = load_relaxed(p.waited_ns[peer]);
-  if (threadIdx.x == 0) p.records.record(number) = {p.kind, 0, ptx::global_nanoseconds(), 0, p.enqueued};
+  if (threadIdx.x != 0) return;
+  p.records.steps() = {};
+  p.records.record(number) = {p.kind, 0, ptx::global_nanoseconds(), 0, p.enqueued, {}};
 }
 
 static __global__ void __launch_bounds__(kTraceThreads) end_record_kernel(const __grid_constant__ TraceParams p) {
@@ -30,6 +32,7 @@ static __global__ void __launch_bounds__(kTraceThreads) end_record_kernel(const 
   if (threadIdx.x != 0) return;
   p.records.record(number).dispatch = load_relaxed(p.state->dispatched);
   p.records.record(number).end = now;
+  p.records.record(number).steps = p.records.steps();
   store_release(p.records.count(), number + 1);
 }
 

@@ -46,6 +46,7 @@ void launch(void (*kernel)(Params), const Params& params, const Grid& grid, cuda
 
 template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_launcher() {
+  static_assert(MessageMaker<Maker, Step<F, SyncedTeam, WarpLookup, TeamOps>>);
   return {[](int threads, std::size_t shared_bytes) {
             return prepare_kernel(&dispatch_kernel<Maker, F, false>, threads, shared_bytes);
           },
@@ -101,9 +102,9 @@ CombineLauncher combine_launcher() {
           !F::kHasRemoteRanks};
 }
 
-// dispatch_launcher over one of the library's fabrics: of an Encoder of one of its formats, or of GivenRows. A source
-// for each defines it (dispatch_instance.cu.in, given_rows.cu), so that they compile beside each other; a table of
-// launchers only declares it.
+// dispatch_launcher over one of the library's fabrics: of an Encoder of one of its formats, or of another MessageMaker.
+// A source for each defines it (dispatch_instance.cu.in, given_rows.cu, scaling_dispatch.cu, given_scaled_rows.cu), so
+// that they compile beside each other; a table of launchers only declares it.
 template <class Maker, DeviceFabric F>
 DispatchLauncher dispatch_instance();
 // The library's combine over one of its fabrics, without hooks, for results in one of ResultFormats. A source for each

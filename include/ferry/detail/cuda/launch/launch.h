@@ -47,6 +47,8 @@ struct SmallLaunchers {
   void (*exchange_late_weights)(const LateParams& params, int most_blocks, cudaStream_t stream);
   // Before a combine whose weights go home (return_weights_kernel.cuh).
   void (*return_weights)(const ReturnedParams& params, int most_blocks, cudaStream_t stream);
+  // Before a dispatch by counts (give_counts_kernel.cuh). Loaded where rows may be by_source.
+  void (*give_counts)(const GiveCountsParams& params, int most_blocks, cudaStream_t stream);
 };
 
 // The kernels over one fabric that lay out rows which are padded, by_source or in_place, or by_expert and may overflow;
@@ -97,6 +99,8 @@ void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStrea
 // Of handles of such dispatches (fit_rows_kernel.cuh).
 void launch_fit_rows(const FitRowsParams& params, int most_blocks, cudaStream_t stream);
 void launch_note_room(const NoteRoomParams& params, cudaStream_t stream);
+// Behind a dispatch by counts (take_counts_kernel.cuh).
+void launch_take_counts(const TakeCountsParams& params, cudaStream_t stream);
 
 // Loads the kernel that adds up weights that came home on the current device.
 void prepare_sum_returned();

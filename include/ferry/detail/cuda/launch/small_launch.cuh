@@ -6,15 +6,16 @@
 
 #include "ferry/detail/cuda/kernels/begin_handle_kernel.cuh"
 #include "ferry/detail/cuda/kernels/count_kernel.cuh"
-#include "ferry/detail/cuda/kernels/late_weights_kernels.cuh"
-#include "ferry/detail/cuda/kernels/return_weights_kernel.cuh"
-#include "ferry/detail/cuda/kernels/zero_results_kernel.cuh"
+#include "ferry/detail/cuda/kernels/counts/give_counts_kernel.cuh"
+#include "ferry/detail/cuda/kernels/overflow/zero_results_kernel.cuh"
+#include "ferry/detail/cuda/kernels/weights/late_weights_kernels.cuh"
+#include "ferry/detail/cuda/kernels/weights/return_weights_kernel.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
 
 namespace ferry::cuda {
 
 inline std::size_t count_bytes(const Plan& plan) {
-  return sizeof(CountMemory) + static_cast<std::size_t>(host_count_words(plan)) * sizeof(std::uint32_t);
+  return sizeof(CountMemory) + static_cast<std::size_t>(given_counts_at(plan)) * sizeof(std::uint32_t);
 }
 
 template <DeviceFabric F>
@@ -32,6 +33,11 @@ void return_weights(const ReturnedParams& params, int most_blocks, cudaStream_t 
 }
 
 template <DeviceFabric F>
+void give_counts(const GiveCountsParams& params, int most_blocks, cudaStream_t stream) {
+  launch(&give_counts_kernel<F>, params, {.blocks = std::clamp(params.num_tokens / kThreads, 1, most_blocks)}, stream);
+}
+
+template <DeviceFabric F>
 void prepare_weights(const Plan& plan) {
   if (plan.map.returns_weights()) prepare_kernel(&return_weights_kernel<F>, kThreads, sizeof(ReturnedMemory));
   if (!plan.map.has_late_weights()) return;
@@ -46,6 +52,7 @@ SmallLaunchers small_launchers() {
             prepare_kernel(&count_kernel<F>, kThreads, count_bytes(plan));
             prepare_kernel(&excess_kernel<F>, kExcessThreads, 0);
             prepare_kernel(&zero_results_kernel<F>, kThreads, 0);
+            if (plan.map.has_token_lists()) prepare_kernel(&give_counts_kernel<F>, kThreads, 0);
             prepare_weights<F>(plan);
           },
           [](const HandleCallParams& params, cudaStream_t stream) {
@@ -61,7 +68,8 @@ SmallLaunchers small_launchers() {
             launch(&zero_results_kernel<F>, params, grid_of_tokens(params.plan, most_blocks), stream);
           },
           &exchange_late_weights<F>,
-          &return_weights<F>};
+          &return_weights<F>,
+          &give_counts<F>};
 }
 
 }  // namespace ferry::cuda

@@ -25,6 +25,29 @@ struct OverflowNote {
 inline constexpr std::uint32_t kFewRows = 1;
 inline constexpr std::uint32_t kFewRowWeights = 2;  // row_topk_weights
 
+// What is wrong with the counts of a dispatch, or its destination ranks, in one word (HostRecord::bad_counts).
+struct BadCounts {
+  enum Kind : std::uint32_t {
+    none,
+    flag,        // in_rank[at, value >> 8] is value & 255
+    many_ranks,  // in_rank[at] names more than `value` ranks
+    negative,    // expert_counts[at] is `value`
+    differ,      // rank `at` gave ids
+    replayed,    // a dispatch with a handle of a dispatch by counts was given outputs that tell of ids or counts
+  };
+  Kind kind;
+  std::uint32_t at;  // below 2^28
+  std::uint32_t value;
+
+  FERRY_HD std::uint64_t word() const {
+    return std::uint64_t{kind} << 60 | std::uint64_t{at & 0x0FFFFFFFu} << 32 | value;
+  }
+  static BadCounts of(std::uint64_t word) {
+    return {static_cast<Kind>(word >> 60), static_cast<std::uint32_t>(word >> 32) & 0x0FFFFFFFu,
+            static_cast<std::uint32_t>(word)};
+  }
+};
+
 // In host memory that the device can write. A writer sets `failed` or `has_...` after the fields that it announces.
 struct HostRecord {
   WaitRecord wait;
@@ -42,8 +65,9 @@ struct HostRecord {
   HandleField handle_field;  // of a handle that this rank refused: what is wrong, what it is, and what it must be
   std::int64_t handle_value;
   std::int64_t handle_limit;
-  SystemWord<std::uint32_t> overflows;  // dispatches of Overflow::reported that had too little room
-  OverflowNote overflow;                // of the newest of them
+  SystemWord<std::uint32_t> overflows;   // dispatches of Overflow::reported that had too little room
+  OverflowNote overflow;                 // of the newest of them
+  SystemWord<std::uint64_t> bad_counts;  // BadCounts: one of those of the newest dispatch by counts that had some
 };
 
 // A rank that gave a dispatch more tokens than it can take.
@@ -57,6 +81,8 @@ struct ExcessTokens {
 struct HostCounts {
   SystemWord<std::uint64_t> answered;  // the number of the question whose answer it holds; written last
   ExcessTokens excess;
+  std::int32_t other_input = -1;  // a rank that gave counts where this one gave ids, or ids where this one gave counts
+  bool is_by_counts = false;      // the dispatch, or that of its handle
 };
 
 // In device memory; zeroed, then the epochs set.
@@ -87,9 +113,10 @@ struct HookBytes {
 struct PeerLinks {
   int rank = 0;
   int size = 0;
-  std::byte* heap[kMaxGpuRanks] = {};
-  std::byte* own = nullptr;              // heap[rank]
-  const std::uint8_t* masked = nullptr;  // by rank; null: no rank is masked
+  std::byte* heap[kMaxGpuRanks] = {};      // of direct ranks; null: a remote rank
+  std::byte* const* more_heaps = nullptr;  // [size - kMaxGpuRanks], in device memory: of the ranks after those
+  std::byte* own = nullptr;                // of this rank
+  const std::uint8_t* masked = nullptr;    // by rank; null: no rank is masked
   TableParts table_parts;
   RoundTag tag;                 // of counts and numbers of tokens
   std::size_t abort_words = 0;  // offset of the abort words of all ranks

@@ -6,6 +6,7 @@
 #include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/cuda/state/block_roles.h"
 #include "ferry/detail/cuda/state/device_state.h"
+#include "ferry/detail/cuda/state/step_times.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/round.h"
 
@@ -39,8 +40,9 @@ struct DispatchParams {
   RoutingArgs routing;
   StatsWords stats;
   DispatchRoles roles;
-  std::uint32_t block_bytes = 0;  // of shared memory, of each logical block
-  int num_experts = 0;            // expert ids are below it
+  std::uint32_t block_bytes = 0;    // of shared memory, of each logical block
+  int num_experts = 0;              // expert ids are below it
+  StepTimes* step_times = nullptr;  // null: no Trace records
 };
 
 // Shared memory of a receiving block: row starts, and by_source the first rows of all sources.
@@ -54,8 +56,12 @@ struct TokenListParams {
   DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
 };
 
-// Words behind HostCounts.
-FERRY_HD inline int host_count_words(const Plan& plan) { return row_start_words(plan) + plan.shape.ranks + 1; }
+// Words behind HostCounts: row starts, the first rows of all sources, and where rows may be by_source the given counts,
+// of two words each.
+FERRY_HD inline int given_counts_at(const Plan& plan) { return row_start_words(plan) + plan.shape.ranks + 1; }
+FERRY_HD inline int host_count_words(const Plan& plan) {
+  return given_counts_at(plan) + (plan.map.has_token_lists() ? 2 * plan.local_experts() : 0);
+}
 
 // For a dispatch whose host asks what comes (count_kernel.cuh).
 struct CountParams {
@@ -63,10 +69,32 @@ struct CountParams {
   PeerLinks links;
   RowOrder order = RowOrder::by_expert;
   int shared_rows = 0;  // own tokens in the fused shared expert's group
+  bool by_counts = false;
+  const HandleHeader* replayed = nullptr;  // of the dispatch's handle; null: there is none
   HostCounts* to = nullptr;
   std::uint32_t* to_words = nullptr;
   std::uint64_t question = 0;
 };
+
+// Around a dispatch by counts (give_counts_kernel.cuh, take_counts_kernel.cuh).
+struct GiveCountsParams {
+  Plan plan;
+  PeerLinks links;
+  const std::int32_t* counts = nullptr;   // DispatchArgs::expert_counts
+  const std::uint8_t* in_rank = nullptr;  // [n, ranks]; null: the host has made ids
+  int num_tokens = 0;
+  std::int32_t* ids = nullptr;                 // [n, top_k]: made of in_rank
+  DeviceWord<std::uint64_t>* bytes = nullptr;  // StatsWords::bytes
+};
+struct TakeCountsParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  const std::byte* heap = nullptr;  // this rank's symmetric memory
+  HostRecord* record = nullptr;
+  std::int32_t* counts = nullptr;          // RowsOut::counts; null: not asked for
+  const HandleHeader* replayed = nullptr;  // of a handle: the dispatch is by counts if that one was
+};
+
 struct ExcessParams {
   Plan plan;
   PeerLinks links;
@@ -145,6 +173,7 @@ struct CombineParams {
   bool is_extra = false;              // DeviceState::extra_result has its number
   StatsWords stats;
   CombineRoles roles;
+  StepTimes* step_times = nullptr;  // null: no Trace records
 };
 
 // Around a combine whose weights go home (return_weights_kernel.cuh, sum_returned_kernel.cuh).
@@ -201,7 +230,9 @@ struct HandleCallParams {
   CombineNumber number = CombineNumber::of_dispatch;  // no other one is looked for
   bool waits = false;          // a combine with a number of its own waits until every rank has summed those before (I8)
   bool wants_order = false;    // of a combine: its rows must be by_source, or must not be, as `wanted` says
+  bool gives_weights = false;  // a combine by_rank gives weights, which its handle's dispatch must not have had
   bool may_lack_rows = false;  // kernels behind this one heed HandleHeader::row_room
+  bool may_be_by_counts = false;  // and HandleHeader::by_counts
 };
 
 // A dispatch leaves a handle.
@@ -211,6 +242,7 @@ struct KeepParams {
   const std::byte* heap = nullptr;  // this rank's symmetric memory
   ArrivedRows from;
   HandleHeader header;
+  const HandleHeader* replayed = nullptr;  // of the dispatch's own handle
   std::byte* to = nullptr;
 };
 

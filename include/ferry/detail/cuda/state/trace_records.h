@@ -7,6 +7,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/state/device_state.h"
+#include "ferry/detail/cuda/state/step_times.h"
 
 namespace ferry::cuda {
 
@@ -26,9 +27,11 @@ struct KernelRecord {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::uint64_t enqueued = 0;  // by the host's clock; 0: in a captured graph
+  StepTimes steps;
 };
 
-// A record and then, for each rank, how long the kernel waited for it.
+// A record and then, for each rank, how long the kernel waited for it. The kernel that runs writes its steps beside
+// them: where its record lies, only the device knows.
 struct TraceRecords {
   static constexpr std::size_t kRecords = 256;
 
@@ -38,16 +41,20 @@ struct TraceRecords {
   FERRY_HD static std::size_t record_bytes(int ranks) {
     return sizeof(KernelRecord) + static_cast<std::size_t>(ranks) * sizeof(std::uint64_t);
   }
-  static std::size_t bytes(int ranks) { return sizeof(std::uint64_t) + kRecords * record_bytes(ranks); }
+  static std::size_t bytes(int ranks) { return kFirstRecord + kRecords * record_bytes(ranks); }
 
   // Of kernels that have ended.
   FERRY_HD DeviceWord<std::uint64_t>& count() const { return *reinterpret_cast<DeviceWord<std::uint64_t>*>(memory); }
+  FERRY_HD StepTimes& steps() const { return *reinterpret_cast<StepTimes*>(memory + sizeof(std::uint64_t)); }
   FERRY_HD KernelRecord& record(std::uint64_t number) const {
-    return *reinterpret_cast<KernelRecord*>(memory + sizeof(std::uint64_t) + number % kRecords * record_bytes(ranks));
+    return *reinterpret_cast<KernelRecord*>(memory + kFirstRecord + number % kRecords * record_bytes(ranks));
   }
   FERRY_HD std::uint64_t* waited_ns(std::uint64_t number) const {
     return reinterpret_cast<std::uint64_t*>(&record(number) + 1);
   }
+
+ private:
+  static constexpr std::size_t kFirstRecord = sizeof(std::uint64_t) + sizeof(StepTimes);
 };
 
 // Around a kernel (trace_kernels.cuh).

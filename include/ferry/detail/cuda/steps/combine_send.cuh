@@ -6,6 +6,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/peer_counts.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/cuda/team/work_queue.cuh"
@@ -68,7 +69,7 @@ class ResultSender {
  public:
   // `rows` is of this warp, `bytes_sent` of the team.
   __device__ ResultSender(const CombineParams& p, F& fabric, const SyncedTeam& g, Epoch epoch, const Ops& ops,
-                          SumRow* rows, std::uint64_t* bytes_sent)
+                          SumRow* rows, const PeerCounter<typename F::Reach>& bytes_sent)
       : p_(p), fabric_(fabric), g_(g), epoch_(epoch), ops_(ops), rows_(rows), bytes_sent_(bytes_sent) {}
 
   // Relies on I8 and I18, as cpu::send_results. `start` is of the first position of `block`. Calls `between` after
@@ -138,7 +139,7 @@ class ResultSender {
       fabric_.signal_after_puts(g_, at.source, word, epoch_);
     else
       fabric_.put_then_signal(g_, at.source, {slot, made_at, map.result_bytes(), word, epoch_});
-    if (g_.thread() == 0) bytes_sent_[at.source] += map.result_bytes();
+    if (g_.thread() == 0) bytes_sent_.add(at.source, map.result_bytes());
   }
 
   const CombineParams& p_;
@@ -147,7 +148,7 @@ class ResultSender {
   Epoch epoch_;
   Ops ops_;
   SumRow* rows_;
-  std::uint64_t* bytes_sent_;
+  PeerCounter<typename F::Reach> bytes_sent_;
 };
 
 }  // namespace ferry::cuda

@@ -32,14 +32,14 @@ __device__ void put_late_weights(const LateParams& p, const FixedShare& threads)
   for (int peer = threads.index; peer < plan.shape.ranks; peer += threads.count) {
     if (plan.is_masked(peer)) continue;
     if (reach.is_direct(peer))
-      *reinterpret_cast<LateHeader*>(p.links.heap[peer] + at) = {p.weights.data != nullptr ? 1u : 0u, {}};
+      *reinterpret_cast<LateHeader*>(reach.heap_of(peer) + at) = {p.weights.data != nullptr ? 1u : 0u, {}};
     if (peer != plan.rank) fetch_add_relaxed(p.bytes[peer], std::uint64_t{late_bytes(p)});
   }
   for (int i = threads.index; i < count; i += threads.count) {
     const float weight = wide_weight(p.weights, i);
     for (int peer = 0; peer < plan.shape.ranks; ++peer)
       if (!plan.is_masked(peer) && reach.is_direct(peer))
-        reinterpret_cast<float*>(p.links.heap[peer] + at + sizeof(LateHeader))[i] = weight;
+        reinterpret_cast<float*>(reach.heap_of(peer) + at + sizeof(LateHeader))[i] = weight;
   }
 }
 

@@ -30,15 +30,16 @@ __device__ void send_zeros(const ZeroResultsParams& p, TokenAt at, int index, Ep
   const HeapMap& map = p.plan.map;
   const std::size_t slot = map.result(at.token, index);
   const std::size_t word = map.result_arrived(at.token, index);
-  const bool is_direct = Reach(p.links).is_direct(at.source);
+  const Reach reach(p.links);
+  const bool is_direct = reach.is_direct(at.source);
   std::byte* const made_at =
-      is_direct ? p.links.heap[at.source] + slot : p.links.own + map.send_buffer_of(slot, at.source);
+      is_direct ? reach.heap_of(at.source) + slot : p.links.own + map.send_buffer_of(slot, at.source);
   zero_bytes(warp, made_at, map.result_bytes());
   warp.sync();
   if constexpr (Reach::kHasRemoteRanks)
     if (!is_direct) typename Reach::Puts(p.links).put_signal(at.source, slot, made_at, map.result_bytes(), word, epoch);
   if (warp.thread() != 0) return;
-  if (is_direct) store_release(*reinterpret_cast<SignalWord*>(p.links.heap[at.source] + word), epoch);
+  if (is_direct) store_release(*reinterpret_cast<SignalWord*>(reach.heap_of(at.source) + word), epoch);
   fetch_add_relaxed(p.bytes[at.source], std::uint64_t{map.result_bytes()});
 }
 

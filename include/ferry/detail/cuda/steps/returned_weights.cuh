@@ -8,6 +8,7 @@
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/local_entries.cuh"
+#include "ferry/detail/cuda/steps/peer_counts.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/layout/returned_weights.h"
 
@@ -17,8 +18,8 @@ namespace ferry::cuda {
 template <RankReach Reach>
 class WeightReturner {
  public:
-  // `routing`: of the newest dispatch. `bytes_sent`: [ranks], of this warp.
-  __device__ WeightReturner(const ReturnedParams& p, Epoch routing, std::uint64_t* bytes_sent)
+  // `routing`: of the newest dispatch. `bytes_sent`: of this warp.
+  __device__ WeightReturner(const ReturnedParams& p, Epoch routing, const PeerCounter<Reach>& bytes_sent)
       : p_(p), routing_(routing), bytes_sent_(bytes_sent) {}
 
   // I25: a value for each of its rows that has one; where it has none, the slots say that.
@@ -37,7 +38,7 @@ class WeightReturner {
     else
       return_together(at, k, p_.arrived.slots[token], row_of_lane(row, with_row));
     const int results = plan.exact ? __popc(local) : 1;
-    if (k == 0) bytes_sent_[at.source] += static_cast<std::uint64_t>(results) * plan.map.returned_bytes();
+    if (k == 0) bytes_sent_.add(at.source, static_cast<std::uint64_t>(results) * plan.map.returned_bytes());
   }
 
  private:
@@ -69,7 +70,7 @@ class WeightReturner {
   __device__ ReturnedWeights& place_of(TokenAt at, int index) const {
     std::byte* place = nullptr;
     if (is_direct(at.source))
-      place = p_.links.heap[at.source] + p_.plan.map.returned(at.token, index);
+      place = Reach(p_.links).heap_of(at.source) + p_.plan.map.returned(at.token, index);
     else
       place = send_buffer_of(at, index);
     return *reinterpret_cast<ReturnedWeights*>(place);
@@ -106,7 +107,7 @@ class WeightReturner {
 
   const ReturnedParams& p_;
   Epoch routing_;
-  std::uint64_t* bytes_sent_;
+  PeerCounter<Reach> bytes_sent_;
 };
 
 // Sums the returned weights of an own token, of which all results have come. For each k it takes the first value as it

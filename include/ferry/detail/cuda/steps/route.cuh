@@ -14,6 +14,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
+#include "ferry/detail/cuda/steps/peer_counts.cuh"
 #include "ferry/detail/cuda/steps/route_share.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/protocol/fabric.h"
@@ -50,7 +51,7 @@ class RoutingBuilder {
   __device__ bool learn_from_others(F& fabric);
   // Sends counts, header and entries to every rank. I2: the words of its parts follow.
   template <DeviceFabric F>
-  __device__ void publish(F& fabric, std::uint64_t* bytes_sent);
+  __device__ void publish(F& fabric, const PeerCounter<typename F::Reach>& bytes_sent);
 
  private:
   static constexpr int kNone = -1;
@@ -88,7 +89,7 @@ class RoutingBuilder {
   __device__ void store_entries(F& fabric);
   // I19
   template <class F>
-  __device__ void store_counts(F& fabric, std::uint64_t* bytes_sent);
+  __device__ void store_counts(F& fabric, const PeerCounter<typename F::Reach>& bytes_sent);
 
   const SyncedTeam& g_;
   const Plan& plan_;
@@ -313,7 +314,7 @@ __device__ void RoutingBuilder::store_entries(F& fabric) {
 }
 
 template <class F>
-__device__ void RoutingBuilder::store_counts(F& fabric, std::uint64_t* bytes_sent) {
+__device__ void RoutingBuilder::store_counts(F& fabric, const PeerCounter<typename F::Reach>& bytes_sent) {
   const RoundTag& tag = fabric.links().tag;
   const std::size_t counts = plan_.map.counts(epoch_, plan_.rank);
   for_each_expert([&](int expert) {
@@ -327,13 +328,13 @@ __device__ void RoutingBuilder::store_counts(F& fabric, std::uint64_t* bytes_sen
     if (!plan_.is_masked(peer)) fabric.store_word(peer, plan_.map.header(epoch_, plan_.rank), num_tokens);
   for (int peer = g_.thread(); peer < plan_.shape.ranks; peer += g_.size())
     if (peer != plan_.rank && !plan_.is_masked(peer))
-      bytes_sent[peer] += static_cast<std::size_t>(in_.num_tokens) * plan_.shape.top_k * sizeof(RoutingEntry) +
-                          sizeof(RoutingHeader) +
-                          static_cast<std::size_t>(plan_.experts_of(peer).count) * sizeof(std::uint32_t);
+      bytes_sent.add(peer, static_cast<std::size_t>(in_.num_tokens) * plan_.shape.top_k * sizeof(RoutingEntry) +
+                               sizeof(RoutingHeader) +
+                               static_cast<std::size_t>(plan_.experts_of(peer).count) * sizeof(std::uint32_t));
 }
 
 template <DeviceFabric F>
-__device__ void RoutingBuilder::publish(F& fabric, std::uint64_t* bytes_sent) {
+__device__ void RoutingBuilder::publish(F& fabric, const PeerCounter<typename F::Reach>& bytes_sent) {
   if (share_.stores_counts) store_counts(fabric, bytes_sent);
   if (!share_.stores_entries()) return;
   store_entries(fabric);

@@ -33,9 +33,9 @@ class TokenLister {
         peer_(peer),
         is_direct_(Reach(p.links).is_direct(peer)),
         table_(reinterpret_cast<const RoutingEntry*>(p.links.own + p.plan.map.table(routing, p.plan.rank))),
-        list_(reinterpret_cast<std::uint64_t*>(is_direct_
-                                                   ? p.links.heap[peer] + p.plan.map.token_list(routing, p.plan.rank)
-                                                   : p.links.own + p.plan.map.sent_token_list(routing, peer))),
+        list_(reinterpret_cast<std::uint64_t*>(is_direct_ ? Reach(p.links).heap_of(peer) +
+                                                                p.plan.map.token_list(routing, p.plan.rank)
+                                                          : p.links.own + p.plan.map.sent_token_list(routing, peer))),
         theirs_(p.plan.experts_of(peer)),
         memory_(memory) {}
 

@@ -1,0 +1,64 @@
+"""The formats that a dispatch of an exchange may take, and what a dispatch fills in each."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence, Tuple
+
+from . import _ferry
+from ._arguments import int32, text, whole_number
+from ._errors import InvalidArgument
+from .formats import Format
+
+Spec = Tuple[str, Tuple[int, ...], str, int]  #: name, shape, dtype, alignment
+
+
+class Formats:
+    """Format 0 is the exchange's own; the others are its more_formats, from 1 on."""
+
+    def __init__(self, core: _ferry.Exchange, formats: Sequence[Format]) -> None:
+        self.formats = tuple(formats)
+        self.layouts = tuple(core.layout_in(index) for index in range(len(self.formats)))
+        self._specs: dict[Any, list[Spec]] = {}  # of the newest calls of specs
+
+    def number(self, asked: Any) -> int:
+        """The number of a format that a call is given: a number, a name, or a Format."""
+        name = getattr(asked, "name", asked)
+        if not isinstance(name, str):
+            number = int32("format", asked)
+            if 0 <= number < len(self.formats):
+                return number
+        else:
+            named = [index for index, each in enumerate(self.formats) if each.name == name]
+            if len(named) == 1:
+                return named[0]
+            if named:
+                raise InvalidArgument(f"format is {name!r}, which {named} of the exchange are; give the number")
+        raise InvalidArgument(f"format is {asked!r}; this exchange has {self}")
+
+    def __str__(self) -> str:
+        return ", ".join(f"{index} ({each.name})" for index, each in enumerate(self.formats))
+
+    def specs(self, row_capacity: int | None, row_order: str, expert_stride: int, wanted: frozenset[str],
+              format: int = 0) -> list[Spec]:
+        """The outputs of a dispatch. Callers mostly ask for the same again."""
+        row_order, expert_stride = text("row_order", row_order), whole_number("expert_stride", expert_stride, 64)
+        if row_capacity is not None:
+            row_capacity = whole_number("row_capacity", row_capacity, 64)
+        asked = (row_capacity, row_order, expert_stride, wanted, format)
+        if asked in self._specs:
+            return self._specs[asked]
+        layout = self.layouts[format]
+        if row_capacity is None:
+            row_capacity = layout.least_rows(row_order, expert_stride)
+        usual = {spec.name for spec in layout.dispatch_outputs(row_capacity, row_order, expert_stride, False)}
+        specs = layout.dispatch_outputs(row_capacity, row_order, expert_stride, True)
+        unknown = wanted - {spec.name for spec in specs}
+        if unknown:
+            raise InvalidArgument(f"extra names {', '.join(sorted(map(str, unknown)))}; rows {row_order} have "
+                                  f"{', '.join(spec.name for spec in specs if spec.name not in usual)}")
+        if len(self._specs) > 15:  # rows as many as came differ from call to call
+            self._specs.clear()
+        found = [(spec.name, tuple(spec.shape), spec.dtype, spec.alignment) for spec in specs
+                 if spec.name in usual | wanted]
+        self._specs[asked] = found
+        return found

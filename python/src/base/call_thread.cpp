@@ -1,0 +1,180 @@
+#include "python/src/base/call_thread.h"
+
+#include <ferry/error.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+namespace nb = nanobind;
+
+namespace ferry::python {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{50};  // for signals
+
+template <class Call>
+std::exception_ptr error_of(const Call& call) {
+  try {
+    call();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// Makes one call after the other of the main thread: a new thread for each would take longer than a small dispatch.
+class CallThread {
+ public:
+  CallThread() {
+    std::thread([this] { run(); }).detach();
+  }
+
+  // It and its thread live as long as the process. A child process of a fork has a new one, as threads stay behind.
+  static CallThread& of_this_process() {
+    static CallThread* made = new CallThread;
+    static pid_t process = getpid();
+    if (process != getpid()) {
+      made = new CallThread;
+      process = getpid();
+    }
+    return *made;
+  }
+
+  void start(PendingCall& pending, const std::function<void()>& call) {
+    const std::lock_guard lock(guard_);
+    pending_ = &pending;
+    call_ = &call;
+    changed_.notify_one();
+  }
+
+ private:
+  [[noreturn]] void run() {
+    // Python's state of this thread, which it keeps: hooks of Python would make and end one each time they are called.
+    PyGILState_Ensure();
+    PyEval_SaveThread();
+    for (;;) {
+      std::unique_lock lock(guard_);
+      changed_.wait(lock, [this] { return call_ != nullptr; });
+      const std::function<void()>& call = *std::exchange(call_, nullptr);
+      PendingCall& pending = *pending_;
+      lock.unlock();
+      pending.finish(error_of(call));
+    }
+  }
+
+  std::mutex guard_;
+  std::condition_variable changed_;
+  PendingCall* pending_ = nullptr;
+  const std::function<void()>* call_ = nullptr;
+};
+
+bool is_main_thread() { return getpid() == gettid(); }
+
+// What calls of OpenSHMEM's worlds met.
+struct Losses {
+  std::mutex guard;
+  bool lost_a_rank = false;
+} losses;
+
+void call_noting_losses(const World& world, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const PeerMissing&) {
+    const std::lock_guard lock(losses.guard);
+    losses.lost_a_rank = losses.lost_a_rank || world.kind() == WorldKind::shmem;
+    throw;
+  }
+}
+
+}  // namespace
+
+// Under the lock to the end: the waiting thread destroys this when it sees the end.
+void PendingCall::finish(std::exception_ptr error) {
+  const std::lock_guard lock(guard_);
+  error_ = std::move(error);
+  has_ended_ = true;
+  changed_.notify_all();
+}
+
+void PendingCall::ask(const std::function<void()>& work) {
+  std::unique_lock lock(guard_);
+  asked_ = &work;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return asked_ == nullptr || is_left_; });
+  if (is_left_) throw Left();
+}
+
+bool PendingCall::wait_a_moment() {
+  const nb::gil_scoped_release without_gil;
+  std::unique_lock lock(guard_);
+  changed_.wait_for(lock, kLookEvery, [this] { return has_ended_ || asked_ != nullptr; });
+  return has_ended_;
+}
+
+void PendingCall::answer() {
+  const std::function<void()>* work = nullptr;
+  {
+    const std::lock_guard lock(guard_);
+    work = asked_;
+  }
+  if (work == nullptr) return;
+  (*work)();
+  const std::lock_guard lock(guard_);
+  asked_ = nullptr;
+  changed_.notify_all();
+}
+
+void PendingCall::leave() {
+  const std::lock_guard lock(guard_);
+  is_left_ = true;
+  changed_.notify_all();
+}
+
+void PendingCall::wait(const std::function<void()>& interrupt) {
+  std::exception_ptr raised;
+  while (!wait_a_moment()) {
+    const std::exception_ptr now = error_of([&] {
+      answer();
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    });
+    if (!now) continue;
+    if (!interrupt) {
+      leave();
+      std::rethrow_exception(now);
+    }
+    if (!raised) interrupt();
+    raised = now;
+  }
+  if (raised) std::rethrow_exception(raised);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void call_waiting(World& world, const std::function<void()>& call) {
+  if (!is_main_thread() || is_of_gpus(world.kind())) {
+    const nb::gil_scoped_release without_gil;
+    return call_noting_losses(world, call);
+  }
+  PendingCall pending;
+  const std::function<void()> noting = [&] { call_noting_losses(world, call); };
+  CallThread::of_this_process().start(pending, noting);
+  pending.wait([&] {
+    const nb::gil_scoped_release without_gil;
+    world.abort("interrupted by a signal");
+  });
+}
+
+bool has_shmem_lost_a_rank() {
+  const std::lock_guard lock(losses.guard);
+  return losses.lost_a_rank;
+}
+
+void call_detached(std::function<void(PendingCall&)> call) {
+  const auto pending = std::make_shared<PendingCall>();
+  std::thread([pending, call = std::move(call)] { pending->finish(error_of([&] { call(*pending); })); }).detach();
+  pending->wait({});
+}
+
+}  // namespace ferry::python

@@ -1,0 +1,184 @@
+#include "python/src/exchange/calls.h"
+
+#include <array>
+#include <string>
+
+#include "python/src/base/values.h"
+#include "python/src/exchange/hooks.h"
+
+namespace nb = nanobind;
+
+namespace ferry::python {
+namespace {
+
+template <class Struct, class View>
+struct Field {
+  const char* name;
+  View Struct::*view;
+};
+
+constexpr Field<DispatchInput, ConstTensor> kDispatchInputs[] = {
+    {"tokens", &DispatchInput::tokens},
+    {"topk_ids", &DispatchInput::topk_ids},
+    {"topk_weights", &DispatchInput::topk_weights},
+    {"handle", &DispatchInput::handle},
+    {"in_rank", &DispatchInput::in_rank},
+    {"expert_counts", &DispatchInput::expert_counts},
+    {"token_scales", &DispatchInput::token_scales},
+    {"token_global_scales", &DispatchInput::token_global_scales},
+};
+constexpr Field<DispatchOutput, Tensor> kDispatchOutputs[] = {
+    {"payload", &DispatchOutput::payload},
+    {"scales", &DispatchOutput::scales},
+    {"row_offsets", &DispatchOutput::row_offsets},
+    {"expert_ids", &DispatchOutput::expert_ids},
+    {"src_info", &DispatchOutput::src_info},
+    {"scales_offsets", &DispatchOutput::scales_offsets},
+    {"handle", &DispatchOutput::handle},
+    {"counts", &DispatchOutput::counts},
+    {"row_topk_ids", &DispatchOutput::row_topk_ids},
+    {"row_topk_weights", &DispatchOutput::row_topk_weights},
+    {"source_offsets", &DispatchOutput::source_offsets},
+    {"global_scales", &DispatchOutput::global_scales},
+    {"gather", &DispatchOutput::gather},
+    {"source_starts", &DispatchOutput::source_starts},
+    {"row_weights", &DispatchOutput::row_weights},
+    {"row_sources", &DispatchOutput::row_sources},
+    {"messages", &DispatchOutput::messages},
+    {"row_scales", &DispatchOutput::row_scales},
+    {"overflow", &DispatchOutput::overflow},
+    {"cumulative_counts", &DispatchOutput::cumulative_counts},
+    {"waited_ns", &DispatchOutput::waited_ns},
+};
+constexpr Field<CombineInput, ConstTensor> kCombineInputs[] = {
+    {"rows", &CombineInput::rows},
+    {"src_info", &CombineInput::src_info},
+    {"topk_weights", &CombineInput::topk_weights},
+    {"handle", &CombineInput::handle},
+    {"row_topk_weights", &CombineInput::row_topk_weights},
+};
+constexpr Field<CombineOutput, Tensor> kSums[] = {
+    {"tokens", &CombineOutput::tokens},
+    {"topk_weights", &CombineOutput::topk_weights},
+};
+
+// Where the field of that name is in the table; null without one.
+template <class Table>
+auto find_field(const Table& table, const std::string& name) -> decltype(&table[0]) {
+  for (const auto& field : table)
+    if (name == field.name) return &field;
+  return nullptr;
+}
+
+[[noreturn]] void refuse_unknown(const std::string& name) {
+  throw nb::type_error(("there is no argument " + name).c_str());
+}
+
+std::string text_of(nb::handle value) { return nb::str(value).c_str(); }
+
+// Of the arguments of a dispatch or a combine.
+template <class Arguments>
+void take_router_weight(Arguments& arguments, nb::handle given) {
+  arguments.router_weight = nb::borrow(given);
+  const RouterWeight hook = router_weight_of(given);
+  arguments.in.router_weight = hook.function;
+  arguments.in.router_weight_context = hook.context;
+}
+
+// The number in an array of one. A GPU's kernels read it; nobody here does.
+const float* scale_in(nb::handle array, Device device, Arrays& arrays) {
+  const ConstTensor scale = arrays.read(array, "input_scale");
+  if (scale.dtype != DType::f32 || scale.elements() != 1 || scale.device != device)
+    throw Error(ErrorKind::invalid_argument, "input_scale is " + to_string(scale) + " on " + to_string(scale.device) +
+                                                 "; it must be a number, or f32 [1] on " + to_string(device));
+  return scale.as<float>();
+}
+
+}  // namespace
+
+DispatchArguments::DispatchArguments(const nb::dict& given, Device device) {
+  for (const auto& [key, value] : given) {
+    const std::string name = text_of(key);
+    if (const auto* field = find_field(kDispatchInputs, name))
+      in.*field->view = arrays.read(value, field->name);
+    else if (name == "input_scale" && (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())))
+      input_scale = value_as<float>("input_scale", value, kNumber);
+    else if (name == "input_scale")
+      in.input_scale = scale_in(value, device, arrays);
+    else if (name == "router_weight")
+      take_router_weight(*this, value);
+    else if (name == "row_order")
+      in.row_order = row_order_named(text_of(value));
+    else if (name == "format")
+      in.format = whole_as<int>("format", value);
+    else if (name == "expert_stride")
+      in.expert_stride = whole_as<std::int64_t>("expert_stride", value);
+    else if (name == "overflow")
+      in.overflow = value_named("overflow", text_of(value),
+                                std::array{Overflow::refused, Overflow::reported, Overflow::expected});
+    else
+      refuse_unknown(name);
+  }
+  if (!input_scale) return;
+  if (device.kind == Device::Kind::cuda)
+    throw Error(ErrorKind::invalid_argument, "input_scale is the number " + std::to_string(*input_scale) +
+                                                 "; on a GPU it must be an array f32 [1] on " + to_string(device));
+  in.input_scale = &*input_scale;
+}
+
+OutputArguments::OutputArguments(const nb::dict& given) {
+  for (const auto& [key, value] : given) {
+    const std::string name = text_of(key);
+    if (const auto* field = find_field(kDispatchOutputs, name))
+      out.*field->view = arrays.fill(value, field->name);
+    else if (name == "zero_padding")
+      out.zero_padding = value_as<bool>("zero_padding", value, kFlag);
+    else
+      refuse_unknown(name);
+  }
+}
+
+CombineArguments::CombineArguments(const nb::dict& given) {
+  for (const auto& [key, value] : given) {
+    const std::string name = text_of(key);
+    if (const auto* field = find_field(kCombineInputs, name)) {
+      in.*field->view = arrays.read(value, field->name);
+    } else if (name == "router_weight") {
+      take_router_weight(*this, value);
+    } else if (name == "bias") {
+      if (!PySequence_Check(value.ptr())) refuse_type("bias", value, "a list of arrays");
+      const std::size_t count = nb::len(value);
+      if (count > static_cast<std::size_t>(kMaxBias))
+        throw Error(ErrorKind::invalid_argument,
+                    "bias has " + std::to_string(count) + " arrays; the limit is " + std::to_string(kMaxBias));
+      for (std::size_t index = 0; index < count; ++index) in.bias[index] = arrays.read(value[index], "bias");
+    } else if (name == "sum_order") {
+      const std::string order = text_of(value);
+      if (order != "by_rank" && order != "by_last_k")
+        throw Error(ErrorKind::invalid_argument, "sum_order is '" + order + "'; it must be one of by_rank, by_last_k");
+      in.sum_order = order == "by_rank" ? SumOrder::by_rank : SumOrder::by_last_k;
+    } else if (name == "apply_weights") {
+      in.apply_weights = value_as<bool>("apply_weights", value, kFlag);
+    } else {
+      refuse_unknown(name);
+    }
+  }
+}
+
+SumArguments::SumArguments(const nb::dict& given) {
+  for (const auto& [key, value] : given) {
+    const std::string name = text_of(key);
+    if (const auto* field = find_field(kSums, name)) {
+      out.*field->view = arrays.fill(value, field->name);
+    } else if (name == "epilogue") {
+      epilogue = nb::borrow(value);
+      const Epilogue hook = epilogue_of(value);
+      out.epilogue = hook.function;
+      out.epilogue_context = hook.context;
+    } else {
+      refuse_unknown(name);
+    }
+  }
+}
+
+}  // namespace ferry::python

@@ -1,0 +1,90 @@
+"""Exchanges with more_formats: each dispatch says in which format its tokens travel."""
+
+import numpy as np
+import pytest
+
+import devices
+import ferry
+from oracle import make_layer
+
+LAYER = make_layer(3, 8, 2, 256, [4, 0, 6])
+FORMATS = ["bf16", "nvfp4", {"format": "mxfp8", "tiled_scales": True, "expert_alignment": 16}]
+
+
+def open_exchange(world, **options):
+    return devices.open_exchange(world, experts=8, top_k=2, max_tokens=6, hidden=256,
+                                 **{"format": "fp8_block128", "more_formats": FORMATS, **options})
+
+
+def inputs_of(rank):
+    return LAYER.tokens[rank], LAYER.ids[rank], LAYER.weights[rank]
+
+
+def close(got, rank, room):
+    want = LAYER.sums(rank, lambda expert: expert + 1)
+    return np.abs(np.asarray(got, np.float64) - want).max(initial=0) <= room * np.abs(want).max(initial=1)
+
+
+# A number, a name, a Format; the room is for the bits of the format.
+CHOICES = [(0, "fp8_block128", 0.06), (1, "bf16", 0.02), ("nvfp4", "nvfp4", 0.4), (3, "mxfp8", 0.1),
+           (ferry.formats.format_named("bf16"), "bf16", 0.02), ("fp8_block128", "fp8_block128", 0.06)]
+
+
+@pytest.mark.parametrize("given_outputs", [False, True])
+def test_each_dispatch_has_a_format_of_its_own(given_outputs, run):
+    def body(world):
+        rank = world.rank
+        with open_exchange(world) as exchange:
+            for asked, name, room in CHOICES:
+                row_bytes = ferry.formats.format_named(name).payload_bytes(256)
+                more = {"outputs": exchange.allocate_outputs(format=asked)} if given_outputs else {}
+                arrivals = exchange.dispatch(*inputs_of(rank), format=asked, **more)
+                assert arrivals.payload.nbytes == arrivals.payload.shape[0] * row_bytes
+                assert close(exchange.combine(LAYER.results_of(rank, arrivals)), rank, room)
+                exchange.dispatch_async(*inputs_of(rank), format=asked)
+                arrivals = exchange.dispatch_wait()
+                assert arrivals.payload.nbytes == arrivals.payload.shape[0] * row_bytes
+                assert close(exchange.combine(LAYER.results_of(rank, arrivals)), rank, room)
+
+    run(LAYER.ranks, body)
+
+
+def test_a_handle_passes_from_format_to_format(run):
+    def body(world):
+        rank = world.rank
+        with open_exchange(world, expert_alignment=1, more_formats=[{"format": "bf16", "expert_alignment": 1}]) as exchange:
+            forward = exchange.dispatch(*inputs_of(rank), leave_handle=True)
+            assert close(exchange.combine(LAYER.results_of(rank, forward), handle=forward.handle), rank, 0.06)
+            backward = exchange.dispatch(LAYER.tokens[rank], handle=forward.handle, format="bf16")
+            assert (np.asarray(backward.row_offsets) == np.asarray(forward.row_offsets)).all()
+            assert close(exchange.combine(LAYER.results_of(rank, backward), handle=forward.handle), rank, 0.02)
+
+    run(LAYER.ranks, body)
+
+
+def test_what_is_refused():
+    def body(world):
+        with pytest.raises(TypeError, match="more_formats names 'scale'; a format has format, tiled_scales"):
+            open_exchange(world, more_formats=[{"format": "bf16", "scale": 1}])
+        with pytest.raises(TypeError, match="tiled_scales is 3; it must be True or False"):
+            open_exchange(world, more_formats=[{"format": "mxfp8", "tiled_scales": 3}])
+        with pytest.raises(ferry.InvalidArgument, match=r"more_formats\[0\]: tiled_scales needs"):
+            open_exchange(world, more_formats=[{"format": "bf16", "tiled_scales": True}])
+        with pytest.raises(ferry.InvalidArgument, match="fp9"):
+            open_exchange(world, more_formats=["fp9"])
+        with open_exchange(world, more_formats=["mxfp8", {"format": "mxfp8", "tiled_scales": True}]) as exchange:
+            given = np.ones((1, 256), np.float32), np.array([[0, 1]], np.int32)
+            for format, kind, text in [(3, ferry.InvalidArgument, r"0 \(fp8_block128\), 1 \(mxfp8\), 2 \(mxfp8\)"),
+                                       (-1, ferry.InvalidArgument, "format is -1"), ("bf16", ferry.InvalidArgument, "'bf16'"),
+                                       ("mxfp8", ferry.InvalidArgument, r"\[1, 2\] of the exchange are; give the number"),
+                                       (True, TypeError, "format is True; it must be a whole number"),
+                                       (1.5, TypeError, "format is 1.5")]:
+                for call in (lambda: exchange.dispatch(*given, format=format),
+                             lambda: exchange.allocate_outputs(format=format)):
+                    with pytest.raises(kind, match=text):
+                        call()
+            arrivals = exchange.dispatch(*given, format=2)
+            assert arrivals.format == 2
+            assert exchange.layout_in(2).scale_layout == "tiled" and exchange.layout_in(0).alignment == exchange.layout.alignment
+
+    ferry.run_ranks(1, body)

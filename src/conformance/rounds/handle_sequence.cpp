@@ -1,0 +1,171 @@
+#include "conformance/rounds/handle_sequence.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace ferry::conformance {
+namespace {
+
+using Kind = HandleMove::Kind;
+
+// Draws moves. What a handle holds is known here: the scenario of its dispatch.
+class Drawing {
+ public:
+  Drawing(const std::vector<ScenarioSettings>& exchanges, std::uint64_t seed) : exchanges_(exchanges), random_(seed) {}
+
+  HandleMove next() {
+    HandleMove move;
+    move.kind = static_cast<Kind>(random_.below(5));
+    move.exchange = static_cast<std::size_t>(random_.below(static_cast<int>(exchanges_.size())));
+    move.form = random_.chance(0.5) ? Form::split : Form::one_call;
+    move.combines = random_.chance(0.5);
+    move.copies = random_.chance(0.3);
+    move.dispatch_begins = random_.chance(0.5);
+    move.dispatch_ends = random_.chance(0.5);
+    move.handle = static_cast<std::size_t>(random_.below(kHandles));
+    move.given = static_cast<std::size_t>(random_.below(kHandles));
+    if (move.kind == Kind::overlap && !held_[move.given]) move.kind = Kind::keep;
+    if ((move.kind == Kind::replay || move.kind == Kind::combine) && !held_[move.handle]) move.kind = Kind::keep;
+    move.replays = move.kind == Kind::overlap && held_[move.handle].has_value() && random_.chance(0.5);
+    // A handle that a combine reads is not written meanwhile.
+    if (move.kind == Kind::overlap && !move.replays && move.handle == move.given)
+      move.handle = (move.given + 1) % kHandles;
+    if (move.kind == Kind::overlap) move.returned = of_handle(move.given, move.exchange);
+    const bool is_given = move.replays || move.kind == Kind::replay || move.kind == Kind::combine;
+    move.scenario = is_given ? of_handle(move.handle, move.exchange) : fresh(move.exchange);
+    if (!is_given && move.kind != Kind::round) held_[move.handle] = move.scenario;
+    return move;
+  }
+
+ private:
+  std::uint64_t seed() { return random_.bits() % 1'000'000; }
+  Scenario fresh(std::size_t exchange) {
+    const auto cases = test::routing_cases();
+    ScenarioSettings settings = exchanges_[exchange];
+    settings.routing = cases[static_cast<std::size_t>(random_.below(static_cast<int>(cases.size())))].name;
+    settings.seed = seed();
+    return make_scenario(settings);
+  }
+  Scenario of_handle(std::size_t handle, std::size_t exchange) {
+    return with_other_tokens(*held_[handle], exchanges_[exchange], seed());
+  }
+
+  const std::vector<ScenarioSettings>& exchanges_;
+  test::Random random_;
+  std::optional<Scenario> held_[kHandles];
+};
+
+class Player {
+ public:
+  explicit Player(std::span<Exchange> exchanges) : exchanges_(exchanges) {
+    for (std::size_t i = 0; i < kHandles; ++i) handles_.emplace_back(exchanges[0]);
+  }
+
+  void play(const HandleMove& move) {
+    Exchange& exchange = exchanges_[std::min(move.exchange, exchanges_.size() - 1)];
+    HandleMemory& handle = handles_[move.handle];
+    RankRound round(move.scenario, exchange.rank());
+    switch (move.kind) {
+      case Kind::round:
+        run_round(exchange, move.scenario, move.form);
+        break;
+      case Kind::keep:
+        round.out.handle = handle.tensor();
+        run_dispatch(exchange, round, move.form);
+        round.check_rows();
+        if (move.combines) finish(exchange, round, move.form);
+        break;
+      case Kind::replay:
+        round.in = input_with(round, handle);
+        run_dispatch(exchange, round, move.form);
+        round.check_rows();
+        if (move.combines) finish_with(handle, exchange, round, move.form);
+        break;
+      case Kind::combine:
+        round.combine_in.src_info = {};  // no dispatch has filled it
+        finish_with(handle, exchange, round, move.form);
+        break;
+      case Kind::overlap:
+        overlap(exchange, round, move);
+        break;
+    }
+    if (move.copies) handle = HandleMemory(handle);  // what was there before is gone
+  }
+
+ private:
+  static void finish(Exchange& exchange, RankRound& round, Form form) {
+    run_combine(exchange, round, form);
+    round.check_tokens();
+  }
+  static void finish_with(HandleMemory& handle, Exchange& exchange, RankRound& round, Form form) {
+    round.combine_in = combine_input_with(round, handle);
+    finish(exchange, round, form);
+  }
+
+  static void end_dispatch(Exchange& exchange, RankRound& round) {
+    exchange.dispatch_wait(round.out);
+    if (round.in.row_order == RowOrder::in_place) round.read_slots(exchange.arrival_slots(round.in.format));
+  }
+
+  void overlap(Exchange& exchange, RankRound& round, const HandleMove& move) {
+    RankRound returned(move.returned, exchange.rank());
+    returned.combine_in.src_info = {};
+    HandleMemory& handle = handles_[move.handle];
+    if (move.replays)
+      round.in = input_with(round, handle);
+    else
+      round.out.handle = handle.tensor();
+    const CombineInput back = combine_input_with(returned, handles_[move.given]);
+    if (move.dispatch_begins) exchange.dispatch_async(round.in);
+    exchange.combine_async(back);
+    if (!move.dispatch_begins) exchange.dispatch_async(round.in);
+    if (move.dispatch_ends) end_dispatch(exchange, round);
+    exchange.combine_wait(returned.combine_out);
+    if (!move.dispatch_ends) end_dispatch(exchange, round);
+    round.check_rows();
+    returned.check_tokens();
+    if (!move.combines) return;
+    move.replays ? finish_with(handle, exchange, round, move.form) : finish(exchange, round, move.form);
+  }
+
+  std::span<Exchange> exchanges_;
+  std::vector<HandleMemory> handles_;
+};
+
+}  // namespace
+
+DispatchInput input_with(const RankRound& round, HandleMemory& handle) {
+  DispatchInput in = round.in;
+  in.topk_ids = {};
+  in.topk_weights = {};
+  in.router_weight = nullptr;
+  in.handle = handle.tensor();
+  return in;
+}
+
+CombineInput combine_input_with(const RankRound& round, HandleMemory& handle) {
+  CombineInput in = round.combine_in;
+  in.handle = handle.tensor();
+  return in;
+}
+
+HandleSequence make_handle_sequence(std::vector<ScenarioSettings> exchanges, std::uint64_t seed, int moves) {
+  HandleSequence sequence{std::move(exchanges), {}};
+  Drawing drawing(sequence.exchanges, seed);
+  for (int i = 0; i < moves; ++i) sequence.moves.push_back(drawing.next());
+  return sequence;
+}
+
+void run_handle_sequence(std::span<Exchange> exchanges, const HandleSequence& sequence) {
+  Player player(exchanges);
+  for (std::size_t i = 0; i < sequence.moves.size(); ++i) {
+    try {
+      player.play(sequence.moves[i]);
+    } catch (const Failure& failure) {
+      throw Failure(failure.rank(), failure.place() + " in move " + std::to_string(i), failure.expected(),
+                    failure.got());
+    }
+  }
+}
+
+}  // namespace ferry::conformance

@@ -1,0 +1,17 @@
+#include "conformance/target/target.h"
+
+namespace ferry::conformance {
+
+Target thread_target() {
+  Target target;
+  target.name = "cpu";
+  target.max_ranks = kMaxRanksPerNode;
+  target.encodes_results = true;
+  target.late_weights = true;
+  target.hooks_may_throw = true;
+  target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { ferry::run_ranks(ranks, body); };
+  target.make_worlds = [](int ranks) { return make_thread_worlds(ranks); };
+  return target;
+}
+
+}  // namespace ferry::conformance

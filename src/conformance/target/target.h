@@ -1,0 +1,31 @@
+// What runs the cases: ranks that are threads, processes or GPUs, and what they can do.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ferry/world.h"
+
+namespace ferry::conformance {
+
+struct Target {
+  std::string name;
+  // Runs `body` once on each of `ranks` ranks and rethrows the first error.
+  std::function<void(int ranks, const std::function<void(World&)>& body)> run_ranks;
+  // All ranks' worlds where one process holds them, else not given.
+  std::function<std::vector<std::unique_ptr<World>>(int ranks)> make_worlds;
+  // Whether some ranks of this world are reached by puts from send buffers; not given: none is.
+  std::function<bool(const World&)> has_remote_ranks;
+  int max_ranks = 8;
+  bool can_lose_ranks = true;    // a rank may leave early, and the others notice and go on
+  bool encodes_results = false;  // results may travel in any format, not as bf16 only
+  bool late_weights = false;     // weights may be narrow, late or go home, sums f16, scales dynamic: not all GPUs do it
+  bool hooks_may_throw = false;  // hooks run on the host, and what they throw reaches the caller
+};
+
+// Ranks as threads of this process.
+Target thread_target();
+
+}  // namespace ferry::conformance
