@@ -52,8 +52,7 @@ void check_report(Exchange& exchange, Epoch epoch, const std::function<void()>& 
     EXPECT_EQ(record.epoch_wanted, epoch);
     EXPECT_LT(record.epoch_seen, epoch);
     EXPECT_GE(record.block, 0);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2 is missing"), HasSubstr(to_string(Phase::routing)),
-                                    HasSubstr(std::to_string(epoch) + " wanted")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2 is missing"), HasSubstr(to_string(Phase::routing))));
   }
 }
 

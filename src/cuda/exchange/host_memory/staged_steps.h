@@ -42,7 +42,9 @@ class StagedSteps final : public ExchangeSteps {
 
   void send(const Ticket& ticket, const DispatchArgs& args) override;
   void receive(const Ticket& ticket, const RowsOut& rows) override;
-  std::int64_t await_counts(const Ticket& ticket) override { return steps_->await_counts(ticket); }
+  std::int64_t await_counts(const Ticket& ticket) override {
+    return steps_->await_counts(on_device(HostTensors::kReplayedHandle, ticket));
+  }
   RowCounts row_counts(const Ticket& ticket) const override { return steps_->row_counts(ticket); }
   void send_back(const Ticket& ticket, const CombineArgs& args) override;
   void reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) override;

@@ -1,0 +1,5 @@
+"""What programs import from DeepEP's compiled module by name."""
+
+from .utils.event import EventHandle
+
+__all__ = ["EventHandle"]
