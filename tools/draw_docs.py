@@ -69,7 +69,7 @@ def draw_exchange():
     picture = Picture(1080, int(places.bottom) + 78, "A dispatch and a combine of three ranks")
     token_x, message_x, row_x, sum_x, done_x = 92, 316, 400, 716, 956
     for x, words in ((token_x + 24, "tokens"), (message_x - 24, "dispatch: messages"), (row_x + 92, "rows, by expert"),
-                     (row_x + 240, "experts"), (sum_x + 68, "combine: partial sums"), (done_x + 30, "results")):
+                     (row_x + 240, "experts"), (sum_x + 68, "combine: partial sums"), (done_x + 30, "sums")):
         picture.text(x, 30, words, "head", "middle")
     for x, words in ((message_x - 24, "encoded once, one for each rank"), (row_x + 92, "one for each (token, k)"),
                      (row_x + 240, "your kernels"), (sum_x + 68, "one row for each (token, rank)")):
