@@ -129,8 +129,19 @@ def test_no_exchanges_and_a_single_one():
     assert_sums(ferry.combine_all([exchange], [dict(rows=results_of(layer, 0, arrivals))]), layer)
 
 
+def interrupted(script):
+    """What the script prints behind "waiting", when it gets SIGINT then."""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "waiting\n"
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=120)
+    assert child.returncode == 0
+    return out
+
+
 def test_ctrl_c_ends_the_waits_of_all():
-    with subprocess.Popen([sys.executable, "-c", """
+    assert interrupted("""
 import signal, numpy as np, ferry
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 worlds = ferry.make_thread_worlds(3)
@@ -142,12 +153,29 @@ try:
     ferry.dispatch_all(exchanges[:2], [one, one])  # rank 2 does not come
 except KeyboardInterrupt:
     print("interrupted")
-"""], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout.readline() == "waiting\n"
-        time.sleep(0.5)
-        child.send_signal(signal.SIGINT)
-        out, _ = child.communicate(timeout=120)
-    assert child.returncode == 0 and out == "interrupted\n"
+""") == "interrupted\n"
+
+
+@pytest.mark.skipif(WHY_NO_GPUS is not None, reason=WHY_NO_GPUS or "")
+def test_ctrl_c_ends_a_wait_of_the_host_for_gpus():
+    assert interrupted("""
+import signal, torch, ferry
+signal.signal(signal.SIGINT, signal.default_int_handler)
+worlds = ferry.cuda_worlds(2, devices=[0, 0] if ferry.cuda_devices() == 1 else None)
+shape = dict(experts=2, top_k=1, max_tokens=1, hidden=64, deadline=600.0)
+first, second = ferry.run_worlds(worlds, lambda world: ferry.Exchange(world, **shape))
+device = first.device
+first.dispatch_async(torch.ones((1, 64), device=device), torch.zeros((1, 1), dtype=torch.int32, device=device))
+print("waiting", flush=True)
+try:
+    first.wait_for_counts()  # rank 1 does not come
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+try:
+    worlds[1].barrier()
+except ferry.Aborted as error:
+    print(error.rank)
+""") == "interrupted\n0\n"
 
 
 @pytest.mark.skipif(WHY_NO_GPUS is not None, reason=WHY_NO_GPUS or "")

@@ -152,11 +152,13 @@ void PendingCall::wait(const std::function<void()>& interrupt) {
   if (error_) std::rethrow_exception(error_);
 }
 
+void call_enqueuing(World& world, const std::function<void()>& call) {
+  const nb::gil_scoped_release without_gil;
+  call_noting_losses(world, call);
+}
+
 void call_waiting(World& world, const std::function<void()>& call) {
-  if (!is_main_thread() || is_of_gpus(world.kind())) {
-    const nb::gil_scoped_release without_gil;
-    return call_noting_losses(world, call);
-  }
+  if (!is_main_thread()) return call_enqueuing(world, call);
   PendingCall pending;
   const std::function<void()> noting = [&] { call_noting_losses(world, call); };
   CallThread::of_this_process().start(pending, noting);

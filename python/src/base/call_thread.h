@@ -42,9 +42,11 @@ class PendingCall {
 };
 
 // Runs `call`, which may wait for other ranks of `world`, without the GIL, which the caller holds. A signal handler
-// that raises aborts the world, and so ends the call. Calls on GPUs stay on their thread, which may be capturing a
-// graph.
+// that raises aborts the world, and so ends the call.
 void call_waiting(World& world, const std::function<void()>& call);
+
+// The same for a call that only enqueues kernels. It stays on its thread, which may be capturing a graph.
+void call_enqueuing(World& world, const std::function<void()>& call);
 
 // Whether a call_waiting of an OpenSHMEM world missed a rank: the processes of its job cannot end it together any more.
 bool has_shmem_lost_a_rank();

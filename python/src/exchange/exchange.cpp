@@ -64,6 +64,9 @@ namespace {
 // CallOptions as Python has them: (deadline in seconds or None, stream as a number, max_blocks).
 using PyCall = std::tuple<nb::object, std::uintptr_t, nb::object>;
 
+// cudaStreamPerThread: another stream on another thread.
+void* const kStreamOfThisThread = reinterpret_cast<void*>(2);  // NOLINT(performance-no-int-to-ptr)
+
 CallOptions call_options(const PyCall& call) {
   const auto& [deadline, stream, max_blocks] = call;
   return {.deadline = deadline_of("deadline", deadline),
@@ -87,7 +90,11 @@ void dispatch(PyExchange& self, const nb::dict& inputs, const nb::dict& outputs,
 RowCounts wait_for_counts(PyExchange& self, const PyCall& how) {
   const CallOptions call = call_options(how);
   RowCounts counts;
-  self.call([&](Exchange& exchange) { counts = exchange.wait_for_counts(call); });
+  const auto ask = [&](Exchange& exchange) { counts = exchange.wait_for_counts(call); };
+  if (call.stream == kStreamOfThisThread)
+    self.call(ask);
+  else
+    self.call_on_host(ask);
   return counts;
 }
 
@@ -126,12 +133,12 @@ void combine_wait(PyExchange& self, const nb::dict& sums, const PyCall& how) {
 
 void release(PyExchange& self, const PyCall& how) {
   const CallOptions call = call_options(how);
-  self.call([&](Exchange& exchange) { exchange.release(call); });
+  self.call_on_host([&](Exchange& exchange) { exchange.release(call); });
 }
 
 void restore(PyExchange& self, const PyCall& how) {
   const CallOptions call = call_options(how);
-  self.call([&](Exchange& exchange) { exchange.restore(call); });
+  self.call_on_host([&](Exchange& exchange) { exchange.restore(call); });
 }
 
 void add_to_mask(PyExchange& self, const nb::iterable& ranks) {

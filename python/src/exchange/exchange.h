@@ -37,9 +37,17 @@ class PyExchange {
   bool has_hook_raised() const { return hook_raised_; }
   void set_hook_raised(bool raised) { hook_raised_ = raised; }
 
-  // work(exchange), alone in the object and without the GIL. Ctrl-C ends its waits.
+  // work(exchange), alone in the object and without the GIL. On GPUs it enqueues kernels; on CPUs it waits for other
+  // ranks, and Ctrl-C ends its waits.
   template <class Work>
   void call(const Work& work) {
+    const auto lock = guard_.enter();
+    Exchange& open = exchange();
+    (device_.kind == Device::Kind::cuda ? call_enqueuing : call_waiting)(*world_, [&] { work(open); });
+  }
+  // The same for work in which the host waits for other ranks on GPUs, too.
+  template <class Work>
+  void call_on_host(const Work& work) {
     const auto lock = guard_.enter();
     Exchange& open = exchange();
     call_waiting(*world_, [&] { work(open); });
