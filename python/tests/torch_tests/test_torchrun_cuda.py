@@ -1,4 +1,4 @@
-"""Processes that torchrun starts, one for each GPU, with a group of NCCL: the example that trains, and groups that differ."""
+"""Processes with a GPU each and a group of NCCL: the example under torchrun, groups that differ, rounds beside NCCL's own."""
 
 import os
 import pathlib
@@ -52,3 +52,41 @@ def test_different_groups_are_missed_at_the_deadline(tmp_path):
     for text, seconds in rank_processes.run(2, in_different_groups, os.fspath(tmp_path / "meeting")):
         assert f"the deadline is {DEADLINE} s" in text and "the same group" in text
         assert seconds >= DEADLINE
+
+
+def beside_nccl(rank, size, file):
+    """Rounds on one stream, sums of NCCL on another, enqueued in opposite orders by the two ranks. The sums of both."""
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", init_method=f"file://{file}", rank=rank, world_size=size)
+    device, side = torch.device("cuda", rank), torch.cuda.Stream()
+    averaged = torch.ones(1 << 22, device=device)
+    tokens = torch.ones((64, 1024), dtype=torch.bfloat16, device=device)
+    ids = torch.arange(128, dtype=torch.int32, device=device).reshape(64, 2) % 8
+    weights = torch.tensor([0.75, 0.25], device=device).repeat(64, 1)
+    with ferry.torch.Exchange.from_group(experts=8, top_k=2, max_tokens=64, hidden=1024, reserve_sms=32,
+                                         deadline=60.0) as exchange:
+        outputs, sums = exchange.allocate_outputs(), torch.empty_like(tokens)
+        rows = torch.ones((exchange.most_rows(), 1024), dtype=torch.bfloat16, device=device)
+
+        def round_of_ferry():
+            exchange.dispatch(tokens, ids, weights, outputs=outputs)
+            exchange.combine(rows, out=sums)
+
+        def sum_of_nccl():
+            with torch.cuda.stream(side):
+                dist.all_reduce(averaged, op=dist.ReduceOp.AVG)
+
+        calls = (round_of_ferry, sum_of_nccl) if rank == 0 else (sum_of_nccl, round_of_ferry)
+        for _ in range(300):
+            for call in calls:
+                call()
+        torch.cuda.synchronize()
+        exchange.check()
+        found = bool((sums == 1).all()), bool((averaged == 1).all())
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def test_rounds_beside_nccl(tmp_path):
+    assert rank_processes.run(2, beside_nccl, os.fspath(tmp_path / "meeting")) == [(True, True)] * 2
