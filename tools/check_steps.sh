@@ -5,23 +5,17 @@
 check_format() { sources | xargs -0 clang-format --dry-run -Werror; }
 check_tidy() {
   need_clang_tidy && build_preset release ferry || return 1
-  local folder=build/tidy log=build/release/tidy.log tools=build/tools/$clang_tidy/bin status=0 preset=release home=
+  local folder=build/tidy log=build/release/tidy.log tools=build/tools/$clang_tidy/bin preset=release home=
   # The build with GPUs has every file: those for NVSHMEM, too, where it was found. It gives each a command of its own.
   has_nvcc && preset=cuda
   [[ ! -f build/cuda/CMakeCache.txt ]] || home=$(sed -n 's/^NVSHMEM_HOME:.*=//p' build/cuda/CMakeCache.txt)
   cmake --preset "$preset" -B "$folder" -DFERRY_UNITY=OFF ${home:+-DNVSHMEM_HOME="$home"} >"$log" 2>&1 ||
     { cat "$log" >&2; return 1; }
-  "$tools/python3" "$tools/run-clang-tidy.py" -clang-tidy-binary "$tools/clang-tidy" -quiet -p "$folder" -j "$(nproc)" \
-    "^$PWD/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda/cuda_.*)\.cpp$" >"$log" 2>&1 || status=$?
+  local places=("$folder" "^$PWD/((src|tool|tests|benchmarks|examples)/.*|python/src/cuda/cuda_.*)\.cpp$")
   for folder in build/cp*/; do  # the rest of the Python module, where the step python has built it
-    [[ -f $folder/compile_commands.json ]] || continue
-    "$tools/python3" "$tools/run-clang-tidy.py" -clang-tidy-binary "$tools/clang-tidy" -quiet -p "$folder" -j "$(nproc)" \
-      "^$PWD/python/(src|transports)/.*\.cpp$" >>"$log" 2>&1 || status=$?
+    [[ ! -f $folder/compile_commands.json ]] || places+=("$folder" "^$PWD/python/(src|transports)/.*\.cpp$")
   done
-  sed -i 's/\x1b\[[0-9;]*m//g' "$log"  # its colours would hide the words looked for
-  grep -A8 -E ' (error|warning): ' "$log" || true
-  echo "tidy: $(grep -cE '^\[ *[0-9]+/[0-9]+\]\[' "$log") files"
-  return "$status"
+  python3 tools/run_tidy.py "$PWD/$tools/clang-tidy" "$(nproc)" "${places[@]}" | tee "$log"
 }
 check_headers() { build_preset release ferry_header_check; }
 check_dependencies() { python3 tools/check_dependencies.py .; }

@@ -49,6 +49,27 @@ def test_each_dispatch_has_a_format_of_its_own(given_outputs, run):
     run(LAYER.ranks, body)
 
 
+def test_bytes_that_nobody_looks_at(run):
+    """Encoded tokens in the place of bf16: rows of any bytes, those of NaN among them."""
+    sent = [np.random.default_rng(rank).integers(0, 256, (tokens.shape[0], 512), np.uint8)
+            for rank, tokens in enumerate(LAYER.tokens)]
+    for rank, rows in enumerate(sent):
+        rows[:, 0], rows[:, 1], rows[:, 2:6] = rank, np.arange(len(rows)), 255
+
+    def body(world):
+        with open_exchange(world) as exchange:
+            arrivals = exchange.dispatch(sent[world.rank], *inputs_of(world.rank)[1:], format="bf16")
+            offsets, src_info = (np.asarray(array) for array in (arrivals.row_offsets, arrivals.src_info))
+            came = np.asarray(arrivals.payload).view(np.uint8).reshape(-1, 512)
+            rows = [row for row in range(offsets[-1]) if src_info[row, 0] >= 0]
+            assert rows
+            for row in rows:
+                source, token = came[row, :2]
+                assert token == src_info[row, 0] and (came[row] == sent[source][token]).all()
+
+    run(LAYER.ranks, body)
+
+
 def test_a_handle_passes_from_format_to_format(run):
     def body(world):
         rank = world.rank
