@@ -37,7 +37,11 @@ def test_each_dispatch_has_a_format_of_its_own(given_outputs, run):
         with open_exchange(world) as exchange:
             for asked, name, room in CHOICES:
                 row_bytes = ferry.formats.format_named(name).payload_bytes(256)
-                more = {"outputs": exchange.allocate_outputs(format=asked)} if given_outputs else {}
+                more = {}
+                if given_outputs and world.device == "cpu":
+                    more["outputs"] = exchange.allocate_outputs(format=asked)
+                elif given_outputs:
+                    more["outputs"] = exchange.dispatch(*inputs_of(rank), format=asked).arrays
                 arrivals = exchange.dispatch(*inputs_of(rank), format=asked, **more)
                 assert arrivals.payload.nbytes == arrivals.payload.shape[0] * row_bytes
                 assert close(exchange.combine(LAYER.results_of(rank, arrivals)), rank, room)

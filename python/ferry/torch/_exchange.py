@@ -112,7 +112,7 @@ class Exchange:
 
         Collective over the group. Ranks are ranks of the group. `device`: None: this process's current GPU where the
         group has none of CPUs (NCCL), else the CPU. `options`: as for Exchange; set_up_deadline counts for the world,
-        too. The group is used to make the exchange, and no more. Processes that give different groups get PeerMissing.
+        too. Only the group's store is used. Processes that give different groups get PeerMissing.
         """
         world = world_of_group(group, device=device, deadline=options.get("set_up_deadline"))
         try:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Any, Callable, Sequence
+import time
+from typing import Any, Callable, Iterable
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from .._arguments import seconds
 from .._errors import InvalidArgument, PeerMissing
 from .._world import World
 
 DEADLINE = 30.0  # seconds, as of all worlds of processes
+LOOK_EVERY = 0.01  # seconds
 
 
 def world_of_group(group: Any = None, *, device: Any = None, deadline: float | None = None) -> World:
     """A world of the processes of a group; None: the default group. Collective over the group.
 
-    The ranks are those of the group, and no others take part. It carries what they say to each other while the world is
-    made, and is not used again.
+    The ranks are those of the group, and no others take part. What they say to each other while the world is made goes
+    over the group's store, so that a wait has a deadline: the first collective of NCCL has none. The group itself
+    carries nothing.
 
     device    where the ranks' tensors lie; None: this process's current GPU where the group has no backend for CPUs,
               else the CPU
     deadline  seconds for all ranks to come; None: 30
 
-    Raises as ferry.World.from_all_gather. Where processes give different groups, each gets PeerMissing at its deadline.
-    torch does not use a group again whose ranks have missed each other: make another one with new_group.
+    Raises as ferry.World.from_all_gather. Where processes give different groups, each gets PeerMissing at its deadline,
+    with the rank that did not come. They may call again, with the same group.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise InvalidArgument("there is no process group; call torch.distributed.init_process_group first")
@@ -51,41 +54,52 @@ def carrier_of(group: Any) -> torch.device:
 
 
 def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[bytes]]:
-    """all_gather(mine): the bytes of all ranks of the group, as many of each, in rank order."""
-    device, size, limit = carrier_of(group), dist.get_world_size(group), seconds("deadline", deadline) or DEADLINE
+    """all_gather(mine): the bytes of all ranks of the group, in rank order."""
+    store, size, rank = store_of(group), dist.get_world_size(group), dist.get_rank(group)
+    limit = seconds("deadline", deadline) or DEADLINE
 
     def all_gather(mine: bytes) -> list[bytes]:
-        own = torch.frombuffer(bytearray(mine), dtype=torch.uint8).to(device)
-        everyone = [torch.empty_like(own) for _ in range(size)]
-        try:
-            gather(group, everyone, own, datetime.timedelta(seconds=limit))
-        except RuntimeError as error:
-            raise missing_from(group, limit, error) from error
-        return [one.cpu().numpy().tobytes() for one in everyone]
+        # Every rank counts its calls, those before a deadline passed aside: the same number is the same call.
+        number = store.add(f"ferry/calls/{rank}", 1)
+        keys = [f"ferry/{number}/{other}" for other in range(size)]
+        store.set(keys[rank], mine)
+        late = list(range(size))
+        end = time.monotonic() + limit
+        while late := [other for other in late if not store.check([keys[other]])]:
+            if time.monotonic() > end:
+                store.delete_key(keys[rank])
+                store.add(f"ferry/calls/{rank}", -1)
+                raise missing_from(group, limit, late)
+            time.sleep(LOOK_EVERY)
+        return [bytes(store.get(key)) for key in keys]
 
     return all_gather
 
 
-def gather(group: Any, everyone: list[torch.Tensor], own: torch.Tensor, limit: datetime.timedelta) -> None:
-    """dist.all_gather with a deadline. The wait alone would leave gloo's thread behind until the group's timeout."""
-    from torch._C._distributed_c10d import AllgatherOptions  # a torch without torch.distributed has none
+def store_of(group: Any) -> Any:
+    """Where the processes of a group meet: of this group alone."""
+    group = dist.group.WORLD if group is None else group
+    try:
+        if hasattr(group, "get_group_store"):  # torch 2.7
+            return group.get_group_store()
+        return distributed_c10d._get_process_group_store(group)
+    except (KeyError, RuntimeError) as error:
+        raise InvalidArgument("the process group has no store, as one of MPI; make the world with "
+                              "ferry.World.from_all_gather") from error
 
-    options, group = AllgatherOptions(), dist.group.WORLD if group is None else group
-    options.timeout = limit
-    group.allgather([everyone], [own], options).wait(limit)
 
-
-def missing_from(group: Any, limit: float, error: RuntimeError) -> PeerMissing:
-    """Who waited in vain. Which rank did not come, torch does not say."""
-    rank, ranks = dist.get_rank(group), dist.get_process_group_ranks(group)
-    missing = PeerMissing(f"rank {rank} waited for the {len(ranks)} ranks of its process group{named(ranks)} to make a "
-                          f"world, and not all came; the deadline is {limit:g} s. All of them must call this, each with "
-                          f"the same group. To try again, make another group with new_group. torch says: {error}")
+def missing_from(group: Any, limit: float, late: list[int]) -> PeerMissing:
+    """Who waited in vain, and for whom: ranks of the group, and their processes where those are others."""
+    rank, processes = dist.get_rank(group), dist.get_process_group_ranks(group)
+    number = "" if processes == list(range(dist.get_world_size())) else f" (processes {named(processes[one] for one in late)})"
+    missing = PeerMissing(f"rank {rank}: rank{'s' * (len(late) > 1)} {named(late)}{number} of the {len(processes)} of its "
+                          f"process group did not come to make a world; the deadline is {limit:g} s. All of them must "
+                          "call this, each with the same group")
     missing.my_rank = missing.reported_by = rank
+    missing.rank = late[0]
     missing.operation = "set_up"
     return missing
 
 
-def named(ranks: Sequence[int]) -> str:
-    """Which processes they are, where that is more than a count says."""
-    return "" if list(ranks) == list(range(dist.get_world_size())) else f", processes {', '.join(map(str, ranks))},"
+def named(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

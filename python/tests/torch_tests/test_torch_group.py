@@ -130,11 +130,11 @@ def test_different_groups_are_missed_at_the_deadline(tmp_path):
     found = rank_processes.run(3, in_different_groups, os.fspath(tmp_path / "meeting"))
     for rank in range(2):
         for number, (text, seconds, *attributes) in enumerate(found[rank][0]):
-            processes = "process group to" if (rank, number) == (1, 0) else "process group, processes 0, 1, to"
-            size = 3 if (rank, number) == (1, 0) else 2
-            assert f"rank {rank} waited for the {size} ranks of its {processes} make a world" in text
+            other = 2 if (rank, number) == (1, 0) else 1 - rank  # of WORLD both others are late; of the rest the other one
+            late = "ranks 0, 2 of the 3" if (rank, number) == (1, 0) else f"rank {other} (processes {other}) of the 2"
+            assert f"rank {rank}: {late} of its process group did not come to make a world" in text
             assert "the deadline is 2 s" in text and "the same group" in text
-            assert attributes == [rank, -1, "set_up"]
+            assert attributes == [rank, 0 if (rank, number) == (1, 0) else other, "set_up"]
             assert seconds < 10 * DEADLINE
     assert all(seconds < 10 * DEADLINE for _, seconds in found)
 
