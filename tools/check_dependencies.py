@@ -52,7 +52,7 @@ ROOMS = {
     "src/cpu": ["formats", "steps", "fabric", "rows", "calls"],
     "src/shmem": ["process"],
     "src/cuda": ["device", "policy", "kernels", "activation", "exchange", "world"],
-    "src/cuda/exchange": ["plan", "order"],
+    "src/cuda/exchange": ["plan", "order", "state", "launches"],
     "src/nvshmem": ["kernels"],
     "src/conformance": ["oracle", "target", "rounds", "cases"],
     "python/src": ["base", "world", "cuda", "arrays", "exchange"],

@@ -1,4 +1,4 @@
-#include "cuda/exchange/kernel_trace.h"
+#include "cuda/exchange/state/kernel_trace.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,0 +1,152 @@
+#include "cuda/exchange/launches/left_routing.h"
+
+#include "cuda/exchange/order/stream_order.h"
+#include "exchange/checks/handle_check.h"
+#include "ferry/detail/cuda/state/cuda_check.h"
+#include "ferry/detail/protocol/row_room.h"
+
+namespace ferry::cuda {
+
+LeftRouting::LeftRouting(const ExchangeState& state, const Shape& shape, const ExchangeOptions& options)
+    : state_(state),
+      header_(handle_header(state.rank(), shape, options, {})),
+      combined_rows_(state.memory()->as<HandleRow>(state.places().combined_rows)),
+      fitting_starts_(row_starts_at(state.plan(), state.memory()->as<std::uint32_t>(state.places().fitting_starts))) {}
+
+HandleHeader LeftRouting::header_of(const Ticket& ticket) const {
+  HandleHeader header = header_;
+  header.alignment = state_.plan().alignment;
+  header.num_tokens = ticket.num_tokens;
+  header.order = static_cast<std::int32_t>(ticket.rows.order);
+  return header;
+}
+
+HandleCallParams LeftRouting::handle_call(Operation operation, const Ticket& ticket) const {
+  auto params = state_.params_of<HandleCallParams>(state_.masks().newest());
+  params.handle = ticket.handle;
+  params.wanted = header_of(ticket);
+  params.operation = operation;
+  params.may_lack_rows = may_lack_rows(ticket);
+  params.may_be_by_counts = state_.device().left_handles->by_counts;
+  return params;
+}
+
+// Routing the handle's ids again gives the same rows. Weights travel only where rows may say them, or a rank may give
+// new ones.
+void LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) const {
+  const Plan& plan = state_.plan();
+  state_.kernels().small.begin_handle(handle_call(Operation::dispatch, ticket), state_.stream());
+  const KeptRouting kept = kept_routing_at(plan, ticket.handle);
+  args.ids = {kept.ids, false};
+  const bool travel = plan.map.has_token_lists() || plan.map.has_late_weights();
+  if (travel && !args.weights.are_given()) args.weights = {kept.weights, nullptr, nullptr, plan.shape.top_k};
+}
+
+void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
+  may_have_overflowed_ = out.may_overflow;
+  if (out.may_overflow && capture_of(state_.stream()) != kNoCapture) graphs_may_overflow_ = true;
+  if (out.handle == nullptr) return;
+  LeftHandles& all = *state_.device().left_handles;
+  if (out.may_overflow) all.may_lack_rows = true;
+  if (ticket.by_counts) all.by_counts = true;
+  if (ticket.handle != nullptr && !state_.plan().map.has_late_weights())  // else the weights may be new ones
+    return copy_handle(ticket, out);
+  auto params = state_.local_params_of<KeepParams>(state_.opened_mask());
+  params.from = state_.arrived();
+  params.header = header_of(ticket);
+  params.header.shared_begin = ticket.shared.begin;
+  params.header.shared_end = ticket.shared.end;
+  params.header.by_counts = ticket.by_counts ? 1 : 0;
+  if (ticket.handle != nullptr) params.replayed = kept_routing_at(state_.plan(), ticket.handle).header;
+  params.header.has_weights = ticket.has_weights ? 1 : 0;
+  params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
+  params.to = out.handle;
+  launch_keep_routing(params, state_.stream());
+}
+
+// From the first handle on whose dispatch may have had no room for some rows, a replay that copies its handle says how
+// much room it had, and a combine with a handle heeds that. Until then neither launches a kernel for it.
+void LeftRouting::copy_handle(const Ticket& ticket, const RowsOut& out) const {
+  const Plan& plan = state_.plan();
+  if (out.handle != ticket.handle)
+    cuda_check(
+        cudaMemcpyAsync(out.handle, ticket.handle, HandleSizes(plan).bytes(), cudaMemcpyDefault, state_.stream()),
+        "cudaMemcpyAsync");
+  if (!state_.device().left_handles->may_lack_rows) return;
+  launch_note_room({state_.links().state, kept_routing_at(plan, out.handle).header, room_of(out).rows + 1},
+                   state_.stream());
+}
+
+// Only a kernel sees of which order the rows of a handle are, so it compares them with the weights.
+CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs& args,
+                                        const CombineOrder::Start& start) {
+  is_extra_ = start.number != CombineNumber::of_dispatch;
+  const CombineBasis basis = basis_of(ticket);
+  if (!is_extra_) return basis;
+  HandleCallParams params = handle_call(Operation::combine, ticket);
+  params.number = start.number;
+  params.waits = start.waits;
+  params.wants_order = args.row_weights != nullptr;
+  params.gives_weights = !state_.plan().exact && args.weights.are_given();
+  if (params.wants_order)
+    params.wanted.order =
+        static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
+  state_.kernels().small.begin_handle(params, state_.stream());
+  if (ticket.handle != nullptr && basis.may_lack_rows)
+    fit_rows(kept_routing_at(state_.plan(), ticket.handle), basis.arrived);
+  return basis;
+}
+
+CombineBasis LeftRouting::end_combine(const Ticket& ticket) const {
+  if (ticket.handle != nullptr)
+    state_.kernels().small.begin_handle(handle_call(Operation::combine, ticket), state_.stream());
+  return basis_of(ticket);
+}
+
+void LeftRouting::fit_rows(const KeptRouting& kept, const ArrivedRows& to) const {
+  FitRowsParams params;
+  params.plan = state_.plan();
+  params.state = state_.links().state;
+  params.header = kept.header;
+  params.from = {kept.rows, kept.slots, kept.starts};
+  params.to = to;
+  launch_fit_rows(params, state_.most_small_blocks(), state_.stream());
+}
+
+bool LeftRouting::may_lack_rows(const Ticket& ticket) const {
+  if (ticket.handle != nullptr) return state_.device().left_handles->may_lack_rows;
+  return may_have_overflowed_ || graphs_may_overflow_;
+}
+
+CombineBasis LeftRouting::basis_of(const Ticket& ticket) const {
+  CombineBasis basis;
+  basis.may_lack_rows = may_lack_rows(ticket);
+  basis.is_extra = is_extra_;
+  if (ticket.handle == nullptr) {
+    basis.masked = state_.opened_mask();
+    basis.arrived = state_.arrived();
+  } else {
+    const KeptRouting kept = kept_routing_at(state_.plan(), ticket.handle);
+    basis.masked = state_.masks().newest();
+    basis.own = kept.own;
+    basis.header = kept.header;
+    basis.handle_rows = kept.rows;
+    basis.arrived = {kept.rows, kept.slots, kept.starts};
+    if (basis.may_lack_rows) basis.arrived = {combined_rows_, kept.slots, fitting_starts_};
+  }
+  basis.weighed = basis.arrived;
+  if (state_.plan().map.has_late_weights()) basis.weighed.rows = combined_rows_;
+  return basis;
+}
+
+void LeftRouting::send_zeros(const CombineBasis& basis) const {
+  if (!basis.may_lack_rows) return;
+  auto params = state_.params_of<ZeroResultsParams>(basis.masked);
+  params.arrived = basis.arrived;
+  params.kept = basis.handle_rows;
+  params.bytes = state_.counters().bytes;
+  params.is_extra = basis.is_extra;
+  state_.kernels().small.send_zeros(params, state_.most_small_blocks(), state_.stream());
+}
+
+}  // namespace ferry::cuda

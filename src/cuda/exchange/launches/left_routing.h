@@ -1,0 +1,57 @@
+// LeftRouting: the routing that a dispatch leaves for combines and replays: on the device until the next dispatch, and
+// in handles. It launches what goes ahead of a call with a handle, and of a combine that may not follow its dispatch at
+// once; and what heeds rows that had no room.
+#pragma once
+
+#include "cuda/exchange/order/combine_order.h"
+#include "cuda/exchange/state/exchange_state.h"
+#include "exchange/calls/call_order.h"
+#include "ferry/detail/protocol/handle.h"
+
+namespace ferry::cuda {
+
+// What a combine goes by: the newest dispatch, or the one that left its handle.
+struct CombineBasis {
+  const std::uint8_t* masked = nullptr;    // I11
+  ArrivedRows arrived;                     // without those that had no room
+  ArrivedRows weighed;                     // the same with late weights, where the exchange has them (I24)
+  const RoutingEntry* own = nullptr;       // this rank's table in the handle; null: that of the newest routing
+  const HandleHeader* header = nullptr;    // of the handle; null: there is none
+  const HandleRow* handle_rows = nullptr;  // all rows of the handle
+  bool may_lack_rows = false;              // some may have had no room
+  bool is_extra = false;                   // DeviceState::extra_result has its number
+};
+
+class LeftRouting {
+ public:
+  LeftRouting(const ExchangeState& state, const Shape& shape, const ExchangeOptions& options);
+
+  // Ahead of a dispatch with a handle.
+  void route_again(const Ticket& ticket, DispatchArgs& args) const;
+  // Behind a dispatch.
+  void leave(const Ticket& ticket, const RowsOut& out);
+
+  // Ahead of a combine, or of its first half; and of its second half.
+  CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args, const CombineOrder::Start& start);
+  CombineBasis end_combine(const Ticket& ticket) const;
+  // The home of a row that had no room gets zeros in place of a result.
+  void send_zeros(const CombineBasis& basis) const;
+
+ private:
+  HandleHeader header_of(const Ticket& ticket) const;
+  HandleCallParams handle_call(Operation operation, const Ticket& ticket) const;
+  CombineBasis basis_of(const Ticket& ticket) const;
+  bool may_lack_rows(const Ticket& ticket) const;
+  void copy_handle(const Ticket& ticket, const RowsOut& out) const;
+  void fit_rows(const KeptRouting& kept, const ArrivedRows& to) const;
+
+  const ExchangeState& state_;
+  HandleHeader header_;               // of a handle, but for what its dispatch was
+  HandleRow* combined_rows_;          // as ExchangeState::arrived: with late weights, or those of a handle that fit
+  RowStartsToFill fitting_starts_;    // of the handle of the newest combine that may lack rows
+  bool may_have_overflowed_ = false;  // rows of the newest dispatch
+  bool graphs_may_overflow_ = false;  // rows of a captured one, which may run when the host does not know
+  bool is_extra_ = false;             // begin_handle_kernel found the number of the newest combine
+};
+
+}  // namespace ferry::cuda

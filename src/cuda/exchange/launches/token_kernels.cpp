@@ -1,0 +1,222 @@
+#include "cuda/exchange/launches/token_kernels.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/debug_log.h"
+#include "cuda/device/refuse.h"
+#include "cuda/exchange/order/stream_order.h"
+#include "cuda/policy/policy_text.h"
+#include "ferry/detail/cuda/launch/trace_launch.h"
+#include "ferry/detail/cuda/steps/scale_tiles.h"
+
+namespace ferry::cuda {
+namespace {
+
+template <class Policy>
+void log_launch(int rank, const char* kernel, int num_tokens, const Policy& policy) {
+  debug_log(DebugLevel::trace, rank, [&] {
+    std::ostringstream text;
+    text << kernel << " kernel, " << num_tokens << " tokens: " << policy;
+    return text.str();
+  });
+}
+
+TracedKernelKind kind_of(Halves halves, TracedKernelKind both, TracedKernelKind sends, TracedKernelKind receives) {
+  if (halves.sends && halves.receives) return both;
+  return halves.sends ? sends : receives;
+}
+
+DispatchKernel kernel_of(const DispatchArgs* in, const RowsOut* out) {
+  if (out != nullptr && !TokenKernels::can_fuse(*out)) return DispatchKernel::receives;
+  return in != nullptr && in->is_encoded() ? DispatchKernel::given_rows : DispatchKernel::encodes;
+}
+
+// Rows or bias, or sums where they are given, are f16. Such combines have kernels of their own.
+bool has_f16(const CombineArgs& in, const CombineOut* out) {
+  const bool has_bias = out != nullptr && in.num_bias != 0 && in.bias[0].dtype == DType::f16;
+  return in.dtype == DType::f16 || has_bias || (out != nullptr && out->dtype == DType::f16);
+}
+
+}  // namespace
+
+TokenKernels::TokenKernels(const ExchangeState& state)
+    : state_(state),
+      block_counts_(state.memory()->as<DeviceWord<Epoch>>(state.places().block_counts)),
+      wide_weights_(state.memory()->as<float>(state.places().wide_weights)) {}
+
+void TokenKernels::dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+                            const RowsOut* out) {
+  const TracedKernelKind kind =
+      kind_of({.sends = in != nullptr, .receives = out != nullptr}, TracedKernelKind::dispatch,
+              TracedKernelKind::dispatch_sends, TracedKernelKind::dispatch_receives);
+  begin_record(kind);
+  launch_dispatch(ticket, masked, in, out);
+  end_record(kind);
+}
+
+void TokenKernels::combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
+                           const CombineOut* out) {
+  const TracedKernelKind kind =
+      kind_of(halves, TracedKernelKind::combine, TracedKernelKind::combine_sends, TracedKernelKind::combine_receives);
+  begin_record(kind);
+  launch_combine(ticket, basis, halves, in, out);
+  end_record(kind);
+}
+
+// What the parameters of both kernels have.
+template <class Params>
+Params TokenKernels::params_of(const std::uint8_t* masked, Halves halves) const {
+  auto params = state_.params_of<Params>(masked);
+  params.sends = halves.sends;
+  params.receives = halves.receives;
+  params.arrived = state_.arrived();
+  params.stats = state_.counters();
+  params.step_times = records_ ? &trace_->records().steps() : nullptr;
+  return params;
+}
+
+DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::uint8_t* masked,
+                                             const DispatchLaunch& launch, const DispatchArgs* in,
+                                             const RowsOut* out) const {
+  auto params = params_of<DispatchParams>(masked, {.sends = in != nullptr, .receives = out != nullptr});
+  if (in != nullptr) params.in = *in;
+  if (out != nullptr) params.out = *out;
+  params.in.shared_begin = ticket.shared.begin;
+  params.in.shared_end = ticket.shared.end;
+  params.links.backs_off = launch.backs_off;
+  params.routing = {.record = state_.links().record,
+                    .state = state_.links().state,
+                    .counts_all = launch.counts_all,
+                    .words = state_.format().kernel_plan.routing_words(),
+                    .parts = launch.parts,
+                    .parts_per_routing_block = launch.parts_per_routing_block,
+                    .block_counts = block_counts_};
+  params.num_experts = state_.num_experts();
+  params.roles = launch.policy.roles;
+  params.block_bytes = launch.block_bytes;
+  if (params.out.scales.layout == ScaleLayout::none) params.out.stores_scales = false;  // at strides, or none
+  return params;
+}
+
+void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+                                   const RowsOut* out) const {
+  const ExchangeKernels& kernels = state_.kernels();
+  const DispatchKernel which = kernel_of(in, out);
+  const DispatchLaunch launch = state_.format().kernel_plan.dispatch(
+      ticket.num_tokens, {.sends = in != nullptr, .receives = out != nullptr}, which, state_.max_blocks());
+  DispatchParams params = dispatch_params(ticket, masked, launch, in, out);
+  log_launch(state_.rank(), "dispatch", ticket.num_tokens, launch.policy);
+  if (which == DispatchKernel::receives) {
+    kernels.receive.receive(params, launch.policy, state_.stream());
+  } else {
+    // The scales kernel finds a row's message by its src_info.
+    const bool scales_follow =
+        launch.scales_follow && out != nullptr && params.out.stores_scales && out->src_info != nullptr;
+    if (scales_follow) params.out.stores_scales = false;
+    const DispatchLauncher& launcher = which == DispatchKernel::given_rows ? kernels.given_rows : kernels.dispatch;
+    launcher.launch(params, launch.policy, state_.stream());
+    if (scales_follow) launch_scales_kernel(*out);
+    if (in != nullptr && state_.plan().map.has_token_lists())
+      kernels.receive.list_tokens({params.plan, params.links, in->num_tokens, state_.counters().bytes}, launch.policy,
+                                  state_.stream());
+  }
+  if (out != nullptr) await_lists(params, *out);
+}
+
+// I15: rows by_source need the lists and wait for them in the kernel that lays them out.
+void TokenKernels::await_lists(const DispatchParams& params, const RowsOut& out) const {
+  const HeapMap& map = state_.plan().map;
+  if (!map.has_token_lists() || !map.has_remote_ranks() || out.order == RowOrder::by_source) return;
+  state_.kernels().receive.await_lists({params.plan, params.links}, state_.stream());
+}
+
+// I20
+void TokenKernels::launch_scales_kernel(const RowsOut& out) const {
+  auto params = state_.local_params_of<ScalesParams>(nullptr);
+  params.scales = out.scales;
+  params.by_strips = Divider(scale_strips(out.scales));
+  params.src_info = out.src_info;
+  params.payload_bytes = out.row_bytes;
+  params.starts = state_.arrived().starts.of_source;
+  const DeviceLimits most = state_.format().kernel_plan.scales_limits(state_.max_blocks());
+  launch_scales(params, most.blocks(), most.exclusive, state_.stream());
+}
+
+void TokenKernels::launch_combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
+                                  const CombineOut* out) const {
+  auto params = params_of<CombineParams>(basis.masked, halves);
+  params.in = in;
+  if (out != nullptr && state_.plan().exact) params.in.weights = widened(in.weights, ticket.num_tokens);
+  params.is_extra = basis.is_extra;
+  params.arrived = basis.weighed;
+  params.own = basis.own;
+  if (in.num_rows == 0) {  // a kernel that needs rows reads valid memory, and reports the error
+    params.in.rows = state_.links().own;
+    params.in.row_stride = 0;
+    params.in.dtype = DType::bf16;
+  }
+  if (out != nullptr) params.out = *out;
+  params.num_tokens = std::max(0, ticket.num_tokens);
+  const int likely_tokens = ticket.num_tokens < 0 ? state_.plan().shape.max_tokens : ticket.num_tokens;
+  const SumTypes types{params.in.dtype == DType::f32, has_f16(params.in, out)};
+  const CombineLaunch launch = state_.format().kernel_plan.combine(likely_tokens, halves, types, state_.max_blocks());
+  params.links.backs_off = launch.backs_off;
+  params.roles = launch.policy.roles;
+  log_launch(state_.rank(), "combine", ticket.num_tokens, launch.policy);
+  const CombineLauncher& kernel = types.has_f16 ? *state_.kernels().half : state_.kernels().combine;
+  kernel.launch(params, launch.policy, launch.shared_bytes, state_.stream());
+}
+
+void TokenKernels::require_f16(bool wanted, const char* name) const {
+  if (!wanted || state_.kernels().half != nullptr) return;
+  refuse(ErrorKind::unsupported, state_.rank(),
+         "{} is f16; the kernels of this exchange, which a program compiled, know bf16 and f32 in combine. Give one of "
+         "these, or use kernels without hooks and with results in a format of the library",
+         name);
+}
+
+void TokenKernels::require_types_in(const CombineArgs& args) const {
+  require_f16(args.dtype == DType::f16, "rows");
+  require_f16(args.num_bias != 0 && args.bias[0].dtype == DType::f16, "bias");
+}
+
+void TokenKernels::require_types_out(const CombineOut& sums) const { require_f16(sums.dtype == DType::f16, "tokens"); }
+
+Weights TokenKernels::widened(const Weights& weights, int num_tokens) const {
+  if (weights.data == nullptr || weights.dtype == DType::f32 || num_tokens <= 0) return weights;
+  launch_widen_weights({weights, num_tokens * state_.plan().shape.top_k, wide_weights_}, state_.most_small_blocks(),
+                       state_.stream());
+  Weights wide = weights;
+  wide.data = wide_weights_;
+  wide.dtype = DType::f32;
+  return wide;
+}
+
+void TokenKernels::trace_to(CallTrace* call) {
+  records_ = call != nullptr;
+  if (!records_) return;
+  if (trace_ == nullptr)
+    trace_ = std::make_shared<KernelTrace>(state_.memory(), state_.places().trace, state_.device().index,
+                                           state_.plan().shape.ranks);
+  call->note_kernels(trace_);
+}
+
+void TokenKernels::finish_trace() noexcept {
+  if (trace_ != nullptr) trace_->finish();
+}
+
+TraceParams TokenKernels::trace_params(TracedKernelKind kind) const {
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(TraceClock::now().time_since_epoch());
+  const bool is_captured = capture_of(state_.stream()) != kNoCapture;
+  return {trace_->records(), state_.links().state, state_.links().waited_ns, kind,
+          is_captured ? 0 : static_cast<std::uint64_t>(now.count())};
+}
+void TokenKernels::begin_record(TracedKernelKind kind) const {
+  if (records_) launch_begin_record(trace_params(kind), state_.stream());
+}
+void TokenKernels::end_record(TracedKernelKind kind) const {
+  if (records_) launch_end_record(trace_params(kind), state_.stream());
+}
+
+}  // namespace ferry::cuda

@@ -1,0 +1,62 @@
+// TokenKernels: launches the two large kernels, which carry tokens, and the scales and lists that belong to a dispatch.
+// It chooses the kernel and its blocks for each call, and records it where a Trace does.
+#pragma once
+
+#include <memory>
+
+#include "cuda/exchange/launches/left_routing.h"
+#include "cuda/exchange/state/exchange_state.h"
+#include "cuda/exchange/state/kernel_trace.h"
+#include "exchange/calls/call_order.h"
+#include "ferry/detail/cuda/state/trace_records.h"
+
+namespace ferry::cuda {
+
+class TokenKernels {
+ public:
+  explicit TokenKernels(const ExchangeState& state);
+
+  // The halves of a dispatch that are given: `in` sends, `out` receives.
+  void dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in, const RowsOut* out);
+  // One kernel runs both halves. Otherwise the half that receives has a kernel of its own.
+  static bool can_fuse(const RowsOut& out) { return out.order == RowOrder::by_expert && !out.may_overflow; }
+  // `out`: of the half that receives.
+  void combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
+               const CombineOut* out);
+
+  // Refuse rows, bias and sums of types that these kernels do not know (I17).
+  void require_types_in(const CombineArgs& args) const;
+  void require_types_out(const CombineOut& sums) const;
+
+  // The same as float32, as these kernels read weights. There is one place for them: a kernel that reads them follows
+  // at once.
+  Weights widened(const Weights& weights, int num_tokens) const;
+
+  void trace_to(CallTrace* call);
+  // The exchange is about to give its memory up.
+  void finish_trace() noexcept;
+
+ private:
+  template <class Params>
+  Params params_of(const std::uint8_t* masked, Halves halves) const;
+  DispatchParams dispatch_params(const Ticket& ticket, const std::uint8_t* masked, const DispatchLaunch& launch,
+                                 const DispatchArgs* in, const RowsOut* out) const;
+  void launch_dispatch(const Ticket& ticket, const std::uint8_t* masked, const DispatchArgs* in,
+                       const RowsOut* out) const;
+  void launch_combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
+                      const CombineOut* out) const;
+  void launch_scales_kernel(const RowsOut& out) const;
+  void await_lists(const DispatchParams& params, const RowsOut& out) const;
+  void require_f16(bool wanted, const char* name) const;
+  void begin_record(TracedKernelKind kind) const;
+  void end_record(TracedKernelKind kind) const;
+  TraceParams trace_params(TracedKernelKind kind) const;
+
+  const ExchangeState& state_;
+  DeviceWord<Epoch>* block_counts_;
+  float* wide_weights_;                 // [max_tokens, top_k]: of the newest kernel that needs them
+  std::shared_ptr<KernelTrace> trace_;  // from the first call on that a Trace records
+  bool records_ = false;                // the call under way
+};
+
+}  // namespace ferry::cuda
