@@ -32,9 +32,8 @@ __device__ inline bool may_be_combined(const HandleCallParams& p, const HandleHe
   return h.order >= 0 && h.order < kRowOrders;
 }
 
-// I17, for handles in device memory.
-__device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
-  const HandleHeader& h = *kept_routing_at(p.plan, p.handle).header;
+// I17, for handles in device memory. `h` says what the handle is.
+__device__ inline HandleFault find_handle_fault(const HandleCallParams& p, const HandleHeader& h) {
   const HandleHeader& w = p.wanted;
   if (h.magic != w.magic)
     return {HandleField::first_word, static_cast<std::int64_t>(h.magic), static_cast<std::int64_t>(w.magic)};
@@ -60,14 +59,21 @@ __device__ inline HandleFault find_handle_fault(const HandleCallParams& p) {
   return fault;
 }
 
-// The mask of the handle's dispatch must be that of this call. All lanes get the same answer.
+// Whether the mask of the handle's dispatch is that of this call, for the peers of this lane.
 __device__ inline bool has_same_mask(const HandleCallParams& p, int lane) {
   const std::uint8_t* masked = kept_routing_at(p.plan, p.handle).masked;
   bool same = true;
   for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
     same = same && (masked[peer] != 0) == p.plan.is_masked(peer);
-  return __all_sync(kAllLanes, same) != 0;
+  return same;
 }
+
+// Words that numbers of calls follow from.
+struct CallNumbers {
+  Epoch dispatched;
+  Epoch extra;
+  Epoch extra_after;
+};
 
 // I10: ends the exchange on all ranks at once. One thread calls it.
 template <DeviceFabric F>
@@ -87,16 +93,14 @@ __device__ void give_up_for_handle(const HandleCallParams& p, const HandleFault&
 
 // I13: earlier kernels have ended, and later ones begin when this one has. Returns the number of a combine that has one
 // of its own; 0 where it has that of its dispatch, and waits for nothing.
-__device__ inline Epoch take_combine_number(DeviceState& state, CombineNumber wanted) {
-  const Epoch dispatched = load_relaxed(state.dispatched);
-  const Epoch extra = load_relaxed(state.extra);
-  if (wanted == CombineNumber::found && load_relaxed(state.extra_after) != dispatched) {
-    store_relaxed(state.extra_result, dispatched + extra);
+__device__ inline Epoch take_combine_number(DeviceState& state, const CallNumbers& now, CombineNumber wanted) {
+  if (wanted == CombineNumber::found && now.extra_after != now.dispatched) {
+    store_relaxed(state.extra_result, now.dispatched + now.extra);
     return 0;
   }
-  const Epoch number = dispatched + extra + 1;
-  store_relaxed(state.extra, extra + 1);
-  store_relaxed(state.extra_after, dispatched);
+  const Epoch number = now.dispatched + now.extra + 1;
+  store_relaxed(state.extra, now.extra + 1);
+  store_relaxed(state.extra_after, now.dispatched);
   store_relaxed(state.extra_result, number);
   store_relaxed(state.result_counter, 0u);
   return number;
@@ -121,22 +125,33 @@ __device__ void await_summed(const HandleCallParams& p, Epoch number, int lane) 
       p.plan.masked);
 }
 
+// The next kernel may be launched at once: it waits for the end of this one. All loads are on their way before one of
+// them is looked at, as this kernel takes little more than the time of a load.
 template <DeviceFabric F>
 __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const __grid_constant__ HandleCallParams p) {
   const int lane = static_cast<int>(threadIdx.x);
   ptx::await_earlier_kernels();
+  ptx::let_next_kernel_launch();
   DeviceState& state = *p.links.state;
-  if (load_relaxed(state.failed) != 0) return;
+  HandleHeader header;
+  bool same_mask = true;
   if (p.handle != nullptr) {
-    HandleFault fault = find_handle_fault(p);
-    if (!has_same_mask(p, lane) && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
+    header = *kept_routing_at(p.plan, p.handle).header;
+    same_mask = has_same_mask(p, lane);
+  }
+  const std::uint32_t failed = load_relaxed(state.failed);
+  const CallNumbers now = {load_relaxed(state.dispatched), load_relaxed(state.extra), load_relaxed(state.extra_after)};
+  if (failed != 0) return;
+  if (p.handle != nullptr) {
+    HandleFault fault = find_handle_fault(p, header);
+    if (__all_sync(kAllLanes, same_mask) == 0 && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
     if (fault.field != HandleField::none) {
       if (lane == 0) give_up_for_handle<F>(p, fault);
       return;
     }
   }
   if (p.number == CombineNumber::of_dispatch) return;
-  Epoch number = lane == 0 ? take_combine_number(state, p.number) : 0;
+  Epoch number = lane == 0 ? take_combine_number(state, now, p.number) : 0;
   number = __shfl_sync(kAllLanes, number, 0);
   if (number != 0) await_summed<F>(p, number, lane);
 }
