@@ -3,24 +3,13 @@
 // once; and what heeds rows that had no room.
 #pragma once
 
+#include "cuda/exchange/launches/combine_basis.h"
 #include "cuda/exchange/order/combine_order.h"
 #include "cuda/exchange/state/exchange_state.h"
 #include "exchange/calls/call_order.h"
 #include "ferry/detail/protocol/handle.h"
 
 namespace ferry::cuda {
-
-// What a combine goes by: the newest dispatch, or the one that left its handle.
-struct CombineBasis {
-  const std::uint8_t* masked = nullptr;    // I11
-  ArrivedRows arrived;                     // without those that had no room
-  ArrivedRows weighed;                     // the same with late weights, where the exchange has them (I24)
-  const RoutingEntry* own = nullptr;       // this rank's table in the handle; null: that of the newest routing
-  const HandleHeader* header = nullptr;    // of the handle; null: there is none
-  const HandleRow* handle_rows = nullptr;  // all rows of the handle
-  bool may_lack_rows = false;              // some may have had no room
-  bool is_extra = false;                   // DeviceState::extra_result has its number
-};
 
 class LeftRouting {
  public:

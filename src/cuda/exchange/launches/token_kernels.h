@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "cuda/exchange/launches/left_routing.h"
+#include "cuda/exchange/launches/combine_basis.h"
 #include "cuda/exchange/state/exchange_state.h"
 #include "cuda/exchange/state/kernel_trace.h"
 #include "exchange/calls/call_order.h"

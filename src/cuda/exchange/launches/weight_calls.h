@@ -2,7 +2,7 @@
 // (I24), and weights of rows to the tokens' homes (I25).
 #pragma once
 
-#include "cuda/exchange/launches/left_routing.h"
+#include "cuda/exchange/launches/combine_basis.h"
 #include "cuda/exchange/state/exchange_state.h"
 #include "exchange/calls/call_order.h"
 #include "ferry/tensor.h"
