@@ -79,7 +79,7 @@ class Readme(Case):
 
 class Pages(Case):
     def test_gpus_have_a_table_of_what_was_tried_by_their_number(self):
-        self.assert_says(section(page("docs/gpu/README.md"), "Ferry on GPUs"), "| state |", "1 and 2 H200s",
+        self.assert_says(section(page("docs/gpu/README.md"), "Ferry on GPUs"), "| state |", "on 2 H200s",
                          "more than 4 GPUs", "never over a network", "Blackwell")
 
     def test_first_page_on_gpus_is_for_users(self):

@@ -76,6 +76,9 @@ def beside_nccl(rank, size, file):
             with torch.cuda.stream(side):
                 dist.all_reduce(averaged, op=dist.ReduceOp.AVG)
 
+        sum_of_nccl()  # NCCL sets itself up, which waits for running kernels
+        torch.cuda.synchronize()
+        dist.barrier()
         calls = (round_of_ferry, sum_of_nccl) if rank == 0 else (sum_of_nccl, round_of_ferry)
         for _ in range(300):
             for call in calls:
