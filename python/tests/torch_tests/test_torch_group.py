@@ -111,6 +111,7 @@ def missed(call):
 def in_different_groups(rank, size, file):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    dist.barrier()  # nobody leaves while another process still connects
     groups = [dist.new_group([0, 1]) for _ in range(3)]
     first = groups[0] if rank == 0 else dist.group.WORLD  # process 2 makes no world
     found = []
@@ -121,6 +122,7 @@ def in_different_groups(rank, size, file):
     if rank < 2:
         with ferry.torch.world_of_group(fresh) as world:
             world.barrier()
+    dist.barrier()
     began = time.monotonic()
     dist.destroy_process_group()
     return found, time.monotonic() - began
