@@ -33,8 +33,11 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return bf16() if name == "bf16" else np.dtype(_PLAIN[name])
 
 
-def name_of_floats(dtype: Any) -> str:
-    """"f32", "f16" or "bf16" of anything that names such a type: a type of numpy, torch or jax, or text."""
+def name_of_floats(dtype: Any, argument: str = "dtype") -> str:
+    """"f32", "f16" or "bf16" of anything that names such a type: a type of numpy, torch or jax, or text.
+
+    argument  what has the type, as an error says it
+    """
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
     if not isinstance(dtype, str) and text.startswith("<class"):
         text = np.dtype(dtype).name
@@ -43,7 +46,8 @@ def name_of_floats(dtype: Any) -> str:
     if name == "uint16":
         name = "bf16"
     if name not in ("f32", "f16", "bf16"):
-        raise InvalidArgument(f"dtype is {dtype!r}; it must be one of float32, float16, bfloat16")
+        given = repr(dtype) if argument == "dtype" else text
+        raise InvalidArgument(f"{argument} is {given}; it must be one of float32, float16, bfloat16")
     return name
 
 

@@ -390,5 +390,6 @@ class Exchange:
             raise TypeError("rows has no dtype; it must be an array of float32, float16 or bfloat16")
         shape = self.shape
         extents = (tokens, shape.top_k, shape.hidden) if unreduced else (tokens, shape.hidden)
-        sums["tokens"] = self._empty("sums", extents, name_of_floats(named), 16)
+        name = name_of_floats(named, "dtype" if dtype is not None else "the dtype of rows")
+        sums["tokens"] = self._empty("sums", extents, name, 16)
         return sums

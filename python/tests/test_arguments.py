@@ -126,6 +126,10 @@ def test_calls():
         with pytest.raises(TypeError, match="bias is 3; it must be a list of arrays"):
             exchange.combine(arrivals.values(), bias=3)
         refuses_arguments(exchange.combine, {"deadline": "seconds", "max_blocks": "whole"}, rows=arrivals.values())
+        with pytest.raises(ValueError, match="the dtype of rows is float64; it must be one of float32"):
+            exchange.combine(arrivals.values().astype("f8"))
+        with pytest.raises(ValueError, match="deadline is -1 s; it must be above 0 and at most 86400"):
+            exchange.combine(arrivals.values(), deadline=-1)
         refuses_all("apply_weights", "flag", lambda value: exchange.combine(arrivals.values(), apply_weights=value),
                     none=False)
         exchange.combine(arrivals.values())

@@ -1,6 +1,7 @@
 #include "python/src/base/values.h"
 
 #include <cmath>
+#include <sstream>
 
 namespace nb = nanobind;
 
@@ -13,9 +14,11 @@ void refuse_type(const char* argument, nb::handle given, const char* must_be) {
 std::chrono::milliseconds deadline_of(const char* argument, const std::optional<double>& seconds) {
   if (!seconds) return std::chrono::milliseconds{0};
   constexpr double most = 24 * 3600;
-  if (!(*seconds > 0) || *seconds > most)
-    throw Error(ErrorKind::invalid_argument,
-                std::string(argument) + " is " + std::to_string(*seconds) + " s; it must be above 0 and at most 86400");
+  if (!(*seconds > 0) || *seconds > most) {
+    std::ostringstream text;
+    text << argument << " is " << *seconds << " s; it must be above 0 and at most " << most;
+    throw Error(ErrorKind::invalid_argument, text.str());
+  }
   return std::chrono::milliseconds{static_cast<std::int64_t>(std::ceil(*seconds * 1000))};
 }
 
