@@ -157,11 +157,14 @@ void call_enqueuing(World& world, const std::function<void()>& call) {
   call_noting_losses(world, call);
 }
 
-void call_waiting(World& world, const std::function<void()>& call) {
+void call_waiting(World& world, const std::function<void()>& call, const std::function<void()>& prepare) {
   if (!is_main_thread()) return call_enqueuing(world, call);
   PendingCall pending;
-  const std::function<void()> noting = [&] { call_noting_losses(world, call); };
-  CallThread::of_this_process().start(pending, noting);
+  const std::function<void()> prepared = [&] {
+    prepare();
+    call_noting_losses(world, call);
+  };
+  CallThread::of_this_process().start(pending, prepared);
   pending.wait([&] {
     const nb::gil_scoped_release without_gil;
     world.abort("interrupted by a signal");

@@ -3,6 +3,7 @@
 // thread looks for signals until it is done.
 #pragma once
 
+#include <ferry/tensor.h>
 #include <ferry/world.h>
 #include <nanobind/nanobind.h>
 
@@ -42,11 +43,15 @@ class PendingCall {
 };
 
 // Runs `call`, which may wait for other ranks of `world`, without the GIL, which the caller holds. A signal handler
-// that raises aborts the world, and so ends the call.
-void call_waiting(World& world, const std::function<void()>& call);
+// that raises aborts the world, and so ends the call. `prepare` comes before it where another thread makes the call.
+void call_waiting(World& world, const std::function<void()>& call, const std::function<void()>& prepare);
 
 // The same for a call that only enqueues kernels. It stays on its thread, which may be capturing a graph.
 void call_enqueuing(World& world, const std::function<void()>& call);
+
+// Makes the GPU of a rank the current one of a thread that is Ferry's own; nothing on CPUs. Else a call, at its end,
+// would go back to GPU 0 and make a context there. The folder cuda has it.
+void stay_on(Device device);
 
 // Whether a call_waiting of an OpenSHMEM world missed a rank: the processes of its job cannot end it together any more.
 bool has_shmem_lost_a_rank();

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "python/src/base/call_thread.h"
 #include "python/src/cuda/cuda_parts.h"
 
 namespace nb = nanobind;
@@ -49,6 +50,10 @@ CudaBuild cuda_build() { return {FERRY_PYTHON_CUDA_VERSION, FERRY_PYTHON_CUDA_AR
 
 int cuda_devices() { return num_cuda_devices(); }
 
+void stay_on(Device device) {
+  if (device.kind == Device::Kind::cuda) require_success(cudaSetDevice(device.index), "cudaSetDevice");
+}
+
 std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>& devices, bool staged) {
   std::vector<std::unique_ptr<World>> made;
   {
@@ -75,6 +80,7 @@ int gpu_of_process(const ProcessPlace& place, int device) {
 
 std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device,
                                                 std::chrono::milliseconds deadline) {
+  stay_on(Device::cuda(device));
   auto world = make_cuda_process_world({.place = place, .device = device, .deadline = deadline});
   nothing_on_gpu(device);
   return world;

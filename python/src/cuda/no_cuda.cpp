@@ -1,4 +1,5 @@
 // A build without GPUs says so.
+#include "python/src/base/call_thread.h"
 #include "python/src/cuda/cuda_parts.h"
 
 namespace ferry::python {
@@ -14,6 +15,7 @@ namespace {
 
 CudaBuild cuda_build() { return {"", ""}; }
 int cuda_devices() { return 0; }
+void stay_on(Device) {}
 std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&, bool) { refuse(); }
 int gpu_of_process(const ProcessPlace&, int) { refuse(); }
 std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace&, int, std::chrono::milliseconds) { refuse(); }

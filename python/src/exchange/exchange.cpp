@@ -26,14 +26,15 @@ PyExchange::PyExchange(PyWorld& world, const Shape& shape, const PyOptions& opti
   const auto lock = world.guard().enter();
   const std::shared_ptr<World> kept = world_ = world.world();
   // The world lives as long as its exchange.
-  call_waiting(*kept, [&] {
+  const auto make = [&] {
     exchange_ = std::shared_ptr<Exchange>(new Exchange(*kept, shape, options.options),
                                           [kept](const Exchange* exchange) { delete exchange; });
     // Ahead of the first round: loading it later could wait for a kernel that waits for another rank.
     if (device_.kind != Device::Kind::cuda) return;
     load_decoder(options.options.format, device_.index);
     for (const DispatchFormat& other : options.options.more_formats) load_decoder(other.format, device_.index);
-  });
+  };
+  call_waiting(*kept, make, [this] { stay_on(device_); });
 }
 
 PyExchange::~PyExchange() {

@@ -41,16 +41,18 @@ class PyExchange {
   // ranks, and Ctrl-C ends its waits.
   template <class Work>
   void call(const Work& work) {
+    if (device_.kind != Device::Kind::cuda) return call_on_host(work);
     const auto lock = guard_.enter();
     Exchange& open = exchange();
-    (device_.kind == Device::Kind::cuda ? call_enqueuing : call_waiting)(*world_, [&] { work(open); });
+    call_enqueuing(*world_, [&] { work(open); });
   }
   // The same for work in which the host waits for other ranks on GPUs, too.
   template <class Work>
   void call_on_host(const Work& work) {
     const auto lock = guard_.enter();
     Exchange& open = exchange();
-    call_waiting(*world_, [&] { work(open); });
+    call_waiting(
+        *world_, [&] { work(open); }, [this] { stay_on(device_); });
   }
   // The same for work that waits for no other rank.
   template <class Work>

@@ -37,7 +37,8 @@ void barrier(PyWorld& self, const nb::iterable& mask, const nb::object& deadline
   const std::shared_ptr<World> world = self.world();
   const RankMask ranks = mask_of(mask, world->size());
   const std::chrono::milliseconds limit = world_deadline(deadline);
-  call_waiting(*world, [&] { world->barrier(ranks, limit); });
+  call_waiting(
+      *world, [&] { world->barrier(ranks, limit); }, [&] { stay_on(self.device()); });
 }
 
 std::vector<nb::bytes> all_gather(PyWorld& self, const nb::bytes& mine, const nb::iterable& mask,
@@ -48,7 +49,8 @@ std::vector<nb::bytes> all_gather(PyWorld& self, const nb::bytes& mine, const nb
   const std::chrono::milliseconds limit = world_deadline(deadline);
   const std::span given(static_cast<const std::byte*>(mine.data()), mine.size());
   std::vector<std::byte> all(given.size() * static_cast<std::size_t>(world->size()));
-  call_waiting(*world, [&] { world->all_gather(given, all, ranks, limit); });
+  call_waiting(
+      *world, [&] { world->all_gather(given, all, ranks, limit); }, [&] { stay_on(self.device()); });
   std::vector<nb::bytes> gathered;
   for (int rank = 0; rank < world->size(); ++rank)
     gathered.emplace_back(all.data() + static_cast<std::size_t>(rank) * given.size(), given.size());
