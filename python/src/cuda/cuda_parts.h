@@ -29,7 +29,7 @@ std::vector<std::unique_ptr<PyWorld>> cuda_thread_worlds(const std::vector<int>&
 
 // The GPU of a process of a world of GPUs: `device`, or if that is negative its only one, or that of its local rank.
 int gpu_of_process(const ProcessPlace& place, int device);
-// As make_cuda_process_world, on a thread of Ferry's own.
+// As make_cuda_process_world.
 std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device,
                                                 std::chrono::milliseconds deadline);
 

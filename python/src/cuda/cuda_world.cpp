@@ -80,7 +80,6 @@ int gpu_of_process(const ProcessPlace& place, int device) {
 
 std::unique_ptr<ProcessWorld> gpu_process_world(const ProcessPlace& place, int device,
                                                 std::chrono::milliseconds deadline) {
-  stay_on(Device::cuda(device));
   auto world = make_cuda_process_world({.place = place, .device = device, .deadline = deadline});
   nothing_on_gpu(device);
   return world;

@@ -56,7 +56,8 @@ std::unique_ptr<PyWorld> open_process_world(const MakeProcessWorld& make, const 
   const std::chrono::milliseconds limit = deadline ? deadline_of("deadline", deadline) : kDefaultDeadline;
   const auto made = std::make_shared<std::unique_ptr<World>>();
   const nb::callable* function = gather ? &*gather : nullptr;
-  call_detached([make, at = place, limit, made, function](PendingCall& pending) mutable {
+  call_detached([make, at = place, limit, made, function, device](PendingCall& pending) mutable {
+    stay_on(device);
     if (function != nullptr) at.all_gather = all_gather_of(*function, pending);
     *made = make(at, limit);
   });
