@@ -37,17 +37,18 @@ check_product() {
 }
 # Installs the Python package as a user does, but with the tools and the objects that are there already (ccache wants
 # the same compiler by the same name), and with the GPU code of the step cuda, in a folder of its own: users optimise it.
-# Then types, and the tests.
+# Then types, and the tests: those of the package that stands in for DeepEP's beside the others, as both mostly wait.
 check_python() {
   need_python_tools || return 1
-  CXX=c++ "$venv/bin/pip" -q --disable-pip-version-check install --no-build-isolation --no-deps --force-reinstall \
-    -Cbuild-dir=build/cp-check -Ccmake.define.FERRY_WERROR=ON "-Ccmake.define.${not_run#-D}" . &&
-    "$venv/bin/mypy" && "$venv/bin/pytest" && check_deep_ep
-}
-# The package that stands in for DeepEP's, beside the one that is installed.
-check_deep_ep() {
-  "$venv/bin/pip" -q --disable-pip-version-check install --no-build-isolation --no-deps --force-reinstall ./python-deepep &&
-    (cd python-deepep && "../$venv/bin/mypy" && "../$venv/bin/pytest")
+  local pip=("$venv/bin/pip" -q --disable-pip-version-check install --no-build-isolation --no-deps --force-reinstall)
+  CXX=c++ "${pip[@]}" -Cbuild-dir=build/cp-check -Ccmake.define.FERRY_WERROR=ON "-Ccmake.define.${not_run#-D}" . &&
+    "$venv/bin/mypy" && "${pip[@]}" ./python-deepep || return 1
+  local status=0 log=build/deep_ep.log
+  (cd python-deepep && "../$venv/bin/mypy" && "../$venv/bin/pytest") >"$log" 2>&1 &
+  "$venv/bin/pytest" || status=1
+  wait "$!" || status=1
+  cat "$log"
+  return "$status"
 }
 check_cuda() {
   has_nvcc || return 77
