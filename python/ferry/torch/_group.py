@@ -63,15 +63,23 @@ def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[
         number = store.add(f"ferry/calls/{rank}", 1)
         keys = [f"ferry/{number}/{other}" for other in range(size)]
         store.set(keys[rank], mine)
-        late = list(range(size))
+        found: dict[int, bytes] = {}
         end = time.monotonic() + limit
-        while late := [other for other in late if not store.check([keys[other]])]:
+        while True:
+            for other in range(size):
+                # A rank that gave up leaves nothing in its key. The key stays: get() would wait for one that is gone.
+                if other not in found and store.check([keys[other]]) and (given := bytes(store.get(keys[other]))):
+                    found[other] = given
+            late = [other for other in range(size) if other not in found]
+            if not late:
+                break
             if time.monotonic() > end:
-                store.delete_key(keys[rank])
+                store.set(keys[rank], b"")
                 store.add(f"ferry/calls/{rank}", -1)
                 raise missing_from(group, limit, late)
             time.sleep(LOOK_EVERY)
-        return [bytes(store.get(key)) for key in keys]
+        store.delete_key(f"ferry/{number - 1}/{rank}")  # all have read it: each has come to this call
+        return [found[other] for other in range(size)]
 
     return all_gather
 
@@ -91,10 +99,13 @@ def store_of(group: Any) -> Any:
 def missing_from(group: Any, limit: float, late: list[int]) -> PeerMissing:
     """Who waited in vain, and for whom: ranks of the group, and their processes where those are others."""
     rank, processes = dist.get_rank(group), dist.get_process_group_ranks(group)
-    number = "" if processes == list(range(dist.get_world_size())) else f" (processes {named(processes[one] for one in late)})"
-    missing = PeerMissing(f"rank {rank}: rank{'s' * (len(late) > 1)} {named(late)}{number} of the {len(processes)} of its "
-                          f"process group did not come to make a world; the deadline is {limit:g} s. All of them must "
-                          "call this, each with the same group")
+    several = len(late) > 1
+    where = ""
+    if processes != list(range(dist.get_world_size())):
+        where = f" (process{'es' * several} {named(processes[one] for one in late)})"
+    missing = PeerMissing(f"rank {rank}: rank{'s' * several} {named(late)}{where} of the {len(processes)} of its process "
+                          f"group did not come to make a world; the deadline is {limit:g} s. All of them must call this, "
+                          "each with the same group")
     missing.my_rank = missing.reported_by = rank
     missing.rank = late[0]
     missing.operation = "set_up"

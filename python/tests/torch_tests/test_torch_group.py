@@ -118,6 +118,7 @@ def in_different_groups(rank, size, file):
     if rank < 2:
         found = [missed(lambda: ferry.torch.world_of_group(first, deadline=DEADLINE)),
                  missed(lambda: ferry.torch.Exchange.from_group(groups[1 + rank], set_up_deadline=DEADLINE, **SHAPE))]
+        ferry.torch.world_of_group(groups[1]).close()  # whose first call one of them alone had made
     fresh = dist.new_group([0, 1])
     if rank < 2:
         with ferry.torch.world_of_group(fresh) as world:
@@ -133,7 +134,7 @@ def test_different_groups_are_missed_at_the_deadline(tmp_path):
     for rank in range(2):
         for number, (text, seconds, *attributes) in enumerate(found[rank][0]):
             other = 2 if (rank, number) == (1, 0) else 1 - rank  # of WORLD both others are late; of the rest the other one
-            late = "ranks 0, 2 of the 3" if (rank, number) == (1, 0) else f"rank {other} (processes {other}) of the 2"
+            late = "ranks 0, 2 of the 3" if (rank, number) == (1, 0) else f"rank {other} (process {other}) of the 2"
             assert f"rank {rank}: {late} of its process group did not come to make a world" in text
             assert "the deadline is 2 s" in text and "the same group" in text
             assert attributes == [rank, 0 if (rank, number) == (1, 0) else other, "set_up"]
