@@ -118,10 +118,9 @@ def in_different_groups(rank, size, file):
     if rank < 2:
         found = [missed(lambda: ferry.torch.world_of_group(first, deadline=DEADLINE)),
                  missed(lambda: ferry.torch.Exchange.from_group(groups[1 + rank], set_up_deadline=DEADLINE, **SHAPE))]
-        ferry.torch.world_of_group(groups[1]).close()  # whose first call one of them alone had made
-    fresh = dist.new_group([0, 1])
+    dist.barrier()  # nobody calls again while another one's deadline still runs
     if rank < 2:
-        with ferry.torch.world_of_group(fresh) as world:
+        with ferry.torch.world_of_group(groups[1]) as world:  # which rank 0 alone had asked for
             world.barrier()
     dist.barrier()
     began = time.monotonic()
