@@ -45,11 +45,14 @@ LAYERS = [
 ]
 # The rooms of a folder, from the bottom to the top: a file includes only rooms before its own.
 ROOMS = {
+    "include/ferry/detail/protocol": ["contracts"],
     "include/ferry/detail/cuda": ["state", "team", "activation", "fabric", "steps", "kernels", "launch"],
+    "include/ferry/detail/cuda/steps": ["routing", "weights"],
     "include/ferry/detail/cuda/kernels": ["overflow"],
     "src/net": ["socket", "host"],
     "src/exchange": ["sizes", "calls", "log", "checks", "agreement"],
     "src/cpu": ["formats", "steps", "fabric", "rows", "calls"],
+    "src/cpu/steps": ["lookup", "routing", "weights"],
     "src/shmem": ["process"],
     "src/cuda": ["device", "policy", "kernels", "activation", "exchange", "world"],
     "src/cuda/exchange": ["plan", "order", "state", "launches"],

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ferry/detail/formats/source.h"
-#include "ferry/detail/protocol/args.h"
+#include "ferry/detail/protocol/contracts/args.h"
 #include "ferry/tensor.h"
 
 namespace ferry {

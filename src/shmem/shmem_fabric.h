@@ -7,7 +7,7 @@
 
 #include "cpu/fabric/host_group.h"
 #include "cpu/fabric/host_waits.h"
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 #include "shmem/process/shmem_waits.h"
 #include "shmem/shmem_block.h"
 #include "shmem/shmem_losses.h"

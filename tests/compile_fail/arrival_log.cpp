@@ -1,7 +1,7 @@
 // A log that does not take what its lookup found is refused.
 // expected-error: static assertion failed
 // expected-error: log.keep
-#include "cpu/steps/serial_lookup.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 
 struct Log {
   template <class G>

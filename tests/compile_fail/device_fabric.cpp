@@ -2,7 +2,7 @@
 // expected-error: constraints not satisfied
 // expected-error: f.complete_puts(g)
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 using namespace ferry;
 using cuda::PeerLinks;

@@ -1,7 +1,7 @@
 // A fabric must say whether a wait ended with the signal or with the deadline: a wait that returns nothing is refused.
 // expected-error: constraints not satisfied
 // expected-error: f.wait_at_least
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 
 #ifdef FERRY_BREAK
 using Waited = void;

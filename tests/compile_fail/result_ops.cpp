@@ -1,7 +1,7 @@
 // Ops that read a result otherwise than the steps ask are refused where they are declared.
 // expected-error: static assertion failed
 // expected-error: ops.result_row
-#include "ferry/detail/protocol/row_ops.h"
+#include "ferry/detail/protocol/contracts/row_ops.h"
 
 struct Drifted : ferry::PortableOps {
 #ifdef FERRY_BREAK

@@ -1,7 +1,7 @@
 // An ops object whose copy has drifted from the concept is refused where it is declared, not replaced by another copy.
 // expected-error: static assertion failed
 // expected-error: ops.copy_to_rows
-#include "ferry/detail/protocol/row_ops.h"
+#include "ferry/detail/protocol/contracts/row_ops.h"
 
 struct Drifted : ferry::PortableOps {
 #ifdef FERRY_BREAK

@@ -1,7 +1,7 @@
 // An ops object must say how often a group found something: a count that returns nothing is refused.
 // expected-error: static assertion failed
 // expected-error: ops.count_once
-#include "ferry/detail/protocol/row_ops.h"
+#include "ferry/detail/protocol/contracts/row_ops.h"
 
 #ifdef FERRY_BREAK
 using Counted = void;

@@ -1,7 +1,7 @@
 // A lookup whose local_rows has drifted from the concept is refused: it would else take row starts of another meaning.
 // expected-error: static assertion failed
 // expected-error: lookup.local_rows
-#include "cpu/steps/serial_lookup.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 
 struct Drifted : ferry::cpu::SerialLookup {
 #ifdef FERRY_BREAK

@@ -1,7 +1,7 @@
 // A work share that forgets the group is refused: its threads would not agree on the next place.
 // expected-error: static assertion failed
 // expected-error: share.next
-#include "ferry/detail/protocol/work_share.h"
+#include "ferry/detail/protocol/contracts/work_share.h"
 
 struct Share {
   int index = 0;

@@ -7,7 +7,7 @@
 
 #include "exchange/sizes/plan.h"
 #include "exchange/sizes/sizes.h"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 #include "support/fake_world.h"
 #include "support/kept_handle.h"
 

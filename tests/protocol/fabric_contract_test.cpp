@@ -1,5 +1,6 @@
-// The contract of ferry/detail/protocol/fabric.h, C1 to C7, on every fabric that runs on a CPU: one suite, one line for
-// each new fabric. What a clause forbids is looked for many times, since a wire may also happen to keep an order.
+// The contract of ferry/detail/protocol/contracts/fabric.h, C1 to C7, on every fabric that runs on a CPU: one suite,
+// one line for each new fabric. What a clause forbids is looked for many times, since a wire may also happen to keep an
+// order.
 #include <gtest/gtest.h>
 
 #include <cstring>

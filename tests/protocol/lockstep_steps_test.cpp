@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "cpu/steps/combine_receive.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 #include "cpu/steps/row_starts.h"
-#include "cpu/steps/serial_lookup.h"
 #include "ferry/detail/formats/format_list.h"
 #include "ferry/detail/protocol/dispatch_receive.h"
+#include "ferry/detail/protocol/row_metadata.h"
 #include "support/lockstep_group.h"
 #include "support/one_rank.h"
 

@@ -1,5 +1,5 @@
 // Wire: puts and signals under way between the ranks of a test, delivered in an order drawn by seed. It does all that
-// the fabric contract (ferry/detail/protocol/fabric.h) lets a wire do and nothing more:
+// the fabric contract (ferry/detail/protocol/contracts/fabric.h) lets a wire do and nothing more:
 //   - a put's source is read when it is delivered (C1), but for a put to a rank that has a pointer (C5);
 //   - signal_after_puts waits for the earlier puts of its thread to that peer (C2), and for no others;
 //   - put_then_signal waits for its own put only (C3); signal_without_order for none (C4);

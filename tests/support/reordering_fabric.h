@@ -1,5 +1,5 @@
 // ReorderingFabric: nothing that a rank sends is there when the call returns. A thread of its own delivers, late and in
-// an order drawn by seed, all that the contract of ferry/detail/protocol/fabric.h allows (fabric_wire.h).
+// an order drawn by seed, all that the contract of ferry/detail/protocol/contracts/fabric.h allows (fabric_wire.h).
 #pragma once
 
 #include <atomic>

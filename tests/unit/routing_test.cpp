@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "conformance/oracle/routing_patterns.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 #include "cpu/steps/row_starts.h"
-#include "cpu/steps/serial_lookup.h"
 #include "support/one_rank.h"
 
 namespace ferry {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "conformance/oracle/routing_patterns.h"
-#include "cpu/steps/token_lists.h"
+#include "cpu/steps/routing/token_lists.h"
 
 namespace ferry {
 namespace {

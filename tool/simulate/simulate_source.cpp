@@ -3,12 +3,12 @@
 
 #include "cpu/steps/combine_receive.h"
 #include "cpu/steps/combine_send.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 #include "cpu/steps/route.h"
-#include "cpu/steps/serial_lookup.h"
 #include "exchange/checks/valid_options.h"
 #include "exchange/sizes/sizes.h"
+#include "ferry/detail/protocol/contracts/row_ops.h"
 #include "ferry/detail/protocol/dispatch_send.h"
-#include "ferry/detail/protocol/row_ops.h"
 
 namespace ferry::app {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ferry/detail/protocol/token_lookup.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
 #include "tool/bench/base/bench_routing.h"
 
 namespace ferry::app {

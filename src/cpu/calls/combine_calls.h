@@ -9,7 +9,7 @@
 #include "cpu/rows/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
 #include "cpu/steps/combine_send.h"
-#include "cpu/steps/late_weights.h"
+#include "cpu/steps/weights/late_weights.h"
 
 namespace ferry::cpu {
 

@@ -19,8 +19,8 @@
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/base/copy.h"
 #include "ferry/detail/layout/call_word.h"
-#include "ferry/detail/protocol/token_lookup.h"
-#include "ferry/detail/protocol/work_share.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
+#include "ferry/detail/protocol/contracts/work_share.h"
 
 namespace ferry::cpu {
 

@@ -16,12 +16,13 @@
 #include "cpu/rows/lay_out.h"
 #include "cpu/rows/more_rows.h"
 #include "cpu/rows/scaled_messages.h"
-#include "cpu/steps/excess_tokens.h"
-#include "cpu/steps/keep_routing.h"
-#include "cpu/steps/late_weights.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 #include "cpu/steps/route.h"
-#include "cpu/steps/same_inputs.h"
-#include "cpu/steps/serial_lookup.h"
+#include "cpu/steps/routing/excess_tokens.h"
+#include "cpu/steps/routing/keep_routing.h"
+#include "cpu/steps/routing/same_inputs.h"
+#include "cpu/steps/weights/late_weights.h"
+#include "ferry/detail/protocol/await_routing.h"
 #include "ferry/detail/protocol/dispatch_send.h"
 
 namespace ferry::cpu {

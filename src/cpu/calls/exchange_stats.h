@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ferry/detail/base/order.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 #include "ferry/stats.h"
 
 namespace ferry::cpu {

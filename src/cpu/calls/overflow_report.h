@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "exchange/calls/refuse_overflow.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cpu {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "cpu/fabric/host_waits.h"
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 
 namespace ferry::cpu {
 

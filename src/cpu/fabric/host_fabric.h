@@ -10,7 +10,7 @@
 #include "cpu/fabric/cpu_fabric.h"
 #include "cpu/fabric/host_group.h"
 #include "cpu/fabric/host_waits.h"
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 
 namespace ferry::cpu {
 

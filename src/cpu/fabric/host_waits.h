@@ -14,7 +14,7 @@
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/base/wait.h"
 #include "ferry/detail/layout/abort_word.h"
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 
 namespace ferry::cpu {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cpu/rows/lay_out.h"
+#include "cpu/steps/routing/token_lists.h"
 #include "cpu/steps/row_starts.h"
-#include "cpu/steps/token_lists.h"
 
 namespace ferry::cpu {
 

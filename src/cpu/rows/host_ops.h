@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cpu/fabric/host_group.h"
-#include "ferry/detail/protocol/row_ops.h"
+#include "ferry/detail/protocol/contracts/row_ops.h"
 
 namespace ferry::cpu {
 

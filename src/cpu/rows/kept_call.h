@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cpu/rows/kept_source_rows.h"
-#include "cpu/steps/handle_lookup.h"
+#include "cpu/steps/lookup/handle_lookup.h"
+#include "cpu/steps/lookup/row_room.h"
 #include "cpu/steps/packed_results.h"
-#include "cpu/steps/row_room.h"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 #include "ferry/detail/protocol/step.h"
 #include "ferry/row_order.h"
 

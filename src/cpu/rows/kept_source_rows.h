@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "cpu/steps/handle_lookup.h"
-#include "cpu/steps/token_lists.h"
+#include "cpu/steps/lookup/handle_lookup.h"
+#include "cpu/steps/routing/token_lists.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 
 namespace ferry::cpu {

@@ -6,11 +6,12 @@
 
 #include "cpu/rows/kept_call.h"
 #include "cpu/rows/row_scales.h"
-#include "cpu/steps/row_room.h"
+#include "cpu/steps/lookup/row_room.h"
 #include "exchange/calls/call_order.h"
 #include "exchange/sizes/row_counts.h"
 #include "ferry/detail/protocol/dispatch_receive.h"
 #include "ferry/detail/protocol/padded_rows.h"
+#include "ferry/detail/protocol/row_metadata.h"
 #include "ferry/detail/protocol/rows_by_source.h"
 #include "ferry/detail/protocol/rows_in_place.h"
 

@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-#include "cpu/steps/returned_weights.h"
+#include "cpu/steps/weights/returned_weights.h"
+#include "ferry/detail/protocol/await_results.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/step.h"
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/steps/returned_weights.h"
-#include "cpu/steps/row_room.h"
-#include "cpu/steps/serial_lookup.h"
+#include "cpu/steps/lookup/row_room.h"
+#include "cpu/steps/lookup/serial_lookup.h"
+#include "cpu/steps/weights/returned_weights.h"
 #include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 #include "ferry/detail/protocol/rows_by_source.h"

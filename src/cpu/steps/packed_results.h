@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/steps/handle_lookup.h"
-#include "cpu/steps/serial_lookup.h"
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/protocol/round.h"
+#include "cpu/steps/lookup/handle_lookup.h"
+#include "cpu/steps/lookup/serial_lookup.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cpu {
 

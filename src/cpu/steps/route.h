@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/steps/given_counts.h"
-#include "cpu/steps/token_lists.h"
+#include "cpu/steps/routing/given_counts.h"
+#include "cpu/steps/routing/token_lists.h"
 #include "ferry/detail/layout/call_word.h"
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cpu {
 

@@ -9,7 +9,7 @@
 
 #include "exchange/sizes/sizes.h"
 #include "ferry/detail/layout/abort_word.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 #include "ferry/row_order.h"
 
 namespace ferry {

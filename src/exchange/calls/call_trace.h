@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 
 namespace ferry {
 

@@ -3,7 +3,7 @@
 
 #include "exchange/checks/validate.h"
 #include "exchange/sizes/sizes.h"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry {
 

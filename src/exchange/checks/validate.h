@@ -4,7 +4,7 @@
 
 #include "exchange/calls/call_order.h"
 #include "ferry/detail/protocol/combine_reduce.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 #include "ferry/exchange.h"
 
 namespace ferry {

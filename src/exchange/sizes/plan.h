@@ -1,7 +1,7 @@
 // make_plan: what the phases of a round need to know of an exchange, the same for every backend.
 #pragma once
 
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 #include "ferry/exchange.h"
 
 namespace ferry {

@@ -1,7 +1,7 @@
 // What came in a dispatch. It follows only from its row starts.
 #pragma once
 
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 #include "ferry/exchange.h"
 
 namespace ferry {

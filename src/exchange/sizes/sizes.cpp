@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ferry/detail/layout/result_layout.h"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry {
 namespace {

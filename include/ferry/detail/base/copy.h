@@ -1,5 +1,5 @@
 // Copies by a group of threads. A backend's own, faster copies are part of its row operations
-// (ferry/detail/protocol/row_ops.h).
+// (ferry/detail/protocol/contracts/row_ops.h).
 #pragma once
 
 #include <cstddef>

@@ -22,15 +22,8 @@ FERRY_HD RowSink sink_of(const F& fabric, const CombineOut& out, int token) {
   return sink;
 }
 
-// Relies on I7. False: a rank did not come.
-template <ReceiveStep S>
-FERRY_HD bool await_results(const S& step, int token, const TokenResults& results) {
-  const auto word = [&](int i) { return step.plan.map.result_arrived(token, results.index[i]); };
-  const auto site = [&](int i) { return WaitSite{Operation::combine, Phase::result, results.rank[i], token}; };
-  return step.fabric.wait_for_each(step.group, results.count, word, step.epoch, site, nullptr);
-}
-
-// The fixed order: bias first, then the results in the order of the lookup, the shared row last.
+// Relies on I7: await_results came before. The fixed order: bias first, then the results in the order of the lookup,
+// the shared row last.
 template <ResultStep S>
 FERRY_HD void sum_token(const S& step, const RowStarts& starts, const CombineArgs& in, const CombineOut& out, int token,
                         TokenScratch& scratch) {

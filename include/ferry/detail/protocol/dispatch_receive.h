@@ -1,7 +1,5 @@
-// Dispatch, the receiving side: from messages to the rows of the experts. All backends run this text.
+// Dispatch, the last step: from messages to the rows of the experts. All backends run this text.
 //
-//   await_routing, and the row starts, which each backend finds in its own way (row_starts.h, row_starts.cuh)
-//   write_row_metadata                  what follows only from the row starts
 //   lay_out_shared_rows, lay_out_rows   each token as its message comes; CPU ranks call for_each_arrival themselves
 #pragma once
 
@@ -11,44 +9,6 @@
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry {
-
-// Relies on I2: after true, header, table and counts of every source may be read.
-template <ThreadGroup G, Fabric F>
-FERRY_HD bool await_routing(const Plan& plan, F& fabric, const G& g, Epoch epoch) {
-  const auto word = [&](int source) { return plan.map.routed(source); };
-  const auto site = [&](int source) { return WaitSite{Operation::dispatch, Phase::routing, source, -1}; };
-  return fabric.wait_for_each(g, plan.shape.ranks, word, epoch, site, plan.masked);
-}
-
-// row_offsets, expert_ids, scales_offsets, and what marks the padding rows of every group: src_info (-1, -1), scale 0.
-// Of them what the caller gave. `share`: of the groups. It comes before the first row of a group is laid out.
-template <ThreadGroup G, RowOps<G> O>
-FERRY_HD void write_row_metadata(const Plan& plan, const G& g, const O& ops, FixedShare share, const RowStarts& starts,
-                                 const RowsOut& out) {
-  const int groups = plan.groups();
-  for (int group = g.thread(); share.index == 0 && group <= groups; group += g.size()) {
-    if (out.row_offsets != nullptr) out.row_offsets[group] = starts.group[group];
-    if (group == groups) break;
-    if (out.expert_ids != nullptr) out.expert_ids[group] = group;
-    if (out.scales_offsets != nullptr) out.scales_offsets[group] = starts.tiles[group];
-  }
-  for (int group = share.index; group < groups; group += share.count) {
-    const std::uint32_t first = starts.group[group];
-    const std::uint32_t filled_end = first + starts.filled[group];
-    for (std::uint32_t row = filled_end + static_cast<std::uint32_t>(g.thread());
-         out.src_info != nullptr && row < starts.group[group + 1]; row += static_cast<std::uint32_t>(g.size())) {
-      out.src_info[2 * static_cast<std::size_t>(row)] = -1;
-      out.src_info[2 * static_cast<std::size_t>(row) + 1] = -1;
-    }
-    if (!out.stores_scales) continue;
-    if (out.scales.layout == ScaleLayout::tiled) {
-      ops.zero_scale_tail(g, out.scales, first, filled_end, starts.tiles[group]);
-      continue;
-    }
-    for (std::uint32_t row = filled_end; row < starts.group[group + 1]; ++row)
-      ops.zero_scales(g, out.scales, ScaleRow{row, first, starts.tiles[group]});
-  }
-}
 
 // Copies the payload and the scales of a message to each of its rows. The format plays no part. The message is read
 // once.

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "ferry/detail/protocol/round.h"
-#include "ferry/detail/protocol/token_lookup.h"
+#include "ferry/detail/protocol/contracts/round.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
 
 namespace ferry {
 

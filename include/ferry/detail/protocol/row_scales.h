@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ferry/detail/layout/scale_layout.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry {
 

@@ -1,13 +1,13 @@
 // Step: the parameters of every step: the plan, the fabric, the threads, the numbers, and the two seams between the
-// protocol and a backend. Steps that all backends run are in dispatch_send.h, dispatch_receive.h and
-// combine_reduce.h. docs/protocol.md has a table of all steps.
+// protocol and a backend. Steps that all backends run are in this folder, each in a file. docs/protocol.md has a table
+// of all steps.
 #pragma once
 
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/protocol/round.h"
-#include "ferry/detail/protocol/row_ops.h"
-#include "ferry/detail/protocol/token_lookup.h"
-#include "ferry/detail/protocol/work_share.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
+#include "ferry/detail/protocol/contracts/round.h"
+#include "ferry/detail/protocol/contracts/row_ops.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
+#include "ferry/detail/protocol/contracts/work_share.h"
 
 namespace ferry {
 

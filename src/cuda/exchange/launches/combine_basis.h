@@ -6,7 +6,7 @@
 
 #include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/layout/handle_header.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

@@ -1,7 +1,7 @@
 #include "cuda/exchange/launches/count_calls.h"
 
 #include "exchange/sizes/row_counts.h"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
 namespace {

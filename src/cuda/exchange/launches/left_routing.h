@@ -7,7 +7,7 @@
 #include "cuda/exchange/order/combine_order.h"
 #include "cuda/exchange/state/exchange_state.h"
 #include "exchange/calls/call_order.h"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
 

@@ -1,7 +1,7 @@
 #include "cuda/exchange/launches/more_outputs.h"
 
 #include "ferry/detail/cuda/state/cuda_check.h"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
 namespace {

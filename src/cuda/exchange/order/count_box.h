@@ -9,7 +9,7 @@
 
 #include "cuda/exchange/order/record.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ferry/detail/cuda/state/cuda_check.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/state/device_state.h"
-#include "ferry/detail/protocol/hooks.h"
+#include "ferry/detail/protocol/contracts/hooks.h"
 
 namespace ferry::cuda {
 

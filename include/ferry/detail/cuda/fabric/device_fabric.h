@@ -1,6 +1,7 @@
-// DeviceFabric: the calls of a fabric that only kernels make. Fabric (ferry/detail/protocol/fabric.h) has the calls of
-// all backends; offsets and the clauses C2, C3, C5 and C6 mean the same. A rank is direct if its memory is mapped here
-// and kernels store to it, otherwise remote. One object serves one thread; all threads of a team make the same calls.
+// DeviceFabric: the calls of a fabric that only kernels make. Fabric (ferry/detail/protocol/contracts/fabric.h) has the
+// calls of all backends; offsets and the clauses C2, C3, C5 and C6 mean the same. A rank is direct if its memory is
+// mapped here and kernels store to it, otherwise remote. One object serves one thread; all threads of a team make the
+// same calls.
 //
 //   D1  local, peer_pointer: as C5. For other ranks peer_pointer is null until make_in_place, even if they are direct:
 //       a result is then made in the team's buffer, and travels while the next one is made.
@@ -24,7 +25,7 @@
 #include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/state/round_tag.h"
 #include "ferry/detail/layout/routing.h"
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 
 namespace ferry::cuda {
 

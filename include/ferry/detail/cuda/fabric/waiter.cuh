@@ -12,7 +12,7 @@
 #include "ferry/detail/cuda/team/ptx.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/layout/abort_word.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

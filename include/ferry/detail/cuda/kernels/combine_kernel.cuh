@@ -9,7 +9,7 @@
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/combine_receive.cuh"
 #include "ferry/detail/cuda/steps/combine_send.cuh"
-#include "ferry/detail/cuda/steps/peer_counts.cuh"
+#include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
 #include "ferry/detail/cuda/team/encoded_ops.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 

@@ -9,9 +9,10 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/given_counts.cuh"
+#include "ferry/detail/cuda/steps/routing/given_counts.cuh"
 #include "ferry/detail/cuda/steps/token_lists.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
+#include "ferry/detail/protocol/await_routing.h"
 #include "ferry/detail/protocol/dispatch_receive.h"
 
 namespace ferry::cuda {

@@ -5,7 +5,7 @@
 
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
-#include "ferry/detail/protocol/handle.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
 

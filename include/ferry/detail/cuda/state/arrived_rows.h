@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "ferry/detail/layout/handle_header.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

@@ -8,7 +8,7 @@
 #include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/state/step_times.h"
 #include "ferry/detail/protocol/combine_reduce.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

@@ -7,6 +7,7 @@
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
+#include "ferry/detail/protocol/await_results.h"
 #include "ferry/detail/protocol/combine_reduce.h"
 
 namespace ferry::cuda {

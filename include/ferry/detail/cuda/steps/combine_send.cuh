@@ -6,7 +6,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/peer_counts.cuh"
+#include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/cuda/team/work_queue.cuh"

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "ferry/detail/cuda/steps/local_entries.cuh"
 #include "ferry/detail/cuda/steps/more_rows.cuh"
+#include "ferry/detail/cuda/steps/routing/local_entries.cuh"
 
 namespace ferry::cuda {
 

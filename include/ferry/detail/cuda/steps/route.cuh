@@ -14,11 +14,11 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/peer_counts.cuh"
-#include "ferry/detail/cuda/steps/route_share.cuh"
+#include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
+#include "ferry/detail/cuda/steps/routing/route_share.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

@@ -9,8 +9,8 @@
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/layout/scale_layout.h"
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

@@ -6,7 +6,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/route_share.cuh"
+#include "ferry/detail/cuda/steps/routing/route_share.cuh"
 #include "ferry/detail/cuda/steps/row_starts.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"

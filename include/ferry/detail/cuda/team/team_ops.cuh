@@ -10,8 +10,8 @@
 #include "ferry/detail/formats/ptx_numbers.cuh"
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/scale_layout.h"
-#include "ferry/detail/protocol/row_ops.h"
-#include "ferry/detail/protocol/work_share.h"
+#include "ferry/detail/protocol/contracts/row_ops.h"
+#include "ferry/detail/protocol/contracts/work_share.h"
 
 namespace ferry::cuda {
 

@@ -7,7 +7,7 @@
 #include "ferry/detail/cuda/state/arrived_rows.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
-#include "ferry/detail/protocol/token_lookup.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
 
 namespace ferry::cuda {
 

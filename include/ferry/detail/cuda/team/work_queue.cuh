@@ -7,7 +7,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/protocol/work_share.h"
+#include "ferry/detail/protocol/contracts/work_share.h"
 
 namespace ferry::cuda {
 

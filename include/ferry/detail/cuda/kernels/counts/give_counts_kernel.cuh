@@ -2,8 +2,8 @@
 // the first one brings the counts to all ranks (steps/given_counts.cuh).
 #pragma once
 
-#include "ferry/detail/cuda/steps/given_counts.cuh"
-#include "ferry/detail/cuda/steps/wide_weights.cuh"
+#include "ferry/detail/cuda/steps/routing/given_counts.cuh"
+#include "ferry/detail/cuda/steps/weights/wide_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {

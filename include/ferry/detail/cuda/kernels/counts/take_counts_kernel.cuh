@@ -4,7 +4,7 @@
 // dispatch with a handle it only tells the host of outputs that a handle of a dispatch by counts cannot fill.
 #pragma once
 
-#include "ferry/detail/cuda/steps/given_counts.cuh"
+#include "ferry/detail/cuda/steps/routing/given_counts.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {

@@ -6,7 +6,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
-#include "ferry/detail/cuda/steps/late_weights.cuh"
+#include "ferry/detail/cuda/steps/weights/late_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/steps/peer_counts.cuh"
-#include "ferry/detail/cuda/steps/returned_weights.cuh"
+#include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
+#include "ferry/detail/cuda/steps/weights/returned_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
-#include "ferry/detail/cuda/steps/returned_weights.cuh"
+#include "ferry/detail/cuda/steps/weights/returned_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 
 namespace ferry::cuda {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "ferry/detail/cuda/kernels/round_clock.cuh"
-#include "ferry/detail/cuda/steps/late_weights.cuh"
+#include "ferry/detail/cuda/steps/weights/late_weights.cuh"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_ops.cuh"
 

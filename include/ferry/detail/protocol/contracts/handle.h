@@ -8,7 +8,7 @@
 #include "ferry/detail/layout/handle_header.h"
 #include "ferry/detail/layout/heap_map.h"
 #include "ferry/detail/layout/routing.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry {
 

@@ -23,7 +23,7 @@
 #include "ferry/detail/base/copy.h"
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/scale_layout.h"
-#include "ferry/detail/protocol/token_lookup.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
 
 namespace ferry {
 

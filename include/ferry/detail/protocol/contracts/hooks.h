@@ -5,7 +5,7 @@
 
 #include <concepts>
 
-#include "ferry/detail/protocol/args.h"
+#include "ferry/detail/protocol/contracts/args.h"
 
 namespace ferry {
 

@@ -1,5 +1,5 @@
-// A dispatch by counts, as cpu/steps/given_counts.h. The kernels that carry tokens are given ids that name the first
-// expert of each rank, and know nothing of counts. So counts go ahead of them, and are added up behind them.
+// A dispatch by counts, as cpu/steps/routing/given_counts.h. The kernels that carry tokens are given ids that name the
+// first expert of each rank, and know nothing of counts. So counts go ahead of them, and are added up behind them.
 #pragma once
 
 #include <cstddef>

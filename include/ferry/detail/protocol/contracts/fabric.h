@@ -24,7 +24,7 @@
 
 #include "ferry/detail/base/order.h"
 #include "ferry/detail/layout/abort_word.h"
-#include "ferry/detail/protocol/hooks.h"
+#include "ferry/detail/protocol/contracts/hooks.h"
 #include "ferry/error.h"
 #include "ferry/thread_group.h"
 

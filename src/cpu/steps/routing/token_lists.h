@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "ferry/detail/layout/token_list.h"
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cpu {
 

@@ -11,7 +11,7 @@
 #include "ferry/detail/layout/heap_map.h"
 #include "ferry/detail/layout/routing.h"
 #include "ferry/detail/layout/scale_layout.h"
-#include "ferry/detail/protocol/fabric.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
 #include "ferry/row_order.h"
 #include "ferry/shape.h"
 #include "ferry/token_format.h"

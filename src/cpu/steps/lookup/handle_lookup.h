@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "cpu/steps/serial_lookup.h"
-#include "ferry/detail/protocol/handle.h"
+#include "cpu/steps/lookup/serial_lookup.h"
+#include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cpu {
 

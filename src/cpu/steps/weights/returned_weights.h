@@ -1,13 +1,13 @@
 // Weights that go home with results (ExchangeOptions::returns_weights), in slots of their own beside those of the
-// results. GPUs restate it in ferry/detail/cuda/steps/returned_weights.cuh.
+// results. GPUs restate it in ferry/detail/cuda/steps/weights/returned_weights.cuh.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/steps/result_slot.h"
-#include "cpu/steps/row_room.h"
+#include "cpu/steps/lookup/result_slot.h"
+#include "cpu/steps/lookup/row_room.h"
 #include "ferry/detail/layout/returned_weights.h"
 #include "ferry/detail/protocol/step.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cpu {
 

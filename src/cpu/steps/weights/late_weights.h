@@ -1,15 +1,15 @@
 // Late weights: router weights that come after the routing, with a combine of by_rank or with a replay. A rank says in
 // each such call whether it gives some, and sends them ahead of all that needs them. GPUs restate it in
-// ferry/detail/cuda/steps/late_weights.cuh.
+// ferry/detail/cuda/steps/weights/late_weights.cuh.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/steps/handle_lookup.h"
-#include "cpu/steps/serial_lookup.h"
+#include "cpu/steps/lookup/handle_lookup.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 #include "ferry/detail/layout/late_weights.h"
-#include "ferry/detail/protocol/args.h"
+#include "ferry/detail/protocol/contracts/args.h"
 #include "ferry/detail/protocol/step.h"
 
 namespace ferry::cpu {

@@ -3,11 +3,11 @@
 
 #include <cstring>
 
-#include "cpu/steps/row_room.h"
-#include "cpu/steps/serial_lookup.h"
+#include "cpu/steps/lookup/row_room.h"
+#include "cpu/steps/lookup/serial_lookup.h"
 #include "exchange/calls/call_order.h"
-#include "ferry/detail/protocol/handle.h"
-#include "ferry/detail/protocol/work_share.h"
+#include "ferry/detail/protocol/contracts/handle.h"
+#include "ferry/detail/protocol/contracts/work_share.h"
 
 namespace ferry::cpu {
 

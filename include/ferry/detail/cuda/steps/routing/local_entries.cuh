@@ -3,7 +3,7 @@
 
 #include "ferry/detail/layout/handle_header.h"
 #include "ferry/detail/layout/routing.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cuda {
 

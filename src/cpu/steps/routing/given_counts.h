@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "exchange/exchange_steps.h"
-#include "ferry/detail/protocol/fabric.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/fabric.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cpu {
 

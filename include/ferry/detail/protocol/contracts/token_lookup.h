@@ -18,7 +18,7 @@
 
 #include "ferry/detail/formats/row_sum.h"
 #include "ferry/detail/layout/routing.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 #include "ferry/shape.h"
 #include "ferry/thread_group.h"
 

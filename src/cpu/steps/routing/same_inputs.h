@@ -5,7 +5,7 @@
 #include <string>
 
 #include "exchange/exchange_steps.h"
-#include "ferry/detail/protocol/round.h"
+#include "ferry/detail/protocol/contracts/round.h"
 
 namespace ferry::cpu {
 

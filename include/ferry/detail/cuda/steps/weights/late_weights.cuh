@@ -1,6 +1,6 @@
-// Late weights of a combine, as cpu/steps/late_weights.h. They are in place before the kernels of combine begin, as
-// weights of rows that a dispatch left; so those kernels know nothing of them. Weights of a replay travel with its
-// routing, since a GPU routes again.
+// Late weights of a combine, as cpu/steps/weights/late_weights.h. They are in place before the kernels of combine
+// begin, as weights of rows that a dispatch left; so those kernels know nothing of them. Weights of a replay travel
+// with its routing, since a GPU routes again.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/wide_weights.cuh"
+#include "ferry/detail/cuda/steps/weights/wide_weights.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
 #include "ferry/detail/layout/late_weights.h"
 

@@ -2,7 +2,7 @@
 // the reference for what GPUs do with a warp (ferry/detail/cuda/team/warp_lookup.cuh).
 #pragma once
 
-#include "ferry/detail/protocol/token_lookup.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
 
 namespace ferry::cpu {
 

@@ -1,14 +1,14 @@
-// Weights that go home with results, as cpu/steps/returned_weights.h, by two passes around the combine. The first ends
-// before a result leaves. So `result_arrived` says of its weights, too, that they are there (I25), and the kernels of
-// combine know nothing of them. A warp has a token.
+// Weights that go home with results, as cpu/steps/weights/returned_weights.h, by two passes around the combine. The
+// first ends before a result leaves. So `result_arrived` says of its weights, too, that they are there (I25), and the
+// kernels of combine know nothing of them. A warp has a token.
 #pragma once
 
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
-#include "ferry/detail/cuda/steps/local_entries.cuh"
-#include "ferry/detail/cuda/steps/peer_counts.cuh"
+#include "ferry/detail/cuda/steps/routing/local_entries.cuh"
+#include "ferry/detail/cuda/steps/routing/peer_counts.cuh"
 #include "ferry/detail/cuda/team/warp_lookup.cuh"
 #include "ferry/detail/layout/returned_weights.h"
 

@@ -5,8 +5,8 @@
 
 #include "ferry/detail/cuda/state/block_roles.h"
 #include "ferry/detail/formats/source.h"
-#include "ferry/detail/protocol/args.h"
-#include "ferry/detail/protocol/work_share.h"
+#include "ferry/detail/protocol/contracts/args.h"
+#include "ferry/detail/protocol/contracts/work_share.h"
 
 namespace ferry::cuda {
 

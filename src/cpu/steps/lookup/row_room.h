@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "ferry/detail/protocol/args.h"
+#include "ferry/detail/protocol/contracts/args.h"
+#include "ferry/detail/protocol/contracts/token_lookup.h"
 #include "ferry/detail/protocol/row_room.h"
 #include "ferry/detail/protocol/rows_by_source.h"
-#include "ferry/detail/protocol/token_lookup.h"
 
 namespace ferry::cpu {
 
