@@ -11,6 +11,7 @@ const std::vector<Case>& all_cases() {
     add_world_cases(list);
     add_routing_cases(list);
     add_random_cases(list);
+    add_combination_cases(list);
     add_call_cases(list);
     add_handle_cases(list);
     add_order_cases(list);

@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "conformance/suite.h"
+#include "support/wants_all.h"
 
 namespace ferry::conformance {
 void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
@@ -18,7 +19,9 @@ class Conformance : public testing::TestWithParam<Case> {};
 
 TEST_P(Conformance, OnThreads) {
   try {
-    GetParam().run(ferry::conformance::thread_target());
+    ferry::conformance::Target target = ferry::conformance::thread_target();
+    target.all_combinations = ferry::test::wants_all();
+    GetParam().run(target);
   } catch (const ferry::conformance::Skipped& skipped) {
     GTEST_SKIP() << skipped.what();
   } catch (const ferry::conformance::Failure& failure) {

@@ -12,6 +12,7 @@
 #include "ferry/cuda/cuda_world.h"
 #include "support/emulated_gpu/gpus.h"
 #include "support/emulated_gpu/machine.h"
+#include "support/wants_all.h"
 
 namespace ferry::test {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 conformance::Target emulated_target() {
   conformance::Target target;
   target.name = "emulated cuda";
+  target.all_combinations = wants_all();
   target.encodes_results = true;
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) { run_cuda_ranks(ranks, true, body); };
   target.make_worlds = [](int ranks) {
@@ -118,6 +120,7 @@ constexpr const char* kSmall[] = {"shapes/smallest",
                                   "outputs/waited",
                                   "outputs/refused",
                                   "weights/",
+                                  "combinations/",
                                   "counts/",
                                   "formats/few_",
                                   "formats/handles_1",

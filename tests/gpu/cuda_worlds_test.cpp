@@ -4,6 +4,7 @@
 
 #include "conformance/suite.h"
 #include "gpu/few_gpus.h"
+#include "support/wants_all.h"
 
 namespace ferry::test {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 conformance::Target cuda_target() {
   conformance::Target target;
   target.name = "cuda";
+  target.all_combinations = test::wants_all();
   target.encodes_results = true;
   target.late_weights = true;
   target.run_ranks = [](int ranks, const std::function<void(World&)>& body) {

@@ -58,12 +58,13 @@ def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[
     store, size, rank = store_of(group), dist.get_world_size(group), dist.get_rank(group)
     limit = seconds("deadline", deadline) or DEADLINE
 
-    def all_gather(mine: bytes) -> list[bytes]:
+    found: dict[int, bytes] = {}
+
+    def gather(mine: bytes) -> None:
         # Every rank counts its calls, those before a deadline passed aside: the same number is the same call.
         number = store.add(f"ferry/calls/{rank}", 1)
         keys = [f"ferry/{number}/{other}" for other in range(size)]
         store.set(keys[rank], mine)
-        found: dict[int, bytes] = {}
         end = time.monotonic() + limit
         while True:
             for other in range(size):
@@ -76,9 +77,20 @@ def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[
             if time.monotonic() > end:
                 store.set(keys[rank], b"")
                 store.add(f"ferry/calls/{rank}", -1)
-                raise missing_from(group, limit, late)
+                raise missing_from(group, late, f"the deadline is {limit:g} s. All of them must call this, each with the "
+                                                "same group")
             time.sleep(LOOK_EVERY)
         store.delete_key(f"ferry/{number - 1}/{rank}")  # all have read it: each has come to this call
+
+    def all_gather(mine: bytes) -> list[bytes]:
+        found.clear()
+        try:
+            gather(mine)
+        except dist.DistError as error:  # the process that holds the store has ended
+            if len(found) < size:
+                late = [other for other in range(size) if other not in found]
+                raise missing_from(group, late, "the group's store is gone, with the process that held it: "
+                                                f"{error}") from error
         return [found[other] for other in range(size)]
 
     return all_gather
@@ -96,7 +108,7 @@ def store_of(group: Any) -> Any:
                               "ferry.World.from_all_gather") from error
 
 
-def missing_from(group: Any, limit: float, late: list[int]) -> PeerMissing:
+def missing_from(group: Any, late: list[int], why: str) -> PeerMissing:
     """Who waited in vain, and for whom: ranks of the group, and their processes where those are others."""
     rank, processes = dist.get_rank(group), dist.get_process_group_ranks(group)
     several = len(late) > 1
@@ -104,8 +116,7 @@ def missing_from(group: Any, limit: float, late: list[int]) -> PeerMissing:
     if processes != list(range(dist.get_world_size())):
         where = f" (process{'es' * several} {named(processes[one] for one in late)})"
     missing = PeerMissing(f"rank {rank}: rank{'s' * several} {named(late)}{where} of the {len(processes)} of its process "
-                          f"group did not come to make a world; the deadline is {limit:g} s. All of them must call this, "
-                          "each with the same group")
+                          f"group did not come to make a world; {why}")
     missing.my_rank = missing.reported_by = rank
     missing.rank = late[0]
     missing.operation = "set_up"

@@ -141,6 +141,30 @@ def test_different_groups_are_missed_at_the_deadline(tmp_path):
     assert all(seconds < 10 * DEADLINE for _, seconds in found)
 
 
+def whose_store_ends(rank, size, file):
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False) if rank == 0 else None
+    port = pathlib.Path(f"{file}.port")
+    if store is not None:
+        port.with_suffix(".new").write_text(str(store.port))
+        port.with_suffix(".new").rename(port)
+    while not port.exists():
+        time.sleep(0.01)
+    store = store or dist.TCPStore("127.0.0.1", int(port.read_text()), size, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    dist.barrier()
+    if rank == 0:
+        os._exit(0)  # without a word, as a process that is killed
+    return missed(lambda: ferry.torch.world_of_group(deadline=60.0))
+
+
+def test_who_waits_hears_of_a_store_that_ends(tmp_path):
+    found = rank_processes.run(2, whose_store_ends, os.fspath(tmp_path / "meeting"))
+    text, seconds, *attributes = found[1]
+    assert "rank 1: rank 0 of the 2 of its process group did not come" in text and "store is gone" in text
+    assert attributes == [1, 0, "set_up"] and seconds < 50
+
+
 def in_many_worlds(rank, size, file):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)

@@ -10,10 +10,11 @@ namespace ferry::conformance {
 using Cases = std::vector<Case>;
 
 // shapes/
-void add_routing_cases(Cases& cases);  // named shapes and routings, every format
-void add_random_cases(Cases& cases);   // random configurations by seed
-void add_large_cases(Cases& cases);    // over a thousand tokens on a rank
-void add_stress_cases(Cases& cases);   // many rounds with pauses
+void add_routing_cases(Cases& cases);      // named shapes and routings, every format
+void add_random_cases(Cases& cases);       // random configurations by seed
+void add_combination_cases(Cases& cases);  // options that meet: pairs, or the product
+void add_large_cases(Cases& cases);        // over a thousand tokens on a rank
+void add_stress_cases(Cases& cases);       // many rounds with pauses
 
 // calls/
 void add_call_cases(Cases& cases);    // forms of the calls, rounds, order of calls

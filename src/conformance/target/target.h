@@ -22,7 +22,8 @@ struct Target {
   bool can_lose_ranks = true;    // a rank may leave early, and the others notice and go on
   bool encodes_results = false;  // results may travel in any format, not as bf16 only
   bool late_weights = false;     // weights may be narrow, late or go home, sums f16, scales dynamic: not all GPUs do it
-  bool hooks_may_throw = false;  // hooks run on the host, and what they throw reaches the caller
+  bool all_combinations = false;  // of the main options; else each two that go together
+  bool hooks_may_throw = false;   // hooks run on the host, and what they throw reaches the caller
 };
 
 // Ranks as threads of this process.

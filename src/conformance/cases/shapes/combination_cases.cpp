@@ -1,0 +1,48 @@
+// Combinations of options, a case for each format: each two choices that go together meet in one of them; or, where the
+// target wants that, the product of the main choices.
+#include "conformance/cases/cases.h"
+#include "conformance/rounds/combinations.h"
+
+namespace ferry::conformance {
+namespace {
+
+bool can_run(const Target& target, const Combination& c) {
+  if (!target.encodes_results && c.settings.options.result_format.name() != std::string("bf16")) return false;
+  return target.can_lose_ranks || c.settings.options.mask.empty();
+}
+
+std::vector<Choices> choices_with(int format, bool all) {
+  if (all) return product_choices(format);
+  static const std::vector<Choices> pairs = pairwise_choices();
+  std::vector<Choices> chosen;
+  for (const Choices& each : pairs)
+    if (each[0] == format) chosen.push_back(each);
+  return chosen;
+}
+
+void run_format(const Target& target, int format) {
+  int run = 0;
+  std::string why = "no combination is possible here";
+  for (const Choices& choices : choices_with(format, target.all_combinations)) {
+    const std::optional<Combination> combination = combination_of(choices);
+    if (!combination || !can_run(target, *combination)) continue;
+    try {
+      run_combination(target, *combination);
+      ++run;
+    } catch (const Skipped& skipped) {
+      why = skipped.what();
+    }
+  }
+  if (run == 0) throw Skipped(why);
+}
+
+}  // namespace
+
+void add_combination_cases(Cases& cases) {
+  const auto& formats = axes()[0].names;
+  for (std::size_t format = 0; format < formats.size(); ++format)
+    cases.push_back({"combinations/" + formats[format], "options that meet, with tokens in " + formats[format],
+                     format == 0, [format](const Target& target) { run_format(target, static_cast<int>(format)); }});
+}
+
+}  // namespace ferry::conformance
