@@ -84,13 +84,14 @@ def all_gather_of(group: Any, deadline: float | None) -> Callable[[bytes], list[
 
     def all_gather(mine: bytes) -> list[bytes]:
         found.clear()
+        found[rank] = mine
         try:
             gather(mine)
         except dist.DistError as error:  # the process that holds the store has ended
             if len(found) < size:
                 late = [other for other in range(size) if other not in found]
-                raise missing_from(group, late, "the group's store is gone, with the process that held it: "
-                                                f"{error}") from error
+                raise missing_from(group, late, "the group's store is gone, with the process that held it "
+                                                f"({str(error).splitlines()[0]})") from error
         return [found[other] for other in range(size)]
 
     return all_gather
