@@ -88,6 +88,7 @@ void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
   const NvtxRange range("ferry dispatch: send", state_.rank());
   streams_.follow(state_.stream());
   const std::uint8_t* masked = state_.masks().newest();
+  state_.set_dispatch_call(order_.number_dispatch(capture()));
   if (counts_.has_excess(ticket)) {
     counts_.tell_excess(ticket);
     Ticket none = ticket;
@@ -106,6 +107,7 @@ void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
   const NvtxRange range("ferry dispatch: receive", state_.rank());
   if (counts_.has_excess(ticket)) await_counts(ticket);  // throws
   streams_.follow(state_.stream());
+  state_.set_dispatch_call(order_.dispatch_number(capture()));
   outputs_.note_waiting_times(rows);
   kernels_.dispatch(ticket, state_.opened_mask(), nullptr, &rows);
   end_dispatch(ticket, rows);
@@ -116,6 +118,7 @@ void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const R
   const NvtxRange range("ferry dispatch", state_.rank());
   streams_.follow(state_.stream());
   const std::uint8_t* masked = state_.masks().newest();
+  state_.set_dispatch_call(order_.number_dispatch(capture()));
   const DispatchArgs routed = begin_dispatch(ticket, args);
   if (TokenKernels::can_fuse(rows)) {
     outputs_.note_waiting_times(rows);
@@ -150,8 +153,14 @@ std::int64_t CudaSteps::await_counts(const Ticket& ticket) {
 
 // A combine:
 
+// A combine with a handle follows no dispatch.
+void CudaSteps::follow_dispatch(const Ticket& ticket) {
+  if (ticket.handle == nullptr) state_.set_dispatch_call(order_.dispatch_number(capture()));
+}
+
 CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
   streams_.follow(state_.stream());
+  follow_dispatch(ticket);
   const CombineOrder::Start start = order_.next_combine(capture(), ticket.handle != nullptr);
   const CombineBasis basis = routing_.begin_combine(ticket, args, start);
   weights_.send_home(basis, ticket, args);
@@ -170,6 +179,7 @@ void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
 void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const CombineOut& sums) {
   const NvtxRange range("ferry combine: sum", state_.rank());
   streams_.follow(state_.stream());
+  follow_dispatch(ticket);
   const CombineBasis basis = routing_.end_combine(ticket);
   kernels_.combine(ticket, basis, {.sends = false, .receives = true}, sent, &sums);
   weights_.sum_home(basis, ticket, sums);

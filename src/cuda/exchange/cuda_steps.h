@@ -81,6 +81,7 @@ class CudaSteps final : public ExchangeSteps {
   // What goes ahead of the kernel that carries tokens, and behind it.
   DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void end_dispatch(const Ticket& ticket, const RowsOut& rows);
+  void follow_dispatch(const Ticket& ticket);
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
 
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch

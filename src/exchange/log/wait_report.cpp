@@ -4,6 +4,7 @@
 
 #include "base/abort_notice.h"
 #include "base/debug_log.h"
+#include "ferry/detail/layout/handle_header.h"
 
 namespace ferry {
 
@@ -19,10 +20,27 @@ static std::string what_was_awaited(const WaitRecord& r) {
   return r.block < 0 ? text : fmt::format("{} in block {}", text, r.block);
 }
 
+// A rank whose kernel refused a call says in its abort word why. CPU ranks never name themselves.
+static bool was_another_dispatch_replayed(const WaitRecord& r) {
+  return r.phase == Phase::handle && r.missing_rank == r.reported_by &&
+         r.epoch_wanted == static_cast<Epoch>(HandleField::newest_dispatch);
+}
+static std::string describe_replay(const WaitRecord& r) {
+  const bool combines = r.operation == Operation::combine;
+  return fmt::format(
+      "rank {}: on rank {} a CUDA graph with a dispatch of this exchange was replayed between {}. {}. The exchange is "
+      "over on all ranks. Make a new one.",
+      r.my_rank, r.missing_rank,
+      combines ? "a dispatch and the end of its combine, which was given no handle"
+               : "dispatch_async and dispatch_wait",
+      combines ? "Combine before the replay, or with a handle of that dispatch" : "Replay it before or after both");
+}
+
 std::string describe(const WaitRecord& r, const std::string& reason) {
   if (r.absence == Absence::aborted) return describe_abort(r, reason) + ".";
   std::string text;
   const std::string awaited = what_was_awaited(r);
+  if (was_another_dispatch_replayed(r)) return describe_replay(r);
   if (r.phase == Phase::handle && r.missing_rank == r.reported_by)
     return fmt::format(
         "rank {}: rank {} gave {} bytes that are no handle of its own for this call. The exchange is over on all "
@@ -66,6 +84,7 @@ void throw_ended(const WaitRecord& record, const char* addition) {
     return fmt::format("{} {}: epoch {} seen, {} wanted", to_string(record.operation), what_was_awaited(record),
                        record.epoch_seen, record.epoch_wanted);
   });
+  if (was_another_dispatch_replayed(record)) throw Error(ErrorKind::out_of_order, text);
   if (record.phase == Phase::handle) throw Error(ErrorKind::invalid_argument, text);
   throw PeerMissing(record, text);
 }

@@ -56,6 +56,7 @@ enum class HandleField : std::uint32_t {
   mask,
   weights,            // its dispatch had weights, and a combine gives some
   weights_by_source,  // a combine gives weights for rows that are sums
+  newest_dispatch,    // a call without a handle: a graph with another dispatch was replayed since its own
 };
 
 // Calls visit(field, its name, the member) for each member that must say what this rank's exchange would say.

@@ -70,6 +70,7 @@ Params TokenKernels::params_of(const std::uint8_t* masked, Halves halves) const 
   auto params = state_.params_of<Params>(masked);
   params.sends = halves.sends;
   params.receives = halves.receives;
+  params.dispatch_call = state_.dispatch_call();
   params.arrived = state_.arrived();
   params.stats = state_.counters();
   params.step_times = records_ ? &trace_->records().steps() : nullptr;

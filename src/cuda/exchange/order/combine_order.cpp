@@ -2,6 +2,12 @@
 
 namespace ferry::cuda {
 
+std::uint32_t CombineOrder::number_dispatch(CaptureId capture) {
+  if (capture == kNoCapture && ++dispatches_ == 0) ++dispatches_;
+  dispatch_number_ = capture == kNoCapture ? dispatches_ : 0;
+  return dispatch_number_;
+}
+
 void CombineOrder::begin_dispatch(CaptureId capture, bool is_half) {
   has_combined_ = combine_is_half_;
   dispatch_is_half_ = is_half;

@@ -1,7 +1,10 @@
 // CombineOrder: which number a combine has, and whether it waits for those before it, from the calls that the host saw.
+// And which dispatch it follows, by which the device finds out that a graph was replayed since.
 // The host sees a captured call once, at its capture, and none of the replays. So once a call was captured it knows
 // only what lies in the capture of the newest dispatch. Otherwise a combine waits, and the device finds its number.
 #pragma once
+
+#include <cstdint>
 
 #include "cuda/exchange/order/stream_order.h"
 #include "ferry/detail/cuda/state/kernel_params.h"
@@ -19,6 +22,11 @@ class CombineOrder {
   void begin_dispatch(CaptureId capture, bool is_half);
   void end_dispatch() { dispatch_is_half_ = false; }
 
+  // The host's number of the dispatch that begins now, which the device keeps; and of the newest one, which the device
+  // must have kept when a call follows it. 0: one of them is captured, and the host does not know.
+  std::uint32_t number_dispatch(CaptureId capture);
+  std::uint32_t dispatch_number(CaptureId capture) const { return capture == kNoCapture ? dispatch_number_ : 0; }
+
   bool dispatch_was_captured() const { return dispatch_capture_ != kNoCapture; }  // the newest one
 
   // How the next combine begins. `is_kept`: it is given a handle.
@@ -28,6 +36,8 @@ class CombineOrder {
   void end_combine() { combine_is_half_ = false; }
 
  private:
+  std::uint32_t dispatches_ = 0;             // that were not captured
+  std::uint32_t dispatch_number_ = 0;        // of the newest one; 0: it was captured
   CaptureId dispatch_capture_ = kNoCapture;  // of the newest dispatch
   bool dispatch_is_half_ = false;
   bool combine_is_half_ = false;  // of one with a handle

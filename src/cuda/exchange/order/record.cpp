@@ -54,12 +54,14 @@ WaitRecord Record::failure(const PeerLinks& links, const RoundMasks& masks) cons
       (waits.word_now(reporter) & kOtherRouting) != 0) {
     failure.phase = Phase::handle;
     failure.missing_rank = reporter;
+    failure.epoch_wanted = waits.word_now(reporter) >> 16;
   }
   return failure;
 }
 
 void Record::require_no_bad_handle(int rank) {
   if (record_->handle_field == HandleField::none) return;
+  if (record_->handle_field == HandleField::newest_dispatch) return;  // failure() says it on all ranks alike
   if (record_->handle_field == HandleField::row_room)
     refuse(ErrorKind::invalid_argument, rank,
            "handle: the outputs of the dispatch that left the handle of an earlier call had room for {} rows, and when "

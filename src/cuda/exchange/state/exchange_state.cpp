@@ -79,6 +79,7 @@ void ExchangeState::begin_call(const CallOptions& call, std::chrono::millisecond
   links_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(deadline).count());
   stream_ = static_cast<cudaStream_t>(call.stream);
   max_blocks_ = call.max_blocks;
+  dispatch_call_ = 0;
 }
 
 void ExchangeState::take_format(int format) {

@@ -33,6 +33,8 @@ class ExchangeState {
   void set_hooks(const HookBytes& hooks) { links_.hooks = hooks; }
   // I11: from the next dispatch on.
   void add_to_mask(const RankMask& mask) { masks_.add(mask); }
+  // Of a dispatch, or of a call that follows one: DeviceState::dispatch_call; 0: the host does not know.
+  void set_dispatch_call(std::uint32_t number) { dispatch_call_ = number; }
   // A dispatch has the mask until the next one.
   void open_mask(const std::uint8_t* masked) { open_mask_ = masked; }
 
@@ -58,6 +60,7 @@ class ExchangeState {
   // Of the call under way:
   cudaStream_t stream() const { return stream_; }
   int max_blocks() const { return max_blocks_; }
+  std::uint32_t dispatch_call() const { return dispatch_call_; }
   int most_small_blocks() const { return format().kernel_plan.most_small_blocks(max_blocks_); }
 
   // The parameter of a kernel that reaches other ranks or waits for them, in the round that has the mask. A captured
@@ -107,6 +110,7 @@ class ExchangeState {
   DeviceWord<std::uint64_t>* received_ = nullptr;  // [formats, ranks, local experts]
   cudaStream_t stream_ = nullptr;
   int max_blocks_ = 0;
+  std::uint32_t dispatch_call_ = 0;
 };
 
 }  // namespace ferry::cuda

@@ -6,22 +6,15 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/kernels/call_fault.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
-#include "ferry/detail/layout/abort_word.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
 
 inline constexpr int kBeginHandleThreads = 32;
-
-// What is wrong with a handle.
-struct HandleFault {
-  HandleField field = HandleField::none;
-  std::int64_t value = 0;
-  std::int64_t wanted = 0;
-};
 
 // A combine takes the rows of any order that its exchange may have: their numbers are in the handle. by_source is not
 // among them where every row is a result. Weights that go home have another shape there.
@@ -74,22 +67,6 @@ struct CallNumbers {
   Epoch extra;
   Epoch extra_after;
 };
-
-// I10: ends the exchange on all ranks at once. One thread calls it.
-template <DeviceFabric F>
-__device__ void give_up_for_handle(const HandleCallParams& p, const HandleFault& fault) {
-  const PeerLinks& links = p.links;
-  if (fetch_add_acq_rel(links.state->failed, 1u) != 0) return;
-  links.record->wait = {.operation = p.operation,
-                        .phase = Phase::handle,
-                        .my_rank = links.rank,
-                        .missing_rank = links.rank,
-                        .reported_by = links.rank};
-  links.record->handle_field = fault.field;
-  links.record->handle_value = fault.value;
-  links.record->handle_limit = fault.wanted;
-  F::Waits::end_exchange(links, abort_word(0, false, links.rank) | kOtherRouting);
-}
 
 // I13: earlier kernels have ended, and later ones begin when this one has. Returns the number of a combine that has one
 // of its own; 0 where it has that of its dispatch, and waits for nothing.
@@ -146,7 +123,7 @@ __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const
     HandleFault fault = find_handle_fault(p, header);
     if (__all_sync(kAllLanes, same_mask) == 0 && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
     if (fault.field != HandleField::none) {
-      if (lane == 0) give_up_for_handle<F>(p, fault);
+      if (lane == 0) end_for_fault<F>(p.links, p.operation, fault);
       return;
     }
   }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/call_fault.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/combine_receive.cuh"
@@ -77,10 +77,10 @@ __global__ void __launch_bounds__(kThreads, 1) combine_kernel(const __grid_const
   clear_counts<typename F::Reach>(all, p.plan, shared.bytes_sent);
   ptx::await_earlier_kernels();
   DeviceState& state = *p.links.state;
-  const RoundStart seen = read_combine<kIsKept>(all, state);
+  const RoundStart seen = read_combine<kIsKept>(all, state, p.dispatch_call);
   const ArrivedStart<kIsKept> start(p, sending_teams(p).index);
   const RoundStart round = broadcast_round(all, seen, shared.round);
-  if (round.broken) return;
+  if (round.broken) return tell_of_other_dispatch<F>(p.links, Operation::combine, p.dispatch_call);
   F fabric(p.links, p.plan, p.plan.map.result_bytes());
   if (p.roles.in_place) fabric.make_in_place();
   std::byte* const rest = memory + kCombineSharedBytes;

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
-#include "ferry/detail/cuda/kernels/round_clock.cuh"
+#include "ferry/detail/cuda/kernels/call_fault.cuh"
 #include "ferry/detail/cuda/kernels/step_clock.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/steps/route.cuh"
@@ -58,9 +58,9 @@ struct DispatchBlock {
   // Must come before the first load of anything that an earlier kernel may have written. Loads the epoch.
   __device__ void await_earlier_kernels() {
     ptx::await_earlier_kernels();
-    seen = read_round(all, *p.links.state, p.sends);
+    seen = read_round(all, *p.links.state, p.sends, p.dispatch_call);
   }
-  // All threads. False: an earlier call failed.
+  // All threads. False: an earlier call failed, or the kernel only receives, and not of the newest dispatch.
   __device__ bool begin() {
     const RoundStart round = broadcast_round(all, seen, shared.round);
     if (p.sends && all.thread() == 0) arrive(*p.links.state);
@@ -346,9 +346,11 @@ __device__ bool route_and_send(DispatchBlock& b, F& fabric) {
     b.await_earlier_kernels();
     if (b.sends()) prefetch_first_token(b);
     ok = b.begin();
+    if (!ok && !b.p.sends) tell_of_other_dispatch<F>(b.p.links, Operation::dispatch, b.p.dispatch_call);
   }
   if (b.p.sends && b.index() == 0 && ok)
-    ok = b.all.all(b.all.thread() != 0 || advance_epoch(*b.p.links.state, fabric, b.epoch, b.logical.count));
+    ok = b.all.all(b.all.thread() != 0 ||
+                   advance_epoch(*b.p.links.state, fabric, b.epoch, b.logical.count, b.p.dispatch_call));
   if (ok && b.sends()) send_share<Maker>(b, fabric);
   b.all.sync();  // the next role reuses the shared memory of this one
   return ok;

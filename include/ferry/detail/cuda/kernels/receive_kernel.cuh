@@ -17,7 +17,10 @@ __global__ void __launch_bounds__(kThreads, 2) receive_kernel(const __grid_const
   DispatchBlock block{p, logical, all, shared, receive_memory + kDispatchSharedBytes};
   F fabric(p.links, p.plan, p.plan.map.message_bytes());
   block.await_earlier_kernels();
-  if (block.begin()) lay_out_share<F, kOrder, kMayOverflow>(block, fabric);
+  if (block.begin())
+    lay_out_share<F, kOrder, kMayOverflow>(block, fabric);
+  else
+    tell_of_other_dispatch<F>(p.links, Operation::dispatch, p.dispatch_call);
 }
 
 }  // namespace ferry::cuda

@@ -16,20 +16,28 @@ struct RoundStart {
   bool broken = false;  // an earlier call failed: the kernel must do nothing
 };
 
+// I13: `call` is the host's number of the dispatch that a call follows; 0: the host does not know. Where it is another
+// one's, a graph with a dispatch was replayed since.
+__device__ inline bool is_of_other_dispatch(std::uint32_t newest, std::uint32_t call) {
+  return call != 0 && newest != call;
+}
 // One thread reads for the block. The words are one cache line of the device, and loads of it by thousands of warps
 // would take microseconds.
-__device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState& state, bool begins) {
+__device__ inline RoundStart read_round(const SyncedTeam& all, const DeviceState& state, bool begins,
+                                        std::uint32_t call) {
   if (all.thread() != 0) return {};
   const Epoch epoch = load_relaxed(state.dispatched) + (begins ? 1 : 0);
-  return {epoch, epoch, load_relaxed(state.failed) != 0};
+  const std::uint32_t failed = load_relaxed(state.failed), newest = load_relaxed(state.dispatch_call);
+  return {epoch, epoch, failed != 0 || is_of_other_dispatch(newest, begins ? 0 : call)};
 }
 // I13: a combine that follows its dispatch at once takes its number from that; others have one of their own.
 template <bool kIsExtra>
-__device__ RoundStart read_combine(const SyncedTeam& all, const DeviceState& state) {
+__device__ RoundStart read_combine(const SyncedTeam& all, const DeviceState& state, std::uint32_t call) {
   if (all.thread() != 0) return {};
   const Epoch routing = load_relaxed(state.dispatched);
   const Epoch extra = load_relaxed(kIsExtra ? state.extra_result : state.extra);
-  return {kIsExtra ? extra : routing + extra, routing, load_relaxed(state.failed) != 0};
+  const std::uint32_t failed = load_relaxed(state.failed), newest = load_relaxed(state.dispatch_call);
+  return {kIsExtra ? extra : routing + extra, routing, failed != 0 || is_of_other_dispatch(newest, call)};
 }
 // Hands what one thread read to all threads. It is a call of its own so that other work can overlap the loads.
 __device__ inline RoundStart broadcast_round(const SyncedTeam& all, const RoundStart& seen, RoundStart& shared) {
@@ -45,7 +53,7 @@ __device__ inline void arrive(DeviceState& state) { fetch_add_relaxed(state.star
 // One thread of the first of `blocks` calls it. False: a block did not start within the deadline (I21: all fit at
 // once).
 template <DeviceFabric F>
-__device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int blocks) {
+__device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int blocks, std::uint32_t call) {
   const std::uint64_t all = state.started_before + static_cast<std::uint64_t>(blocks);
   if (!fabric.waits().wait_for_block(state.started, all)) return false;
   state.started_before = all;
@@ -53,6 +61,7 @@ __device__ bool advance_epoch(DeviceState& state, F& fabric, Epoch epoch, int bl
   store_release(state.token_counter[(epoch + 1) & 1], 0u);
   store_release(state.result_counter, 0u);  // of this round's combine, which has not begun
   fetch_add_relaxed(state.dispatches, std::uint64_t{1});
+  store_relaxed(state.dispatch_call, call);
   store_release(state.dispatched, epoch);
   return true;
 }

@@ -92,6 +92,7 @@ struct DeviceState {
   DeviceWord<Epoch> extra_result;  // the number of the newest combine that begin_handle_kernel came before
   DeviceWord<Epoch> extra_after;   // `dispatched` when the newest of `extra` took its number
   DeviceWord<std::uint32_t> failed;
+  DeviceWord<std::uint32_t> dispatch_call;  // the host's number of the newest round's dispatch; 0: it was captured
   DeviceWord<std::uint64_t> started;  // block arrivals: blocks of all dispatch kernels that have read `dispatched`
   std::uint64_t started_before = 0;   // `started` when the newest round began
   DeviceWord<std::uint64_t> non_finite;

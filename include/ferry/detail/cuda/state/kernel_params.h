@@ -42,6 +42,7 @@ struct DispatchParams {
   DispatchRoles roles;
   std::uint32_t block_bytes = 0;    // of shared memory, of each logical block
   int num_experts = 0;              // expert ids are below it
+  std::uint32_t dispatch_call = 0;  // sends: its number (DeviceState); else the newest one must have it, unless 0
   StepTimes* step_times = nullptr;  // null: no Trace records
 };
 
@@ -171,6 +172,7 @@ struct CombineParams {
   ArrivedRows arrived;
   const RoutingEntry* own = nullptr;  // this rank's table in a handle; null: that of the newest routing
   bool is_extra = false;              // DeviceState::extra_result has its number
+  std::uint32_t dispatch_call = 0;    // the newest dispatch must have this number (DeviceState), unless 0
   StatsWords stats;
   CombineRoles roles;
   StepTimes* step_times = nullptr;  // null: no Trace records
