@@ -203,6 +203,9 @@ struct CombineOutput {
   // K of a row, also where the token names no expert of that rank. They are added in float32, ranks ascending. 0 where
   // there is none. May be left out.
   Tensor topk_weights{};
+  // i64 [R], with skip_a2a [1]: nanoseconds that this combine waited for the results of each rank are added to it. May
+  // be left out.
+  Tensor waited_ns{};
 };
 
 struct CallOptions {

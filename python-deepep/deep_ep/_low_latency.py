@@ -120,7 +120,7 @@ class LowLatency:
         return padded.x, padded.counts, handle, half
 
     def combine(self, call: Call, x: torch.Tensor, topk_weights: torch.Tensor, handle: Any, out: torch.Tensor | None,
-                halved: bool) -> tuple[torch.Tensor, Half | None]:
+                waited_ns: torch.Tensor | None, halved: bool) -> tuple[torch.Tensor, Half | None]:
         routing: Routing = routing_of(handle, LowLatencyHandle)
         family, hidden = routing.family, int(x.shape[-1])
         if x.dim() != 3 or x.shape[0] != family.local_experts or x.shape[0] * x.shape[1] != routing.rows:
@@ -130,12 +130,13 @@ class LowLatency:
         self._finish(exchange, "combine")
         sums = call.empty((routing.tokens, hidden), torch.bfloat16) if out is None else out
         given: dict[str, Any] = {"rows": x.detach().flatten(0, 1), "handle": routing.data, "topk_weights": topk_weights.detach()}
+        taken = {"out": sums, "waited_ns": waited_ns}
         if not halved:
-            self._noting(lambda: exchange.combine(**given, out=sums))
+            self._noting(lambda: exchange.combine(**given, **taken))
             return sums, None
         exchange.combine_async(**given)
-        half = Half(lambda stream: self._noting(lambda: exchange.combine_wait(out=sums, stream=stream)),
-                    (sums, *given.values()))
+        half = Half(lambda stream: self._noting(lambda: exchange.combine_wait(**taken, stream=stream)),
+                    (*taken.values(), *given.values()))
         self._halves[id(exchange), "combine"] = half
         return sums, half
 

@@ -246,10 +246,11 @@ class Buffer:
         topk_idx     those of the dispatch, which the handle has
         zero_copy    the rows are in get_next_low_latency_combine_buffer, and x is not read
         out          bf16 [n, hidden]; None: a new tensor
+        combine_wait_recv_cost_stats  int64 [R]: the nanoseconds that it waits for each rank are added
 
         Returns (sums, event, hook).
         """
-        refuse_unknown("low_latency_combine", {**more, "combine_wait_recv_cost_stats": combine_wait_recv_cost_stats})
+        refuse_unknown("low_latency_combine", more)
         if async_finish and return_recv_hook:
             raise ValueError("async_finish and return_recv_hook are given; only one of them can be")
         rows = x
@@ -259,8 +260,9 @@ class Buffer:
             rows = handle.combine_rows
         call = self._streams.call(None, async_finish)
         with call:
-            sums, half = self._low_latency.combine(call, rows, topk_weights, handle, out, return_recv_hook)
-            event = call.event(rows, topk_weights, out, handle.routing.data)
+            sums, half = self._low_latency.combine(call, rows, topk_weights, handle, out, combine_wait_recv_cost_stats,
+                                                   return_recv_hook)
+            event = call.event(rows, topk_weights, out, combine_wait_recv_cost_stats, handle.routing.data)
         return sums, event, self._hook(half)
 
     def get_next_low_latency_combine_buffer(self, handle: Any) -> torch.Tensor:

@@ -47,9 +47,12 @@ def test_arguments_that_are_not_known() -> None:
         with pytest.raises(NotImplementedError, match="low_latency_dispatch.x_global_scale="):
             buffer.low_latency_dispatch(X, IDS, 4, 4, x_global_scale=torch.ones(1))
         _, _, handle, _, _ = buffer.low_latency_dispatch(X, IDS, 4, 4)
-        with pytest.raises(NotImplementedError, match="combine_wait_recv_cost_stats"):
+        with pytest.raises(NotImplementedError, match="low_latency_combine.overlap="):
             buffer.low_latency_combine(torch.zeros((4, 4, 128), dtype=torch.bfloat16), IDS, torch.ones((3, 2)), handle,
-                                       combine_wait_recv_cost_stats=torch.zeros(1, dtype=torch.int64))
+                                       overlap=True)
+        with pytest.raises(ValueError, match="waited_ns"):
+            buffer.low_latency_combine(torch.zeros((4, 4, 128), dtype=torch.bfloat16), IDS, torch.ones((3, 2)), handle,
+                                       combine_wait_recv_cost_stats=torch.zeros(1, dtype=torch.int32))
 
     alone(body)
     with pytest.raises(NotImplementedError, match="Buffer.shiny="):

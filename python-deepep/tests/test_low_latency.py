@@ -106,7 +106,7 @@ def a_step(group: Any, rank: int, ranks: int, seed: int) -> None:
             out = torch.empty((x.shape[0], case.hidden), dtype=torch.bfloat16)
             sums, event, hook = buffer.low_latency_combine(
                 torch.zeros_like(y) if zero_copy else y, ids, weights, handle, zero_copy=zero_copy, use_logfmt=zero_copy,
-                out=None if number == 0 else out, **call)
+                out=None if number == 0 else out, combine_wait_recv_cost_stats=waits, **call)
             hook() if halved else event.current_stream_wait()
             assert number == 0 or sums is out
             torch.testing.assert_close(sums.float(), expected, rtol=2**-7, atol=1e-5)

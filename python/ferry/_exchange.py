@@ -203,14 +203,16 @@ class Exchange:
         return self._arrivals(outputs, number)
 
     def combine(self, rows: Array, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
-                topk_weights_out: Array | None = None, epilogue: Epilogue | Any = None, epilogue_context: Any = None,
-                deadline: float | None = None, stream: Any = None, max_blocks: int = 0, **more: Any) -> Array:
+                topk_weights_out: Array | None = None, waited_ns: Array | None = None,
+                epilogue: Epilogue | Any = None, epilogue_context: Any = None, deadline: float | None = None,
+                stream: Any = None, max_blocks: int = 0, **more: Any) -> Array:
         """Sends the experts' results home; returns the sums of this rank's tokens, [n, hidden].
 
         rows              bf16, f16 or f32 [at least as many as Arrivals.rows, hidden], columns contiguous
         out               where the sums go; None: a new array, of `dtype`, or of the type of rows
         unreduced         reduction exact: [n, K, hidden], a missing k as zeros
         topk_weights_out  f32 [n, K]: takes what row_topk_weights of the ranks sent home (returns_weights)
+        waited_ns         i64 [R]: the nanoseconds that this combine waited for each rank are added to it
         epilogue          a hook that takes the unrounded sums: none are written or returned. epilogue_context: its own
         deadline          seconds of each wait; None: the exchange's
         more              topk_weights, router_weight (a hook in place of them), router_weight_context, handle, bias (up
@@ -221,7 +223,8 @@ class Exchange:
         """
         call = (deadline, self._number(stream, rows), max_blocks)
         inputs, reduced_by = combine_inputs(rows, more, self._tokens)
-        sums = self._sums(out, dtype, unreduced, reduced_by, topk_weights_out, (epilogue, epilogue_context))
+        beside = {"topk_weights": topk_weights_out, "waited_ns": waited_ns}
+        sums = self._sums(out, dtype, unreduced, reduced_by, beside, (epilogue, epilogue_context))
         try:
             self._core.combine(inputs, sums, call)
         except BaseException:
@@ -239,16 +242,17 @@ class Exchange:
         self._combining, self._reduced_by = inputs, {**reduced_by, "stream": number}
 
     def combine_wait(self, *, out: Array | None = None, dtype: Any = None, unreduced: bool = False,
-                     topk_weights_out: Array | None = None, epilogue: Epilogue | Any = None,
-                     epilogue_context: Any = None, deadline: float | None = None, stream: Any = None,
-                     max_blocks: int = 0) -> Array:
+                     topk_weights_out: Array | None = None, waited_ns: Array | None = None,
+                     epilogue: Epilogue | Any = None, epilogue_context: Any = None, deadline: float | None = None,
+                     stream: Any = None, max_blocks: int = 0) -> Array:
         """The second half: waits for the results and returns the sums. Arguments as at combine.
 
         `stream`: None: that of combine_async.
         """
         number = self._reduced_by.get("stream", 0) if stream is None else self._number(stream, out)
         hook = (epilogue, epilogue_context)
-        sums = self._sums(out, dtype, unreduced, self._reduced_by, topk_weights_out, hook)
+        beside = {"topk_weights": topk_weights_out, "waited_ns": waited_ns}
+        sums = self._sums(out, dtype, unreduced, self._reduced_by, beside, hook)
         self._core.combine_wait(sums, (deadline, number, max_blocks))
         self._combining = None
         return sums["tokens"] if epilogue is None else None
@@ -371,10 +375,10 @@ class Exchange:
         return self._arrivals_type(self._core, self._formats.formats[format], outputs, handle, order, stride, stream,
                                    format)
 
-    def _sums(self, out: Array | None, dtype: Any, unreduced: bool, reduced_by: dict[str, Any], topk_weights_out: Array,
-              hook: tuple[Any, Any]) -> dict[str, Any]:
-        """What a combine fills. `hook`: the epilogue and its context."""
-        sums = {"tokens": out, "topk_weights": topk_weights_out, "epilogue": hook[0], "epilogue_context": hook[1]}
+    def _sums(self, out: Array | None, dtype: Any, unreduced: bool, reduced_by: dict[str, Any],
+              beside: dict[str, Array], hook: tuple[Any, Any]) -> dict[str, Any]:
+        """What a combine fills. `beside`: what is not sums; `hook`: the epilogue and its context."""
+        sums = {"tokens": out, **beside, "epilogue": hook[0], "epilogue_context": hook[1]}
         take_hook("epilogue", sums)
         if out is not None:
             return sums

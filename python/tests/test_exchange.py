@@ -238,8 +238,10 @@ def test_split_calls_and_memory_of_the_callers(run):
             sources = [source for _, source, _, _ in layer.rows_of(rank)]
             assert arrivals.row_sources[arrivals.has_token].tolist() == sources
             exchange.combine_async(layer.results_of(rank, arrivals))
-            sums = exchange.combine_wait(out=np.empty((len(layer.tokens[rank]), 64), np.float32))
+            waited = np.full(world.size, 7)
+            sums = exchange.combine_wait(out=np.empty((len(layer.tokens[rank]), 64), np.float32), waited_ns=waited)
             assert_sums(sums, layer, rank)
+            assert (waited >= 7).all()
             first = exchange.dispatch(layer.tokens[rank], layer.ids[rank],
                                       row_capacity=exchange.layout.min_row_capacity)  # GPUs take no less unasked
             again = exchange.dispatch(layer.tokens[rank], layer.ids[rank], outputs=first.arrays)

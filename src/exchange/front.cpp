@@ -232,6 +232,7 @@ CombineOut Exchange::Front::checked_sums(const CombineOutput& out, Ticket& ticke
   if (ticket.num_tokens < 0) learn_tokens(out, ticket, args);
   CombineOut sums = check_combine_output(call_context(), out, args, ticket.num_tokens);
   sums.weights = check_returned_weights(call_context(), out, ticket.num_tokens);
+  sums.waited_ns = check_combine_waits(call_context(), out);
   steps_->check_sums(call_context(), ticket, out, sums);
   return sums;
 }

@@ -101,7 +101,7 @@ TEST_F(EmulatedOutputs, SayWhichRowsHadNoRoom) {
     }
 }
 
-// A graph of a dispatch whose rows overflow, and a combine that the host makes behind it, after another dispatch.
+// A graph of a dispatch whose rows overflow, and another one of its combine, which is captured after another dispatch.
 TEST_F(EmulatedOutputs, OfGraphsSayWhichRowsHadNoRoom) {
   ScenarioSettings settings = settings_of("bf16", {RowOrder::by_expert, RowOrder::by_source, RowOrder::padded});
   const Scenario usual = make_scenario(settings);
@@ -114,13 +114,19 @@ TEST_F(EmulatedOutputs, OfGraphsSayWhichRowsHadNoRoom) {
     DeviceRank rank(world, usual);
     DeviceRound captured(overflowing, world.rank()), round(usual, world.rank());
     const CapturedGraph graph(rank.stream.get(), [&] { rank.exchange.dispatch(captured.in, captured.out, rank.call); });
-    for (int again = 0; again < 2; ++again) {
+    const auto dispatch = [&] {
       round.reset(rank.stream.get());
       captured.reset(rank.stream.get());
       rank.exchange.dispatch(round.in, round.out, rank.call);
       rank.check_rows(round);
+    };
+    dispatch();
+    const CapturedGraph sums(rank.stream.get(),
+                             [&] { rank.exchange.combine(captured.combine_in, captured.combine_out, rank.call); });
+    for (int again = 0; again < 2; ++again) {
+      dispatch();
       graph.launch(rank.stream.get());
-      rank.exchange.combine(captured.combine_in, captured.combine_out, rank.call);
+      sums.launch(rank.stream.get());
       rank.check_rows(captured);
       captured.host.check_tokens();
     }

@@ -160,12 +160,12 @@ class Exchange:
         return cast(Arrivals, found)
 
     def combine(self, rows: torch.Tensor, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
-                unreduced: bool = False, topk_weights_out: torch.Tensor | None = None, deadline: float | None = None,
-                **more: Any) -> torch.Tensor:
+                unreduced: bool = False, topk_weights_out: torch.Tensor | None = None,
+                waited_ns: torch.Tensor | None = None, deadline: float | None = None, **more: Any) -> torch.Tensor:
         """As ferry.Exchange.combine: sends the experts' results home, returns the sums of this rank's tokens."""
         more["rows"] = rows
         found: torch.Tensor = self._base.combine(
-            **self._checked(more), **self._sums(out, topk_weights_out), dtype=dtype, unreduced=unreduced,
+            **self._checked(more), **self._sums(out, topk_weights_out, waited_ns), dtype=dtype, unreduced=unreduced,
             deadline=deadline, stream=self._stream())
         return found if out is None else out
 
@@ -178,9 +178,9 @@ class Exchange:
 
     def combine_wait(self, *, out: torch.Tensor | None = None, dtype: torch.dtype | None = None,
                      unreduced: bool = False, topk_weights_out: torch.Tensor | None = None,
-                     deadline: float | None = None) -> torch.Tensor:
+                     waited_ns: torch.Tensor | None = None, deadline: float | None = None) -> torch.Tensor:
         """The second half: waits for the results and returns the sums."""
-        sums = self._sums(out, topk_weights_out)
+        sums = self._sums(out, topk_weights_out, waited_ns)
         found: torch.Tensor = self._base.combine_wait(**sums, dtype=dtype, unreduced=unreduced, deadline=deadline,
                                                       stream=self._stream())
         self._let_go()
@@ -301,12 +301,12 @@ class Exchange:
         device = self.device
         return {name: to_fill(name, tensor, device) for name, tensor in outputs.items()}
 
-    def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None) -> dict[str, Any]:
-        sums = {"out": out, "topk_weights_out": topk_weights_out}
+    def _sums(self, out: torch.Tensor | None, topk_weights_out: torch.Tensor | None,
+              waited_ns: torch.Tensor | None) -> dict[str, Any]:
+        sums = {"out": out, "topk_weights_out": topk_weights_out, "waited_ns": waited_ns}
         if _ferry.are_plain_tensors(sums, *self._place):
             return sums
-        return {"out": to_fill("out", out, self.device),
-                "topk_weights_out": to_fill("topk_weights_out", topk_weights_out, self.device)}
+        return {name: to_fill(name, tensor, self.device) for name, tensor in sums.items()}
 
     def _let_go(self) -> None:
         """Of what combine_async kept: its memory may be used again when the current stream has come this far."""

@@ -60,6 +60,7 @@ constexpr Field<CombineInput, ConstTensor> kCombineInputs[] = {
 constexpr Field<CombineOutput, Tensor> kSums[] = {
     {"tokens", &CombineOutput::tokens},
     {"topk_weights", &CombineOutput::topk_weights},
+    {"waited_ns", &CombineOutput::waited_ns},
 };
 
 // Where the field of that name is in the table; null without one.

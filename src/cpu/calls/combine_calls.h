@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cpu/calls/dispatch_calls.h"
+#include "cpu/fabric/waits_added.h"
 #include "cpu/rows/encoded_results.h"
 #include "cpu/rows/src_info_check.h"
 #include "cpu/steps/combine_receive.h"
@@ -169,12 +170,18 @@ class CombineCalls {
   template <ReceiveStep S>
   void reduce_all(const S& receiving, const Ticket& ticket, const RowStarts& starts, const CombineArgs& sent,
                   const CombineOut& out) {
-    rank_.on_workers([&](FixedShare share) {
-      return results_.with_ops_of(receiving, share.index, [&](const auto& step) {
-        return receive_results(step, ticket.num_tokens, share, starts, sent, out, rank_.scratch(share));
+    std::vector<std::uint64_t> waited_ns(static_cast<std::size_t>(rank_.plan().shape.ranks));
+    {
+      const WaitsAdded added(rank_.waits(), waited_ns);
+      rank_.on_workers([&](FixedShare share) {
+        return results_.with_ops_of(receiving, share.index, [&](const auto& step) {
+          return receive_results(step, ticket.num_tokens, share, starts, sent, out, rank_.scratch(share));
+        });
       });
-    });
+    }
     rank_.require_no_one_missing(rank_.waits().have_same_routing(Operation::combine));
+    for (std::size_t peer = 0; out.waited_ns != nullptr && peer < waited_ns.size(); ++peer)
+      out.waited_ns[peer] += static_cast<std::int64_t>(waited_ns[peer]);
     rank_.stats().add_combine();
     post_summed(receiving.plan, rank_.fabric(), rank_.group(), ticket.result);
   }

@@ -169,6 +169,11 @@ CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& a
   return basis;
 }
 
+void CudaSteps::end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums) {
+  weights_.sum_home(basis, ticket, sums);
+  outputs_.add_waits_for_results(sums);
+}
+
 void CudaSteps::send_back(const Ticket& ticket, const CombineArgs& args) {
   const NvtxRange range("ferry combine: send", state_.rank());
   const CombineBasis basis = begin_combine(ticket, args);
@@ -181,16 +186,18 @@ void CudaSteps::reduce(const Ticket& ticket, const CombineArgs& sent, const Comb
   streams_.follow(state_.stream());
   follow_dispatch(ticket);
   const CombineBasis basis = routing_.end_combine(ticket);
+  outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = false, .receives = true}, sent, &sums);
-  weights_.sum_home(basis, ticket, sums);
+  end_combine(basis, ticket, sums);
   order_.end_combine();
 }
 
 void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const CombineOut& sums) {
   const NvtxRange range("ferry combine", state_.rank());
   const CombineBasis basis = begin_combine(ticket, args);
+  outputs_.note_waits_for_results(sums);
   kernels_.combine(ticket, basis, {.sends = true, .receives = true}, args, &sums);
-  weights_.sum_home(basis, ticket, sums);
+  end_combine(basis, ticket, sums);
   order_.begin_combine(capture(), ticket.handle != nullptr, false);
 }
 

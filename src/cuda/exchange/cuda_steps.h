@@ -83,6 +83,7 @@ class CudaSteps final : public ExchangeSteps {
   void end_dispatch(const Ticket& ticket, const RowsOut& rows);
   void follow_dispatch(const Ticket& ticket);
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
+  void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch
   ExchangeState state_;

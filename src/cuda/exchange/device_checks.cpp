@@ -171,6 +171,7 @@ void DeviceChecks::check_combine_input(const CombineInput& in, const CombineArgs
 
 void DeviceChecks::check_sums(const CombineOutput& out, const CombineOut& sums, int num_tokens) const {
   refuse_pointer("epilogue", out.epilogue != nullptr);
+  require_on_device("waited_ns", out.waited_ns);
   if (num_tokens == 0) return;
   require_on_device("tokens", out.tokens);
   require_on_device("topk_weights", out.topk_weights);

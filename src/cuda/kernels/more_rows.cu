@@ -1,6 +1,7 @@
-// The kernels of outputs that a dispatch may leave out.
+// The kernels of outputs that a call may leave out.
 #include <algorithm>
 
+#include "ferry/detail/cuda/kernels/add_waits_kernel.cuh"
 #include "ferry/detail/cuda/kernels/counts/take_counts_kernel.cuh"
 #include "ferry/detail/cuda/kernels/more_rows_kernels.cuh"
 #include "ferry/detail/cuda/kernels/overflow/fit_rows_kernel.cuh"
@@ -17,6 +18,7 @@ void prepare_more_rows() {
   prepare_kernel(&fit_rows_kernel, kThreads, 0);
   prepare_kernel(&note_room_kernel, SyncedTeam::kWidth, 0);
   prepare_kernel(&take_counts_kernel, kThreads, 0);
+  prepare_kernel(&add_waits_kernel, SyncedTeam::kWidth, 0);
 }
 
 void launch_more_rows(const MoreRowsParams& params, int most_blocks, cudaStream_t stream) {
@@ -30,6 +32,9 @@ void launch_fit_rows(const FitRowsParams& params, int most_blocks, cudaStream_t 
 }
 void launch_note_room(const NoteRoomParams& params, cudaStream_t stream) {
   launch(&note_room_kernel, params, {.threads = SyncedTeam::kWidth}, stream);
+}
+void launch_add_waits(const AddWaitsParams& params, cudaStream_t stream) {
+  launch(&add_waits_kernel, params, {.threads = SyncedTeam::kWidth}, stream);
 }
 void launch_take_counts(const TakeCountsParams& params, cudaStream_t stream) {
   launch(&take_counts_kernel, params, {}, stream);

@@ -55,6 +55,8 @@ void check_late_weights(const CheckContext& context, const CombineInput& in, con
 void check_row_weights(const CheckContext& context, const CombineInput& in, const Ticket& ticket,
                        std::uint32_t num_rows, CombineArgs& args);
 float* check_returned_weights(const CheckContext& context, const CombineOutput& out, int num_tokens);
+// Where the waiting times of a combine go; null: not asked for.
+std::int64_t* check_combine_waits(const CheckContext& context, const CombineOutput& out);
 // `sent` is what the sending half of this combine was given.
 CombineOut check_combine_output(const CheckContext& context, const CombineOutput& out, const CombineArgs& sent,
                                 int num_tokens);

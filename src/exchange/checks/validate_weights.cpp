@@ -1,4 +1,4 @@
-// Checks of the weights that go with a combine. Nothing has moved yet (I17).
+// Checks of what goes with a combine besides rows and sums: weights, waiting times. Nothing has moved yet (I17).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,6 +47,12 @@ float* check_returned_weights(const CheckContext& c, const CombineOutput& out, i
     refuse_call(c, "topk_weights is asked for; no weights come home to this exchange: make it with returns_weights");
   require_array(c, "topk_weights", or_empty(out.topk_weights), {DType::f32}, {num_tokens, c.shape.top_k});
   return static_cast<float*>(out.topk_weights.data);
+}
+
+std::int64_t* check_combine_waits(const CheckContext& c, const CombineOutput& out) {
+  if (out.waited_ns.rank == 0) return nullptr;
+  require_array(c, "waited_ns", or_empty(out.waited_ns), {DType::i64}, {c.layout.sources});
+  return static_cast<std::int64_t*>(out.waited_ns.data);
 }
 
 }  // namespace ferry

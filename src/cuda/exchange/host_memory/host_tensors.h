@@ -49,6 +49,7 @@ class HostTensors {
     kSecondBias,
     kReturningWeights,  // of rows, and where they come home
     kReturnedWeights,
+    kCombineWaits,
     kSums,
     kKinds
   };

@@ -202,6 +202,8 @@ Tensor StagedSteps::returned_of(const CombineOut& sums, int num_tokens) const {
   return {sums.weights, DType::f32, {num_tokens, layout_.top_k}};
 }
 
+Tensor StagedSteps::waits_of(const CombineOut& sums) const { return {sums.waited_ns, DType::i64, {layout_.sources}}; }
+
 // The caller's sums, or float32 sums for an epilogue, which runs on the host.
 Tensor StagedSteps::sums_of(const CombineOut& sums, int num_tokens) const {
   if (sums.epilogue != nullptr) return {nullptr, DType::f32, {num_tokens, layout_.hidden}};
@@ -218,6 +220,8 @@ CombineOut StagedSteps::on_device(const CombineOut& sums, int num_tokens) {
   staged.unreduced = sums.unreduced;
   const Tensor weights = tensors_.buffer_for(HostTensors::kReturnedWeights, returned_of(sums, num_tokens));
   staged.weights = static_cast<float*>(weights.data);
+  if (sums.waited_ns != nullptr)
+    staged.waited_ns = static_cast<std::int64_t*>(tensors_.copy_in(HostTensors::kCombineWaits, waits_of(sums)).data);
   tensors_.wait();
   return staged;
 }
@@ -231,6 +235,7 @@ void StagedSteps::bring(const CombineOut& sums, int num_tokens) {
   }
   tensors_.copy_out(HostTensors::kSums, host);
   tensors_.copy_out(HostTensors::kReturnedWeights, returned_of(sums, num_tokens));
+  if (sums.waited_ns != nullptr) tensors_.copy_out(HostTensors::kCombineWaits, waits_of(sums));
   tensors_.wait();
   for (int token = 0; sums.epilogue != nullptr && token < num_tokens; ++token)
     sums.epilogue(sums.context, token, 0, values.data() + static_cast<std::ptrdiff_t>(token) * layout_.hidden,

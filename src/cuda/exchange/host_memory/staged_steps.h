@@ -81,6 +81,7 @@ class StagedSteps final : public ExchangeSteps {
   void bring_row_scales(const RowScales& to, std::int64_t rows);
   Tensor sums_of(const CombineOut& sums, int num_tokens) const;
   Tensor returned_of(const CombineOut& sums, int num_tokens) const;
+  Tensor waits_of(const CombineOut& sums) const;
 
   void finish();  // waits for the kernels of a step, and throws what they report
   void bring(const RowsOut& rows);

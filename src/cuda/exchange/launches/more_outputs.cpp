@@ -34,13 +34,28 @@ bool has_messages(const RowsOut& out) {
 MoreOutputs::MoreOutputs(const ExchangeState& state)
     : state_(state),
       waited_before_(state.memory()->as<std::uint64_t>(state.places().waited_before)),
+      waited_before_sums_(state.memory()->as<std::uint64_t>(state.places().waited_before_sums)),
       message_counts_(state.memory()->as<std::uint32_t>(state.places().message_counts)) {}
 
-void MoreOutputs::note_waiting_times(const RowsOut& out) const {
-  if (out.waited_ns == nullptr) return;
+void MoreOutputs::copy_waits(std::uint64_t* to) const {
   const std::size_t bytes = static_cast<std::size_t>(state_.plan().shape.ranks) * sizeof(std::uint64_t);
-  cuda_check(cudaMemcpyAsync(waited_before_, state_.links().waited_ns, bytes, cudaMemcpyDefault, state_.stream()),
+  cuda_check(cudaMemcpyAsync(to, state_.links().waited_ns, bytes, cudaMemcpyDefault, state_.stream()),
              "cudaMemcpyAsync");
+}
+
+void MoreOutputs::note_waiting_times(const RowsOut& out) const {
+  if (out.waited_ns != nullptr) copy_waits(waited_before_);
+}
+
+void MoreOutputs::note_waits_for_results(const CombineOut& out) const {
+  if (out.waited_ns != nullptr) copy_waits(waited_before_sums_);
+}
+
+void MoreOutputs::add_waits_for_results(const CombineOut& out) const {
+  if (out.waited_ns == nullptr) return;
+  launch_add_waits(
+      {state_.links().state, state_.links().waited_ns, waited_before_sums_, out.waited_ns, state_.plan().shape.ranks},
+      state_.stream());
 }
 
 void MoreOutputs::write(const Ticket& ticket, const RowsOut& out) const {

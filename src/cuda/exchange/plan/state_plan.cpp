@@ -33,6 +33,7 @@ StatePlan::StatePlan(const Plan& plan, std::size_t formats) {
   block_counts =
       take(HeapMap::kMostTableParts * static_cast<std::size_t>(plan.shape.experts) * sizeof(DeviceWord<Epoch>));
   waited_before = take(ranks * sizeof(std::uint64_t));
+  waited_before_sums = take(ranks * sizeof(std::uint64_t));
   message_counts =
       take(ranks * static_cast<std::size_t>(message_chunks(plan.shape.max_tokens)) * sizeof(std::uint32_t));
   const auto entries = static_cast<std::size_t>(plan.shape.max_tokens) * static_cast<std::size_t>(plan.shape.top_k);

@@ -99,6 +99,8 @@ void launch_forget_rows(const MoreRowsParams& params, int most_blocks, cudaStrea
 // Of handles of such dispatches (fit_rows_kernel.cuh).
 void launch_fit_rows(const FitRowsParams& params, int most_blocks, cudaStream_t stream);
 void launch_note_room(const NoteRoomParams& params, cudaStream_t stream);
+// Behind a combine whose waits are asked for (add_waits_kernel.cuh).
+void launch_add_waits(const AddWaitsParams& params, cudaStream_t stream);
 // Behind a dispatch by counts (take_counts_kernel.cuh).
 void launch_take_counts(const TakeCountsParams& params, cudaStream_t stream);
 

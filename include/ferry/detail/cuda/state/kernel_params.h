@@ -150,6 +150,15 @@ struct NoteRoomParams {
   std::uint32_t row_room = 0;
 };
 
+// Behind a combine (add_waits_kernel.cuh).
+struct AddWaitsParams {
+  const DeviceState* state = nullptr;
+  const DeviceWord<std::uint64_t>* waited_ns = nullptr;  // [ranks]: PeerLinks
+  const std::uint64_t* before = nullptr;                 // `waited_ns` before the results were waited for
+  std::int64_t* to = nullptr;
+  int ranks = 0;
+};
+
 struct ScalesParams {
   Plan plan;
   const DeviceState* state = nullptr;

@@ -117,7 +117,8 @@ struct CombineOut {
   DType dtype = DType::bf16;
   std::int64_t token_bytes = 0;  // from one token to the next
   bool unreduced = false;
-  float* weights = nullptr;  // [n, K]: the returned weights; null: not asked for
+  float* weights = nullptr;           // [n, K]: the returned weights; null: not asked for
+  std::int64_t* waited_ns = nullptr;  // [ranks]: waiting times are added to it; null: not asked for
   void (*epilogue)(void* context, int token, int column, const float* values, int count) = nullptr;
   void* context = nullptr;
 };
