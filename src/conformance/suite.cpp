@@ -14,6 +14,7 @@ const std::vector<Case>& all_cases() {
     add_combination_cases(list);
     add_call_cases(list);
     add_handle_cases(list);
+    add_masked_handle_cases(list);
     add_order_cases(list);
     add_size_cases(list);
     add_output_cases(list);

@@ -13,6 +13,12 @@ bool is_padding(const RowOrigin& row) { return row.source < 0; }
 
 bool is_masked_out(const Round& round, int rank) { return is_masked(round.options.mask, rank); }
 
+bool is_gone(const Round& round, int rank) { return is_masked(round.gone, rank); }
+
+RowOrigin seen_row(const Round& round, const RowOrigin& row) {
+  return !is_padding(row) && is_gone(round, row.source) ? RowOrigin{-1, -1, -1, true} : row;
+}
+
 int alignment_of(const ExchangeOptions& options) {
   return options.expert_alignment == 0 ? options.format.alignment() : options.expert_alignment;
 }
@@ -162,6 +168,7 @@ ExpectedRows rows_by_expert(const Round& round, int rank, std::int64_t row_capac
     const ScaleGroup scales{first, tile, first, row_capacity};
     out.expert_ids.push_back(static_cast<std::int32_t>(out.expert_ids.size()));
     out.counts.push_back(static_cast<std::int32_t>(group.size()));
+    for (RowOrigin& row : group) row = seen_row(round, row);
     while (group.size() % size(alignment) != 0) group.emplace_back();
     const auto padded = static_cast<std::int64_t>(group.size());
     if (scale_layout_of(round.options) == ScaleLayout::tiled) {

@@ -31,15 +31,17 @@ struct Round {
   SumOrder sum_order = SumOrder::by_rank;
   bool applies_weights = true;
   bool zero_padding = false;
+  RankMask gone;  // ranks that left after the dispatch whose handle this round is given
   std::vector<RankInput> ranks;
 };
 
 // Where a row comes from. In a padding row all three are -1; in a shared row k is top_k; in a row of by_source it is
-// the first k that names the rank.
+// the first k that names the rank. A row of a rank that is gone is padding, which its order marks in any case.
 struct RowOrigin {
   int source = -1;
   int token = -1;
   int k = -1;
+  bool is_of_gone = false;
 };
 
 // What dispatch must leave in a rank's outputs. Bytes that it must not touch hold the poison. Of rows that do not fit
@@ -68,6 +70,9 @@ float dynamic_scale(InputRow row, int hidden);
 
 bool is_padding(const RowOrigin& row);
 bool is_masked_out(const Round& round, int rank);
+bool is_gone(const Round& round, int rank);
+// What a dispatch finds in place of the row: padding, where its source is gone.
+RowOrigin seen_row(const Round& round, const RowOrigin& row);
 int alignment_of(const ExchangeOptions& options);
 int num_groups(const Round& round, int rank);
 ScaleLayout scale_layout_of(const ExchangeOptions& options);

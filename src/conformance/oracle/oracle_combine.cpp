@@ -28,7 +28,7 @@ std::vector<std::vector<Term>> terms_of(const Round& round, const std::vector<Ex
   std::vector<std::vector<Term>> terms(size(round.ranks[size(source)].num_tokens),
                                        std::vector<Term>(size(round.shape.top_k + 1)));
   for (int rank = 0; rank < round.shape.ranks; ++rank) {
-    if (is_masked_out(round, rank)) continue;
+    if (is_masked_out(round, rank) || is_gone(round, rank)) continue;
     for (std::size_t i = 0; i < rows[size(rank)].rows.size(); ++i) {
       const RowOrigin& row = rows[size(rank)].rows[i];
       if (row.source == source)
@@ -164,7 +164,7 @@ std::vector<float> expected_weights(const Round& round, const std::vector<Expect
   };
   for (int from = 0; from < round.shape.ranks; ++from) {
     const std::vector<float>& given = row_weights[size(from)];
-    if (given.empty() || is_masked_out(round, from)) continue;
+    if (given.empty() || is_masked_out(round, from) || is_gone(round, from)) continue;
     const bool by_source = round.ranks[size(from)].row_order == RowOrder::by_source;
     for (std::size_t i = 0; i < rows[size(from)].rows.size(); ++i) {
       const RowOrigin& row = rows[size(from)].rows[i];

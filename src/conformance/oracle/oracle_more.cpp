@@ -44,8 +44,8 @@ void add_row_facts(const Round& round, int rank, const ExpectedRows& rows, std::
       continue;
     }
     const bool in_stride = i < size(rows.row_offsets.back());
-    if (marks || (round.zero_padding && in_stride)) more.row_weights[i] = 0;
-    if (marks) more.row_sources[i] = -1;
+    if (marks || row.is_of_gone || (round.zero_padding && in_stride)) more.row_weights[i] = 0;
+    if (marks || row.is_of_gone) more.row_sources[i] = -1;
   }
 }
 
@@ -61,16 +61,20 @@ void add_messages(const Round& round, int rank, const ExpectedRows& rows, std::i
   for (int source = 0; source < round.shape.ranks; ++source) {
     if (round.options.skip_a2a && source != rank) continue;
     const RankInput& in = round.ranks[size(source)];
-    for (int token = 0; !is_masked_out(round, source) && token < in.num_tokens; ++token) {
+    const bool gone = is_gone(round, source);  // rows by_source keep the numbers of its messages
+    const bool counts = !is_masked_out(round, source) && (by_source || !gone);
+    for (int token = 0; counts && token < in.num_tokens; ++token) {
       std::vector<std::int32_t> line{source_seen(round, source), token};
       bool comes = false;
       for (int k = 0; k < top_k; ++k) {
         const std::int64_t local = in.topk_ids[size(token * top_k + k)] - first_expert(round.shape, rank);
         const bool is_here = local >= 0 && local < num_local_experts(round.shape, rank);
         comes = comes || is_here;
-        const auto row = is_here ? static_cast<std::int64_t>(row_of.at({source, token, by_source ? 0 : k})) : -1;
+        const auto row =
+            is_here && !gone ? static_cast<std::int64_t>(row_of.at({source, token, by_source ? 0 : k})) : -1;
         line.push_back(row < row_capacity ? static_cast<std::int32_t>(row) : -1);
       }
+      if (gone) std::fill(line.begin(), line.end(), -1);
       if (comes) more.messages.insert(more.messages.end(), line.begin(), line.end());
     }
     more.source_offsets.push_back(static_cast<std::uint32_t>(more.messages.size() / size(2 + top_k)));
@@ -87,7 +91,8 @@ ExpectedMore expected_more(const Round& round, int rank, const ExpectedRows& row
           group.begin(), group.end(), [&](const RowOrigin& row) { return source_seen(round, row.source) < source; })));
   add_row_facts(round, rank, rows, row_capacity, more);
   add_messages(round, rank, rows, row_capacity, more);
-  for (std::size_t i = size(row_capacity); i < rows.rows.size(); ++i) more.overflow += is_padding(rows.rows[i]) ? 0 : 1;
+  for (std::size_t i = size(row_capacity); i < rows.rows.size(); ++i)
+    more.overflow += is_padding(rows.rows[i]) && !rows.rows[i].is_of_gone ? 0 : 1;
   return more;
 }
 
@@ -96,9 +101,10 @@ std::vector<std::byte> expected_row_scales(const Round& round, int rank, const E
   if (exists && !is_padding(rows.rows[index])) return encode(round, rows.rows[index]).scales;
   const RowOrder order = round.ranks[size(rank)].row_order;
   const bool in_group = exists && index < (rows.row_offsets.empty() ? 0 : size(rows.row_offsets.back()));
-  const bool is_zero = order == RowOrder::by_expert ? in_group
-                       : order == RowOrder::padded  ? round.zero_padding && in_group
-                                                    : round.zero_padding;
+  const bool is_zero = exists && rows.rows[index].is_of_gone ? true
+                       : order == RowOrder::by_expert        ? in_group
+                       : order == RowOrder::padded           ? round.zero_padding && in_group
+                                                             : round.zero_padding;
   return is_zero ? std::vector<std::byte>(scale_bytes_of_row(round)) : std::vector<std::byte>{};
 }
 

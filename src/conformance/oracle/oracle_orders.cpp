@@ -24,7 +24,8 @@ ExpectedRows padded_rows(const Round& round, int rank, std::int64_t row_capacity
   out.scales.assign(scale_tensor_bytes(round, rank, rows_of_scales), poison);
   out.row_offsets.push_back(0);
   std::int64_t index = 0;  // of the group
-  for (const std::vector<RowOrigin>& group : rows_by_group(round, rank)) {
+  for (std::vector<RowOrigin>& group : rows_by_group(round, rank)) {
+    for (RowOrigin& row : group) row = seen_row(round, row);
     const ScaleGroup scales{index * stride, index * ((stride + 127) / 128), index * per_row * stride, stride};
     const auto came = static_cast<std::int64_t>(group.size());
     const std::int64_t filled = std::min(came, stride);
@@ -69,12 +70,13 @@ void add_row_of_token(const Round& round, int rank, int source, int token, Expec
   for (int k = 0; k < top_k; ++k) {
     const std::int64_t id = local_id(round, rank, in, token, k);
     const float weight = in.weights.empty() ? 1.0f : in.weights[size(token * top_k + k)];
-    out.row_topk_ids.push_back(id);
-    out.row_topk_weights.push_back(id < 0 ? 0.0f : weight);
+    out.row_topk_ids.push_back(is_gone(round, source) ? -1 : id);
+    out.row_topk_weights.push_back(id < 0 || is_gone(round, source) ? 0.0f : weight);
     if (id >= 0) ++out.counts[size(id)];
   }
-  out.rows.push_back({source, token, first});
-  out.src_info.insert(out.src_info.end(), {token, round.options.skip_a2a ? 0 : source});
+  const RowOrigin row = seen_row(round, {source, token, first});
+  out.rows.push_back(row);
+  out.src_info.insert(out.src_info.end(), {row.token, round.options.skip_a2a ? 0 : row.source});
 }
 
 }  // namespace

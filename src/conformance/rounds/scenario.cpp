@@ -123,6 +123,7 @@ void set_row_orders(const ScenarioSettings& settings, test::Round& round) {
 void set_call(const ScenarioSettings& settings, test::Round& round) {
   round.input_scale = settings.input_scale;
   round.zero_padding = settings.zero_padding;
+  round.gone = settings.gone;
   round.sum_order = settings.sum_order;
   round.applies_weights = settings.applies_weights;
 }
@@ -134,7 +135,7 @@ void fill_outcome(Scenario& scenario) {
   set_row_orders(settings, scenario.round);
   for (int rank = 0; rank < settings.shape.ranks; ++rank) {
     std::int64_t capacity = test::worst_row_capacity(scenario.round, rank) + settings.spare_rows;
-    const bool takes_part = !test::is_masked_out(scenario.round, rank);
+    const bool takes_part = !test::is_masked_out(scenario.round, rank) && !test::is_gone(scenario.round, rank);
     const bool is_padded = scenario.round.ranks[size(rank)].row_order == RowOrder::padded;
     const auto expected = [&] { return test::expected_rows(scenario.round, rank, capacity, kPoison); };
     if (takes_part && settings.exact_rows && !is_padded) capacity = static_cast<std::int64_t>(expected().rows.size());

@@ -69,6 +69,7 @@ struct ScenarioSettings {
   int room_percent = 100;  // where rows may overflow: row capacity, as a part of what comes; not padded
   bool by_counts = false;  // dispatch is given in_rank and expert_counts in place of ids; rows are by_source
   bool odd_ranks_return_none = false;  // with returns_weights: they give no row_topk_weights
+  RankMask gone;                       // ranks that left after the dispatch whose handle the calls are given
   // DispatchInput::format. Where it is i > 0, options.more_formats[i - 1] is the exchange's own: exchange_options().
   int format = 0;
 };
