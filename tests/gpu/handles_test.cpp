@@ -289,6 +289,13 @@ TEST_F(GpuHandles, RefuseWeightsThatNobodyCanUse) {
   }
 }
 
+// A mask only grows: a handle's mask may not have a rank that the call's lacks.
+TEST_F(GpuHandles, OfALargerMaskEndTheExchange) {
+  for (const Operation operation : {Operation::combine, Operation::dispatch})
+    expect_end_by(operation, sizeof(HandleHeader) + kRanks - 1,
+                  "whether the mask of the call has all ranks of its mask");
+}
+
 // Kernels that heed the room of a handle are there only behind a dispatch that left such a one.
 TEST_F(GpuHandles, ThatLackRowsComeFromADispatchOfTheirWorld) {
   for (const Operation operation : {Operation::combine, Operation::dispatch})

@@ -87,7 +87,7 @@ void CudaSteps::end_dispatch(const Ticket& ticket, const RowsOut& rows) {
 void CudaSteps::send(const Ticket& ticket, const DispatchArgs& args) {
   const NvtxRange range("ferry dispatch: send", state_.rank());
   streams_.follow(state_.stream());
-  const std::uint8_t* masked = state_.masks().newest();
+  const std::uint8_t* masked = state_.mask_of_dispatch(ticket.handle != nullptr);
   state_.set_dispatch_call(order_.number_dispatch(capture()));
   if (counts_.has_excess(ticket)) {
     counts_.tell_excess(ticket);
@@ -117,7 +117,7 @@ void CudaSteps::receive(const Ticket& ticket, const RowsOut& rows) {
 void CudaSteps::dispatch(const Ticket& ticket, const DispatchArgs& args, const RowsOut& rows) {
   const NvtxRange range("ferry dispatch", state_.rank());
   streams_.follow(state_.stream());
-  const std::uint8_t* masked = state_.masks().newest();
+  const std::uint8_t* masked = state_.mask_of_dispatch(ticket.handle != nullptr);
   state_.set_dispatch_call(order_.number_dispatch(capture()));
   const DispatchArgs routed = begin_dispatch(ticket, args);
   if (TokenKernels::can_fuse(rows)) {

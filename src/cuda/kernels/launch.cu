@@ -7,6 +7,7 @@
 #include "cuda/policy/team_sizes.h"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
 #include "ferry/detail/cuda/kernels/keep_routing_kernel.cuh"
+#include "ferry/detail/cuda/kernels/masked_sources_kernels.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
 #include "ferry/detail/cuda/launch/half_launch.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"
@@ -72,6 +73,17 @@ void launch_keep_routing(const KeepParams& params, cudaStream_t stream) {
   const std::int64_t entries = std::int64_t{shape.ranks} * shape.max_tokens * shape.top_k;
   const auto blocks = static_cast<int>(std::clamp<std::int64_t>(entries / (4 * kThreads), 1, kMostBlocks));
   launch(&keep_routing_kernel, params, {.blocks = blocks}, stream);
+}
+
+void prepare_masked_sources() {
+  prepare_kernel(&stand_in_kernel, kThreads, sizeof(MessageMemory));
+  prepare_kernel(&pad_masked_kernel, kThreads, 0);
+}
+void launch_stand_in(const StandInParams& params, cudaStream_t stream) {
+  launch(&stand_in_kernel, params, {.blocks = params.plan.shape.ranks, .shared_bytes = sizeof(MessageMemory)}, stream);
+}
+void launch_pad_masked(const PadMaskedParams& params, int most_blocks, cudaStream_t stream) {
+  launch(&pad_masked_kernel, params, grid_of_tokens(params.plan, most_blocks), stream);
 }
 
 // How many teams fit with their buffers into `budget` bytes.

@@ -31,11 +31,18 @@ HandleCallParams LeftRouting::handle_call(Operation operation, const Ticket& tic
   return params;
 }
 
-// Routing the handle's ids again gives the same rows. Weights travel only where rows may say them, or a rank may give
-// new ones.
+// Routing the handle's ids again gives the same rows, where what masked sources had stays. Weights travel only where
+// rows may say them, or a rank may give new ones.
 void LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) const {
   const Plan& plan = state_.plan();
   state_.kernels().small.begin_handle(handle_call(Operation::dispatch, ticket), state_.stream());
+  if (const std::uint8_t* masked = state_.masks().newest_of_replays(); masked != nullptr) {
+    auto params = state_.local_params_of<StandInParams>(masked);
+    params.tag = state_.links().tag;
+    params.handle = ticket.handle;
+    params.by_source = ticket.rows.order == RowOrder::by_source;
+    launch_stand_in(params, state_.stream());
+  }
   const KeptRouting kept = kept_routing_at(plan, ticket.handle);
   args.ids = {kept.ids, false};
   const bool travel = plan.map.has_token_lists() || plan.map.has_late_weights();
@@ -49,15 +56,15 @@ void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
   LeftHandles& all = *state_.device().left_handles;
   if (out.may_overflow) all.may_lack_rows = true;
   if (ticket.by_counts) all.by_counts = true;
-  if (ticket.handle != nullptr && !state_.plan().map.has_late_weights())  // else the weights may be new ones
-    return copy_handle(ticket, out);
+  if (ticket.handle != nullptr) copy_handle(ticket, out);
+  if (ticket.handle != nullptr && !state_.plan().map.has_late_weights()) return;  // else the weights may be new ones
   auto params = state_.local_params_of<KeepParams>(state_.opened_mask());
   params.from = state_.arrived();
   params.header = header_of(ticket);
   params.header.shared_begin = ticket.shared.begin;
   params.header.shared_end = ticket.shared.end;
   params.header.by_counts = ticket.by_counts ? 1 : 0;
-  if (ticket.handle != nullptr) params.replayed = kept_routing_at(state_.plan(), ticket.handle).header;
+  params.has_old = ticket.handle != nullptr;
   params.header.has_weights = ticket.has_weights ? 1 : 0;
   params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
   params.to = out.handle;
@@ -81,6 +88,7 @@ void LeftRouting::copy_handle(const Ticket& ticket, const RowsOut& out) const {
 CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs& args,
                                         const CombineOrder::Start& start) {
   is_extra_ = start.number != CombineNumber::of_dispatch;
+  combine_mask_ = ticket.handle != nullptr ? state_.masks().newest() : state_.opened_mask();
   const CombineBasis basis = basis_of(ticket);
   if (!is_extra_) return basis;
   HandleCallParams params = handle_call(Operation::combine, ticket);
@@ -120,14 +128,13 @@ bool LeftRouting::may_lack_rows(const Ticket& ticket) const {
 
 CombineBasis LeftRouting::basis_of(const Ticket& ticket) const {
   CombineBasis basis;
+  basis.masked = combine_mask_;
   basis.may_lack_rows = may_lack_rows(ticket);
   basis.is_extra = is_extra_;
   if (ticket.handle == nullptr) {
-    basis.masked = state_.opened_mask();
     basis.arrived = state_.arrived();
   } else {
     const KeptRouting kept = kept_routing_at(state_.plan(), ticket.handle);
-    basis.masked = state_.masks().newest();
     basis.own = kept.own;
     basis.header = kept.header;
     basis.handle_rows = kept.rows;

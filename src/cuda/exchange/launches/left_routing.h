@@ -40,7 +40,8 @@ class LeftRouting {
   RowStartsToFill fitting_starts_;    // of the handle of the newest combine that may lack rows
   bool may_have_overflowed_ = false;  // rows of the newest dispatch
   bool graphs_may_overflow_ = false;  // rows of a captured one, which may run when the host does not know
-  bool is_extra_ = false;             // begin_handle_kernel found the number of the newest combine
+  const std::uint8_t* combine_mask_ = nullptr;  // I11: of the newest combine, from its first half on
+  bool is_extra_ = false;                       // begin_handle_kernel found the number of the newest combine
 };
 
 }  // namespace ferry::cuda

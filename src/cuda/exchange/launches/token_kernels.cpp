@@ -88,6 +88,7 @@ DispatchParams TokenKernels::dispatch_params(const Ticket& ticket, const std::ui
   params.links.backs_off = launch.backs_off;
   params.routing = {.record = state_.links().record,
                     .state = state_.links().state,
+                    .is_replay = ticket.handle != nullptr,
                     .counts_all = launch.counts_all,
                     .words = state_.format().kernel_plan.routing_words(),
                     .parts = launch.parts,
@@ -110,6 +111,7 @@ void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* mas
   log_launch(state_.rank(), "dispatch", ticket.num_tokens, launch.policy);
   if (which == DispatchKernel::receives) {
     kernels.receive.receive(params, launch.policy, state_.stream());
+    pad_masked(ticket, masked, out);
   } else {
     // The scales kernel finds a row's message by its src_info.
     const bool scales_follow =
@@ -117,12 +119,22 @@ void TokenKernels::launch_dispatch(const Ticket& ticket, const std::uint8_t* mas
     if (scales_follow) params.out.stores_scales = false;
     const DispatchLauncher& launcher = which == DispatchKernel::given_rows ? kernels.given_rows : kernels.dispatch;
     launcher.launch(params, launch.policy, state_.stream());
+    pad_masked(ticket, masked, out);
     if (scales_follow) launch_scales_kernel(*out);
     if (in != nullptr && state_.plan().map.has_token_lists())
       kernels.receive.list_tokens({params.plan, params.links, in->num_tokens, state_.counters().bytes}, launch.policy,
                                   state_.stream());
   }
   if (out != nullptr) await_lists(params, *out);
+}
+
+// I22: rows of a replay whose sources are masked by now.
+void TokenKernels::pad_masked(const Ticket& ticket, const std::uint8_t* masked, const RowsOut* out) const {
+  if (ticket.handle == nullptr || masked == nullptr || out == nullptr) return;
+  auto params = state_.local_params_of<PadMaskedParams>(masked);
+  params.starts = state_.arrived().starts;
+  params.out = *out;
+  launch_pad_masked(params, state_.most_small_blocks(), state_.stream());
 }
 
 // I15: rows by_source need the lists and wait for them in the kernel that lays them out.

@@ -46,6 +46,7 @@ class TokenKernels {
   void launch_combine(const Ticket& ticket, const CombineBasis& basis, Halves halves, const CombineArgs& in,
                       const CombineOut* out) const;
   void launch_scales_kernel(const RowsOut& out) const;
+  void pad_masked(const Ticket& ticket, const std::uint8_t* masked, const RowsOut* out) const;
   void await_lists(const DispatchParams& params, const RowsOut& out) const;
   void require_f16(bool wanted, const char* name) const;
   void begin_record(TracedKernelKind kind) const;

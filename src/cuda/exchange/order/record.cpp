@@ -18,7 +18,7 @@ const char* name_of(HandleField field) {
   if (field == HandleField::first_word) name = "its first word";
   if (field == HandleField::num_tokens) name = "number of tokens";
   if (field == HandleField::alignment) name = "alignment";
-  if (field == HandleField::mask) name = "whether its mask is that of the call";
+  if (field == HandleField::mask) name = "whether the mask of the call has all ranks of its mask";
   for_each_shape_field([&](HandleField each, const char* of_each, std::int32_t HandleHeader::*) {
     if (each == field) name = of_each;
   });

@@ -1,5 +1,6 @@
 // RoundMasks: the masks of an exchange's rounds, in device memory (I11). Each mask has memory of its own, which is
-// written before any kernel gets it and never again. So a captured graph keeps the mask of its capture.
+// written before any kernel gets it and never again. So a captured graph keeps the mask of its capture. Each comes
+// twice, the second time as dispatches with a handle need it (kMaskedInReplay).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace ferry::cuda {
 class RoundMasks {
  public:
   // Each mask contains the one before it, and none names this rank. So there are at most as many as ranks.
-  static std::size_t bytes(int ranks) { return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks); }
+  static std::size_t bytes(int ranks) { return 2 * static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks); }
 
   RoundMasks() = default;
   // `memory`: bytes(ranks) of the current device. At first no rank is masked.
@@ -23,6 +24,9 @@ class RoundMasks {
   void add(const RankMask& more);
   // [ranks], for kernels; null: no rank is masked.
   const std::uint8_t* newest() const { return newest_words_; }
+  const std::uint8_t* newest_of_replays() const {
+    return newest_words_ != nullptr ? newest_words_ + newest_.size() : nullptr;
+  }
   bool is_masked_in_newest(int rank) const { return newest_[static_cast<std::size_t>(rank)] != 0; }
 
  private:

@@ -47,6 +47,9 @@ class ExchangeState {
   const ExchangeKernels& kernels() const { return format().kernels; }
   const PeerLinks& links() const { return links_; }
   const RoundMasks& masks() const { return masks_; }
+  const std::uint8_t* mask_of_dispatch(bool is_replay) const {
+    return is_replay ? masks_.newest_of_replays() : masks_.newest();
+  }
   const std::uint8_t* opened_mask() const { return open_mask_; }  // I11: of the newest dispatch
   const ArrivedRows& arrived() const { return arrived_; }
   const StatsWords& counters() const { return counters_; }  // `received`: those of the newest dispatch's format

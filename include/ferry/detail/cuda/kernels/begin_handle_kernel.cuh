@@ -52,13 +52,14 @@ __device__ inline HandleFault find_handle_fault(const HandleCallParams& p, const
   return fault;
 }
 
-// Whether the mask of the handle's dispatch is that of this call, for the peers of this lane.
-__device__ inline bool has_same_mask(const HandleCallParams& p, int lane) {
+// Whether the mask of this call has all of the mask of the handle's dispatch, for the peers of this lane. It may have
+// grown since (I11).
+__device__ inline bool has_older_mask(const HandleCallParams& p, int lane) {
   const std::uint8_t* masked = kept_routing_at(p.plan, p.handle).masked;
-  bool same = true;
+  bool older = true;
   for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
-    same = same && (masked[peer] != 0) == p.plan.is_masked(peer);
-  return same;
+    older = older && (masked[peer] == 0 || p.plan.is_masked(peer));
+  return older;
 }
 
 // Words that numbers of calls follow from.
@@ -111,17 +112,17 @@ __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const
   ptx::let_next_kernel_launch();
   DeviceState& state = *p.links.state;
   HandleHeader header;
-  bool same_mask = true;
+  bool older_mask = true;
   if (p.handle != nullptr) {
     header = *kept_routing_at(p.plan, p.handle).header;
-    same_mask = has_same_mask(p, lane);
+    older_mask = has_older_mask(p, lane);
   }
   const std::uint32_t failed = load_relaxed(state.failed);
   const CallNumbers now = {load_relaxed(state.dispatched), load_relaxed(state.extra), load_relaxed(state.extra_after)};
   if (failed != 0) return;
   if (p.handle != nullptr) {
     HandleFault fault = find_handle_fault(p, header);
-    if (__all_sync(kAllLanes, same_mask) == 0 && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
+    if (__all_sync(kAllLanes, older_mask) == 0 && fault.field == HandleField::none) fault = {HandleField::mask, 0, 1};
     if (fault.field != HandleField::none) {
       if (lane == 0) end_for_fault<F>(p.links, p.operation, fault);
       return;

@@ -43,7 +43,7 @@ __device__ void combine_share(const CombineParams& p, F& fabric, Epoch epoch, co
   const WarpwiseTeam receivers(p.roles.receive_team_threads, receives ? among.index : 0, pipeline);
   const FixedShare teams = teams_of(receivers.size(), among);
   const FixedShare share = receives && teams.index < teams.count ? teams : FixedShare{p.num_tokens, 1};  // or no token
-  ResultReceiver<F, Ops> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
+  ResultReceiver<F, kIsKept, Ops> receiver(p, fabric, receivers, memory.round.routing, epoch, share, scratch);
   if (sends) {
     const SyncedTeam team(p.roles.send_team_threads, pipeline);
     begin_step(p.step_times, KernelStep::send, SyncedTeam::of_block());

@@ -26,6 +26,25 @@ __device__ inline void keep_arrivals(const KeepParams& p, KeptRouting to, const 
   }
 }
 
+// Behind a replay with late weights: `to` has all of its handle already, and numbers results by the mask of that
+// handle, whoever is masked by now. Weights of tokens that came are new, or the same. Threads take entries in turn.
+__device__ inline void keep_weights(const KeepParams& p, KeptRouting to, const RoutingEntry* own,
+                                    const FixedShare& threads) {
+  const int top_k = p.plan.shape.top_k;
+  for (int source = 0; source < p.plan.shape.ranks; ++source) {
+    const int entries = static_cast<int>(p.from.starts.tokens[source]) * top_k;
+    const std::size_t first =
+        static_cast<std::size_t>(source) * static_cast<std::size_t>(p.plan.shape.max_tokens * top_k);
+    for (int i = threads.index; i < entries; i += threads.count)
+      to.rows[first + static_cast<std::size_t>(i)].weight = p.from.rows[first + static_cast<std::size_t>(i)].weight;
+  }
+  for (int i = threads.index; i < p.header.num_tokens * top_k; i += threads.count)
+    if (p.plan.code.expert(own[i].code) >= 0) to.own[i].weight = to.weights[i] = own[i].weight;
+  if (threads.index != 0) return;
+  to.header->has_weights = p.header.has_weights;
+  to.header->row_room = p.header.row_room;
+}
+
 static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __grid_constant__ KeepParams p) {
   ptx::await_earlier_kernels();
   if (load_relaxed(p.state->failed) != 0) return;
@@ -33,8 +52,9 @@ static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __g
   const FixedShare threads{static_cast<int>(blockIdx.x * kThreads + threadIdx.x),
                            static_cast<int>(gridDim.x) * kThreads};
   const Epoch routing = load_relaxed(p.state->dispatched);
-  keep_arrivals(p, to, threads);
   const auto* own = reinterpret_cast<const RoutingEntry*>(p.heap + p.plan.map.table(routing, p.plan.rank));
+  if (p.has_old) return keep_weights(p, to, own, threads);
+  keep_arrivals(p, to, threads);
   for (int i = threads.index; i < p.header.num_tokens * p.plan.shape.top_k; i += threads.count) {
     const RoutingEntry entry = own[i];
     const int expert = p.plan.code.expert(entry.code);
@@ -49,9 +69,7 @@ static __global__ void __launch_bounds__(kThreads) keep_routing_kernel(const __g
     to.results_before[peer] = {0, 0};  // CPU ranks pack results, and GPUs do not (I9)
   }
   if (threads.index != 0) return;
-  const std::int32_t by_counts = p.replayed == nullptr ? p.header.by_counts : p.replayed->by_counts;
   *to.header = p.header;
-  to.header->by_counts = by_counts;  // `replayed` may be this header
   to.header->routing = routing;
   to.header->num_rows = p.from.starts.group[p.plan.groups()];
 }

@@ -119,6 +119,11 @@ void launch_with_late_weights(const LateParams& params, int most_blocks, cudaStr
 void prepare_keep_routing();
 void launch_keep_routing(const KeepParams& params, cudaStream_t stream);
 
+// Loads the kernels of dispatches with a handle where some rank is masked on the current device.
+void prepare_masked_sources();
+void launch_stand_in(const StandInParams& params, cudaStream_t stream);
+void launch_pad_masked(const PadMaskedParams& params, int most_blocks, cudaStream_t stream);
+
 // Shared memory of a block in whole lines: a fixed part, and the largest that one of its roles needs. `teams` teams of
 // the block send.
 std::size_t dispatch_shared_bytes(const Plan& plan, int teams);

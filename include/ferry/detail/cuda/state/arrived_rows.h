@@ -16,4 +16,9 @@ struct ArrivedRows {
   RowStartsToFill starts;         // in one array (row_starts_at)
 };
 
+// I11: nothing goes to a source that the mask takes out since the handle's dispatch.
+FERRY_HD inline int tokens_to_answer(const Plan& plan, const ArrivedRows& arrived, int source) {
+  return plan.is_masked(source) ? 0 : static_cast<int>(arrived.starts.tokens[source]);
+}
+
 }  // namespace ferry::cuda

@@ -15,6 +15,7 @@ namespace ferry::cuda {
 struct RoutingArgs {
   HostRecord* record = nullptr;
   DeviceState* state = nullptr;
+  bool is_replay = false;                     // of a handle: then entries for masked ranks do not count as dropped
   bool counts_all = false;                    // every block counts the entries of all parts
   int words = 1;                              // of 32 tokens each, whose bits fit in shared memory together
   int parts = 1;                              // of this round's table
@@ -159,6 +160,23 @@ struct AddWaitsParams {
   int ranks = 0;
 };
 
+// Before a dispatch with a handle where some rank is masked, and behind it (masked_sources_kernels.cuh).
+struct StandInParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  std::byte* heap = nullptr;  // this rank's symmetric memory
+  RoundTag tag;
+  const std::byte* handle = nullptr;
+  bool by_source = false;  // this rank's rows
+};
+struct PadMaskedParams {
+  Plan plan;
+  const DeviceState* state = nullptr;
+  const std::byte* heap = nullptr;
+  RowStarts starts;  // that the dispatch left
+  RowsOut out;
+};
+
 struct ScalesParams {
   Plan plan;
   const DeviceState* state = nullptr;
@@ -253,7 +271,7 @@ struct KeepParams {
   const std::byte* heap = nullptr;  // this rank's symmetric memory
   ArrivedRows from;
   HandleHeader header;
-  const HandleHeader* replayed = nullptr;  // of the dispatch's own handle
+  bool has_old = false;  // `to` has the dispatch's own handle, and takes its weights and room
   std::byte* to = nullptr;
 };
 

@@ -18,7 +18,32 @@ struct CombineScratch : TokenScratch {
   const RoutingEntry* own;  // this rank's table
 };
 
-template <DeviceFabric F, class Ops>
+// I11: leaves out results of ranks that the mask takes out since the handle's dispatch: they will not come. The others
+// keep their slots.
+__device__ inline void leave_out_masked(const WarpwiseTeam& g, const Plan& plan, TokenResults& results) {
+  if (plan.masked == nullptr) return;
+  const int lane = g.lane();
+  int index = 0, rank = -1, k = 0;
+  if (lane < results.count) {
+    index = results.index[lane];
+    rank = results.rank[lane];
+    k = results.k[lane];
+  }
+  const bool comes = rank >= 0 && !plan.is_masked(rank);
+  const unsigned coming = __ballot_sync(kAllLanes, comes);
+  g.sync();
+  if (comes) {
+    const int to = __popc(coming & lanes_below(lane));
+    results.index[to] = index;
+    results.rank[to] = rank;
+    results.k[to] = k;
+  }
+  if (lane == 0) results.count = __popc(coming);
+  g.sync();
+}
+
+// kIsKept: the results may be of a caller's handle.
+template <DeviceFabric F, bool kIsKept, class Ops>
 class ResultReceiver {
  public:
   // `block`: this team's share of the tokens; `scratch`: this warp's.
@@ -56,6 +81,7 @@ class ResultReceiver {
     __builtin_assume(__isGlobal(own));
     const RoutingEntry* entries = own + static_cast<std::ptrdiff_t>(token_) * p_.plan.shape.top_k;
     step().lookup.results(g_, p_.plan, entries, p_.in.by_last_k, scratch_.results, scratch_.named);
+    if constexpr (kIsKept) leave_out_masked(g_, p_.plan, scratch_.results);
   }
   // A warm-up waits for nothing, sums whatever is in the slots and stores no sum. It fills the instruction cache and
   // the TLB while results are in flight.

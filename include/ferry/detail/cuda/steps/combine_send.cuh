@@ -38,6 +38,8 @@ __device__ ArrivedToken load_arrived(const Plan& plan, const ArrivedRows& arrive
   if constexpr (kIsKept) token.slot = min(token.slot, static_cast<int>(plan.map.results_per_token()) - 1);
   // Checked last, so that no load depends on another. The rows of a token that did not come are of an older round.
   if (token.at.token >= static_cast<int>(arrived.starts.tokens[token.at.source])) token.row.row = kNoRow;
+  if constexpr (kIsKept)
+    if (plan.is_masked(token.at.source)) token.row.row = kNoRow;  // I11: since the handle's dispatch
   return token;
 }
 

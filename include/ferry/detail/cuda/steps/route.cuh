@@ -231,7 +231,7 @@ __device__ inline void RoutingBuilder::count() {
     if (adds_up)
       for_each_expert([&](int expert) { memory_.total[expert].raw += count_below(expert, words_of(chunk)); });
   }
-  if (num_dropped_ != 0 && reports) fetch_add_relaxed(routing_.state->dropped, num_dropped_);
+  if (num_dropped_ != 0 && reports && !routing_.is_replay) fetch_add_relaxed(routing_.state->dropped, num_dropped_);
 }
 
 // I19. A thread loads one expert's counts of some of the blocks.

@@ -105,7 +105,7 @@ class RowStartFinder {
   // The value of a source's word. `word` is what the first load found. No value if the rank did not come.
   __device__ std::uint32_t take(int source, std::size_t at, std::uint32_t word, bool notes_time) {
     const RoundTag& tag = fabric_.links().tag;
-    if (plan_.is_masked(source)) return 0;
+    if (plan_.is_silent(source)) return 0;
     if (tag.is_of(word, epoch_)) return tag.value(word);
     if (!ok_) return 0;
     const TaggedValue waited = fabric_.waits().wait_for_tag(

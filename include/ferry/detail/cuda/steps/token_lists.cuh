@@ -115,7 +115,7 @@ __device__ bool find_source_rows(const SyncedTeam& all, const Plan& plan, const 
   bool ok = true;
   for (int source = all.thread(); source < ranks && ok; source += all.size()) {
     const TaggedValue come =
-        plan.is_masked(source) ? TaggedValue{true, 0} : fabric.waits().wait_for_list(plan, routing, source);
+        plan.is_silent(source) ? TaggedValue{true, 0} : fabric.waits().wait_for_list(plan, routing, source);
     offsets[source + 1] = come.value;
     ok = come.is_there;
   }

@@ -29,6 +29,10 @@ struct PackedSlots {
   const std::uint32_t* before;     // [ranks, max_tokens]: this rank's results to a source for tokens before this one
 };
 
+// What a mask says of a masked rank; the latter in dispatches with a handle on GPUs.
+inline constexpr std::uint8_t kMasked = 1;
+inline constexpr std::uint8_t kMaskedInReplay = 2;
+
 struct Plan {
   Shape shape;  // as the protocol sees it: one rank, and its experts only, in skip_a2a mode
   ExpertSplit split;
@@ -42,7 +46,7 @@ struct Plan {
   const PackedSlots* packed = nullptr;  // where results are packed (I9), else null; renewed per round
   int shared_groups = 0;                // 1 with a fused shared expert
   int alignment = 1;
-  const std::uint8_t* masked = nullptr;  // [ranks]: 1 for masked ranks; fixed per round. Null: no rank is masked
+  const std::uint8_t* masked = nullptr;  // [ranks]: not 0 for masked ranks; fixed per round. Null: no rank is masked
 
   // The plan with the fields that follow from the others.
   void set_shape(const Shape& of) {
@@ -52,6 +56,10 @@ struct Plan {
     by_top_k = Divider(of.top_k);
   }
   FERRY_HD bool is_masked(int peer) const { return masked != nullptr && masked[peer] != 0; }
+  // A masked rank that counts as a source without rows.
+  FERRY_HD bool is_silent(int peer) const { return masked != nullptr && masked[peer] == kMasked; }
+  // A masked rank whose counts this rank has written itself (cuda/steps/masked_sources.cuh).
+  FERRY_HD bool has_stand_in(int peer) const { return masked != nullptr && masked[peer] == kMaskedInReplay; }
   FERRY_HD int owner_of(int expert) const { return split.owner_of(expert); }
   FERRY_HD ExpertRange experts_of(int of) const { return split.experts_of(of); }
   FERRY_HD int local_experts() const { return experts_of(rank).count; }

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads) zero_results_kernel(const __grid_con
   const int most = static_cast<int>(p.arrived.starts.tokens[p.plan.shape.ranks]);
   const TokenSequence tokens(p.plan, max(0, min(most, p.plan.shape.max_tokens)), p.plan.rank + 1);  // I18: of a handle
   for (int position = warps.index; position < tokens.length; position += warps.count)
-    if (const TokenAt at = tokens.at(position); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+    if (const TokenAt at = tokens.at(position); at.token < tokens_to_answer(p.plan, p.arrived, at.source))
       send_zeros_of<typename F::Reach>(p, at, routing, epoch);
 }
 

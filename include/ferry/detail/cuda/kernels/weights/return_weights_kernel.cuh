@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) return_weights_kernel(const __grid_c
   const int most = static_cast<int>(p.arrived.starts.tokens[p.plan.shape.ranks]);
   const TokenSequence tokens(p.plan, max(0, min(most, p.plan.shape.max_tokens)), p.plan.rank + 1);
   for (int position = warps.index; position < tokens.length; position += warps.count)
-    if (const TokenAt at = tokens.at(position); at.token < static_cast<int>(p.arrived.starts.tokens[at.source]))
+    if (const TokenAt at = tokens.at(position); at.token < tokens_to_answer(p.plan, p.arrived, at.source))
       returner.return_weights(at);
   all.sync();
   if constexpr (F::kHasRemoteRanks)

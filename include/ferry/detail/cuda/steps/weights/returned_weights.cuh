@@ -110,6 +110,16 @@ class WeightReturner {
   PeerCounter<Reach> bytes_sent_;
 };
 
+// The slots of results by_rank that come (I9). `namers`: the lanes that name a rank first. A warp.
+__device__ inline unsigned coming_slots(const Plan& plan, unsigned namers, int owner, bool comes) {
+  if (plan.masked == nullptr) return ~0u;
+  int slot = 0;
+  for (unsigned rest = namers; rest != 0; rest &= rest - 1)
+    slot += __shfl_sync(kAllLanes, owner, __ffs(static_cast<int>(rest)) - 1) < owner ? 1 : 0;
+  const bool is_namer = (namers >> (threadIdx.x % 32) & 1u) != 0;
+  return __reduce_add_sync(kAllLanes, is_namer && comes ? 1u << slot : 0u);  // no two have one slot
+}
+
 // Sums the returned weights of an own token, of which all results have come. For each k it takes the first value as it
 // is and adds the others in float32, ranks ascending; 0 if there is none. Relies on I25. `own`: this rank's table.
 __device__ inline void sum_returned(const ReturnedParams& p, const RoutingEntry* own, int token) {
@@ -119,7 +129,10 @@ __device__ inline void sum_returned(const ReturnedParams& p, const RoutingEntry*
   const bool is_k = k < plan.shape.top_k;
   const int expert = is_k ? plan.code.expert(own[first + static_cast<std::size_t>(k)].code) : -1;
   const int owner = expert < 0 || expert >= plan.shape.experts ? -1 : plan.owner_of(expert);  // I18: of a handle, too
-  const int ranks = __popc(first_namers(k, owner));
+  const unsigned namers = first_namers(k, owner);
+  const bool comes = owner >= 0 && !plan.is_masked(owner);  // I11: since the handle's dispatch
+  const unsigned coming = coming_slots(plan, namers, owner, comes);
+  const int ranks = __popc(namers);
   float sum = 0.0f;
   bool found = false;
   const auto add = [&](int slot, int bit) {
@@ -128,8 +141,9 @@ __device__ inline void sum_returned(const ReturnedParams& p, const RoutingEntry*
     sum = found ? sum + weights.value[bit] : weights.value[bit];
     found = true;
   };
-  if (plan.exact && owner >= 0) add(k, 0);
-  for (int slot = 0; !plan.exact && is_k && slot < ranks; ++slot) add(slot, k);
+  if (plan.exact && comes) add(k, 0);
+  for (int slot = 0; !plan.exact && is_k && slot < ranks; ++slot)
+    if ((coming >> slot & 1u) != 0) add(slot, k);
   if (is_k) p.sums[first + static_cast<std::size_t>(k)] = sum;
 }
 
