@@ -212,9 +212,13 @@ void CudaSteps::poll_calls() {
   Record& record = state_.record();
   const int rank = state_.rank();
   if (record.has_failed()) {
-    if (end().get() == nullptr) end().note(record.failure(state_.links(), state_.masks()));
+    if (end().get() == nullptr) {
+      const WaitRecord failure = record.failure(state_.links(), state_.masks());
+      end().note(failure);
+      if (failure.phase == Phase::result) why_missing_ = counts_.why_missing();
+    }
     record.require_no_bad_handle(rank);
-    ExchangeEnd::raise(*end().get());
+    ExchangeEnd::raise(*end().get(), why_missing_.c_str());
   }
   record.require_no_bad_ids(rank, state_.num_experts());
   record.require_good_input_scale(rank);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "cuda/device/heap_memory.h"
 #include "cuda/exchange/device_checks.h"
@@ -85,6 +86,7 @@ class CudaSteps final : public ExchangeSteps {
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
   void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
+  std::string why_missing_;            // said behind the error that ended the exchange
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch
   ExchangeState state_;
   ExchangeHeaps heaps_;

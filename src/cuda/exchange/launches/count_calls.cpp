@@ -1,5 +1,9 @@
 #include "cuda/exchange/launches/count_calls.h"
 
+#include <fmt/core.h>
+
+#include <vector>
+
 #include "exchange/sizes/row_counts.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 
@@ -63,6 +67,21 @@ std::optional<DispatchRefused> CountCalls::refusal(const Ticket& ticket) const {
     return DispatchRefused::too_many_tokens(state_.rank(), excess.rank, excess.tokens, state_.plan().shape.max_tokens);
   if (const int other = box_.other_input(); other >= 0 && ticket.handle == nullptr)
     return DispatchRefused::counts_differ(state_.rank(), ticket.by_counts, other);
+  return {};
+}
+
+std::string CountCalls::why_missing() const {
+  const Plan& plan = state_.plan();
+  const Epoch routing = state_.read().dispatched.raw;
+  std::vector<RoutingHeader> headers(static_cast<std::size_t>(plan.shape.ranks));
+  state_.read_heap(plan.map.header(routing, 0), headers.data(), headers.size() * sizeof headers[0]);
+  for (std::size_t source = 0; source < headers.size(); ++source)
+    if (headers[source].excess_routing == routing)
+      return fmt::format(
+          " Rank {} refused this dispatch, which had {} tokens; max_tokens is {}. Where that may happen, all ranks "
+          "call "
+          "wait_for_counts before dispatch_wait, and go on.",
+          source, headers[source].excess_tokens, plan.shape.max_tokens);
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cuda/exchange/order/count_box.h"
 #include "cuda/exchange/state/exchange_state.h"
@@ -32,6 +33,10 @@ class CountCalls {
   // is refused.
   std::optional<DispatchRefused> refusal(const Ticket& ticket) const;
   RowCounts row_counts(const Ticket& ticket) const;
+
+  // For the error of a rank that missed another one: a sentence, where that one refused the newest dispatch for its
+  // tokens and this rank did not ask. Else empty.
+  std::string why_missing() const;
 
  private:
   const ExchangeState& state_;

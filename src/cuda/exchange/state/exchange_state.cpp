@@ -99,6 +99,13 @@ DeviceState ExchangeState::read() const {
   return state;
 }
 
+void ExchangeState::read_heap(std::size_t offset, void* to, std::size_t bytes) const {
+  const DeviceScope scope(device_.index);
+  const SideStream stream;
+  cuda_check(cudaMemcpyAsync(to, links_.own + offset, bytes, cudaMemcpyDeviceToHost, stream.get()), "cudaMemcpyAsync");
+  stream.wait();
+}
+
 Stats ExchangeState::stats() const {
   const DeviceScope scope(device_.index);
   const auto ranks = static_cast<std::size_t>(plan_.shape.ranks);

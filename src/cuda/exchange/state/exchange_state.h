@@ -89,6 +89,7 @@ class ExchangeState {
 
   // From any thread; they wait for no kernel:
   DeviceState read() const;
+  void read_heap(std::size_t offset, void* to, std::size_t bytes) const;  // of this rank's symmetric memory
   Stats stats() const;
 
  private:
