@@ -273,7 +273,7 @@ class Exchange {
   //     refused by one rank    outputs with fewer rows than came. No row was written. dispatch_wait may be called with
   //                            larger ones; on CPU ranks also after a refused dispatch()
   //     the exchange is over   handles of different dispatches; a handle that a kernel refuses
-  //   Error(out_of_order)      the round does not allow the call
+  //   Error(out_of_order)      the round does not allow the call; on GPUs also after a graph ran (docs/handles.md)
   //   PeerMissing              a rank does not come. Every later call throws it again
   void dispatch_async(const DispatchInput& in, const CallOptions& call = {});
   // Between the two, any number of times: waits until every rank has said what it sends here, so that the outputs can

@@ -5,6 +5,7 @@
 
 #include "cuda/device/nvtx_range.h"
 #include "cuda/device/refuse.h"
+#include "cuda/exchange/order/handle_compare.h"
 #include "ferry/detail/cuda/state/cuda_check.h"
 #include "ferry/detail/layout/abort_word.h"
 
@@ -74,6 +75,7 @@ DispatchArgs CudaSteps::begin_dispatch(const Ticket& ticket, const DispatchArgs&
   DispatchArgs routed = args;
   routed.weights = kernels_.widened(args.weights, args.num_tokens);
   if (args.expert_counts != nullptr) counts_.give(routed);
+  gave_handles_ = gave_handles_ || ticket.handle != nullptr;
   if (ticket.handle != nullptr) routing_.route_again(ticket, routed);
   return routed;
 }
@@ -161,6 +163,7 @@ void CudaSteps::follow_dispatch(const Ticket& ticket) {
 CombineBasis CudaSteps::begin_combine(const Ticket& ticket, const CombineArgs& args) {
   streams_.follow(state_.stream());
   follow_dispatch(ticket);
+  gave_handles_ = gave_handles_ || ticket.handle != nullptr;
   const CombineOrder::Start start = order_.next_combine(capture(), ticket.handle != nullptr);
   const CombineBasis basis = routing_.begin_combine(ticket, args, start);
   weights_.send_home(basis, ticket, args);
@@ -205,7 +208,23 @@ void CudaSteps::combine(const Ticket& ticket, const CombineArgs& args, const Com
 
 void CudaSteps::poll() {
   poll_calls();
+  require_same_handles();
   state_.record().tell_overflow(state_.rank());
+}
+
+// I22: kernels that wait, or begin a call with a handle, have compared what had come by then.
+void CudaSteps::require_same_handles() {
+  if (!gave_handles_ || heaps_.given_back() != 0 || streams_.is_captured()) return;
+  const OtherHandle other = read_other_handle(state_.links(), state_.masks());
+  if (!other.was_given()) return;
+  heaps_.tell_all(abort_word(other.bits(), false, other.rank) | kOtherRouting);
+  end_exchange({.operation = other.operation,
+                .phase = Phase::handle,
+                .my_rank = plan().rank,
+                .missing_rank = other.rank,
+                .reported_by = plan().rank,
+                .epoch_seen = kSeenAnotherHandle,
+                .epoch_wanted = other.bits()});
 }
 
 void CudaSteps::poll_calls() {

@@ -82,12 +82,14 @@ class CudaSteps final : public ExchangeSteps {
   // What goes ahead of the kernel that carries tokens, and behind it.
   DispatchArgs begin_dispatch(const Ticket& ticket, const DispatchArgs& args);
   void end_dispatch(const Ticket& ticket, const RowsOut& rows);
+  void require_same_handles();
   void follow_dispatch(const Ticket& ticket);
   CombineBasis begin_combine(const Ticket& ticket, const CombineArgs& args);
   void end_combine(const CombineBasis& basis, const Ticket& ticket, const CombineOut& sums);
 
   std::string why_missing_;            // said behind the error that ended the exchange
   std::int64_t min_row_capacity_ = 0;  // enough for any dispatch
+  bool gave_handles_ = false;          // to some call
   ExchangeState state_;
   ExchangeHeaps heaps_;
   DeviceChecks checks_;

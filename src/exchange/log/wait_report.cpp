@@ -5,6 +5,7 @@
 #include "base/abort_notice.h"
 #include "base/debug_log.h"
 #include "ferry/detail/layout/handle_header.h"
+#include "ferry/detail/layout/other_handle.h"
 
 namespace ferry {
 
@@ -36,11 +37,24 @@ static std::string describe_replay(const WaitRecord& r) {
       combines ? "Combine before the replay, or with a handle of that dispatch" : "Replay it before or after both");
 }
 
+// GPUs know whose routing each handle holds.
+static std::string describe_other_handle(const WaitRecord& r) {
+  const OtherHandle other = OtherHandle::of(r.epoch_wanted, r.missing_rank);
+  return fmt::format(
+      "rank {}: rank {} gave {} a handle of another dispatch than rank {} did: of routing {}, and rank {} of routing "
+      "{}; "
+      "all ranks must give the handle that the same dispatch left them. The exchange is over on all ranks. Make a new "
+      "one.",
+      r.my_rank, r.missing_rank, to_string(r.operation), r.reported_by, other.mark >> 1, r.reported_by,
+      other.mine >> 1);
+}
+
 std::string describe(const WaitRecord& r, const std::string& reason) {
   if (r.absence == Absence::aborted) return describe_abort(r, reason) + ".";
   std::string text;
   const std::string awaited = what_was_awaited(r);
   if (was_another_dispatch_replayed(r)) return describe_replay(r);
+  if (r.phase == Phase::handle && r.epoch_seen == kSeenAnotherHandle) return describe_other_handle(r);
   if (r.phase == Phase::handle && r.missing_rank == r.reported_by)
     return fmt::format(
         "rank {}: rank {} gave {} bytes that are no handle of its own for this call. The exchange is over on all "

@@ -1,5 +1,7 @@
 // Cases over handles: sequences as training and inference make them, and any sequence that a seed draws.
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "conformance/cases/cases.h"
 #include "conformance/rounds/handle_sequence.h"
@@ -159,6 +161,34 @@ void refused_handles(const Target& target) {
   });
 }
 
+// I22: rank 0 gives a replay a handle of another dispatch than the others do. CPU ranks throw in the call; ranks of
+// GPUs when the words of the others have come, which no call waits for.
+void other_handles(const Target& target) {
+  const Scenario first = make_scenario(settings_for("bf16", Reduction::by_rank, 5, "uniform"));
+  const Scenario second = make_scenario(settings_for("bf16", Reduction::by_rank, 6, "uniform"));
+  with_handles(target, kShape.ranks, "handles of different dispatches", [&](World& world) {
+    const int rank = world.rank();
+    Exchange exchange(world, kShape, first.settings.options);
+    HandleMemory of_first(exchange), of_second(exchange);
+    RankRound a(first, rank), b(second, rank);
+    a.out.handle = of_first.tensor();
+    b.out.handle = of_second.tensor();
+    exchange.dispatch(a.in, a.out);
+    exchange.dispatch(b.in, b.out);
+    world.barrier();  // no rank may be told of the call below in one of these
+    expect_error(
+        rank, "a handle of another dispatch", ErrorKind::invalid_argument, {"handle of another dispatch"}, [&] {
+          a.out.handle = b.out.handle = {};
+          exchange.dispatch(rank == 0 ? input_with(a, of_first) : input_with(b, of_second), rank == 0 ? a.out : b.out);
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+          while (std::chrono::steady_clock::now() < until) {
+            exchange.check();
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+        });
+  });
+}
+
 }  // namespace
 
 void add_handle_cases(Cases& cases) {
@@ -185,6 +215,8 @@ void add_handle_cases(Cases& cases) {
          [seed](const Target& target) {
            any_sequence(target, {4, 9, 4, 17, 64}, seed % 2 == 0 ? Reduction::exact : Reduction::by_rank, seed);
          }});
+  cases.push_back(
+      {"handles/of_different_dispatches", "ranks that give one call different handles", true, other_handles});
   cases.push_back({"handles/refused", "ids beside a handle, and handles of a wrong size", true, refused_handles});
 }
 

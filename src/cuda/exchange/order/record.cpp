@@ -9,6 +9,7 @@
 #include "cuda/exchange/order/abort_waits.h"
 #include "exchange/calls/refuse_overflow.h"
 #include "exchange/exchange_steps.h"
+#include "ferry/detail/layout/other_handle.h"
 
 namespace ferry::cuda {
 namespace {
@@ -25,6 +26,20 @@ const char* name_of(HandleField field) {
   return name;
 }
 
+// A rank that refused a handle, or gave another one than a third rank, says so in its word.
+bool tells_of_handle(WaitRecord& failure, AbortWaits& waits) {
+  const int reporter = failure.reported_by;
+  const Epoch word = reporter == failure.my_rank ? Epoch{0} : waits.word_now(reporter);
+  if ((word & kOtherRouting) == 0 || (word & kLeft) != 0) return false;
+  failure.phase = Phase::handle;
+  failure.missing_rank = rank_waited_for(word);
+  failure.epoch_wanted = word >> 16;
+  if (failure.missing_rank == reporter) return true;
+  failure.epoch_seen = kSeenAnotherHandle;
+  failure.operation = OtherHandle::of(failure.epoch_wanted, failure.missing_rank).operation;
+  return true;
+}
+
 }  // namespace
 
 Record::Record()
@@ -35,9 +50,11 @@ bool Record::has_failed() const { return load_acquire(record_->failed) != 0; }
 // I10
 WaitRecord Record::failure(const PeerLinks& links, const RoundMasks& masks) const {
   WaitRecord failure = record_->wait;
+  if (failure.phase == Phase::handle) return failure;
   const auto deadline = std::chrono::milliseconds(links.deadline_ns / 1'000'000);
   const auto* words = reinterpret_cast<const SignalWord*>(links.own + links.abort_words);
   AbortWaits waits(words, links.size, moment_for_words(deadline));
+  if (tells_of_handle(failure, waits)) return failure;
   const Epoch own = waits.word_now(links.rank);  // what this rank wrote at the others
   const int waited_for = own == 0 ? failure.missing_rank : rank_waited_for(own);
   const auto is_masked = [&](int rank) { return rank >= 0 && rank < links.size && masks.is_masked_in_newest(rank); };
@@ -48,14 +65,6 @@ WaitRecord Record::failure(const PeerLinks& links, const RoundMasks& masks) cons
   failure.missing_rank = follow_abort_words(failure.missing_rank, links.rank, waited_for, links.size,
                                             [&](int suspect) { return seen(waits.word_of(suspect), suspect); });
   failure.absence = absence_of(seen(waits.word_now(failure.missing_rank), failure.missing_rank), failure.missing_rank);
-  // A rank that refused a handle, or has another, says so in its word.
-  const int reporter = failure.reported_by;
-  if (reporter != links.rank && reporter >= 0 && reporter < links.size &&
-      (waits.word_now(reporter) & kOtherRouting) != 0) {
-    failure.phase = Phase::handle;
-    failure.missing_rank = reporter;
-    failure.epoch_wanted = waits.word_now(reporter) >> 16;
-  }
   return failure;
 }
 

@@ -55,6 +55,8 @@ void ExchangeState::set_links(const DeviceHeaps& all) {
   links_.table_parts = format().kernel_plan.table_parts();
   links_.tag = RoundTag(static_cast<std::uint32_t>(plan_.shape.max_tokens));
   links_.abort_words = plan_.map.aborted(0);
+  links_.dispatching_words = plan_.map.dispatching(0);
+  links_.combining_words = plan_.map.combining(0);
   links_.state = memory_->as<DeviceState>(places_.state);
   links_.record = record_.host();
 

@@ -7,6 +7,7 @@
 
 #include "ferry/detail/base/wait.h"
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/fabric/other_handles.cuh"
 #include "ferry/detail/cuda/fabric/pace_clock.h"
 #include "ferry/detail/cuda/state/device_state.h"
 #include "ferry/detail/cuda/team/ptx.cuh"
@@ -115,6 +116,19 @@ class Waiter {
       if (!links.is_masked(peer)) reach.signal(peer, links.own_abort_word(), word);
     store_release(links.record->failed, 1u);
   }
+  // I22: the same for a thread that looks for another handle. False: nobody gave one.
+  __device__ static bool end_for_other_handle(const PeerLinks& links, const OtherHandle& other) {
+    if (!other.was_given() || fetch_add_acq_rel(links.state->failed, 1u) != 0) return other.was_given();
+    links.record->wait = {.operation = other.operation,
+                          .phase = Phase::handle,
+                          .my_rank = links.rank,
+                          .missing_rank = other.rank,
+                          .reported_by = links.rank,
+                          .epoch_seen = kSeenAnotherHandle,
+                          .epoch_wanted = other.bits()};
+    end_exchange(links, abort_word(other.bits(), false, other.rank) | kOtherRouting);
+    return true;
+  }
 
  private:
   static constexpr std::size_t kNoWord = ~std::size_t{0};
@@ -205,10 +219,16 @@ template <Scope S>
 __device__ bool Waiter<Reach>::wait_longer(const PeerLinks& links, const Shared<Epoch, S>& watched, Epoch target,
                                            WaitSite site) {
   DevicePacer pacer(links);
-  const Waited waited = ferry::wait_at_least(
-      watched, target, [&] { return has_abort(links, site, target); }, pacer);
+  OtherHandle other;
+  const auto aborted = [&] {
+    if (has_abort(links, site, target)) return true;
+    other = find_other_handle(links);  // in these waits alone: only results can be missing because of one
+    return other.was_given();
+  };
+  const Waited waited = ferry::wait_at_least(watched, target, aborted, pacer);
   note_time(links, site, pacer);
   if (waited == Waited::arrived) return true;
+  if (end_for_other_handle(links, other)) return false;
   fail(links, waited, site, load_relaxed(watched), target);
   return false;
 }

@@ -1,6 +1,7 @@
 // A kernel of one warp before a call that is given a handle, so that the kernels that carry tokens stay as they are. It
-// checks what the handle's header says. Before a combine that may not follow its dispatch at once it also takes the
-// number of the combine, and waits until every rank has summed the combines before (I8).
+// checks what the handle's header says, tells all ranks whose routing it holds, and compares what they said (I22).
+// Before a combine that may not follow its dispatch at once it also takes the number of the combine, and waits until
+// every rank has summed the combines before (I8).
 #pragma once
 
 #include <cstdint>
@@ -84,6 +85,26 @@ __device__ inline Epoch take_combine_number(DeviceState& state, const CallNumber
   return number;
 }
 
+// I22: what this rank says of the call that begins; nothing where it has no handle, or is the second half of one.
+__device__ inline CallWords words_of_call(const HandleCallParams& p, const CallNumbers& now, Epoch routing) {
+  if (p.handle == nullptr) return {};
+  const std::uint32_t mark = routing_mark(routing, true);
+  if (p.operation == Operation::dispatch) return {call_word(now.dispatched + 1, mark), 0};
+  if (p.number == CombineNumber::of_dispatch) return {};
+  return {0, call_word(now.dispatched + now.extra + 1, mark)};
+}
+// Nothing waits for the word, so it needs no order. A warp calls it.
+template <DeviceFabric F>
+__device__ void say_call(const HandleCallParams& p, const CallWords& words, int lane) {
+  const HeapMap& map = p.plan.map;
+  const Epoch word = words.dispatching | words.combining;  // one of the two is 0
+  if (word == 0) return;
+  const std::size_t at = words.combining == 0 ? map.dispatching(p.plan.rank) : map.combining(p.plan.rank);
+  const typename F::Reach reach(p.links);
+  for (int peer = lane; peer < p.plan.shape.ranks; peer += 32)
+    if (!p.plan.is_masked(peer)) reach.signal_without_order(peer, at, word);
+}
+
 // I6, I8: tells all ranks that this one has read all results of the combines before, and waits until they say so, too.
 // Its earlier kernels have ended, so it has read them, and what it had put in a combine that was given up has landed
 // (complete_puts). The word says nothing of puts, so it needs no order. A warp calls it.
@@ -119,6 +140,7 @@ __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const
   }
   const std::uint32_t failed = load_relaxed(state.failed);
   const CallNumbers now = {load_relaxed(state.dispatched), load_relaxed(state.extra), load_relaxed(state.extra_after)};
+  const CallComparison calls(p.links, lane);
   if (failed != 0) return;
   if (p.handle != nullptr) {
     HandleFault fault = find_handle_fault(p, header);
@@ -128,6 +150,9 @@ __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const
       return;
     }
   }
+  const CallWords next = words_of_call(p, now, header.routing);
+  if (__all_sync(kAllLanes, !F::Waits::end_for_other_handle(p.links, calls.with(next))) == 0) return;
+  say_call<F>(p, next, lane);
   if (p.number == CombineNumber::of_dispatch) return;
   Epoch number = lane == 0 ? take_combine_number(state, now, p.number) : 0;
   number = __shfl_sync(kAllLanes, number, 0);

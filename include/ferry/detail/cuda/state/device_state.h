@@ -119,8 +119,9 @@ struct PeerLinks {
   std::byte* own = nullptr;                // of this rank
   const std::uint8_t* masked = nullptr;    // by rank; null: no rank is masked
   TableParts table_parts;
-  RoundTag tag;                 // of counts and numbers of tokens
-  std::size_t abort_words = 0;  // offset of the abort words of all ranks
+  RoundTag tag;                                            // of counts and numbers of tokens
+  std::size_t abort_words = 0;                             // offset of the abort words of all ranks
+  std::size_t dispatching_words = 0, combining_words = 0;  // of their call words
   std::uint64_t deadline_ns = 0;
   bool backs_off = false;  // threads sleep between two polls (cuda/policy/problem.h)
   DeviceState* state = nullptr;
