@@ -26,15 +26,21 @@ static bool was_another_dispatch_replayed(const WaitRecord& r) {
   return r.phase == Phase::handle && r.missing_rank == r.reported_by &&
          r.epoch_wanted == static_cast<Epoch>(HandleField::newest_dispatch);
 }
+// Another rank's word does not say of which call it was.
 static std::string describe_replay(const WaitRecord& r) {
-  const bool combines = r.operation == Operation::combine;
+  const bool is_known = r.reported_by == r.my_rank;
+  std::string between, advice;
+  if (!is_known || r.operation == Operation::dispatch) between = "dispatch_async and dispatch_wait";
+  if (!is_known) between += ", or ";
+  if (!is_known || r.operation == Operation::combine) {
+    between += "a dispatch and the end of its combine, which was given no handle";
+    advice = "Combine before the replay, or with a handle of that dispatch. ";
+  }
   return fmt::format(
-      "rank {}: on rank {} a CUDA graph with a dispatch of this exchange was replayed between {}. {}. The exchange is "
-      "over on all ranks. Make a new one.",
-      r.my_rank, r.missing_rank,
-      combines ? "a dispatch and the end of its combine, which was given no handle"
-               : "dispatch_async and dispatch_wait",
-      combines ? "Combine before the replay, or with a handle of that dispatch" : "Replay it before or after both");
+      "rank {}: on rank {} a CUDA graph with a dispatch of this exchange was replayed between {}. {}The exchange is "
+      "over "
+      "on all ranks. Make a new one.",
+      r.my_rank, r.missing_rank, between, advice);
 }
 
 // GPUs know whose routing each handle holds.
