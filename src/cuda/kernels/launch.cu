@@ -6,8 +6,8 @@
 
 #include "cuda/policy/team_sizes.h"
 #include "ferry/detail/cuda/fabric/direct_fabric.cuh"
-#include "ferry/detail/cuda/kernels/keep_routing_kernel.cuh"
-#include "ferry/detail/cuda/kernels/masked_sources_kernels.cuh"
+#include "ferry/detail/cuda/kernels/handles/keep_routing_kernel.cuh"
+#include "ferry/detail/cuda/kernels/handles/masked_sources_kernels.cuh"
 #include "ferry/detail/cuda/kernels/scales_kernel.cuh"
 #include "ferry/detail/cuda/launch/half_launch.cuh"
 #include "ferry/detail/cuda/launch/launch.cuh"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "ferry/detail/cuda/kernels/begin_handle_kernel.cuh"
 #include "ferry/detail/cuda/kernels/count_kernel.cuh"
 #include "ferry/detail/cuda/kernels/counts/give_counts_kernel.cuh"
+#include "ferry/detail/cuda/kernels/handles/begin_handle_kernel.cuh"
 #include "ferry/detail/cuda/kernels/overflow/zero_results_kernel.cuh"
 #include "ferry/detail/cuda/kernels/weights/late_weights_kernels.cuh"
 #include "ferry/detail/cuda/kernels/weights/return_weights_kernel.cuh"
