@@ -7,10 +7,12 @@
 #include <cstdint>
 
 #include "ferry/detail/cuda/fabric/device_fabric.h"
+#include "ferry/detail/cuda/fabric/other_handles.cuh"
 #include "ferry/detail/cuda/kernels/call_fault.cuh"
 #include "ferry/detail/cuda/state/kernel_params.h"
 #include "ferry/detail/cuda/team/ptx_launch.cuh"
 #include "ferry/detail/cuda/team/team_group.cuh"
+#include "ferry/detail/layout/call_word.h"
 #include "ferry/detail/protocol/contracts/handle.h"
 
 namespace ferry::cuda {
