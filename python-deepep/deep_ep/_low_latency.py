@@ -130,7 +130,7 @@ class LowLatency:
         self._finish(exchange, "combine")
         sums = call.empty((routing.tokens, hidden), torch.bfloat16) if out is None else out
         given: dict[str, Any] = {"rows": x.detach().flatten(0, 1), "handle": routing.data, "topk_weights": topk_weights.detach()}
-        taken = {"out": sums, "waited_ns": waited_ns}
+        taken: dict[str, Any] = {"out": sums, "waited_ns": waited_ns}
         if not halved:
             self._noting(lambda: exchange.combine(**given, **taken))
             return sums, None
