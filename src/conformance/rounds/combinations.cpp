@@ -27,9 +27,6 @@ std::vector<AnyFormat> list_of(const Formats& formats) {
   return {std::begin(formats), std::end(formats)};
 }
 
-// Sets one choice of an axis. False: it does not go with those of the axes before. The order is that of Axis.
-using Set = bool (*)(int choice, Combination& to);
-
 bool set_format(int choice, Combination& to) {
   to.settings.options.format = list_of(all_formats())[size(choice)];
   if (to.settings.options.format.name() == std::string("nvfp4")) to.settings.input_scale = 37.5f;
@@ -158,9 +155,6 @@ bool set_form(int choice, Combination& to) {
   return true;
 }
 
-constexpr Set kSet[kAxes] = {set_format, set_results, set_order, set_reduction, set_weights, set_calls, set_form,
-                             set_world,  set_tokens,  set_sums,  set_outputs,   set_rows,    set_shared};
-
 int count_of(std::size_t axis) { return static_cast<int>(axes()[axis].names.size()); }
 
 using Key = std::array<int, 4>;
@@ -234,21 +228,21 @@ void play(Exchange& exchange, const Combination& c, const Scenario& first) {
 
 }  // namespace
 
-const std::array<AxisChoices, kAxes>& axes() {
-  static const std::array<AxisChoices, kAxes> all = {{
-      {Axis::format, names_of(list_of(all_formats()))},
-      {Axis::results, names_of(list_of(result_formats()))},
-      {Axis::order, {"by_expert", "by_source", "padded", "in_place", "of each rank"}},
-      {Axis::reduction, {"by_rank", "exact"}},
-      {Axis::weights, {"none", "f32", "bf16", "hook", "late", "late or not", "home", "not applied"}},
-      {Axis::calls, {"round", "replay", "late combine"}},
-      {Axis::form, {"split", "whole"}},
-      {Axis::world, {"all ranks", "skip_a2a", "a masked rank", "two formats"}},
-      {Axis::tokens, {"bf16", "f16", "f32", "encoded on odd ranks", "encoded"}},
-      {Axis::sums, {"bf16", "f32", "f16", "epilogue", "unreduced"}},
-      {Axis::outputs, {"usual", "all", "few", "cleared", "without room"}},
-      {Axis::rows, {"of the format", "aligned to 16", "aligned to 128", "tiled scales"}},
-      {Axis::shared, {"no shared expert", "shared expert"}},
+const std::array<Axis, kAxes>& axes() {
+  static const std::array<Axis, kAxes> all = {{
+      {names_of(list_of(all_formats())), set_format},
+      {names_of(list_of(result_formats())), set_results},
+      {{"by_expert", "by_source", "padded", "in_place", "of each rank"}, set_order},
+      {{"by_rank", "exact"}, set_reduction},
+      {{"none", "f32", "bf16", "hook", "late", "late or not", "home", "not applied"}, set_weights},
+      {{"round", "replay", "late combine"}, set_calls},
+      {{"split", "whole"}, set_form},
+      {{"all ranks", "skip_a2a", "a masked rank", "two formats"}, set_world},
+      {{"bf16", "f16", "f32", "encoded on odd ranks", "encoded"}, set_tokens},
+      {{"bf16", "f32", "f16", "epilogue", "unreduced"}, set_sums},
+      {{"usual", "all", "few", "cleared", "without room"}, set_outputs},
+      {{"of the format", "aligned to 16", "aligned to 128", "tiled scales"}, set_rows},
+      {{"no shared expert", "shared expert"}, set_shared},
   }};
   return all;
 }
@@ -264,7 +258,7 @@ std::optional<Combination> combination_of(const Choices& choices) {
   c.settings.routing = "ragged";
   c.settings.seed = 91;
   for (std::size_t axis = 0; axis < kAxes; ++axis)
-    if (!kSet[axis](choices[axis], c)) return {};
+    if (!axes()[axis].set(choices[axis], c)) return {};
   return c;
 }
 

@@ -22,18 +22,17 @@ struct Combination {
   Form form = Form::split;
 };
 
-// What can be chosen. The first eight span the product.
-enum class Axis { format, results, order, reduction, weights, calls, form, world, tokens, sums, outputs, rows, shared };
+// What can be chosen, in order: a choice may depend on those before it. The first kMainAxes span the product.
+struct Axis {
+  std::vector<std::string> names;            // of its choices
+  bool (*set)(int choice, Combination& to);  // false: it does not go with those of the axes before
+};
 inline constexpr std::size_t kAxes = 13;
 inline constexpr std::size_t kMainAxes = 8;
+const std::array<Axis, kAxes>& axes();
+
 // One choice of each axis, by its number.
 using Choices = std::array<int, kAxes>;
-
-struct AxisChoices {
-  Axis axis;
-  std::vector<std::string> names;
-};
-const std::array<AxisChoices, kAxes>& axes();
 
 // Two choices that no exchange or call takes together.
 struct Pair {
