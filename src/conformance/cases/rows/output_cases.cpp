@@ -229,6 +229,25 @@ void waited_for_results(const Target& target) {
   });
 }
 
+// With skip_a2a one rank is waited for, oneself: one number.
+void waited_for_itself(const Target& target) {
+  ScenarioSettings settings = settings_for("bf16", RowOrder::by_expert, "uniform");
+  settings.options.skip_a2a = true;
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, settings.shape.ranks, "waited_ns with skip_a2a", [&](World& world) {
+    require_orders(world, settings);
+    Exchange exchange(world, settings.shape, settings.options);
+    RankRound round(scenario, world.rank());
+    std::vector<std::int64_t> waited{3, 7};
+    round.combine_out.waited_ns = Tensor(waited.data(), DType::i64, {1});
+    run_dispatch(exchange, round, Form::split);
+    run_combine(exchange, round, Form::split);
+    round.check_tokens();
+    expect_equal(world.rank(), "waited_ns grows (1: yes)", 1, waited[0] >= 3 ? 1 : 0);
+    expect_equal(world.rank(), "behind waited_ns", 7, static_cast<std::uint64_t>(waited[1]));
+  });
+}
+
 struct Spoiled {
   const char* what;
   RowOrder order;
@@ -390,6 +409,7 @@ void add_output_cases(Cases& cases) {
   }
   cases.push_back({"outputs/waited", "waiting times of a dispatch", true, waited});
   cases.push_back({"outputs/waited_for_results", "waiting times of a combine", true, waited_for_results});
+  cases.push_back({"outputs/waited_for_itself", "waiting times of a combine with skip_a2a", true, waited_for_itself});
   cases.push_back({"outputs/refused_arrays", "outputs of a wrong dtype, shape or order", true,
                    [](const Target& target) { refused(target, spoiled_arrays(), "fp8_block128"); }});
   cases.push_back({"outputs/refused_scales", "scales at strides: of a wrong dtype or shape, that overlap", true,
