@@ -79,8 +79,7 @@ std::string CountCalls::why_missing() const {
     if (headers[source].excess_routing == routing)
       return fmt::format(
           " Rank {} refused this dispatch, which had {} tokens; max_tokens is {}. Where that may happen, all ranks "
-          "call "
-          "wait_for_counts before dispatch_wait, and go on.",
+          "call wait_for_counts before dispatch_wait, and go on.",
           source, headers[source].excess_tokens, plan.shape.max_tokens);
   return {};
 }

@@ -20,7 +20,7 @@ struct StatePlan {
   std::size_t row_starts = 0;     // u32 [row_start_words]
   std::size_t block_counts = 0;   // DeviceWord<Epoch> [table parts, experts]
   std::size_t waited_before = 0;  // u64 [ranks]
-  std::size_t waited_before_sums = 0;  // the same
+  std::size_t waited_before_sums = 0;  // u64 [ranks]
   std::size_t message_counts = 0;      // u32 [ranks, message_chunks]
   std::size_t wide_weights = 0;        // f32 [max_tokens, top_k]
   std::size_t combined_rows = 0;       // as arrived_rows: those of a combine with late weights, or of a handle that fit

@@ -91,21 +91,21 @@ void ExchangeState::take_format(int format) {
   counters_.received = received_ + format_ * static_cast<std::size_t>(plan_.shape.ranks * plan_.local_experts());
 }
 
-DeviceState ExchangeState::read() const {
+void ExchangeState::read_memory(const void* from, void* to, std::size_t bytes) const {
   const DeviceScope scope(device_.index);
   const SideStream stream;
-  DeviceState state;
-  cuda_check(cudaMemcpyAsync(&state, links_.state, sizeof state, cudaMemcpyDeviceToHost, stream.get()),
-             "cudaMemcpyAsync");
+  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream.get()), "cudaMemcpyAsync");
   stream.wait();
+}
+
+DeviceState ExchangeState::read() const {
+  DeviceState state;
+  read_memory(links_.state, &state, sizeof state);
   return state;
 }
 
 void ExchangeState::read_heap(std::size_t offset, void* to, std::size_t bytes) const {
-  const DeviceScope scope(device_.index);
-  const SideStream stream;
-  cuda_check(cudaMemcpyAsync(to, links_.own + offset, bytes, cudaMemcpyDeviceToHost, stream.get()), "cudaMemcpyAsync");
-  stream.wait();
+  read_memory(links_.own + offset, to, bytes);
 }
 
 Stats ExchangeState::stats() const {

@@ -93,6 +93,7 @@ class ExchangeState {
   Stats stats() const;
 
  private:
+  void read_memory(const void* from, void* to, std::size_t bytes) const;
   void plan_memory();
   void set_links(const DeviceHeaps& heaps);
 
