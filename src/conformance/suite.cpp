@@ -18,6 +18,7 @@ const std::vector<Case>& all_cases() {
     add_order_cases(list);
     add_size_cases(list);
     add_output_cases(list);
+    add_waiting_cases(list);
     add_overflow_cases(list);
     add_release_cases(list);
     add_option_cases(list);

@@ -27,6 +27,7 @@ void add_format_cases(Cases& cases);  // exchanges with several formats
 // rows/
 void add_order_cases(Cases& cases);     // orders of rows
 void add_output_cases(Cases& cases);    // outputs of a dispatch that may be left out
+void add_waiting_cases(Cases& cases);   // waiting times
 void add_overflow_cases(Cases& cases);  // rows for which there is no room
 void add_size_cases(Cases& cases);      // rows that are counted before they are written, outputs of exact size
 void add_option_cases(Cases& cases);    // hooks, dtypes, strides, alignment, shared expert, skip_a2a

@@ -1,0 +1,101 @@
+// Cases over waiting times that a dispatch or a combine adds to an output.
+#include <chrono>
+#include <thread>
+
+#include "conformance/cases/cases.h"
+#include "conformance/rounds/rank_round.h"
+
+namespace ferry::conformance {
+namespace {
+
+ScenarioSettings settings_of_three() {
+  ScenarioSettings settings;
+  settings.shape = {3, 8, 4, 14, 96};
+  settings.options = options_for("bf16");
+  settings.seed = 61;
+  settings.more_outputs = true;
+  return settings;
+}
+
+// Rank 0 comes late: the others have waited for it, and for nobody else as long.
+void waited(const Target& target) {
+  const ScenarioSettings settings = settings_of_three();
+  const Scenario scenario = make_scenario(settings);
+  constexpr std::int64_t kLate = 200'000'000;
+  on_ranks(target, settings.shape.ranks, "waited_ns", [&](World& world) {
+    require_orders(world, settings);
+    Exchange exchange(world, settings.shape, settings.options);
+    run_round(exchange, scenario, Form::split);
+    world.barrier();
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::nanoseconds(kLate));
+    RankRound round(scenario, world.rank());
+    std::vector<std::int64_t> waited(static_cast<std::size_t>(settings.shape.ranks));
+    round.out.waited_ns = Tensor(waited.data(), DType::i64, {settings.shape.ranks});
+    run_dispatch(exchange, round, Form::one_call);
+    if (world.rank() != 0)
+      expect_equal(world.rank(), "waited for rank 0 at least half of its delay (1: yes)", 1,
+                   waited[0] >= kLate / 2 ? 1 : 0);
+    run_combine(exchange, round, Form::one_call);
+  });
+}
+
+// The same of a combine.
+void waited_for_results(const Target& target) {
+  const ScenarioSettings settings = settings_of_three();
+  const Scenario scenario = make_scenario(settings);
+  constexpr std::int64_t kLate = 200'000'000, kBefore = 7;
+  on_ranks(target, settings.shape.ranks, "waited_ns of a combine", [&](World& world) {
+    require_orders(world, settings);
+    Exchange exchange(world, settings.shape, settings.options);
+    run_round(exchange, scenario, Form::split);
+    for (const Form form : {Form::split, Form::one_call}) {
+      RankRound round(scenario, world.rank());
+      std::vector<std::int64_t> waited(static_cast<std::size_t>(settings.shape.ranks), kBefore);
+      round.combine_out.waited_ns = Tensor(waited.data(), DType::i64, {settings.shape.ranks});
+      run_dispatch(exchange, round, form);
+      world.barrier();
+      if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::nanoseconds(kLate));
+      run_combine(exchange, round, form);
+      round.check_tokens();
+      for (const std::int64_t each : waited)
+        expect_equal(world.rank(), "waited_ns grows (1: yes)", 1, each >= kBefore ? 1 : 0);
+      if (world.rank() != 0)
+        expect_equal(world.rank(), "waited for rank 0 at least half of its delay (1: yes)", 1,
+                     waited[0] >= kLate / 2 ? 1 : 0);
+      round.combine_out.waited_ns.dtype = DType::i32;
+      run_dispatch(exchange, round, form);
+      expect_error(world.rank(), "waited_ns of i32", ErrorKind::invalid_argument, {"waited_ns", "i32", "i64"},
+                   [&] { exchange.combine(round.combine_in, round.combine_out); });
+      world.barrier();
+    }
+  });
+}
+
+// With skip_a2a one rank is waited for, oneself: one number.
+void waited_for_itself(const Target& target) {
+  ScenarioSettings settings = settings_of_three();
+  settings.options.skip_a2a = true;
+  const Scenario scenario = make_scenario(settings);
+  on_ranks(target, settings.shape.ranks, "waited_ns with skip_a2a", [&](World& world) {
+    require_orders(world, settings);
+    Exchange exchange(world, settings.shape, settings.options);
+    RankRound round(scenario, world.rank());
+    std::vector<std::int64_t> waited{3, 7};
+    round.combine_out.waited_ns = Tensor(waited.data(), DType::i64, {1});
+    run_dispatch(exchange, round, Form::split);
+    run_combine(exchange, round, Form::split);
+    round.check_tokens();
+    expect_equal(world.rank(), "waited_ns grows (1: yes)", 1, waited[0] >= 3 ? 1 : 0);
+    expect_equal(world.rank(), "behind waited_ns", 7, static_cast<std::uint64_t>(waited[1]));
+  });
+}
+
+}  // namespace
+
+void add_waiting_cases(Cases& cases) {
+  cases.push_back({"outputs/waited", "waiting times of a dispatch", true, waited});
+  cases.push_back({"outputs/waited_for_results", "waiting times of a combine", true, waited_for_results});
+  cases.push_back({"outputs/waited_for_itself", "waiting times of a combine with skip_a2a", true, waited_for_itself});
+}
+
+}  // namespace ferry::conformance
