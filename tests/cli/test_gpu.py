@@ -1,4 +1,5 @@
 """`--backend cuda`: the files are those of the CPU, byte for byte. Skipped, with the reason, where there is no GPU."""
+import itertools
 import json
 import os
 import shutil
@@ -108,15 +109,17 @@ class ExpertsOnGpusTestCase(FerryTestCase):
                     self.assertEqual(report[key], host[key])
                 np.testing.assert_allclose(output, expected, rtol=0, atol=2**-5 * max(1, np.abs(expected).max()))
 
+    def check_in_turn(self, option, values, **sizes):
+        """Every format with each of the values, each pair with the next number of ranks: a process takes seconds."""
+        pairs = itertools.product(FORMATS, values)
+        for ranks, (format_name, value) in zip(itertools.cycle((1, 2, 3)), pairs):
+            self.check("--format", format_name, option, value, ranks=(ranks,), **sizes)
+
     def test_formats_and_reductions(self):
-        for format_name in FORMATS:
-            for reduction in REDUCTIONS:
-                self.check("--format", format_name, "--combine", reduction, tokens=75, hidden=160, inter=40)
+        self.check_in_turn("--combine", REDUCTIONS, tokens=75, hidden=160, inter=40)
 
     def test_row_orders(self):
-        for format_name in FORMATS:
-            for rows in ("padded", "by_source"):
-                self.check("--format", format_name, "--rows", rows, tokens=53, hidden=160, experts=13, top_k=4)
+        self.check_in_turn("--rows", ("padded", "by_source"), tokens=53, hidden=160, experts=13, top_k=4)
 
     def test_shared_expert(self):
         for shared_inter in (20, 100):  # narrower and wider than the others
