@@ -183,8 +183,8 @@ constexpr Regime dispatch_regime(const DeviceLimits& limits, const Problem& prob
   return problem.num_tokens <= kMaxTokensOfOneSenderEach ? Regime::few_tokens : Regime::some_tokens;
 }
 
-constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Problem& problem) {
-  switch (dispatch_regime(limits, problem)) {
+constexpr DispatchPolicy policy_of_regime(Regime regime, const DeviceLimits& limits, const Problem& problem) {
+  switch (regime) {
     case Regime::receive_only:
       return receive_only_dispatch(limits, problem);
     case Regime::few_tokens:
@@ -201,6 +201,15 @@ constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Probl
       return remote_dispatch(limits, problem);
   }
   return {};
+}
+
+// Behind a kernel that only sends come a kernel of token lists and one that lays rows out. Their blocks wait on the
+// device while messages leave. With few blocks they would take multiprocessors that a caller's kernel has.
+constexpr DispatchPolicy dispatch_policy(const DeviceLimits& limits, const Problem& problem) {
+  const Regime regime = dispatch_regime(limits, problem);
+  DispatchPolicy policy = policy_of_regime(regime, limits, problem);
+  policy.roles.triggers_early = !problem.receives && policy.pdl && regime != Regime::few_blocks;
+  return policy;
 }
 
 }  // namespace ferry::cuda

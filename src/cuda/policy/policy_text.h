@@ -15,6 +15,7 @@ inline std::ostream& operator<<(std::ostream& out, const DispatchPolicy& p) {
   if (r.receive_teams > 0)
     out << ", " << r.receive_teams << " teams receive x " << r.receive_team_threads
         << (r.routing_blocks_receive ? ", routing blocks too" : "");
+  if (r.triggers_early) out << ", triggers early";
   return out << (p.pdl ? "" : ", no pdl");
 }
 inline std::ostream& operator<<(std::ostream& out, const CombinePolicy& p) {

@@ -31,11 +31,15 @@ HandleCallParams LeftRouting::handle_call(Operation operation, const Ticket& tic
   return params;
 }
 
+void LeftRouting::launch_begin(const HandleCallParams& params) const {
+  state_.kernels().small.begin_handle(params, state_.kernels_are_alone(), state_.stream());
+}
+
 // Routing the handle's ids again gives the same rows, where what masked sources had stays. Weights travel only where
 // rows may say them, or a rank may give new ones.
 void LeftRouting::route_again(const Ticket& ticket, DispatchArgs& args) const {
   const Plan& plan = state_.plan();
-  state_.kernels().small.begin_handle(handle_call(Operation::dispatch, ticket), state_.stream());
+  launch_begin(handle_call(Operation::dispatch, ticket));
   if (const std::uint8_t* masked = state_.masks().newest_of_replays(); masked != nullptr) {
     auto params = state_.local_params_of<StandInParams>(masked);
     params.tag = state_.links().tag;
@@ -68,7 +72,7 @@ void LeftRouting::leave(const Ticket& ticket, const RowsOut& out) {
   params.header.has_weights = ticket.has_weights ? 1 : 0;
   params.header.row_room = room_of(out).rows + 1;  // RowRoom::kAll becomes 0
   params.to = out.handle;
-  launch_keep_routing(params, state_.stream());
+  launch_keep_routing(params, state_.kernels_are_alone(), state_.stream());
 }
 
 // From the first handle on whose dispatch may have had no room for some rows, a replay that copies its handle says how
@@ -99,15 +103,14 @@ CombineBasis LeftRouting::begin_combine(const Ticket& ticket, const CombineArgs&
   if (params.wants_order)
     params.wanted.order =
         static_cast<std::int32_t>(args.has_row_weights_of_k ? RowOrder::by_source : RowOrder::by_expert);
-  state_.kernels().small.begin_handle(params, state_.stream());
+  launch_begin(params);
   if (ticket.handle != nullptr && basis.may_lack_rows)
     fit_rows(kept_routing_at(state_.plan(), ticket.handle), basis.arrived);
   return basis;
 }
 
 CombineBasis LeftRouting::end_combine(const Ticket& ticket) const {
-  if (ticket.handle != nullptr)
-    state_.kernels().small.begin_handle(handle_call(Operation::combine, ticket), state_.stream());
+  if (ticket.handle != nullptr) launch_begin(handle_call(Operation::combine, ticket));
   return basis_of(ticket);
 }
 

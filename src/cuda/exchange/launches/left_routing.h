@@ -29,6 +29,7 @@ class LeftRouting {
  private:
   HandleHeader header_of(const Ticket& ticket) const;
   HandleCallParams handle_call(Operation operation, const Ticket& ticket) const;
+  void launch_begin(const HandleCallParams& params) const;
   CombineBasis basis_of(const Ticket& ticket) const;
   bool may_lack_rows(const Ticket& ticket) const;
   void copy_handle(const Ticket& ticket, const RowsOut& out) const;

@@ -76,6 +76,8 @@ class KernelPlan {
   CombineLaunch combine(int num_tokens, Halves halves, SumTypes types, int max_blocks) const;
   DeviceLimits scales_limits(int max_blocks) const { return limits(scales_, max_blocks); }
 
+  // No kernel of another exchange runs at the same time: a kernel may be launched by PDL (I21).
+  bool is_alone() const { return exchanges_ == 1; }
   // The most blocks of a kernel that waits for no rank.
   int most_small_blocks(int max_blocks) const;
 

@@ -17,6 +17,7 @@ __global__ void __launch_bounds__(kThreads) token_list_kernel(const __grid_const
   extern __shared__ __align__(128) std::byte list_memory[];
   const SyncedTeam all = SyncedTeam::of_block();
   auto& memory = *reinterpret_cast<TokenListMemory*>(list_memory);
+  ptx::let_next_kernel_launch();  // it waits for the end of this one
   ptx::await_earlier_kernels();
   if (!all.all(load_relaxed(p.links.state->failed) == 0)) return;
   const Epoch routing = load_relaxed(p.links.state->dispatched);

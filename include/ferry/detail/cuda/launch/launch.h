@@ -35,8 +35,9 @@ struct CombineLauncher {
 // do neither are functions of this header.
 struct SmallLaunchers {
   void (*prepare)(const Plan& plan);  // loads them on the current device
-  // Before a call that is given a handle, or a combine that may not follow its dispatch at once.
-  void (*begin_handle)(const HandleCallParams& params, cudaStream_t stream);
+  // Before a call that is given a handle, or a combine that may not follow its dispatch at once. `pdl`: as of
+  // LaunchPolicy.
+  void (*begin_handle)(const HandleCallParams& params, bool pdl, cudaStream_t stream);
   // Of a dispatch whose host asks what comes (count_kernel.cuh).
   void (*count)(const CountParams& params, cudaStream_t stream);
   void (*tell_excess)(const ExcessParams& params, cudaStream_t stream);
@@ -117,7 +118,7 @@ void launch_with_late_weights(const LateParams& params, int most_blocks, cudaStr
 
 // Loads the kernel of dispatches that leave a handle on the current device.
 void prepare_keep_routing();
-void launch_keep_routing(const KeepParams& params, cudaStream_t stream);
+void launch_keep_routing(const KeepParams& params, bool pdl, cudaStream_t stream);
 
 // Loads the kernels of dispatches with a handle where some rank is masked on the current device.
 void prepare_masked_sources();

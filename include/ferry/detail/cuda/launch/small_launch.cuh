@@ -55,8 +55,8 @@ SmallLaunchers small_launchers() {
             if (plan.map.has_token_lists()) prepare_kernel(&give_counts_kernel<F>, kThreads, 0);
             prepare_weights<F>(plan);
           },
-          [](const HandleCallParams& params, cudaStream_t stream) {
-            launch(&begin_handle_kernel<F>, params, {.threads = kBeginHandleThreads}, stream);
+          [](const HandleCallParams& params, bool pdl, cudaStream_t stream) {
+            launch(&begin_handle_kernel<F>, params, {.pdl = pdl, .threads = kBeginHandleThreads}, stream);
           },
           [](const CountParams& params, cudaStream_t stream) {
             launch(&count_kernel<F>, params, {.shared_bytes = count_bytes(params.plan)}, stream);

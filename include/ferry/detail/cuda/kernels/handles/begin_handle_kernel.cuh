@@ -126,13 +126,14 @@ __device__ void await_summed(const HandleCallParams& p, Epoch number, int lane) 
       p.plan.masked);
 }
 
-// The next kernel may be launched at once: it waits for the end of this one. All loads are on their way before one of
-// them is looked at, as this kernel takes little more than the time of a load.
+// The next kernel may be launched at once: it waits for the end of this one, and this one for the end of those before.
+// Not where this kernel waits for other ranks: the blocks of the next one would take room meanwhile (I21). All loads
+// are on their way before one of them is looked at, as this kernel takes little more than the time of a load.
 template <DeviceFabric F>
 __global__ void __launch_bounds__(kBeginHandleThreads) begin_handle_kernel(const __grid_constant__ HandleCallParams p) {
   const int lane = static_cast<int>(threadIdx.x);
+  if (!p.waits) ptx::let_next_kernel_launch();
   ptx::await_earlier_kernels();
-  ptx::let_next_kernel_launch();
   DeviceState& state = *p.links.state;
   HandleHeader header;
   bool older_mask = true;
