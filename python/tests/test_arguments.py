@@ -120,6 +120,12 @@ def test_calls():
         refuses_arguments(exchange.add_to_mask, {"ranks": "ranks"})
         with pytest.raises(TypeError, match="outputs is 'a'; it must be a dict of arrays"):
             exchange.dispatch(TOKENS, IDS, outputs="a")
+        outputs = exchange.allocate_outputs()
+        for name in (3, None, "payloads", "pay"):
+            with pytest.raises(TypeError, match=f"there is no argument {name}"):
+                exchange.dispatch(TOKENS, IDS, outputs={**outputs, name: TOKENS})
+        with pytest.raises(TypeError, match="extra is 3; it must be a name"):
+            exchange.dispatch(TOKENS, IDS, outputs=outputs, extra=3)
         arrivals = exchange.dispatch(TOKENS, IDS)
         refuses_all("input_scale", "number", lambda value: arrivals.values(input_scale=value))
         refuses_all("group", "whole", arrivals.rows_of)

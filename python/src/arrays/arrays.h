@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <cstddef>
 #include <vector>
 
 namespace ferry::python {
@@ -13,6 +14,9 @@ namespace ferry::python {
 // without it.
 class Arrays {
  public:
+  // Room for so many tensors of torch; more make it larger.
+  explicit Arrays(std::size_t room = 1) { tensors_.reserve(room); }
+
   // `name` is that of the argument, for errors. None is a view that is not given. Throws TypeError where the object is
   // no array, cannot be written to, or has elements that Ferry knows nothing of.
   ConstTensor read(nanobind::handle array, const char* name);

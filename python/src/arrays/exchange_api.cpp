@@ -49,6 +49,16 @@ const TorchTensor& torch_tensor() {
   return known;
 }
 
+// Whether autograd records it. Only elements with fractions have gradients: others are not asked, which takes time.
+bool requires_grad(nb::handle array, const nb::dlpack::dtype& dtype) {
+  using Code = nb::dlpack::dtype_code;
+  const auto code = static_cast<Code>(dtype.code);
+  if (code == Code::Int || code == Code::UInt || code == Code::Bool) return false;
+  // Of a C string each call would make a str.
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  return !nb::getattr(array, nb::handle(name)).is(nb::bool_(false));
+}
+
 }  // namespace
 
 bool describe_torch_tensor(nb::handle array, nb::dlpack::dltensor& tensor) {
@@ -71,7 +81,7 @@ bool are_plain_tensors(const nb::dict& named, int device_type, int device) {
     const bool is_here = tensor.device.device_type == device_type &&
                          (device_type == nb::device::cpu::value || tensor.device.device_id == device);
     const bool is_float8 = tensor.dtype.code > static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bool);
-    if (!is_here || is_float8 || !nb::getattr(value, "requires_grad").is(nb::bool_(false))) return false;
+    if (!is_here || is_float8 || requires_grad(value, tensor.dtype)) return false;
   }
   return true;
 }

@@ -1,12 +1,13 @@
 #include "python/src/base/call_thread.h"
 
 #include <ferry/error.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
+
+#include "python/src/base/process.h"
 
 namespace nb = nanobind;
 
@@ -35,10 +36,10 @@ class CallThread {
   // It and its thread live as long as the process. A child process of a fork has a new one, as threads stay behind.
   static CallThread& of_this_process() {
     static CallThread* made = new CallThread;
-    static pid_t process = getpid();
-    if (process != getpid()) {
+    static pid_t process = this_process();
+    if (process != this_process()) {
       made = new CallThread;
-      process = getpid();
+      process = this_process();
     }
     return *made;
   }
@@ -70,8 +71,6 @@ class CallThread {
   PendingCall* pending_ = nullptr;
   const std::function<void()>* call_ = nullptr;
 };
-
-bool is_main_thread() { return getpid() == gettid(); }
 
 // What calls of OpenSHMEM's worlds met.
 struct Losses {

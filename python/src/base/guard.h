@@ -3,11 +3,12 @@
 #pragma once
 
 #include <ferry/error.h>
-#include <unistd.h>
 
 #include <mutex>
 #include <stdexcept>
 #include <string>
+
+#include "python/src/base/process.h"
 
 namespace ferry::python {
 
@@ -19,9 +20,9 @@ class Closed : public std::runtime_error {
 
 class Guard {
  public:
-  explicit Guard(const char* what) : what_(what), process_(getpid()) {}
+  explicit Guard(const char* what) : what_(what), process_(this_process()) {}
 
-  bool is_of_this_process() const { return process_ == getpid(); }
+  bool is_of_this_process() const { return process_ == this_process(); }
 
   // Holds the object for one call. Throws Error(out_of_order) where another thread is in a call, or after a fork.
   std::unique_lock<std::mutex> enter() {

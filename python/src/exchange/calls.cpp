@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "python/src/base/values.h"
 #include "python/src/exchange/hooks.h"
@@ -15,6 +16,7 @@ template <class Struct, class View>
 struct Field {
   const char* name;
   View Struct::*view;
+  std::string_view text = name;  // with its length
 };
 
 constexpr Field<DispatchInput, ConstTensor> kDispatchInputs[] = {
@@ -65,17 +67,35 @@ constexpr Field<CombineOutput, Tensor> kSums[] = {
 
 // Where the field of that name is in the table; null without one.
 template <class Table>
-auto find_field(const Table& table, const std::string& name) -> decltype(&table[0]) {
+auto find_field(const Table& table, std::string_view name) -> decltype(&table[0]) {
   for (const auto& field : table)
-    if (name == field.name) return &field;
+    if (name == field.text) return &field;
   return nullptr;
 }
 
-[[noreturn]] void refuse_unknown(const std::string& name) {
-  throw nb::type_error(("there is no argument " + name).c_str());
+[[noreturn]] void refuse_unknown(std::string_view name) {
+  throw nb::type_error(("there is no argument " + std::string(name)).c_str());
 }
 
-std::string text_of(nb::handle value) { return nb::str(value).c_str(); }
+// What str() of an object says, as long as the object and this live. The text of a str is not copied.
+class Text {
+ public:
+  explicit Text(nb::handle object)
+      : made_(PyUnicode_CheckExact(object.ptr()) ? nb::object() : nb::object(nb::str(object))),
+        text_(view_of(made_.is_valid() ? made_ : object)) {}
+  operator std::string_view() const { return text_; }
+
+ private:
+  static std::string_view view_of(nb::handle text) {
+    Py_ssize_t size = 0;
+    const char* const bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+    if (bytes == nullptr) throw nb::python_error();
+    return {bytes, static_cast<std::size_t>(size)};
+  }
+
+  nb::object made_;
+  std::string_view text_;
+};
 
 // Of the arguments of a dispatch or a combine.
 template <class Arguments>
@@ -97,9 +117,10 @@ const float* scale_in(nb::handle array, Device device, Arrays& arrays) {
 
 }  // namespace
 
-DispatchArguments::DispatchArguments(const nb::dict& given, Device device) {
+DispatchArguments::DispatchArguments(const nb::dict& given, Device device) : arrays(given.size()) {
   for (const auto& [key, value] : given) {
-    const std::string name = text_of(key);
+    const Text text(key);
+    const std::string_view name = text;
     if (const auto* field = find_field(kDispatchInputs, name))
       in.*field->view = arrays.read(value, field->name);
     else if (name == "input_scale" && (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())))
@@ -109,14 +130,14 @@ DispatchArguments::DispatchArguments(const nb::dict& given, Device device) {
     else if (name == "router_weight")
       take_router_weight(*this, value);
     else if (name == "row_order")
-      in.row_order = row_order_named(text_of(value));
+      in.row_order = row_order_named(Text(value));
     else if (name == "format")
       in.format = whole_as<int>("format", value);
     else if (name == "expert_stride")
       in.expert_stride = whole_as<std::int64_t>("expert_stride", value);
     else if (name == "overflow")
-      in.overflow = value_named("overflow", text_of(value),
-                                std::array{Overflow::refused, Overflow::reported, Overflow::expected});
+      in.overflow =
+          value_named("overflow", Text(value), std::array{Overflow::refused, Overflow::reported, Overflow::expected});
     else
       refuse_unknown(name);
   }
@@ -127,9 +148,10 @@ DispatchArguments::DispatchArguments(const nb::dict& given, Device device) {
   in.input_scale = &*input_scale;
 }
 
-OutputArguments::OutputArguments(const nb::dict& given) {
+OutputArguments::OutputArguments(const nb::dict& given) : arrays(given.size()) {
   for (const auto& [key, value] : given) {
-    const std::string name = text_of(key);
+    const Text text(key);
+    const std::string_view name = text;
     if (const auto* field = find_field(kDispatchOutputs, name))
       out.*field->view = arrays.fill(value, field->name);
     else if (name == "zero_padding")
@@ -139,9 +161,10 @@ OutputArguments::OutputArguments(const nb::dict& given) {
   }
 }
 
-CombineArguments::CombineArguments(const nb::dict& given) {
+CombineArguments::CombineArguments(const nb::dict& given) : arrays(given.size()) {
   for (const auto& [key, value] : given) {
-    const std::string name = text_of(key);
+    const Text text(key);
+    const std::string_view name = text;
     if (const auto* field = find_field(kCombineInputs, name)) {
       in.*field->view = arrays.read(value, field->name);
     } else if (name == "router_weight") {
@@ -154,9 +177,11 @@ CombineArguments::CombineArguments(const nb::dict& given) {
                     "bias has " + std::to_string(count) + " arrays; the limit is " + std::to_string(kMaxBias));
       for (std::size_t index = 0; index < count; ++index) in.bias[index] = arrays.read(value[index], "bias");
     } else if (name == "sum_order") {
-      const std::string order = text_of(value);
+      const Text given_order(value);
+      const std::string_view order = given_order;
       if (order != "by_rank" && order != "by_last_k")
-        throw Error(ErrorKind::invalid_argument, "sum_order is '" + order + "'; it must be one of by_rank, by_last_k");
+        throw Error(ErrorKind::invalid_argument,
+                    "sum_order is '" + std::string(order) + "'; it must be one of by_rank, by_last_k");
       in.sum_order = order == "by_rank" ? SumOrder::by_rank : SumOrder::by_last_k;
     } else if (name == "apply_weights") {
       in.apply_weights = value_as<bool>("apply_weights", value, kFlag);
@@ -166,9 +191,10 @@ CombineArguments::CombineArguments(const nb::dict& given) {
   }
 }
 
-SumArguments::SumArguments(const nb::dict& given) {
+SumArguments::SumArguments(const nb::dict& given) : arrays(given.size()) {
   for (const auto& [key, value] : given) {
-    const std::string name = text_of(key);
+    const Text text(key);
+    const std::string_view name = text;
     if (const auto* field = find_field(kSums, name)) {
       out.*field->view = arrays.fill(value, field->name);
     } else if (name == "epilogue") {
